@@ -30,6 +30,7 @@ BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
     "training": training.step,
     "collection": collection.next_requests,
     "remap-size": pipeline.remap_size,
+    "run-over-script": pipeline.run_over_script,
 }
 NEEDS_DATA = ("dawid-skene-rf10", "glad", "gda-rf10", "pairwise-rf10", "lambdamart-mq2008")
 

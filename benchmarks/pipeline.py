@@ -70,3 +70,60 @@ def remap_size(share: float = 1.0) -> Result:
     sizes = in_own_process(_sizes, share)
     name = f"gigabytes of `run` on {sizes.pop('labels'):,} labels, {sizes.pop('documents'):,} documents x {FEATURES}"
     return at_most(name, sizes.pop("peak"), GIGABYTES, **sizes)
+
+
+def _medium_data() -> tuple[Any, Any, Any]:
+    """Return judgments, features and expert grades: 9,000 documents with 61 features, 10,000 labels."""
+    import crowdrank
+
+    world = crowdrank.simulate(queries=45, documents=200, features=61, labels=2, gold_queries=43, random_state=0)
+    pairs = world.judgments[["query", "document"]].drop_duplicates()
+    labeled = pairs.sample(frac=10_000 / len(world.judgments), random_state=0)
+    return world.judgments.merge(labeled, on=["query", "document"]), world.features, world.gold
+
+
+def _time_run() -> dict[str, float]:
+    """Return the CPU seconds and the seconds of a run with default settings in one thread, and their estimate."""
+    import crowdrank
+    from crowdrank.pipeline.dry_run import plan_seconds
+
+    judgments, features, gold = _medium_data()
+    estimate = plan_seconds(judgments, features, gold, n_jobs=1)
+    start, cpu = time.perf_counter(), time.process_time()
+    crowdrank.run(judgments, features, gold, n_jobs=1)
+    return {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu, "estimate": estimate}
+
+
+def _time_script() -> float:
+    """Return the CPU seconds of crowd-kit's Dawid-Skene and four LightGBM rankers, default settings, one thread."""
+    import lightgbm
+    import pandas as pd
+    from crowdkit.aggregation import DawidSkene
+
+    judgments, features, gold = _medium_data()
+    start = time.process_time()
+    task = judgments["query"].astype(str) + "|" + judgments["document"].astype(str)
+    labels = pd.DataFrame({"task": task, "worker": judgments["assessor"], "label": judgments["grade"]})
+    consensus = DawidSkene(n_iter=100).fit_predict(labels)
+    task = features["query"].astype(str) + "|" + features["document"].astype(str)
+    names = [name for name in features.columns if name not in ("query", "document")]
+    crowd = features.assign(grade=task.map(consensus)).dropna(subset="grade").sort_values("query")
+    expert = features.merge(gold, on=["query", "document"]).sort_values("query")
+    for rows in (crowd, expert):
+        held_out = rows["query"].isin(rows["query"].unique()[::3])
+        for part in (rows[~held_out], rows):  # to evaluate, and to deploy
+            ranker = lightgbm.LGBMRanker(n_jobs=1, verbose=-1)
+            ranker.fit(part[names], part["grade"].astype(int), group=part.groupby("query").size())
+            ranker.predict(rows.loc[held_out, names])
+    return time.process_time() - start
+
+
+def run_over_script() -> list[Result]:
+    """Compare the time of a run with that of a script, and with its own estimate."""
+    script, times = in_own_process(_time_script), in_own_process(_time_run)
+    ratio, estimate = times["cpu"] / script, times["estimate"] / times["seconds"]
+    error = max(estimate, 1 / estimate)
+    return [
+        at_most("CPU time of `run` over Dawid-Skene and four LightGBM fits", ratio, 8, run=times["cpu"], script=script),
+        at_most("error of the estimated time of `run`, as a factor", error, 1.5, **times),
+    ]

@@ -27,13 +27,14 @@ def _rounds() -> tuple[list[float], list[float], list[float]]:
     """Measure boosting rounds of LightGBM and ours in turns, on the same bins, and our gradients alone."""
     import lightgbm as lgb
 
-    from crowdrank.rankers.lambdamart import LambdaMART, tree_settings
+    from crowdrank.rankers.boosting import tree_settings
+    from crowdrank.rankers.lambdamart import LambdaMART
     from crowdrank.rankers.lambdas import LambdaObjective
-    from crowdrank.rankers.ranking_data import Lists
+    from crowdrank.rankers.ranking_data import RankingData
 
     X, y, sizes = _random_data()
     offsets = np.append(0, np.cumsum(sizes)).astype(np.int64)
-    lists = Lists(X, y, None, offsets, None, np.arange(ROWS), ())
+    lists = RankingData(X, y, None, offsets, None, np.arange(ROWS), ())
     settings = tree_settings(LambdaMART(), THREADS)
     data = lgb.Dataset(X, y, group=sizes, params={"verbosity": -1}).construct()
     theirs = lgb.Booster({**settings, "objective": "lambdarank"}, data)
@@ -73,12 +74,12 @@ def rounds() -> Result:
 def _gradient_seconds(queries: int) -> tuple[float, float]:
     """Measure the gradients of many lists with one thread and with two."""
     from crowdrank.rankers.lambdas import LambdaObjective
-    from crowdrank.rankers.ranking_data import Lists
+    from crowdrank.rankers.ranking_data import RankingData
 
     rng = np.random.default_rng(0)
     n = queries * 40
     y, score = rng.integers(0, 5, n).astype(np.float64), rng.normal(size=n)
-    lists = Lists(np.zeros((n, 1)), y, None, np.arange(queries + 1) * 40, None, np.arange(n), ())
+    lists = RankingData(np.zeros((n, 1)), y, None, np.arange(queries + 1) * 40, None, np.arange(n), ())
     one, two = (LambdaObjective(lists, n_jobs=threads) for threads in (1, 2))
     return best(lambda: one(score), 10), best(lambda: two(score), 10)
 
@@ -96,7 +97,7 @@ def _mq2008() -> dict[str, list[float]]:
 
     from crowdrank import LambdaMART, read_features
     from crowdrank.judgments.datasets import dataset
-    from crowdrank.rankers.ranking_data import gather
+    from crowdrank.rankers.ranking_data import RankingData
     from crowdrank.rankers.validation import Validation
 
     parts = [read_features(dataset("mq2008").path(f"S{part}.txt.gz"), format="letor") for part in range(1, 6)]
@@ -109,8 +110,8 @@ def _mq2008() -> dict[str, list[float]]:
     values: dict[str, list[float]] = {"ours": [], "lightgbm": [], "xgboost": []}
     for fold in range(5):
         train, valid, test = rows(fold, fold + 1, fold + 2), rows(fold + 3), rows(fold + 4)
-        score_test = Validation(gather(*test))
-        sizes, valid_sizes = (np.diff(gather(*part).offsets) for part in (train, valid))
+        score_test = Validation(RankingData.from_ids(*test))
+        sizes, valid_sizes = (np.diff(RankingData.from_ids(*part).offsets) for part in (train, valid))
         ours = LambdaMART(n_estimators=300, num_leaves=15, learning_rate=0.05)
         ours.fit(train[0], train[1], query=train[2], eval_set=valid)
         settings = {"objective": "lambdarank", "metric": "ndcg", "eval_at": [10], "num_leaves": 15, "verbosity": -1}

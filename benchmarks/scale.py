@@ -87,7 +87,7 @@ def timed(step: str, labels: int, work: Callable[[], dict[str, Any]]) -> Measure
 
 def draw(folder: Path, labels: int, scale: Scale) -> Measured:
     """Simulate judgments and write them to Parquet files."""
-    from crowdrank.simulation.large import simulate_partitions
+    from benchmarks.simulated_partitions import simulate_partitions
 
     def work() -> dict[str, Any]:
         simulate_partitions(

@@ -1,9 +1,9 @@
-"""Auto: how much is lost by letting held-out judgments choose the method, against the best method in hindsight."""
+"""Auto: what is lost by letting held-out judgments choose the method, against the best method in hindsight."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from crowdrank.consensus import METHODS
 from crowdrank.consensus.auto import Auto
+from crowdrank.consensus.candidate_choice import CANDIDATES
 from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
@@ -38,7 +39,13 @@ LOWER_IS_BETTER = ("GradeMAE",)
 GRADES = ("GradeAccuracy", "GradeMAE")
 LABELS = 3
 SLOW = ("auto", "gda-pairwise")
-"""What the many fits of the last table do without."""
+"""Methods that are left out where many fits are made."""
+VARIANTS: Variants = {
+    candidate.name: (candidate.method, candidate.parameters)
+    for candidate in CANDIDATES.values()
+    if candidate.parameters
+}
+"""Candidates of Auto that are not a method with its defaults."""
 SIMULATED = {
     "simulated, 2 labels": {"queries": 100, "labels": 2},
     "simulated, 5 labels": {"queries": 100, "labels": 5},
@@ -47,16 +54,16 @@ SIMULATED = {
 }
 SIMULATED_MEASURES = ("nDCG@10", "AP(rel=2)", "Tau", *GRADES)
 TRIED = (
-    "The rule of Auto was chosen with this data in view; 34 rules were tried. 28 ways of scoring: for ranking 12 "
+    "The rule of Auto was chosen with this data in view; 35 rules were tried. 28 ways of scoring: for ranking 12 "
     "that predict the answer from the rank and 4 that predict which of two documents is preferred, for grades 12 "
     "from P(grade) or the grade. Then 3 weights of pairs by the difference of their answers, which changed "
-    "nothing; keeping the default unless another is better by 1 or by 2 standard errors over folds; and the "
-    "grades alone for data with one query.",
+    "nothing; keeping the default unless another is better by 1 or by 2 standard errors over folds, or by the "
+    "quantile of Student's t that stands for 1; and the grades alone for data with one query.",
     "Preferences had the least regret on simulated worlds (drawn with other seeds than those of the last table). "
     "Keeping the default within one standard error (the rule of Breiman et al.) had less regret there than no "
     "such rule, and two standard errors even less; but on web5 two keep gda, where gold prefers Dawid-Skene with "
-    "thresholds. The rule for one query concerns web5 only. So the first table does not show the regret on unseen "
-    "data.",
+    "thresholds. Student's t matters with few folds: dl20 has three families. The rule for one query concerns web5 "
+    "only. So the first table does not show the regret on unseen data.",
     "The candidates are the methods with their defaults, and gda with the unjudgeable class. gda with a width for "
     "each grade was tried as one more and left out: it predicts held-out grades best on web5, where gold prefers "
     "Dawid-Skene.",
@@ -65,23 +72,23 @@ TRIED = (
 
 @dataclass(frozen=True)
 class Setting:
-    """Judgments, their gold, and the columns that are scored."""
+    """Judgments, their gold, and the measures of their columns."""
 
     name: str
     judgments: Judgments
     gold: pd.DataFrame
     measures: tuple[str, ...]
-    variants: Variants
 
 
 def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS, tell: Tell = quiet) -> Experiment:
-    """Regret on the three sets and their columns, what was chosen, and regret on parts of the sets and elsewhere."""
+    """Return the regret on three public sets, the scores of candidates, and the regret elsewhere."""
     named = None if methods is None else [method for method in methods if method != "auto"]
     sets = public_sets()
-    outcomes = {one.name: outcome(one, named, tell=tell) for one in sets}
+    further = [without_experts(sets[1])]
+    outcomes = {one.name: outcome(one, named, tell=tell) for one in (*sets, *further)}
     tables = (
-        regret_table(sets, outcomes),
-        *(scores_table(one, outcomes[one.name]) for one in sets),
+        regret_table(sets, outcomes, further),
+        *(scores_table(one, outcomes[one.name]) for one in (*sets, *further)),
         elsewhere_table(sets, named, seeds=seeds, tell=tell),
     )
     return Experiment("auto", tables, tuple(_protocol(seeds)))
@@ -90,10 +97,11 @@ def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = S
 def _protocol(seeds: Sequence[int]) -> list[str]:
     return [
         "Data, gold and measures are those of the experiments rf10, web5 and dl20, with all their judgments (in dl20 "
-        "of the thorough judges).",
+        "of the thorough judges). The gold of web5 is the majority of some of its assessors; web5-crowd leaves these "
+        "out.",
         "Regret is how far auto's figure is from that of the method that is best in the column, with gold in view; "
-        "every method of the package that can take the judgments counts, with the variants of the experiments. Auto "
-        "may be better than all, having its ranking and its grades from different methods.",
+        "every method of the package with its defaults and every candidate of auto counts, if it can take the "
+        "judgments. Auto may be better than all, having its ranking and its grades from different methods.",
         "Auto ran once with its defaults and saw no gold.",
         *TRIED,
         f"Subsamples and simulated worlds were drawn with {seeds_told(seeds)}; there are no tests.",
@@ -101,102 +109,111 @@ def _protocol(seeds: Sequence[int]) -> list[str]:
 
 
 PUBLIC_SETS = {"rf10": ("trec-rf10", rf10), "web5": ("web-5grade", web5), "dl20": ("trec-dl20", dl20)}
-"""Data sets and experiments whose measures and variants are used."""
+"""Data sets and the experiments whose measures are used."""
 
 
 def public_sets(names: Sequence[str] = tuple(PUBLIC_SETS)) -> list[Setting]:
-    """Return public judgments and gold as their own experiments take them."""
-    found = []
+    """Return public judgments and gold as their own experiments use them."""
+    settings = []
     for name in names:
         source, module = PUBLIC_SETS[name]
         data = dataset(source)
         judgments, gold = data.read_judgments(), data.read_gold()
         if name == "dl20":
             judgments = dl20.thorough(judgments, dl20.COVERED)
-        found.append(Setting(name, judgments, gold_in(gold, judgments), module.MEASURES, module.VARIANTS))
-    return found
+        settings.append(Setting(name, judgments, gold_in(gold, judgments), module.MEASURES))
+    return settings
+
+
+def without_experts(one: Setting) -> Setting:
+    """Return web5 without the assessors whose majority is its gold."""
+    return _part(replace(one, name="web5-crowd"), web5.without_experts(one.judgments))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What auto chose, and the figures of every run and of auto."""
+    """A fitted Auto, the figures of every run and of auto, and notes on the fits."""
 
     auto: Auto
     runs: dict[str, dict[str, float]]
     notes: tuple[str, ...]
 
-    def of_auto(self, measure: str) -> float:
-        """Auto's figure."""
-        return self.runs["auto"][measure]
-
     def best(self, measure: str) -> tuple[str, float]:
-        """The run with the best figure, auto apart, and that figure."""
+        """Return the run other than auto with the best figure, and that figure."""
         others = {run: row[measure] for run, row in self.runs.items() if run != "auto"}
         run = (min if measure in LOWER_IS_BETTER else max)(others, key=lambda run: others[run])
         return run, others[run]
 
     def regret(self, measure: str) -> float:
-        """How much better the best is than auto.
+        """Return how much better the best run is than auto.
 
         >>> Outcome(Auto(), {"a": {"AP": 0.5}, "b": {"AP": 0.7}, "auto": {"AP": 0.6}}, ()).regret("AP")
         0.1
         """
-        gap = self.best(measure)[1] - self.of_auto(measure)
+        gap = self.best(measure)[1] - self.runs["auto"][measure]
         return round(-gap if measure in LOWER_IS_BETTER else gap, 12) + 0.0  # no -0
+
+    def chosen(self, purpose: str) -> str:
+        """Return the candidate that was chosen for the ranking or the grades."""
+        return str(getattr(self.auto.reason_, purpose))
+
+    def regret_row(self, name: str, measure: str) -> Row:
+        """Return the row of one column of a set."""
+        best, figure = self.best(measure)
+        return {
+            "run": f"{name} {measure}",
+            "chosen": self.chosen("grades" if measure in GRADES else "ranking"),
+            "auto": self.runs["auto"][measure],
+            "best": best,
+            "figure": figure,
+            "regret": self.regret(measure),
+        }
 
 
 def outcome(one: Setting, methods: Sequence[str] | None, *, tell: Tell) -> Outcome:
-    """Auto and all others on one setting; grades are scored too, whatever the columns."""
-    fits = fit_all(choose(methods, one.variants), one.judgments, on=one.name, tell=tell)
+    """Fit auto, the methods and the candidates to one setting; grades are scored too, whatever the columns."""
+    fits = fit_all(choose(methods, VARIANTS), one.judgments, on=one.name, tell=tell)
     tell(f"auto on {one.name}")
     auto = Auto().fit(one.judgments)
-    both = Fits({**fits.models, "auto": auto}, ())
-    return Outcome(auto, figures(both, one.gold, list(dict.fromkeys((*one.measures, *GRADES)))), fits.notes)
+    measures = list(dict.fromkeys((*one.measures, *GRADES)))
+    return Outcome(auto, figures(Fits({**fits.models, "auto": auto}, ()), one.gold, measures), fits.notes)
 
 
-def regret_table(sets: Sequence[Setting], outcomes: Mapping[str, Outcome]) -> Table:
-    """One row per set and column, and their mean; then the grades of sets whose experiment has no column for them."""
-    columns = [(one.name, measure) for one in sets for measure in one.measures]
-    beyond = [(one.name, measure) for one in sets for measure in GRADES if measure not in one.measures]
-    rows = [_regret_row(name, measure, outcomes[name]) for name, measure in columns]
-    also = [_regret_row(name, measure, outcomes[name]) for name, measure in beyond]
-    mean, mean_of_all = (float(np.mean([row["regret"] for row in part])) for part in (rows, rows + also))
+def regret_table(sets: Sequence[Setting], outcomes: Mapping[str, Outcome], further: Sequence[Setting] = ()) -> Table:
+    """Return one row per column of the sets, their mean and the worst, then the rows that do not count.
+
+    These are the grades of sets whose experiment has no column for them, and the columns of further sets.
+    """
+    rows = [outcomes[one.name].regret_row(one.name, measure) for one in sets for measure in one.measures]
+    beyond = [
+        outcomes[one.name].regret_row(one.name, measure)
+        for one in sets
+        for measure in GRADES
+        if measure not in one.measures
+    ] + [outcomes[one.name].regret_row(one.name, measure) for one in further for measure in one.measures]
+    regrets = [row["regret"] for row in rows]
+    mean, worst = float(np.mean(regrets)), float(np.max(regrets))
     notes = (
-        f"Mean regret over the {len(rows)} columns of the three experiments: {mean:.4f}; with the {len(also)} rows of "
-        f"grades beyond them: {mean_of_all:.4f}.",
-        *(f"{name}: {note}" for name, found in outcomes.items() for note in found.notes),
+        f"Over the {len(rows)} columns of the experiments the mean regret is {mean:.4f} and the worst {worst:.4f}; "
+        f"with the {len(beyond)} rows beyond them {np.mean([row['regret'] for row in rows + beyond]):.4f} and "
+        f"{np.max([row['regret'] for row in rows + beyond]):.4f}.",
+        *(f"{name}: {note}" for name, one in outcomes.items() for note in one.notes),
     )
     blank: Row = {"chosen": "", "auto": float("nan"), "best": "", "figure": float("nan")}
-    last: tuple[Row, ...] = ({"run": "mean", **blank, "regret": mean},)
-    marked = [{**row, "run": f"{row['run']} (beyond)"} for row in also]
-    return Table("regret", "Auto against the best method of each column", (*rows, *last, *marked), notes)
+    summary: list[Row] = [{"run": "mean", **blank, "regret": mean}, {"run": "worst", **blank, "regret": worst}]
+    marked = [{**row, "run": f"{row['run']} (beyond)"} for row in beyond]
+    return Table("regret", "Auto against the best method of each column", (*rows, *summary, *marked), notes)
 
 
-def _regret_row(name: str, measure: str, found: Outcome) -> Row:
-    best, figure = found.best(measure)
-    return {
-        "run": f"{name} {measure}",
-        "chosen": _chosen(found.auto, "grades" if measure in GRADES else "ranking"),
-        "auto": found.of_auto(measure),
-        "best": best,
-        "figure": figure,
-        "regret": found.regret(measure),
-    }
-
-
-def _chosen(auto: Auto, what: str) -> str:
-    return next(str(row["method"]) for row in auto.choice_table_.to_pylist() if what in row["chosen_for"])
-
-
-def scores_table(one: Setting, found: Outcome) -> Table:
-    """The candidates with auto's scores beside their figures."""
+def scores_table(one: Setting, result: Outcome) -> Table:
+    """Return the candidates with auto's scores next to their figures."""
     rows = []
-    for row in found.auto.choice_table_.to_pylist():
-        if row["ranking"] is None or row["method"] not in found.runs:
+    for row in result.auto.choice_table_.to_pylist():
+        if row["ranking"] is None or row["method"] not in result.runs:
             continue
         run: Row = {"run": row["method"], "score by rank": row["ranking"], "score by grade": row["grades"]}
-        rows.append({**run, **found.runs[row["method"]]})
-    notes = (str(found.auto.reason_), "Scores are mean log probabilities of held-out judgments and know no gold.")
+        rows.append({**run, **result.runs[row["method"]]})
+    notes = (str(result.auto.reason_), "Scores are mean log probabilities of held-out judgments and use no gold.")
     return Table(
         f"scores-{one.name}", f"Candidates on {one.name}: scores without gold, figures with", tuple(rows), notes
     )
@@ -205,23 +222,19 @@ def scores_table(one: Setting, found: Outcome) -> Table:
 def elsewhere_table(
     sets: Sequence[Setting], methods: Sequence[str] | None, *, seeds: Sequence[int], tell: Tell
 ) -> Table:
-    """Mean regret where the judgments are fewer, and on simulated worlds."""
+    """Return the mean regret with fewer judgments, and on simulated worlds."""
     rows, quick = [], methods or [method for method in METHODS if method not in SLOW]
     for name, make in elsewhere(sets).items():
-        found = []
-        for seed in seeds:
-            one = make(seed)
-            found.append((one, outcome(one, quick, tell=tell)))
-        ranking = [np.mean([out.regret(m) for m in one.measures if m not in GRADES]) for one, out in found]
-        grades = [np.mean([out.regret(m) for m in GRADES]) for _, out in found]
-        chosen = [dict.fromkeys(_chosen(out.auto, what) for _, out in found) for what in ("ranking", "grades")]
+        draws = [(one, outcome(one, quick, tell=tell)) for one in map(make, seeds)]
+        ranking = [np.mean([result.regret(m) for m in one.measures if m not in GRADES]) for one, result in draws]
+        grades = [np.mean([result.regret(m) for m in GRADES]) for _, result in draws]
         rows.append(
             {
                 "run": name,
                 "ranking": float(np.mean(ranking)),
-                "chosen for ranking": ", ".join(chosen[0]),
+                "chosen for ranking": ", ".join(dict.fromkeys(result.chosen("ranking") for _, result in draws)),
                 "grades": float(np.mean(grades)),
-                "chosen for grades": ", ".join(chosen[1]),
+                "chosen for grades": ", ".join(dict.fromkeys(result.chosen("grades") for _, result in draws)),
             }
         )
     notes = (
@@ -233,13 +246,13 @@ def elsewhere_table(
 
 
 def elsewhere(sets: Sequence[Setting]) -> dict[str, Callable[[int], Setting]]:
-    """How to draw each further setting from a seed."""
+    """Return functions that draw each further setting from a seed."""
     crowd, web, judges = sets
-    found: dict[str, Callable[[int], Setting]] = {
+    settings: dict[str, Callable[[int], Setting]] = {
         f"{one.name}, {LABELS} labels": partial(_with_few_labels, one) for one in (crowd, web)
     }
-    found |= {f"dl20, {n} of each family": partial(_with_few_judges, judges, n) for n in dl20.PER_FAMILY}
-    return found | {name: partial(simulated, name) for name in SIMULATED}
+    settings |= {f"dl20, {n} of each family": partial(_with_few_judges, judges, n) for n in dl20.PER_FAMILY}
+    return settings | {name: partial(simulated, name) for name in SIMULATED}
 
 
 def _with_few_labels(one: Setting, seed: int) -> Setting:
@@ -252,11 +265,11 @@ def _with_few_judges(one: Setting, per_family: int, seed: int) -> Setting:
 
 
 def _part(one: Setting, part: Judgments) -> Setting:
-    there = part.positions(pa.array(one.gold["query"]), pa.array(one.gold["document"])) >= 0
-    return Setting(f"part of {one.name}", part, one.gold[there], one.measures, one.variants)
+    has_gold = part.positions(pa.array(one.gold["query"]), pa.array(one.gold["document"])) >= 0
+    return replace(one, judgments=part, gold=one.gold[has_gold])
 
 
 def simulated(name: str, seed: int) -> Setting:
     """Return a simulated crowd and its true grades."""
     world = simulate(**SIMULATED[name], random_state=100 + seed)  # type: ignore[arg-type]
-    return Setting(name, read_judgments(world.judgments), world.gold, SIMULATED_MEASURES, {})
+    return Setting(name, read_judgments(world.judgments), world.gold, SIMULATED_MEASURES)

@@ -17,14 +17,16 @@ from crowdrank.errors import UsageError
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.read import Features, read_features
+from crowdrank.judgments.features import Features, read_features
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.base import Ranker
+from crowdrank.rankers.boosting import default_threads
 from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.gda_mart import GDAPairwiseMART
 from crowdrank.rankers.instances import Instances
-from crowdrank.rankers.lambdamart import LambdaMART, usual_threads
-from crowdrank.rankers.linear import GLS, RD
+from crowdrank.rankers.lambdamart import LambdaMART
+from crowdrank.rankers.linear import GLS
+from crowdrank.rankers.reweighting import RD
 from experiments.base import (
     UNJUDGED,
     Experiment,
@@ -142,8 +144,8 @@ def on_label(method: str, target: str) -> Learn:
 
 def soft_pairs(lesson: Lesson) -> Floats:
     """LambdaMART on the chances of pairs under Dawid-Skene's posterior."""
-    shares = lesson.labels("dawid-skene", "probabilities")
-    return lesson.taught(lesson.boosted(), shares, pair_targets="posterior")
+    ranker = lesson.boosted().set_params(pair_targets="posterior")
+    return lesson.taught(ranker, lesson.labels("dawid-skene", "probabilities"))
 
 
 def explained(lesson: Lesson) -> Floats:
@@ -151,13 +153,13 @@ def explained(lesson: Lesson) -> Floats:
     model = lesson.model("gda-pairwise")
     assert isinstance(model, GDAPairwise)
     most = max(9, int(np.diff(lesson.judgments.offsets).max()))
-    ranker = GDAPairwiseMART(model, **lesson.trees, n_jobs=1, most_pairs=most)
+    ranker = GDAPairwiseMART(model, **lesson.trees, n_jobs=1, max_pairs=most)
     return lesson.taught(ranker, lesson.labels("gda-pairwise", "probabilities"))
 
 
-def linear(cls: type[GLS]) -> Learn:
+def linear(make: Callable[[GLS], Ranker]) -> Learn:
     """A linear ranker on the average label."""
-    return lambda lesson: lesson.taught(cls(lesson.ridge), lesson.labels("average", "relevance"))
+    return lambda lesson: lesson.taught(make(GLS(lesson.ridge)), lesson.labels("average", "relevance"))
 
 
 def ensemble(lesson: Lesson) -> Floats:
@@ -181,7 +183,7 @@ LEARNERS: Mapping[str, Learn] = {
     "random-label": lambda lesson: lesson.taught(lesson.boosted(), lesson.random_label()),
     "soft-pairs": soft_pairs,
     "gda-pairwise-mart": explained,
-    "gls": linear(GLS),
+    "gls": linear(lambda gls: gls),
     "rd": linear(RD),
     "ensemble": ensemble,
     "expert-labels": expert_labels,
@@ -345,7 +347,7 @@ def setting_table(setting: Setting, chosen: Sequence[str], *, tell: Tell = quiet
                 scores[run] = LEARNERS[run](lesson)
         return scores
 
-    with warnings.catch_warnings(), ThreadPoolExecutor(min(usual_threads(), len(places))) as pool:
+    with warnings.catch_warnings(), ThreadPoolExecutor(min(default_threads(), len(places))) as pool:
         warnings.simplefilter("ignore")  # blanks as the mean stand in the notes
         found = dict(zip(places, pool.map(learn, places), strict=True))
     repeated = {run: _evaluations(setting, run, found) for run in runs}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,14 +17,22 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization
-from crowdrank.judgments.read import Features, read_features
+from crowdrank.judgments.features import Features, read_features
+from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import Judgments
-from crowdrank.pipeline.candidates import Candidate, experts_only, sensible
-from crowdrank.pipeline.consensus_fits import Opinions
-from crowdrank.pipeline.run_data import Material, gather
-from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, dealt
-from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.stage_cache import Stages
+from crowdrank.pipeline.candidates import (
+    BY_NAME,
+    Candidate,
+    choose_candidates,
+    consensus_methods,
+    remapper_label_features,
+)
+from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.run_data import RunData, build_run_data
+from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, deal_folds
+from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.simulation.world import simulate
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_told
 from experiments.crowd_rankers import dl20_setting
@@ -54,9 +62,9 @@ FROM = 20
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """One draw: material whose experts are all known, which queries may be bought, and which are for the test."""
+    """One draw: data whose experts are all known, which queries may be bought, and which are for the test."""
 
-    material: Material
+    data: RunData
     pool: Integers
     test: Integers
     seed: int
@@ -104,72 +112,68 @@ def _protocol() -> list[str]:
         "errors, was settled on other worlds and crowds (seeds 0 to 6), but with test queries of DL20 in view, of "
         "which there are no others.",
         "The length of the remappers' steps and their patience were settled on generated documents with seeds 0 to 2.",
-        "gda-pw-mart is left out: it takes longer than all others together, and has an experiment of its own "
-        "(crowd-rankers).",
+        "Slow candidates (`run --thorough`) are left out; they have an experiment of their own (crowd-rankers).",
     ]
 
 
 # One draw.
 
 
-def tried(place: Place, budget: int, stages: Stages, opinions: Opinions) -> tuple[str, Found]:
+def tried(place: Place, budget: int, cache: StageCache, fits: ConsensusFits) -> tuple[str, Found]:
     """The choice with so many expert-graded queries, and the test values of every candidate and of the choice."""
-    settings = Settings(random_state=place.seed, measure=MEASURE)
+    settings = RunSettings(random_state=place.seed, measure=MEASURE)
     bought = np.random.default_rng(place.seed).permutation(place.pool)[:budget]
-    parts = dealt(bought, place.test, settings.folds)
-    trial = CandidateSelection(place.material, opinions, settings, candidates_of(place.material), parts, stages)
+    parts = deal_folds(bought, place.test, settings.folds)
+    trial = CandidateSelection(place.data, fits, settings, candidates_of(place.data), parts, cache)
     outcome = trial.run()
-    judge = ExpertScorer(place.material, place.test, settings)
+    judge = ExpertScorer(place.data, place.test, settings)
     found = {name: judge.values(score) for name, score in outcome.scores.items()}
     return outcome.chosen, {**found, CHOICE: found[outcome.chosen]}
 
 
-def candidates_of(material: Material) -> list[Candidate]:
-    """What `run` tries, but for the slowest."""
-    return [candidate for candidate in sensible(material, None)[0] if candidate.name != "gda-pw-mart"]
+def candidates_of(data: RunData) -> list[Candidate]:
+    """Return the candidates that `run` trains by default."""
+    return choose_candidates(data, None)[0]
 
 
-def opinions_of(material: Material, stages: Stages) -> Opinions:
+def opinions_of(data: RunData, cache: StageCache) -> ConsensusFits:
     """The consensus methods that the candidates ask for, fitted."""
-    opinions = Opinions(material, stages)
-    for method in dict.fromkeys(method for candidate in candidates_of(material) for method in candidate.needs):
-        opinions.fit(method)
-    for kind in ("remap", "all"):
-        opinions.label_features(kind)
-    return opinions
+    fits = ConsensusFits(data, cache)
+    for method in consensus_methods(RunSettings(), candidates_of(data)):
+        fits.fit(method)
+    for kind in remapper_label_features(candidates_of(data)):
+        fits.label_features(kind)
+    return fits
 
 
 @contextmanager
-def kept_stages(keep: Path | None = None) -> Iterator[Stages]:
-    """Stages that last as long as the draws that share them: what does not depend on the budget is made once."""
+def kept_stages(keep: Path | None = None) -> Iterator[StageCache]:
+    """StageCache that last as long as the draws that share them: what does not depend on the budget is made once."""
     with TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield Stages(keep or Path(folder))
+        yield StageCache(keep or Path(folder))
 
 
-def with_all_experts(features: Features, crowd: Judgments) -> Material:
-    """Material in which every grade of the features is an expert's."""
+def with_all_experts(features: Features, crowd: Judgments) -> RunData:
+    """Return run data in which every grade of the features is an expert grade."""
     assert features.grade is not None
-    return replace(gather(crowd, features), expert=features.grade.astype(np.float64))
+    grades = features.grade.astype(np.int8)
+    gold = Gold(features.query, features.document, grades, Scale.parse(f"0-{grades.max()}"))
+    return build_run_data(crowd, features, gold)
 
 
-# Settings.
+# RunSettings.
 
 
 def apart(name: str, features: Features, seed: int) -> Place:
     """Queries that the crowd judges, others that experts may grade, others for the test; drawn."""
     crowd = crowd_over(features, seed)
-    material = with_all_experts(features, crowd)
-    order = np.random.default_rng(seed).permutation(material.graded_queries)
+    data = with_all_experts(features, crowd)
+    order = np.random.default_rng(seed).permutation(data.graded_queries)
     n_crowd, n_pool = round(CROWD * len(order)), round(CROWD * len(order)) + round(POOL * len(order))
-    judged = np.isin(material.query, order[n_pool:]) | np.isin(material.query, order[n_crowd:n_pool])
-    item = material.item[~judged]
-    kept = np.zeros(material.labels.n_items, bool)
-    kept[item[item >= 0]] = True
-    fewer = material.labels.where(np.repeat(kept, np.diff(material.labels.offsets)))
     test = np.sort(order[n_pool:])
     names = np.array([f"{name} {query}" for query in test])
-    return Place(with_all_experts(features, fewer), order[n_crowd:n_pool], test, seed, names)
+    return Place(data.restrict_judgments(data.rows_of(order[:n_crowd])), order[n_crowd:n_pool], test, seed, names)
 
 
 def simulated(
@@ -181,12 +185,12 @@ def simulated(
     for seed in seeds:
         known = generated_features(seed) if features is None else features
         place = apart(name if features is not None else f"{name}-{seed}", known, seed)
-        with kept_stages(keep) as stages:
-            opinions = opinions_of(place.material, stages)
+        with kept_stages(keep) as cache:
+            fits = opinions_of(place.data, cache)
             for budget in budgets:
                 if budget <= len(place.pool):
                     tell(f"{counted(budget, 'expert query')} on {name}, seed {seed}")
-                    draws[budget].append((*tried(place, budget, stages, opinions), place.queries))
+                    draws[budget].append((*tried(place, budget, cache, fits), place.queries))
     share = f"{CROWD:.0%} of the queries are judged by the crowd, {POOL:.0%} may be graded by experts, the rest is for "
     notes = [f"{share}the test; crowds: {crowd_told(seeds)}."]
     return tables_of(name, title, draws, notes)
@@ -211,21 +215,21 @@ def on_mq2008(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, t
 def on_dl20(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, tell: Tell) -> list[Table]:
     """DL20's LLM judges, NIST as experts; five folds of the queries, repeated."""
     setting = dl20_setting(1)
-    material = with_all_experts(setting.features, setting.crowds[0])
+    data = with_all_experts(setting.features, setting.crowds[0])
     most = min(DL20_REPEATS, len(seeds))
     draws: dict[int, list[Draw]] = {}
-    with kept_stages(keep) as stages:
-        opinions = opinions_of(material, stages)
+    with kept_stages(keep) as cache:
+        fits = opinions_of(data, cache)
         for budget in DL20_BUDGETS if set(budgets) == set(BUDGETS) else budgets:
             for repeat in range(most if budget == DL20_MAIN else 1):
-                part = np.random.default_rng(repeat).permutation(len(material.graded_queries)) % FOLDS
+                part = np.random.default_rng(repeat).permutation(len(data.graded_queries)) % FOLDS
                 for fold in range(FOLDS):
                     tell(f"{counted(budget, 'expert query')} on dl20, repeat {repeat + 1}, fold {fold + 1}")
-                    test = material.graded_queries[part == fold]
-                    pool = np.setdiff1d(material.graded_queries, test)
-                    place = Place(material, pool, test, 10 * repeat + fold, test)
-                    chosen, found = tried(place, budget, stages, opinions)
-                    found[ALL_EXPERTS] = _all_experts(place, opinions, stages)
+                    test = data.graded_queries[part == fold]
+                    pool = np.setdiff1d(data.graded_queries, test)
+                    place = Place(data, pool, test, 10 * repeat + fold, test)
+                    chosen, found = tried(place, budget, cache, fits)
+                    found[ALL_EXPERTS] = _all_experts(place, fits, cache)
                     draws.setdefault(budget, []).append((chosen, found, place.queries))
     notes = [
         *setting.notes[:2],
@@ -236,20 +240,19 @@ def on_dl20(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, tel
     return tables_of("dl20", "DL20, LLM judges", draws, notes)
 
 
-def _all_experts(place: Place, opinions: Opinions, stages: Stages) -> Floats:
-    settings = Settings(random_state=place.seed, measure=MEASURE)
-    trial = CandidateSelection(place.material, opinions, settings, [], dealt(place.pool, place.test, 2), stages)
-    lesson = trial.lesson(place.test, place.pool)
+def _all_experts(place: Place, fits: ConsensusFits, cache: StageCache) -> Floats:
+    settings = RunSettings(random_state=place.seed, measure=MEASURE)
+    trial = CandidateSelection(place.data, fits, settings, [], deal_folds(place.pool, place.test, 2), cache)
+    view = trial.view(place.test, place.pool)
 
     def score() -> dict[str, Any]:
-        rows = place.material.rows_of(place.test)
-        known = place.material.taken(rows)
-        found = np.full(len(place.material.query), np.nan)
-        found[rows] = experts_only(lesson).predict(known, known.query)
+        rows = place.data.rows_of(place.test)
+        found = np.full(len(place.data.query), np.nan)
+        found[rows] = BY_NAME["expert-only"].fit(view).predict(place.data.matrix(rows), place.data.query[rows])
         return {"score": found}
 
-    kept = stages.arrays("all-experts", lesson.key, score)["score"]
-    return ExpertScorer(place.material, place.test, settings).values(np.asarray(kept))
+    kept = cache.arrays("all-experts", view.key, score)["score"]
+    return ExpertScorer(place.data, place.test, settings).values(np.asarray(kept))
 
 
 SETTINGS = {"generated": on_generated, "mq2008": on_mq2008, "dl20": on_dl20}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from crowdrank._typing import Floats, Integers
-from crowdrank.judgments.read import Features
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.table import Judgments
 from crowdrank.label_learning.boosted import BoostedRemapper
 from crowdrank.label_learning.label_features import LabelFeatures, label_features
@@ -19,9 +19,9 @@ from crowdrank.label_learning.remapper import MODES, Remapper
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.lambdamart import LambdaMART
-from crowdrank.rankers.linear import GLS, RD, Standard
-from crowdrank.rankers.ranking_data import gather
-from crowdrank.rankers.tree_features import cross_fitted, tree_outputs
+from crowdrank.rankers.linear import GLS
+from crowdrank.rankers.reweighting import RD
+from crowdrank.rankers.tree_features import TreeFeatures
 from experiments.base import Tell, quiet
 from experiments.lessons import CrowdLabels
 from experiments.rankers import FOLDS, RIDGES
@@ -111,19 +111,12 @@ class Lesson(CrowdLabels):
 
     @cached_property
     def forest(self) -> Floats:
-        """The output of each tree for every row, standardized: (n, n_trees).
-
-        For the crowd's rows it comes from trees that did not see the query's labels.
-        """
+        """Return the standardized output of each tree for every row, (n, n_trees); the trees see the crowd's rows."""
         y = self.labels("average", "relevance")
         rows = self.fold.crowd[~np.isnan(y[self.fold.crowd])]
         part = self.features.take(rows)
-        lists = gather(part, y[rows], part.query)
-        trees = LambdaMART(n_estimators=self.n_trees, **FOREST).fit(part, y[rows], query=part.query)
-        outputs = tree_outputs(trees, self.features.matrix)
-        unseen = cross_fitted(trees, lists, outputs.shape[1], folds=FOLDS, random_state=self.seed)
-        outputs[rows[lists.order]] = unseen
-        return Standard.of(unseen, np.ones(len(unseen)))(outputs)
+        trees = TreeFeatures(self.n_trees, **FOREST, random_state=self.seed)
+        return trees.fit(part, y[rows], part.query).transform(self.features)
 
     def extended(self, n: int) -> Features:
         """The features and the first trees."""
@@ -132,13 +125,13 @@ class Lesson(CrowdLabels):
         names = (*self.features.names, *(f"tree {number}" for number in range(1, n + 1)))
         return replace(self.features, matrix=np.hstack([self.features.matrix, self.forest[:, :n]]), names=names)
 
-    def best_linear(self, cls: type[GLS]) -> Floats:
+    def best_linear(self, make: Callable[[GLS], Ranker]) -> Floats:
         """A linear ranker on averages, with the ridge and with or without trees as the validation queries like it."""
         y = self.labels("average", "relevance")
         tried = []
         for n in (0, self.n_trees):
             features = self.extended(n)
-            ranker = self.taught(cls(RIDGES, validate_by=MAIN), y, features)
+            ranker = self.taught(make(GLS(RIDGES, validate_by=MAIN)), y, features)
             tried.append((max(ranker.history_), ranker, features))
         _, ranker, features = max(tried, key=lambda one: one[0])
         return self.scores(ranker, features)
@@ -212,9 +205,9 @@ def mart_scores(name: str, lesson: Lesson) -> Floats:
 
 LEARNERS: Mapping[str, Learn] = {
     **{name: partial(mart_scores, name) for name in MARTS},
-    "rd": lambda lesson: lesson.best_linear(RD),
+    "rd": lambda lesson: lesson.best_linear(partial(RD, validate_by=MAIN)),
     **{name: partial(lambda name, lesson: lesson.remapped(name), name) for name in REMAPPED},
-    "gls-average": lambda lesson: lesson.best_linear(GLS),
+    "gls-average": lambda lesson: lesson.best_linear(lambda gls: gls),
     "expected-grades": partial(mart_scores, "expected-grades"),
     "family-mean": partial(mart_scores, "family-mean"),
     "expert-only": partial(mart_scores, "expert-only"),

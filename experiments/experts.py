@@ -14,12 +14,12 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
-from crowdrank.judgments.read import Features
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.table import Judgments
 from crowdrank.label_learning.label_features import LabelFeatures, without_honeypots
 from crowdrank.label_learning.remapper import MODES
-from crowdrank.rankers.lambdamart import usual_threads
-from crowdrank.rankers.ranking_data import gather
+from crowdrank.rankers.boosting import default_threads
+from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
 from experiments.base import (
     UNJUDGED,
@@ -227,7 +227,7 @@ def setting_tables(setting: Setting, chosen: Sequence[str], *, tell: Tell = quie
 def _each(setting: Setting, learn: Callable[[tuple[int, int, Fold]], Any]) -> dict[tuple[int, int], Any]:
     """What is learned in every fold, side by side."""
     places = setting.places()
-    with warnings.catch_warnings(), ThreadPoolExecutor(min(usual_threads(), len(places))) as pool:
+    with warnings.catch_warnings(), ThreadPoolExecutor(min(default_threads(), len(places))) as pool:
         warnings.simplefilter("ignore")  # blanks as the mean stand in the notes
         return {place[:2]: found for place, found in zip(places, pool.map(learn, places), strict=True)}
 
@@ -264,8 +264,8 @@ def importances(setting: Setting, lessons: Mapping[tuple[int, int], Lesson]) -> 
     if not rows:
         return []
     note = (
-        "Parts of what the splits took off the squared error of the gradients, summed over trees and averaged over "
-        "folds; steps is the mean number of trees; where a fold kept none, its importances are 0."
+        "Share of each label feature in the gain of a tree's splits, averaged over trees and folds; "
+        "steps is the mean number of trees; where a fold kept none, its importances are 0."
     )
     return [
         Table(f"{setting.name}-importances", f"{setting.title}: label features that mattered", tuple(rows), (note,))
@@ -327,7 +327,9 @@ def number_table(setting: Setting, *, numbers: Sequence[int] = NUMBERS, tell: Te
         mart = lesson.mart(BASELINE)
         scores[BASELINE] = lesson.scores(mart)
         part, y, query = lesson.expert(fold.validate)
-        scores[f"{BASELINE} validation"] = Validation(gather(part, y, query), MAIN)(mart.predict(part, query))
+        scores[f"{BASELINE} validation"] = Validation(RankingData.from_ids(part, y, query), MAIN)(
+            mart.predict(part, query)
+        )
         return scores
 
     found = _each(setting, learn)

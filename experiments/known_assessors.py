@@ -15,13 +15,14 @@ from scipy.stats import rankdata
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.read import Features, read_features, read_judgments
+from crowdrank.judgments.features import Features, read_features
+from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
 from crowdrank.label_learning.boosted import BoostedRemapper
 from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.linear import LinearRemapper
 from crowdrank.label_learning.remapper import Remapper
-from crowdrank.rankers.lambdamart import usual_threads
+from crowdrank.rankers.boosting import default_threads
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_told
 from experiments.lessons import generated_documents
 from experiments.rankers import joined, mq2008, named, query_numbers
@@ -209,7 +210,7 @@ def split_table(
         tell(f"{name} on {source.name}, split {seeds.index(seed) + 1} of {len(seeds)}")
         return design.learn(source, seed, REMAPPERS[name])
 
-    with ThreadPoolExecutor(min(usual_threads(), len(splits))) as pool:
+    with ThreadPoolExecutor(min(default_threads(), len(splits))) as pool:
         learned = dict(zip(splits, pool.map(learn, splits), strict=True))
     rows: list[Row] = []
     for name in chosen:

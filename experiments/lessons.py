@@ -15,7 +15,8 @@ from crowdrank.consensus import get_aggregator
 from crowdrank.consensus._base import Aggregator
 from crowdrank.evaluation.evaluate import Evaluation
 from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.read import Features, read_features, read_judgments
+from crowdrank.judgments.features import Features, read_features
+from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.labels import pair_positions, read_labels
 from crowdrank.simulation.world import simulate

@@ -22,8 +22,8 @@ from crowdrank.errors import UsageError
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.judgments.datasets import dataset
+from crowdrank.judgments.features import read_features
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.read import read_features
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.linear import GLS
 from experiments.base import (

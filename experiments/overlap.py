@@ -23,10 +23,13 @@ from crowdrank.errors import UsageError
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.read import Features, read_features, read_judgments
+from crowdrank.judgments.features import Features, read_features
+from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
+from crowdrank.rankers import InstanceKind
 from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.lambdamart import LambdaMART, usual_threads
+from crowdrank.rankers.boosting import default_threads
+from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.network import LambdaRankNet
 from crowdrank.simulation.world import simulate
 from experiments.base import (
@@ -120,7 +123,7 @@ class LabelSet:
 
     def first_queries(self, queries: int) -> Judgments:
         """Return the judgments of the first queries."""
-        return self.judgments.where(self.judgments.item_column("query") < queries)
+        return self.judgments.where(self.judgments.by_row(self.judgments.item_query) < queries)
 
 
 def simulated_set(name: str, train: int = TRAIN, test: int = TEST) -> LabelSet:
@@ -238,13 +241,13 @@ def _protocol(seeds: Sequence[int], tables: Sequence[Table]) -> list[str]:
 
 
 def train_and_evaluate(
-    labels: LabelSet, name: str, make: Make, seed: int, *, lists: str = "duplicates", queries: int = 0
+    labels: LabelSet, name: str, make: Make, seed: int, *, overlap: InstanceKind = "overlap", queries: int = 0
 ) -> Evaluation:
     """Train a ranker on the labels that a scheme buys, and evaluate it."""
     scheme = get_scheme(name)
     judgments = labels.first_queries(queries) if queries else labels.judgments
     bought = scheme.sample(judgments, labels.order(seed))
-    rows = scheme.training_instances(bought, labels.train, lists=lists, missing="skip")
+    rows = scheme.training_instances(bought, labels.train, overlap=overlap, missing="skip")
     return labels.evaluate(make().fit(**rows.arguments))
 
 
@@ -258,7 +261,7 @@ def run_all(
         tell(f"{place[0]} on {title}, draw {place[1]}")
         return runs[place[0]](place[1])
 
-    with warnings.catch_warnings(), ThreadPoolExecutor(min(usual_threads(), len(places))) as pool:
+    with warnings.catch_warnings(), ThreadPoolExecutor(min(default_threads(), len(places))) as pool:
         warnings.simplefilter("ignore")
         found = dict(zip(places, pool.map(run, places), strict=True))
     return {name: over_repeats([found[name, seed] for seed in seeds]) for name in runs}
@@ -288,7 +291,7 @@ def lists_table(labels: LabelSet, seeds: Sequence[int], *, tell: Tell = quiet) -
     runs = {BASELINE: partial(train_and_evaluate, labels, BASELINE, trees)}
     for name in LISTS:
         runs[name] = partial(train_and_evaluate, labels, name, trees)
-        runs[f"{name}, a list per judge"] = partial(train_and_evaluate, labels, name, trees, lists="per-judge")
+        runs[f"{name}, a list per judge"] = partial(train_and_evaluate, labels, name, trees, overlap="per-judge-lists")
     comparison = compare_evaluations(run_all(runs, seeds, tell, "lists"), baseline=BASELINE)
     return comparison_table("lists", f"One list, or one per judge, LambdaMART, label set {labels.name}", comparison)
 
@@ -327,7 +330,7 @@ def equal_budget_table(labels: LabelSet, schemes: Sequence[str], seeds: Sequence
         run = partial(train_and_evaluate, labels, name, trees, queries=queries[name])
         runs[name] = run
         if name in LISTS:
-            runs[f"{name}, a list per judge"] = partial(run, lists="per-judge")
+            runs[f"{name}, a list per judge"] = partial(run, overlap="per-judge-lists")
     found = run_all(runs, seeds, tell, f"equal budgets {labels.name}")
     comparison = compare_evaluations(found, baseline=CLAIMED if CLAIMED in found else BASELINE)
     title = f"Equal label budgets, LambdaMART, label set {labels.name}"

@@ -17,13 +17,14 @@ from crowdrank.errors import InputError, UsageError, near
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.judgments import ids
 from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.read import Features, read_features
+from crowdrank.judgments.features import Features, read_features
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.lambdamart import LambdaMART
-from crowdrank.rankers.linear import GLS, RD
+from crowdrank.rankers.linear import GLS, TreeFeatureGLS
 from crowdrank.rankers.network import LambdaRankNet
-from crowdrank.rankers.tree_features import TreeFeatures
+from crowdrank.rankers.pointwise import PointwiseGBDT
+from crowdrank.rankers.reweighting import RD
 from experiments.base import Experiment, Table, Tell, compared_runs, quiet, testing_protocol
 
 MEASURES = ("nDCG@1", "nDCG@3", "nDCG@5", "nDCG@10", "AP")
@@ -40,8 +41,6 @@ RIDGES = (1.0, 10.0, 100.0, 1000.0)
 """Of linear rankers; the validation queries choose."""
 TREE_RIDGES = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
 """Of the linear ranker over trees, whose outputs are many and alike; the validation queries choose here too."""
-LEAVES = 8
-"""Of the trees that become features."""
 
 Learn = Callable[[Features, Features, Features], Floats]
 """From training, validation and test documents, with their grades, to the scores of the test documents."""
@@ -78,9 +77,9 @@ def _protocol(features: Features, table: Table) -> list[str]:
         "least number of documents in a leaf, and keeps its own least sum of curvatures and its own L2 penalty.",
         f"gls and rd choose their ridge of {', '.join(f'{mu:g}' for mu in RIDGES)} by the validation part; ensemble is "
         "lambdamart and gls with weights from the validation part.",
-        f"tree-features is gls over features and trees of {LEAVES} leaves, and chooses its ridge of "
-        f"{', '.join(f'{mu:g}' for mu in TREE_RIDGES)} by the validation part, too. The ridge that the library takes "
-        "where there are no validation queries was set with these test parts in view; this experiment does not use it.",
+        "tree-features is gls over features and the outputs of 0, 100, 200 or 300 pointwise trees of 8 leaves; the "
+        f"validation part chooses their number and the ridge, from {', '.join(f'{mu:g}' for mu in TREE_RIDGES)}. Grids "
+        "of ridges extend themselves if the best value is at an end.",
         "gda-pairwise-mart explains judgments of several assessors, and here are none: see crowd-rankers.",
         "Every ranker ran once with one configuration (seed 0); nothing was tuned on the test parts.",
         "A document is relevant in AP from grade 1 up.",
@@ -206,9 +205,14 @@ def trees(**other: Any) -> LambdaMART:
     return LambdaMART(**{**TREES, "patience": PATIENCE, "truncation": TRUNCATION, "n_jobs": 1, **other})
 
 
-def tree_features() -> TreeFeatures:
+def pointwise_trees() -> PointwiseGBDT:
+    """Pointwise regression trees with the parameters of LambdaMART."""
+    return PointwiseGBDT(**TREES, patience=PATIENCE, n_jobs=1)
+
+
+def tree_features() -> TreeFeatureGLS:
     """Trees as features; the ridge over them is one that the validation part chooses, never a default."""
-    return TreeFeatures(trees(num_leaves=LEAVES), GLS(TREE_RIDGES))
+    return TreeFeatureGLS("auto", mu=TREE_RIDGES, n_jobs=1)
 
 
 # The peers.
@@ -286,7 +290,9 @@ LEARNERS: Mapping[str, Learn] = {
     "xgboost": xgboost,
     "lambdamart": learner(trees),
     "gls": learner(lambda: GLS(RIDGES)),
-    "rd": learner(lambda: RD(RIDGES)),
+    "rd": learner(lambda: RD(GLS(RIDGES))),
+    "pointwise-gbdt": learner(pointwise_trees),
+    "rd-gbdt": learner(lambda: RD(pointwise_trees())),
     "lambdarank-net": learner(lambda: LambdaRankNet(n_jobs=1)),
     "ensemble": learner(lambda: Ensemble([trees(), GLS(RIDGES)])),
     "tree-features": learner(tree_features),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import crowdrank
-from crowdrank import GLS, DawidSkene, Ensemble, GDAPairwiseMART, LambdaMART, TreeFeatures
+from crowdrank import GLS, RD, DawidSkene, Ensemble, GDAPairwiseMART, LambdaMART, PointwiseGBDT
 from crowdrank._base import Estimator
 from crowdrank.constraints import Constraints, Flag, InstanceOf, Number, OneOf, Parsed, SequenceOf, check_parameter
 from crowdrank.errors import NotFittedError, UsageError
@@ -76,31 +76,30 @@ def test_constraints_of_a_subclass_replace_those_of_its_base() -> None:
 
 
 def test_nested_parameters_are_read_and_set() -> None:
-    made = TreeFeatures(LambdaMART(n_estimators=7), GLS(mu=2.0))
-    parameters = made.get_params()
-    assert (parameters["trees__n_estimators"], parameters["ranker__mu"]) == (7, 2.0)
-    assert "trees__n_estimators" not in made.get_params(deep=False)
-    made.set_params(trees__n_estimators=9, ranker__mu=3.0, folds=2)
-    assert (made.trees.n_estimators, made.ranker.mu, made.folds) == (9, 3.0, 2)  # type: ignore[union-attr]
+    made = RD(GLS(mu=2.0))
+    assert made.get_params()["estimator__mu"] == 2.0
+    assert "estimator__mu" not in made.get_params(deep=False)
+    made.set_params(estimator__mu=3.0, delta=2.0)
+    assert (made.get_params()["estimator__mu"], made.delta) == (3.0, 2.0)
     pair = Ensemble([LambdaMART(), GLS()]).set_params(members__1__mu=5.0)
     assert pair.get_params()["members__1__mu"] == 5.0
-    deep = Derived(inner=made).set_params(inner__trees__num_leaves=4)
-    assert deep.get_params()["inner__trees__num_leaves"] == 4
-    replaced = made.set_params(ranker__mu=4.0, ranker=GLS(target="gain"))
-    assert (replaced.ranker.mu, replaced.ranker.target) == (4.0, "gain")  # type: ignore[union-attr]
+    deep = Derived(inner=made).set_params(inner__estimator__mu=4.0)
+    assert deep.get_params()["inner__estimator__mu"] == 4.0
+    replaced = made.set_params(estimator__n_estimators=4, estimator=PointwiseGBDT(target="gain")).get_params()
+    assert (replaced["estimator__n_estimators"], replaced["estimator__target"]) == (4, "gain")
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"folds": 3, "seed": 1},
-        {"trees__n_estimators": 3, "trees__n_estimator": 4},
-        {"folds": 3, "folds__nothing": 1},
-        {"trees__n_estimators": 3, "ranker__mu": 1.0, "ranker__mu__deeper": 1},
+        {"delta": 3.0, "seed": 1},
+        {"estimator__mu": 3.0, "estimator__nu": 4},
+        {"delta": 3.0, "delta__nothing": 1},
+        {"estimator__target": "gain", "estimator__mu": 1.0, "estimator__mu__deeper": 1},
     ],
 )
 def test_set_params_changes_all_or_nothing(wrong: dict[str, Any]) -> None:
-    made = TreeFeatures(LambdaMART(n_estimators=7), GLS(mu=2.0), folds=5)
+    made = RD(GLS(mu=2.0), delta=5.0)
     before = repr(made.get_params())
     with pytest.raises(UsageError) as caught:
         made.set_params(**wrong)
@@ -114,10 +113,10 @@ def test_an_unknown_parameter_gets_a_suggestion() -> None:
 
 
 def test_copies_do_not_share_estimators_unless_they_are_used_as_fitted() -> None:
-    made = TreeFeatures(LambdaMART(n_estimators=7), GLS())
-    copy = made.unfitted().set_params(trees__n_estimators=3)
-    assert made.trees.n_estimators == 7  # type: ignore[union-attr]
-    assert copy.trees is not made.trees
+    made = RD(GLS(mu=7.0))
+    copy = made.unfitted().set_params(estimator__mu=3.0)
+    assert made.get_params()["estimator__mu"] == 7.0
+    assert copy.estimator is not made.estimator
     world = crowdrank.simulate(queries=10, documents=6, labels=3, random_state=1)
     model = crowdrank.GDAPairwise().fit(world.judgments)
     assert GDAPairwiseMART(model).unfitted().model is model

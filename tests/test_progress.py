@@ -1,4 +1,4 @@
-"""Progress told from several threads."""
+"""Progress reported from several threads."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Write measured numbers into the pages of the documentation: `python -m tools.figures` or `make figures`.
 
-Three markers are replaced up to the next `<!-- end -->`:
+Four markers are replaced up to the next `<!-- end -->`:
 
     <!-- figures EXPERIMENT TABLE | run, run | column, column -->   rows of a table of an experiment
+    <!-- notes EXPERIMENT TABLE -->                                 notes below a table of an experiment
     <!-- results EXPERIMENT, EXPERIMENT -->                         links to the pages of experiments
     <!-- demo -->                                                   summary of the demo
 
@@ -23,7 +24,7 @@ from tools.markdown import plain
 DOCS = Path(__file__).parent.parent / "docs"
 NOTICE = "<!-- Made by `make figures`; changes by hand are lost. -->\n\n"
 MARKER = re.compile(
-    r"^<!-- (?P<kind>figures|results|demo)(?P<arguments>[^\n]*?) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL
+    r"^<!-- (?P<kind>figures|notes|results|demo)(?P<arguments>[^\n]*?) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL
 )
 
 
@@ -56,11 +57,11 @@ def fill(text: str) -> str:
 
 def _fill_marker(match: re.Match[str]) -> str:
     kind, arguments = match["kind"], match["arguments"].strip()
-    content = demo() if kind == "demo" else links(arguments) if kind == "results" else figures(arguments)
+    content = {"figures": figures, "notes": notes, "results": links, "demo": demo}[kind](arguments)
     return f"<!-- {f'{kind} {arguments}'.strip()} -->\n\n{content}{chr(10) * 2 if content else ''}<!-- end -->"
 
 
-def demo() -> str:
+def demo(_: str = "") -> str:
     """Return the summary that the demo prints."""
     return f"> {plain((DOCS / 'assets' / 'report.txt').read_text(encoding='utf-8').strip())}"
 
@@ -76,18 +77,29 @@ def figures(arguments: str) -> str:
     """Return rows of a table of an experiment and a link to its page."""
     source, *selection = [part.strip() for part in arguments.split("|")]
     experiment, name = source.split()
-    result = results.load_results().get(experiment)
-    if result is None:
-        raise ValueError(f"docs/results/{experiment}.json is missing; write it with: make results ONLY={experiment}")
-    table = next((table for table in result["tables"] if table["name"] == name), None)
-    if table is None:
-        known = ", ".join(table["name"] for table in result["tables"])
-        raise ValueError(f"The experiment {experiment} has no table '{name}'; it has {known}.")
+    table = _find_table(experiment, name)
     words = [[word.strip() for word in part.split(",") if word.strip()] for part in selection]
     runs, columns = (*words, [], [])[:2]
     _check_names(table, runs, columns)
     rows = results.table_rows(table, runs or None, columns or None)
     return f"{rows}\n\nFrom `python -m experiments {experiment}`: [all results, with tests](results/{experiment}.md)."
+
+
+def notes(arguments: str) -> str:
+    """Return the notes below a table of an experiment as a list."""
+    experiment, name = arguments.split()
+    return "\n".join(f"- {plain(note)}" for note in _find_table(experiment, name)["notes"])
+
+
+def _find_table(experiment: str, name: str) -> dict[str, Any]:
+    """Return a table of the stored results of an experiment."""
+    result = results.load_results().get(experiment)
+    if result is None:
+        raise ValueError(f"docs/results/{experiment}.json is missing; write it with: make results ONLY={experiment}")
+    tables: dict[str, dict[str, Any]] = {table["name"]: table for table in result["tables"]}
+    if name not in tables:
+        raise ValueError(f"The experiment {experiment} has no table '{name}'; it has {', '.join(tables)}.")
+    return tables[name]
 
 
 def _check_names(table: dict[str, Any], runs: list[str], columns: list[str]) -> None:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from crowdrank import Gold, Judgments, read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import CrowdrankError
-from crowdrank.judgments.read import Features
+from crowdrank.judgments.features import Features
 from tools.mutations import mutate
 
 MAX_MESSAGE_LENGTH = 1500

@@ -502,7 +502,8 @@ def _rankers(root: Path, world: Any) -> list[Artifact]:
     trees = get_ranker("lambdamart", n_estimators=4, num_leaves=4, min_child_samples=2)
     linear = get_ranker("gls")
     rankers = {"lambdamart": trees, "gls": linear, "ensemble": get_ranker("ensemble", members=[trees, linear])}
-    rankers["tree-features"] = get_ranker("tree-features", trees=trees, folds=2)
+    rankers["tree-features"] = get_ranker("tree-features", n_trees=4)
+    rankers["rd"] = get_ranker("rd")
     if find_spec("torch") is not None:
         rankers["lambdarank-net"] = get_ranker("lambdarank-net", hidden=(4,), epochs=2)
 
@@ -596,17 +597,20 @@ def _checkpoints(root: Path, judgments: Any) -> list[Artifact]:
 
 def _run(root: Path) -> list[Artifact]:
     import crowdrank
+    from crowdrank.pipeline.result import RunResult, reading_run
     from crowdrank.reports import page
-    from crowdrank.reports.run_folder import Findings, reading
+    from crowdrank.reports.embedded_charts import SECTIONS
+    from crowdrank.reports.report_data import ReportData
 
     world = crowdrank.simulate(queries=14, documents=4, gold_queries=12, assessors=5, random_state=1)
     crowdrank.run(world.judgments, world.features, world.gold, candidates=["average", "gls"], output=root / "run")
     shutil.rmtree(root / "run" / "stages")
 
     def read(folder: Path) -> None:
-        found = Findings.read(folder)
-        with mock.patch.object(page, "figures", return_value=[]), reading(folder):  # charts take seconds
-            page.render(found)
+        result = RunResult.load(folder)
+        no_figures = mock.patch.object(page, "draw_figures", return_value=dict.fromkeys(SECTIONS, ()))
+        with no_figures, reading_run(folder):  # charts take seconds
+            page.render(ReportData(result, folder))
 
     def report(folder: Path) -> None:
         page.write_report(folder)

@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from crowdrank.engine.registry import get_engine as get_engine
     from crowdrank.evaluation.comparison import compare as compare
     from crowdrank.evaluation.evaluate import evaluate as evaluate
+    from crowdrank.judgments.features import Features as Features
+    from crowdrank.judgments.features import read_features as read_features
     from crowdrank.judgments.gold import Gold as Gold
     from crowdrank.judgments.partitions import read_partitions as read_partitions
-    from crowdrank.judgments.read import Features as Features
-    from crowdrank.judgments.read import read_features as read_features
     from crowdrank.judgments.read import read_gold as read_gold
     from crowdrank.judgments.read import read_judgments as read_judgments
-    from crowdrank.judgments.read import read_run as read_run
+    from crowdrank.judgments.runs import read_run as read_run
     from crowdrank.judgments.sharded import ShardedJudgments as ShardedJudgments
     from crowdrank.judgments.table import Judgments as Judgments
     from crowdrank.judgments.validation import validate as validate
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from crowdrank.label_learning.linear import LinearRemapper as LinearRemapper
     from crowdrank.label_learning.remapped_labels import Remapped as Remapped
     from crowdrank.label_learning.remapper import Remapper as Remapper
+    from crowdrank.pipeline.result import RunResult as RunResult
     from crowdrank.pipeline.run import run as run
     from crowdrank.rankers import get_ranker as get_ranker
     from crowdrank.rankers.base import Ranker as Ranker
@@ -68,8 +69,10 @@ if TYPE_CHECKING:
     from crowdrank.rankers.instances import Instances as Instances
     from crowdrank.rankers.lambdamart import LambdaMART as LambdaMART
     from crowdrank.rankers.linear import GLS as GLS
-    from crowdrank.rankers.linear import RD as RD
+    from crowdrank.rankers.linear import TreeFeatureGLS as TreeFeatureGLS
     from crowdrank.rankers.network import LambdaRankNet as LambdaRankNet
+    from crowdrank.rankers.pointwise import PointwiseGBDT as PointwiseGBDT
+    from crowdrank.rankers.reweighting import RD as RD
     from crowdrank.rankers.tree_features import TreeFeatures as TreeFeatures
     from crowdrank.reports import charts as charts
     from crowdrank.reports.page import write_report as write_report
@@ -91,7 +94,7 @@ _LOCATIONS = {
     "DawidSkene": "consensus.dawid_skene",
     "Ensemble": "rankers.ensemble",
     "FamilyMean": "consensus.votes",
-    "Features": "judgments.read",
+    "Features": "judgments.features",
     "GDA": "consensus.gda",
     "GDAPairwise": "consensus.gda_pairwise",
     "GDAPairwiseMART": "rankers.gda_mart",
@@ -108,15 +111,18 @@ _LOCATIONS = {
     "LocalEngine": "engine.local",
     "MajorityVote": "consensus.votes",
     "OneCoinDawidSkene": "consensus.dawid_skene",
+    "PointwiseGBDT": "rankers.pointwise",
     "Policy": "collection.base",
     "Pool": "collection.pool",
-    "RD": "rankers.linear",
+    "RD": "rankers.reweighting",
     "Ranker": "rankers.base",
     "Rasch": "consensus.rasch",
+    "RunResult": "pipeline.result",
     "Remapped": "label_learning.remapped_labels",
     "Remapper": "label_learning.remapper",
     "ShardedJudgments": "judgments.sharded",
     "ThresholdDawidSkene": "consensus.threshold",
+    "TreeFeatureGLS": "rankers.linear",
     "TreeFeatures": "rankers.tree_features",
     "assess": "assessors.report",
     "compare": "evaluation.comparison",
@@ -126,11 +132,11 @@ _LOCATIONS = {
     "get_policy": "collection",
     "get_ranker": "rankers",
     "label_features": "label_learning.label_features",
-    "read_features": "judgments.read",
+    "read_features": "judgments.features",
     "read_gold": "judgments.read",
     "read_judgments": "judgments.read",
     "read_partitions": "judgments.partitions",
-    "read_run": "judgments.read",
+    "read_run": "judgments.runs",
     "run": "pipeline.run",
     "scheme_costs": "collection.costs",
     "simulate": "simulation.world",

@@ -18,9 +18,9 @@ from scipy.stats import kendalltau
 
 from crowdrank import GDA, DawidSkene, MajorityVote, read_gold, read_judgments, simulate
 from crowdrank.assessors.contingency import count_pairs, independence_p_values, kendall_tau
-from crowdrank.assessors.flags import FLAGS, Evidence, flag
+from crowdrank.assessors.flags import FLAGS, AssessorEvidence, flag
 from crowdrank.assessors.leave_one_out import leave_one_out_consensus
-from crowdrank.assessors.reference import Comparison, compare_with_others
+from crowdrank.assessors.reference import AssessorComparison, compare_with_others
 from crowdrank.assessors.report import assess
 from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.errors import ConvergenceWarning, InputError, NotFittedError
@@ -51,17 +51,19 @@ def flagged(method: str, seeds: range) -> pd.DataFrame:
     return pd.concat(reports)
 
 
-def compared(n: int, **columns: list[float]) -> Comparison:
+def compared(n: int, **columns: list[float]) -> AssessorComparison:
     """A comparison of as many assessors as there are values, typical where nothing else is named."""
     size = len(next(iter(columns.values())))
     typical = {"slope": 1.0, "slope_error": 0.05, "bias": 0.0, "bias_error": 0.05, "p_value": 0.0}
     values = {name: np.array(columns.get(name, [value] * size)) for name, value in typical.items()}
-    return Comparison(np.full(size, n), **values)
+    return AssessorComparison(np.full(size, n), **values)
 
 
-def flags_of(comparison: Comparison, informativeness: list[float], n_grades: int = 5) -> list[str]:
+def flags_of(comparison: AssessorComparison, informativeness: list[float], n_grades: int = 5) -> list[str]:
     size = len(informativeness)
-    evidence = Evidence(comparison, np.zeros(size, bool), np.array(informativeness), np.full(size, 0.01), n_grades)
+    evidence = AssessorEvidence(
+        comparison, np.zeros(size, bool), np.array(informativeness), np.full(size, 0.01), n_grades
+    )
     return list(flag(evidence))
 
 

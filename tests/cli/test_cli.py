@@ -19,7 +19,7 @@ import pytest
 
 from crowdrank.cli.app import COMMANDS_BY_PANEL
 from crowdrank.consensus import METHODS
-from crowdrank.reports.formatting import real_minus
+from crowdrank.reports.formatting import minus_signs
 from terminal import Run, crowdrank, crowdrank_process, without_columns
 
 
@@ -168,18 +168,40 @@ def test_datasets_says_what_is_found(run: Run, tmp_path: Path) -> None:
     assert "CROWDRANK_DATA" in run("datasets").stdout
 
 
-def test_demo_makes_a_ranker_and_names_the_report(run: Run, tmp_path: Path) -> None:
+def test_demo_prints_the_answer_and_the_report(run: Run, tmp_path: Path) -> None:
     done = run("demo", "--queries", 15)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"Report: {Path('crowdrank-demo') / 'run' / 'report.html'}"
-    assert "is chosen" in done.stdout
     again = json.loads(run("demo", "--queries", 15, "--json").stdout)
     assert again["sizes"]["queries"] == 15
     assert again["report"] == str(Path("crowdrank-demo") / "run" / "report.html")
     page = unescape((tmp_path / again["report"]).read_text())
-    assert real_minus(again["paragraph"]) in page
+    assert minus_signs(again["summary"]) in page
+    text = " ".join(done.stdout.split())
+    assert 0 < text.index("Is my ranker better?") < text.index(again["summary"]) < text.index("candidate")
     assert '<pre id="again">crowdrank demo --queries 15 --output crowdrank-demo</pre>' in page
-    assert max(map(len, done.stdout[: done.stdout.index("Left out:")].splitlines()[2:])) <= 80
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_run_and_report_show_texts(run: Run, world: Path, tmp_path: Path) -> None:
+    judgments = pd.read_csv(world / "judgments.csv", dtype=str)
+    pairs = judgments[["query", "document"]].drop_duplicates()
+    pairs.assign(text="a page about cats").to_json(tmp_path / "texts.jsonl", orient="records", lines=True)
+    files = ["-j", world / "judgments.csv", "-o", "out"]
+    done = run("run", *files, "--texts", "texts.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "a page about cats" in (tmp_path / "out" / "report.html").read_text()
+    assert (tmp_path / "out" / "texts.parquet").exists()
+    pairs.assign(text="a page about dogs").to_parquet(tmp_path / "texts.parquet")
+    assert run("report", "out", "--texts", "texts.parquet").returncode == 0
+    assert run("report", "out", "-o", "again.html").returncode == 0
+    assert "a page about dogs" in (tmp_path / "again.html").read_text()
+    pairs.assign(document="unknown", text="x").to_csv(tmp_path / "other.csv", index=False)
+    for command in (["run", "-j", world / "judgments.csv", "-o", "new"], ["report", "out"]):
+        wrong = run(*command, "--texts", "other.csv")
+        assert wrong.returncode == 2
+        assert "use the ids of the judgments" in wrong.stderr
+    assert not (tmp_path / "new").exists()
 
 
 def test_report_is_made_again_from_the_folder_of_a_run(run: Run, world: Path, tmp_path: Path) -> None:
@@ -187,15 +209,15 @@ def test_report_is_made_again_from_the_folder_of_a_run(run: Run, world: Path, tm
     done = run("run", *files, "--candidates", "gls", "-o", "out")
     assert done.stdout.splitlines()[-1] == f"Report: {Path('out') / 'report.html'}"
     page = (tmp_path / "out" / "report.html").read_text()
-    told = re.search(r'<pre id="again">(.*?)</pre>', page, re.DOTALL)
-    assert told
+    match = re.search(r'<pre id="again">(.*?)</pre>', page, re.DOTALL)
+    assert match
     words = ["crowdrank", "run", *map(str, files), "--output", "out", "--candidates", "gls"]
-    assert shlex.split(unescape(told.group(1))) == words
+    assert shlex.split(unescape(match.group(1))) == words
     again = run("report", "out", "-o", "again.html")
     assert again.stdout == "Report: again.html\n"
     assert (tmp_path / "again.html").read_text() == page
-    said = json.loads(run("report", "out", "--json").stdout)
-    assert said == {"report": str(Path("out") / "report.html"), "bytes": len(page.encode())}
+    printed = json.loads(run("report", "out", "--json").stdout)
+    assert printed == {"report": str(Path("out") / "report.html"), "bytes": len(page.encode())}
     wrong = run("report", world)
     assert wrong.returncode == 2
     assert "it is not a run" in wrong.stderr
@@ -208,10 +230,10 @@ def test_run_reads_options_from_toml_and_from_the_line(run: Run, world: Path, tm
     )
     done = run("run", "run.toml", "--test", 0.4, "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["settings"]["test"] == 0.4
-    assert told["origin"]["command"] == "crowdrank run run.toml --test 0.4"
-    assert told["settings"]["trees"] == {"n_estimators": 5}
+    output = json.loads(done.stdout)
+    assert output["settings"]["test"] == 0.4
+    assert output["provenance"]["command"] == "crowdrank run run.toml --test 0.4"
+    assert output["settings"]["trees"] == {"n_estimators": 5}
     assert (tmp_path / "out" / "model").is_dir()
     ranked = run("rank", "-m", "out/model", "-f", world / "features.letor", "-o", "run.trec")
     assert ranked.returncode == 0, ranked.stderr
@@ -229,7 +251,7 @@ def test_run_only_plans_when_asked(run: Run, world: Path, tmp_path: Path) -> Non
     ("words", "said"),
     [
         ([], "A run needs judgments"),
-        (["-j", "judgments.csv"], "A run needs features"),
+        (["-j", "judgments.csv"], "A run needs a folder for its results"),
         (["-j", "judgments.csv", "-f", "features.letor"], "A run needs a folder for its results"),
         (["-j", "judgments.csv", "-f", "features.letor", "-o", "o", "--candidates", "x"], "There is no candidate 'x'"),
         (["-j", "judgments.csv", "-f", "features.letor", "-o", "no/o"], "does not exist"),

@@ -71,10 +71,10 @@ def test_no_id_steers_the_terminal(labels: Path, run: Run, words: tuple[str, ...
     assert not OBEYED.search(done.stdout + done.stderr)
     if words[0] != "validate":
         assert not any(line.startswith("Error: lines") for line in done.stdout.splitlines())
-    told = run(*line, "--json")
-    assert told.stdout.isascii()
-    assert not OBEYED.search(told.stdout)
-    json.loads(told.stdout)
+    output = run(*line, "--json")
+    assert output.stdout.isascii()
+    assert not OBEYED.search(output.stdout)
+    json.loads(output.stdout)
 
 
 def test_ids_are_shown_escaped(labels: Path, run: Run) -> None:

@@ -22,10 +22,10 @@ from crowdrank.judgments.formats import FORMATS
 from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.judgments.read_options import Format, GoldReadOptions, ReadOptions
 from crowdrank.pipeline.config import PREFIXES, RunConfig, read_config
-from crowdrank.pipeline.consensus_fits import Opinions
-from crowdrank.pipeline.run_data import gather
-from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.stage_cache import Stages
+from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.run_data import build_run_data
+from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.simulation.world import World, simulate
 from terminal import Run, crowdrank
 from tools.command_line import commands
@@ -228,7 +228,9 @@ def test_a_value_of_the_wrong_type_is_named(line: str, tmp_path: Path) -> None:
 
 
 def test_parameters_of_the_method_reach_the_model(world: World) -> None:
-    labels = Opinions(gather(world.judgments, world.features), Stages(None), parameters={"dawid-skene": {"n_iter": 1}})
+    labels = ConsensusFits(
+        build_run_data(world.judgments, world.features), StageCache(None), parameters={"dawid-skene": {"n_iter": 1}}
+    )
     assert labels.model("dawid-skene").n_iter_ == 1
     assert labels.model("one-coin").n_iter_ > 1
 
@@ -236,7 +238,7 @@ def test_parameters_of_the_method_reach_the_model(world: World) -> None:
 def test_parameters_of_the_method_are_checked() -> None:
     for wrong in ({"n_iters": 1}, {"difficulty": True, "depth": 2}):
         with pytest.raises(UsageError, match="has no parameter"):
-            Settings(method_settings=wrong)
+            RunSettings(method_settings=wrong)
 
 
 @pytest.mark.parametrize("command", ["aggregate", "assessors"])

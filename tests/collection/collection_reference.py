@@ -42,7 +42,7 @@ def dcg(scores: Any, k: int) -> float:
 
 
 def top_gain(scores: Any, d: int, chance: Any, after: Any, k: int) -> float:
-    """What a label of document d adds to the DCG@k of its query, by ranking anew for each answer."""
+    """What a label of document d adds to the DCG@k of its query, by ranking again for each answer."""
     expected = 0.0
     for share, value in zip(chance, after, strict=True):
         changed = np.array(scores, float)

@@ -157,9 +157,9 @@ def test_a_roster_prices_and_honeypots(files: Path, run: Run, world: World) -> N
         "next", "labels.csv", "--pairs", "planted.csv", "--policy", "entropy", "--budget", 30, "--assessors", "who.csv",
         "--prices", "llm=1,expert=5", "--most", 30, "--honeypots", 0.1, "--settled", 0.99, "-o", "r.csv", "--json",
     )  # fmt: skip
-    told = json.loads(out)
+    output = json.loads(out)
     asked = pd.read_csv("r.csv")
-    assert told["cost"] == asked["price"].sum() <= 30
+    assert output["cost"] == asked["price"].sum() <= 30
     assert (asked["reason"] == "honeypot").sum() >= 1
     assert set(asked["assessor"]) <= set(who)
     (files / "out.txt").write_text(who[2] + "\n")
@@ -170,8 +170,8 @@ def test_a_roster_prices_and_honeypots(files: Path, run: Run, world: World) -> N
 
 def test_simulate_and_replay(files: Path, run: Run, world: World) -> None:
     out = run("simulate", "--queries", 6, "--labels", 4, "--rounds", 3, "-p", "random", "-p", "ndcg@5", "--json")
-    told = json.loads(out)
-    assert ({row["policy"] for row in told["curve"]}, told["simulated"]) == ({"random", "ndcg@5"}, True)
+    output = json.loads(out)
+    assert ({row["policy"] for row in output["curve"]}, output["simulated"]) == ({"random", "ndcg@5"}, True)
     said = run("simulate", "--queries", 3, "--labels", 3, "--rounds", 3, "-p", "single")
     assert re.search(
         r"^single has 2 of 3 rounds: in the others it requested nothing more; \d+ of the budget", said, re.M
@@ -215,10 +215,10 @@ def test_labels_say_how_many_answers_they_rest_on(files: Path, run: Run) -> None
     run("add", "labels.csv", "one.csv", "two.csv")
     Path("more.csv").write_text("query,document,assessor,grade\nnew,a,ann,4\nnew,b,ann,0\n")
     run("add", "labels.csv", "more.csv")
-    told = json.loads(run("status", "labels.csv", "--labels", "labels.json", "--json"))
+    output = json.loads(run("status", "labels.csv", "--labels", "labels.json", "--json"))
     model, votes = (make().fit(pd.read_csv("labels.csv")).consensus_.documents for make in (GDA, MajorityVote))
-    assert told["from_one_answer"] == 2
-    assert told["other_than_it"] == sum((model["grade"] != votes["grade"]) & (model["judgments"] == 1))
+    assert output["from_one_answer"] == 2
+    assert output["other_than_it"] == sum((model["grade"] != votes["grade"]) & (model["judgments"] == 1))
     assert "; 2 of 29 documents by a single answer" in json.loads(Path("labels.json").read_text())["description"]
     assert "; 2 rest on a single answer" in run("status", "labels.csv", "--labels", "labels.qrels")
 
@@ -265,12 +265,12 @@ def test_what_stands_in_a_file_stays_as_it_is(files: Path, run: Run) -> None:
     kept = (files / "mine.csv").read_bytes().decode()
     assert kept.startswith(mine + "\r\n")
     assert len(pd.read_csv("mine.csv")) == 32
-    (files / "anew.csv").write_text("query,document,assessor,grade\n1,1-1,ann,4\n1,1-2,bea,0\n")
-    assert "1 judgment added, 1 changed" in run("add", "mine.csv", "anew.csv", "--grades", "0-4")
-    anew = (files / "mine.csv").read_bytes().decode()
-    assert anew == kept.replace("ann,2,", "ann,4,", 1) + "1,1-2,bea,0,\r\n"
+    (files / "later.csv").write_text("query,document,assessor,grade\n1,1-1,ann,4\n1,1-2,bea,0\n")
+    assert "1 judgment added, 1 changed" in run("add", "mine.csv", "later.csv", "--grades", "0-4")
+    changed_text = (files / "mine.csv").read_bytes().decode()
+    assert changed_text == kept.replace("ann,2,", "ann,4,", 1) + "1,1-2,bea,0,\r\n"
     run("add", "mine.csv", "one.csv", "--grades", "0-4", "-o", "joined.csv")
-    assert (files / "mine.csv").read_bytes().decode() == anew
+    assert (files / "mine.csv").read_bytes().decode() == changed_text
     assert len(read_judgments("joined.csv", grades="0-4")) == 33
 
 
@@ -305,8 +305,8 @@ def test_what_is_out_is_not_asked_again(files: Path, run: Run, world: World) -> 
     run("next", "labels.csv", *words)  # shown, not sent
     assert not (files / "labels.requests.csv").exists()
     run("next", "labels.csv", *words, "-o", "r1.csv")
-    told = json.loads(run("next", "labels.csv", *words, "-o", "r2.csv", "--json"))
-    assert told["out"] == 10
+    output = json.loads(run("next", "labels.csv", *words, "-o", "r2.csv", "--json"))
+    assert output["out"] == 10
     first, second = (pd.read_csv(name) for name in ("r1.csv", "r2.csv"))
     left = pd.concat([first, second])[["query", "document"]].value_counts()
     have = pd.read_csv("one.csv")[["query", "document"]].value_counts()
@@ -318,8 +318,8 @@ def test_what_is_out_is_not_asked_again(files: Path, run: Run, world: World) -> 
     back = len(pd.read_csv("back.csv"))
     assert f"{back} requests answered, {20 - back} outstanding." in run("add", "labels.csv", "back.csv")
     assert f"{20 - back} requests outstanding" in run("status", "labels.csv")
-    told = json.loads(run("next", "labels.csv", *words, "--again", "-o", "r3.csv", "--json"))
-    assert told["out"] == 0
+    output = json.loads(run("next", "labels.csv", *words, "--again", "-o", "r3.csv", "--json"))
+    assert output["out"] == 0
     assert len(pd.read_csv("labels.requests.csv")) == back + 10
     assert "which is read" in refused("next", "labels.csv", *words, "-o", "labels.requests.csv")
     (files / "labels.requests.csv").write_text("query,document\n")

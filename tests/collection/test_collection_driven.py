@@ -28,7 +28,7 @@ from crowdrank.collection.replay import Crowd, replay
 from crowdrank.collection.requests import BLOCK, Budget, RankedRequests
 from crowdrank.collection.state import PoolState
 from crowdrank.errors import UsageError
-from crowdrank.judgments.merge import combine
+from crowdrank.judgments.combine import combine
 
 
 @cache
@@ -62,10 +62,9 @@ def test_assignment_equals_its_reference(data: st.DataObject) -> None:
     listed = np.array([a for who in allowed for a in who], np.int32)
     chosen = np.empty(len(pairs), np.int64)
     empty = np.full(len(pairs), -1)
-    kernels.assign_requests(
-        pairs, pairs, offsets, codes, np.arange(n_assessors), np.cumsum([0, *map(len, allowed)]), listed, merit, price,
-        load.copy(), most, money, turn, np.full(n_pairs, -1), empty.copy(), empty.copy(), 0, chosen,
-    )  # fmt: skip
+    judgments, permission = (offsets, codes, np.arange(n_assessors)), (np.cumsum([0, *map(len, allowed)]), listed)
+    assessors, requests = (price, load.copy(), turn), (np.full(n_pairs, -1), empty.copy(), empty.copy())
+    kernels.assign_requests(pairs, pairs, judgments, permission, merit, assessors, most, money, requests, 0, chosen)
     expected = references.assign_requests(
         pairs.tolist(), judged_by, allowed, merit, price.tolist(), load.tolist(), most, money, turn.tolist()
     )
@@ -81,12 +80,12 @@ def test_top_gains_equal_their_reference(data: st.DataObject) -> None:
     same_chance, same_after = data.draw(st.booleans()), data.draw(st.booleans())  # one row for all documents
     chance = rng.dirichlet(np.ones(3), 1 if same_chance else n)
     after = rng.choice([0.0, 1.0, 3.0, 7.0], (1 if same_after else n, 3)) + rng.random((1 if same_after else n, 3))
-    told = chance.T.copy(), after.T.copy()
+    outcomes = chance.T.copy(), after.T.copy()
     chance, after = np.broadcast_to(chance, (n, 3)), np.broadcast_to(after, (n, 3))
     score = (chance * after).sum(axis=1)
     offsets = np.append(0, np.cumsum(sizes))
     gain = np.empty(n)
-    kernels.top_gains(offsets, *told, k, 1 / np.log2(np.arange(2, k + 2)), gain)
+    kernels.top_gains(offsets, *outcomes, k, 1 / np.log2(np.arange(2, k + 2)), gain)
     for start, stop in pairwise(offsets):
         for d in range(start, stop):
             expected = references.top_gain(score[start:stop], d - start, chance[d], after[d], k)
@@ -97,14 +96,14 @@ def test_information_is_bayes_rule() -> None:
     rng = np.random.default_rng(0)
     posterior, curves = rng.dirichlet(np.ones(4), 6), rng.dirichlet(np.ones(3), (5, 4)).transpose(0, 2, 1).copy()
     noise = -(curves * np.log(curves)).sum(axis=1)
-    told = np.full((6, 5), -1.0)
+    result = np.full((6, 5), -1.0)
     some = (np.arange(7) * 2, rng.integers(0, 5, 12).astype(np.int32))
-    kernels.allowed_information(posterior, curves, noise, np.arange(6), *some, told)
+    kernels.allowed_information(posterior, curves, noise, np.arange(6), some, result)
     for row in range(6):
         listed = set(some[1][2 * row : 2 * row + 2].tolist())
         for a in range(5):
             expected = references.information(posterior[row], curves[a]) if a in listed else -1.0
-            assert told[row, a] == pytest.approx(expected, abs=1e-12)
+            assert result[row, a] == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_belief_of_a_line_is_near_the_posterior_itself() -> None:
@@ -137,7 +136,7 @@ def test_small_kernels_are_numpy() -> None:
     table, x, y = rng.random((4, 3)), rng.uniform(-1, 5, 50), rng.uniform(-1, 4, 50)
     row, other, found = rng.integers(-1, 50, 80), (0.25, 1.5), np.empty(80)
     at_x, at_y = np.append(x, other[0])[row], np.append(y, other[1])[row]
-    kernels.interpolate_bilinear(row, x, y, other, (0.0, 1.0), (0.0, 1.0), table, found)
+    kernels.interpolate_bilinear(row, x, y, other, ((0.0, 1.0), (0.0, 1.0)), table, found)
     for place in range(80):
         inner = [np.interp(at_y[place], np.arange(3), line) for line in table]
         assert found[place] == pytest.approx(np.interp(at_x[place], np.arange(4), inner), abs=1e-5)
@@ -239,8 +238,8 @@ def test_a_family_that_spoke_is_asked_less() -> None:
     state = PoolState.of(Pool.of(table).with_roster(Roster.of(["a0", "b0", "new"])), table)
     belief = Belief.of(state, model)
     assert state.pool.roster is not None
-    told, alone = belief._family_answers(np.array([0]), state.pool.roster), np.array([[3.0, 0.0, 0.0]])
-    np.testing.assert_array_equal(told, alone)
+    result, alone = belief._family_answers(np.array([0]), state.pool.roster), np.array([[3.0, 0.0, 0.0]])
+    np.testing.assert_array_equal(result, alone)
 
 
 def test_variety_spreads_the_work() -> None:
@@ -258,8 +257,8 @@ def test_an_expert_of_whom_nothing_is_known_tells_more_than_anyone() -> None:
     for model in (gda(), DawidSkene().fit(judged())):
         roster = Roster.of(["new expert", "new face"], ["expert", "crowd"])
         belief = Belief.of(PoolState.of(Pool.of(judged()).with_roster(roster), judged()), model)
-        told = belief.assessor_information(np.arange(10), roster)
-        assert (told[:, 0] > told[:, 1]).all()
+        result = belief.assessor_information(np.arange(10), roster)
+        assert (result[:, 0] > result[:, 1]).all()
 
 
 def test_llms_first_and_experts_where_money_is_left() -> None:

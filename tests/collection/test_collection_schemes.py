@@ -250,7 +250,7 @@ def test_training_rows_of_each_scheme() -> None:
     assert set(weight[rows["if-good-x3"].y < 2]) == {1.0}
     policy = Scheme("if-good", 3)
     assert len(rows["if-good-3"]) == len(policy.sample(full))
-    lists = policy.training_instances(policy.sample(full), world.features, lists="per-judge")
+    lists = policy.training_instances(policy.sample(full), world.features, overlap="per-judge-lists")
     assert len(np.unique(lists.lists)) > full.n_queries
     assert (rows["highest-3"].y >= rows["majority-3"].y).all()
 

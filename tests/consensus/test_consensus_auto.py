@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crowdrank import GDA, Auto, DawidSkene, Judgments, read_judgments, simulate
+from crowdrank import GDA, Auto, DawidSkene, read_judgments, simulate
 from crowdrank.consensus import scoring
-from crowdrank.consensus.auto import CANDIDATES, ChoiceReason
-from crowdrank.consensus.held_out import HeldOutFolds, count_comparable_pairs
+from crowdrank.consensus.candidate_choice import CANDIDATES, ChoiceReason
+from crowdrank.consensus.held_out import HeldOutFolds, Score, count_comparable_pairs
 from crowdrank.consensus.posterior_check import check
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.evaluate import evaluate
@@ -69,13 +69,21 @@ def test_copies_do_not_vote_for_themselves(seed: int) -> None:
 @pytest.mark.parametrize("seed", [11, 12])
 def test_the_choice_is_near_the_best(seed: int) -> None:
     world = simulate(queries=40, random_state=seed)
-    one = Setting("a world", read_judgments(world.judgments), world.gold, ("AP(rel=2)", "Tau"), {})
+    one = Setting("a world", read_judgments(world.judgments), world.gold, ("AP(rel=2)", "Tau"))
     found = outcome(one, FAST, tell=quiet)
     worst = min(row["Tau"] for row in found.runs.values())
     assert found.regret("Tau") < 0.02 < found.best("Tau")[1] - worst
     regret = regret_table([one], {"a world": found})
     assert regret.row("mean")["regret"] == pytest.approx(np.mean([found.regret("AP(rel=2)"), found.regret("Tau")]))
     assert [row["run"] for row in scores_table(one, found).rows] == list(FAST)
+
+
+@pytest.mark.parametrize(("n_folds", "is_clear"), [(3, False), (5, True), (30, True)])
+def test_few_folds_need_a_larger_difference(n_folds: int, is_clear: bool) -> None:
+    difference = np.linspace(-1.0, 1.0, n_folds)
+    standard_error = difference.std(ddof=1) / np.sqrt(n_folds)
+    better, worse = Score(0.0, difference + 1.2 * standard_error), Score(0.0, np.zeros(n_folds))
+    assert better.is_clearly_above(worse) == is_clear
 
 
 def test_regret_knows_which_way_is_better() -> None:
@@ -346,15 +354,3 @@ def test_grades_are_taken_by_their_word() -> None:
     # 70% known and a quarter of the rest by luck: what a perfect grade can reach.
     best = 0.775 * np.log(0.775) + 0.225 * np.log(0.075)
     assert score["true"] == pytest.approx(best, abs=0.05)
-
-
-# On public data.
-
-
-@pytest.mark.data
-def test_what_is_chosen_on_rf10(rf10: Judgments) -> None:
-    # Without GLAD, which takes a third of the time and predicts worse than the average.
-    model = Auto(candidates=tuple(name for name in CANDIDATES if name != "glad")).fit(rf10)
-    assert chosen(model)["gda-unjudgeable"].startswith("ranking")
-    scores = model.choice_.set_index("method")["ranking"]
-    assert scores["gda"] > scores["rasch"] > scores["average"] > scores["one-coin"]

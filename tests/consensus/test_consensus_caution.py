@@ -98,6 +98,6 @@ def test_only_reversed_assessors_with_experts_are_read_in_reverse() -> None:
 def test_documents_judged_once_are_said(cls: type[GDA], assessors: int) -> None:
     grades = np.arange(24) % 3
     frame = pd.DataFrame({"document": range(24), "assessor": np.arange(24) % assessors, "grade": grades})
-    with pytest.warns(DataWarning, match="No document was judged by two assessors") as told:
+    with pytest.warns(DataWarning, match="No document was judged by two assessors") as caught:
         cls().fit(frame)
-    assert len(told) == 1
+    assert len(caught) == 1

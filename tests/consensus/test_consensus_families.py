@@ -1,4 +1,4 @@
-"""Families: one voice for those who err together, told or found."""
+"""Families of assessors who err together: stated in the input, or detected."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ def test_independent_assessors_are_no_families(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_families_are_found_and_pure(seed: int) -> None:
     judgments = dense(seed, families=3)
-    found, told = find_families(judgments), judgments.family_of
+    found, expected = find_families(judgments), judgments.family_of
     sizes = np.bincount(found)
     assert sizes.max() >= 3
     for number in np.flatnonzero(sizes > 1):
-        assert len(np.unique(told[found == number])) == 1
+        assert len(np.unique(expected[found == number])) == 1
 
 
 def test_families_do_not_hang_on_names_or_order() -> None:
@@ -150,15 +150,15 @@ def test_found_families_are_shown_saved_and_used_again(tmp_path: Path) -> None:
 @pytest.mark.data
 @pytest.mark.usefixtures("data_folder")
 def test_one_voice_beats_the_mean_of_family_means_on_dl20() -> None:
-    """The goals of DL20: nDCG@10, AP and Tau, without gold; and what is found without being told."""
+    """The goals of DL20: nDCG@10, AP and Tau, without gold; and families that are detected, not stated."""
     data = dataset("trec-dl20")
     judges = thorough(data.read_judgments(), 8_000)
     gold = gold_in(data.read_gold(), judges)
     measures = ["nDCG@10", "AP(rel=2)", "Tau"]
     means = evaluate(GDA().fit(judges).consensus_, gold, measures, unjudged="skip").means
     assert all(means[name] >= goal for name, goal in zip(measures, (0.68, 0.61, 0.70), strict=True))
-    found, told = find_families(judges), judges.family_of
+    found, expected = find_families(judges), judges.family_of
     sizes = np.bincount(found)
     assert sorted(sizes)[-2] >= 15
-    assert all(len(np.unique(told[found == number])) == 1 for number in np.flatnonzero(sizes > 1))
+    assert all(len(np.unique(expected[found == number])) == 1 for number in np.flatnonzero(sizes > 1))
     assert isinstance(judges.families, pa.Array)

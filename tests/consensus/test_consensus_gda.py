@@ -18,8 +18,8 @@ from crowdrank.consensus.curves import GaussianCurves
 from crowdrank.consensus.information import information
 from crowdrank.consensus.latent import NODES, PRIOR
 from crowdrank.errors import UsageError
+from crowdrank.judgments.combine import combine
 from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.merge import combine
 from experiments.difficulty import draw_skewed
 
 

@@ -197,9 +197,9 @@ def test_cautions_are_those_of_memory(tmp_path: Path) -> None:
     for number, (method, rows, expert, said) in enumerate([*cases, ("gda", frame, gold, "against the expert grades")]):
         on_disk = read_partitions(cut(rows, tmp_path / f"in{number}"), shard_size=SHARD)
         known = None if expert is None else read_gold(expert)
-        told = told_of(made(method), on_disk, known)
-        assert told == told_of(made(method), read_judgments(whole(rows)), known)
-        assert any(said in sentence for sentence in told)
+        sentences = told_of(made(method), on_disk, known)
+        assert sentences == told_of(made(method), read_judgments(whole(rows)), known)
+        assert any(said in sentence for sentence in sentences)
 
 
 @pytest.mark.parametrize("method", ["dawid-skene", "glad", "gda-pairwise"])
@@ -313,7 +313,7 @@ def test_the_command_line_takes_a_folder_and_writes_one(tmp_path: Path) -> None:
     assert "more rows" in shown
     assert "dawid-skene on" in shown
     assert len(pd.read_csv(tmp_path / "who.csv")) == 8
-    told = {
+    result = {
         "name a folder for its consensus too": ["aggregate", str(files)],
         "save is not available for a folder of judgments": [*words, "--save", "x"],
         "format is not available for a folder of judgments": [*words, "--format", "csv"],
@@ -321,6 +321,6 @@ def test_the_command_line_takes_a_folder_and_writes_one(tmp_path: Path) -> None:
         "must not be in the folder that is read": ["aggregate", str(files), "-o", "x", "--work", str(files / "work")],
         "work is for a folder of Parquet files": ["aggregate", str(files / "0.parquet"), "--work", str(work)],
     }
-    for sentence, line in told.items():
+    for sentence, line in result.items():
         with pytest.raises(UsageError, match=sentence):
             run.invoke(app, line, catch_exceptions=False)

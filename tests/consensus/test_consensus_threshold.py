@@ -84,19 +84,21 @@ def test_a_fixed_penalty_is_the_model_of_the_paper(grades: int) -> None:
     assert np.abs(probabilities(model) - expected).max() < 1e-4
 
 
-def test_newton_steps_reach_the_maximum_and_return_the_laplace_covariance() -> None:
+@pytest.mark.parametrize("unjudgeable", [False, True])
+def test_newton_steps_reach_the_maximum_and_return_the_laplace_covariance(unjudgeable: bool) -> None:
     rng = np.random.default_rng(1)
     counts = rng.poisson(3.0, (3, 4, 4)).astype(float)
     mean, precision = rng.normal(size=6), np.diag(rng.uniform(0.5, 2.0, 6))
+    features = threshold_features(4, unjudgeable)
 
     def log_posterior(coefficients: NDArray[np.float64], assessor: int) -> float:
         off = coefficients - mean
-        logs = np.log(answer_probabilities(coefficients[None], 4)[0])
+        logs = np.log(answer_probabilities(coefficients[None], features)[0])
         return float((counts[assessor] * logs).sum() - 0.5 * off @ precision @ off)
 
     coefficients = np.zeros((3, 6))
     for _ in range(20):
-        coefficients, covariance = newton_step(counts, coefficients, mean, precision)
+        coefficients, covariance = newton_step(counts, coefficients, features, mean, precision)
     step, hessians = 1e-3 * np.eye(6), []
     for assessor, best in enumerate(coefficients):
         top = log_posterior(best, assessor)
@@ -115,17 +117,17 @@ def test_newton_steps_reach_the_maximum_and_return_the_laplace_covariance() -> N
 
 def test_log_odds_of_neighboring_answers_take_two_values_per_threshold() -> None:
     coefficients = np.array([[-1.0, 2.0, -0.5, 0.3]])
-    logs = np.log(answer_probabilities(coefficients, 3)[0])
+    logs = np.log(answer_probabilities(coefficients, threshold_features(3))[0])
     assert np.allclose(np.diff(logs, axis=0), [[-1.0, 2.0, 2.0], [-0.5, -0.5, 0.3]])
     assert threshold_features(3).sum() == 9
 
 
 def test_many_assessors_are_updated_in_blocks_and_threads_alike() -> None:
     counts = np.random.default_rng(0).poisson(2.0, (3_000, 3, 3)).astype(float)
-    start, mean, precision = np.zeros((3_000, 4)), np.zeros(4), np.eye(4)
-    one, other = (newton_step(counts, start, mean, precision, n_jobs) for n_jobs in (1, 2))
+    start, prior = np.zeros((3_000, 4)), (threshold_features(3), np.zeros(4), np.eye(4))
+    one, other = (newton_step(counts, start, *prior, n_jobs) for n_jobs in (1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-    alone, _ = newton_step(counts[-1:], start[-1:], mean, precision)
+    alone, _ = newton_step(counts[-1:], start[-1:], *prior)
     assert np.allclose(one[0][-1:], alone)
 
 
@@ -165,6 +167,42 @@ def test_a_new_assessor_starts_at_the_prior_mean() -> None:
     assert np.array_equal(model.theta_["coefficients"][-1], model.theta_["mean"])
 
 
+def broken_links() -> Judgments:
+    """Return labels of which the documents 0-9 are broken: assessor 0 does not notice and answers 0."""
+    frame = labels()
+    answer = np.where(frame["assessor"] == 0, 0, -2)
+    return read_judgments(frame.assign(grade=np.where(frame["document"] < 10, answer, frame["grade"])), unjudgeable=-2)
+
+
+def test_documents_that_cannot_be_judged_have_a_state_of_their_own() -> None:
+    model = fit(broken_links(), unjudgeable_as="model")
+    table = model.consensus_.documents.set_index("document")
+    noticed = broken_links().frame.query("document < 10 and assessor > 0")["document"].unique()
+    assert (table.loc[noticed, "unjudgeable"] > 0.9).all()
+    assert (table.loc[noticed, "grade"] == 0).all()
+    assert (table.loc[10:, "unjudgeable"] < 0.1).all()
+    assert np.allclose(probabilities(model).sum(axis=1), 1.0)
+    answers = model.theta_["likelihood"]  # [assessor, answer, state]
+    assert answers[0, -1, -1] < 0.5 < answers[1:, -1, -1].min()
+    assert "says_4_if_4" not in model.consensus_.assessors
+    assert model.grade_curves().shape == (6 * 4, 2 + 4)
+
+
+def test_a_modeled_answer_that_nobody_gave_changes_little() -> None:
+    plain, modeled = (probabilities(fit(labels(), unjudgeable_as=way)) for way in ("lowest", "model"))
+    assert np.abs(plain - modeled).mean() < 0.05
+
+
+def test_a_fit_does_not_start_from_one_with_other_states() -> None:
+    judgments = broken_links()
+    first = fit(judgments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = ThresholdDawidSkene(unjudgeable_as="model").fit(judgments, init=first)
+    assert model.theta_["likelihood"].shape[1:] == (5, 5)
+    assert np.array_equal(probabilities(model), probabilities(fit(judgments, unjudgeable_as="model")))
+
+
 def test_the_learned_grade_prior_is_the_mean_posterior() -> None:
     model = fit(labels(), grade_prior="learned", tol=1e-9, n_iter=1_000)
     assert np.allclose(model.theta_["shares"], probabilities(model).mean(axis=0), atol=1e-3)
@@ -182,7 +220,7 @@ def test_five_grades_beat_dawid_skene_and_the_penalty_reaches_the_published_figu
     experiment = web5.experiment(["dawid-skene", "threshold-dawid-skene"])
     whole, three = (
         {row["run"]: [row[name] for name in ("AccuracyByMode", "MAEByMedian", "TauB")] for row in table.rows}
-        for table in experiment.tables
+        for table in (experiment.table("crowd"), experiment.table("equal-count"))
     )
     worst = {
         "threshold-dawid-skene": [(0.875, 0.142, 0.853), (0.715, 0.375, 0.746)],
@@ -199,7 +237,9 @@ def test_five_grades_beat_dawid_skene_and_the_penalty_reaches_the_published_figu
 @pytest.mark.data
 def test_on_three_grades_it_is_as_good_as_dawid_skene() -> None:
     data, runs = dataset("trec-rf10"), ["dawid-skene", "threshold-dawid-skene"]
-    fits = fit_all(choose(runs), data.read_judgments(), on="the crowd")
+    chosen = choose(runs, {"unjudgeable": ("threshold-dawid-skene", {"unjudgeable_as": "model"})})
+    fits = fit_all(chosen, data.read_judgments(), on="the crowd")
     table = compared("crowd", "RF10", fits, data.read_gold().frame, rf10.MEASURES, baseline=runs[0])
-    ours, plain = table.row("threshold-dawid-skene"), table.row("dawid-skene")
+    ours, plain, modeled = (table.row(run) for run in ("threshold-dawid-skene", "dawid-skene", "unjudgeable"))
     assert all(ours[measure] > plain[measure] - 0.002 for measure in rf10.MEASURES)
+    assert modeled["Tau"] > ours["Tau"] + 0.02

@@ -116,6 +116,10 @@ def test_figures_that_are_not_there_are_refused() -> None:
     for wrong in ("rf11 crowd", "rf10 crowds", "rf10 crowd | gdb", "rf10 crowd | | X"):
         with pytest.raises(ValueError, match=r"is missing|has no"):
             figures.figures(wrong)
+    (claim,) = [table for table in results.load_results()["experts"]["tables"] if table["name"] == "claim"]
+    assert figures.notes("experts claim").count("\n- ") == len(claim["notes"]) - 1
+    with pytest.raises(ValueError, match="has no table"):
+        figures.notes("experts claims")
     assert figures.links("nothing, rf10").endswith("[rf10](results/rf10.md).")
     assert figures.links("nothing") == ""
 
@@ -128,7 +132,7 @@ def test_figures_take_the_place_of_old_ones_and_leave_the_rest() -> None:
     assert "\n| run | AP |\n" in once
     for words in (
         "Before.\n\n<!-- figures",
-        "<!-- end -->\n\nBetween.\n\n<!-- demo -->\n\n> With your",
+        "<!-- end -->\n\nBetween.\n\n<!-- demo -->\n\n> With ",
         "\n\nAfter.\n",
     ):
         assert words in once

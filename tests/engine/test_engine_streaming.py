@@ -18,18 +18,18 @@ from crowdrank.engine.tree_reduce import tree_sum
 class Shards:
     """Shards that are numbers; counts how many are held at a time."""
 
-    def __init__(self, n: int) -> None:
-        self.n, self.loaded = n, 0
+    def __init__(self, n: int, first: int = 0) -> None:
+        self.n, self.first, self.loaded = n, first, 0
 
     def __len__(self) -> int:
         return self.n
 
     def load(self, shard_index: int) -> Any:
         self.loaded += 1
-        return SimpleNamespace(place=shard_index)
+        return SimpleNamespace(place=self.first + shard_index)
 
     def subset(self, start: int, stop: int) -> Shards:
-        raise NotImplementedError
+        return Shards(stop - start, self.first + start)
 
 
 class Counting:
@@ -119,9 +119,9 @@ def test_results_come_in_order_and_few_wait(threads: int) -> None:
 
 
 def test_a_pass_tells_how_far_it_is() -> None:
-    told: list[float] = []
-    assert list(report_progress(iter("abcd"), 4, told.append)) == list("abcd")
-    assert told == [0.25, 0.5, 0.75]
+    calls: list[float] = []
+    assert list(report_progress(iter("abcd"), 4, calls.append)) == list("abcd")
+    assert calls == [0.25, 0.5, 0.75]
     assert tree_sum(iter([{"n": np.ones(1)}, {"n": np.ones(1)}]), 2)["n"].tolist() == [2.0]
 
 

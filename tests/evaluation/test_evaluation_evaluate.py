@@ -181,15 +181,15 @@ def test_an_evaluation_is_frozen() -> None:
 @pytest.mark.parametrize(
     ("run", "gold", "kind", "location"),
     [
-        (RUN.assign(score=[1, np.nan, 2]), GOLD, "missing-value", Location("the run", "row 2", "score")),
+        (RUN.assign(score=[1, np.nan, 2]), GOLD, "missing-cell", Location("the run", "row 2", "score")),
         (RUN.assign(score=["1", "x", "2"]), GOLD, "not-a-number", Location("the run", "row 2", "score")),
         (
             RUN.assign(document=pd.Series(["a", None, "c"])),
             GOLD,
-            "missing-value",
+            "missing-cell",
             Location("the run", "row 2", "document"),
         ),
-        (RUN, GOLD.assign(grade=[0, np.nan, 1]), "missing-value", Location("the gold", "row 2", "grade")),
+        (RUN, GOLD.assign(grade=[0, np.nan, 1]), "missing-cell", Location("the gold", "row 2", "grade")),
         (RUN, GOLD.assign(grade=[0, 1, -1]), "invalid-grade", Location("the gold", "row 3", "grade")),
         (RUN, GOLD.assign(grade=[0, 1, np.inf]), "invalid-grade", Location("the gold", "row 3", "grade")),
         (RUN.assign(document=["a", "b", "a"]), GOLD, "repeated-document", Location("the run", "row 3", "document")),
@@ -224,7 +224,7 @@ def test_a_message_about_a_frame_is_a_sentence() -> None:
 def test_nan_in_polars_is_missing_too() -> None:
     with pytest.raises(InputError) as refused:
         evaluate(pl.from_pandas(RUN).with_columns(score=pl.Series([1.0, float("nan"), 0.0])), GOLD, "RR")
-    assert (refused.value.kind, refused.value.location) == ("missing-value", Location("the run", "row 2", "score"))
+    assert (refused.value.kind, refused.value.location) == ("missing-cell", Location("the run", "row 2", "score"))
 
 
 @pytest.mark.parametrize(("parameter", "value"), [("ties", "random"), ("unjudged", "drop"), ("no_relevant", 1)])

@@ -1,4 +1,4 @@
-"""The experiments of collection, small: layouts, verdicts, and that nothing is told that must not be."""
+"""The experiments of collection, small: layouts, verdicts, and that policies do not see the gold."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ FEW = ("majority", "average", "expert-only")
 def small() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "GENERATED", {"queries": 60, "documents": 8, "features": 5})
-        patch.setattr(module, "candidates_of", lambda material: [BY_NAME[name] for name in FEW])
+        patch.setattr(module, "candidates_of", lambda data: [BY_NAME[name] for name in FEW])
         return module.experiment(only=["generated"], seeds=[0, 1], budgets=[6, 10])
 
 
@@ -43,7 +43,7 @@ def test_what_the_crowd_alone_teaches_does_not_depend_on_the_budget(small: Any) 
 
 def test_crowd_pool_and_test_are_apart() -> None:
     place = module.apart("x", module.generated_features(0), 0)
-    judged = set(place.material.query[place.material.judged > 0].tolist())
+    judged = set(place.data.query[place.data.n_labels > 0].tolist())
     assert judged
     assert not judged & set(place.pool.tolist())
     assert not judged & set(place.test.tolist())
@@ -60,10 +60,10 @@ def test_aims_are_told() -> None:
     choice = "average"
     values = np.linspace(0.2, 0.8, 30)
     found = {"average": values, module.CHOICE: values, module.ALL_EXPERTS: values + 0.02}
-    told = module.told_of({20: [(choice, found, np.arange(30))]}, [20])
-    assert "mean regret is 0.0000 (at most 0.01)" in told[0]
-    assert "nowhere" in told[0]
-    assert "may be inferior" in told[1]
+    sentences = module.told_of({20: [(choice, found, np.arange(30))]}, [20])
+    assert "mean regret is 0.0000 (at most 0.01)" in sentences[0]
+    assert "nowhere" in sentences[0]
+    assert "may be inferior" in sentences[1]
     better = {**found, module.ALL_EXPERTS: values - 0.02}
     assert "is not inferior" in module.told_of({20: [(choice, better, np.arange(30))]}, [20])[1]
 

@@ -151,7 +151,7 @@ CASES = [
     Case("two families", "document,assessor,grade,family\na,x,1,f\nb,x,1,\nc,x,1,g\n", "FILE, row 3 (line 4), column 'family': the assessor 'x'"),
     Case("a feature that is no number", "document,bm25\na,1\nb,x\n", "FILE, row 2 (line 3), column 'bm25': 'x'", read=read_features, kind="not-a-number"),
     Case("an infinite feature", "document,bm25\na,1\nb,inf\n", "FILE, row 2 (line 3), column 'bm25': 'inf'", read=read_features, kind="not-a-number"),
-    Case("no score in a run", "document,bm25\na,1\nb,\n", "FILE, row 2 (line 3), column 'bm25': the cell is empty", {"columns": "score=bm25"}, read_run, kind="not-a-number"),
+    Case("no score in a run", "document,bm25\na,1\nb,\n", "FILE, row 2 (line 3), column 'bm25': the cell is empty", {"columns": "score=bm25"}, read_run, kind="missing-cell"),
     Case("NaN in a run", "document,score\na,nan\n", "FILE, row 1 (line 2), column 'score': 'nan'", read=read_run, kind="not-a-number"),
     # Skipping everything.
     Case("nothing left", HEADER + "q,a,,1\nq,,x,1\nq,c\n", "FILE: no row can be used", {"on_bad_rows": "skip"}),

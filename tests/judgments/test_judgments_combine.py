@@ -16,7 +16,7 @@ from judgments_reference import Row, check, rows, table_of
 
 from crowdrank import read_judgments
 from crowdrank.errors import InputError
-from crowdrank.judgments.merge import combine
+from crowdrank.judgments.combine import combine
 from crowdrank.judgments.storage import load, save
 from crowdrank.judgments.table import Judgments
 
@@ -125,9 +125,9 @@ def test_families_and_extra_columns_of_either_side() -> None:
         check(joined)
         expected = pd.concat([old, new.assign(document="b", assessor=["y"])])
         for name in [name for name in ("family", "time", "duration", "cost", "honeypot") if name in expected]:
-            told = joined.frame[name].astype(object).where(joined.frame[name].notna(), None)
+            result = joined.frame[name].astype(object).where(joined.frame[name].notna(), None)
             meant = expected[name].astype(object).where(expected[name].notna(), None)
-            assert [str(value)[:10] for value in told] == [str(value) for value in meant]
+            assert [str(value)[:10] for value in result] == [str(value) for value in meant]
 
 
 def test_a_family_once_told_is_not_forgotten() -> None:

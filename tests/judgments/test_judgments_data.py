@@ -66,9 +66,9 @@ def test_the_row_named_is_the_first_bad_one(data_folder: Path) -> None:
     import gzip
 
     path = data_folder / "trec-dl20" / "llm_graded_labels.tsv.gz"
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as caught:
         read_judgments(path, grades="0-3")
-    line = int(str(told.value).split("(line ")[1].split(")")[0])
+    line = int(str(caught.value).split("(line ")[1].split(")")[0])
     with gzip.open(path, "rt") as stream:
         grades = [int(text.rsplit("\t", 1)[1]) for number, text in enumerate(stream, start=1) if 2 <= number <= line]
     assert grades[-1] > 3

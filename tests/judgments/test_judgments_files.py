@@ -59,11 +59,11 @@ def test_no_format_leaves_half_a_file(
     write_table(TABLE, path)
     before = path.read_bytes()
     monkeypatch.setattr(Path, "open", lambda self, *_: FullDisk(self, problem))
-    with pytest.raises(OutputError if isinstance(problem, OSError) else KeyboardInterrupt) as told:
+    with pytest.raises(OutputError if isinstance(problem, OSError) else KeyboardInterrupt) as caught:
         write_table(pa.table({"document": ["other"] * 9}), path)
     monkeypatch.undo()
-    if isinstance(told.value, OutputError):
-        assert (told.value.kind, told.value.location.source) == ("write-failed", str(path))
+    if isinstance(caught.value, OutputError):
+        assert (caught.value.kind, caught.value.location.source) == ("write-failed", str(path))
     assert path.read_bytes() == before
     assert names(tmp_path) == [path.name]
 
@@ -90,9 +90,9 @@ def test_a_file_does_not_take_the_place_of_a_folder(tmp_path: Path) -> None:
 
 def test_the_folder_of_an_output_must_be_there(tmp_path: Path) -> None:
     path = tmp_path / "none" / "out.csv"
-    with pytest.raises(OutputError) as told:
+    with pytest.raises(OutputError) as caught:
         check_output(path)
-    assert (told.value.kind, told.value.location.source) == ("no-parent-folder", str(path))
+    assert (caught.value.kind, caught.value.location.source) == ("no-parent-folder", str(path))
     with pytest.raises(UsageError, match=r"its name ends in none of \.csv, \.tsv, \.parquet, \.jsonl"):
         check_output(tmp_path / "out.xlsx")
 

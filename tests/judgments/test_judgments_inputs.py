@@ -253,6 +253,25 @@ def test_locations_name_the_file(tmp_path: Path) -> None:
     assert caught.value.location.source == str(tmp_path / "c.csv")
 
 
+def test_files_may_differ_in_columns_and_have_no_rows(tmp_path: Path) -> None:
+    first = put(tmp_path / "a.csv", "qid,docid,worker,label,family,seconds\nq,a,ann,2,f,3\n")
+    second = put(tmp_path / "b.csv", "query,document,assessor,grade,time\nq,a,bob,1,2024-05-31\n")
+    empty = put(tmp_path / "c.csv", "query,document,assessor,grade\n")
+    judgments = read_judgments([first, empty, second])
+    assert [row[:4] for row in rows(judgments)] == [("q", "a", "ann", 2), ("q", "a", "bob", 1)]
+    assert judgments.report.columns["assessor"] == "worker or assessor"
+    assert judgments.report.units == {"duration": "seconds"}
+    assert judgments.to_arrow()["family"].to_pylist() == ["f", None]
+    assert judgments.frame["duration"].isna().tolist() == [False, True]
+    with pytest.raises(InputError) as caught:
+        read_judgments([empty, empty])
+    assert (caught.value.kind, caught.value.location.source) == ("no-rows", "2 files")
+    without_query = put(tmp_path / "d.csv", "document,assessor,grade\na,bob,1\n")
+    with pytest.raises(InputError) as caught:
+        read_judgments([first, without_query])
+    assert (caught.value.kind, caught.value.location.source) == ("missing-cell", str(without_query))
+
+
 def test_ids_of_parquet_and_text_are_one(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"query": [1, 1], "document": [7.0, None], "assessor": ["x", "x"], "grade": [1, 0]})

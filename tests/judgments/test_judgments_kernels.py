@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from crowdrank.judgments import ids, kernels
+from crowdrank.judgments.merge import remove_rows
 
 CODES = st.lists(st.integers(0, 4), max_size=30)
 
@@ -18,15 +19,14 @@ def codes_of(values: list[int]) -> NDArray[np.int32]:
     return np.array(values, dtype=np.int32)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.booleans()), max_size=40))
-def test_rows_are_grouped_by_query_and_document_in_order_of_appearance(cells: list[tuple[int, int, bool]]) -> None:
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=40))
+def test_rows_are_grouped_by_query_and_document_in_order_of_appearance(cells: list[tuple[int, int]]) -> None:
     query, document = (codes_of([cell[side] for cell in cells]) for side in (0, 1))
-    rows = np.array([row for row, cell in enumerate(cells) if cell[2]], dtype=np.int32)
     items: dict[int, dict[int, list[int]]] = {}
-    for row in rows:
-        items.setdefault(int(query[row]), {}).setdefault(int(document[row]), []).append(int(row))
+    for row in range(len(cells)):
+        items.setdefault(int(query[row]), {}).setdefault(int(document[row]), []).append(row)
     grouped = [same for q in sorted(items) for same in items[q].values()]
-    order, offsets = kernels.group_rows(query, document, rows, 4, 5)
+    order, offsets = kernels.group_rows(query, document, 4, 5)
     assert order.tolist() == [row for same in grouped for row in same]
     assert offsets.tolist() == np.cumsum([0, *map(len, grouped)]).tolist()
 
@@ -45,11 +45,16 @@ def test_repeated_leaves_the_first_or_the_last(items: list[list[int]]) -> None:
     first = [code in item[:at] for item in items for at, code in enumerate(item)]
     last = [code in item[at + 1 :] for item in items for at, code in enumerate(item)]
     order = np.arange(len(assessor), dtype=np.int32)
-    assert kernels.find_repeats(offsets, order, assessor, 4, False).tolist() == first
-    assert kernels.find_repeats(offsets, order, assessor, 4, True).tolist() == last
+    grade = assessor.astype(np.int8) // 2
+    for keep_last, expected in ((False, first), (True, last)):
+        is_repeat, counts = kernels.find_repeats(offsets, order, assessor, grade, 4, keep_last)
+        assert is_repeat.tolist() == expected
+        assert counts[:, 0].tolist() == np.bincount(assessor[np.array(first, dtype=bool)], minlength=4).tolist()
+        assert (counts[:, 1] == counts[:, 0]).all()  # the grade depends on the assessor
     shuffled = order[::-1].copy()
-    assert kernels.find_repeats(offsets, shuffled, assessor[::-1].copy(), 4, True).tolist() == last
-    kept, bounds = kernels.remove_rows(order, offsets, np.array(last, dtype=bool))
+    backwards = kernels.find_repeats(offsets, shuffled, assessor[::-1].copy(), grade[::-1].copy(), 4, True)[0]
+    assert backwards.tolist() == last
+    kept, bounds = remove_rows(order, offsets, np.array(last, dtype=bool))
     assert kept.tolist() == [row for row, out in enumerate(last) if not out]
     assert np.diff(bounds).tolist() == [len(set(item)) for item in items]
 

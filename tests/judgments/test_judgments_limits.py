@@ -22,11 +22,11 @@ from crowdrank import read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments import limits
 from crowdrank.judgments.addresses import is_parquet_folder, to_address
+from crowdrank.judgments.encode_options import excluded_ids
 from crowdrank.judgments.limits import parse_bytes
 from crowdrank.judgments.partitions import read_partitions
-from crowdrank.judgments.read import excluded_ids
 from crowdrank.judgments.scale import Scale
-from crowdrank.rankers.trec_run import join_features, padded
+from crowdrank.rankers.trec_run import join_features, pad_letor
 from crowdrank.simulation.source import read_source
 
 HEADER = "query,document,assessor,grade\n"
@@ -108,7 +108,7 @@ def test_malformed_rows_are_counted_without_being_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.qrels", "a.letor"])
 def test_a_line_that_is_too_long_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crowdrank.judgments.limits.MAX_LINE_BYTES", 100)
-    monkeypatch.setattr("crowdrank.judgments.sources.MAX_LINE_BYTES", 100)
+    monkeypatch.setattr("crowdrank.judgments.delimited.MAX_LINE_BYTES", 100)
     with pytest.raises(InputError, match="the line is longer than"):
         read_gold(put(tmp_path, name, "x" * 101))
 
@@ -179,7 +179,7 @@ def test_features_of_several_letor_files_meet_by_position(tmp_path: Path) -> Non
     joined = join_features([first, second])
     assert joined.names == ("f1", "f9", "f12")
     assert joined.matrix.tolist() == [[1, 9, 0], [2, 0, 0], [0, 3, 1], [4, 0, 0]]
-    assert padded(read_features(second), ("f1", "f2")).matrix.tolist() == [[0, 0], [4, 0]]
+    assert pad_letor(read_features(second), ("f1", "f2")).matrix.tolist() == [[0, 0], [4, 0]]
     graded = read_source([str(first), str(second)])
     assert graded.names == tuple(f"f{number}" for number in range(1, 13))
     assert graded.features[2].tolist() == [0] * 8 + [3, 0, 0, 1]

@@ -19,7 +19,8 @@ from judgments_reference import check
 from crowdrank import Judgments, read_judgments, read_partitions
 from crowdrank.errors import InputError, Message
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.encode import EncodeOptions, Part, encode_part
+from crowdrank.judgments.encode import Part, encode_part
+from crowdrank.judgments.encode_options import EncodeOptions
 from crowdrank.judgments.merge import merge_parts
 from crowdrank.judgments.row_errors import Origin
 from crowdrank.judgments.scale import Scale
@@ -60,10 +61,8 @@ def split(table: pa.Table, n_parts: int) -> list[tuple[int, pa.Table]]:
 def read_in_parts(table: pa.Table, n_parts: int, options: dict[str, Any]) -> Judgments:
     how = EncodeOptions(
         scale=None if options["grades"] is None else Scale.parse(options["grades"]),
-        unjudgeable=frozenset() if options["unjudgeable"] is None else frozenset([options["unjudgeable"]]),
-        repeats=options["repeats"],
-        exclude=options["exclude"],
-        on_bad_rows=options["on_bad_rows"],
+        unjudgeable=() if options["unjudgeable"] is None else (options["unjudgeable"],),
+        **{name: options[name] for name in ("repeats", "exclude", "on_bad_rows")},
     )
     parts: list[Part] = []
     for number, (start, rows) in enumerate(split(table, n_parts)):

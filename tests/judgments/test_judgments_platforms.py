@@ -13,7 +13,7 @@ from judgments_reference import rows as whole_rows
 
 from crowdrank import Judgments, read_gold, read_judgments
 from crowdrank.errors import CrowdrankError, Fix, InputError
-from crowdrank.judgments.merge import combine
+from crowdrank.judgments.combine import combine
 
 TOLOKA = (
     "INPUT:query\tINPUT:docid\tOUTPUT:result\tGOLDEN:result\tHINT:text\tASSIGNMENT:link\tASSIGNMENT:assignment_id\t"

@@ -1,4 +1,4 @@
-"""Stages: names by content, and what happens to what cannot be read."""
+"""StageCache: names by content, and what happens to what cannot be read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import crowdrank
-from crowdrank.pipeline.stage_cache import Stages, code, digest
+from crowdrank.pipeline.stage_cache import StageCache, code, digest
 
 
 @given(npst.arrays(np.float64, 4, elements=st.floats(allow_nan=False)), st.integers(0, 3), st.floats(allow_nan=False))
@@ -40,14 +40,14 @@ def test_judgments_have_the_name_of_their_content() -> None:
 
 
 def test_what_cannot_be_read_is_made_again(tmp_path: Path) -> None:
-    stages = Stages(tmp_path / "stages")
-    made = [stages.arrays("sum", "k", lambda: {"a": np.arange(3)})["a"] for _ in range(2)]
-    assert (stages.made, stages.reused) == (1, 1)
-    place = stages.place("sum", "k")
+    cache = StageCache(tmp_path / "stages")
+    made = [cache.arrays("sum", "k", lambda: {"a": np.arange(3)})["a"] for _ in range(2)]
+    assert (cache.made, cache.reused) == (1, 1)
+    place = cache.path("sum", "k")
     assert place is not None
     place.write_bytes(place.read_bytes()[:20])
-    again = stages.arrays("sum", "k", lambda: {"a": np.arange(3)})["a"]
-    assert stages.made == 2
+    again = cache.arrays("sum", "k", lambda: {"a": np.arange(3)})["a"]
+    assert cache.made == 2
     for one in (*made, again):
         np.testing.assert_array_equal(one, np.arange(3))
 

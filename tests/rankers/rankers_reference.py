@@ -1,4 +1,4 @@
-"""Slow, obvious references of the kernels, straight from the definitions."""
+"""Slow references of the kernels, written as the definitions."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def lambdas(
     truncation: int = 30,
     norm: bool = False,
 ) -> tuple[Floats, Floats]:
-    """One query's forces and curvatures: every pair is swapped and the measure computed anew."""
+    """Return gradient and Hessian of one query; the measure is computed again for every swapped pair."""
     n = len(score)
     order = sorted(range(n), key=lambda d: -score[d])
-    slope, curve, total = np.zeros(n), np.zeros(n), 0.0
+    gradient, hessian, total = np.zeros(n), np.zeros(n), 0.0
     for i in range(min(n, truncation)):
         for j in range(i + 1, n):
             a, b = order[i], order[j]
@@ -67,16 +67,16 @@ def lambdas(
                 change /= 0.01 + abs(score[a] - score[b])
             target = float(gain[a] > gain[b]) if above is None else above(a, b)
             chance = 1 / (1 + np.exp(-sigmoid * (score[a] - score[b])))
-            push, pull = sigmoid * change * (chance - target), sigmoid**2 * change * chance * (1 - chance)
-            total += 2 * abs(push)
+            d_gradient, d_hessian = sigmoid * change * (chance - target), sigmoid**2 * change * chance * (1 - chance)
+            total += 2 * abs(d_gradient)
             if weight is not None and weighting == "product":
-                push, pull = push * weight[a] * weight[b], pull * weight[a] * weight[b]
+                d_gradient, d_hessian = d_gradient * weight[a] * weight[b], d_hessian * weight[a] * weight[b]
             elif weight is not None and weighting == "left":
                 better = weight[a] if gain[a] > gain[b] else weight[b]
-                push, pull = push * better, pull * better
-            slope[a], slope[b] = slope[a] + push, slope[b] - push
-            curve[a], curve[b] = curve[a] + pull, curve[b] + pull
+                d_gradient, d_hessian = d_gradient * better, d_hessian * better
+            gradient[a], gradient[b] = gradient[a] + d_gradient, gradient[b] - d_gradient
+            hessian[a], hessian[b] = hessian[a] + d_hessian, hessian[b] + d_hessian
     factor: Any = np.log2(1 + total) / total if norm and total > 0 else 1.0
     if weight is not None and weighting == "post":
         factor = factor * weight
-    return factor * slope, factor * curve
+    return factor * gradient, factor * hessian

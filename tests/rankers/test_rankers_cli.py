@@ -1,22 +1,22 @@
-"""`train` and `rank` as a person uses them, from a simulated world to a scored run."""
+"""The commands `train` and `rank`, from simulated data to a scored run."""
 
 from __future__ import annotations
 
 import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 import pytest
 
-from crowdrank.rankers import RANKERS
+from crowdrank.rankers import RANKERS, InstanceKind
 from terminal import Run, crowdrank, without_columns
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A world of 40 queries, what Dawid-Skene makes of it, and a second world with the same truth behind features."""
+    """Return a folder with 40 simulated queries, a consensus by Dawid-Skene and a saved GDAPairwise."""
     folder = tmp_path_factory.mktemp("worlds")
     for words in (
         ("simulate", "-o", "world", "--queries", 40, "--documents", 8, "--seed", 3),
@@ -42,7 +42,8 @@ def scored(run: Run, world: Path, name: str = "run.trec") -> float:
 SETTINGS: dict[str, list[Any]] = {
     "lambdamart": ["-s", "n_estimators=20"],
     "gda-pairwise-mart": ["-s", "n_estimators=20"],
-    "tree-features": ["-s", "folds=2"],
+    "tree-features": ["-s", "n_trees=30"],
+    "pointwise-gbdt": ["-s", "n_estimators=20"],
 }
 
 
@@ -76,7 +77,7 @@ def test_from_a_consensus_to_a_scored_run(world: Path, run: Run, tmp_path: Path,
     assert scored(run, world) > 0.65  # chance has 0.45
 
 
-def test_expert_grades_the_features_own_and_a_table_all_train(world: Path, run: Run, tmp_path: Path) -> None:
+def test_expert_grades_grades_in_features_and_tables_are_labels(world: Path, run: Run, tmp_path: Path) -> None:
     gold = pd.read_csv(world / "gold.qrels", sep=" ", names=["query", "iteration", "document", "grade"])
     gold.rename(columns={"grade": "relevance"})[["query", "document", "relevance"]].to_csv(tmp_path / "table.csv")
     seen = set()
@@ -96,8 +97,8 @@ def test_weights_from_a_table_and_from_certainty(world: Path, run: Run, tmp_path
     consensus[["query", "document"]].assign(weight=range(len(consensus))).to_csv(tmp_path / "steep.csv", index=False)
     runs = {}
     for name, weights in (("none", []), ("even", ["even.csv"]), ("steep", ["steep.csv"]), ("certainty", ["certainty"])):
-        told = ["--weights", *weights] if weights else []
-        words = ("train", "-f", world / "features.letor", "--labels", world / "consensus.parquet", *told)
+        options = ["--weights", *weights] if weights else []
+        words = ("train", "-f", world / "features.letor", "--labels", world / "consensus.parquet", *options)
         done = run(*words, "-r", "gls", "-s", "mu=0", "-o", "model")
         assert done.returncode == 0, done.stderr
         assert run("rank", "-m", "model", "-f", world / "features.letor", "-o", f"{name}.csv").returncode == 0
@@ -114,15 +115,15 @@ def test_weights_from_a_table_and_from_certainty(world: Path, run: Run, tmp_path
 @pytest.mark.parametrize(
     ("cell", "said"),
     [
-        ("-0.5", "w.csv, row 3 (line 4), column 'weight': the weight -0.5 is below 0; weights are 0 or more."),
-        ("much", "w.csv, row 3 (line 4), column 'weight': 'much' is no number to use; write a number."),
+        ("-0.5", "w.csv, row 3 (line 4), column 'weight': the weight -0.5 is below 0; write a number of at least 0."),
+        ("much", "w.csv, row 3 (line 4), column 'weight': 'much' is not a finite number; write a number."),
         ("", "w.csv, row 3 (line 4), column 'weight': the cell is empty; write a number."),
-        ("inf", "w.csv, row 3 (line 4), column 'weight': 'inf' is no number to use; write a number."),
+        ("inf", "w.csv, row 3 (line 4), column 'weight': 'inf' is not a finite number; write a number."),
         ("nan", "w.csv, row 3 (line 4), column 'weight': "),
         (None, "w.csv, column 'weight': every weight is 0; give some documents a weight above 0."),
     ],
 )
-def test_a_weight_that_is_none_is_named(world: Path, run: Run, tmp_path: Path, cell: str | None, said: str) -> None:
+def test_an_invalid_weight_is_located(world: Path, run: Run, tmp_path: Path, cell: str | None, said: str) -> None:
     consensus = pd.read_parquet(world / "consensus.parquet")
     weights = consensus[["query", "document"]].assign(weight="0" if cell is None else "1")
     if cell is not None:
@@ -138,7 +139,7 @@ def test_a_weight_that_is_none_is_named(world: Path, run: Run, tmp_path: Path, c
     assert not (tmp_path / "model").exists()
 
 
-def test_validation_queries_are_said_and_saved(world: Path, run: Run, tmp_path: Path) -> None:
+def test_validation_queries_are_printed_and_saved(world: Path, run: Run, tmp_path: Path) -> None:
     words = ("train", "-f", world / "features.letor", "-r", "gls", "-o", "model", "--validation")
     done = run(*words, 0.25)
     assert done.returncode == 0, done.stderr
@@ -154,7 +155,7 @@ def test_validation_queries_are_said_and_saved(world: Path, run: Run, tmp_path: 
     assert json.loads((tmp_path / "model" / "ranker.json").read_text())["validation_queries"] == []
 
 
-def test_threads_are_told(world: Path, run: Run, tmp_path: Path) -> None:
+def test_threads_are_passed_to_the_ranker(world: Path, run: Run, tmp_path: Path) -> None:
     words = ("train", "-f", world / "features.letor", "-o", "model")
     texts = []
     for number in (1, 2):
@@ -164,13 +165,13 @@ def test_threads_are_told(world: Path, run: Run, tmp_path: Path) -> None:
         trees = (tmp_path / "model" / "trees.txt").read_text().partition("parameters:")[0]
         texts.append(trees.partition("Tree=0")[2])
     assert texts[0] == texts[1] != ""
-    done = run(*words, "-r", "gls", "--threads", 2)
+    done = run(*words, "-r", "rd", "--threads", 2)
     assert "--threads has no effect on this ranker." in done.stdout.splitlines()
     done = run(*words, "--threads", 0)
     assert (done.returncode, done.stderr) == (2, "Error: --threads must be a whole number of at least 1, not 0.\n")
 
 
-def test_validation_queries_from_files_of_their_own(world: Path, run: Run, tmp_path: Path) -> None:
+def test_validation_queries_from_other_files(world: Path, run: Run, tmp_path: Path) -> None:
     lines = (world / "features.letor").read_text().splitlines()
     queries = list(dict.fromkeys(line.split()[1] for line in lines))
     for name, chosen in (("train", queries[:30]), ("later", queries[30:])):
@@ -193,17 +194,20 @@ def test_validation_queries_from_files_of_their_own(world: Path, run: Run, tmp_p
     assert {line.split()[5] for line in (tmp_path / "run.trec").read_text().splitlines()} == {"mine"}
 
 
-def test_documents_on_one_side_are_counted(world: Path, run: Run, tmp_path: Path) -> None:
+def test_documents_without_features_or_labels_are_counted(world: Path, run: Run, tmp_path: Path) -> None:
     gold = (world / "gold.qrels").read_text().splitlines()
     (tmp_path / "some.qrels").write_text("\n".join([*gold[5:], "1 0 unknown 2"]) + "\n")
     words = ("train", "-f", world / "features.letor", "--labels", "some.qrels", "-r", "gls", "-o", "model")
     done = run(*words)
     assert done.returncode == 0, done.stderr
-    assert "1 document with a label but without features was left out ('unknown' of query '1')." in done.stdout
-    assert "5 documents with features but without a label were left out" in done.stdout
+    assert "1 document with a label but without features ('unknown' of query '1') was left out." in done.stdout
+    assert "5 documents with features but without a label (" in done.stdout
     done = run(*words, "--missing", "error")
     assert done.returncode == 2
-    assert "1 document with a label but without features ('unknown' of query '1'); add their features" in done.stderr
+    assert (
+        "1 document with a label but without features ('unknown' of query '1'); add their features, or leave them out "
+        in done.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,16 +218,29 @@ def test_documents_on_one_side_are_counted(world: Path, run: Run, tmp_path: Path
         (["--consensus", "nowhere"], "nowhere: there is no such folder"),
         (["-s", "depth=3"], "LambdaMART has no parameter 'depth'"),
         (["-s", "n_estimators"], "--set cannot read 'n_estimators'; write name=value"),
-        (["-s", "measure=Tau"], "measure is one of nDCG, DCG, ERR, AP"),
+        (["-s", "measure=Tau"], "-s measure must be one of nDCG, DCG, ERR, AP"),
         (["--labels", "nowhere.qrels"], "nowhere.qrels"),
         (["--validation", "1.5"], "--validation must be a share between 0 and 1 or a file of labels, not 1.5."),
-        (["--validation", "0.0001"], "leaves one part empty"),
+        (["--validation", "0.0001"], "leaves one part of 40 queries empty"),
         (["--target", "stars"], "--target must be one of probabilities, expected-grade, grade, relevance, not 'stars'"),
         (["--missing", "never"], "--missing must be one of skip, error, not 'never'"),
-        (["--weights", "certainty"], "Only a consensus says how sure its labels are"),
+        (["--weights", "certainty"], "--weights 'certainty' needs labels with the probabilities of grades"),
+        (
+            ["-s", "pair_targets=posterior"],
+            "soft pair targets need labels that are probabilities of grades; set -s pair_targets=grade",
+        ),
+        (
+            ["-r", "gls", "-s", "tree_features=auto"],
+            "-s tree_features has several values; give --validation, on which one is chosen, or give one value",
+        ),
+        (["--judgments", "j.csv", "--labels", "l.csv"], "--judgments are used instead of labels; leave out --labels"),
+        (
+            ["--judgments", "j.csv", "--instances", "votes"],
+            "--instances must be one of single, overlap, per-judge-lists",
+        ),
     ],
 )
-def test_what_is_wrong_is_one_sentence(world: Path, run: Run, tmp_path: Path, words: list[str], said: str) -> None:
+def test_an_error_is_one_sentence(world: Path, run: Run, tmp_path: Path, words: list[str], said: str) -> None:
     done = run("train", "-f", world / "features.letor", "-o", "model", *words)
     assert done.returncode == 2
     assert said in done.stderr
@@ -232,12 +249,12 @@ def test_what_is_wrong_is_one_sentence(world: Path, run: Run, tmp_path: Path, wo
     assert not (tmp_path / "model").exists()
 
 
-def test_queries_apart_are_sorted_and_said(world: Path, run: Run, tmp_path: Path) -> None:
+def test_rows_that_are_not_adjacent_are_sorted_with_a_warning(world: Path, run: Run, tmp_path: Path) -> None:
     lines = (world / "features.letor").read_text().splitlines()
     (tmp_path / "mixed.letor").write_text("\n".join([*lines[1::2], *lines[::2]]) + "\n")
     done = run("train", "-f", "mixed.letor", "-r", "gls", "-o", "model")
     assert done.returncode == 0
-    said = "Warning: The rows of a query are not together in the features; they were sorted by query."
+    said = "Warning: The rows of a query are not adjacent in the features; they were sorted by query."
     assert without_columns(done.stderr).splitlines() == [said]
     done = run("train", "-f", world / "features.letor", "-r", "gls", "-o", "model")
     assert (done.returncode, without_columns(done.stderr)) == (0, "")
@@ -249,15 +266,20 @@ def test_a_label_without_a_gain_is_named_by_its_document(world: Path, run: Run, 
     words = ("train", "-f", world / "features.letor", "-o", "model")
     done = run(*words, "--labels", "high.qrels")
     assert done.returncode == 2
-    assert "the label 40 of document '1-01' of query '1' is above 30, the last that has a gain" in done.stderr
+    assert "the label 40 of document '1-01' of query '1' is above 30, the highest grade that has a gain" in done.stderr
     table = pd.read_csv(world / "gold.qrels", sep=" ", names=["query", "i", "document", "relevance"])
     table.assign(relevance=table["relevance"] - 1.5).to_csv(tmp_path / "low.csv", index=False)
     done = run(*words, "--labels", "low.csv")
     assert done.returncode == 2
     assert "the label -1.5 of document '1-01' of query '1' is below 0" in done.stderr
     assert not (tmp_path / "model").exists()
-    # What needs no gains takes any number.
-    for other in (["-r", "gls"], ["-s", "measure=null", "-s", "n_estimators=3"]):
+    # Rankers that need no gains accept any numbers.
+    for other in (
+        ["-r", "gls"],
+        ["-r", "rd"],
+        ["-r", "pointwise-gbdt"],
+        ["-s", "measure=null", "-s", "n_estimators=3"],
+    ):
         done = run(*words, "--labels", "low.csv", *other)
         assert done.returncode == 0, done.stderr
 
@@ -271,16 +293,19 @@ def test_features_without_grades_need_labels(world: Path, run: Run, tmp_path: Pa
     )
 
 
-def test_rank_refuses_what_is_no_ranker(world: Path, run: Run, tmp_path: Path) -> None:
+def test_rank_refuses_invalid_input(world: Path, run: Run, tmp_path: Path) -> None:
     assert run("train", "-f", world / "features.letor", "-r", "gls", "-o", "model").returncode == 0
     features = ("-f", world / "features.letor")
     for words, said in (
         (("-m", world, *features), "it is not a saved ranker"),
         (("-m", world / "pairwise", *features), "it is not a saved ranker"),
-        (("-m", "model", "-f", "f.csv"), "the ranker needs 20 features that are not there ('f1', 'f2', 'f3', ...)"),
-        (("-m", "model", *features, "-o", "run.doc"), "its name ends in none of .trec, .run, .csv"),
+        (("-m", "model", "-f", "f.csv"), "the ranker needs 20 features that are missing ('f1', 'f2', 'f3', ...)"),
+        (
+            ("-m", "model", *features, "-o", "run.doc"),
+            "the format is unknown; end its name with one of .trec, .run, .csv",
+        ),
         (("-m", "model", *features, "-o", "no/run.trec"), "the folder no does not exist"),
-        (("-m", "model", *features, "-o", "run.trec", "--tag", "a b"), "the tag 'a b' holds a space"),
+        (("-m", "model", *features, "-o", "run.trec", "--tag", "a b"), "the tag 'a b' has a space"),
         (("-m", "model", "-f", "f.csv", "-o", "f.csv"), "--output is f.csv, which is read"),
     ):
         (tmp_path / "f.csv").write_text("query,document,x\n1,a,0.5\n1,b,0.1\n")
@@ -297,10 +322,78 @@ def test_rank_refuses_what_is_no_ranker(world: Path, run: Run, tmp_path: Path) -
         assert len(without_columns(done.stderr).strip().splitlines()) == 1
 
 
-def test_a_folder_with_other_things_is_spared(world: Path, run: Run, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_overwritten(world: Path, run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years")
     done = run("train", "-f", world / "features.letor", "-o", "mine")
     assert done.returncode == 2
     assert "it contains thesis.txt" in done.stderr
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years"
+
+
+@pytest.mark.parametrize("instances", get_args(InstanceKind))
+def test_train_on_judgments(world: Path, run: Run, tmp_path: Path, instances: str) -> None:
+    train = (
+        "train",
+        "-f",
+        world / "features.letor",
+        "--judgments",
+        world / "judgments.csv",
+        "-r",
+        "gls",
+        "-o",
+        "model",
+    )
+    done = run(*train, "--instances", instances, "--json")
+    assert done.returncode == 0, done.stderr
+    judgments = pd.read_csv(world / "judgments.csv")
+    n_documents = len(judgments.drop_duplicates(["query", "document"]))
+    one_row_each = instances in ("single", "majority", "highest", "average")
+    assert json.loads(done.stdout)["rows"] == (n_documents if one_row_each else len(judgments))
+    assert run("rank", "-m", "model", "-f", world / "features.letor", "-o", "run.trec").returncode == 0
+    assert scored(run, world) > 0.65
+
+
+def test_instances_change_the_ranker(world: Path, run: Run, tmp_path: Path) -> None:
+    train = ("train", "-f", world / "features.letor", "--judgments", world / "judgments.csv", "-o", "model")
+    scores = {}
+    for options in ("overlap", "per-judge-lists", "weighted", "overlap --k 1", "weighted --good-weight 9 --good 1"):
+        done = run(*train, "-s", "n_estimators=10", "--instances", *options.split())
+        assert done.returncode == 0, done.stderr
+        assert run("rank", "-m", "model", "-f", world / "features.letor", "-o", "run.csv").returncode == 0
+        scores[options] = (tmp_path / "run.csv").read_text()
+    assert len(set(scores.values())) == len(scores)
+
+
+def test_judgments_are_read_with_their_own_options(world: Path, run: Run, tmp_path: Path) -> None:
+    renamed = pd.read_csv(world / "judgments.csv").rename(columns={"grade": "stars", "assessor": "who"})
+    renamed.to_csv(tmp_path / "renamed.csv", index=False)
+    train = ("train", "-f", world / "features.letor", "--judgments", "renamed.csv", "-r", "gls", "-o", "model")
+    done = run(*train)
+    assert done.returncode == 2
+    assert "--judgments-columns" in done.stderr
+    done = run(*train, "--judgments-columns", "grade=stars,assessor=who")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "-r lambdamart -s pair_targets=posterior -s n_estimators=20",
+        "-r rd -s estimator=pointwise-gbdt -s estimator__n_estimators=20",
+        "-r rd -s estimator=gls -s estimator__tree_features=20 -s delta=0.7",
+        "-r gls -s mu=[1,10] -s tree_features=auto",
+        "-r gls -s mu=auto",
+    ],
+)
+def test_options_of_rankers(world: Path, run: Run, options: str) -> None:
+    gold = (world / "gold.qrels").read_text().splitlines()
+    (world / "later.qrels").write_text("\n".join(gold[-60:]) + "\n")
+    consensus = pd.read_parquet(world / "consensus.parquet")
+    used = {line.split()[0] for line in gold[-60:]}
+    consensus[~consensus["query"].astype(str).isin(used)].to_parquet(world / "earlier.parquet")
+    labels = ("--labels", world / "earlier.parquet", "--validation", world / "later.qrels")
+    done = run("train", "-f", world / "features.letor", *labels, *options.split(), "-o", "model")
+    assert done.returncode == 0, done.stderr
+    assert run("rank", "-m", "model", "-f", world / "features.letor", "-o", "run.trec").returncode == 0
+    assert scored(run, world) > 0.65

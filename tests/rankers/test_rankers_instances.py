@@ -1,4 +1,4 @@
-"""From judgments and features to rows of training, and what is said of documents that are on one side only."""
+"""Training instances from judgments and labels, and documents without features or labels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 
 import crowdrank
 from crowdrank import GLS, DawidSkene, Instances, LambdaMART, read_features, read_gold
-from crowdrank.errors import InputError, NotFittedError, UsageError
+from crowdrank.errors import CrowdrankWarning, Fix, InputError, NotFittedError, UsageError
+from crowdrank.rankers import InstanceKind
 from crowdrank.rankers.labels import read_labels
 
 FEATURES = pd.DataFrame(
@@ -43,7 +44,7 @@ def rows(instances: Instances) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "more", "expected"),
+    ("kind", "more", "expected"),
     [
         ("single", {}, [("q", "a", 2), ("q", "b", 0), ("q", "c", 0), ("r", "a", 1), ("r", "d", 3)]),
         ("majority", {}, [("q", "a", 1), ("q", "b", 3), ("q", "c", 0), ("r", "a", 1), ("r", "d", 3)]),
@@ -54,39 +55,40 @@ def rows(instances: Instances) -> list[tuple[Any, ...]]:
                                ("r", "a", 1), ("r", "d", 3), ("r", "d", 3)]),
     ],
 )  # fmt: skip
-def test_every_scheme_by_hand(scheme: str, more: dict[str, Any], expected: list[Any]) -> None:
-    made = Instances.from_judgments(JUDGED, FEATURES, scheme, **more)
+def test_every_kind_of_instances_by_hand(kind: InstanceKind, more: dict[str, Any], expected: list[Any]) -> None:
+    made = Instances.from_judgments(JUDGED, FEATURES, kind, **more)
     assert rows(made) == [pytest.approx(row) if isinstance(row[2], float) else row for row in expected]
     assert made.counts.notes() == []
     assert made.weight is None
-    # One list a query, contiguous.
+    # One list per query, with adjacent rows.
     assert made.lists.tolist() == sorted(made.lists)
     assert len(np.unique(made.lists)) == 2
 
 
-def test_a_list_for_each_judge_has_every_document_once() -> None:
-    made = Instances.from_judgments(JUDGED, FEATURES, "overlap", lists="per-judge")
+def test_per_judge_lists_have_every_document_at_most_once() -> None:
+    made = Instances.from_judgments(JUDGED, FEATURES, "per-judge-lists")
     assert len(made) == len(JUDGED)
     frame = pd.DataFrame({"list": made.lists, "document": made.features.document.to_pylist(), "y": made.y})
     assert not frame.duplicated(["list", "document"]).any()
     assert frame.groupby("list")["document"].apply("".join).tolist() == ["abc", "ab", "a", "ad", "d", "d"]
 
 
-def test_a_list_for_each_assessor_has_what_the_assessor_judged() -> None:
-    made = Instances.from_judgments(JUDGED, FEATURES, "overlap", lists="per-assessor")
+def test_per_assessor_lists_have_the_judgments_of_one_assessor() -> None:
+    made = Instances.from_judgments(JUDGED, FEATURES, "per-assessor-lists")
     frame = pd.DataFrame({"list": made.lists, "query": made.features.query.to_pylist(), "y": made.y})
     sizes = sorted(frame.groupby("list").size())
     assert sizes == sorted(JUDGED.groupby(["query", "assessor"]).size())
     assert (frame.groupby("list")["query"].nunique() == 1).all()
 
 
-def test_good_labels_may_count_several_times() -> None:
-    made = Instances.from_judgments(JUDGED, FEATURES, "single", theta=3, good=2)
+def test_good_labels_have_a_weight() -> None:
+    made = Instances.from_judgments(JUDGED, FEATURES, "weighted", good_weight=3, good=2)
+    assert len(made) == len(JUDGED)
     assert made.weight is not None
     assert np.array_equal(made.weight, np.where(made.y >= 2, 3.0, 1.0))
 
 
-def test_labels_are_drawn_by_the_seed() -> None:
+def test_random_labels_depend_on_the_seed() -> None:
     drawn = [
         rows(Instances.from_judgments(JUDGED, FEATURES, "single", random_state=seed)) for seed in (0, 0, *range(1, 9))
     ]
@@ -97,7 +99,7 @@ def test_labels_are_drawn_by_the_seed() -> None:
             assert grade in JUDGED[(JUDGED["query"] == query) & (JUDGED["document"] == document)]["grade"].tolist()
 
 
-def test_cannot_judge_answers_are_used_as_told() -> None:
+def test_cannot_judge_answers_are_the_lowest_grade_or_dropped() -> None:
     judged = crowdrank.read_judgments(JUDGED.replace({"grade": {3: -1}}), unjudgeable="-1")
     lowest = Instances.from_judgments(judged, FEATURES, "highest")
     assert (
@@ -115,7 +117,7 @@ def test_cannot_judge_answers_are_used_as_told() -> None:
 
 
 @pytest.mark.parametrize("how", ["judgments", "labels"])
-def test_documents_on_one_side_only_are_counted_and_named(how: str) -> None:
+def test_documents_without_features_or_labels_are_counted_and_named(how: str) -> None:
     features = pd.concat([FEATURES, pd.DataFrame({"query": ["s"], "document": ["z"], "x": [0.0]})])
     few = features[features["document"] != "b"]
     gold = JUDGED.drop_duplicates(["query", "document"])[["query", "document", "grade"]]
@@ -125,39 +127,40 @@ def test_documents_on_one_side_only_are_counted_and_named(how: str) -> None:
             return Instances.from_judgments(JUDGED, few, "majority", missing=missing)
         return Instances.from_labels(gold, few, missing=missing)
 
-    with pytest.warns(
-        UserWarning, match=r"1 document with a label but without features was left out \('b' of query 'q'\)"
-    ):
+    with pytest.warns(CrowdrankWarning) as caught_warnings:
         make("warn")
+    assert [one.message.kind for one in caught_warnings] == ["documents-without-features"]  # type: ignore[union-attr]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         made = make("skip")
     assert made.counts.notes() == [
-        "1 document with a label but without features was left out ('b' of query 'q').",
-        "1 document with features but without a label was left out ('z' of query 's').",
+        "1 document with a label but without features ('b' of query 'q') was left out.",
+        "1 document with features but without a label ('z' of query 's') was left out.",
     ]
     assert len(made) == made.counts.documents == 4
-    with pytest.raises(InputError, match=r"1 document with a label but without features .*add their features"):
+    with pytest.raises(InputError) as caught:
         make("error")
+    assert caught.value.kind == "documents-without-features"
+    assert caught.value.fixes[1] == Fix("leave them out with {}", "missing", "skip")
     with pytest.raises(UsageError, match="missing must be one of warn, skip, error, not 'never'"):
         make("never")
 
 
-def test_nothing_in_common_is_refused() -> None:
+def test_labels_and_features_of_different_documents_are_refused() -> None:
     other = FEATURES.assign(query="no " + FEATURES["query"])
     with pytest.raises(InputError, match=r"no labeled document has features .*'a' of query 'no q'.*'a' of query 'q'"):
         Instances.from_judgments(JUDGED, other)
 
 
-def test_a_document_with_two_rows_of_features_is_refused() -> None:
-    with pytest.raises(InputError, match="the features: the document 'a' of query 'q' stands there twice"):
+def test_a_document_with_two_rows_is_refused() -> None:
+    with pytest.raises(InputError, match="the features: the document 'a' of query 'q' occurs twice"):
         Instances.from_judgments(JUDGED, pd.concat([FEATURES, FEATURES[:1]]))
     twice = pd.DataFrame({"query": ["q", "q"], "document": ["a", "a"], "relevance": [0.5, 0.7]})
-    with pytest.raises(InputError, match="the document 'a' of query 'q' stands there twice"):
+    with pytest.raises(InputError, match="the document 'a' of query 'q' occurs twice"):
         Instances.from_labels(twice, FEATURES)
 
 
-def test_ids_meet_as_text() -> None:
+def test_ids_are_compared_as_text() -> None:
     features = pd.DataFrame({"query": ["1", "1"], "document": ["7", "8"], "x": [0.0, 1.0]})
     made = Instances.from_labels(pd.DataFrame({"query": [1, 1], "document": [8, 7], "grade": [2, 0]}), features)
     assert made.y.tolist() == [0, 2]
@@ -173,13 +176,13 @@ def model() -> DawidSkene:
 
 def test_a_consensus_gives_probabilities_and_weights(model: DawidSkene, tmp_path: Path) -> None:
     table = model.consensus_.documents
-    shares = table[model.consensus_.share_names].to_numpy()
+    probabilities = table[model.consensus_.share_names].to_numpy()
     table.to_csv(tmp_path / "consensus.csv")
     table.to_parquet(tmp_path / "consensus.parquet")
     for labels in (model, model.consensus_, table, tmp_path / "consensus.csv", tmp_path / "consensus.parquet"):
         read = read_labels(labels)
-        assert read.shares is not None
-        assert np.allclose(read.shares, shares)
+        assert read.probabilities is not None
+        assert np.allclose(read.probabilities, probabilities)
         made = Instances.from_labels(labels, FEATURES, weights="certainty")
         assert made.y.shape == (5, 4)
         assert made.weight is not None
@@ -188,45 +191,46 @@ def test_a_consensus_gives_probabilities_and_weights(model: DawidSkene, tmp_path
         variance = made.y @ grades**2 - (made.y @ grades) ** 2
         assert np.all(np.diff(made.weight[np.argsort(variance)]) <= 1e-12)
     for target, expected in (
-        ("expected-grade", shares @ np.arange(4)),
+        ("expected-grade", probabilities @ np.arange(4)),
         ("relevance", table["relevance"]),
         ("grade", table["grade"]),
     ):
         assert np.allclose(read.target(target), expected)
 
 
-def test_probabilities_of_a_scale_from_1_stand_at_their_grades() -> None:
+def test_probability_columns_are_assigned_by_their_grades() -> None:
     labels = read_labels(pd.DataFrame({"document": ["a"], "p1": [0.25], "p2": [0.75]}))
-    assert labels.shares is not None
-    assert labels.shares.tolist() == [[0.0, 0.25, 0.75]]
+    assert labels.probabilities is not None
+    assert labels.probabilities.tolist() == [[0.0, 0.25, 0.75]]
 
 
-def test_expert_grades_and_numbers_are_labels_too(tmp_path: Path) -> None:
+def test_expert_grades_and_numbers_are_labels(tmp_path: Path) -> None:
     (tmp_path / "expert.qrels").write_text("q 0 a 2\nq 0 b 0\n")
     for gold in (tmp_path / "expert.qrels", read_gold(tmp_path / "expert.qrels")):
         assert read_labels(gold).target("probabilities").tolist() == [2, 0]
     numbers = pd.DataFrame({"query": ["q", "q"], "document": ["a", "b"], "relevance": [0.3, 1.7]})
     assert read_labels(numbers).target("grade").tolist() == [0.3, 1.7]
-    with pytest.raises(UsageError, match="Only a consensus says how sure its labels are"):
+    with pytest.raises(UsageError) as caught:
         Instances.from_labels(numbers, FEATURES, weights="certainty")
+    assert caught.value.kind == "no-probabilities"
 
 
 @pytest.mark.parametrize(
     ("frame", "said"),
     [
         ({"document": ["a"], "p0": [0.5], "p1": [0.2]}, "row 1: the probabilities of the grades sum to 0.7"),
-        ({"document": ["a"], "p0": ["x"], "p1": [0.2]}, "row 1, column 'p0': 'x' is no number to use"),
+        ({"document": ["a"], "p0": ["x"], "p1": [0.2]}, "row 1, column 'p0': 'x' is not a finite number"),
         ({"document": [None, "b"], "p0": [0.5, 1.0], "p1": [0.5, 0.0]}, "row 1: the document is missing"),
         ({"document": ["a"], "p0": [0.5], "p99": [0.5]}, "p99 is the probability of a grade above 30"),
         ({"document": ["a"], "relevance": [None]}, "row 1, column 'relevance': the cell is empty"),
     ],
 )
-def test_labels_that_are_none(frame: dict[str, Any], said: str) -> None:
+def test_invalid_labels_are_refused(frame: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         read_labels(pd.DataFrame(frame))
 
 
-def test_queries_are_split_whole() -> None:
+def test_a_split_keeps_queries_whole() -> None:
     world = crowdrank.simulate(queries=20, documents=6, random_state=2)
     made = Instances.from_labels(world.gold, world.features)
     train, later = made.split(0.25, random_state=1)
@@ -234,8 +238,9 @@ def test_queries_are_split_whole() -> None:
     one, other = set(train.features.query.to_pylist()), set(later.features.query.to_pylist())
     assert len(other) == 5
     assert not one & other
-    with pytest.raises(UsageError, match=r"A share of 0\.001 of 20 queries leaves one part empty"):
+    with pytest.raises(UsageError) as caught:
         made.split(0.001)
+    assert caught.value.kind == "empty-part"
 
 
 def test_overlap_and_consensus_train_rankers() -> None:
@@ -245,7 +250,7 @@ def test_overlap_and_consensus_train_rankers() -> None:
     found = {}
     for name, made in {
         "single": Instances.from_judgments(world.judgments, world.features, "single"),
-        "lists": Instances.from_judgments(world.judgments, world.features, "overlap", lists="per-judge"),
+        "lists": Instances.from_judgments(world.judgments, world.features, "per-judge-lists"),
         "consensus": Instances.from_labels(model, world.features, weights="certainty"),
     }.items():
         ranker = GLS().fit(**made.arguments)
@@ -256,7 +261,7 @@ def test_overlap_and_consensus_train_rankers() -> None:
     assert found["consensus"] > found["single"]
 
 
-def test_instances_carry_validation() -> None:
+def test_instances_provide_an_eval_set() -> None:
     world = crowdrank.simulate(queries=30, documents=8, random_state=5)
     train, later = Instances.from_labels(world.gold, world.features).split(0.3)
     ranker = LambdaMART(n_estimators=10).fit(**train.arguments, eval_set=later.eval_set)
@@ -266,19 +271,18 @@ def test_instances_carry_validation() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"scheme": "best"}, "scheme must be one of single, overlap"),
-        ({"scheme": "majority", "lists": "per-judge"}, "takes scheme='overlap'"),
+        ({"instances": "best"}, "instances must be one of single, overlap"),
         ({"k": 0}, "k must be a whole number of at least 1"),
-        ({"theta": 0}, "theta must be a number above 0"),
+        ({"good_weight": 0}, "good_weight must be a number above 0"),
         ({"unjudgeable_as": "model"}, "unjudgeable_as must be one of lowest, drop"),
     ],
 )
-def test_settings_that_mean_nothing(settings: dict[str, Any], said: str) -> None:
+def test_invalid_parameters_are_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Instances.from_judgments(JUDGED, FEATURES, **settings)
 
 
-def test_a_model_that_is_not_fitted_is_said() -> None:
+def test_a_model_that_is_not_fitted_is_refused() -> None:
     world = crowdrank.simulate(queries=5, documents=4, random_state=1)
     for model in (crowdrank.DawidSkene(), crowdrank.GDAPairwise(), crowdrank.Auto()):
         name = type(model).__name__
@@ -286,12 +290,12 @@ def test_a_model_that_is_not_fitted_is_said() -> None:
             Instances.from_labels(model, world.features)
 
 
-def test_a_weight_of_a_label_is_named_by_the_row_of_the_labels() -> None:
+def test_an_invalid_weight_is_named_by_the_row_of_the_labels() -> None:
     world = crowdrank.simulate(queries=5, documents=4, random_state=1)
     labels = world.gold.iloc[::-1]  # the rows to learn from come in the order of the features
     weight = np.ones(len(labels))
     weight[2] = -1
-    with pytest.raises(InputError, match="row 3: the weight -1 is not one; weights are 0 or more"):
+    with pytest.raises(InputError, match="row 3: the weight -1 is invalid"):
         Instances.from_labels(labels, world.features, weights=weight)
     with pytest.raises(InputError, match=r"the weights have the shape \(2,\), but there are"):
         Instances.from_labels(labels, world.features, weights=[1, 2])

@@ -1,4 +1,4 @@
-"""LambdaMART beside LightGBM, early stopping, ensembles, and trees as features (REMAP's Proposition 1)."""
+"""LambdaMART compared with LightGBM, early stopping, pointwise trees, importances and ensembles."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from typing import Any
 
 import lightgbm as lgb
 import numpy as np
+import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from crowdrank import GLS, Ensemble, LambdaMART, LocalEngine, TreeFeatures, read_features
+from crowdrank import GLS, Ensemble, LambdaMART, PointwiseGBDT, read_features
 from crowdrank._typing import Floats
-from crowdrank.errors import InputError, UsageError
-from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.ensemble import best_weights, standardized
+from crowdrank.errors import Fix, InputError, UsageError
+from crowdrank.rankers.base import Ranker, normalized
+from crowdrank.rankers.ensemble import search_weights, standardize_within_query
 from crowdrank.rankers.lambdas import LambdaObjective
-from crowdrank.rankers.linear import Normal
-from crowdrank.rankers.ranking_data import gather
-from crowdrank.rankers.tree_features import cross_fitted, tree_outputs
+from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
 from crowdrank.simulation.world import simulate
 
@@ -33,16 +30,16 @@ def world(seed: int = 0, queries: int = 60, **more: Any) -> Set:
 
 
 def ndcg(score: Floats, known: Set, measure: str = "nDCG@10") -> float:
-    return Validation(gather(*known), measure)(score)
+    return Validation(RankingData.from_ids(*known), measure)(score)
 
 
-def test_whole_grades_and_no_weights_give_lightgbms_trees() -> None:
+def test_unweighted_integer_grades_give_the_trees_of_lightgbm() -> None:
     X, y, query = world()
     ours = LambdaMART(n_estimators=5, n_jobs=1).fit(X, y, query=query)
-    _, sizes = np.unique(gather(X, y, query).query, return_counts=True)
+    _, sizes = np.unique(RankingData.from_ids(X, y, query).query, return_counts=True)
     settings = {"objective": "lambdarank", "verbosity": -1, "deterministic": True, "force_col_wise": True}
     theirs = lgb.train(settings, lgb.Dataset(X, y, group=sizes), 5)
-    # Rounding may turn a split that is as good as another; nearly all scores are the same.
+    # Rounding can decide between equally good splits, so a few scores may differ.
     assert np.mean(np.abs(ours.predict(X) - theirs.predict(X)) < 1e-3) > 0.95
 
 
@@ -63,7 +60,7 @@ def test_mq2008_is_ranked_as_well_as_by_lightgbm(data_folder: Path) -> None:
         train, test = rows([(fold + k) % 5 for k in range(3)]), rows([(fold + 4) % 5])
         ours = LambdaMART(n_estimators=60, num_leaves=15).fit(train[0], train[1], query=train[2])
         settings = {"objective": "lambdarank", "num_leaves": 15, "verbosity": -1, "deterministic": True}
-        sizes = np.diff(gather(*train).offsets)
+        sizes = np.diff(RankingData.from_ids(*train).offsets)
         theirs = lgb.train(settings, lgb.Dataset(train[0], train[1], group=sizes), 60)
         means.append([ndcg(ours.predict(test[0]), test), ndcg(np.asarray(theirs.predict(test[0])), test)])
     ours_mean, theirs_mean = np.mean(means, axis=0)
@@ -88,23 +85,23 @@ def test_every_measure_trains(measure: str | None) -> None:
 
 
 @pytest.mark.parametrize("pair_weights", ["product", "left", "post"])
-def test_weights_tell_whom_to_trust(pair_weights: str) -> None:
+def test_low_weights_reduce_the_effect_of_wrong_labels(pair_weights: str) -> None:
     X, y, query = world(queries=80)
     rng = np.random.default_rng(0)
     wrong = rng.random(len(y)) < 0.5
     noisy = np.where(wrong, rng.integers(0, 5, len(y)), y)
     test = world(seed=3)
     scores = {}
-    for name, weight in (("blind", None), ("told", np.where(wrong, 0.02, 1.0))):
+    for name, weight in (("unweighted", None), ("weighted", np.where(wrong, 0.02, 1.0))):
         ranker = LambdaMART(pair_weights=pair_weights, n_estimators=30).fit(X, noisy, query=query, sample_weight=weight)
         scores[name] = ndcg(ranker.predict(test[0]), test)
-    assert scores["told"] > scores["blind"]
+    assert scores["weighted"] > scores["unweighted"]
 
 
-def test_expected_gains_and_soft_targets_beat_a_drawn_label() -> None:
+def test_expected_gains_and_soft_pair_targets_beat_a_random_label() -> None:
     X, y, query = world(queries=80)
     rng = np.random.default_rng(1)
-    # What is known of a document is a distribution around its grade.
+    # The label of a document is a distribution around its noisy grade.
     shares = np.exp(-0.5 * (np.arange(5) - y[:, None] - rng.normal(0, 0.7, (len(y), 1))) ** 2)
     shares /= shares.sum(axis=1, keepdims=True)
     drawn = (shares.cumsum(axis=1) > rng.random((len(y), 1))).argmax(axis=1)
@@ -112,43 +109,46 @@ def test_expected_gains_and_soft_targets_beat_a_drawn_label() -> None:
     few = LambdaMART(n_estimators=30)
     by_label = few.fit(X, drawn, query=query).predict(test[0])
     by_gain = few.fit(X, shares, query=query).predict(test[0])
-    by_chance = few.fit(X, shares, query=query, pair_targets="posterior").predict(test[0])
-    assert min(ndcg(by_gain, test), ndcg(by_chance, test)) > ndcg(by_label, test)
+    soft = few.set_params(pair_targets="posterior").fit(X, shares, query=query).predict(test[0])
+    assert min(ndcg(by_gain, test), ndcg(soft, test)) > ndcg(by_label, test)
 
 
 @pytest.mark.parametrize(
-    ("y", "query", "said"),
+    ("y", "query", "kind"),
     [
-        ([0, 1, 2], [1, 2, 3], "no query has two documents of different labels"),
-        ([1, 1, 1], [1, 1, 1], "no query has two documents of different labels"),
-        ([0, 1, -1], [1, 1, 1], r"the label -1 is below 0; train on grades from 0 up, or on the probabilities"),
-        ([0, 1, 31], [1, 1, 1], "the label 31 is above 30, the last that has a gain"),
+        ([0, 1, 2], [1, 2, 3], "no-differences"),
+        ([1, 1, 1], [1, 1, 1], "no-differences"),
+        ([0, 1, -1], [1, 1, 1], "no-gain"),
+        ([0, 1, 31], [1, 1, 1], "no-gain"),
     ],
 )
-def test_labels_that_no_tree_learns_from(y: list[int], query: list[int], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_unusable_labels_are_refused(y: list[int], query: list[int], kind: str) -> None:
+    with pytest.raises(InputError) as caught:
         LambdaMART().fit([[1.0], [2.0], [3.0]], y, query=query)
+    assert caught.value.kind == kind
 
 
-def test_without_a_measure_relevance_may_lie_on_any_line() -> None:
+def test_without_a_measure_labels_can_be_any_numbers() -> None:
     X, y, query = world(queries=20)
     one, other = (LambdaMART(None, n_estimators=5).fit(X, labels, query=query).predict(X) for labels in (y, y / 2 - 1))
     assert np.array_equal(one, other)
 
 
 def test_labels_outside_a_table_of_gains() -> None:
-    with pytest.raises(InputError, match="the label 3 is above 2, the last that has a gain"):
+    with pytest.raises(InputError, match="the label 3 is above 2, the highest grade that has a gain"):
         LambdaMART(gains=(0, 1, 3)).fit([[1.0], [2.0]], [0, 3], query=[1, 1])
-    with pytest.raises(InputError, match=r"ERR takes 4 for the highest grade.*write ERR\(max_grade=5\)"):
+    with pytest.raises(InputError) as caught:
         LambdaMART("ERR").fit([[1.0], [2.0]], [0, 5], query=[1, 1])
+    assert caught.value.fix == Fix("set {}", "measure", "ERR(max_grade=5)")
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"measure": "Tau"}, "measure is one of nDCG, DCG, ERR, AP .* not Tau"),
+        ({"measure": "Tau"}, "measure must be one of nDCG, DCG, ERR, AP .* not Tau"),
         ({"measure": "nDGC"}, "there is no measure 'nDGC'"),
         ({"pair_weights": "right"}, "pair_weights must be one of product, left, post, not 'right'"),
+        ({"pair_targets": "likely"}, "pair_targets must be one of grade, posterior, not 'likely'"),
         ({"sigmoid": 0}, "sigmoid must be a number above 0, not 0"),
         ({"truncation": 0}, "truncation must be a whole number of at least 1"),
         ({"n_estimators": 0}, "n_estimators must be a whole number of at least 1"),
@@ -159,69 +159,126 @@ def test_labels_outside_a_table_of_gains() -> None:
         ({"n_jobs": 0}, "n_jobs must be a whole number of at least 1"),
     ],
 )
-def test_settings_that_mean_nothing(settings: dict[str, Any], said: str) -> None:
+def test_invalid_parameters_are_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         LambdaMART(**settings).fit([[1.0], [2.0]], [0, 1], query=[1, 1])
 
 
-def test_a_lone_document_gets_no_force_and_gives_none() -> None:
+def test_a_query_with_one_document_has_no_gradient() -> None:
     X, y, query = world(queries=5)
     lone = np.concatenate([X[:1], X]), np.append(3.0, y), np.append("lone", query)
     score = np.random.default_rng(0).normal(size=len(y) + 1)
-    slope, curve = LambdaObjective(gather(*lone))(score)
-    assert slope[0] == curve[0] == 0
-    assert np.array_equal(slope[1:], LambdaObjective(gather(X, y, query))(score[1:])[0])
+    gradient, hessian = LambdaObjective(RankingData.from_ids(*lone))(score)
+    assert gradient[0] == hessian[0] == 0
+    assert np.array_equal(gradient[1:], LambdaObjective(RankingData.from_ids(X, y, query))(score[1:])[0])
     ranker = LambdaMART(n_estimators=3).fit(lone[0], lone[1], query=lone[2])
     assert np.isfinite(ranker.predict(lone[0])).all()
 
 
-def test_threads_change_nothing() -> None:
+def test_scores_do_not_depend_on_the_number_of_threads() -> None:
     X, y, query = world()
     one, two = (LambdaMART(n_estimators=10, n_jobs=n).fit(X, y, query=query).predict(X) for n in (1, 2))
     assert np.array_equal(one, two)
 
 
+def test_soft_pair_targets_need_probabilities() -> None:
+    X, y, query = world(queries=10)
+    with pytest.raises(InputError) as caught:
+        LambdaMART(pair_targets="posterior").fit(X, y, query=query)
+    assert caught.value.kind == "no-posterior"
+
+
+# Pointwise trees and importances.
+
+
+def test_pointwise_trees_are_those_of_lightgbms_regression() -> None:
+    X, y, query = world()
+    weight = np.random.default_rng(0).uniform(0.1, 2, len(y))
+    ours = PointwiseGBDT(n_estimators=20).fit(X, y, query=query, sample_weight=weight)
+    settings = {"objective": "regression", "verbosity": -1, "deterministic": True, "force_col_wise": True}
+    theirs = lgb.train(settings, lgb.Dataset(X, y, weight=weight), 20)
+    assert np.allclose(ours.predict(X), theirs.predict(X))
+
+
+def test_pointwise_trees_fit_expected_grades_and_gains() -> None:
+    X, y, query = world()
+    probabilities = np.full((len(y), 5), 0.05)
+    probabilities[np.arange(len(y)), y.astype(int)] += 0.75
+    few = PointwiseGBDT(n_estimators=10)
+    soft = few.fit(X, probabilities, query=query).predict(X)
+    assert np.array_equal(soft, few.fit(X, probabilities @ np.arange(5), query=query).predict(X))
+    gains = few.set_params(target="gain").fit(X, y, query=query).predict(X)
+    assert np.array_equal(gains, few.set_params(target="grade").fit(X, 2**y - 1, query=query).predict(X))
+
+
+def test_importances_are_normalized_in_each_tree() -> None:
+    X, y, query = world()
+    ranker = PointwiseGBDT(n_estimators=7).fit(X, y, query=query)
+    table = ranker.booster_.trees_to_dataframe().dropna(subset=["split_feature"])
+    per_tree = table.pivot_table("split_gain", "tree_index", "split_feature", "sum", fill_value=0.0)
+    shares = per_tree.div(per_tree.sum(axis=1), axis=0).mean()
+    expected = np.array([shares.get(name, 0.0) for name in ranker.features_])
+    assert np.allclose(ranker.feature_importances_, expected, atol=1e-4)
+    total = normalized(ranker.booster_.feature_importance("gain"))
+    assert not np.allclose(total, expected, atol=1e-3)  # the first trees have the largest gains
+
+
+def test_model_files_have_the_names_of_features(tmp_path: Path) -> None:
+    X, y, query = world(queries=20)
+    names = ["bm25", "title length", "title:length", "größe", *(f"x{n}" for n in range(X.shape[1] - 4))]
+    frame = pd.DataFrame(X, columns=names)
+    ranker = LambdaMART(n_estimators=3).fit(frame, y, query=query)
+    ranker.save(tmp_path / "ranker")
+    line = next(one for one in (tmp_path / "ranker" / "trees.txt").read_text().splitlines() if "feature_names" in one)
+    assert line.startswith("feature_names=bm25 title_length title_length_3 größe x0 ")
+    assert np.array_equal(Ranker.load(tmp_path / "ranker").predict(frame), ranker.predict(frame))
+
+
 # Ensembles.
 
 
-def test_scores_are_standardized_within_the_query() -> None:
+def test_scores_are_standardized_within_each_query() -> None:
     query = np.array([0, 1, 0, 1, 2, 0])
     score = np.array([1.0, 5.0, 2.0, 9.0, 4.0, 6.0])
-    found = standardized(score, query)
+    found = standardize_within_query(score, query)
     for q in (0, 1):
         assert found[query == q].mean() == pytest.approx(0)
         assert found[query == q].std() == pytest.approx(1)
     assert found[4] == 0
 
 
-def test_weights_are_found_on_the_simplex() -> None:
+def test_search_weights_stays_on_the_simplex() -> None:
     X, y, query = world(queries=20)
-    validation = Validation(gather(X, y, query))
+    validation = Validation(RankingData.from_ids(X, y, query))
     rng = np.random.default_rng(0)
     codes = validation.query
-    votes = np.stack(
-        [standardized(vote, codes) for vote in (y + rng.normal(0, 0.5, len(y)), rng.normal(size=len(y)), -y)]
+    scores = np.stack(
+        [standardize_within_query(one, codes) for one in (y + rng.normal(0, 0.5, len(y)), rng.normal(size=len(y)), -y)]
     )
-    weights, best = best_weights(votes, validation, 20)
+    weights, best = search_weights(scores, validation, 20)
     assert weights.sum() == pytest.approx(1)
     assert (weights >= 0).all()
     assert weights[0] > 0.8
     assert weights[2] == 0
     grid = [np.array([a, b, 20 - a - b]) / 20 for a in range(21) for b in range(21 - a)]
-    assert best >= max(validation(w @ votes) for w in grid) - 0.01
+    assert best >= max(validation(w @ scores) for w in grid) - 0.01
 
 
-def test_an_ensemble_is_the_mean_of_its_members() -> None:
+def test_an_ensemble_without_validation_is_the_mean_of_its_members() -> None:
     X, y, query = world()
     pair = Ensemble([LambdaMART(n_estimators=10), GLS()]).fit(X, y, query=query)
-    codes = gather(X, y, query).query
-    by_hand = [standardized(m.fit(X, y, query=query).predict(X), codes) for m in (LambdaMART(n_estimators=10), GLS())]
+    codes = RankingData.from_ids(X, y, query).query
+    by_hand = [
+        standardize_within_query(m.fit(X, y, query=query).predict(X), codes)
+        for m in (LambdaMART(n_estimators=10), GLS())
+    ]
     assert np.allclose(pair.predict(X, query), np.mean(by_hand, axis=0))
-    with pytest.raises(UsageError, match=r"standardizes scores within each query: give predict\(X, query=...\)"):
+    with pytest.raises(UsageError) as caught:
         pair.predict(X)
+    assert caught.value.parameter == "query"
 
 
-def test_members_that_are_fitted_already_are_only_weighed() -> None:
+def test_prefit_members_are_not_fitted_again() -> None:
     X, y, query = world()
     known = world(seed=5, queries=20)
     good = LambdaMART(n_estimators=20).fit(X, y, query=query)
@@ -236,83 +293,7 @@ def test_members_that_are_fitted_already_are_only_weighed() -> None:
         Ensemble([]).fit(X, y, query=query)
 
 
-# Trees as features.
-
-
-def test_the_outputs_of_trees_sum_to_the_score() -> None:
-    X, y, query = world()
-    ranker = LambdaMART(n_estimators=12).fit(X, y, query=query)
-    assert np.allclose(tree_outputs(ranker, X).sum(axis=1), ranker.predict(X))
-
-
-@settings(max_examples=8)
-@given(seed=st.integers(0, 1000))
-def test_proposition_1_training_error_is_never_worse(seed: int) -> None:
-    X, y, query = world(seed, queries=12)
-    weight = np.random.default_rng(seed).uniform(0.1, 2, len(y))
-    forest = LambdaMART(n_estimators=15, num_leaves=5, min_child_samples=5)
-    extended = TreeFeatures(forest, GLS(mu=0), folds=0).fit(X, y, query=query, sample_weight=weight)
-    plain = GLS(mu=0).fit(X, y, query=query, sample_weight=weight)
-
-    def error(score: Floats) -> float:
-        return float((weight * (score - y) ** 2).sum())
-
-    trees = extended.trees_.predict(X)
-    normal = Normal.over(trees[:, None], y, weight, LocalEngine())
-    coef, intercept = normal(0.0)
-    # The best linear function of the forest's score is at least as good as the score itself.
-    by_trees = normal.standard(trees[:, None]) @ coef + intercept
-    assert error(extended.predict(X)) <= min(error(plain.predict(X)), error(by_trees), error(trees)) + 1e-6
-
-
-def test_cross_fitted_outputs_come_from_trees_that_did_not_see_the_query() -> None:
-    """Labels that are noise: in-sample outputs explain them, cross-fitted ones do not."""
-    X, y, query = world(queries=40)
-    noise = np.random.default_rng(0).permutation(y)
-    forest = LambdaMART(n_estimators=30, num_leaves=15, min_child_samples=3)
-    fits = {}
-    for folds in (0, 4):
-        ranker = TreeFeatures(forest, GLS(mu=1), folds=folds).fit(X, noise, query=query)
-        fits[folds] = np.corrcoef(ranker.predict(X), noise)[0, 1]
-        trees = ranker.ranker_.importances_[X.shape[1] :].sum()
-        assert 0 < trees < 1
-    outputs = cross_fitted(forest, gather(X, noise, query), 30, folds=4, random_state=0)
-    in_sample = tree_outputs(forest.unfitted().fit(X, noise, query=query), X)
-    assert np.corrcoef(in_sample.sum(axis=1), noise)[0, 1] > 0.5
-    assert abs(np.corrcoef(outputs.sum(axis=1), noise)[0, 1]) < 0.2
-
-
-def test_trees_as_features_refuse_what_is_none() -> None:
-    X, y, query = world(queries=3)
-    for ranker, said in (
-        (TreeFeatures(folds=1), "folds must be 0 or a whole number of at least 2"),
-        (TreeFeatures(GLS()), "trees must be a ranker of boosted trees or None, not GLS"),  # type: ignore[arg-type]
-        (TreeFeatures(ranker="gls"), "ranker must be a ranker or None, not 'gls'"),  # type: ignore[arg-type]
-    ):
-        with pytest.raises(UsageError, match=said):
-            ranker.fit(X, y, query=query)
-    with pytest.raises(InputError, match=r"fewer queries \(3\) than folds \(5\)"):
-        TreeFeatures().fit(X, y, query=query)
-
-
-def test_trees_as_features_can_be_loaded_and_fitted_again(tmp_path: Path) -> None:
-    X, y, query = world(queries=20)
-    ranker = TreeFeatures(LambdaMART(n_estimators=5), folds=2).fit(X, y, query=query)
-    ranker.save(tmp_path / "r")
-    again = Ranker.load(tmp_path / "r").fit(X, y, query=query)
-    assert np.array_equal(again.predict(X), ranker.predict(X))
-
-
-def test_the_ridge_over_trees_is_chosen_by_validation() -> None:
-    X, y, query = world(queries=30)
-    ranker = TreeFeatures(LambdaMART(n_estimators=10), folds=2)
-    assert ranker.fit(X, y, query=query).ranker_.get_params()["mu"] == 1000
-    chosen = ranker.fit(X, y, query=query, eval_set=world(seed=4, queries=20)).ranker_
-    assert isinstance(chosen, GLS)
-    assert chosen.mu_ == chosen.get_params()["mu"][int(np.argmax(ranker.history_))]
-
-
-def test_a_machine_without_openmp_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_openmp_is_an_error_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     import builtins
 
     plain = builtins.__import__
@@ -323,5 +304,6 @@ def test_a_machine_without_openmp_says_what_to_install(monkeypatch: pytest.Monke
         return plain(name, *more, **options)
 
     monkeypatch.setattr(builtins, "__import__", failing)
-    with pytest.raises(UsageError, match=r"LightGBM cannot be loaded \(libgomp.*install libgomp"):
+    with pytest.raises(UsageError) as caught:
         LambdaMART().fit([[1.0], [2.0]], [0, 1], query=[1, 1])
+    assert caught.value.kind == "no-openmp"

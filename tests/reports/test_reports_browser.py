@@ -1,7 +1,8 @@
-"""The report in a real browser: charts are drawn, nothing is asked for, tables work, ids do nothing."""
+"""The report in a browser: charts are drawn, nothing is requested, tables work, and ids cannot run."""
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import re
@@ -13,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from crowdrank.reports.formatting import plain_id
-from crowdrank.reports.page import in_script, write_report
-from crowdrank.reports.run_folder import Findings
+from crowdrank.reports.formatting import one_line
+from crowdrank.reports.page import script_json, write_report
+from crowdrank.reports.report_data import ReportData
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the tests in a browser need Playwright (extra dev)")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -25,27 +26,27 @@ pytestmark = pytest.mark.skipif(
 
 
 @dataclass
-class Opened:
-    """A page, and what it did while it was opened and used."""
+class OpenPage:
+    """A page in the browser, and what it logged and requested."""
 
     page: Any
-    complaints: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
-    def rows(self, sheet: str) -> list[list[str]]:
-        """The cells that a table shows, sentences left out."""
-        found = self.page.locator(f'[data-sheet="{sheet}"] tbody tr:not(.below)')
-        return [row.locator("td").all_inner_texts() for row in found.all()]
+    def rows(self, table: str) -> list[list[str]]:
+        """Return the cells that a table shows, without the lines below the rows."""
+        rows = self.page.locator(f'[data-table="{table}"] tbody tr:not(.below)')
+        return [row.locator("td").all_inner_texts() for row in rows.all()]
 
-    def column(self, sheet: str, title: str) -> list[str]:
-        """The cells of a column."""
-        heads = self.page.locator(f'[data-sheet="{sheet}"] thead th').all_inner_texts()
+    def column(self, table: str, title: str) -> list[str]:
+        """Return the cells of a column, by the first word of its title."""
+        heads = self.page.locator(f'[data-table="{table}"] thead th').all_inner_texts()
         place = [head.split()[0] for head in heads].index(title)
-        return [row[place].strip() for row in self.rows(sheet)]
+        return [row[place].strip() for row in self.rows(table)]
 
-    def sort(self, sheet: str, title: str) -> None:
-        """Click the head of a column."""
-        self.page.locator(f'[data-sheet="{sheet}"] thead button', has_text=title).first.click()
+    def sort(self, table: str, title: str) -> None:
+        """Click the header of a column."""
+        self.page.locator(f'[data-table="{table}"] thead button', has_text=title).first.click()
 
 
 @pytest.fixture(scope="module")
@@ -57,54 +58,53 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-def opened(browser: Any, path: Path, width: int = 1366) -> Opened:
-    found = Opened(browser.new_page(viewport={"width": width, "height": 850}))
-    found.page.on("console", lambda said: found.complaints.append(said.text))
-    found.page.on("pageerror", lambda problem: found.complaints.append(str(problem)))
-    found.page.on("dialog", lambda dialog: found.complaints.append(f"a dialog: {dialog.message}"))
-    found.page.on("request", lambda asked: found.requests.append(asked.url))
-    found.page.goto(path.as_uri())
-    return found
+def open_page(browser: Any, path: Path, width: int = 1366) -> OpenPage:
+    view = OpenPage(browser.new_page(viewport={"width": width, "height": 850}))
+    view.page.on("console", lambda message: view.messages.append(message.text))
+    view.page.on("pageerror", lambda problem: view.messages.append(str(problem)))
+    view.page.on("dialog", lambda dialog: view.messages.append(f"a dialog: {dialog.message}"))
+    view.page.on("request", lambda request: view.requests.append(request.url))
+    view.page.goto(path.as_uri())
+    return view
 
 
 @pytest.fixture(scope="module")
-def written(whole: Path) -> Path:
-    return write_report(whole)
+def report_path(ranker_run: Path) -> Path:
+    return write_report(ranker_run)
 
 
 @pytest.fixture(scope="module")
-def report(browser: Any, written: Path) -> Iterator[Opened]:
-    found = opened(browser, written)
-    yield found
-    found.page.close()
+def report(browser: Any, report_path: Path) -> Iterator[OpenPage]:
+    view = open_page(browser, report_path)
+    yield view
+    view.page.close()
 
 
-def test_charts_are_drawn(report: Opened) -> None:
+def test_charts_are_drawn(report: OpenPage) -> None:
     pictures = report.page.locator("figure img")
-    assert pictures.count() >= 12
+    assert pictures.count() >= 9
     for picture in pictures.all():
         assert picture.evaluate("async one => { await one.decode(); return one.naturalWidth; }") > 150
         assert picture.get_attribute("alt")
-    # Ink, not a blank sheet: some pixels of the first chart are neither white nor one color.
-    ink = pictures.first.evaluate(
+    n_colors = pictures.first.evaluate(
         """one => { const canvas = document.createElement('canvas'); canvas.width = 200; canvas.height = 200;
         const pen = canvas.getContext('2d'); pen.drawImage(one, 0, 0, 200, 200);
         const seen = new Set(); const data = pen.getImageData(0, 0, 200, 200).data;
         for (let at = 0; at < data.length; at += 4) seen.add(data.slice(at, at + 3).join());
         return seen.size; }"""
     )
-    assert ink > 10
+    assert n_colors > 10  # not a blank image
 
 
-def test_nothing_is_asked_for_and_nothing_complains(browser: Any, written: Path) -> None:
-    found = opened(browser, written)
-    found.page.wait_for_load_state("networkidle")
-    assert [url for url in found.requests if not url.startswith("data:")] == [written.as_uri()]
-    assert not found.complaints
-    found.page.close()
+def test_nothing_is_requested_or_logged(browser: Any, report_path: Path) -> None:
+    view = open_page(browser, report_path)
+    view.page.wait_for_load_state("networkidle")
+    assert [url for url in view.requests if not url.startswith("data:")] == [report_path.as_uri()]
+    assert not view.messages
+    view.page.close()
 
 
-def test_the_first_screen_has_the_four_answers(report: Opened) -> None:
+def test_the_first_screen_has_four_cards(report: OpenPage) -> None:
     report.page.evaluate("scrollTo(0, 0)")
     for question in ("Is my ranker better?", "By how much?", "Can I trust the labels?", "What next?"):
         box = report.page.get_by_role("heading", name=question).bounding_box()
@@ -112,7 +112,7 @@ def test_the_first_screen_has_the_four_answers(report: Opened) -> None:
         assert box["y"] + box["height"] < 850
 
 
-def test_tables_sort_by_number_and_by_name(report: Opened) -> None:
+def test_tables_sort_by_number_and_by_name(report: OpenPage) -> None:
     def judgments() -> list[int]:
         return [int(cell.replace(",", "")) for cell in report.column("assessors", "judgments")]
 
@@ -122,7 +122,7 @@ def test_tables_sort_by_number_and_by_name(report: Opened) -> None:
     report.sort("assessors", "judgments")
     assert judgments() == sorted(judgments())
     assert judgments()[0] < most
-    head = report.page.locator('[data-sheet="assessors"] th[aria-sort]')
+    head = report.page.locator('[data-table="assessors"] th[aria-sort]')
     assert head.get_attribute("aria-sort") == "ascending"
     report.sort("assessors", "assessor")
     assert report.column("assessors", "assessor") == sorted(report.column("assessors", "assessor"))
@@ -131,36 +131,36 @@ def test_tables_sort_by_number_and_by_name(report: Opened) -> None:
     assert values
 
 
-def test_tables_are_searched_filtered_and_paged(report: Opened) -> None:
-    sheet = report.page.locator('[data-sheet="assessors"]')
+def test_tables_are_searched_filtered_and_paged(report: OpenPage) -> None:
+    table = report.page.locator('[data-table="assessors"]')
     name = report.column("assessors", "assessor")[3]
-    sheet.get_by_role("searchbox").fill(name.upper())
+    table.get_by_role("searchbox").fill(name.upper())
     assert report.column("assessors", "assessor") == [name]
-    sheet.get_by_role("searchbox").fill("nobody is called so")
+    table.get_by_role("searchbox").fill("no such assessor")
     assert report.rows("assessors") == []
-    assert "nothing found" in sheet.locator(".count").inner_text()
-    sheet.get_by_role("searchbox").fill("")
-    sheet.get_by_role("combobox").select_option("drop")
-    assert set(report.column("assessors", "do")) == {"drop"}
-    sheet.get_by_role("combobox").select_option("")
+    assert "no matches" in table.locator(".count").inner_text()
+    table.get_by_role("searchbox").fill("")
+    table.get_by_role("combobox").select_option("drop")
+    assert set(report.column("assessors", "advice")) == {"drop"}
+    table.get_by_role("combobox").select_option("")
     first = report.column("assessors", "assessor")
-    sheet.get_by_role("button", name="next").click()
+    table.get_by_role("button", name="next").click()
     second = report.column("assessors", "assessor")
     assert first
     assert second
     assert not set(first) & set(second)
-    sheet.get_by_role("button", name="previous").click()
+    table.get_by_role("button", name="previous").click()
     assert report.column("assessors", "assessor") == first
 
 
-def test_evidence_stands_with_each_assessor(report: Opened) -> None:
-    shown = report.page.locator('[data-sheet="assessors"] tr.below').all_inner_texts()
+def test_evidence_is_below_each_assessor(report: OpenPage) -> None:
+    shown = report.page.locator('[data-table="assessors"] tr.below').all_inner_texts()
     assert len(shown) == len(report.rows("assessors"))
     assert all("nats" in text for text in shown)
 
 
-def test_the_middle_of_an_interval_is_never_cut(report: Opened) -> None:
-    circles = report.page.locator('[data-sheet="uncertain"] tbody circle').all()
+def test_estimates_are_never_cut_off(report: OpenPage) -> None:
+    circles = report.page.locator('[data-table="uncertain"] tbody circle').all()
     places = [float(circle.get_attribute("cx") or "nan") for circle in circles]
     values = [float(cell.split()[0].replace("−", "-")) for cell in report.column("uncertain", "relevance")]
     assert len(places) == len(values) > 3
@@ -169,118 +169,118 @@ def test_the_middle_of_an_interval_is_never_cut(report: Opened) -> None:
         assert further > place or more - value < 0.02
 
 
-def test_hostile_ids_do_nothing(browser: Any, hostile: Path, names: tuple[str, ...]) -> None:
-    found = opened(browser, write_report(hostile))
-    sheet = found.page.locator('[data-sheet="assessors"]')
-    for name in names:
-        asked = plain_id(name, 200)
-        sheet.get_by_role("searchbox").fill(asked)
-        shown = sheet.locator("tbody td.id").all_text_contents()
-        while sheet.get_by_role("button", name="next").is_enabled():
-            sheet.get_by_role("button", name="next").click()
-            shown += sheet.locator("tbody td.id").all_text_contents()
-        assert asked in shown
-    assert found.page.evaluate("window.stolen") is None
-    assert "stolen" not in found.page.title()
-    assert found.page.locator(".sheet b, .sheet img, .sheet script, .card b, .card img").count() == 0
-    assert not found.complaints
-    assert [url for url in found.requests if not url.startswith("data:")] == [(hostile / "report.html").as_uri()]
-    found.page.close()
+def test_hostile_ids_cannot_run(browser: Any, hostile_run: Path, hostile_ids: tuple[str, ...]) -> None:
+    view = open_page(browser, write_report(hostile_run))
+    table = view.page.locator('[data-table="assessors"]')
+    for name in hostile_ids:
+        searched = one_line(name, 200)
+        table.get_by_role("searchbox").fill(searched)
+        shown = table.locator("tbody td.id").all_text_contents()
+        while table.get_by_role("button", name="next").is_enabled():
+            table.get_by_role("button", name="next").click()
+            shown += table.locator("tbody td.id").all_text_contents()
+        assert searched in shown
+    assert view.page.evaluate("window.stolen") is None
+    assert "stolen" not in view.page.title()
+    assert view.page.locator(".table b, .table img, .table script, .card b, .card img").count() == 0
+    assert not view.messages
+    assert [url for url in view.requests if not url.startswith("data:")] == [(hostile_run / "report.html").as_uri()]
+    view.page.close()
 
 
-def test_what_got_past_the_escapes_would_not_run(browser: Any, written: Path, tmp_path: Path) -> None:
+def test_the_policy_blocks_injected_scripts(browser: Any, report_path: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    broken = written.read_text().replace(
+    broken = report_path.read_text().replace(
         "</main>", "<script>window.stolen=1</script><img src=x onerror='window.stolen=1'></main>"
     )
     page.write_text(broken)
-    found = opened(browser, page)
-    assert found.page.evaluate("window.stolen") is None
-    assert any("Content Security Policy" in said for said in found.complaints)
-    found.page.close()
+    view = open_page(browser, page)
+    assert view.page.evaluate("window.stolen") is None
+    assert any("Content Security Policy" in message for message in view.messages)
+    view.page.close()
 
 
-def test_a_narrow_screen_is_usable(browser: Any, written: Path) -> None:
-    found = opened(browser, written, width=360)
-    assert found.page.evaluate("document.documentElement.scrollWidth") <= 360
-    card = found.page.locator(".card").first.bounding_box()
+def test_a_narrow_screen_is_usable(browser: Any, report_path: Path) -> None:
+    view = open_page(browser, report_path, width=360)
+    assert view.page.evaluate("document.documentElement.scrollWidth") <= 360
+    card = view.page.locator(".card").first.bounding_box()
     assert card is not None
     assert card["width"] > 300
-    found.page.locator('[data-sheet="assessors"] input').fill("worker")
-    assert found.rows("assessors")
-    sizes = found.page.evaluate(
+    view.page.locator('[data-table="assessors"] input').fill("worker")
+    assert view.rows("assessors")
+    sizes = view.page.evaluate(
         "[...document.querySelectorAll('p, td, li')].map(one => parseFloat(getComputedStyle(one).fontSize))"
     )
     assert min(sizes) >= 11
-    found.page.close()
+    view.page.close()
 
 
-def test_a_phone_shows_what_matters_and_says_where_there_is_more(browser: Any, written: Path) -> None:
-    found = opened(browser, written, width=390)
-    for link in found.page.locator("nav a").all():
+def test_a_phone_shows_the_main_figures_and_scroll_hints(browser: Any, report_path: Path) -> None:
+    view = open_page(browser, report_path, width=390)
+    for link in view.page.locator("nav a").all():
         box = link.bounding_box()
         assert box is not None
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 390, "no section is out of reach"
-    sheet = found.page.locator('[data-sheet="rankers"]')
-    assert "test" in sheet.locator("thead th").nth(1).inner_text()
+    table = view.page.locator('[data-table="rankers"]')
+    assert "test" in table.locator("thead th").nth(1).inner_text()
     for place in (1, 2):
-        value = sheet.locator("tbody tr:not(.below)").first.locator("td").nth(place)
-        box = (value.locator(".val") if place == 2 else value).bounding_box()
+        value = table.locator("tbody tr:not(.below)").first.locator("td").nth(place)
+        box = (value.locator(".value") if place == 2 else value).bounding_box()
         assert box is not None
         assert box["x"] + box["width"] <= 390, "the test and the difference stand on the first screen"
-    for hold in (sheet.locator(".hold"), found.page.locator("figure.hold").first):
-        assert hold.locator(".hint").is_visible()
-        assert "right" in (hold.get_attribute("class") or "").split()
-        assert hold.evaluate("one => getComputedStyle(one, '::after').backgroundImage").startswith("linear-gradient")
-        hold.locator(":scope > :last-child").evaluate("box => { box.scrollLeft = box.scrollWidth; }")
-        found.page.wait_for_function("one => !one.classList.contains('right')", arg=hold.element_handle())
-        assert "left" in (hold.get_attribute("class") or "").split()
-    # On a desk nothing has to be slid.
-    found.page.set_viewport_size({"width": 1280, "height": 850})
-    found.page.wait_for_function("() => !document.querySelector('.hint.shown, .hold.right, .hold.left')")
-    found.page.close()
+    for area in (table.locator(".scrollable"), view.page.locator("figure.scrollable").first):
+        assert area.locator(".hint").is_visible()
+        assert "right" in (area.get_attribute("class") or "").split()
+        assert area.evaluate("one => getComputedStyle(one, '::after').backgroundImage").startswith("linear-gradient")
+        area.locator(":scope > :last-child").evaluate("box => { box.scrollLeft = box.scrollWidth; }")
+        view.page.wait_for_function("one => !one.classList.contains('right')", arg=area.element_handle())
+        assert "left" in (area.get_attribute("class") or "").split()
+    # A desktop screen needs no sideways scrolling.
+    view.page.set_viewport_size({"width": 1280, "height": 850})
+    view.page.wait_for_function("() => !document.querySelector('.hint.shown, .scrollable.right, .scrollable.left')")
+    view.page.close()
 
 
-def test_no_p_is_zero_and_differences_have_signs(browser: Any, written: Path, tmp_path: Path) -> None:
-    page = re.sub(r"<figure.*?</figure>", "", written.read_text(), flags=re.DOTALL)
-    told = re.search(r'id="data-rankers">(.*?)</script>', page, re.DOTALL)
-    assert told
-    sheet = json.loads(told.group(1))
-    heads = [column["title"] for column in sheet["columns"]]
+def test_p_values_are_never_zero_and_differences_have_signs(browser: Any, report_path: Path, tmp_path: Path) -> None:
+    page = re.sub(r"<figure.*?</figure>", "", report_path.read_text(), flags=re.DOTALL)
+    match = re.search(r'id="data-rankers">(.*?)</script>', page, re.DOTALL)
+    assert match
+    table = json.loads(match.group(1))
+    heads = [column["title"] for column in table["columns"]]
     over, p = heads.index("over majority"), heads.index("p")
-    for row, difference, chance in zip(sheet["rows"], (0.05, -0.05), (0.0001, 0.0312), strict=False):
+    for row, difference, chance in zip(table["rows"], (0.05, -0.05), (0.0001, 0.0312), strict=False):
         row[over], row[p] = [-0.1, difference, 0.1], chance
-    first, second = (row[0] for row in sheet["rows"][:2])
-    (tmp_path / "report.html").write_text(page.replace(told.group(1), in_script(sheet)))
-    found = opened(browser, tmp_path / "report.html")
-    rows = {row[0]: row for row in found.rows("rankers")}
+    first, second = (row[0] for row in table["rows"][:2])
+    (tmp_path / "report.html").write_text(page.replace(match.group(1), script_json(table)))
+    view = open_page(browser, tmp_path / "report.html")
+    rows = {row[0]: row for row in view.rows("rankers")}
     assert (rows[first][p], rows[second][p]) == ("< 0.001", "0.031")
     assert (rows[first][over].strip(), rows[second][over].strip()) == ("+0.0500", "−0.0500")
-    biases = found.column("assessors", "bias")
+    biases = view.column("assessors", "bias")
     assert any(cell.startswith("+") for cell in biases)
     assert all(cell[0] in "+−" for cell in biases if float(cell.replace("−", "-")))
-    assert not found.complaints
-    found.page.close()
+    assert not view.messages
+    view.page.close()
 
 
-def test_a_report_without_experts_fits_a_narrow_screen_too(browser: Any, alone: Path) -> None:
-    found = opened(browser, write_report(alone), width=360)
-    assert found.page.evaluate("document.documentElement.scrollWidth") <= 360
-    assert not found.complaints
-    found.page.close()
+def test_a_report_without_experts_fits_a_narrow_screen_too(browser: Any, majority_run: Path) -> None:
+    view = open_page(browser, write_report(majority_run), width=360)
+    assert view.page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert not view.messages
+    view.page.close()
 
 
-def test_it_opens_without_scripts(browser: Any, written: Path) -> None:
+def test_it_opens_without_scripts(browser: Any, report_path: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto(written.as_uri())
-    assert "assessors.csv" in page.locator('[data-sheet="assessors"]').inner_text()
-    assert page.locator(".card .short").first.inner_text()
+    page.goto(report_path.as_uri())
+    assert "assessors.csv" in page.locator('[data-table="assessors"]').inner_text()
+    assert page.locator(".card .answer").first.inner_text()
     context.close()
 
 
-def test_it_prints(report: Opened, tmp_path: Path) -> None:
+def test_it_prints(report: OpenPage, tmp_path: Path) -> None:
     report.page.pdf(path=tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
     report.page.emulate_media(media="print")
@@ -289,22 +289,62 @@ def test_it_prints(report: Opened, tmp_path: Path) -> None:
     report.page.emulate_media(media="screen")
 
 
-def test_paper_shows_what_clicks_would(browser: Any, written: Path, found: Findings) -> None:
-    shown = opened(browser, written)
-    shown.page.locator('[data-sheet="uncertain"]').get_by_role("button", name="next").click()
+def test_printing_shows_more_rows_and_opens_details(browser: Any, report_path: Path, ranker_data: ReportData) -> None:
+    shown = open_page(browser, report_path)
+    shown.page.locator('[data-table="uncertain"]').get_by_role("button", name="next").click()
     before = shown.rows("uncertain")
     shown.page.emulate_media(media="print")
     shown.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert len(shown.rows("assessors")) == len(found.assessors) > 12
-    assert len(found.documents) > 60
+    assert len(shown.rows("assessors")) == len(ranker_data.assessors) > 12
+    assert len(ranker_data.documents) > 60
     assert len(shown.rows("uncertain")) == 60
-    count = shown.page.locator('[data-sheet="uncertain"] .count')
+    count = shown.page.locator('[data-table="uncertain"] .count')
     assert count.is_visible()
-    assert count.inner_text().startswith(f"60 of {len(found.documents):,}")
+    assert count.inner_text().startswith(f"60 of {len(ranker_data.documents):,}")
     assert shown.page.locator(".paragraph").is_visible()
     shown.page.evaluate("dispatchEvent(new Event('afterprint'))")
     shown.page.emulate_media(media="screen")
     assert shown.rows("uncertain") == before
     assert not shown.page.locator(".paragraph").is_visible()
-    assert not shown.complaints
+    assert not shown.messages
     shown.page.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1600])
+def test_a_report_on_labels_fits_the_screen(browser: Any, labels_run: Path, width: int) -> None:
+    view = open_page(browser, labels_run / "report.html", width=width)
+    assert view.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert view.page.locator(".card").count() == 2
+    assert view.page.locator("section").count() == 4
+    boxes = [card.bounding_box() for card in view.page.locator(".card").all()]
+    page_width = view.page.locator(".cards").bounding_box()["width"]
+    used = sum(box["width"] for box in boxes) if width > 640 else boxes[0]["width"]
+    assert used > 0.9 * page_width
+    flags = view.page.locator(".scroll:has(.flags)")
+    assert flags.evaluate("box => box.scrollWidth - box.clientWidth") <= 2
+    passage = view.page.locator('[data-table="disputed"] tr.below span[title]').first
+    assert passage.inner_text().endswith("…")
+    assert len(passage.get_attribute("title")) > len(passage.inner_text())
+    heads = view.page.locator("[data-table] thead th").all()
+    assert heads
+    assert all(head.get_attribute("title") for head in heads)
+    assert not view.messages
+    view.page.close()
+
+
+def test_text_of_charts_is_inside_the_image(browser: Any, report_path: Path) -> None:
+    view = open_page(browser, report_path)
+    sources = [image.get_attribute("src") for image in view.page.locator("figure img").all()]
+    view.page.close()
+    page = browser.new_page()
+    for source in sources:
+        page.set_content(base64.b64decode(source.partition(",")[2]).decode())
+        outside = page.evaluate(
+            """() => { const box = document.querySelector('svg').getBoundingClientRect();
+            return [...document.querySelectorAll('text')].filter((text) => {
+              const own = text.getBoundingClientRect();
+              return own.width && (own.left < box.left - 1 || own.right > box.right + 1);
+            }).map((text) => text.textContent); }"""
+        )
+        assert outside == []
+    page.close()

@@ -1,9 +1,10 @@
-"""Charts: valid specifications of our data, nothing dropped in silence, ids that stay text."""
+"""Charts: valid specifications, no rows dropped, and ids that stay text."""
 
 from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +16,13 @@ from hypothesis import strategies as st
 
 import crowdrank
 from crowdrank.consensus.replay import trace
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import CrowdrankError, UsageError
 from crowdrank.reports import charts
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.assessors import agreement_of_families
 from crowdrank.reports.charts.documents import relative_durations
-from crowdrank.reports.formatting import plain_ids
-from crowdrank.reports.run_folder import Findings
+from crowdrank.reports.formatting import distinct_lines
+from crowdrank.reports.report_data import ReportData
 
 vl_convert = pytest.importorskip("vl_convert")
 
@@ -29,12 +30,12 @@ ids = st.lists(st.text(max_size=30), min_size=1, max_size=8)
 
 
 def rows(chart: Any) -> list[dict[str, Any]]:
-    """All rows of data in a chart, over its data sets."""
+    """Return the rows of all data sets of a chart."""
     return [row for data in chart.to_dict()["datasets"].values() for row in data]
 
 
 def texts(svg: str) -> list[str]:
-    """The words of a drawn chart; that it can be read as XML is the first thing asserted."""
+    """Return the texts of a drawn chart; check that it is XML without scripts and links."""
     tree = ET.fromstring(svg)
     tags = {element.tag.split("}")[1] for element in tree.iter()}
     assert not tags & {"script", "foreignObject", "a", "image", "style"}
@@ -42,37 +43,38 @@ def texts(svg: str) -> list[str]:
     return ["".join(element.itertext()) for element in tree.iter() if element.tag.endswith("text")]
 
 
-def test_every_chart_is_drawn_from_a_run(found: Findings) -> None:
-    model = found.model
-    assert model is not None
-    assert found.per_query is not None
-    remapping = found.remapping
-    steps = trace(model, model.judgments_, found.documents["document"][0], found.documents["query"][0])
+def test_all_charts_can_be_drawn(ranker_data: ReportData) -> None:
+    model = ranker_data.model
+    remapping = ranker_data.remapping
+    steps = trace(model, model.judgments_, ranker_data.documents["document"][0], ranker_data.documents["query"][0])
     hard = crowdrank.GDA(difficulty=True, n_iter=5, tol=1.0).fit(model.judgments_).consensus_.documents
     assert "duration" in model.judgments_.extras
     judged = crowdrank.read_judgments(crowdrank.simulate(queries=8, documents=5, families=3, random_state=1).judgments)
     drawn = {
-        "informativeness": charts.informativeness(found.assessors),
-        "informativeness_by_agreement": charts.informativeness_by_agreement(found.assessors),
-        "grade_curves": charts.grade_curves(model, found.assessors["assessor"].head(4).tolist()),
+        "informativeness": charts.informativeness(ranker_data.assessors),
+        "informativeness_by_agreement": charts.informativeness_by_agreement(ranker_data.assessors),
+        "grade_curves": charts.grade_curves(model, ranker_data.assessors["assessor"].head(4).tolist()),
         "confusion": charts.confusion([0, 1, 2, 2], [0, 1, 1, 2]),
         "family_agreement": charts.family_agreement(judged),
-        "relevance_intervals": charts.relevance_intervals(found.documents, found.documents["query"][0]),
-        "uncertainty": charts.uncertainty(found.documents),
+        "relevance_intervals": charts.relevance_intervals(ranker_data.documents, ranker_data.documents["query"][0]),
+        "uncertainty": charts.uncertainty(ranker_data.documents),
         "difficulty_by_relevance": charts.difficulty_by_relevance(hard),
         "difficulty_by_duration": charts.difficulty_by_duration(hard, model.judgments_),
         "document_trace": charts.document_trace(steps),
         "convergence": charts.convergence(model),
-        "ranker_comparison": charts.ranker_comparison(found.details, chosen=found.chosen, baseline=found.baseline),
-        "differences_by_query": charts.differences_by_query(found.per_query, "gls", "majority", found.measure),
+        "ranker_comparison": charts.ranker_comparison(
+            ranker_data.details, chosen=ranker_data.chosen, baseline=ranker_data.baseline
+        ),
+        "differences_by_query": charts.differences_by_query(
+            ranker_data.per_query, "gls", "majority", ranker_data.measure
+        ),
         "quality_by_cost": charts.quality_by_cost(
             pd.DataFrame(
-                {"cost": [1, 2], "AP": [0.1, 0.3], "lower": [0.0, 0.2], "upper": [0.2, 0.4], "way": ["a", "a"]}
+                {"cost": [1, 2], "AP": [0.1, 0.3], "lower": [0.0, 0.2], "upper": [0.2, 0.4], "policy": ["a", "a"]}
             ),
             quality="AP",
-            of="way",
+            of="policy",
         ),
-        "learned_by_grade": charts.learned_by_grade(remapping),
         "learned_by_feature": charts.learned_by_feature(remapping, "ability"),
         "importance_of_features": charts.importance_of_features(remapping),
     }
@@ -85,17 +87,17 @@ def test_every_chart_is_drawn_from_a_run(found: Findings) -> None:
 
 def test_colors_are_okabe_and_ito() -> None:
     known = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442"}
-    assert {*theme.FLAGS.values(), *theme.GRADES} <= known | {theme.GREY}
+    assert {*theme.FLAGS.values(), *theme.GRADES} <= known | {theme.GRAY}
 
 
-def test_many_points_are_counted_not_dropped() -> None:
+def test_many_points_are_counted_in_cells() -> None:
     rng = np.random.default_rng(0)
     n = 100_000
     many = pd.DataFrame({"document": np.arange(n), "relevance": rng.normal(size=n), "difficulty": rng.gamma(2, size=n)})
     chart = charts.difficulty_by_relevance(many)
     assert sum(row["count"] for row in rows(chart)) == n
     assert "100,000 documents" in chart.to_dict()["title"]["subtitle"][0]
-    told = pd.DataFrame(
+    assessors = pd.DataFrame(
         {
             "assessor": np.arange(n).astype(str),
             "judgments": 10,
@@ -104,35 +106,35 @@ def test_many_points_are_counted_not_dropped() -> None:
             "gold_accuracy": rng.uniform(size=n),
         }
     )
-    assert sum(row.get("assessors", 0) for row in rows(charts.informativeness(told))) == n
-    assert sum(row["count"] for row in rows(charts.informativeness_by_agreement(told))) == n
+    assert sum(row.get("assessors", 0) for row in rows(charts.informativeness(assessors))) == n
+    assert sum(row["count"] for row in rows(charts.informativeness_by_agreement(assessors))) == n
     width = pd.DataFrame({"lower": np.zeros(n), "upper": rng.gamma(2, size=n)})
     assert sum(row["count"] for row in rows(charts.uncertainty(width))) == n
     queries = pd.DataFrame(
         {"run": np.repeat(["a", "b"], 500), "query": np.tile(np.arange(500), 2), "AP": rng.random(1000)}
     )
     assert sum(row["count"] for row in rows(charts.differences_by_query(queries, "a", "b"))) == 500
-    for one in (chart, charts.informativeness(told), charts.informativeness_by_agreement(told)):
+    for one in (chart, charts.informativeness(assessors), charts.informativeness_by_agreement(assessors)):
         assert len(json.dumps(one.to_dict())) < 200_000
 
 
-def test_documents_of_a_large_query_are_thinned_and_it_is_said() -> None:
+def test_documents_of_a_large_query_are_sampled() -> None:
     n = 500
     frame = pd.DataFrame({"query": "q", "document": np.arange(n), "relevance": np.arange(n) / n, "judgments": 1})
     chart = charts.relevance_intervals(frame.assign(lower=frame["relevance"] - 1, upper=frame["relevance"] + 1))
-    assert len(rows(chart)) <= 60
-    assert "1 in 9 of 500 documents" in chart.to_dict()["title"]["subtitle"][0]
+    assert len(rows(chart)) <= 40
+    assert "1 in 13 of 500 documents" in chart.to_dict()["title"]["subtitle"][0]
 
 
 @settings(max_examples=25)
 @given(ids)
-def test_ids_are_data_and_stay_apart(names: list[str]) -> None:
+def test_equal_labels_are_numbered(names: list[str]) -> None:
     frame = pd.DataFrame(
         {"query": "q", "document": names, "relevance": 0.5, "lower": 0.0, "upper": 1.0, "judgments": 1}
     )
     shown = [row["document"] for row in rows(charts.relevance_intervals(frame))]
     assert len(set(shown)) == len(names)
-    assert shown == plain_ids(names, 28)
+    assert shown == distinct_lines(names, 28)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_drawn_ids_are_inert(name: str) -> None:
     runs = pd.DataFrame({"run": [name, "b"], "query": [1, 1], "AP": [0.2, 0.5]})
     words = texts(vl_convert.vegalite_to_svg(charts.differences_by_query(runs, name, "b").to_dict()))
     if name.isprintable():
-        assert any(word.startswith(plain_ids([name], 24)[0]) for word in words)
+        assert any(word.startswith(distinct_lines([name], 24)[0]) for word in words)
 
 
 def test_agreement_of_families_equals_counting_pairs() -> None:
@@ -163,60 +165,62 @@ def test_agreement_of_families_equals_counting_pairs() -> None:
     frame = judged.frame.merge(world.judgments[["assessor", "family"]].drop_duplicates(), on="assessor")
     frame = frame.drop(columns="family_x", errors="ignore").rename(columns={"family_y": "family"})
     seen: dict[tuple[str, str], list[bool]] = {}
-    for _, of in frame.groupby(["query", "document"]):
-        told = of[["family", "grade"]].to_numpy().tolist()
-        for at, (family, grade) in enumerate(told):
-            for other, another in told[:at]:
+    for _, group in frame.groupby(["query", "document"]):
+        answers = group[["family", "grade"]].to_numpy().tolist()
+        for at, (family, grade) in enumerate(answers):
+            for other, other_grade in answers[:at]:
                 for key in {(family, other), (other, family)}:
-                    seen.setdefault(key, []).append(grade == another)
+                    seen.setdefault(key, []).append(grade == other_grade)
     for i, first in enumerate(names):
         for j, second in enumerate(names):
             assert pairs[i, j] == len(seen[first, second])
             assert same[i, j] == sum(seen[first, second])
 
 
-def test_bad_input_is_a_sentence(found: Findings) -> None:
-    assert found.model is not None
-    with pytest.raises(InputError, match="lacks the column 'flag'"):
-        charts.informativeness(pd.DataFrame({"informativeness": [1.0]}))
-    with pytest.raises(UsageError, match="say of which one"):
-        charts.relevance_intervals(found.documents)
-    with pytest.raises(InputError, match="no document of query 'nowhere'"):
-        charts.relevance_intervals(found.documents, "nowhere")
-    with pytest.raises(UsageError) as caught:
-        charts.grade_curves(found.model, [])
-    assert caught.value.parameter == "assessors"
-    with pytest.raises(UsageError) as caught:
-        charts.informativeness(found.assessors, "queries")
-    assert caught.value.parameter == "count"
-    with pytest.raises(UsageError) as caught:
-        charts.difficulty_by_duration(found.documents, replace(found.model.judgments_, extras={}))
-    assert caught.value.kind == "no-durations"
-    with pytest.raises(UsageError, match="name no families"):
-        charts.family_agreement(found.model.judgments_)
-    with pytest.raises(InputError, match="no ranker 'x'"):
-        charts.differences_by_query(found.per_query, "x", "majority")
-    with pytest.raises(InputError, match="label feature 'x'"):
-        charts.learned_by_feature(found.remapping, "x")
-    with pytest.raises(UsageError, match="no column to plot informativeness against"):
-        charts.informativeness_by_agreement(found.assessors[["assessor", "judgments", "informativeness", "flag"]])
+def test_invalid_input_is_refused(ranker_data: ReportData) -> None:
+    model, assessors = ranker_data.model, ranker_data.assessors
+    no_durations = replace(model.judgments_, extras={})
+    no_shares = assessors[["assessor", "judgments", "informativeness", "flag"]]
+    invalid: list[tuple[str, Callable[[], Any]]] = [
+        ("no-column", lambda: charts.informativeness(pd.DataFrame({"informativeness": [1.0]}))),
+        ("no-column", lambda: charts.informativeness_by_agreement(no_shares)),
+        ("no-query", lambda: charts.relevance_intervals(ranker_data.documents, "nowhere")),
+        ("no-durations", lambda: charts.difficulty_by_duration(ranker_data.documents, no_durations)),
+        ("no-families", lambda: charts.family_agreement(model.judgments_)),
+        ("no-ranker", lambda: charts.differences_by_query(ranker_data.per_query, "x", "majority")),
+        ("no-measure", lambda: charts.ranker_comparison(ranker_data.details, "AP@7")),
+        ("no-feature", lambda: charts.learned_by_feature(ranker_data.remapping, "x")),
+    ]
+    for kind, draw in invalid:
+        with pytest.raises(CrowdrankError) as caught:
+            draw()
+        assert caught.value.kind == kind
+    wrong_parameters: list[tuple[str, Callable[[], Any]]] = [
+        ("query", lambda: charts.relevance_intervals(ranker_data.documents)),
+        ("assessors", lambda: charts.grade_curves(model, [])),
+        ("count", lambda: charts.informativeness(assessors, "queries")),
+    ]
+    for parameter, draw in wrong_parameters:
+        with pytest.raises(UsageError) as usage:
+            draw()
+        assert usage.value.parameter == parameter
 
 
-def test_judgments_are_counted_by_the_informativeness_of_their_assessors(found: Findings) -> None:
-    shown = rows(charts.informativeness(found.assessors, "judgments"))
-    assert sum(row.get("judgments", 0) for row in shown) == found.assessors["judgments"].sum()
+def test_judgments_are_counted_by_the_informativeness_of_their_assessors(ranker_data: ReportData) -> None:
+    shown = rows(charts.informativeness(ranker_data.assessors, "judgments"))
+    assert sum(row.get("judgments", 0) for row in shown) == ranker_data.assessors["judgments"].sum()
 
 
-def test_agreement_with_experts_is_kendalls_tau(found: Findings) -> None:
-    spec = charts.informativeness_by_agreement(found.assessors).to_dict()
+def test_agreement_with_experts_is_kendalls_tau(ranker_data: ReportData) -> None:
+    spec = charts.informativeness_by_agreement(ranker_data.assessors).to_dict()
     assert spec["encoding"]["x"]["title"] == "Kendall's tau with expert grades"
-    points = {row["assessor"]: row["value"] for row in rows(charts.informativeness_by_agreement(found.assessors))}
-    expected = found.assessors.set_index("assessor")["gold_tau"]
+    points = {row["assessor"]: row["value"] for row in rows(charts.informativeness_by_agreement(ranker_data.assessors))}
+    expected = ranker_data.assessors.set_index("assessor")["gold_tau"]
     assert points == pytest.approx(expected[list(points)].to_dict())
 
 
 def gaussians(model: Any, assessor: Any) -> pd.DataFrame:
-    """Three Gaussians in place of the model's own."""
+    """Return three Gaussians in place of those of the model."""
     return pd.DataFrame({"assessor": assessor, "grade": [0, 1, 2], "mu": [-1, 0, 1], "width": 0.25, "alpha": 1 / 3})
 
 
@@ -244,22 +248,21 @@ def test_durations_are_relative_to_the_assessors_own() -> None:
     assert np.isnan(relative_durations(judgments, documents)[2])
 
 
-def test_frames_of_other_libraries_are_taken(found: Findings) -> None:
+def test_frames_of_other_libraries_are_read(ranker_data: ReportData) -> None:
     polars = pytest.importorskip("polars")
-    ours = charts.informativeness(found.assessors).to_dict()["datasets"]
-    assert charts.informativeness(polars.from_pandas(found.assessors)).to_dict()["datasets"] == ours
+    ours = charts.informativeness(ranker_data.assessors).to_dict()["datasets"]
+    assert charts.informativeness(polars.from_pandas(ranker_data.assessors)).to_dict()["datasets"] == ours
 
 
-def test_remappers_show_their_convergence() -> None:
+def test_convergence_of_remappers() -> None:
     world = crowdrank.simulate(queries=24, documents=6, random_state=5)
     remapper = crowdrank.LinearRemapper(n_iter=3, ridge=0.1).fit(world.judgments, world.features, world.gold)
-    told = rows(charts.convergence(remapper))
-    assert {row["on"] for row in told} == {"training", "validation"}
+    assert {row["on"] for row in rows(charts.convergence(remapper))} == {"training", "validation"}
     charts.learned_by_feature(remapper.dependence("label"), "label").to_dict()
 
 
 @given(st.floats(-2, 2), st.floats(0, 3))
-def test_ticks_are_even_have_0_and_reach_both_ends(low: float, width: float) -> None:
+def test_ticks_are_even_include_0_and_cover_the_range(low: float, width: float) -> None:
     ticks = theme.even_ticks(low, low + width)
     assert 0.0 in ticks
     assert 2 <= len(ticks) <= 9

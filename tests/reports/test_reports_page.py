@@ -1,4 +1,4 @@
-"""The page: what it answers, from which folders, how large it is, and that ids stay text."""
+"""The page: its cards, tables and sections, its size, and that ids stay text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import warnings
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -15,59 +14,94 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-import crowdrank
 from crowdrank._text import visible
 from crowdrank.assessors.flags import CARELESS
-from crowdrank.consensus import METHODS, get_aggregator
-from crowdrank.consensus.latent import NODES
-from crowdrank.errors import ConvergenceWarning, InputError, OutputError
-from crowdrank.evaluation.comparison import Comparison
-from crowdrank.pipeline.markdown import SHOWN
+from crowdrank.errors import InputError, Message, OutputError, UsageError
+from crowdrank.pipeline.markdown import N_ROWS
+from crowdrank.pipeline.result import Contrast, RunResult
 from crowdrank.reports import charts, embedded_charts
-from crowdrank.reports.cards import Answer, answers, better, how_much, trust, weighted_kappa, what_next
-from crowdrank.reports.formatting import plain_id, real_minus, signed
-from crowdrank.reports.page import again, in_script, render, write_report
-from crowdrank.reports.run_folder import Findings
-from crowdrank.reports.tables import Answered, assessor_sheet, document_sheet, ranker_sheet
+from crowdrank.reports.cards import better_card, gain_card, make_cards, next_card, trust_card, weighted_kappa
+from crowdrank.reports.formatting import minus_signs, one_line, signed
+from crowdrank.reports.page import render, script_json, write_report
+from crowdrank.reports.report_data import ReportData
+from crowdrank.reports.tables import (
+    AnswerList,
+    Table,
+    assessor_table,
+    document_table,
+    feature_table,
+    make_tables,
+    ranker_table,
+)
 
-LARGEST = 6_000_000
+MAX_BYTES = 6_000_000
 
 
 @pytest.fixture(scope="module")
-def page(found: Findings) -> str:
-    return render(found)
+def page(ranker_data: ReportData) -> str:
+    return render(ranker_data)
 
 
 @pytest.fixture
 def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Charts take their time, and not every test is about them."""
+    """Make charts unavailable, which also makes rendering fast."""
     monkeypatch.setattr(embedded_charts, "find_spec", lambda name: None)
 
 
+def load_data(folder: Path) -> ReportData:
+    return ReportData(RunResult.load(folder), folder)
+
+
+def with_result(data: ReportData, **changes: Any) -> ReportData:
+    return ReportData(replace(data.result, **changes), data.folder)
+
+
+def with_rankers(data: ReportData, **changes: Any) -> ReportData:
+    return with_result(data, rankers=replace(data.rankers, **changes))
+
+
+def with_tables(data: ReportData, **frames: pd.DataFrame) -> ReportData:
+    tables = {name: pa.Table.from_pandas(frame, preserve_index=False) for name, frame in frames.items()}
+    return with_result(data, tables={**data.result.tables, **tables})
+
+
+def with_contrast(data: ReportData, **figures: Any) -> ReportData:
+    """Return the data with other figures in the comparison of the selected ranker with the baseline."""
+    contrast = data.rankers.contrast(data.chosen, data.baseline)
+    assert contrast is not None
+    others = tuple(one for one in data.rankers.contrasts if one is not contrast)
+    return with_rankers(data, contrasts=(replace(contrast, **figures), *others))
+
+
 def embedded(page: str, name: str) -> Any:
-    told = re.search(f'<script type="application/json" id="data-{name}">(.*?)</script>', page, re.DOTALL)
-    assert told
-    return json.loads(told.group(1))
+    match = re.search(f'<script type="application/json" id="data-{name}">(.*?)</script>', page, re.DOTALL)
+    assert match
+    return json.loads(match.group(1))
 
 
-def test_the_page_answers_the_four_questions_first(page: str, found: Findings) -> None:
-    first = page.index("<main>")
-    places = [
-        page.index(question, first)
-        for question in ("Is my ranker better?", "By how much?", "Can I trust", "What next?")
-    ]
+def cells(table: Table, title: str) -> list[Any]:
+    place = [column.title for column in table.columns].index(title)
+    return [row[place] for row in table.rows]
+
+
+def test_cards_come_before_the_sections(page: str, ranker_data: ReportData) -> None:
+    questions = [card.question for card in make_cards(ranker_data)]
+    assert questions == ["Is my ranker better?", "By how much?", "Can I trust the labels?", "What next?"]
+    places = [page.index(question, page.index("<main>")) for question in questions]
     assert places == sorted(places)
     assert places[-1] < page.index('id="rankers"')
-    assert unescape(page).count(real_minus(found.about["paragraph"])) == 1
-    assert all(real_minus(sentence) in unescape(page) for sentence in found.about["protocol"])
+    text = unescape(page)
+    for sentence in (ranker_data.result.summary, *ranker_data.result.protocol):
+        assert minus_signs(sentence) in text
 
 
-def test_the_page_asks_for_nothing_and_allows_one_script(page: str) -> None:
+def test_the_page_requests_nothing_and_allows_one_script(page: str) -> None:
     assert "default-src 'none'" in unescape(page)
     assert "unsafe-inline" not in page
     sources = re.findall(r'(?:src|href)="([^"]{0,30})', page)
@@ -78,253 +112,256 @@ def test_the_page_asks_for_nothing_and_allows_one_script(page: str) -> None:
     assert "https://" not in page
 
 
-def test_the_tables_hold_every_assessor_and_candidate(page: str, found: Findings) -> None:
-    assert {row[0] for row in embedded(page, "assessors")["rows"]} == set(found.assessors["assessor"])
-    told = {row[0].removesuffix(" (chosen)") for row in embedded(page, "rankers")["rows"]}
-    assert told == set(found.comparison["candidate"]) - set(found.left_out)
-    widths = [row[3] for row in embedded(page, "uncertain")["rows"]]
-    assert widths == sorted(widths, reverse=True)
-    apart = [row[-2] for row in embedded(page, "disputed")["rows"]]
-    assert apart == sorted(apart, reverse=True)
+def test_tables_have_all_rows_in_order_and_help_for_every_column(page: str, ranker_data: ReportData) -> None:
+    tables = make_tables(ranker_data)
+    assert set(tables) == {"rankers", "assessors", "pairs", "uncertain", "disputed"}
+    for name, table in tables.items():
+        assert embedded(page, name)["rows"] == table.rows
+        assert all(len(row) == len(table.columns) for row in table.rows)
+        assert all(column.help and column.help != column.title for column in table.columns)
+    assert set(cells(tables["assessors"], "assessor")) == set(ranker_data.assessors["assessor"])
+    names = {name.removesuffix(" (selected)") for name in cells(tables["rankers"], "candidate")}
+    assert names == set(ranker_data.comparison["candidate"]) - set(ranker_data.rankers.left_out)
+    for name, title in (("uncertain", "width"), ("disputed", "spread (grades)"), ("pairs", "kappa")):
+        values = [value for value in cells(tables[name], title) if value is not None]
+        assert values == sorted(values, reverse=True)
+        assert tables[name].columns[tables[name].sorted_by].title == title
 
 
-def test_votes_and_dispute_equal_counting(found: Findings) -> None:
-    table = found.assessors.set_index("assessor")
-    telling = table.index[
-        (table["informativeness"] >= CARELESS * found.usual_information) & (table["flag"] != "reversed")
+def test_votes_and_dispute_equal_counting(ranker_data: ReportData) -> None:
+    table = ranker_data.assessors.set_index("assessor")
+    informative = table.index[
+        (table["informativeness"] >= CARELESS * ranker_data.median_informativeness) & (table["flag"] != "reversed")
     ]
-    assert 0 < len(telling) < len(table)
-    assert found.model is not None
-    assert found.votes is not None
-    judged = found.model.judgments_.frame.astype({"query": str, "document": str})
+    assert 0 < len(informative) < len(table)
+    judged = ranker_data.model.judgments_.frame.astype({"query": str, "document": str})
     grades = judged.groupby(["query", "document"])["grade"]
-    heard = judged["assessor"].isin(telling)
-    for at in range(0, len(found.documents), 17):
-        row = found.documents.iloc[at]
-        given = grades.get_group((str(row["query"]), str(row["document"])))
-        assert found.votes[at].tolist() == [int((given == value).sum()) for value in found.grade_values]
-        apart = given[heard[given.index]].std()
-        assert found.dispute[at] == pytest.approx(apart, nan_ok=True), "who tells little makes no dispute"
+    is_informative = judged["assessor"].isin(informative)
+    for at in range(0, len(ranker_data.documents), 17):
+        row = ranker_data.documents.iloc[at]
+        answers = grades.get_group((str(row["query"]), str(row["document"])))
+        assert ranker_data.votes[at].tolist() == [int((answers == value).sum()) for value in ranker_data.grade_values]
+        assert ranker_data.dispute[at] == pytest.approx(answers[is_informative[answers.index]].std(), nan_ok=True)
 
 
-def test_what_was_paid_equals_the_sum(found: Findings) -> None:
-    assert found.model is not None
-    cost = pd.DataFrame(
-        {
-            "assessor": np.array(found.model.judgments_.assessors.to_pylist())[found.model.judgments_.assessor],
-            "cost": found.model.judgments_.extras["cost"],
-        }
-    )
-    assert found.paid == pytest.approx(cost.groupby("assessor")["cost"].sum().to_dict())
+def test_paid_is_the_sum_of_costs(ranker_data: ReportData) -> None:
+    judgments = ranker_data.model.judgments_
+    assessor = np.array(judgments.assessors.to_pylist())[judgments.assessor]
+    cost = pd.DataFrame({"assessor": assessor, "cost": judgments.extras["cost"]})
+    assert ranker_data.paid == pytest.approx(cost.groupby("assessor")["cost"].sum().to_dict())
 
 
-def test_agreement_with_experts_is_that_of_the_grades(found: Findings) -> None:
-    both = found.against_experts
-    assert len(both) > 20
-    assert found.experts_on_scale
-    kappa = weighted_kappa(both["consensus"].to_numpy(), both["expert"].to_numpy())
+def test_trust_follows_the_agreement_with_experts(ranker_data: ReportData) -> None:
     from sklearn.metrics import cohen_kappa_score
 
+    graded = ranker_data.against_experts
+    assert len(graded) > 20
+    assert ranker_data.result.same_scale
+    kappa = weighted_kappa(graded["consensus"].to_numpy(), graded["expert"].to_numpy())
     assert kappa == pytest.approx(
-        cohen_kappa_score(both["consensus"].astype(int), both["expert"].astype(int), weights="quadratic")
+        cohen_kappa_score(graded["consensus"].astype(int), graded["expert"].astype(int), weights="quadratic")
     )
-    assert f"weighted kappa {kappa:.2f}" in trust(found).sentences[0]
-    votes = replace(found, training=found.training.assign(majority=found.training["expert"]))
-    assert trust(votes).tone != "good", "a consensus that plain votes beat is not praised"
-    assert "Majority votes agree better" in trust(votes).sentences[1]
-    other = replace(found, training=found.training.assign(expert=found.training["expert"] * 10))
-    assert "Spearman" in trust(other).sentences[0]
+    assert f"{kappa:.2f}" in trust_card(ranker_data).sentences[0]
+    other_scale = with_result(ranker_data, same_scale=False)
+    assert "Spearman" in trust_card(other_scale).sentences[0]
 
 
-def _with_test(found: Findings, difference: float, lower: float, upper: float, p: float) -> Findings:
-    table, measure = found.comparison.copy(), found.measure
-    chosen = table["candidate"] == found.chosen
-    base = table.loc[table["candidate"] == found.baseline, f"{measure} mean"].iloc[0]
-    for name, value in {
-        "mean": base + difference,
-        "difference": difference,
-        "lower": lower,
-        "upper": upper,
-        "p": p,
-    }.items():
-        table.loc[chosen, f"{measure} {name}"] = value
-    return replace(found, comparison=table)
+def test_a_consensus_that_is_worse_than_majority_votes_is_not_trusted(
+    ranker_data: ReportData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graded = ranker_data.against_experts
+    worse = (graded["expert"] + (np.arange(len(graded)) % 3 == 0)).clip(upper=4)
+    other = ReportData(ranker_data.result, ranker_data.folder)
+    monkeypatch.setitem(vars(other), "against_experts", graded.assign(consensus=worse, majority=graded["expert"]))
+    card = trust_card(other)
+    assert card.tone == "open"
+    assert "kappa 1.00" in card.sentences[1]
 
 
 @pytest.mark.parametrize(
-    ("told", "short", "against", "tone"),
+    ("figures", "answer", "tone"),
     [
-        ((0.05, 0.02, 0.08, 0.01), "Yes", ", over majority votes", "good"),
-        ((0.05, -0.01, 0.11, 0.2), "Not shown", " against majority votes", "open"),
-        ((-0.05, -0.08, -0.02, 0.01), "No, it is worse", " than majority votes", "bad"),
+        ((0.05, 0.02, 0.08, 0.01), "Yes", "good"),
+        ((0.05, -0.01, 0.11, 0.2), "Not shown", "open"),
+        ((-0.05, -0.08, -0.02, 0.01), "No, it is worse", "bad"),
     ],
 )
 def test_better_or_not(
-    found: Findings, told: tuple[float, float, float, float], short: str, against: str, tone: str
+    ranker_data: ReportData, figures: tuple[float, float, float, float], answer: str, tone: str
 ) -> None:
-    tested = _with_test(found, *told)
-    assert (better(tested).short, better(tested).against, better(tested).tone) == (short, against, tone)
-    assert how_much(tested).against == (" over majority" if told[0] > 0 else " against majority")
-    assert how_much(tested).interval == pytest.approx((told[1], told[0], told[2]))
-    asked = [step for step in what_next(tested).steps if step.startswith("Grade more queries")]
-    assert bool(asked) == (short == "Not shown")
+    difference, lower, upper, p = figures
+    data = with_contrast(ranker_data, difference=difference, lower=lower, upper=upper, p=p)
+    card, gain = better_card(data), gain_card(data)
+    assert (card.answer, card.tone) == (answer, tone)
+    assert card.versus.endswith("majority votes")
+    assert gain.interval == (lower, difference, upper)
+    assert gain.tone == tone
+    assert any("test queries" in step for step in next_card(data).steps) == (answer == "Not shown")
 
 
-def test_more_test_queries_are_reckoned_by_the_interval(found: Findings) -> None:
-    told = _with_test(found, 0.05, 0.05 - 1.96 * 0.05, 0.05 + 1.96 * 0.05, 0.3)
-    n = int(told.candidate(told.chosen)["test_queries"])
-    step = next(step for step in what_next(told).steps if step.startswith("Grade more"))
+def test_comparisons_with_simple_candidates_are_on_the_first_screen(ranker_data: ReportData) -> None:
+    lines = better_card(ranker_data).comparisons
+    names = [name for name in ("average", "expert-only", "gls") if name != ranker_data.chosen]
+    assert len(lines) == len(names)
+    for name, line in zip(names, lines, strict=True):
+        contrast = ranker_data.rankers.contrast(ranker_data.chosen, name)
+        assert contrast is not None
+        assert contrast.percent is not None
+        assert line.startswith(f"{signed(contrast.percent, 1)}%")
+        assert ("not significant" in line) == (contrast.p > 0.05)
+
+
+def test_the_number_of_test_queries_follows_from_the_interval(ranker_data: ReportData) -> None:
+    error = 0.05
+    data = with_contrast(ranker_data, difference=0.05, lower=0.05 - 1.96 * error, upper=0.05 + 1.96 * error, p=0.3)
+    contrast = data.rankers.contrast(data.chosen, data.baseline)
+    assert contrast is not None
+    n = contrast.n_better + contrast.n_worse + contrast.n_equal
     needed = int(np.ceil(round(n * 2.8**2, 6)))
-    assert f"about {needed:,} test queries" in step
+    assert any(f"about {needed:,} test queries" in step for step in next_card(data).steps)
 
 
-def test_spammers_are_named(found: Findings) -> None:
-    bad = found.assessors[found.assessors["flag"] == "random"]
-    assert len(bad), "the world has spammers"
-    step = what_next(found).steps[0]
-    assert all(name in step for name in bad.sort_values("judgments", ascending=False)["assessor"].head(5))
-    assert f"Their {bad['judgments'].sum():,} judgments" in step
-    assert "count for next to nothing" in step
-    clean = replace(found, assessors=found.assessors[~found.assessors["flag"].isin(["random", "reversed"])])
-    assert not what_next(clean).steps[0].startswith("Stop paying")
-    assert "None of" in trust(clean).sentences[-1]
+def test_random_assessors_are_named(ranker_data: ReportData) -> None:
+    flagged = ranker_data.assessors[ranker_data.assessors["flag"] == "random"]
+    assert len(flagged)
+    step = next_card(ranker_data).steps[0]
+    assert all(name in step for name in flagged.sort_values("judgments", ascending=False)["assessor"].head(5))
+    assert f"{flagged['judgments'].sum():,} judgments" in step
+    assert "almost no weight" in step
+    reliable = ranker_data.assessors[~ranker_data.assessors["flag"].isin(["random", "reversed"])]
+    data = with_tables(ranker_data, assessors=reliable)
+    assert not any("at random" in step for step in next_card(data).steps)
+    assert trust_card(data).sentences[-1].startswith("None of")
 
 
-def test_those_who_turn_the_scale_round_are_named(found: Findings, alone: Path) -> None:
-    def told(findings: Findings, slope: float) -> str:
-        table = findings.assessors.assign(flag="")
-        table.loc[:1, "flag"], table.loc[:1, "model_slope"] = "reversed", slope
-        turned = replace(findings, assessors=table)
-        step = next(step for step in what_next(turned).steps if step.startswith("Ask 2 assessors whether"))
-        assert all(name in step for name in table["assessor"].head(2))
-        assert f"Their {table['judgments'].head(2).sum():,} judgments" in step
-        return step
-
-    assert "are read the other way round by the consensus, and count for much" in told(found, -1.0)
-    assert "other way round" not in told(found, 0.1)
-    assert "count in full" in told(Findings.read(alone), -1.0), "votes turn nobody round"
-    assert not any("upside down" in step for step in what_next(_without_flags(found)).steps)
+@pytest.mark.parametrize(("slope", "is_inverted"), [(-1.0, True), (0.1, False)])
+def test_reversed_assessors_are_named(ranker_data: ReportData, slope: float, is_inverted: bool) -> None:
+    table = ranker_data.assessors.assign(flag="")
+    table.loc[:1, "flag"], table.loc[:1, "model_slope"] = "reversed", slope
+    step = next_card(with_tables(ranker_data, assessors=table)).steps[0]
+    assert all(name in step for name in table["assessor"].head(2))
+    assert f"{table['judgments'].head(2).sum():,} judgments" in step
+    assert ("inverted" in step) == is_inverted
 
 
-def _without_flags(found: Findings) -> Findings:
-    return replace(found, assessors=found.assessors.assign(flag=""))
+def test_majority_votes_do_not_invert_reversed_assessors(majority_run: Path) -> None:
+    data = load_data(majority_run)
+    table = data.assessors.assign(flag="")
+    table.loc[0, "flag"] = "reversed"
+    step = next_card(with_tables(data, assessors=table)).steps[0]
+    assert "exclude these assessors" in step
 
 
-def test_who_answered_what_is_what_was_answered(found: Findings) -> None:
-    assert found.model is not None
-    judged = found.model.judgments_.frame.astype({"query": str, "document": str})
-    for by in ("uncertain", "disputed"):
-        sheet = document_sheet(found, by)
-        assert sheet is not None
-        assert sheet.columns[-1].kind == "words"
-        for document, query, *_, line in sheet.rows[:40]:
-            of = judged[(judged["query"] == query) & (judged["document"] == document)]
-            answers = re.findall(r"(\S+): (\d+) \((?:reversed, )?(much|usual|little|nothing)\)", line)
-            assert sorted(answer[:2] for answer in answers) == sorted(
-                zip(of["assessor"], of["grade"].astype(str), strict=True)
-            )
-            nats = found.assessors.set_index("assessor")["informativeness"][[who for who, *_ in answers]]
-            assert nats.is_monotonic_decreasing
-            words = [word for *_, word in answers]
-            assert words == sorted(words, key=["much", "usual", "little", "nothing"].index)
+def test_answers_below_documents_equal_the_judgments(ranker_data: ReportData) -> None:
+    judged = ranker_data.model.judgments_.frame.astype({"query": str, "document": str})
+    informativeness = ranker_data.assessors.set_index("assessor")["informativeness"]
+    levels = ["high", "typical", "low", "none"]
+    for name in ("uncertain", "disputed"):
+        for document, query, *_, line in make_tables(ranker_data)[name].rows[:40]:
+            rows = judged[(judged["query"] == query) & (judged["document"] == document)]
+            answers = re.findall(r"(\S+): (\d+) \((?:reversed, )?(\w+)\)", line)
+            expected = zip(rows["assessor"], rows["grade"].astype(str), strict=True)
+            assert sorted(answer[:2] for answer in answers) == sorted(expected)
+            assert informativeness[[who for who, *_ in answers]].is_monotonic_decreasing
+            order = [levels.index(level) for *_, level in answers]
+            assert order == sorted(order)
 
 
-def test_votes_have_no_weights_and_many_answers_are_cut(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Findings.read(alone)
-    places = range(len(found.documents))
-    assert not any("(" in line for line in Answered(found).lines(places).values())
-    monkeypatch.setattr("crowdrank.reports.tables.MOST_ANSWERS", 2)
-    lines = Answered(found).lines(places)
-    n = found.documents["judgments"].to_numpy()
-    assert n.max() > 2
-    assert all(line.endswith(f" and {n[at] - 2} more") == (n[at] > 2) for at, line in lines.items())
-    assert all(line.count(": ") == min(n[at], 2) for at, line in lines.items())
+def test_many_answers_are_cut_and_votes_have_no_levels(majority_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = load_data(majority_run)
+    rows = data.documents.assign(place=range(len(data.documents))).to_dict("records")
+    list_answers = AnswerList(data)
+    assert not any("(" in list_answers(row) for row in rows)
+    monkeypatch.setattr("crowdrank.reports.tables.MAX_ANSWERS", 2)
+    assert max(row["judgments"] for row in rows) > 2
+    for row in rows:
+        line, n = list_answers(row), row["judgments"]
+        assert line.endswith(f" and {n - 2} more") == (n > 2)
+        assert line.count(": ") == min(n, 2)
 
 
-def test_every_number_of_documents_is_explained(found: Findings, page: str) -> None:
-    counts = {name: n for name, n, _ in found.kinds_of_documents}
-    judged, planted = counts["judged by the crowd"], counts["honeypots among them"]
-    assert found.model is not None
-    assert planted == judged - found.model.judgments_.n_items > 0
-    assert counts["labeled"] == judged - planted
-    assert counts["learned from"] == counts["labeled"], "every judged document of this world has features"
-    assert counts["labeled and graded"] == len(found.against_experts)
-    text = " ".join(unescape(page).split())
-    assert f"on {judged:,} documents ({planted:,} of them honeypots)" in text
-    assert f"{counts['labeled']:,} documents are labeled: the {judged:,} that were judged, less {planted:,}" in text
+def test_expert_graded_documents_are_marked(ranker_data: ReportData) -> None:
+    rows = make_tables(ranker_data)["uncertain"].rows
+    without_expert = set(zip(ranker_data.next["query"], ranker_data.next["document"], strict=True))
+    marked = [row[-1].startswith("graded by an expert; ") for row in rows]
+    assert marked == [(query, document) not in without_expert for document, query, *_ in rows]
+    assert set(marked) == {True, False}
 
 
-def test_the_call_of_a_run_from_frames_is_told(page: str, found: Findings) -> None:
-    told = re.search(r'<pre id="again">(.*?)</pre>', page, re.DOTALL)
-    assert told
-    assert unescape(told.group(1)) == found.about["origin"]["python"]
-    old = replace(found, about={name: value for name, value in found.about.items() if name != "origin"})
-    assert "did not keep the names of its files" in again(old)[0]
-    typed = replace(found, about={**found.about, "origin": {"command": "crowdrank run -j '<b>'"}})
-    assert again(typed)[1] == "crowdrank run -j '<b>'"
+def test_the_numbers_of_documents_add_up(ranker_data: ReportData, page: str) -> None:
+    counts = {name: n for name, n, _ in ranker_data.document_counts}
+    judged, honeypots = counts["judged by the crowd"], counts["honeypots"]
+    assert honeypots == judged - ranker_data.model.judgments_.n_items > 0
+    assert counts["labeled"] == judged - honeypots
+    assert counts["in training"] == counts["labeled"]
+    assert counts["labeled and graded"] == len(ranker_data.against_experts)
+    text = re.sub(r"<[^>]*>", "", unescape(page))
+    assert all(f"{n:,}" in text for n in counts.values())
 
 
-def test_differences_and_p_values_are_told_as_such(found: Findings) -> None:
-    sheet = ranker_sheet(found)
-    kinds = {column.title: (column.kind, column.signed) for column in sheet.columns}
+@pytest.mark.usefixtures("no_charts")
+def test_the_command_or_call_is_shown(ranker_data: ReportData) -> None:
+    provenance = ranker_data.result.provenance
+    for changed in (provenance, replace(provenance, command="crowdrank run -j '<b>'", python="")):
+        html = render(with_result(ranker_data, provenance=changed))
+        match = re.search(r'<pre id="again">(.*?)</pre>', html, re.DOTALL)
+        assert match
+        assert unescape(match.group(1)) == (changed.command or changed.python)
+
+
+def test_differences_have_signs_and_p_values_are_not_rounded_to_zero(ranker_data: ReportData) -> None:
+    table = ranker_table(ranker_data)
+    kinds = {column.title: (column.kind, column.signed) for column in table.columns}
     assert kinds["over majority"] == ("interval", True)
     assert kinds["p"] == kinds["p (Holm)"] == ("p", False)
-    assert [column.title for column in sheet.columns][:2] == ["candidate", "nDCG@10, test"], "what matters comes first"
-    small = found.comparison.assign(**{"nDCG@10 p": 0.0001})
-    place = [column.title for column in sheet.columns].index("p")
-    assert ranker_sheet(replace(found, comparison=small)).rows[0][place] == 0.0001, "rounding makes no 0 of it"
+    assert [column.title for column in table.columns][:2] == ["candidate", "nDCG@10, test"]
+    small = ranker_data.comparison.assign(**{"nDCG@10 p": 0.0001})
+    assert cells(ranker_table(with_tables(ranker_data, comparison=small)), "p")[0] == 0.0001
 
 
-def test_times_and_costs_have_units(found: Findings) -> None:
+def test_times_and_costs_have_units(ranker_data: ReportData) -> None:
     def helps(units: dict[str, str]) -> dict[str, str]:
-        told = replace(found, about={**found.about, "origin": {"units": units}})
-        return {column.title: column.help for column in assessor_sheet(told).columns}
+        data = with_result(ranker_data, provenance=replace(ranker_data.result.provenance, units=units))
+        return {column.title: column.help for column in assessor_table(data).columns}
 
-    def heads(units: dict[str, str]) -> list[str]:
-        return list(helps(units))
-
-    assert helps({"cost": "US dollars"})["paid (US dollars)"].endswith("in US dollars")
-    assert helps({"cost": "simulated"})["paid (simulated)"].endswith("; simulated, in no unit of the world")
-    assert {"time per judgment (as in your file)", "paid (as in your file)"} <= set(heads({}))
-    assert {"time per judgment (seconds)", "paid (US dollars)"} <= set(
-        heads({"duration": "seconds", "cost": "US dollars"})
-    )
+    assert "in US dollars" in helps({"cost": "US dollars"})["cost (US dollars)"]
+    assert "simulated" in helps({"cost": "simulated"})["cost (simulated)"]
+    assert "'duration'" in helps({})["time per judgment (unit of the file)"]
+    assert "time per judgment (seconds)" in helps({"duration": "seconds"})
 
 
-def test_every_relevance_says_its_scale(found: Findings, alone: Path) -> None:
-    for findings, unit in ((found, "standard deviations"), (Findings.read(alone), "grades")):
-        sheet = document_sheet(findings, "uncertain")
-        assert sheet is not None
-        assert [column.title for column in sheet.columns][2] == f"relevance ({unit})"
-        assert unit in sheet.columns[3].help
+def test_relevance_has_its_unit(ranker_data: ReportData, majority_run: Path) -> None:
+    for data, unit in ((ranker_data, "standard deviations"), (load_data(majority_run), "grades")):
+        columns = document_table(data, "width", data.least_certain()).columns
+        assert columns[2].title == f"relevance ({unit})"
+        assert unit in columns[3].help
 
 
-def test_without_experts_it_says_so(alone: Path) -> None:
-    found = Findings.read(alone)
-    told: list[Answer] = answers(found)
-    assert told[0].short == "Not tested"
-    assert (told[2].short, told[2].tone) == ("Not checked", "open")
-    assert not any("discounts" in sentence for sentence in told[2].sentences), "votes discount nobody"
-    page = render(found)
-    assert "Let experts grade 50 queries" in page
-    assert "Nothing was remapped here" in page
-    assert "Agreement within and between families" in page, "families have a chart where they are named"
+def test_a_run_without_experts_is_not_tested(majority_run: Path) -> None:
+    data = load_data(majority_run)
+    better, gain, trust, following = make_cards(data)
+    assert (better.answer, gain.answer, trust.answer) == ("Not tested", "Not known", "Not checked")
+    assert {better.tone, gain.tone} == {"none"}
+    assert any("50 queries" in step for step in following.steps)
+    html = render(data)
+    assert 'id="training"' not in html
+    assert "Agreement within and between families" in html
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_a_baseline_that_is_chosen_is_no_victory(found: Findings) -> None:
-    told = replace(found, about={**found.about, "chosen": found.baseline})
-    assert better(told).tone == "open"
-    assert how_much(told).interval is None
-    render(told)
+def test_a_selected_baseline_is_not_better(ranker_data: ReportData) -> None:
+    data = with_rankers(ranker_data, chosen=ranker_data.baseline)
+    assert better_card(data).tone == "open"
+    assert gain_card(data).interval is None
+    assert render(data)
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_without_altair_the_report_opens_and_says_how(found: Findings) -> None:
-    page = render(found)
-    assert "<img" not in page
-    assert "pip install 'crowdrank[report]'" in unescape(page)
-    assert {row[0] for row in embedded(page, "assessors")["rows"]} == set(found.assessors["assessor"])
+def test_without_charts_the_report_says_how_to_install_them(ranker_data: ReportData) -> None:
+    html = render(ranker_data)
+    assert "<img" not in html
+    assert "pip install 'crowdrank[report]'" in unescape(html)
+    assert len(embedded(html, "assessors")["rows"]) == len(ranker_data.assessors)
 
 
 CORE_ONLY = """
@@ -339,261 +376,229 @@ except crowdrank.errors.UsageError as problem:
 """
 
 
-def test_a_core_install_reports_and_says_what_charts_need(whole: Path, tmp_path: Path) -> None:
+def test_the_report_works_without_the_chart_packages(ranker_run: Path, tmp_path: Path) -> None:
     out = tmp_path / "core.html"
-    done = subprocess.run([sys.executable, "-c", CORE_ONLY, whole, out], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
-        str(out),
-        "Charts need Altair; install it with: pip install 'crowdrank[report]'.",
-    ]
-    assert "No charts" in out.read_text()
+    command = [sys.executable, "-c", CORE_ONLY, str(ranker_run), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    path, problem = done.stdout.splitlines()
+    assert path == str(out)
+    assert "pip install 'crowdrank[report]'" in problem
+    assert "<img" not in out.read_text()
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_hostile_ids_are_text(hostile: Path, names: tuple[str, ...]) -> None:
-    found = Findings.read(hostile)
-    page = render(found)
-    assert page.count("<script") == 1 + page.count('<script type="application/json"')
-    for name in ("assessors", "uncertain"):
-        assert embedded(page, name)["rows"]
-    shown = {row[0] for row in embedded(page, "assessors")["rows"]}
-    assert {plain_id(name, 200) for name in names} <= shown, "an id is shown as it is, NA and 007 too"
-    body = re.sub(r"<script.*?</script>|<style.*?</style>", "", page, flags=re.DOTALL)
+def test_hostile_ids_are_text(hostile_run: Path, hostile_ids: tuple[str, ...]) -> None:
+    html = render(load_data(hostile_run))
+    assert html.count("<script") == 1 + html.count('<script type="application/json"')
+    assert embedded(html, "uncertain")["rows"]
+    shown = {row[0] for row in embedded(html, "assessors")["rows"]}
+    assert {one_line(name, 200) for name in hostile_ids} <= shown
+    body = re.sub(r"<script.*?</script>|<style.*?</style>", "", html, flags=re.DOTALL)
     assert not re.search(r"<(img|b|i)\b(?! src=\"data:image)", body)
     assert "49" not in re.findall(r"7\*7[^<]*", body)
 
 
-def test_hostile_ids_are_text_in_markdown(hostile: Path) -> None:
-    rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render((hostile / "report.md").read_text())
+def test_hostile_ids_are_text_in_markdown(hostile_run: Path) -> None:
+    rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render((hostile_run / "report.md").read_text())
     own = {"!--", "h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
     assert set(re.findall(r"<([^\s>/]+)", rendered)) == own
     body = unescape(re.sub(r"<!-- -->", "", rendered))
-    shown = pd.read_csv(hostile / "next.csv", dtype=str, keep_default_na=False).head(SHOWN)
+    shown = pd.read_csv(hostile_run / "next.csv", dtype=str, keep_default_na=False).head(N_ROWS)
     for cell in (*shown["query"], *shown["document"]):
         assert f"<td>{visible(cell)}</td>" in body
 
 
-def test_very_many_rows_are_cut_and_it_is_said(found: Findings) -> None:
-    n = 20_000
-    many = pd.concat([found.assessors] * (n // len(found.assessors) + 1), ignore_index=True).head(n)
+@pytest.mark.usefixtures("no_charts")
+def test_many_assessors_are_cut(ranker_data: ReportData) -> None:
+    n, table = 20_000, ranker_data.assessors
+    many = pd.concat([table] * (n // len(table) + 1), ignore_index=True).head(n)
     many["assessor"] = [f"assessor-with-a-rather-long-id-{at:08d}" for at in range(n)]
-    documents = pd.concat([found.documents] * 500, ignore_index=True)
-    documents["document"] = [f"https-www-example-org-some-page-{at:08d}" for at in range(len(documents))]
-    told = replace(found, assessors=many, documents=documents, model=None)
-    page = render(told)
-    assert len(page.encode()) < LARGEST
-    sheet = embedded(page, "assessors")
-    assert (sheet["total"], len(sheet["rows"])) == (n, 5000)
-    bad = many["flag"].isin(["random", "reversed"]).sum()
-    assert sum(row[1] in ("drop", "check") for row in sheet["rows"]) == min(bad, 5000), (
-        "the flagged are never cut first"
-    )
-    assert embedded(page, "uncertain")["total"] == len(documents)
+    html = render(with_tables(ranker_data, assessors=many))
+    assert len(html.encode()) < MAX_BYTES
+    shown = embedded(html, "assessors")
+    assert (shown["total"], len(shown["rows"])) == (n, 5000)
+    unreliable = int(many["flag"].isin(["random", "reversed"]).sum())
+    assert sum(row[1] in ("drop", "check") for row in shown["rows"]) == min(unreliable, 5000)
 
 
-def test_a_folder_of_another_kind_or_a_damaged_one_is_refused(whole: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no crowdrank\.json"):
+def test_folders_that_cannot_be_read_or_written_are_refused(ranker_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
         write_report(tmp_path)
+    assert caught.value.kind == "no-manifest"
     copy = tmp_path / "copy"
-    shutil.copytree(whole, copy, ignore=shutil.ignore_patterns("stages", "report.html"))
+    shutil.copytree(ranker_run, copy, ignore=shutil.ignore_patterns("stages", "report.html"))
     (copy / "comparison.csv").unlink()
-    (copy / "report.html").unlink(missing_ok=True)
-    with pytest.raises(InputError, match=r"there is no comparison\.csv"):
+    with pytest.raises(InputError) as caught:
         write_report(copy)
+    assert caught.value.kind == "missing-file"
     assert not (copy / "report.html").exists()
-    with pytest.raises(OutputError, match="does not exist"):
-        write_report(whole, tmp_path / "nowhere" / "report.html")
+    with pytest.raises(OutputError):
+        write_report(ranker_run, tmp_path / "nowhere" / "report.html")
+    with pytest.raises(UsageError) as usage:
+        write_report(RunResult.load(ranker_run))
+    assert usage.value.parameter == "output"
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_a_folder_without_the_model_gives_less_but_opens(whole: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(whole, copy, ignore=shutil.ignore_patterns("stages", "report.html"))
-    shutil.rmtree(copy / "consensus")
-    page = write_report(copy).read_text()
-    assert 'id="data-uncertain"' in page
-    assert 'id="data-disputed"' not in page
+def test_the_same_run_gives_the_same_page(ranker_run: Path) -> None:
+    assert render(load_data(ranker_run)) == render(load_data(ranker_run))
 
 
-@pytest.mark.usefixtures("no_charts")
-def test_the_same_run_gives_the_same_page(whole: Path) -> None:
-    assert render(Findings.read(whole)) == render(Findings.read(whole))
-
-
-def test_the_same_chart_gives_the_same_picture() -> None:
+def test_the_same_chart_gives_the_same_image() -> None:
     chart = charts.confusion([0, 1, 1], [0, 0, 1])
-    assert embedded_charts.drawn("documents", chart) == embedded_charts.drawn("documents", chart)
+    assert embedded_charts.draw(chart) == embedded_charts.draw(chart)
 
 
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
-def test_whatever_ids_hold_no_script_element_ends(value: Any) -> None:
-    told = in_script(value)
-    assert not set(told) & set("<>&\u2028\u2029")
-    assert json.loads(told) == value
-
-
-def test_sheets_have_a_cell_for_every_column(found: Findings) -> None:
-    for sheet in (assessor_sheet(found), ranker_sheet(found), document_sheet(found, "disputed")):
-        assert sheet is not None
-        assert all(len(row) == len(sheet.columns) for row in sheet.rows)
-
-
-def test_notebooks_show_our_objects_and_ids_stay_text(names: tuple[str, ...]) -> None:
-    votes = pd.DataFrame(
-        {
-            "query": "q",
-            "document": ["a", "b"] * 3,
-            "assessor": [names[0], names[0], "y", "y", "z", "z"],
-            "grade": [1, 0] * 3,
-        }
-    )
-    model = crowdrank.DawidSkene()
-    assert "not fitted yet" in model._repr_html_()
-    model.fit(votes)
-    world = crowdrank.simulate(queries=12, documents=6, random_state=1)
-    runs = {names[1]: world.gold.assign(score=1.0), "b": world.gold.assign(score=world.gold["grade"])}
-    comparison: Comparison = crowdrank.compare(runs, world.gold, "AP")
-    done = crowdrank.run(world.judgments, world.features, candidates=["gls"])
-    shown = [
-        model._repr_html_(),
-        model.consensus_._repr_html_(),
-        comparison._repr_html_(),
-        crowdrank.assess(model)._repr_html_(),
-        done._repr_html_(),
-        done.ranker._repr_html_(),
-    ]
-    for html in shown:
-        assert "<table>" in html
-        assert "<script" not in html
-    assert "&lt;script&gt;" in shown[0]
-    assert done.paragraph in unescape(shown[4])
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_every_model_shows_itself_in_a_notebook(method: str) -> None:
-    world = crowdrank.simulate(queries=6, documents=5, families=2, random_state=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        shown = get_aggregator(method).fit(world.judgments)._repr_html_()
-    assert shown.count("<table>") == 2
-    assert type(get_aggregator(method)).__name__ in shown
-
-
-def test_remappers_show_themselves_in_a_notebook() -> None:
-    world = crowdrank.simulate(queries=24, documents=6, random_state=5)
-    remapper = crowdrank.LinearRemapper(n_iter=2, ridge=0.1)
-    assert "not fitted yet" in remapper._repr_html_()
-    shown = remapper.fit(world.judgments, world.features, world.gold)._repr_html_()
-    assert "on the validation queries" in shown
-    assert "<table>" in shown
-
-
-def test_simple_ways_stand_on_the_first_screen(found: Findings) -> None:
-    mean = {name: found.candidate(name)[f"{found.measure} mean"] for name in (found.chosen, "average", "expert-only")}
-    for name, line in zip(("average", "expert-only"), better(found).beside, strict=False):
-        off = mean[found.chosen] - mean[name]
-        assert line.startswith(f"{signed(100 * off / mean[name], 1)}% {'over' if off > 0 else 'against'} {name}: ")
-        p = re.search(f"{name} p (?:< )?([0-9.]+[0-9])", better(found).sentences[1])
-        assert p
-        assert line.endswith("within chance" if float(p[1]) > 0.05 else "beyond chance")
-    assert found.per_query is not None
-    few = found.per_query[found.per_query["candidate"].isin([found.chosen, "majority"])]
-    assert not better(replace(found, per_query=few)).beside
-    against = re.search(r"against average \(.*?p (.*?)[,)]", found.about["paragraph"])
-    assert found.chosen == "average" or (against and f"average p {against[1]}" in better(found).sentences[1])
-    assert what_next(found).command.startswith("crowdrank rank -m ")
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_scale_of_relevance_is_that_of_the_numbers(method: str) -> None:
-    world = crowdrank.simulate(queries=12, documents=6, families=2, honeypots=0, random_state=1)
-    frame = world.judgments[["query", "document", "assessor", "family"]].assign(grade=world.judgments["grade"] + 10)
-    model = get_aggregator(method)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.fit(crowdrank.read_judgments(frame, grades="10,11,12,13,14"))
-    relevance = model.consensus_.documents["relevance"]
-    assert model.in_grades == (relevance.mean() > 5), "grades begin with 10, a line has 0 in the middle"
-    if model.answer_states() is not None:
-        curves = model.grade_curves(frame["assessor"].iloc[0])
-        assert len(curves) == (len(NODES) if model.assessor_estimator_.on_a_line else 5)
-        assert (curves.filter(regex=r"^p\d").sum(axis=1) > 0.9).all()
+def test_embedded_json_cannot_end_its_element(value: Any) -> None:
+    text = script_json(value)
+    assert not set(text) & set("<>&\u2028\u2029")
+    assert json.loads(text) == value
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_only_what_asks_for_care_is_yellow(found: Findings) -> None:
-    calm, stern = "54 honeypots are left out. There is nothing to do.", "One grade only: have more graded."
+def test_warnings_are_on_the_first_screen_and_notes_are_not(ranker_data: ReportData) -> None:
+    note, warning = Message("54 honeypots are left out", severity="note"), Message("One <grade>", severity="warning")
 
-    def parts(notes: list[str]) -> tuple[str, str]:
-        page = unescape(render(replace(found, about={**found.about, "notes": notes})))
-        first, _, rest = page.partition('id="rankers"')
-        return first, rest
+    def parts(*notes: Message) -> tuple[str, str]:
+        first, _, rest = render(with_result(ranker_data, notes=notes)).partition('id="rankers"')
+        return unescape(first), unescape(rest)
 
-    first, rest = parts([calm, stern])
-    assert stern in first
-    assert calm not in first
-    assert calm in rest
-    first, rest = parts([calm])
-    assert 'class="notes"' not in first
-    assert "Good to know" in rest
-    assert "Good to know" not in parts([stern])[1]
+    first, rest = parts(note, warning)
+    assert str(warning) in first
+    assert str(note) not in first
+    assert str(note) in rest
+    assert 'class="notes"' not in parts(note)[0]
+    assert 'id="remarks"' not in parts(warning)[1]
 
 
-def test_candidates_left_out_are_told_apart(found: Findings, no_charts: None) -> None:
-    name = next(name for name in found.comparison["candidate"] if name not in (found.chosen, found.baseline))
-    told = replace(found, about={**found.about, "left_out": {name: "no <time>"}})
-    assert len(ranker_sheet(told).rows) == len(ranker_sheet(_all_tried(found)).rows) - 1 == ranker_sheet(told).total
-    assert f"Left out, and not in the table: {name} (no <time>)." in unescape(render(told))
-    assert "Left out, and" not in render(_all_tried(found))
+@pytest.mark.usefixtures("no_charts")
+def test_candidates_that_were_not_trained_are_listed_with_reasons(ranker_data: ReportData) -> None:
+    known = (ranker_data.chosen, ranker_data.baseline)
+    name = next(name for name in ranker_data.comparison["candidate"] if name not in known)
+    data, complete = (with_rankers(ranker_data, left_out=reasons) for reasons in ({name: "no <time>"}, {}))
+    assert ranker_table(data).total == len(ranker_table(data).rows) == len(ranker_table(complete).rows) - 1
+    assert f"{name} (no <time>)" in unescape(render(data))
+    assert 'class="left-out"' not in render(complete)
 
 
-def _all_tried(found: Findings) -> Findings:
-    return replace(found, about={**found.about, "left_out": {}})
+@pytest.mark.usefixtures("no_charts")
+def test_one_assessor_has_no_measured_reliability(ranker_data: ReportData) -> None:
+    one = with_tables(ranker_data, assessors=ranker_data.assessors.head(1).assign(flag=""))
+    data = with_result(one, sizes={**one.sizes, "assessors": 1})
+    assert "second one" in trust_card(data).sentences[-1]
+    assert "second assessor" in next_card(data).steps[0]
+    assert "by 1 assessor on" in render(data)
 
 
-def test_one_assessor_is_not_judged(found: Findings, no_charts: None) -> None:
-    one = found.assessors.head(1).assign(flag="")
-    told = replace(found, assessors=one, about={**found.about, "sizes": {**found.sizes, "assessors": 1}})
-    assert trust(told).sentences[-1].startswith("With one assessor nobody can be told apart")
-    assert what_next(told).steps[0].startswith("Have a second assessor judge some of the same documents")
-    page = render(told)
-    assert "by 1 assessor on" in page
-    assert "None of" not in page
-
-
-def test_the_chart_has_the_median_of_the_evidence(found: Findings) -> None:
-    table = found.assessors.copy()
+def test_the_chart_shows_the_median_of_the_evidence(ranker_data: ReportData) -> None:
+    table = ranker_data.assessors.copy()
     table.loc[table["informativeness"].nlargest(8).index, "flag"] = "few"
     spec = charts.informativeness(table).to_dict()
-    drawn = [row["x"] for data in spec["datasets"].values() for row in data if "x" in row]
-    usual = replace(found, assessors=table).usual_information
-    assert drawn == [usual]
-    assert usual < table["informativeness"].median()
-    assert "flag few left out" in spec["title"]["subtitle"][0]
+    drawn = [row["x"] for rows in spec["datasets"].values() for row in rows if "x" in row]
+    median = with_tables(ranker_data, assessors=table).median_informativeness
+    assert drawn == [median]
+    assert median < table["informativeness"].median()
 
 
-def test_documents_that_next_csv_leaves_out_are_marked(found: Findings) -> None:
-    sheet = document_sheet(found, "uncertain")
-    assert sheet is not None
-    asked = set(zip(found.next["query"].astype(str), found.next["document"].astype(str), strict=True))
-    marked = [row[-1].startswith("graded by an expert; ") for row in sheet.rows]
-    assert marked == [(query, document) not in asked for document, query, *_ in sheet.rows]
-    assert set(marked) == {True, False}
+def test_the_offset_from_experts_is_shown(page: str, ranker_data: ReportData) -> None:
+    offset = ranker_data.result.expert_offset
+    assert offset is not None
+    assert f"{offset}." in trust_card(ranker_data).sentences
+    assert minus_signs(str(offset)) in unescape(page)
 
 
-def test_pairs_and_the_offset_from_experts_are_shown(page: str, found: Findings) -> None:
-    assert found.pairs is not None
-    rows = embedded(page, "pairs")["rows"]
-    assert {(row[0], row[1]) for row in rows} <= set(zip(found.pairs["assessor"], found.pairs["other"], strict=True))
-    kappas = [row[-1] for row in rows if row[-1] is not None]
-    assert kappas == sorted(kappas, reverse=True)
-    assert found.expert_offset is not None
-    assert f"{found.expert_offset}." in trust(found).sentences
-    assert real_minus(str(found.expert_offset)) in unescape(page)
+def test_the_weight_in_the_consensus_is_that_of_the_model(ranker_data: ReportData) -> None:
+    fitted = ranker_data.model.consensus_.assessors.set_index("assessor")["informativeness"]
+    one = ranker_data.assessors.head(1)
+    assert f"({fitted[one['assessor'].iloc[0]]:.3f} nats" in ranker_data.weight_in_consensus(one)
 
 
-def test_the_weight_in_the_consensus_is_the_consensus_models_own(found: Findings) -> None:
-    assert found.model is not None
-    fitted = found.model.consensus_.assessors.set_index("assessor")["informativeness"]
-    one = found.assessors.head(1)
-    assert f"({fitted[one['assessor'].iloc[0]]:.3f} nats per answer" in found.weight_in_consensus(one)
+def test_a_report_on_labels_has_two_cards_and_no_rankers(labels_data: ReportData) -> None:
+    trust, following = make_cards(labels_data)
+    assert (trust.question, following.question) == ("Can I trust the labels?", "What next?")
+    assert f"{labels_data.result.expert_offset}." in trust.sentences
+    assert not following.command
+    html = render(labels_data)
+    assert set(re.findall(r'<section id="(\w+)"', html)) == {"answers", "assessors", "documents", "protocol"}
+    assert set(make_tables(labels_data)) == {"assessors", "pairs", "uncertain", "disputed"}
+    assert html.count("<figure") >= 4
+    assert "folds" not in re.findall(r"<th>(\w+)</th>", html)
+
+
+def test_labels_without_experts_ask_for_some(labels_data: ReportData) -> None:
+    documents = labels_data.documents.assign(expert=np.nan)
+    data = with_result(with_tables(labels_data, documents=documents), expert_offset=None)
+    trust, following = make_cards(data)
+    assert trust.answer == "Not checked"
+    assert any("experts grade at least 20" in step for step in following.steps)
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_texts_are_shown_saved_and_shown_again(labels_run: Path, labels_data: ReportData, tmp_path: Path) -> None:
+    saved = pd.read_parquet(labels_run / "texts.parquet")
+    assert list(zip(saved["query"], saved["document"], strict=True)) == labels_data.shown_documents()
+    for name in ("uncertain", "disputed"):
+        table = make_tables(labels_data)[name]
+        assert all(text == "Query: what is <b>bold</b>?" for text in cells(table, "query text"))
+        assert all(
+            text.startswith("Document: <script>") and "long text" in text for text in cells(table, "document text")
+        )
+    copy = tmp_path / "copy"
+    shutil.copytree(labels_run, copy)
+    before = (copy / "report.html").read_text()
+    assert "what is" in write_report(copy).read_text()
+    assert embedded(before, "uncertain")["rows"] == embedded((copy / "report.html").read_text(), "uncertain")["rows"]
+    assert RunResult.load(copy).tables["texts"].num_rows == len(saved)
+    document = labels_data.next["document"].iloc[0]
+    assert f"{document} “<script>" in next_card(labels_data).steps[-2]
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_texts_without_a_known_id_are_refused(labels_run: Path, tmp_path: Path) -> None:
+    path, out = tmp_path / "texts.csv", tmp_path / "report.html"
+    path.write_text("document,text\nunknown,hello\n")
+    with pytest.raises(InputError) as caught:
+        write_report(labels_run, out, texts=path)
+    assert caught.value.kind == "no-known-id"
+    assert caught.value.fix is not None
+    assert not out.exists()
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_changes_since_the_previous_run_have_a_section(labels_data: ReportData) -> None:
+    data = with_result(labels_data, changes=("Judgments: 10 before, 20 now.", "2 of <3> documents differ."))
+    html = render(data)
+    assert 'id="changes"' in html
+    assert all(change in unescape(html) for change in data.result.changes)
+    assert 'id="changes"' not in render(labels_data)
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_features_have_a_section_if_the_result_has_them(ranker_data: ReportData) -> None:
+    features = pd.DataFrame(
+        {
+            "feature": ["bm25", "<b>constant</b>"],
+            "used": [True, False],
+            "reason": ["", "all values are equal"],
+            "missing": [0.25, 0.0],
+            "minimum": [-1.5, 2.0],
+            "maximum": [8.0, 2.0],
+            "importance": [0.75, None],
+        }
+    )
+    data = with_tables(ranker_data, features=features)
+    rows = {row[0]: row for row in feature_table(data).rows}
+    assert rows["bm25"] == ["bm25", 0.75, "yes", "", 0.25, -1.5, 8.0]
+    assert rows["<b>constant</b>"][1:4] == [None, "no", "all values are equal"]
+    html = render(data)
+    assert 'id="features"' in html
+    assert "<b>constant" not in html
+    assert 'id="features"' not in render(ranker_data)
+
+
+def test_a_contrast_that_was_not_tested_is_left_out(ranker_data: ReportData) -> None:
+    only: tuple[Contrast, ...] = tuple(
+        one for one in ranker_data.rankers.contrasts if one.other == ranker_data.baseline
+    )
+    assert better_card(with_rankers(ranker_data, contrasts=only)).comparisons == []

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank.errors import InputError, OutputError, UsageError
-from crowdrank.judgments.read import Features, read_features, read_gold, read_judgments
+from crowdrank.judgments.features import Features, read_features
+from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.simulation import World, simulate
 from terminal import crowdrank
 
@@ -228,7 +229,7 @@ def test_tables_that_will_not_do_are_refused(tmp_path: Path) -> None:
     other.write_text("query,document,bm25,clicks,grade\n2,a,1.5,4,1\n")
     with pytest.raises(InputError) as refused:
         simulate(source=[table, other])
-    assert (refused.value.kind, refused.value.location.source) == ("other-features", str(table))
+    assert (refused.value.kind, refused.value.location.source) == ("no-column", str(table))
 
 
 def test_a_source_that_is_none_is_refused() -> None:

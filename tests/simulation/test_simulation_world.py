@@ -179,10 +179,14 @@ def test_writing_again_replaces_the_files_and_leaves_others(tmp_path: Path) -> N
 def test_a_write_that_fails_leaves_the_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = written(simulate(**SMALL, random_state=1), tmp_path)
 
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    write_text = Path.write_text
 
-    monkeypatch.setattr("crowdrank.simulation.world._write_settings", full)
+    def full(path: Path, *args: Any, **options: Any) -> int:
+        if path.name == "world.json":
+            raise OSError(28, "No space left on device")
+        return write_text(path, *args, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(OutputError, match="No space left"):
         simulate(**SMALL, random_state=2).write(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == old

@@ -108,10 +108,7 @@ def _vote_patterns(table: Judgments) -> tuple[Integers, Integers]:
 
     Documents with equal counts are equivalent, so that the bootstrap draws patterns instead of documents.
     """
-    item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
-    judged, size = table.grade != UNJUDGEABLE, len(table.scale)
-    cells = item[judged] * size + table.grade[judged]
-    votes = np.bincount(cells, minlength=table.n_items * size).reshape(-1, size)
+    votes = table.vote_counts()
     patterns, n_documents = np.unique(votes[votes.sum(axis=1) > 1], axis=0, return_counts=True)
     return patterns, n_documents
 
@@ -124,8 +121,7 @@ def pattern_coincidences(counts: Integers) -> Floats:
     """
     n_judgments = counts.sum(axis=1)
     pairs = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(counts.shape[1], dtype=np.int64)
-    coincidences: Floats = pairs / np.maximum(n_judgments - 1, 1)[:, None, None]
-    return coincidences
+    return np.asarray(pairs / np.maximum(n_judgments - 1, 1)[:, None, None])
 
 
 def _weighted_sum(weights: Integers, coincidences: Floats) -> Floats:
@@ -144,8 +140,7 @@ def alpha_of(coincidences: Floats, values: Floats, metric: str = "ordinal") -> F
     distance = squared_distances(margin, values, metric)
     observed = (coincidences * distance).sum(axis=(1, 2))
     expected = np.einsum("nc,nk,nck->n", margin, margin, distance) / np.maximum(margin.sum(axis=1) - 1, 1.0)
-    alpha: Floats = 1 - np.divide(observed, expected, out=np.full(len(observed), np.nan), where=expected > 0)
-    return alpha
+    return np.asarray(1 - np.divide(observed, expected, out=np.full(len(observed), np.nan), where=expected > 0))
 
 
 def squared_distances(margin: Floats, values: Floats, metric: str) -> Floats:
@@ -158,8 +153,7 @@ def squared_distances(margin: Floats, values: Floats, metric: str) -> Floats:
         return np.broadcast_to(1 - np.eye(len(values)), (len(margin), len(values), len(values)))
     # The ordinal distance is the number of judgments between the middles of two grades.
     position = np.cumsum(margin, axis=1) - margin / 2 if metric == "ordinal" else np.tile(values, (len(margin), 1))
-    distance: Floats = (position[:, :, None] - position[:, None, :]) ** 2
-    return distance
+    return np.asarray((position[:, :, None] - position[:, None, :]) ** 2)
 
 
 def weighted_kappa(one: ArrayLike, other: ArrayLike, n_grades: int, weights: str = "quadratic") -> float:
@@ -182,8 +176,7 @@ def kappas_of(counts: Integers, weights: str) -> Floats:
     distance = np.abs(code[:, None] - code).astype(np.float64) ** (1 if weights == "linear" else 2)
     observed = (counts * distance).sum(axis=(1, 2)) * counts.sum(axis=(1, 2))
     expected = np.einsum("nc,nk,ck->n", counts.sum(axis=2), counts.sum(axis=1), distance)
-    kappas: Floats = 1 - np.divide(observed, expected, out=np.full(len(counts), np.nan), where=expected > 0)
-    return kappas
+    return np.asarray(1 - np.divide(observed, expected, out=np.full(len(counts), np.nan), where=expected > 0))
 
 
 def pairwise_agreement(judgments: Any, weights: str = "quadratic", *, min_documents: int = MIN_SHARED_DOCUMENTS) -> Any:
@@ -243,7 +236,7 @@ def _pair_counts(table: Judgments, active: Integers) -> Integers:
     n_grades, position = len(table.scale), np.full(table.n_assessors, -1)
     position[active] = np.arange(len(active))
     used = (position[table.assessor] >= 0) & (table.grade != UNJUDGEABLE)
-    item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))[used]
+    item = table.item[used]
     answer = position[table.assessor[used]] * n_grades + table.grade[used]
     indicator = csr_array((np.ones(len(item), np.int64), (answer, item)), (len(active) * n_grades, table.n_items))
     counts: Integers = (indicator @ indicator.T).toarray().reshape(len(active), n_grades, len(active), n_grades)

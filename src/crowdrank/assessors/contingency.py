@@ -33,14 +33,12 @@ def count_pairs(judgments: Judgments, reference: Grades, n_references: int | Non
     answer = judgments.assessor[used].astype(np.int64) * n_answers + judgments.grade[used]
     shape = (judgments.n_assessors, n_answers, n_references)
     cells = np.bincount(answer * n_references + reference[used], minlength=int(np.prod(shape)))
-    counts: Integers = cells.reshape(shape)
-    return counts
+    return np.asarray(cells.reshape(shape))
 
 
 def _degrees_of_freedom(counts: Integers) -> Integers:
     n_answers, n_references = (counts.any(axis=axis).sum(axis=1) for axis in (2, 1))
-    freedom: Integers = np.maximum(n_answers - 1, 0) * np.maximum(n_references - 1, 0)
-    return freedom
+    return np.asarray(np.maximum(n_answers - 1, 0) * np.maximum(n_references - 1, 0))
 
 
 def independence_p_values(counts: Integers) -> Floats:
@@ -51,8 +49,7 @@ def independence_p_values(counts: Integers) -> Floats:
     """
     g_statistic = 2 * counts.sum(axis=(1, 2)) * mutual_information(counts)[0]
     freedom = _degrees_of_freedom(counts)
-    p_values: Floats = np.where(freedom > 0, chdtrc(np.maximum(freedom, 1), g_statistic), 1.0)
-    return p_values
+    return np.asarray(np.where(freedom > 0, chdtrc(np.maximum(freedom, 1), g_statistic), 1.0))
 
 
 def mutual_information(counts: Integers) -> tuple[Floats, Floats]:
@@ -95,8 +92,7 @@ def information_sd(joint: Floats) -> Floats:
     independent = joint.sum(axis=2, keepdims=True) * joint.sum(axis=1, keepdims=True)
     log_ratio = np.log(np.maximum(joint, 1e-300)) - np.log(np.maximum(independent, 1e-300))
     mean = (joint * log_ratio).sum(axis=(1, 2))
-    sd: Floats = np.sqrt(np.maximum((joint * log_ratio**2).sum(axis=(1, 2)) - mean**2, 0.0))
-    return sd
+    return np.asarray(np.sqrt(np.maximum((joint * log_ratio**2).sum(axis=(1, 2)) - mean**2, 0.0)))
 
 
 def kendall_tau(counts: Integers) -> Floats:
@@ -111,11 +107,9 @@ def kendall_tau(counts: Integers) -> Floats:
     below = higher_answer.cumsum(axis=2) - higher_answer  # higher answer, lower reference
     n_pairs = _count_untied(table.sum(axis=2)) * _count_untied(table.sum(axis=1))
     difference = (table * (above - below)).sum(axis=(1, 2))
-    tau: Floats = np.divide(difference, np.sqrt(n_pairs), out=np.full(len(table), np.nan), where=n_pairs > 0)
-    return tau
+    return np.asarray(np.divide(difference, np.sqrt(n_pairs), out=np.full(len(table), np.nan), where=n_pairs > 0))
 
 
 def _count_untied(n_by_grade: Floats) -> Floats:
     """Return the number of pairs of documents with different grades."""
-    pairs: Floats = (n_by_grade.sum(axis=1) ** 2 - (n_by_grade**2).sum(axis=1)) / 2
-    return pairs
+    return np.asarray((n_by_grade.sum(axis=1) ** 2 - (n_by_grade**2).sum(axis=1)) / 2)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats
-from crowdrank.assessors.reference import LEVEL, UNRELIABLE_SLOPE, Comparison, interval
+from crowdrank.assessors.reference import LEVEL, UNRELIABLE_SLOPE, AssessorComparison, interval
 
 FLAGS = ("careful", "", "lenient", "strict", "careless", "random", "reversed", "few")
 
@@ -31,7 +31,7 @@ CARELESS, CAREFUL = 2 / 3, 4 / 3
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class AssessorEvidence:
     """Statistics per assessor that the flags are based on.
 
     Attributes:
@@ -43,7 +43,7 @@ class Evidence:
 
     """
 
-    comparison: Comparison
+    comparison: AssessorComparison
     by_experts: Booleans
     informativeness: Floats
     information_error: Floats
@@ -68,12 +68,12 @@ class Evidence:
         return float(np.median(self.informativeness[enough] if enough.any() else self.informativeness))
 
 
-def flag(evidence: Evidence) -> NDArray[np.object_]:
+def flag(evidence: AssessorEvidence) -> NDArray[np.object_]:
     """Return one flag per assessor, or an empty text; of several flags the first in this function applies.
 
-    >>> comparison = Comparison(np.array([200, 200, 5]), np.array([1.0, 0.0, 0.9]), np.array([0.05, 0.05, 0.6]),
+    >>> comparison = AssessorComparison(np.array([200, 200, 5]), np.array([1.0, 0.0, 0.9]), np.array([0.05, 0.05, 0.6]),
     ...                         np.zeros(3), np.full(3, 0.1), np.array([0.0, 0.6, 0.2]))
-    >>> flag(Evidence(comparison, np.zeros(3, bool), np.array([0.5, 0.0, 0.4]), np.full(3, 0.02), 5)).tolist()
+    >>> flag(AssessorEvidence(comparison, np.zeros(3, bool), np.array([0.5, 0.0, 0.4]), np.full(3, 0.02), 5)).tolist()
     ['careful', 'random', 'few']
     """
     compared = evidence.comparison
@@ -93,12 +93,12 @@ def flag(evidence: Evidence) -> NDArray[np.object_]:
     return np.select(list(conditions.values()), list(conditions), "").astype(object)
 
 
-def evidence_sentences(evidence: Evidence) -> list[str]:
+def evidence_sentences(evidence: AssessorEvidence) -> list[str]:
     """Return a sentence per assessor with the numbers behind its flag.
 
-    >>> comparison = Comparison(np.array([200]), np.array([0.02]), np.array([0.05]), np.array([-0.4]), np.array([0.1]),
-    ...                         np.array([0.6]))
-    >>> evidence = Evidence(comparison, np.array([False]), np.array([0.01]), np.array([0.02]), 5)
+    >>> values = [200], [0.02], [0.05], [-0.4], [0.1], [0.6]
+    >>> comparison = AssessorComparison(*map(np.array, values))
+    >>> evidence = AssessorEvidence(comparison, np.array([False]), np.array([0.01]), np.array([0.02]), 5)
     >>> for part in evidence_sentences(evidence)[0].split("; "): print(part)
     200 judgments compared with other assessors
     slope 0.02 (95% interval -0.08 to 0.12)

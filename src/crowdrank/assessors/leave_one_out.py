@@ -42,8 +42,7 @@ class LeaveOneOutConsensus:
         >>> LeaveOneOutConsensus(np.array([0.5, np.nan]), np.array([0, -1], np.int8)).known.tolist()
         [True, False]
         """
-        known: Booleans = self.grade != UNJUDGEABLE
-        return known
+        return np.asarray(self.grade != UNJUDGEABLE)
 
 
 def crowd_curve(likelihood: Floats, n_judgments: Integers, n_grades: int) -> Floats:
@@ -53,8 +52,7 @@ def crowd_curve(likelihood: Floats, n_judgments: Integers, n_grades: int) -> Flo
     [[0.875, 0.125], [0.125, 0.875]]
     """
     mean = np.tensordot(n_judgments / n_judgments.sum(), likelihood, axes=1)[:n_grades]
-    curve: Floats = mean / mean.sum(axis=0)
-    return curve
+    return np.asarray(mean / mean.sum(axis=0))
 
 
 def leave_one_out_consensus(judgments: Judgments, states: States | None = None) -> LeaveOneOutConsensus:

@@ -1,4 +1,4 @@
-"""Comparison of each assessor's answers with reference grades: those of the other assessors, or of experts."""
+"""AssessorComparison of each assessor's answers with reference grades: those of the other assessors, or of experts."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
-    """Comparison of each assessor's answers with reference grades of the same documents.
+class AssessorComparison:
+    """AssessorComparison of each assessor's answers with reference grades of the same documents.
 
     Attributes:
         n: (n_assessors,) number of judgments with a reference grade.
@@ -60,7 +60,7 @@ class Comparison:
         return type(self)(**{name: np.where(mask, getattr(other, name), getattr(self, name)) for name in names})
 
 
-def compare_with_others(judgments: Judgments, consensus: LeaveOneOutConsensus) -> Comparison:
+def compare_with_others(judgments: Judgments, consensus: LeaveOneOutConsensus) -> AssessorComparison:
     """Compare answers with the leave-one-out consensus, and for the bias with the mean answer of the other assessors.
 
     Random and reversed assessors are left out of that mean: they would make all others look strict or lenient.
@@ -81,17 +81,12 @@ def compare_with_others(judgments: Judgments, consensus: LeaveOneOutConsensus) -
     return replace(compared, bias=bias, bias_error=bias_error)
 
 
-def compare_with_experts(judgments: Judgments, experts: ItemGold) -> Comparison:
+def compare_with_experts(judgments: Judgments, experts: ItemGold) -> AssessorComparison:
     """Compare answers with expert grades. The bias is unknown if their scale has no map to that of the judgments."""
-    codes = by_row(judgments, experts.code)
+    codes = judgments.by_row(experts.code)
     compared = _compare(judgments, np.where(codes < 0, np.nan, codes), codes, experts.n_expert_grades)
     bias, bias_error = _measure_bias(judgments, nearest_expert_grades(judgments.grade, codes, experts.sets))
     return replace(compared, bias=bias, bias_error=bias_error)
-
-
-def by_row(judgments: Judgments, item_values: Grades) -> Grades:
-    """Return the value of each judgment's item (n,)."""
-    return np.repeat(item_values, np.diff(judgments.offsets))
 
 
 def nearest_expert_grades(answers: Floats | Grades, expert_codes: Grades, sets: Booleans | None) -> Floats:
@@ -117,14 +112,14 @@ def nearest_expert_grades(answers: Floats | Grades, expert_codes: Grades, sets: 
 
 def _compare(
     judgments: Judgments, reference: Floats, reference_codes: Grades, n_references: int | None = None
-) -> Comparison:
+) -> AssessorComparison:
     """Compare answers with reference grades (n,), NaN if unknown; independence is tested with their codes."""
     used = ~np.isnan(reference) & (judgments.grade >= 0)
     assessor, answer, size = judgments.assessor[used], judgments.grade[used].astype(np.float64), judgments.n_assessors
     slope, slope_error = fit_slopes(answer, reference[used], assessor, size)
     p_value = independence_p_values(count_pairs(judgments, reference_codes, n_references))
     bias, bias_error = _measure_bias(judgments, reference)
-    return Comparison(np.bincount(assessor, minlength=size), slope, slope_error, bias, bias_error, p_value)
+    return AssessorComparison(np.bincount(assessor, minlength=size), slope, slope_error, bias, bias_error, p_value)
 
 
 def _measure_bias(judgments: Judgments, reference: Floats) -> tuple[Floats, Floats]:
@@ -151,7 +146,7 @@ def fit_slopes(answer: Floats, reference: Floats, assessor: Codes, n_assessors: 
     return slope / typical, error / typical
 
 
-def mean_and_error(values: Floats, group: Codes, n_groups: int) -> tuple[Floats, Floats]:
+def mean_and_error(values: Floats, group: Codes | Integers, n_groups: int) -> tuple[Floats, Floats]:
     """Return the mean of the values of each group and its standard error (infinite with fewer than two values).
 
     >>> [column.tolist() for column in mean_and_error(np.array([1.0, 3.0, 5.0]), np.array([0, 0, 1]), 2)]
@@ -174,7 +169,7 @@ def interval(estimate: Floats, error: Floats) -> tuple[Floats, Floats]:
     return estimate - margin, estimate + margin
 
 
-def _means(values: Floats, group: Codes, n: Integers) -> Floats:
+def _means(values: Floats, group: Codes | Integers, n: Integers) -> Floats:
     return np.bincount(group, values, len(n)) / np.where(n > 0, n, np.nan)
 
 
@@ -211,7 +206,7 @@ class ExpertOffset:
 def expert_offset(judgments: Judgments, experts: ItemGold) -> ExpertOffset | None:
     """Return the offset of all assessors from the experts; None if unknown or for fewer than two documents."""
     judged = judgments.grade >= 0
-    item = np.repeat(np.arange(judgments.n_items, dtype=np.int32), np.diff(judgments.offsets))[judged]
+    item = judgments.item[judged]
     mean_answer = mean_and_error(judgments.grade[judged].astype(np.float64), item, judgments.n_items)[0]
     difference = mean_answer - nearest_expert_grades(mean_answer, experts.code, experts.sets)
     difference = difference[~np.isnan(difference)]

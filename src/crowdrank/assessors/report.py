@@ -16,12 +16,11 @@ from crowdrank._notebook import MAX_TABLE_ROWS, heading, html_table, panel
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.assessors.contingency import corrected_information, count_pairs, information_sd, kendall_tau
-from crowdrank.assessors.flags import FLAGS, Evidence, evidence_sentences, flag
+from crowdrank.assessors.flags import FLAGS, AssessorEvidence, evidence_sentences, flag
 from crowdrank.assessors.honeypots import accuracy, honeypot_accuracy
 from crowdrank.assessors.leave_one_out import States, crowd_curve, leave_one_out_consensus
 from crowdrank.assessors.reference import (
     ExpertOffset,
-    by_row,
     compare_with_experts,
     compare_with_others,
     expert_offset,
@@ -221,7 +220,7 @@ def _quality_columns(table: Judgments, states: States | None, gold: ItemGold | N
         weight = experts.n / (experts.n + MIN_EXPERT_JUDGMENTS)
         informativeness = weight * measured + (1 - weight) * scale * informativeness
         error = weight * measured_error + (1 - weight) * scale * error
-    evidence = Evidence(comparison, by_experts, informativeness, error, len(table.scale))
+    evidence = AssessorEvidence(comparison, by_experts, informativeness, error, len(table.scale))
     return {
         "informativeness": informativeness,
         **{f"info_{int(value)}": parts[:, code] for code, value in enumerate(table.scale.values)},
@@ -256,8 +255,7 @@ def model_slopes(table: Judgments, states: States) -> Floats:
     variance = float(deviation @ crowd)
     if variance < 1e-12:
         return np.zeros(len(likelihood))  # a crowd with constant answers has no direction
-    slopes: Floats = expected @ deviation / variance
-    return slopes
+    return np.asarray(expected @ deviation / variance)
 
 
 def _agreement(table: Judgments, consensus: Consensus) -> Floats:
@@ -267,7 +265,7 @@ def _agreement(table: Judgments, consensus: Consensus) -> Floats:
     codes = pc.index_in(documents["grade"].combine_chunks(), pa.array(consensus.labels)).to_numpy(zero_copy_only=False)
     item_codes = np.full(table.n_items, NO_HONEYPOT, np.int8)
     item_codes[position[position >= 0]] = codes[position >= 0]
-    return accuracy(table, by_row(table, item_codes))["share"].astype(np.float64)
+    return accuracy(table, table.by_row(item_codes))["share"].astype(np.float64)
 
 
 def _repeat_columns(table: Judgments) -> Columns:
@@ -293,12 +291,12 @@ def _honeypot_columns(answers: Judgments, assessors: pa.Array) -> Columns:
 
 def _gold_counts(table: Judgments, gold: ItemGold) -> Integers:
     """Return how often each assessor gave each answer to documents of each expert grade."""
-    return count_pairs(table, by_row(table, gold.code), gold.n_expert_grades)
+    return count_pairs(table, table.by_row(gold.code), gold.n_expert_grades)
 
 
 def _gold_columns(table: Judgments, gold: ItemGold) -> Columns:
     """Return accuracy, bias and Kendall's tau against expert grades."""
-    nearest = nearest_expert_grades(table.grade, by_row(table, gold.code), gold.sets)
+    nearest = nearest_expert_grades(table.grade, table.by_row(gold.code), gold.sets)
     counts = accuracy(table, np.nan_to_num(nearest, nan=NO_HONEYPOT).astype(np.int8))
     compared = compare_with_experts(table, gold)
     lower, upper = compared.bias_interval

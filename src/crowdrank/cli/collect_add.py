@@ -90,8 +90,9 @@ class _Merge:
     def add(self, batch: Path, read_options: dict[str, Any]) -> None:
         """Read a batch of new judgments and merge it into the existing ones."""
         from crowdrank.collection.merge_batch import batch_scale, merge_batch
-        from crowdrank.judgments.merge import combine
-        from crowdrank.judgments.read import excluded_ids, read_judgments
+        from crowdrank.judgments.combine import combine
+        from crowdrank.judgments.encode_options import excluded_ids
+        from crowdrank.judgments.read import read_judgments
 
         so_far, unjudgeable = self.judgments, self.reading.unjudgeable
         scale = batch_scale(so_far, self.reading.grades)

@@ -77,7 +77,7 @@ def read_pool(
     With `extras`, the pool keeps further columns, such as texts and URLs.
     """
     from crowdrank.collection.pool import Pool, read_roster
-    from crowdrank.judgments.read import excluded_ids
+    from crowdrank.judgments.encode_options import excluded_ids
 
     pool = Pool.read(pairs_path, extras=extras)
     if assessors_path is not None:
@@ -98,5 +98,5 @@ def grade_names(judgments: Judgments | None, read_options: ReadOptions) -> Seque
 
 def outstanding_text(outstanding: OutstandingRequests) -> str:
     """Return the number, age and price of outstanding requests."""
-    since = min(day[:10] for day in outstanding.asked.to_pylist())
-    return f"{counted(len(outstanding), 'request')} outstanding since {since} (for {outstanding.price.sum():g})"
+    since = min(day[:10] for day in outstanding.column("asked").to_pylist())
+    return f"{counted(len(outstanding), 'request')} outstanding since {since} (for {outstanding.cost:g})"

@@ -74,7 +74,7 @@ def collect_status(
     if json:
         out = {
             "out": len(outstanding),
-            "out_cost": float(outstanding.price.sum()),
+            "out_cost": outstanding.cost,
             "out_by_kind": dict(outstanding.by_kind()),
         }
         written = {} if grades is None else {"from_one_answer": grades.n_single, "other_than_it": grades.n_overruled}

@@ -47,7 +47,8 @@ def compare(
 
     from crowdrank.evaluation.comparison import compare as compare_runs
     from crowdrank.evaluation.measures import parse_measures
-    from crowdrank.judgments.read import read_run_and_columns
+    from crowdrank.judgments.inputs import open_input
+    from crowdrank.judgments.runs import read_run_table
     from crowdrank.judgments.write import check_outputs, write_table
 
     files = parse_run_names(runs)
@@ -56,8 +57,9 @@ def compare(
     grades = o.read_gold_file(gold, gold_reading)
     rankings = {}
     for name, path in files.items():
-        rankings[name], columns = read_run_and_columns(path, scale=grades.scale)
-        print_columns(columns, [Path(path)])
+        ranking = read_run_table(open_input(path, allow_books=False), scale=grades.scale)
+        rankings[name] = ranking.frame
+        print_columns(ranking.columns, [Path(path)])
     comparison = compare_runs(
         rankings,
         grades.frame,

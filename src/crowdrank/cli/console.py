@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
+from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any
 
 from crowdrank import _progress
@@ -79,6 +80,13 @@ def print_read_report(report: ReadReport, files: Sequence[Path]) -> None:
 def print_line(text: str) -> None:
     """Print one line on standard output."""
     sys.stdout.write(visible(text) + "\n")
+
+
+def print_paragraph(text: str, indent: str = "") -> None:
+    """Print a text on standard output in lines of at most 80 characters; `indent` is put before all but the first."""
+    wrapper = TextWrapper(80, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    for line in wrapper.wrap(visible(text)):
+        print_line(line)
 
 
 def print_json(value: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from shlex import join
 from typing import Annotated
@@ -10,8 +9,8 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_line, print_status
-from crowdrank.cli.report import write_run_report
+from crowdrank.cli.console import print_line, print_paragraph, print_status
+from crowdrank.cli.report import report_writer
 from crowdrank.cli.run import command_options, print_run
 from crowdrank.errors import OutputError
 
@@ -36,7 +35,7 @@ def demo(
         crowdrank demo --queries 40 -o small-demo
     """
     from crowdrank._files import MANIFEST
-    from crowdrank.pipeline.provenance import Origin
+    from crowdrank.pipeline.provenance import Provenance
     from crowdrank.pipeline.run import run
     from crowdrank.simulation.world import simulate
 
@@ -45,25 +44,24 @@ def demo(
     output.mkdir(exist_ok=True)
     world.write(output / "world")
     if not json:
-        kinds = world.assessors["kind"].value_counts()
-        print_line(
-            f"A simulated crowd (seed {seed}): {len(world.judgments):,} judgments of {len(world.documents):,} "
-            f"documents by {', '.join(f'{count} {kind}' for kind, count in kinds.items())}."
+        print_paragraph(
+            f"Simulated {len(world.judgments):,} judgments of {len(world.documents):,} documents by "
+            f"{len(world.assessors)} assessors of known kinds (careful, careless, spammers, ...), and expert grades "
+            f"of {world.gold['query'].nunique()} of {queries} queries (seed {seed})."
         )
-        print_line(f"Experts graded {world.gold['query'].nunique()} of {queries} queries. Files: {output / 'world'}")
+        print_line(f"Data: {output / 'world'}")
     place = output / "run"
     if not (place / MANIFEST).exists():
-        print_status("Training all candidates. The first time, compilation adds half a minute.")
-    origin = Origin(demo_command(output, seed, queries), units={"duration": "seconds", "cost": "simulated"})
-    report = partial(write_run_report, shown_as=place)
+        print_status("Training all candidates. The first run compiles some code, which takes half a minute.")
+    provenance = Provenance(demo_command(output, seed, queries), units={"duration": "seconds", "cost": "simulated"})
     done = run(
         world.judgments,
         world.features,
         world.gold,
         output=place,
         progress=True,
-        origin=origin,
-        report=report,
+        provenance=provenance,
+        report=report_writer(place),
         random_state=seed,
     )
     print_run(done, place, json=json)
@@ -73,7 +71,7 @@ def _check_output(output_folder: Path) -> None:
     """Raise OutputError if the folder cannot be written or contains anything but an earlier demo."""
     from crowdrank._files import check_output_file
     from crowdrank._folders import check_output_folder
-    from crowdrank.pipeline.run import RUN
+    from crowdrank.pipeline.result import RUN
     from crowdrank.simulation.world import WORLD
 
     if not output_folder.is_dir():

@@ -37,19 +37,20 @@ def evaluate(
     """
     from crowdrank.evaluation.evaluate import evaluate as score
     from crowdrank.evaluation.measures import parse_measures
-    from crowdrank.judgments.read import read_run_and_columns
+    from crowdrank.judgments.inputs import open_input
+    from crowdrank.judgments.runs import read_run_table
     from crowdrank.judgments.write import check_outputs, write_table
 
     measures = parse_measures(scoring.measures)
     check_outputs({"per_query": per_query}, [gold, run])
     grades = o.read_gold_file(gold, gold_reading)
-    ranking, columns = read_run_and_columns(run, reading.format, reading.columns, scale=grades.scale)
-    print_columns(columns, [run])
-    scores = score(ranking, grades.frame, measures, **scoring.conventions)
+    ranking = read_run_table(open_input(run, reading.format, allow_books=False), reading.columns, grades.scale)
+    print_columns(ranking.columns, [run])
+    scores = score(ranking.frame, grades.frame, measures, **scoring.conventions)
     if per_query is not None:
         write_table(scores.per_query, per_query, csv_safe=csv_safe)
     if json:
-        roles = {"gold": dict(grades.report.columns), "run": dict(columns)}
+        roles = {"gold": dict(grades.report.columns), "run": dict(ranking.columns)}
         result = {"run": str(run), "means": scores.means, "judged": scores.judged, "notes": scores.notes()}
         print_json({**result, "columns": roles})
         return

@@ -42,7 +42,7 @@ def local_file(path: Path) -> Path:
     """Return the local path of a `file:` URL; return other paths and URLs unchanged."""
     if not str(path).startswith("file:/"):
         return path
-    from crowdrank.judgments.sources import local_path
+    from crowdrank.judgments.files import local_path
 
     return Path(local_path(path))
 

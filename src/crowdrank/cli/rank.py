@@ -34,7 +34,7 @@ def rank(
     """
     from crowdrank.judgments.write import check_distinct
     from crowdrank.rankers.base import Ranker
-    from crowdrank.rankers.trec_run import check_run, join_features, padded, rank_documents, write_run
+    from crowdrank.rankers.trec_run import check_run, join_features, pad_letor, rank_documents, write_run
 
     if output is not None:
         check_run(output)
@@ -42,7 +42,7 @@ def rank(
     ranker = Ranker.load(model)
     table = join_features(features, reading.format, reading.columns)
     print_columns(table.columns, features)
-    padded_table = padded(table, ranker.features_)
+    padded_table = pad_letor(table, ranker.features_)
     absent = [name for name in ranker.features_ if name not in set(table.names)]
     if absent and padded_table is not table:
         names = f"{', '.join(absent[:3])}{', ...' if len(absent) > 3 else ''}"

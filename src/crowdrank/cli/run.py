@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,27 +11,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_cells, print_columns, print_json, print_line, print_read_report
+from crowdrank.cli.console import print_cells, print_columns, print_json, print_line, print_paragraph, print_read_report
 from crowdrank.cli.from_settings import CommandLineOptions, FieldsOf
+from crowdrank.cli.messages import render
 from crowdrank.cli.model_settings import parse_settings
-from crowdrank.cli.report import write_run_report
+from crowdrank.cli.report import REPORT_NAME, report_writer
 from crowdrank.consensus import get_aggregator
 from crowdrank.errors import Fix, UsageError, find_interrupt
 from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 from crowdrank.pipeline.config import RunConfig, RunFiles, read_config
-from crowdrank.pipeline.settings import Settings
+from crowdrank.pipeline.settings import RunSettings
 
 if TYPE_CHECKING:
-    from crowdrank.pipeline.run import Run
-
-REPORT_NAME = "report.html"
+    from crowdrank.pipeline.result import RankerResults, RunResult
 
 
 def run(
     options: Annotated[
         CommandLineOptions,
         FieldsOf(RunFiles, "Files"),
-        FieldsOf(Settings, "Settings"),
+        FieldsOf(RunSettings, "Settings"),
         FieldsOf(ReadOptions, o.READING),
         FieldsOf(GoldReadOptions, o.GOLD, prefix="expert_"),
     ],
@@ -51,16 +49,19 @@ def run(
     ] = False,
     json: o.AsJson = False,
 ) -> None:
-    """Train and compare rankers from judgments, features and some expert grades.
+    """Compute labels from judgments, and train and compare rankers on them.
+
+    Without features there is no ranker: the report is about the labels and the assessors.
 
     Examples:
+        crowdrank run -j labels.csv -o out
         crowdrank run -j labels.csv -f features.letor -e experts.qrels -o out
         crowdrank run run.toml --measure AP --seed 1
         crowdrank run -j labels.csv -f features.letor --method gda -s difficulty=true --dry-run
     """
     from crowdrank._folders import check_output_folder
     from crowdrank.pipeline.dry_run import plan
-    from crowdrank.pipeline.run import RUN
+    from crowdrank.pipeline.result import RUN
 
     task = RunConfig.from_options(_merge_options(config, options, model.setting))
     output, computation = task.files.output, replace(computation, n_jobs=task.settings.n_jobs)
@@ -91,7 +92,7 @@ def _merge_options(config_path: Path | None, options: CommandLineOptions, model_
     """Merge the options of a TOML file with those of the command line, which override the file."""
     merged = {**({} if config_path is None else read_config(config_path)), **options}
     if model_settings:
-        method = get_aggregator(str(merged.get("method", Settings.method)))
+        method = get_aggregator(str(merged.get("method", RunSettings.method)))
         merged["method_settings"] = {**merged.get("method_settings", {}), **parse_settings(model_settings, method)}
     return merged
 
@@ -102,7 +103,8 @@ def _read_inputs(run_config: RunConfig) -> tuple[Any, ...]:
     print_read_report(
         replace(inputs[0].report, skipped={}), run_config.files.judgments
     )  # the run notes rows that it skips
-    print_columns(inputs[1].columns, run_config.files.features)
+    if inputs[1] is not None:
+        print_columns(inputs[1].columns, run_config.files.features)
     if inputs[2] is not None and run_config.files.expert is not None:
         print_read_report(inputs[2].report, [run_config.files.expert])
     return inputs
@@ -111,60 +113,73 @@ def _read_inputs(run_config: RunConfig) -> tuple[Any, ...]:
 def _run_and_print(
     run_config: RunConfig, output_folder: Path, computation: o.EngineOptions, command: str, *, json: bool
 ) -> None:
-    from crowdrank.pipeline.provenance import Origin
+    from crowdrank.judgments.texts import read_texts
+    from crowdrank.pipeline.provenance import Provenance
     from crowdrank.pipeline.run import run as run_pipeline
 
     with computation.open() as engine:
-        inputs = _read_inputs(run_config)
+        inputs, paths = _read_inputs(run_config), run_config.files.texts
+        texts = read_texts(paths, inputs[0].queries, inputs[0].documents) if paths else None
         result = run_pipeline(
             *inputs,
             output=output_folder,
             progress=True,
             engine=None if computation.engine == "local" else engine,
-            origin=Origin(command),
-            report=partial(write_run_report, shown_as=output_folder),
+            provenance=Provenance(command),
+            report=report_writer(output_folder, texts),
             **vars(run_config.settings),
         )
     print_run(result, output_folder, json=json)
 
 
-def print_run(result: Run, output_folder: Path, *, json: bool) -> None:
-    """Print the result of a run and where its report is."""
+def print_run(result: RunResult, output_folder: Path, *, json: bool) -> None:
+    """Print the result of a run: the answer, the candidates, what to check, and where the report is."""
+    from crowdrank.reports.cards import short_answers
+    from crowdrank.reports.report_data import ReportData
+
     report = output_folder / REPORT_NAME
     if json:
-        columns = {"columns": dict(result.material.judgments.report.columns)}
-        print_json({**result.about(), "output": str(output_folder), "report": str(report), **columns})
+        columns = {"columns": dict(result.model.judgments_.report.columns)}
+        print_json({**result.to_dict(), "output": str(output_folder), "report": str(report), **columns})
         return
-    print_candidates(result)
+    for question, answer in short_answers(ReportData(result, output_folder)):
+        print_line(f"{question:<24} {answer}")
+    print_line("")
+    print_paragraph(result.summary)
+    if result.rankers is not None:
+        print_line("")
+        print_candidates(result, result.rankers)
     for note in result.notes:
-        print_line(f"Note: {note}")
-    print_line(result.paragraph)
+        print_paragraph(f"{note.severity.capitalize()}: {render(note)}")
+    if result.changes:
+        print_line("Changes since the previous run:")
+    for change in result.changes:
+        print_paragraph(f"- {change}", indent="  ")
     print_line(f"Report: {report}")
 
 
-def print_candidates(result: Run) -> None:
+def print_candidates(result: RunResult, rankers: RankerResults) -> None:
     """Print a table of the candidates and their results, at most 80 characters wide."""
-    measure, failed = result.settings.measure, result.outcome.failed
-    rows = [
-        _candidate_cells(row, measure) for row in result.comparison.to_dict("records") if row["candidate"] not in failed
-    ]
-    names = ["candidate", "select", "test", "gain", "from", "to", "p (Holm)"]
+    measure, failed = result.settings.measure, rankers.left_out
+    table = result.tables["comparison"].to_pylist()
+    rows = [_candidate_cells(row, measure) for row in table if row["candidate"] not in failed]
+    names = ["candidate", "select", "test", "gain", "lower", "upper", "p (Holm)"]
     filled = [place for place in range(len(names)) if place == 0 or any(row[place] for row in rows)]
     if len(filled) == 1:  # nothing was measured
         print_line(f"Candidates (*: selected): {', '.join(row[0] for row in rows)}.")
     else:
-        gain = f"; gain: over {result.verdict.baseline}" if 3 in filled else ""
+        gain = f"; gain over {rankers.baseline} with 95% interval" if 3 in filled else ""
         cells = [[row[place] for place in filled] for row in rows]
-        title = f"Candidates by {measure} (*: selected{gain})"
+        title = f"{measure} of the candidates (*: selected{gain})"
         print_cells([names[place] for place in filled], cells, [place == 0 for place in filled], title)
     for name, reason in failed.items():
-        print_line(f"Left out: {name} ({reason}).")
+        print_paragraph(f"Not trained: {name} ({reason}).")
 
 
 def _candidate_cells(row: Mapping[str, Any], measure: str) -> list[str]:
     from crowdrank.evaluation.significance import format_p
 
-    means = [_format_number(row.get(name)) for name in ("choice_mean", f"{measure} mean")]
+    means = [_format_number(row.get(name)) for name in ("selection_mean", f"{measure} mean")]
     gains = [_format_number(row.get(f"{measure} {name}"), "+") for name in ("difference", "lower", "upper")]
     p = row.get(f"{measure} p_holm")
     name = f"{row['candidate']} *" if row["chosen"] is True else row["candidate"]

@@ -14,12 +14,12 @@ from crowdrank.cli.from_settings import FieldsOf, complete_from
 from crowdrank.cli.messages import render
 from crowdrank.cli.model_settings import parse_settings
 from crowdrank.errors import Fix, Message, UsageError, parameter_prefix
-from crowdrank.judgments.read_options import FeatureReadOptions, Format
-from crowdrank.rankers import RANKERS, get_ranker
+from crowdrank.judgments.read_options import FeatureReadOptions, Format, ReadOptions
+from crowdrank.rankers import RANKERS, InstanceKind, get_ranker
 
 if TYPE_CHECKING:
     from crowdrank.consensus._base import Aggregator
-    from crowdrank.judgments.read import Features
+    from crowdrank.judgments.features import Features
     from crowdrank.rankers.base import Ranker
     from crowdrank.rankers.instances import Instances
 
@@ -41,7 +41,10 @@ class RankerOptions:
         ranker = get_ranker(self.ranker).set_params(random_state=self.random_state)
         if "n_jobs" in ranker.get_params(deep=False):
             ranker.set_params(n_jobs=n_jobs)
-        return ranker.set_params(**parse_settings(self.setting, ranker))
+        settings = parse_settings(self.setting, ranker)
+        if settings.get("estimator") in RANKERS:  # a ranker inside of a ranker, such as the regression of rd
+            settings["estimator"] = get_ranker(settings["estimator"])
+        return ranker.set_params(**settings)
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,26 @@ class LabelOptions:
 
 
 @dataclass(frozen=True)
+class JudgmentOptions:
+    """Options for judgments to train on instead of labels."""
+
+    judgments: list[Path] = option([], "Judgments to train on directly, instead of labels. Repeatable.")
+    instances: InstanceKind = option("overlap", "Training instances that judgments become.")
+    k: int | None = option(None, "Maximum number of labels per document.", "--k")
+    good: float = option(2.0, "Lowest grade of a good label, for weighted instances.")
+    good_weight: float = option(3.0, "Weight of a good label, for weighted instances.")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of `Instances.from_judgments`."""
+        return {"instances": self.instances, "k": self.k, "good": self.good, "good_weight": self.good_weight}
+
+
+JUDGMENT_READING = ("format", "columns", "separator", "grades", "unjudgeable", "repeats", "assessor_name")
+"""Options for reading judgments that `train` offers."""
+
+
+@dataclass(frozen=True)
 class ValidationOptions:
     """Options for the validation data that decide when training stops."""
 
@@ -93,6 +116,10 @@ def train(
     output: Annotated[Path, o.output_option("Folder for the ranker.")],
     ranker: Annotated[RankerOptions, FieldsOf(RankerOptions, "Ranker")],
     labels: Annotated[LabelOptions, FieldsOf(LabelOptions, "Labels")],
+    judgments: Annotated[JudgmentOptions, FieldsOf(JudgmentOptions, "Judgments")],
+    judgment_reading: Annotated[
+        ReadOptions, FieldsOf(ReadOptions, "Judgments", prefix="judgments_", only=JUDGMENT_READING)
+    ],
     validation: Annotated[ValidationOptions, FieldsOf(ValidationOptions, "Validation")],
     computation: Annotated[TrainingEngine, FieldsOf(TrainingEngine, o.COMPUTATION)],
     reading: o.FeatureReading,
@@ -103,7 +130,9 @@ def train(
 
     Examples:
         crowdrank train -f features.letor --labels consensus.parquet -o ranker
-        crowdrank train -f train.letor -r gls -s mu=0.1 --validation 0.2 -o ranker
+        crowdrank train -f features.letor --labels consensus.parquet -s pair_targets=posterior -o ranker
+        crowdrank train -f features.letor --judgments labels.csv --instances per-judge-lists -o ranker
+        crowdrank train -f train.letor -r gls -s mu=auto -s tree_features=auto --validation 0.2 -o ranker
     """
     from crowdrank._folders import check_output_folder
     from crowdrank.rankers.store import RANKER
@@ -119,7 +148,12 @@ def train(
     check_output_folder(output, RANKER)
     table = join_features(features, reading.format, reading.columns)
     print_columns(table.columns, features)
-    rows = _join_labels(table, consensus if labels.labels is None else labels.labels, labels)
+    if judgments.judgments:
+        _require_no_labels(labels)
+        limited = replace(judgment_reading, max_bytes=size_limit.max_bytes)
+        rows = _join_judgments(table, judgments, limited, labels.missing)
+    else:
+        rows = _join_labels(table, consensus if labels.labels is None else labels.labels, labels)
     rows, held_out = _split_for_validation(rows, table, labels, validation, reading, ranker.random_state)
     _require_gains(model, rows, held_out)
     _fit(model, rows, held_out, computation)
@@ -146,14 +180,14 @@ def _split_for_validation(
     random_state: int,
 ) -> tuple[Instances, Instances | None]:
     """Return the instances for training and those for validation, or None without validation."""
-    from crowdrank.rankers.trec_run import join_features, padded
+    from crowdrank.rankers.trec_run import join_features, pad_letor
 
     text, files = validation.validation, validation.validation_features
     if text is not None and (share := _parse_share(text)) is not None:
         return instances.split(share, random_state)
     if text is None and not files:
         return instances, None
-    table = padded(join_features(files, reading.format, reading.columns), features.names) if files else features
+    table = pad_letor(join_features(files, reading.format, reading.columns), features.names) if files else features
     unweighted = replace(labels, weights=None)
     held_out = _join_labels(table, None if text is None else Path(text), unweighted)
     _require_distinct_queries(instances, held_out)
@@ -192,6 +226,23 @@ def _join_labels(features: Features, label_source: Aggregator | Path | None, opt
     return Instances.from_labels(labels, features, target=options.target, weights=weights, missing=options.missing)
 
 
+def _require_no_labels(labels: LabelOptions) -> None:
+    """Raise UsageError if labels or their weights are given besides judgments."""
+    for parameter in ("labels", "consensus", "weights"):
+        if getattr(labels, parameter) is not None:
+            fix = Fix("leave out {}", parameter)
+            raise UsageError("are used instead of labels", parameter="judgments", kind="labels-and-judgments", fix=fix)
+
+
+def _join_judgments(features: Features, options: JudgmentOptions, reading: ReadOptions, missing: str) -> Instances:
+    """Join features with judgments, of which a document can have several."""
+    from crowdrank.rankers.instances import Instances
+
+    with parameter_prefix("judgments_"):
+        table = o.read_judgment_files(options.judgments, reading)
+    return Instances.from_judgments(table, features, **options.arguments, missing=missing)
+
+
 def _parse_share(text: str) -> float | None:
     """Parse a share between 0 and 1; return None if the text is not a number."""
     try:
@@ -221,9 +272,7 @@ def _require_gains(model: Ranker, instances: Instances, held_out: Instances | No
     from crowdrank.rankers.ranking_data import require_gains
 
     settings = model.get_params(deep=False)
-    # Linear rankers and pairs without a measure are trained on any number; validation always needs gains.
-    needs_gains = "mu" not in settings and settings.get("measure", "nDCG") is not None
-    for part, measure in ((instances if needs_gains else None, "measure"), (held_out, "validate_by")):
+    for part, measure in ((instances if model._needs_gains() else None, "measure"), (held_out, "validate_by")):
         if part is not None and part.y.ndim == 1:
             gains = effective_gains(settings.get(measure), settings.get("gains", "exponential"))
             ids = part.features.document.to_pylist(), part.features.query.to_pylist()
@@ -237,7 +286,9 @@ def _require_gains(model: Ranker, instances: Instances, held_out: Instances | No
 def _summary(
     ranker_name: str, model: Ranker, instances: Instances, held_out: Instances | None, output_folder: Path
 ) -> dict[str, Any]:
-    order = sorted(zip(model.importances_.tolist(), model.feature_names_in_, strict=True), key=lambda pair: -pair[0])
+    order = sorted(
+        zip(model.feature_importances_.tolist(), model.feature_names_in_, strict=True), key=lambda pair: -pair[0]
+    )
     return {
         "ranker": ranker_name,
         "rows": len(instances),
@@ -276,8 +327,8 @@ def _summary_sentence(summary: dict[str, Any]) -> str:
 
 
 def _print_importances(model: Ranker) -> None:
-    order = model.importances_.argsort(kind="stable")[::-1][:MAX_PRINTED]
-    cells = [[model.feature_names_in_[place], f"{model.importances_[place]:.3f}"] for place in order]
+    order = model.feature_importances_.argsort(kind="stable")[::-1][:MAX_PRINTED]
+    cells = [[model.feature_names_in_[place], f"{model.feature_importances_[place]:.3f}"] for place in order]
     print_cells(["feature", "importance"], cells, [True, False])
     if (more := len(model.feature_names_in_) - MAX_PRINTED) > 0:
         print_line(f"... and {counted(more, 'more feature')}")

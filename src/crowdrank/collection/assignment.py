@@ -101,12 +101,12 @@ def _raise_if_wanted(ranked: RankedRequests, labels: Assigned, state: PoolState,
     if labels.unmet:
         first = int(wanted.pair[int(np.argmax(wanted.priority))])
         query, document = (shown(column[first].as_py()) for column in (state.pool.query, state.pool.document))
-        raise InputError(
+        problem = (
             f"no assessor is left who may judge any of {counted(len(np.unique(wanted.pair)), 'pair')} that need labels "
-            f"(the first is {document} of query {query})",
-            kind="nobody-left",
-            fix=[Fix("add assessors with {}", "assessors"), Fix("let each give more with {}", "most")],
+            f"(the first is {document} of query {query})"
         )
+        fix = [Fix("add assessors with {}", "assessors"), Fix("let each give more with {}", "most")]
+        raise InputError(problem, kind="nobody-left", fix=fix)
     lowest = budget.price if state.pool.roster is None else float(state.pool.roster.price.min())
     problem = f"of {budget.money:g} buys no label: the cheapest costs {lowest:g}"
     raise UsageError(problem, parameter="budget", kind="budget-too-small", fix="raise it")
@@ -146,14 +146,15 @@ class _Assigner:
         roster, judged, lowest_price = self.roster, self._judged_by(), float(self.roster.price.min())
         allowed = self.state.pool.allowed or (NO_INDICES, np.empty(0, np.int32))
         n = len(ranked) if lowest_price == 0 else int(min(money / lowest_price + 1, len(ranked)))
-        last, previous, assignee, done = self._linked_requests(len(ranked))
+        requests, done = self._linked_requests(len(ranked))
+        assessors = roster.price, self.load, self.tie_rank
         blocks, unmet = [(NO_INDICES, NO_INDICES)], 0
         for block in ranked.blocks(n):
             pair, chosen = ranked.pair[block], np.empty(len(block), np.int64)
             scores = assessor_scores(pair)
             scores = np.zeros((1, len(roster))) if scores is None else scores
-            data = pair, self.state.item[pair], *judged, *allowed, scores, roster.price, self.load, self.max_load
-            money = kernels.assign_requests(*data, money, self.tie_rank, last, previous, assignee, done, chosen)
+            data = pair, self.state.item[pair], judged, allowed, scores, assessors, self.max_load
+            money = kernels.assign_requests(*data, money, requests, done, chosen)
             done += len(block)
             unmet += int((chosen == kernels.NO_ASSESSOR).sum())
             blocks.append((block[chosen >= 0], chosen[chosen >= 0]))
@@ -162,10 +163,10 @@ class _Assigner:
         rows, assessor = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
         return Assigned(ranked.pair[rows], assessor, ranked.reason_texts(rows), unmet)
 
-    def _linked_requests(self, n_new: int) -> tuple[Integers, Integers, Integers, int]:
+    def _linked_requests(self, n_new: int) -> tuple[tuple[Integers, Integers, Integers], int]:
         """Return the requests of each pair as linked lists, with space for new ones.
 
-        They are the last request of each pair, the previous request of the same pair, the assessor of each request,
+        They are the last request of each pair, the previous request of the same pair, and the assessor of each request;
         and the number of outstanding requests, which the lists contain already.
         """
         pair, assessor = self.state.outstanding_by_assessor
@@ -174,4 +175,4 @@ class _Assigner:
         assignee[: len(pair)] = assessor
         for request, one in enumerate(pair.tolist()):
             previous[request], last[one] = last[one], request
-        return last, previous, assignee, len(pair)
+        return (last, previous, assignee), len(pair)

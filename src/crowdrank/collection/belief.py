@@ -142,8 +142,7 @@ class Belief:
     def mean_likelihood(self) -> Floats:
         """P(answer | state) of the average judgment (n_answers, n_states)."""
         n_judgments = self.model.consensus_.assessor_table["judgments"].to_numpy().astype(np.float64)
-        mean: Floats = np.einsum("a,ags->gs", n_judgments / n_judgments.sum(), self.likelihood)
-        return mean
+        return np.asarray(np.einsum("a,ags->gs", n_judgments / n_judgments.sum(), self.likelihood))
 
     @cached_property
     def grade_given_state(self) -> Floats:
@@ -221,7 +220,7 @@ class Belief:
             return values
         table = function(grid_probabilities(self.n_nodes)).reshape(len(MEANS), len(SDS))
         mean, sd = self._column("relevance"), self._column("sd")
-        kernels.interpolate_bilinear(self.row[pair], mean, sd, UNLABELED, *GRID, table, values)
+        kernels.interpolate_bilinear(self.row[pair], mean, sd, UNLABELED, GRID, table, values)
         return values
 
     def assessor_information(self, pair: Integers, roster: Roster) -> Floats:
@@ -237,7 +236,7 @@ class Belief:
             information = np.zeros((len(pair), len(roster)))
             noise = entropy(likelihood.transpose(0, 2, 1))
             posterior = np.ascontiguousarray(p.T)
-            kernels.allowed_information(posterior, likelihood, noise, pair, *self.state.pool.allowed, information)
+            kernels.allowed_information(posterior, likelihood, noise, pair, self.state.pool.allowed, information)
         family_answers = self._family_answers(pair, roster)
         return information if family_answers is None else information / (1.0 + family_answers)
 
@@ -297,8 +296,7 @@ def column_entropy(p: Floats) -> Floats:
     >>> column_entropy(np.array([[0.5, 1.0], [0.5, 0.0]])).round(3).tolist()
     [0.693, 0.0]
     """
-    values: Floats = 0.0 - np.einsum("sn,sn->n", p, np.log(np.maximum(p, MIN_PROBABILITY)))
-    return values
+    return np.asarray(0.0 - np.einsum("sn,sn->n", p, np.log(np.maximum(p, MIN_PROBABILITY))))
 
 
 def mutual_information(likelihood: Floats, p: Floats) -> Floats:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from crowdrank.collection.pool import item_ids
 from crowdrank.consensus._base import Aggregator
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
@@ -41,7 +40,7 @@ def disagreements(judgments: Judgments, model: Aggregator | None = None) -> pa.T
     spread = total / np.maximum(count * (count - 1) / 2, 1)
     items = np.flatnonzero(spread > 0)
     items = items[np.lexsort((-count[items], -spread[items]))]
-    query, document = (column.take(pa.array(items)) for column in item_ids(table))
+    query, document = (column.take(pa.array(items)) for column in table.item_ids())
     columns = {
         "query": query,
         "document": document,
@@ -75,8 +74,7 @@ def confusions(judgments: Judgments) -> list[dict[str, Any]]:
     [{'grades': '0 and 1', 'pairs': 1, 'share': 0.5}]
     """
     table = judgments.on_main_scale().with_unjudgeable("lowest")
-    votes = np.zeros((table.n_items, len(table.scale)))
-    np.add.at(votes, (np.repeat(np.arange(table.n_items), np.diff(table.offsets)), table.grade), 1.0)
+    votes = table.vote_counts()
     counts = np.triu(votes.T @ votes, 1)
     n_votes = votes.sum(axis=1)
     n_pairs = max((n_votes * (n_votes - 1) / 2).sum(), 1)

@@ -24,17 +24,14 @@ import pyarrow.parquet as pq
 from crowdrank._files import write_file
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import parse_column_map, resolve_columns
+from crowdrank.judgments.columns import Roles, parse_column_map
+from crowdrank.judgments.delimited import DelimitedSource
+from crowdrank.judgments.files import open_decompressed, utf16_encoding
 from crowdrank.judgments.formats import open_source
-from crowdrank.judgments.sources import (
-    MAX_LINE_BYTES,
-    DelimitedSource,
-    JsonLinesSource,
-    ParquetSource,
-    Source,
-    open_decompressed,
-    utf16_encoding,
-)
+from crowdrank.judgments.json_lines import JsonLinesSource
+from crowdrank.judgments.limits import MAX_LINE_BYTES
+from crowdrank.judgments.parquet import ParquetSource
+from crowdrank.judgments.sources import Source
 from crowdrank.judgments.table import NO_QUERY, Judgments
 from crowdrank.judgments.write import write_table
 
@@ -268,9 +265,7 @@ def _open_columns(
     """Open a file; return it with the column of each role that has one."""
     source, layout = open_source(path, format, separator)
     column_map = {**layout.columns, **parse_column_map(columns)}
-    return source, resolve_columns(
-        source.names, source=source.name, required_roles=[], optional_roles=roles, column_map=column_map
-    )
+    return source, Roles((), tuple(roles)).find_columns(source.names, source.name, column_map)
 
 
 def _is_default_query(judgments: Judgments, role: str) -> bool:

@@ -3,43 +3,45 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crowdrank._numba import njit
+from crowdrank._typing import Codes, Floats, Integers
 
+AllowedAssessors = tuple[Integers, Codes]
+"""Offsets of pairs, and the assessors who may judge each."""
+FloatPair = tuple[float, float]
+"""Mean and standard deviation, or the first value and the step of an axis of a grid."""
+Grid = tuple[FloatPair, FloatPair]
 NO_ASSESSOR, TOO_EXPENSIVE = -1, -2
 """Values in place of an assessor for a request that nobody may answer, or nobody for the money that is left."""
 
 
 @njit(cache=True, nogil=True)
 def assign_requests(
-    pair: NDArray[np.int64],
-    item: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    judged_by: NDArray[np.int32],
-    roster_index: NDArray[np.int64],
-    allowed_offsets: NDArray[np.int64],
-    allowed: NDArray[np.int32],
-    score: NDArray[np.float64],
-    price: NDArray[np.float64],
-    load: NDArray[np.int64],
+    pair: Integers,
+    item: Integers,
+    judged: tuple[Integers, Codes, Integers],
+    allowed: AllowedAssessors,
+    score: Floats,
+    assessors: tuple[Floats, Integers, Integers],
     max_load: int,
     money: float,
-    tie_rank: NDArray[np.int64],
-    last: NDArray[np.int64],
-    previous: NDArray[np.int64],
-    assignee: NDArray[np.int64],
+    requests: tuple[Integers, Integers, Integers],
     first: int,
-    chosen: NDArray[np.int64],
+    chosen: Integers,
 ) -> float:
     """Assign each request to the allowed assessor with the highest score per price, and return the money left.
 
-    Of equal assessors the one with the lowest load is chosen, then by `tie_rank`. Nobody gets a pair that they judged
-    (`item`, `offsets`, `judged_by`) or that was requested from them (linked lists `last`, `previous`, `assignee`).
+    Of equal assessors the one with the lowest load is chosen, then by `tie_rank`. Nobody gets a pair that they judged,
+    or that was requested from them (linked lists `requests`).
     """
-    # pair, item (m,): item -1 without judgments; allowed_offsets (n_pairs + 1,), or (0,) if all are allowed
-    # score (1 or m, n_assessors); price, load, tie_rank (n_assessors,); roster_index (n assessors of the judgments,)
+    # pair, item (m,): item -1 without judgments
+    offsets, judged_by, roster_index = judged  # roster_index (n assessors of the judgments,)
+    allowed_offsets, allowed_assessor = allowed  # allowed_offsets (n_pairs + 1,), or (0,) if all are allowed
+    # score (1 or m, n_assessors)
+    price, load, tie_rank = assessors  # (n_assessors,) each
     # last (n_pairs,); previous, assignee (number of requests,), of which this block begins at `first`; chosen (m,)
+    last, previous, assignee = requests
     n_assessors = len(price)
     everyone = len(allowed_offsets) == 0
     for request in range(len(pair)):
@@ -48,7 +50,7 @@ def assign_requests(
         start = 0 if everyone else allowed_offsets[p]
         stop = n_assessors if everyone else allowed_offsets[p + 1]
         for candidate in range(start, stop):
-            a = candidate if everyone else allowed[candidate]
+            a = candidate if everyone else allowed_assessor[candidate]
             if load[a] >= max_load:
                 continue
             value = score[row, a] / max(price[a], 1e-12)
@@ -91,12 +93,7 @@ def assign_requests(
 
 @njit(cache=True, nogil=True)
 def top_gains(
-    query_offsets: NDArray[np.int64],
-    chance: NDArray[np.float64],
-    outcome: NDArray[np.float64],
-    k: int,
-    discount: NDArray[np.float64],
-    increase: NDArray[np.float64],
+    query_offsets: Integers, chance: Floats, outcome: Floats, k: int, discount: Floats, increase: Floats
 ) -> None:
     """Compute the expected relative increase of a query's DCG@k if the gain of each document became known.
 
@@ -153,7 +150,7 @@ def top_gains(
 
 
 @njit(cache=True, nogil=True)
-def _count_higher(value: float, score: NDArray[np.float64], top: NDArray[np.int64], n_ranked: int) -> int:
+def _count_higher(value: float, score: Floats, top: Integers, n_ranked: int) -> int:
     """Return the number of top documents with a higher score."""
     at = n_ranked
     while at > 0 and value >= score[top[at - 1]]:
@@ -162,7 +159,7 @@ def _count_higher(value: float, score: NDArray[np.float64], top: NDArray[np.int6
 
 
 @njit(cache=True, nogil=True)
-def _find_top(score: NDArray[np.float64], start: int, stop: int, top: NDArray[np.int64]) -> int:
+def _find_top(score: Floats, start: int, stop: int, top: Integers) -> int:
     """Fill `top` with the best documents from start to stop in order, and return their number."""
     n_top, most = 0, len(top)
     for d in range(start, stop):
@@ -180,13 +177,7 @@ def _find_top(score: NDArray[np.float64], start: int, stop: int, top: NDArray[np
 
 @njit(cache=True, nogil=True)
 def allowed_information(
-    posterior: NDArray[np.float64],
-    likelihood: NDArray[np.float64],
-    noise: NDArray[np.float64],
-    pair: NDArray[np.int64],
-    allowed_offsets: NDArray[np.int64],
-    allowed: NDArray[np.int32],
-    information: NDArray[np.float64],
+    posterior: Floats, likelihood: Floats, noise: Floats, pair: Integers, allowed: AllowedAssessors, information: Floats
 ) -> None:
     """Compute the mutual information of a pair's state and the answer of each assessor who may judge it.
 
@@ -194,13 +185,10 @@ def allowed_information(
     """
     # posterior (n, n_states), likelihood (n_assessors, n_answers, n_states), noise (n_assessors, n_states),
     # pair (n,) -> information (n, n_assessors); cells of other assessors stay unchanged
-    n_assessors, n_answers, n_states = likelihood.shape
-    everyone = len(allowed_offsets) == 0
+    _, n_answers, n_states = likelihood.shape
+    allowed_offsets, allowed_assessor = allowed
     for row in range(len(pair)):
-        start = 0 if everyone else allowed_offsets[pair[row]]
-        stop = n_assessors if everyone else allowed_offsets[pair[row] + 1]
-        for candidate in range(start, stop):
-            a = candidate if everyone else allowed[candidate]
+        for a in allowed_assessor[allowed_offsets[pair[row]] : allowed_offsets[pair[row] + 1]]:
             total = 0.0
             for s in range(n_states):
                 total -= posterior[row, s] * noise[a, s]
@@ -215,20 +203,14 @@ def allowed_information(
 
 @njit(cache=True, nogil=True)
 def interpolate_bilinear(
-    row: NDArray[np.int64],
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
-    other: tuple[float, float],
-    grid_x: tuple[float, float],
-    grid_y: tuple[float, float],
-    table: NDArray[np.float64],
-    values: NDArray[np.float64],
+    row: Integers, x: Floats, y: Floats, other: FloatPair, grid: Grid, table: Floats, values: Floats
 ) -> None:
     """Interpolate a tabulated function at the points (x, y) of rows, or at `other` for rows below 0.
 
     Each axis of the grid has a first value and a step; points outside of the grid are moved to its edge.
     """
     # row (n,), x, y (n_rows,), table (n_x, n_y) -> values (n,)
+    grid_x, grid_y = grid
     per_x, per_y = 1.0 / grid_x[1], 1.0 / grid_y[1]
     last_x, last_y = table.shape[0] - 1.000001, table.shape[1] - 1.000001
     for place in range(len(row)):
@@ -245,14 +227,14 @@ def interpolate_bilinear(
 
 @njit(cache=True, nogil=True)
 def interpolate_at_points(
-    row: NDArray[np.int64],
-    mean: NDArray[np.float64],
-    sd: NDArray[np.float64],
-    other: tuple[float, float],
-    points: NDArray[np.float64],
-    grid: tuple[float, float],
-    table: NDArray[np.float64],
-    values: NDArray[np.float64],
+    row: Integers,
+    mean: Floats,
+    sd: Floats,
+    other: FloatPair,
+    points: Floats,
+    grid: FloatPair,
+    table: Floats,
+    values: Floats,
 ) -> None:
     """Interpolate a tabulated function at mean + sd * point of rows; `other` has mean and sd for rows below 0.
 
@@ -270,7 +252,7 @@ def interpolate_at_points(
 
 
 @njit(cache=True, nogil=True)
-def count_codes(codes: NDArray[np.int32], n_codes: int) -> NDArray[np.int64]:
+def count_codes(codes: Codes, n_codes: int) -> Integers:
     """Return how often each code occurs (n_codes,), like np.bincount but without a copy of the codes."""
     counts = np.zeros(n_codes, np.int64)
     for code in codes:

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Integers
-from crowdrank.collection.pool import Pool, item_ids
+from crowdrank.collection.pool import Pool
 from crowdrank.errors import Fix, InputError, Message, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.merge import combine
+from crowdrank.judgments.combine import combine
 from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.summary import uncertain_scale_note
@@ -130,7 +130,7 @@ def _raise_if_any(is_invalid: Booleans, batch: Judgments, source: str, problem: 
         return
     row = int(np.argmax(is_invalid))
     item = int(np.searchsorted(batch.offsets, row, side="right")) - 1
-    query, document = (shown(column[item].as_py()) for column in item_ids(batch))
+    query, document = (shown(column[item].as_py()) for column in batch.item_ids())
     problem = problem.format(assessor=shown(batch.assessors[int(batch.assessor[row])].as_py()))
     number = counted(int(is_invalid.sum()), "such judgment")
     text = f"the document {document} of query {query} {problem} ({number})"
@@ -160,11 +160,10 @@ def require_same_scale(old: Judgments, new: Judgments, source: str) -> None:
 
 def _old_rows(old: Judgments, new: Judgments) -> Integers:
     """Return the row of the old judgment of the same assessor and document for each new judgment, or -1."""
-    old_item, new_item = (np.repeat(np.arange(table.n_items), np.diff(table.offsets)) for table in (old, new))
-    item = old.positions(*item_ids(new))[new_item]
+    item = old.positions(*new.item_ids())[new.item]
     assessor = ids.match(old.assessors, new.assessors)[new.assessor]
     wanted = np.where((item >= 0) & (assessor >= 0), item * old.n_assessors + assessor, -1)
-    return ids.match(pa.array(old_item * old.n_assessors + old.assessor), pa.array(wanted))
+    return ids.match(pa.array(old.item * old.n_assessors + old.assessor), pa.array(wanted))
 
 
 def _is_older(old: Judgments, new: Judgments, row: Integers) -> Booleans:

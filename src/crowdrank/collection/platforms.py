@@ -28,14 +28,12 @@ PLATFORMS = ("csv", *TASK_SUFFIXES)
 
 @dataclass(frozen=True)
 class Template:
-    """Lines of a labeling interface; NAME stands for a field of the tasks, GRADE for a grade."""
+    """Labeling interface; NAME stands for a field of tasks, GRADE for a grade, FIELDS and CHOICES for their lines."""
 
-    text: str
-    link: str
-    choice: str
-    head: str = ""
-    middle: str = ""  # between fields and choices
-    tail: str = ""
+    text: str  # line of a field with text
+    link: str  # line of a field with URLs
+    choice: str  # line of a grade
+    page: str = "FIELDS\nCHOICES"
 
 
 TEMPLATES = {
@@ -44,9 +42,8 @@ TEMPLATES = {
         link='  <HyperText name="NAME" inline="true" clickableLinks="true" '
         'value="&lt;a href=&quot;$NAME&quot; target=&quot;_blank&quot;&gt;$NAME&lt;/a&gt;"/>',
         choice='    <Choice value="GRADE"/>',
-        head="<View>",
-        middle='  <Choices name="grade" toName="NAME" choice="single-radio" required="true">',
-        tail="  </Choices>\n</View>",
+        page='<View>\nFIELDS\n  <Choices name="grade" toName="NAME" choice="single-radio" required="true">\nCHOICES\n'
+        "  </Choices>\n</View>",
     ),
     "toloka": Template(
         text="<p>{{NAME}}</p>",
@@ -57,8 +54,8 @@ TEMPLATES = {
         text="<p>${NAME}</p>",
         link='<p><a href="${NAME}" target="_blank">${NAME}</a></p>',
         choice='<p><label><input type="radio" name="grade" value="GRADE" required> GRADE</label></p>',
-        head='<script src="https://assets.crowd.aws/crowd-html-elements.js"></script>\n<crowd-form>',
-        tail="</crowd-form>",
+        page='<script src="https://assets.crowd.aws/crowd-html-elements.js"></script>\n<crowd-form>\nFIELDS\nCHOICES\n'
+        "</crowd-form>",
     ),
 }
 """Labeling interface of each platform that takes one."""
@@ -179,12 +176,10 @@ def _is_url(column: pa.ChunkedArray) -> bool:
 
 def _fill_template(template: Template, fields: Mapping[str, bool], grades: Sequence[str]) -> str:
     """Return the labeling interface for the fields of tasks (and whether each is a URL) and the grades."""
-    shown_fields = [
-        (template.link if is_url else template.text).replace("NAME", name) for name, is_url in fields.items()
-    ]
+    lines = [(template.link if is_url else template.text).replace("NAME", name) for name, is_url in fields.items()]
     choices = [template.choice.replace("GRADE", escape(grade)) for grade in grades]
-    middle = template.middle.replace("NAME", list(fields)[-1])
-    return "\n".join(line for line in (template.head, *shown_fields, middle, *choices, template.tail) if line) + "\n"
+    page = template.page.replace("NAME", list(fields)[-1])
+    return page.replace("FIELDS", "\n".join(lines)).replace("CHOICES", "\n".join(choices)) + "\n"
 
 
 def write_json(value: Any, path: Path) -> None:

@@ -15,21 +15,17 @@ from numpy.typing import NDArray
 from crowdrank._base import require_number, require_one_of
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Floats, Integers
-from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.errors import UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import COLUMN_ALIASES, GRADE_LIKE_COLUMNS, parse_column_map, resolve_columns
-from crowdrank.judgments.encode import parse_floats
+from crowdrank.judgments.columns import COLUMN_ALIASES, GRADE_LIKE_COLUMNS, Roles, parse_column_map
+from crowdrank.judgments.delimited import DelimitedSource
 from crowdrank.judgments.formats import open_source
-from crowdrank.judgments.sources import (
-    DelimitedSource,
-    FrameSource,
-    JsonLinesSource,
-    ParquetSource,
-    Source,
-    no_rows_error,
-)
-from crowdrank.judgments.table import NO_QUERY, Judgments
+from crowdrank.judgments.inputs import RoleTable
+from crowdrank.judgments.json_lines import JsonLinesSource
+from crowdrank.judgments.parquet import ParquetSource
+from crowdrank.judgments.sources import FrameSource, Source
+from crowdrank.judgments.table import Judgments
 
 KINDS = ("crowd", "expert", "llm")
 """Kinds of assessors."""
@@ -40,6 +36,8 @@ MAX_NUMBER = 1e9
 """Largest price, and largest number of judgments in a list of requests."""
 TABLE_SOURCES = (FrameSource, DelimitedSource, JsonLinesSource, ParquetSource)
 """Formats whose pools can have further columns, such as texts and URLs."""
+POOL_ROLES = Roles(("document",), ("query", "assessor", "honeypot"))
+"""Roles of the columns of a pool."""
 NOT_EXTRA = GRADE_LIKE_COLUMNS.union(
     *({role, *aliases} for role, aliases in COLUMN_ALIASES.items() if role not in ("query", "document"))
 )
@@ -154,7 +152,7 @@ class Pool:
     @classmethod
     def of(cls, judgments: Judgments, *, replay: bool = False) -> Pool:
         """Return the pairs of judgments; for a `replay`, each may be judged by the assessors who judged it."""
-        pairs = item_ids(judgments)
+        pairs = judgments.item_ids()
         if not replay:
             return cls(*pairs, source=judgments)
         allowed = (judgments.offsets.astype(np.int64), judgments.assessor)
@@ -182,17 +180,11 @@ class Pool:
 
         """
         opened, _ = open_source(source, format, separator, allow_books=False)
-        found = resolve_columns(
-            opened.names,
-            source=opened.name,
-            required_roles=["document"],
-            optional_roles=["query", "assessor", "honeypot"],
-            column_map=parse_column_map(columns),
-        )
+        found = POOL_ROLES.find_columns(opened.names, opened.name, parse_column_map(columns))
         extra_names = _extra_columns(opened, found) if extras else []
-        table = _read_rows(opened, [*found.values(), *extra_names])
-        query, queries = _encode_ids(table, found, "query", opened)
-        document, documents = _encode_ids(table, found, "document", opened)
+        table = opened.read(list(dict.fromkeys((*found.values(), *extra_names))), BadRows())
+        by_role = RoleTable.of(table, opened, found)
+        (query, queries), (document, documents) = by_role.coded_ids("query"), by_role.coded_ids("document")
         key = query.astype(np.int64) * len(documents) + document
         _, first, pair = np.unique(key, return_index=True, return_inverse=True)
         order = np.argsort(first)  # pairs in the order of the file
@@ -214,14 +206,6 @@ def _extra_columns(source: Source, roles: Mapping[str, str]) -> list[str]:
     return [name for name in names if name.casefold() not in NOT_EXTRA]
 
 
-def item_ids(judgments: Judgments) -> tuple[pa.Array, pa.Array]:
-    """Return the query and the document of each item."""
-    return (
-        judgments.queries.take(pa.array(judgments.item_query)),
-        judgments.documents.take(pa.array(judgments.item_document)),
-    )
-
-
 def find_pairs(query: pa.Array, document: pa.Array, wanted_query: pa.Array, wanted_document: pa.Array) -> Integers:
     """Return the index of each wanted pair of ids among other pairs, or -1.
 
@@ -233,21 +217,6 @@ def find_pairs(query: pa.Array, document: pa.Array, wanted_query: pa.Array, want
     q, d = ids.match(queries, wanted_query), ids.match(documents, wanted_document)
     index = ids.match(pa.array(keys), pa.array(q * len(documents) + d))
     return np.where((q >= 0) & (d >= 0), index, -1)
-
-
-def _read_rows(source: Source, names: Iterable[str]) -> pa.Table:
-    table = source.read(list(dict.fromkeys(names)), BadRows())
-    if not len(table):
-        raise no_rows_error(source.name)
-    return table
-
-
-def _encode_ids(table: pa.Table, columns: Mapping[str, str], role: str, source: Source) -> tuple[Codes, pa.Array]:
-    if role not in columns:
-        return np.zeros(len(table), np.int32), pa.array([NO_QUERY])
-    codes, names = ids.encode(table[columns[role]])
-    require_rows(codes >= 0, f"the {role} is missing", columns[role], source, "fill it in")
-    return codes, names
 
 
 def _blank_as_null(column: pa.ChunkedArray) -> pa.Array:
@@ -263,26 +232,14 @@ def _with_allowed(pool: Pool, pair: Integers, column: pa.ChunkedArray) -> Pool:
     return replace(pool, roster=Roster.of(names), allowed=(offsets, codes[named][order].astype(np.int32)))
 
 
-def require_rows(is_valid: Any, problem: str, column: str, source: Source, fix: str) -> None:
-    """Raise InputError at the first row of a file that is not valid."""
-    invalid = np.flatnonzero(~np.asarray(is_valid))
-    if len(invalid):
-        raise InputError(problem, source=source.name, place=source.place(int(invalid[0])), column=column, fix=fix)
-
-
-def parse_numbers(
-    column: pa.ChunkedArray, name: str, source: Source, fix: str, *, blank: bool = False, integer: bool = False
-) -> Floats:
+def parse_numbers(table: RoleTable, role: str, fix: str, *, blank: bool = False, integer: bool = False) -> Floats:
     """Return a column of numbers from 0 to `MAX_NUMBER`, NaN for blank cells; raise InputError for other cells."""
-    values = np.full(len(column), np.nan)
-    is_valid = np.zeros(len(column), bool)
-    if (parsed := parse_floats(column)) is not None:
-        values = parsed
-        is_valid = (values >= 0) & (values <= MAX_NUMBER) & (values == np.floor(values) if integer else True)
-        is_valid |= blank & np.isnan(values)
-    cell = shown(column[int(np.argmin(is_valid))].as_py())
+    values = table.floats(role, allow_blanks=blank, fixes=[fix])
+    is_valid = np.isnan(values) | ((values >= 0) & (values <= MAX_NUMBER))
+    is_valid &= np.isnan(values) | (values == np.floor(values)) | (not integer)
+    cell = shown(table.cells[role][int(np.argmin(is_valid))].as_py())
     problem = f"{cell} is not a {'whole ' if integer else ''}number of at least 0"
-    require_rows(is_valid, problem, name, source, fix)
+    table.origin.source.require(is_valid, table.origin.column_name(role), problem, fix)
     return values
 
 
@@ -294,24 +251,25 @@ def read_roster(source: Any, prices: Mapping[str, float] | None = None, separato
     <Roster: 2 assessors (1 expert at 50, 1 llm at 1)>
     """
     opened, _ = open_source(source, None, separator)
-    found = resolve_columns(opened.names, source=opened.name, required_roles=["assessor"], optional_roles=["cost"])
+    found = Roles(("assessor",), ("cost",)).find_columns(opened.names, opened.name)
     kind_column = ["kind"] if "kind" in opened.names else []
-    table = _read_rows(opened, [*found.values(), *kind_column])
-    codes, names = _encode_ids(table, found, "assessor", opened)
+    table = opened.read(list(dict.fromkeys((*found.values(), *kind_column))), BadRows())
+    by_role = RoleTable.of(table, opened, found)
+    codes, names = by_role.coded_ids("assessor")
     is_first = np.zeros(len(codes), bool)
     is_first[np.unique(codes, return_index=True)[1]] = True
     repeated = shown(names[int(codes[np.argmin(is_first)])].as_py())
-    require_rows(is_first, f"the assessor {repeated} occurs twice", found["assessor"], opened, "give each one row")
+    opened.require(is_first, found["assessor"], f"the assessor {repeated} occurs twice", "give each one row")
     kinds = ["crowd"] * len(table)
     if kind_column:
         kinds = [str(cell or "").strip().lower() or "crowd" for cell in table["kind"].to_pylist()]
         is_known = np.isin(kinds, KINDS)
         problem = f"there is no kind of assessors {shown(kinds[int(np.argmin(is_known))])}"
-        require_rows(is_known, problem, "kind", opened, f"the kinds are: {', '.join(KINDS)}")
+        opened.require(is_known, "kind", problem, f"the kinds are: {', '.join(KINDS)}")
     roster = Roster.of(names, kinds, prices or {})
     if "cost" not in found:
         return roster
-    price = parse_numbers(table[found["cost"]], found["cost"], opened, "write the price as a number", blank=True)
+    price = parse_numbers(by_role, "cost", "write the price as a number", blank=True)
     return replace(roster, price=np.where(np.isnan(price), roster.price, price))
 
 

@@ -47,7 +47,7 @@ class Crowd:
     @classmethod
     def of(cls, judgments: Judgments) -> Crowd:
         """Return the crowd of judgments."""
-        item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
+        item = judgments.item
         key = item * judgments.n_assessors + judgments.assessor
         order = np.argsort(key, kind="stable")
         return cls(judgments, Pool.of(judgments, replay=True), order, key[order])
@@ -173,10 +173,5 @@ def scheme_ranking(scheme: Scheme, judgments: Judgments, pool: Pool) -> pd.DataF
 
 def _ranking(judgments: Judgments, score: Floats, average: float, pool: Pool) -> pd.DataFrame:
     item = judgments.positions(pool.query, pool.document)
-    return pd.DataFrame(
-        {
-            "query": pool.query.to_pandas(),
-            "document": pool.document.to_pandas(),
-            "score": np.where(item >= 0, score[np.maximum(item, 0)], average),
-        }
-    )
+    scores = np.where(item >= 0, score[np.maximum(item, 0)], average)
+    return pd.DataFrame({"query": pool.query.to_pandas(), "document": pool.document.to_pandas(), "score": scores})

@@ -176,13 +176,13 @@ class Requests:
 
     def to_arrow(self) -> pa.Table:
         """Return a table: query, document, assessor, kind, price, reason and, if the pool has them, honeypot."""
-        rows, roster = pa.array(self.pair), self.pool.roster
+        rows, roster, assessors = pa.array(self.pair), self.pool.roster, pa.nulls(len(self), pa.string())
+        if roster is not None:
+            assessors = roster.assessors.take(pa.array(self.assessor, mask=self.assessor == ANYONE))
         columns = {
             "query": self.pool.query.take(rows),
             "document": self.pool.document.take(rows),
-            "assessor": pa.nulls(len(self), pa.string())
-            if roster is None
-            else roster.assessors.take(pa.array(self.assessor, mask=self.assessor == ANYONE)),
+            "assessor": assessors,
             "kind": pa.array(self._kinds.tolist(), pa.string()),
             "price": pa.array(self.price),
             "reason": pa.array(self.reason.tolist(), pa.string()),

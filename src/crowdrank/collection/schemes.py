@@ -17,6 +17,7 @@ from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.table import Judgments
+from crowdrank.rankers import InstanceKind
 from crowdrank.rankers.instances import Instances
 
 GOOD = 2.0
@@ -171,7 +172,7 @@ class Scheme(Policy):
         table = as_judgments(judgments)
         order = label_order(table, random_state)
         order = np.arange(len(table)) if order is None else order
-        item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
+        item = table.item
         number = np.arange(len(table)) - table.offsets[item]
         good = is_good(table, self.good)[order] if self.is_selective else np.zeros(len(table), bool)
         n_bad_before = np.cumsum(~good) - ~good
@@ -183,7 +184,7 @@ class Scheme(Policy):
     def training_labels(self, judgments: Judgments) -> tuple[Integers, Floats, Floats]:
         """Return the item, grade and weight of every training instance that the labels become."""
         table = judgments.on_one_scale().with_unjudgeable("lowest")
-        values, item = np.array(table.scale.values), np.repeat(np.arange(table.n_items), np.diff(table.offsets))
+        values, item = np.array(table.scale.values), table.item
         code = table.grade
         if self.training != "overlap":
             item, starts = np.arange(table.n_items), table.offsets[:-1]
@@ -192,24 +193,28 @@ class Scheme(Policy):
         return item, grade, np.where(grade >= self.good, self.good_weight, 1.0)
 
     def training_instances(
-        self, sampled: Judgments, features: Any, *, lists: str = "duplicates", missing: str = "warn"
+        self, sampled: Judgments, features: Any, *, overlap: InstanceKind = "overlap", missing: str = "warn"
     ) -> Instances:
-        """Return the training instances for a ranker; `lists` and `missing` are those of `Instances`."""
+        """Return the training instances for a ranker.
+
+        Args:
+            sampled: labels that the scheme requests.
+            features: features of the documents.
+            overlap: instances of a scheme that uses every label: `overlap` or `per-judge-lists`.
+            missing: as in :meth:`Instances.from_judgments`.
+
+        """
+        instances: InstanceKind = RULES[self.rule].training
+        if instances == "overlap":
+            instances = "weighted" if RULES[self.rule].weight_good else overlap
         return Instances.from_judgments(
-            sampled,
-            features,
-            self.training,
-            lists=lists if self.training == "overlap" else "duplicates",
-            theta=self.good_weight,
-            good=self.good,
-            missing=missing,
+            sampled, features, instances, good=self.good, good_weight=self.good_weight, missing=missing
         )
 
 
 def _majority(table: Judgments) -> Any:
     """Return the code of the majority grade of each item (OVERLAP 4.1.2)."""
-    votes = np.zeros((table.n_items, len(table.scale)))
-    np.add.at(votes, (np.repeat(np.arange(table.n_items), np.diff(table.offsets)), table.grade), 1.0)
+    votes = table.vote_counts()
     return choose_grades(votes / votes.sum(axis=1, keepdims=True), "mode")
 
 
@@ -226,12 +231,9 @@ def is_good(judgments: Judgments, good: float) -> Booleans:
     table = judgments.on_one_scale()
     values = np.array(table.scale.values)
     if good > values[-1]:
-        raise UsageError(
-            f"is {good:g}, but the highest grade of the scale {table.scale} is {values[-1]:g}",
-            parameter="good",
-            kind="good-above-scale",
-            fix=Fix("give a lower grade with {}", "good", int(values[-1])),
-        )
+        problem = f"is {good:g}, but the highest grade of the scale {table.scale} is {values[-1]:g}"
+        fix = Fix("give a lower grade with {}", "good", int(values[-1]))
+        raise UsageError(problem, parameter="good", kind="good-above-scale", fix=fix)
     return np.append(values >= good, False).take(table.grade)  # the code of 'cannot judge' is -1
 
 
@@ -244,4 +246,4 @@ def label_order(judgments: Judgments, random_state: int | None = None) -> Intege
         key = np.where(np.isnat(time), np.iinfo(np.int64).max, time.view(np.int64))  # unknown times are last
     else:
         return None
-    return np.lexsort((key, np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))))
+    return np.lexsort((key, judgments.item))

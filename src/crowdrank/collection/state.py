@@ -45,8 +45,7 @@ class PoolState:
     @cached_property
     def open_pairs(self) -> Booleans:
         """Whether each pair is neither a honeypot nor requested already (n_pairs,)."""
-        is_open: Booleans = ~self.pool.is_honeypot & (self.n_requested == 0)
-        return is_open
+        return np.asarray(~self.pool.is_honeypot & (self.n_requested == 0))
 
     @cached_property
     def _outstanding_pairs(self) -> tuple[Integers, Integers]:
@@ -54,8 +53,10 @@ class PoolState:
         requests, roster = self.outstanding, self.pool.roster
         if not len(requests):  # finding pairs takes long in a large pool
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        pair = find_pairs(self.pool.query, self.pool.document, requests.query, requests.document)
-        assessor = np.full(len(pair), ANYONE) if roster is None else ids.match(roster.assessors, requests.assessor)
+        pair = find_pairs(self.pool.query, self.pool.document, requests.column("query"), requests.column("document"))
+        assessor = np.full(len(pair), ANYONE)
+        if roster is not None:
+            assessor = ids.match(roster.assessors, requests.column("assessor"))
         return pair[pair >= 0], assessor[pair >= 0]
 
     @property

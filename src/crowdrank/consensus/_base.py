@@ -37,9 +37,9 @@ from crowdrank.engine.local import LocalEngine, LocalPasses
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import ConvergenceWarning, Fix, InputError, UsageError
 from crowdrank.judgments import frames
+from crowdrank.judgments.combine import combine
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grade_map import GradeMapLike
-from crowdrank.judgments.merge import combine
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
 

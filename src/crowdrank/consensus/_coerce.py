@@ -94,7 +94,7 @@ def example_map(expert: Scale, scale: Scale) -> str:
     """Return a map that divides a scale evenly among the expert grades.
 
     >>> example_map(Scale.parse("0,1"), Scale.parse("0-4"))
-    '0=0|1,1=2|3|4'
+    '0=0-1,1=2-4'
     """
     cuts = (np.arange(len(scale)) * len(expert) + len(expert) - 1) // len(scale)
     if len(expert) > len(scale):

@@ -100,7 +100,7 @@ class GDAPairwise(FamilyAggregator):
     assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "n_grades")
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
         "unit": POSITIVE,
-        "learn_unit": PROBABILITY,
+        "learn_unit": (0.0, 2.0),
         "typical": PROBABILITY,
     }
     _parameter_constraints: ClassVar[Constraints] = {

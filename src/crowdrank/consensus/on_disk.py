@@ -25,11 +25,10 @@ from crowdrank._typing import Arrays
 from crowdrank.consensus import diagnostics
 from crowdrank.consensus.gold_accuracy import count_agreements
 from crowdrank.consensus.result import Consensus, check_assessor_table, check_documents, document_table
-from crowdrank.judgments.codes import restore_scale
 from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments, numbered_path
-from crowdrank.judgments.storage import scale_to_json
+from crowdrank.judgments.storage import restore_scale, scale_to_json
 from crowdrank.judgments.table import Judgments
 
 CONSENSUS_FILE = "consensus.json"

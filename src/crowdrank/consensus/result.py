@@ -20,9 +20,9 @@ from crowdrank.consensus import kernels
 from crowdrank.consensus.grade_rules import TOLERANCE, choose_grades
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments import frames
-from crowdrank.judgments.codes import check_ids
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
+from crowdrank.judgments.storage import check_ids
 from crowdrank.judgments.table import Judgments
 
 DOCUMENT_ESTIMATES = ("relevance", "sd", "lower", "upper", "difficulty", "unjudgeable")

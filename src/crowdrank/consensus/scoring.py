@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._typing import Floats, Integers
 from crowdrank.judgments.table import Judgments
 
 N_BINS = 10
@@ -23,11 +24,11 @@ TIE_DECIMALS = 9
 N_PASSES = 30
 """Number of EM passes, enough to converge."""
 
-Codes = NDArray[np.integer]
-Numbers = NDArray[np.float64]
+IntegerCodes = NDArray[np.integer]
+"""Codes of any integer type."""
 
 
-def folds(judgments: Judgments, max_folds: int) -> NDArray[np.int64]:
+def folds(judgments: Judgments, max_folds: int) -> Integers:
     """Return the fold of each judgment: whole families (or single assessors) in at most `max_folds` folds.
 
     Families are distributed by size, so that folds have about the same size. Neither the order of rows nor ids matter:
@@ -53,7 +54,7 @@ def folds(judgments: Judgments, max_folds: int) -> NDArray[np.int64]:
     return fold[family]
 
 
-def rank_shares(relevance: Numbers, query: Codes, n_bins: int = N_BINS) -> Numbers:
+def rank_shares(relevance: Floats, query: IntegerCodes, n_bins: int = N_BINS) -> Floats:
     """Return the share of each item in each of the equal parts of its query's ranking; tied items share their places.
 
     >>> rank_shares(np.array([0.1, 0.9, 0.5, 0.5]), np.zeros(4, int), 2).tolist()
@@ -73,11 +74,13 @@ def rank_shares(relevance: Numbers, query: Codes, n_bins: int = N_BINS) -> Numbe
     high[order] = (last[block] - begin[of_query]) / size[of_query] * n_bins
     part = np.arange(n_bins)
     inside = np.clip(np.minimum(high[:, None], part + 1) - np.maximum(low[:, None], part), 0.0, None)
-    shares: Numbers = inside / inside.sum(axis=1, keepdims=True)
+    shares: Floats = inside / inside.sum(axis=1, keepdims=True)
     return shares
 
 
-def pair_counts(group: Codes, item: Codes, answer: Codes, shares: Numbers, n_answers: int) -> Numbers:
+def pair_counts(
+    group: IntegerCodes, item: IntegerCodes, answer: IntegerCodes, shares: Floats, n_answers: int
+) -> Floats:
     """Return the pairs of different answers per group, by how many parts the higher answer is ranked above the lower.
 
     The columns go from -(n_bins - 1) to n_bins - 1. A pair has two documents. All judgments have the same weight,
@@ -93,26 +96,27 @@ def pair_counts(group: Codes, item: Codes, answer: Codes, shares: Numbers, n_ans
     _, first, cell = np.unique(cell, return_index=True, return_inverse=True)
     if len(first) < len(cell):  # pairs of judgments on the same document do not count
         np.subtract.at(pairs, group[first], _pairs(cell, answer, shares, n_answers))
-    counted: Numbers = np.maximum(pairs, 0.0) / np.maximum(np.bincount(group) - 1, 1)[:, None]
-    return counted
+    weighted: Floats = np.maximum(pairs, 0.0) / np.maximum(np.bincount(group) - 1, 1)[:, None]
+    return weighted
 
 
-def _pairs(group: Codes, answer: Codes, shares: Numbers, n_answers: int) -> Numbers:
+def _pairs(group: IntegerCodes, answer: IntegerCodes, shares: Floats, n_answers: int) -> Floats:
+    """Return the pairs of :func:`pair_counts` without weights, also those of two judgments on one document."""
     # (n,), (n,), (n, n_bins) -> (n_groups, 2 n_bins - 1)
     n_groups, n_bins = int(group.max()) + 1, shares.shape[1]
     cell = group.astype(np.int64) * n_answers + answer
-    there = np.stack(
+    totals = np.stack(
         [np.bincount(cell, weights=share, minlength=n_groups * n_answers) for share in shares.T], axis=1
     ).reshape(n_groups, n_answers, n_bins)
-    lower = np.cumsum(there, axis=1) - there
+    lower = np.cumsum(totals, axis=1) - totals
     pairs = np.zeros((n_groups, 2 * n_bins - 1))
     for high in range(n_bins):
         for low in range(n_bins):
-            pairs[:, high - low + n_bins - 1] += (there[:, :, high] * lower[:, :, low]).sum(axis=1)
+            pairs[:, high - low + n_bins - 1] += (totals[:, :, high] * lower[:, :, low]).sum(axis=1)
     return pairs
 
 
-def score_pairs(pairs: Numbers, fold: Codes, weight: Numbers) -> tuple[float, Numbers]:
+def score_pairs(pairs: Floats, fold: IntegerCodes, weight: Floats) -> tuple[float, Floats]:
     """Return the mean log probability of which of two answers is higher, over all pairs and in each fold.
 
     The probability that the answer to the document that is ranked higher is the higher one, given how far apart the
@@ -136,7 +140,9 @@ def score_pairs(pairs: Numbers, fold: Codes, weight: Numbers) -> tuple[float, Nu
     return float(total.sum() / n_pairs.sum()), total[n_pairs > 0] / n_pairs[n_pairs > 0]
 
 
-def answer_counts(assessor: Codes, answer: Codes, grade: Codes, n_assessors: int, n_answers: int) -> Numbers:
+def answer_counts(
+    assessor: IntegerCodes, answer: IntegerCodes, grade: IntegerCodes, n_assessors: int, n_answers: int
+) -> Floats:
     """Return how often each assessor gave each answer to documents of each grade.
 
     >>> answer_counts(np.array([0, 0]), np.array([1, 1]), np.array([0, 0]), 1, 2).tolist()
@@ -148,7 +154,7 @@ def answer_counts(assessor: Codes, answer: Codes, grade: Codes, n_assessors: int
     return counts.reshape(n_assessors, n_answers, n_answers)
 
 
-def score_grades(counts: Numbers, fold: Codes, weight: Numbers) -> tuple[float, Numbers]:
+def score_grades(counts: Floats, fold: IntegerCodes, weight: Floats) -> tuple[float, Floats]:
     """Return the mean log probability of an answer, given the grade of its document, over all answers and in each fold.
 
     With a probability of their own, assessors know the document: their answer is its grade or, with a probability that
@@ -161,33 +167,43 @@ def score_grades(counts: Numbers, fold: Codes, weight: Numbers) -> tuple[float, 
     """
     # (n_assessors, n_answers, n_grades), (n_assessors,), (n_assessors,)
     n_answers = counts.shape[1]
-    judged, given = counts.sum(axis=(1, 2))[:, None, None], counts.sum(axis=2, keepdims=True)
-    crowd = given.sum(axis=0) / given.sum()
-    unknown = np.maximum(given - 1 + PRIOR_ANSWERS * crowd, 1e-300) / (judged - 1 + PRIOR_ANSWERS)
+    n_judgments, by_answer = counts.sum(axis=(1, 2), keepdims=True), counts.sum(axis=2, keepdims=True)
+    crowd = by_answer.sum(axis=0) / by_answer.sum()
+    guess = np.maximum(by_answer - 1 + PRIOR_ANSWERS * crowd, 1e-300) / (n_judgments - 1 + PRIOR_ANSWERS)
     distance = np.abs(np.arange(n_answers)[:, None] - np.arange(n_answers))
     weights, log_scores = counts * weight[:, None, None], []
     for decay in DECAYS:
         near = np.exp(-decay * distance)
-        known = near / near.sum(axis=0)  # (n_answers, n_grades)
-        share = _knowledge(counts, judged, known, unknown)
-        probability = np.maximum(share * known + (1 - share) * unknown, 1e-300)
+        informed = near / near.sum(axis=0)  # (n_answers, n_grades)
+        share = _informed_share(counts, n_judgments, informed, guess)
+        probability = np.maximum(share * informed + (1 - share) * guess, 1e-300)
         log_scores.append((weights * np.log(probability)).sum(axis=(1, 2)))
     best = max(log_scores, key=np.sum)
     total, size = np.bincount(fold, weights=best), np.bincount(fold, weights=weights.sum(axis=(1, 2)))
     return float(total.sum() / size.sum()), total[size > 0] / size[size > 0]
 
 
-def _knowledge(counts: Numbers, judged: Numbers, known: Numbers, unknown: Numbers) -> Numbers:
-    """Return how often the assessor of an answer knows, by their other answers; shrunk towards the crowd's mean."""
-    # (n_assessors, n_answers, n_grades), (n_assessors, 1, 1), (n_answers, n_grades), (n_assessors, n_answers, 1)
+def _informed_share(counts: Floats, n_judgments: Floats, informed: Floats, guess: Floats) -> Floats:
+    """Return how often the assessor of an answer knows the document, estimated from their other answers.
+
+    Args:
+        counts: number of answers, (n_assessors, n_answers, n_grades).
+        n_judgments: number of judgments, (n_assessors, 1, 1).
+        informed: P(answer | grade) of an assessor who knows the document, (n_answers, n_grades).
+        guess: P(answer) of an assessor who does not, (n_assessors, n_answers, 1).
+
+    Returns:
+        Shares, shrunk towards the mean of the crowd, as counts.
+
+    """
     mean = 0.5
     for _ in range(N_PASSES):
-        posterior = mean * known / (mean * known + (1 - mean) * unknown)
+        posterior = mean * informed / (mean * informed + (1 - mean) * guess)
         mean = float((counts * posterior).sum() / counts.sum())
-    share = np.full(judged.shape, mean)
+    share = np.full(n_judgments.shape, mean)
     for _ in range(N_PASSES):
-        posterior = share * known / (share * known + (1 - share) * unknown)
-        n_known = (counts * posterior).sum(axis=(1, 2), keepdims=True)
-        share = (n_known + PRIOR_ANSWERS * mean) / (judged + PRIOR_ANSWERS)
-    left_out: Numbers = np.clip((n_known - posterior + PRIOR_ANSWERS * mean) / (judged - 1 + PRIOR_ANSWERS), 0.0, 1.0)
-    return left_out
+        posterior = share * informed / (share * informed + (1 - share) * guess)
+        n_informed = (counts * posterior).sum(axis=(1, 2), keepdims=True)
+        share = (n_informed + PRIOR_ANSWERS * mean) / (n_judgments + PRIOR_ANSWERS)
+    left_out = (n_informed - posterior + PRIOR_ANSWERS * mean) / (n_judgments - 1 + PRIOR_ANSWERS)
+    return np.asarray(np.clip(left_out, 0.0, 1.0))

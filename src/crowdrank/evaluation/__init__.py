@@ -10,29 +10,10 @@
 from crowdrank.evaluation.comparison import Comparison, compare
 from crowdrank.evaluation.evaluate import Conventions, Counts, Evaluation, evaluate
 from crowdrank.evaluation.measures import Gains, Measure, parse_gains, parse_measure, parse_measures
-from crowdrank.evaluation.significance import (
-    bootstrap_interval,
-    effect_size,
-    fisher_randomization,
-    holm,
-    paired_t,
-)
+from crowdrank.evaluation.significance import bootstrap_interval, effect_size, fisher_randomization, holm, paired_t
 
 __all__ = [
-    "Comparison",
-    "Conventions",
-    "Counts",
-    "Evaluation",
-    "Gains",
-    "Measure",
-    "bootstrap_interval",
-    "compare",
-    "effect_size",
-    "evaluate",
-    "fisher_randomization",
-    "holm",
-    "paired_t",
-    "parse_gains",
-    "parse_measure",
+    "Comparison", "Conventions", "Counts", "Evaluation", "Gains", "Measure", "bootstrap_interval", "compare",
+    "effect_size", "evaluate", "fisher_randomization", "holm", "paired_t", "parse_gains", "parse_measure",
     "parse_measures",
-]
+]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,8 +15,15 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.evaluation import kernels
 from crowdrank.judgments import ids
-from crowdrank.judgments.encode import is_blank, parse_floats, parse_number
-from crowdrank.judgments.frames import column_names, column_to_arrow, is_frame, to_plain_values
+from crowdrank.judgments.bad_rows import BadRows, no_rows_error
+from crowdrank.judgments.cells import parse_floats
+from crowdrank.judgments.frames import is_frame
+from crowdrank.judgments.inputs import RoleTable
+from crowdrank.judgments.row_errors import Origin
+from crowdrank.judgments.sources import FrameSource
+
+FIXES = ("correct it", "drop the row")
+"""Advice for errors about single rows."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class Pool:
+class RankableDocuments:
     """Documents that can be ranked, ordered by query."""
 
     query: Integers  # (n_documents,)
@@ -69,7 +77,7 @@ class Alignment:
 
     queries: pa.Array  # (n_queries,): ids in the order and with the type of the gold
     ranking: Ranking
-    gold: Pool
+    gold: RankableDocuments
     documents_without_gold: int  # documents of the run without gold, also of queries without gold
     run_queries_without_gold: int
 
@@ -83,20 +91,26 @@ def align(run: Any, gold: Any, *, ties: str, with_grades: bool) -> Alignment:
     >>> align(run, gold, ties="expected", with_grades=False).ranking.gold
     array([1., 2.])
     """
-    score_name = _require_columns(run, gold)
-    gold_document, run_document, documents, _ = _shared_codes(gold, run, "document")
-    if "query" in column_names(gold):
-        gold_query, run_query, queries, gold_queries = _shared_codes(gold, run, "query")
-    else:
-        gold_query, run_query = np.zeros_like(gold_document), np.zeros_like(run_document)
-        queries = gold_queries = pa.array(["all"])
+    run_source, gold_source = _open_frame(run, "run"), _open_frame(gold, "gold")
+    has_query = "query" in (*run_source.names, *gold_source.names)
+    keys = {role: role for role in (*(["query"] if has_query else []), "document")}
+    score = {"score": "relevance" if "relevance" in run_source.names else "score"}
+    run_rows = _read_columns(run_source, {**keys, **score, **({"grade": "grade"} if with_grades else {})})
+    gold_rows = _read_columns(gold_source, {**keys, "grade": "grade"})
+    if not len(gold_rows):
+        raise no_rows_error(gold_source.name)
+    gold_query, run_query, queries, gold_queries = _shared_codes(gold_rows, run_rows, "query")
+    gold_document, run_document, documents, _ = _shared_codes(gold_rows, run_rows, "document")
     gold_key = gold_query * len(documents) + gold_document
     run_key = run_query * len(documents) + run_document
-    _refuse_repeated("the gold", gold_key, queries, documents)
-    _refuse_repeated("the run", run_key, queries, documents)
-    gold_grades = _gold_grades(gold)
-    scores = _numbers(run, score_name, "the run")
-    grades = _numbers(run, "grade", "the run") if with_grades else None
+    _refuse_repeated(gold_rows.origin, gold_key, queries, documents)
+    _refuse_repeated(run_rows.origin, run_key, queries, documents)
+    gold_grades = _numbers(gold_rows, "grade")
+    is_grade = np.isfinite(gold_grades) & (gold_grades >= 0)
+    problem = f"{gold_grades[np.argmin(is_grade)]:g} is not a grade of at least 0"
+    gold_source.require(is_grade, "grade", problem, FIXES, "invalid-grade")
+    scores = _numbers(run_rows, "score")
+    grades = _numbers(run_rows, "grade") if with_grades else None
 
     gold_row = ids.match(pa.array(gold_key), pa.array(run_key))
     judged = gold_row >= 0
@@ -118,19 +132,31 @@ def align(run: Any, gold: Any, *, ties: str, with_grades: bool) -> Alignment:
         tie_group=tie_groups(query, scores[order]) if ties == "expected" else np.arange(order.size),
         n_queries=n_queries,
     )
-    return Alignment(
-        gold_queries,
-        ranking,
-        gold_pool(gold_query, gold_grades, n_queries),
-        documents_without_gold=int((~judged).sum()),
-        run_queries_without_gold=len(queries) - n_queries,
-    )
+    gold_documents = gold_pool(gold_query, gold_grades, n_queries)
+    return Alignment(gold_queries, ranking, gold_documents, int((~judged).sum()), len(queries) - n_queries)
 
 
-def gold_pool(query: Integers, grades: Floats, n_queries: int) -> Pool:
+def align_codes(query: Integers, scores: Floats, grades: Floats, queries: pa.Array) -> Alignment:
+    """Return the alignment of a run whose documents all have gold, from query codes instead of ids.
+
+    Args:
+        query: (n,) code of the query of each document.
+        scores: (n,) score of each document.
+        grades: (n,) gold grade of each document.
+        queries: (n_queries,) id of each query code.
+
+    """
+    order: Integers = kernels.rank_order(np.arange(len(query)), query, scores, len(queries))
+    ranked = query[order]
+    judged, groups = np.ones(len(query), np.bool_), tie_groups(ranked, scores[order])
+    ranking = Ranking(ranked, scores[order], grades[order], judged, None, groups, len(queries))
+    return Alignment(queries, ranking, gold_pool(query, grades, len(queries)), 0, 0)
+
+
+def gold_pool(query: Integers, grades: Floats, n_queries: int) -> RankableDocuments:
     """Return documents ordered by query."""
     order = np.argsort(query, kind="stable")
-    return Pool(query[order], grades[order], query_offsets(query[order], n_queries))
+    return RankableDocuments(query[order], grades[order], query_offsets(query[order], n_queries))
 
 
 def query_offsets(sorted_query: Integers, n_queries: int) -> Integers:
@@ -145,66 +171,40 @@ def tie_groups(query: Integers, scores: Floats) -> Integers:
     return np.cumsum(new) - 1
 
 
-def _require_columns(run: Any, gold: Any) -> str:
-    """Return the name of the column of scores; raise an error if a column is missing."""
-    for name, frame in (("run", run), ("gold", gold)):
-        if not is_frame(frame):
-            problem = f"must be a DataFrame (pandas, polars or pyarrow), not a {type(frame).__name__}"
-            raise UsageError(problem, parameter=name)
-    columns = {"the run": column_names(run), "the gold": column_names(gold)}
-    score_name = "relevance" if "relevance" in columns["the run"] else "score"
-    query = ["query"] if any("query" in names for names in columns.values()) else []
-    required = {"the run": ["document", *query, score_name], "the gold": ["document", *query, "grade"]}
-    for source, names in columns.items():
-        for name in required[source]:
-            if name not in names:
-                problem = f"there is no column {'relevance or score' if name == 'score' else repr(name)}"
-                fix = f"rename one of its columns ({', '.join(names)})"
-                raise InputError(problem, source=source, kind="no-column", fix=fix)
-    return score_name
+def _open_frame(frame: Any, parameter: str) -> FrameSource:
+    if not is_frame(frame):
+        problem = f"must be a DataFrame (pandas, polars or pyarrow), not a {type(frame).__name__}"
+        raise UsageError(problem, parameter=parameter)
+    return FrameSource(frame, f"the {parameter}")
 
 
-def _shared_codes(gold: Any, run: Any, name: str) -> tuple[Integers, Integers, pa.Array, pa.Array]:
+def _read_columns(source: FrameSource, columns: Mapping[str, str]) -> RoleTable:
+    """Return columns by role; raise InputError if one is missing."""
+    for name in columns.values():
+        if name not in source.names:
+            problem = f"there is no column {'relevance or score' if name == 'score' else repr(name)}"
+            fix = f"rename one of its columns ({', '.join(source.names)})"
+            raise InputError(problem, source=source.name, kind="no-column", fix=fix)
+    table = source.read(list(columns.values()), BadRows())
+    return RoleTable(Origin(source, columns), {role: table[name] for role, name in columns.items()})
+
+
+def _shared_codes(gold: RoleTable, run: RoleTable, role: str) -> tuple[Integers, Integers, pa.Array, pa.Array]:
     """Return the codes of the ids of gold and run, the distinct ids in order of appearance, and those of the gold."""
-    gold_ids, run_ids = _encoded_ids(gold, name, "the gold"), _encoded_ids(run, name, "the run")
-    if not len(gold_ids[0]):
-        fix = "give at least one document with its grade"
-        raise InputError("there are no rows", source="the gold", kind="no-rows", fix=fix)
+    gold_ids, run_ids = gold.coded_ids(role), run.coded_ids(role)
     codes, distinct = ids.concat([gold_ids, run_ids])
     gold_codes, run_codes = np.split(codes.astype(np.int64), [len(gold_ids[0])])
     return gold_codes, run_codes, distinct, gold_ids[1]
 
 
-def _encoded_ids(frame: Any, name: str, source: str) -> tuple[Any, pa.Array]:
-    codes, distinct = ids.encode(to_plain_values(column_to_arrow(frame, name), source, name))
-    if (codes < 0).any():
-        raise _cell_error("the id is missing", "missing-value", source, int(np.argmax(codes < 0)), name)
-    return codes, distinct
+def _numbers(table: RoleTable, role: str) -> Floats:
+    """Return a column as numbers, also infinite ones; raise InputError if a cell is not a number."""
+    values = parse_floats(table.cells[role])
+    return table.floats(role, fixes=FIXES) if values is None or np.isnan(values).any() else values
 
 
-def _numbers(frame: Any, name: str, source: str) -> Floats:
-    column = column_to_arrow(frame, name)
-    numbers = parse_floats(column)
-    if numbers is None or np.isnan(numbers).any():
-        cells = column.to_pylist()
-        row = next(row for row, cell in enumerate(cells) if is_blank(cell) or parse_number(cell) != parse_number(cell))
-        if is_blank(cells[row]):
-            raise _cell_error("the number is missing", "missing-value", source, row, name)
-        raise _cell_error(f"{shown(cells[row])} is not a number", "not-a-number", source, row, name)
-    return numbers
-
-
-def _gold_grades(gold: Any) -> Floats:
-    grades = _numbers(gold, "grade", "the gold")
-    bad = ~(np.isfinite(grades) & (grades >= 0))
-    if bad.any():
-        row = int(np.argmax(bad))
-        problem = f"{grades[row]:g} is not a grade of at least 0"
-        raise _cell_error(problem, "invalid-grade", "the gold", row, "grade")
-    return grades
-
-
-def _refuse_repeated(source: str, keys: Integers, queries: pa.Array, documents: pa.Array) -> None:
+def _refuse_repeated(origin: Origin, keys: Integers, queries: pa.Array, documents: pa.Array) -> None:
+    """Raise InputError if a document of a query occurs twice."""
     in_order = np.sort(keys)  # several times faster than the argsort below
     if np.all(in_order[1:] != in_order[:-1]):
         return
@@ -213,22 +213,13 @@ def _refuse_repeated(source: str, keys: Integers, queries: pa.Array, documents: 
     row = int(repeats.min())
     first = int(np.argmax(keys == keys[row]))
     problem = f"{_pair(queries, documents, keys[row])} was already in row {first + 1}"
-    raise _cell_error(problem, "repeated-document", source, row, "document", "keep one row")
-
-
-def _cell_error(problem: str, kind: str, source: str, row: int, column: str, fix: str = "") -> InputError:
-    fixes = [fix] if fix else ["correct it", "drop the row"]
-    return InputError(problem, source=source, place=f"row {row + 1}", column=column, kind=kind, fix=fixes)
+    raise origin.cell_error(row, "document", problem, "keep one row", "repeated-document")
 
 
 def _nothing_in_common(queries: pa.Array, documents: pa.Array, run_key: Integers, gold_key: Integers) -> InputError:
     run_pair, first_gold = _pair(queries, documents, run_key[0]), _pair(queries, documents, gold_key[0])
-    return InputError(
-        f"no document of the run has gold (the run begins with {run_pair}, the gold with {first_gold})",
-        source="the run",
-        kind="nothing-in-common",
-        fix="use the same ids in both",
-    )
+    problem = f"no document of the run has gold (the run begins with {run_pair}, the gold with {first_gold})"
+    return InputError(problem, source="the run", kind="nothing-in-common", fix="use the same ids in both")
 
 
 def _pair(queries: pa.Array, documents: pa.Array, key: Any) -> str:

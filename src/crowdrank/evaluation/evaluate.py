@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from crowdrank._base import require_one_of
 from crowdrank._text import counted
-from crowdrank._typing import Floats
+from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
-from crowdrank.evaluation.alignment import Alignment, align
+from crowdrank.evaluation.alignment import Alignment, align, align_codes
 from crowdrank.evaluation.measures import (
     CORRELATIONS,
     GAIN_MEASURES,
@@ -26,7 +26,8 @@ from crowdrank.evaluation.measures import (
 from crowdrank.evaluation.scoring import Scoring
 from crowdrank.judgments.frames import column_names, frame_library, from_arrow
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.read import read_gold, read_run
+from crowdrank.judgments.read import read_gold
+from crowdrank.judgments.runs import read_run
 
 Ties = Literal["expected", "document", "given"]
 Unjudged = Literal["nonrelevant", "skip"]
@@ -166,8 +167,7 @@ class Evaluation:
         name = str(parse_measure(measure))
         if name not in self.means:
             raise UsageError(f"{name} was not evaluated; the evaluated measures are {', '.join(self.means)}")
-        values: Floats = self.per_query.column(name).to_numpy()
-        return values
+        return np.asarray(self.per_query.column(name).to_numpy())
 
     def notes(self) -> list[str]:
         """Describe in sentences what was excluded and how ties and missing gold were treated.
@@ -253,6 +253,13 @@ def evaluate(
     parsed, conventions = parse_measures(measures), Conventions(ties, unjudged, no_relevant)
     run = as_run(run)
     return evaluate_alignment(align_for(run, gold, parsed, ties), parsed, conventions, frame_library(run))
+
+
+def evaluate_codes(
+    query: Integers, scores: Floats, grades: Floats, queries: pa.Array, measures: tuple[Measure, ...]
+) -> Evaluation:
+    """Evaluate the scores of documents with gold grades; arguments as in :func:`align_codes`."""
+    return evaluate_alignment(align_codes(query, scores, grades, queries), measures, Conventions(), "pandas")
 
 
 def align_for(run: Any, gold: Any, measures: Iterable[Measure], ties: Ties) -> Alignment:

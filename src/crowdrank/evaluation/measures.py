@@ -173,11 +173,11 @@ def parse_gains(gains: str | Sequence[float]) -> Gains:
     except (TypeError, ValueError):
         table = ()
     if not table or not all(math.isfinite(gain) and gain >= 0 for gain in table):
-        raise UsageError(
+        problem = (
             f"must be linear, exponential, or the gains of grades 0, 1, 2, ... (numbers of at least 0, such as "
-            f"0,1,3,7,15), not {gains!r}",
-            parameter="gains",
+            f"0,1,3,7,15), not {gains!r}"
         )
+        raise UsageError(problem, parameter="gains")
     if any(later < earlier for earlier, later in pairwise(table)):
         problem = f"must not decrease from one grade to the next, as {gains!r} do"
         raise UsageError(problem, parameter="gains", fix="begin with the gain of the lowest grade")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation import kernels
-from crowdrank.evaluation.alignment import Alignment, Pool, Ranking, gold_pool, tie_groups
+from crowdrank.evaluation.alignment import Alignment, RankableDocuments, Ranking, gold_pool, tie_groups
 from crowdrank.evaluation.measures import CORRELATIONS, GAIN_MEASURES, GRADE_MEASURES, Gains, Measure
 
 _ALL_RANKS = int(np.iinfo(np.int32).max)
@@ -37,7 +37,7 @@ class Scoring:
         return self.judged_ranking if self._skip_unjudged else self.complete_ranking
 
     @cached_property
-    def pool(self) -> Pool:
+    def pool(self) -> RankableDocuments:
         """The documents of the ideal order: those with gold, and those that count as grade 0."""
         ranking = self.ranking
         if ranking.judged.all():
@@ -91,11 +91,8 @@ class Scoring:
     def _stop_probabilities(self, measure: Measure) -> Floats:
         highest = self.gold.grades.max()
         if highest > measure.max_grade:
-            raise UsageError(
-                f"{measure} uses {measure.max_grade} as the highest grade, but the gold has grade {highest:g}",
-                kind="grade-above-maximum",
-                fix=f"write ERR(max_grade={int(np.ceil(highest))})",
-            )
+            problem = f"{measure} uses {measure.max_grade} as the highest grade, but the gold has grade {highest:g}"
+            raise UsageError(problem, kind="grade-above-maximum", fix=f"write ERR(max_grade={int(np.ceil(highest))})")
         return np.asarray((np.exp2(self.ranking.gold) - 1) / 2.0**measure.max_grade)
 
     def _judged(self, measure: Measure) -> Floats:
@@ -145,8 +142,7 @@ class Scoring:
     def _ranked(self, kernel: Any, values: NDArray[Any], measure: Measure) -> Floats:
         ranking = self.ranking
         discounts = (self._discounts,) if kernel is kernels.discounted_gain else ()
-        scored: Floats = kernel(values, ranking.new_group, ranking.offsets, *discounts, measure.cutoff or _ALL_RANKS)
-        return scored
+        return np.asarray(kernel(values, ranking.new_group, ranking.offsets, *discounts, measure.cutoff or _ALL_RANKS))
 
     def _sum(self, values: NDArray[Any], query: Integers) -> Floats:
         # np.bincount returns integers if there are no rows, although weights are floats.
@@ -182,21 +178,14 @@ def grade_gains(grades: Floats, gains: Gains, measure: str) -> Floats:
     if gains == "exponential":
         highest = grades.max(initial=0.0)
         if highest > _MAX_EXPONENT:
-            raise InputError(
-                f"the gain 2^grade - 1 of grade {highest:g} is too large for a floating-point number",
-                source="the gold",
-                column="grade",
-                kind="gain-overflow",
-                fix=["use linear gains, nDCG(dcg='log2')", "use smaller grades"],
-            )
+            problem = f"the gain 2^grade - 1 of grade {highest:g} is too large for a floating-point number"
+            fix = ["use linear gains, nDCG(dcg='log2')", "use smaller grades"]
+            raise InputError(problem, source="the gold", column="grade", kind="gain-overflow", fix=fix)
         return np.asarray(np.exp2(grades) - 1)
     bad = grades[(grades > len(gains) - 1) | (grades != np.floor(grades))]
     if bad.size:
-        raise UsageError(
-            f"the gains of {measure} are for grades 0 to {len(gains) - 1}, but the gold has grade {bad[0]:g}",
-            kind="no-gain",
-            fix="give a gain for each grade",
-        )
+        problem = f"the gains of {measure} are for grades 0 to {len(gains) - 1}, but the gold has grade {bad[0]:g}"
+        raise UsageError(problem, kind="no-gain", fix="give a gain for each grade")
     return np.asarray(gains, dtype=np.float64)[grades.astype(np.int64)]
 
 
@@ -205,11 +194,9 @@ def _expected_count(ranking: Ranking, mask: Booleans, measure: Measure) -> Float
     offsets = ranking.offsets
     ranks = np.arange(np.diff(offsets).max() + 1, dtype=np.float64)
     values = mask.astype(np.float64)
-    count: Floats = kernels.discounted_gain(values, ranking.new_group, offsets, ranks, measure.cutoff or _ALL_RANKS)
-    return count
+    return np.asarray(kernels.discounted_gain(values, ranking.new_group, offsets, ranks, measure.cutoff or _ALL_RANKS))
 
 
 def _ratio(numerator: Floats, denominator: NDArray[Any]) -> Floats:
     """Divide; the result is 0 where the denominator is not positive."""
-    ratio: Floats = np.divide(numerator, denominator, out=np.zeros(numerator.size), where=denominator > 0)
-    return ratio
+    return np.asarray(np.divide(numerator, denominator, out=np.zeros(numerator.size), where=denominator > 0))

@@ -151,11 +151,8 @@ def bootstrap_intervals(differences: Floats, *, level: float = 0.95, n: int = 10
 def _paired(a: ArrayLike, b: ArrayLike) -> Floats:
     left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if left.shape != right.shape or left.ndim != 1:
-        raise UsageError(
-            f"values are paired by query, but there are {left.size} and {right.size}",
-            kind="not-paired",
-            fix="give one value of each run per query",
-        )
+        problem = f"values are paired by query, but there are {left.size} and {right.size}"
+        raise UsageError(problem, kind="not-paired", fix="give one value of each run per query")
     differences = left - right
     return differences[~np.isnan(differences)]
 

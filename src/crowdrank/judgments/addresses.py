@@ -13,7 +13,7 @@ import pyarrow as pa
 from crowdrank._files import MANIFEST
 from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError
-from crowdrank.judgments.sources import local_path, open_decompressed
+from crowdrank.judgments.files import local_path, open_decompressed
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 """File suffixes of Parquet files, in lower case."""
@@ -70,16 +70,12 @@ def split_parquet_files(address: str | Path) -> tuple[list[str], list[str]]:
     names = visible_files(address)
     files = [name for name in names if name.lower().endswith(PARQUET_SUFFIXES)]
     others = [name for name in names if not name.lower().endswith(PARQUET_SUFFIXES)]
-    if not files and others:
-        raise InputError(
-            f"there is no Parquet file in it, only {describe_unread_files(others)}",
-            source=str(address),
-            kind="no-file",
-            fix=["read them in memory with read_judgments", "write them as Parquet"],
-        )
     if not files:
-        problem, fix = "there is no Parquet file in it", "give a folder of .parquet files"
-        raise InputError(problem, source=str(address), kind="no-file", fix=fix)
+        listed = f", only {describe_unread_files(others)}" if others else ""
+        fixes = ["read them in memory with read_judgments", "write them as Parquet"]
+        fixes = fixes if others else ["give a folder of .parquet files"]
+        problem = f"there is no Parquet file in it{listed}"
+        raise InputError(problem, source=str(address), kind="no-file", fix=fixes)
     return files, others
 
 

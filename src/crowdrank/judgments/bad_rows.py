@@ -15,20 +15,17 @@ from crowdrank.errors import Fix, InputError, Message
 MALFORMED_LINE = "malformed line"
 """Reason for a line that cannot be split into cells."""
 BAD_ROW_REASONS = (
-    "no query",
-    "no document",
-    "no assessor",
-    "another family",
-    "no grade",
-    "grade off the scale",
-    "time not a date",
-    "duration not a number",
-    "cost not a number",
-    "honeypot off the scale",
-)
+    "no query", "no document", "no assessor", "another family", "no grade", "grade off the scale",
+    "time not a date", "duration not a number", "cost not a number", "honeypot off the scale",
+)  # fmt: skip
 """Reasons why a row is bad, in the order of the checks; the error is about the first reason that occurs."""
-SKIP_BAD_ROWS = Fix("use {}", "on_bad_rows", "skip")
+SKIP_BAD_ROWS = Fix("leave such rows out with {}", "on_bad_rows", "skip")
 """Advice to leave out bad rows."""
+
+
+def no_rows_error(source_name: str) -> InputError:
+    """Return the error for a file or frame without rows."""
+    return InputError("there are no rows", source=source_name, kind="no-rows", fix="check that it is the right one")
 
 
 @dataclass

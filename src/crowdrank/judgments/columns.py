@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from crowdrank.errors import Fix, InputError, UsageError, near, shown
 
@@ -49,16 +50,8 @@ ID_COLUMN_NAMES = frozenset(
 """All names of columns that hold ids, in lower case."""
 
 GRADE_LIKE_COLUMNS = frozenset(
-    (
-        "grade",
-        *COLUMN_ALIASES["grade"],
-        *GOLD_COLUMN_ALIASES["grade"],
-        "target",
-        "y",
-        "ground_truth",
-        "expert_grade",
-        "gold_grade",
-    )
+    {"grade", *COLUMN_ALIASES["grade"], *GOLD_COLUMN_ALIASES["grade"]}
+    | {"target", "y", "ground_truth", "expert_grade", "gold_grade"}
 )
 """Names of columns that are not used as features, because they probably hold the grade."""
 
@@ -74,18 +67,15 @@ def parse_column_map(column_map: str | Mapping[str, str] | None) -> dict[str, st
     """
     if column_map is None:
         return {}
-    pairs = (
-        column_map.items()
-        if isinstance(column_map, Mapping)
-        else [_parse_role_and_column(part) for part in column_map.split(",") if part.strip()]
-    )
+    if isinstance(column_map, str):
+        pairs = [_parse_role_and_column(part) for part in column_map.split(",") if part.strip()]
+    else:
+        pairs = list(column_map.items())
     mapped: dict[str, str] = {}
     for role, name in pairs:
         if role not in COLUMN_ALIASES:
-            problem = (
-                f"has the unknown role '{role}'{near(role, COLUMN_ALIASES)}; the roles are: {', '.join(COLUMN_ALIASES)}"
-            )
-            raise UsageError(problem, parameter="columns")
+            known = f"{near(role, COLUMN_ALIASES)}; the roles are: {', '.join(COLUMN_ALIASES)}"
+            raise UsageError(f"has the unknown role '{role}'{known}", parameter="columns")
         if role in mapped:
             raise UsageError(f"gives the role '{role}' twice; give it once", parameter="columns")
         if name in mapped.values():
@@ -103,60 +93,72 @@ def _parse_role_and_column(text: str) -> tuple[str, str]:
     return role.strip(), name.strip()
 
 
-def resolve_columns(
-    column_names: Sequence[str],
-    *,
-    source: str,
-    required_roles: Sequence[str],
-    optional_roles: Sequence[str] = (),
-    column_map: Mapping[str, str] | None = None,
-    aliases: Mapping[str, tuple[str, ...]] = COLUMN_ALIASES,
-) -> dict[str, str]:
-    """Return the name of the column for each role.
+@dataclass(frozen=True)
+class Roles:
+    """Roles of the columns of a table.
 
-    Args:
-        column_names: names of all columns of the table.
-        source: name of the table, for messages.
-        required_roles: roles that must have a column.
-        optional_roles: roles that may have a column.
-        column_map: column names by role that the user gave.
+    Attributes:
+        required: roles that must have a column.
+        optional: roles that may have a column.
         aliases: other column names for each role, in lower case.
 
-    Returns:
-        Column names by role.
-
-    Raises:
-        InputError: a required role has no column, or a role has several that fit.
-
-    >>> resolve_columns(["qid", "query", "docid", "judge", "label"], source="labels.tsv",
-    ...                 required_roles=["document", "assessor", "grade"], optional_roles=["query"])
-    {'document': 'docid', 'assessor': 'judge', 'grade': 'label', 'query': 'qid'}
+    >>> Roles(("document", "grade"), ("query",)).find_columns(["qid", "query", "docid", "label"], "labels.tsv")
+    {'document': 'docid', 'grade': 'label', 'query': 'qid'}
 
     """
-    refuse_duplicate_columns(column_names, source)
-    column_map = column_map or {}
-    for role, name in column_map.items():
-        if name not in column_names:
-            problem, fix = (
-                f"there is no column {shown(name)} for {role}",
-                f"the columns are: {quote_names(column_names)}",
-            )
-            raise InputError(problem, source=source, kind="no-column", fix=fix)
-    free = [name for name in column_names if name not in column_map.values()]
-    columns: dict[str, str] = {}
-    for role in (*required_roles, *optional_roles):
-        column = column_map.get(role) or _find_column(role, free, aliases, source)
-        if column is not None:
-            columns[role] = column
-    missing = [role for role in required_roles if role not in columns]
-    if missing:
-        raise InputError(
-            f"there is no column for {' and '.join(missing)}; the columns are: {quote_names(column_names) or 'none'}",
-            source=source,
-            kind="no-column",
-            fix=Fix("name them with {}", "columns", ",".join(f"{role}=NAME" for role in missing)),
+
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: COLUMN_ALIASES)
+
+    def find_columns(
+        self, column_names: Sequence[str], source: str, column_map: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """Return the name of the column for each role.
+
+        Args:
+            column_names: names of all columns of the table.
+            source: name of the table, for messages.
+            column_map: column names by role that the user gave.
+
+        Raises:
+            InputError: a required role has no column, or a role has several that fit.
+
+        """
+        refuse_duplicate_columns(column_names, source)
+        column_map = column_map or {}
+        for role, name in column_map.items():
+            if name not in column_names:
+                problem = f"there is no column {shown(name)} for {role}"
+                fix = f"the columns are: {quote_names(column_names)}"
+                raise InputError(problem, source=source, kind="no-column", fix=fix)
+        free = [name for name in column_names if name not in column_map.values()]
+        found = {
+            role: column_map.get(role) or self._find_column(role, free, source)
+            for role in (*self.required, *self.optional)
+        }
+        missing = [role for role in self.required if found[role] is None]
+        if missing:
+            listed = quote_names(column_names) or "none"
+            problem = f"there is no column for {' and '.join(missing)}; the columns are: {listed}"
+            by_name = Fix("name them with {}", "columns", ",".join(f"{role}=NAME" for role in missing))
+            raise InputError(problem, source=source, kind="no-column", fix=by_name)
+        return {role: column for role, column in found.items() if column is not None}
+
+    def _find_column(self, role: str, column_names: Sequence[str], source: str) -> str | None:
+        """Return the column for a role: an id column, a column named like the role, or one with another alias."""
+        role_aliases = self.aliases.get(role, ())
+        own_ids = [alias for alias in ID_COLUMN_ALIASES.get(role, ()) if alias in role_aliases]
+        candidates = (
+            _columns_named(column_names, own_ids)
+            or ([role] if role in column_names else _columns_named(column_names, (role,)))
+            or _prefer_id_columns(_columns_named(column_names, role_aliases))
         )
-    return columns
+        if len(candidates) > 1:
+            problem = f"the columns {quote_names(candidates)} could each be the {role}"
+            fix = Fix("say which with {}", "columns", f"{role}={candidates[0]}")
+            raise InputError(problem, source=source, kind="ambiguous-column", fix=fix)
+        return candidates[0] if candidates else None
 
 
 def refuse_duplicate_columns(column_names: Sequence[str], source: str) -> None:
@@ -165,29 +167,6 @@ def refuse_duplicate_columns(column_names: Sequence[str], source: str) -> None:
     if repeated:
         problem, fix = f"the column {shown(repeated[0])} occurs twice", f"rename one of: {quote_names(column_names)}"
         raise InputError(problem, source=source, fix=fix)
-
-
-def _find_column(
-    role: str, column_names: Sequence[str], aliases: Mapping[str, tuple[str, ...]], source: str
-) -> str | None:
-    """Return the column for a role: an id column, a column named like the role, or one with another alias."""
-    role_aliases = aliases.get(role, ())
-    own_ids = [alias for alias in ID_COLUMN_ALIASES.get(role, ()) if alias in role_aliases]
-    preferred = (
-        _columns_named(column_names, own_ids),
-        [role] if role in column_names else _columns_named(column_names, (role,)),
-    )
-    candidates = next((matches for matches in preferred if matches), None) or _prefer_id_columns(
-        _columns_named(column_names, role_aliases)
-    )
-    if len(candidates) > 1:
-        raise InputError(
-            f"the columns {quote_names(candidates)} could each be the {role}",
-            source=source,
-            kind="ambiguous-column",
-            fix=Fix("say which with {}", "columns", f"{role}={candidates[0]}"),
-        )
-    return candidates[0] if candidates else None
 
 
 def _columns_named(column_names: Iterable[str], lowercase_names: Iterable[str]) -> list[str]:

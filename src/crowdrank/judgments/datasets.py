@@ -102,10 +102,7 @@ DATASETS: Mapping[str, Dataset] = {
             "https://trec.nist.gov/data/deep2020.html (NIST grades; LLM labels derived)",
             ("llm_graded_labels.tsv.gz", "judged_features.tsv.gz"),
             # 144 labels are off the scale.
-            (
-                "llm_graded_labels.tsv.gz",
-                {"grades": "0-3", "family_pattern": r"(.*)_p\d+", "on_bad_rows": "skip"},
-            ),
+            ("llm_graded_labels.tsv.gz", {"grades": "0-3", "family_pattern": r"(.*)_p\d+", "on_bad_rows": "skip"}),
             ("judged_features.tsv.gz", {"grades": "0-3", "columns": "grade=nist_grade"}),
         ),
         Dataset(

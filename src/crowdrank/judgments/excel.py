@@ -13,16 +13,11 @@ from typing import Any
 import pyarrow as pa
 
 from crowdrank.errors import InputError, UsageError, shown
-from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.bad_rows import BadRows, no_rows_error
+from crowdrank.judgments.files import open_decompressed
+from crowdrank.judgments.json_lines import MAX_EXACT_INTEGER, cell_to_text, is_encodable
 from crowdrank.judgments.limits import MAX_BYTES, too_large_error
-from crowdrank.judgments.sources import (
-    MAX_EXACT_INTEGER,
-    Source,
-    cell_to_text,
-    is_encodable,
-    no_rows_error,
-    open_decompressed,
-)
+from crowdrank.judgments.sources import FileSource
 
 BYTES_PER_CELL = 64
 """Approximate number of bytes of memory per cell."""
@@ -30,11 +25,12 @@ MAX_SHEET_ROWS = 1_048_576
 """Maximum number of rows of a sheet that the file format allows."""
 
 
-class ExcelSource(Source):
+class ExcelSource(FileSource):
     """The first sheet of a workbook; the first row that is not blank is the header, and all cells are read as text."""
 
     def __init__(self, path: str | Path, max_bytes: int = MAX_BYTES) -> None:
-        self.path, self.name, self.max_bytes = Path(path), str(path), max_bytes
+        super().__init__(path)
+        self.max_bytes = max_bytes
         with self._open_sheet() as rows:
             self._header, cells = next(((number, row) for number, row in rows if any(row)), (0, ()))
         header = [cell_to_text(cell) for cell in cells]
@@ -51,11 +47,9 @@ class ExcelSource(Source):
         """Open the first sheet as an iterator of (row number, cells)."""
         try:
             import openpyxl
-        except ImportError as problem:
-            raise UsageError(
-                f"Reading {self.name} needs openpyxl, which is not installed: pip install 'crowdrank[excel]'.",
-                kind="missing-package",
-            ) from problem
+        except ImportError as error:
+            text = f"Reading {self.name} needs openpyxl, which is not installed: pip install 'crowdrank[excel]'."
+            raise UsageError(text, kind="missing-package") from error
         with open_decompressed(self.path, text=False) as stream, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of features that are not read, such as data validation
             try:
@@ -66,13 +60,10 @@ class ExcelSource(Source):
                 yield self._numbered_rows(sheet)
             except (InputError, MemoryError):
                 raise
-            except Exception as problem:  # damaged parts raise many errors: KeyError, ValueError, ParseError, ...
-                raise InputError(
-                    f"it is not an Excel workbook, or damaged ({type(problem).__name__})",
-                    source=self.name,
-                    kind="damaged",
-                    fix="save it again as .xlsx or as CSV",
-                ) from problem
+            except Exception as error:  # damaged parts raise many errors: KeyError, ValueError, ParseError, ...
+                problem = f"it is not an Excel workbook, or damaged ({type(error).__name__})"
+                fix = "save it again as .xlsx or as CSV"
+                raise InputError(problem, source=self.name, kind="damaged", fix=fix) from error
 
     def _check_decompressed_size(self, stream: Any) -> None:
         """Raise InputError if the decompressed workbook is larger than `max_bytes`."""
@@ -112,13 +103,10 @@ class ExcelSource(Source):
         for row, cell in enumerate(cells):
             if isinstance(cell, float) and all_integers and abs(cell) >= MAX_EXACT_INTEGER:
                 problem = f"{shown(cell)} has more digits than Excel stores"
-                raise self._cell_error(row, column_name, problem, "format the column as text and enter the ids again")
+                raise self.cell_error(row, column_name, problem, "format the column as text and enter the ids again")
             if isinstance(cell, str) and not is_encodable(cell):
-                raise self._cell_error(row, column_name, f"{shown(cell)} is not text", "remove the lone surrogate")
+                raise self.cell_error(row, column_name, f"{shown(cell)} is not text", "remove the lone surrogate")
             yield cell.isoformat() if isinstance(cell, datetime | date | time) else cell_to_text(cell)
-
-    def _cell_error(self, row: int, column_name: str, problem: str, advice: str) -> InputError:
-        return InputError(problem, source=self.name, place=self.place(row), column=column_name, fix=advice)
 
     def place(self, row: int) -> str:
         """Return text that locates a row of the table: its number, and its row number in the sheet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
@@ -16,47 +16,27 @@ import pyarrow.compute as pc
 from crowdrank._base import require_one_of
 from crowdrank.errors import Fix, InputError, UsageError, shown
 from crowdrank.judgments import frames
-from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.columns import COLUMN_ALIASES
+from crowdrank.judgments.delimited import EXPORT_AS_CSV_ADVICE, SEPARATORS, DelimitedSource, WhitespaceSource
 from crowdrank.judgments.excel import ExcelSource
+from crowdrank.judgments.files import check_size, local_path, open_decompressed
+from crowdrank.judgments.json_documents import JsonSource
+from crowdrank.judgments.json_lines import JsonLinesSource
 from crowdrank.judgments.letor import LetorSource
 from crowdrank.judgments.limits import parse_bytes
-from crowdrank.judgments.platforms import MTURK_COLUMN, TABLE_EXPORTS, TOLOKA_COLUMN, JsonSource, detect_platform
+from crowdrank.judgments.parquet import ParquetSource
+from crowdrank.judgments.platforms import MTURK_COLUMN, TABLE_EXPORTS, TOLOKA_COLUMN, detect_platform
 from crowdrank.judgments.read_options import Format
-from crowdrank.judgments.sources import (
-    EXPORT_AS_CSV_ADVICE,
-    SEPARATORS,
-    DelimitedSource,
-    FrameSource,
-    JsonLinesSource,
-    ParquetSource,
-    Source,
-    WhitespaceSource,
-    check_size,
-    local_path,
-    no_rows_error,
-    open_decompressed,
-)
+from crowdrank.judgments.sources import FrameSource, Source
 
 FORMATS: tuple[str, ...] = get_args(Format)
 """Names of all formats."""
 FORMAT_BY_SUFFIX = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-    ".xlsx": "xlsx",
-    ".xlsm": "xlsx",
-    ".qrels": "qrels",
-    ".trec": "run",
-    ".run": "run",
-    ".letor": "letor",
-    ".svm": "letor",
-    ".svmlight": "letor",
-}
+    ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl",
+    ".json": "json", ".xlsx": "xlsx", ".xlsm": "xlsx", ".qrels": "qrels", ".trec": "run", ".run": "run",
+    ".letor": "letor", ".svm": "letor", ".svmlight": "letor",
+}  # fmt: skip
 """Name of the format for each file suffix, in lower case."""
 QRELS_COLUMNS = ("query", "iteration", "document", "grade")
 """Columns of a TREC qrels file."""
@@ -114,7 +94,6 @@ class TrecRF10Source(DelimitedSource):
         if "gold" not in self.names:
             raise InputError("there is no column 'gold'", source=self.name, fix="use the file as it is published")
         self.names = [*self.names, "planted"]
-        self._rows_with_gold = np.empty(0, np.int64)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`; if `gold` is one of them, leave out and count rows without a NIST grade."""
@@ -126,13 +105,9 @@ class TrecRF10Source(DelimitedSource):
             return table.append_column("planted", planted).select(list(names))
         if "gold" not in names:
             return table.select(in_file)
-        self._rows_with_gold = np.flatnonzero(np.asarray(pc.not_equal(gold, "-1")))
-        bad_rows.count_left_out("no gold grade", len(table) - len(self._rows_with_gold))
-        return table.take(pa.array(self._rows_with_gold))
-
-    def place(self, row: int) -> str:
-        """Return text that locates a row of the table: its number, and its line in the file."""
-        return super().place(int(self._rows_with_gold[row]) if len(self._rows_with_gold) else row)
+        rows = np.flatnonzero(np.asarray(pc.not_equal(gold, "-1")))
+        bad_rows.count_left_out("no gold grade", len(table) - len(rows))
+        return self._take_rows(table, rows)
 
 
 def format_by_suffix(path: str | Path) -> str | None:
@@ -169,10 +144,8 @@ def _format_by_content(path: str | Path) -> str | None:
         return "letor"
     if first.startswith(("[", "{")):
         return "jsonl" if first.endswith("}") and second.startswith("{") else "json"
-    if len(words) == 4 and _is_iteration(words[1]) and _is_integer(words[3]) and "," not in first:
-        return "qrels"
-    if len(words) == 6 and _is_iteration(words[1]) and _is_integer(words[3]) and "," not in first:
-        return "run"
+    if len(words) in (4, 6) and _is_iteration(words[1]) and _is_integer(words[3]) and "," not in first:
+        return "qrels" if len(words) == 4 else "run"
     return _format_by_header(first)
 
 
@@ -182,9 +155,8 @@ def _format_by_header(header: str) -> str | None:
         return "trec-rf10"
     known_names = {name for role, aliases in COLUMN_ALIASES.items() for name in (role, *aliases)}
     cells = [cell.strip(' "').casefold() for cell in re.split(f"[{''.join(SEPARATORS)}]", header)]
-    if len(known_names.intersection(cells)) < 2 and not any(
-        marker in header for marker in (TOLOKA_COLUMN, MTURK_COLUMN)
-    ):
+    is_export = TOLOKA_COLUMN in header or MTURK_COLUMN in header
+    if len(known_names.intersection(cells)) < 2 and not is_export:
         return None
     return "tsv" if "\t" in header else "csv"
 
@@ -237,12 +209,9 @@ def open_source(
     _refuse_unsupported(path, format)
     detected = detect_format(path) if format in (None, "crowd-kit") else format
     if detected is None:
-        raise InputError(
-            "neither its name nor its content shows the format",
-            source=str(path),
-            kind="unknown-format",
-            fix=Fix(f"give the format ({', '.join(FORMATS)}) with {{}}", "format", "csv"),
-        )
+        problem = "neither its name nor its content shows the format"
+        fix = Fix(f"give the format ({', '.join(FORMATS)}) with {{}}", "format", "csv")
+        raise InputError(problem, source=str(path), kind="unknown-format", fix=fix)
     source = _open_file(path, detected, _parse_separator(separator), limit, allow_books)
     return source, LAYOUT_BY_FORMAT.get(format or detected, FormatLayout())
 
@@ -275,37 +244,31 @@ def _open_delimited(path: Path, format: str, separator: str | None, allow_books:
     table = DelimitedSource(path, separator, "\t" if format in ("tsv", "toloka") else ",")
     platform = detect_platform(table)
     if format in TABLE_EXPORTS and platform != format:
-        raise InputError(
-            f"it is not an export of {format}: its columns differ",
-            source=table.name,
-            kind="other-format",
-            fix=Fix("leave the format out, or give {}", "format", "csv"),
-        )
+        problem = f"it is not an export of {format}: its columns differ"
+        fix = Fix("leave the format out, or give {}", "format", "csv")
+        raise InputError(problem, source=table.name, kind="other-format", fix=fix)
     if platform is None or (platform == "quepid" and not allow_books):
         return table
     return TABLE_EXPORTS[platform](path, table.separator)
 
 
+SOURCE_BY_FORMAT: Mapping[str, Callable[[Path], Source]] = {
+    **dict.fromkeys(("json", "label-studio", "opensearch"), JsonSource),
+    "jsonl": JsonLinesSource,
+    "trec-rf10": TrecRF10Source,
+    "letor": LetorSource,
+}
+"""Source class of the formats that need only a path."""
+
+
 def _open_file(path: Path, format: str, separator: str | None, max_bytes: int, allow_books: bool) -> Source:
     """Open a file as the source class of its format."""
-    match format:
-        case "csv" | "tsv" | "quepid" | "mturk" | "toloka":
-            return _open_delimited(path, format, separator, allow_books)
-        case "doccano":
-            return JsonSource(path) if _format_by_content(path) == "json" else JsonLinesSource(path)
-        case "json" | "label-studio" | "opensearch":
-            return JsonSource(path)
-        case "parquet":
-            return ParquetSource(path, max_bytes)
-        case "xlsx":
-            return ExcelSource(path, max_bytes)
-        case "jsonl":
-            return JsonLinesSource(path)
-        case "trec-rf10":
-            return TrecRF10Source(path)
-        case "qrels":
-            return WhitespaceSource(path, QRELS_COLUMNS)
-        case "run":
-            return WhitespaceSource(path, RUN_COLUMNS)
-        case _:
-            return LetorSource(path)
+    if format in ("csv", "tsv", *TABLE_EXPORTS):
+        return _open_delimited(path, format, separator, allow_books)
+    if format in ("parquet", "xlsx"):
+        return (ParquetSource if format == "parquet" else ExcelSource)(path, max_bytes)
+    if format in ("qrels", "run"):
+        return WhitespaceSource(path, QRELS_COLUMNS if format == "qrels" else RUN_COLUMNS)
+    if format == "doccano":
+        return JsonSource(path) if _format_by_content(path) == "json" else JsonLinesSource(path)
+    return SOURCE_BY_FORMAT[format](path)

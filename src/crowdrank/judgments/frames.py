@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import narwhals as nw
@@ -10,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank.errors import InputError, shown
+from crowdrank.judgments.columns import refuse_duplicate_columns
 
 FRAME_SOURCE_NAME = "the frame"
 """Name of a DataFrame in error messages."""
@@ -24,15 +24,10 @@ def _to_narwhals(frame: Any) -> Any:
     """Wrap a DataFrame in a narwhals frame; return other objects unchanged."""
     try:
         return nw.from_native(frame, pass_through=True)
-    except nw.exceptions.DuplicateError as problem:
+    except nw.exceptions.DuplicateError:
         names = frame.column_names if nw.dependencies.is_pyarrow_table(frame) else frame.columns
-        raise _duplicate_column_error([str(name) for name in names]) from problem
-
-
-def _duplicate_column_error(column_names: list[str]) -> InputError:
-    """Return the error for the first column name that occurs twice."""
-    name = next(name for name, count in Counter(column_names).items() if count > 1)
-    return InputError(f"the column {shown(name)} occurs twice", source=FRAME_SOURCE_NAME, fix="rename one of them")
+        refuse_duplicate_columns([str(name) for name in names], FRAME_SOURCE_NAME)
+        raise
 
 
 def frame_library(frame: Any) -> str:
@@ -50,8 +45,7 @@ def frame_library(frame: Any) -> str:
 def column_names(frame: Any) -> list[str]:
     """Return the column names of a frame; raise InputError if a name occurs twice."""
     names = [str(name) for name in _native_column_names(frame)]
-    if len(set(names)) < len(names):
-        raise _duplicate_column_error(names)
+    refuse_duplicate_columns(names, FRAME_SOURCE_NAME)
     return names
 
 

@@ -33,14 +33,8 @@ class Gold:
     @classmethod
     def of(cls, judgments: Judgments) -> Gold:
         """Return expert grades from judgments with one judgment per item (query-document pair)."""
-        return cls(
-            judgments.queries.take(pa.array(judgments.item_query)),
-            judgments.documents.take(pa.array(judgments.item_document)),
-            judgments.grade[judgments.offsets[:-1]],
-            judgments.scale,
-            judgments.backend,
-            judgments.report,
-        )
+        codes = judgments.grade[judgments.offsets[:-1]]
+        return cls(*judgments.item_ids(), codes, judgments.scale, judgments.backend, judgments.report)
 
     def __len__(self) -> int:
         return len(self.code)
@@ -67,9 +61,7 @@ class Gold:
         """Return the grades as judgments of one assessor with the id 'gold'."""
         query, queries = ids.encode(pa.chunked_array([self.query]))
         document, documents = ids.encode(pa.chunked_array([self.document]))
-        order, offsets = kernels.group_rows(
-            query, document, np.arange(len(self), dtype=np.int32), len(queries), len(documents)
-        )
+        order, offsets = kernels.group_rows(query, document, len(queries), len(documents))
         return Judgments(
             queries=queries,
             documents=documents,
@@ -94,10 +86,15 @@ class Gold:
         >>> read_gold(pd.DataFrame({"document": ["b"], "grade": [2]}), grades="0-2").for_items(judgments).code.tolist()
         [-1, 2]
         """
-        position = judgments.positions(self.query, self.document)
-        code = np.full(judgments.n_items, -1, np.int8)
-        code[position[position >= 0]] = self.code[position >= 0]
+        code = self._by_item(judgments, self.code)
         return ItemGold(code, len(self.scale), self.grade_sets(judgments.main_scale))
+
+    def _by_item(self, judgments: Judgments, codes: Grades) -> Grades:
+        """Return the code of each item of the judgments, -1 without one, given a code per expert grade (n,)."""
+        position = judgments.positions(self.query, self.document)
+        by_item = np.full(judgments.n_items, -1, np.int8)
+        by_item[position[position >= 0]] = codes[position >= 0]
+        return by_item
 
     def codes_by_name(self, judgments: Judgments) -> Grades:
         """Return the grade of each item as a code on the judgments' scale, or -1 for items without one.
@@ -114,14 +111,9 @@ class Gold:
         off = (codes < 0) & (position >= 0)
         if off.any():
             name = self.scale.names[self.code[int(np.argmax(off))]]
-            raise InputError(
-                f"the grade {name} is not on the judgments' scale {judgments.main_scale}",
-                kind="scales-differ",
-                fix=Fix("give both the same scale with {}", "grades"),
-            )
-        by_item = np.full(judgments.n_items, -1, np.int8)
-        by_item[position[position >= 0]] = codes[position >= 0]
-        return by_item
+            problem = f"the grade {name} is not on the judgments' scale {judgments.main_scale}"
+            raise InputError(problem, kind="scales-differ", fix=Fix("give both the same scale with {}", "grades"))
+        return self._by_item(judgments, codes)
 
     def grade_sets(self, scale: Scale) -> Booleans | None:
         """Return which grades of a scale each expert grade stands for, (n_expert_grades, n_grades).

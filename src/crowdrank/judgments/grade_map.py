@@ -19,6 +19,8 @@ GradeMapLike = str | Mapping[object, object]
 class GradeMap:
     """The grades of the judgments' scale that each expert grade stands for.
 
+    >>> print(GradeMap.parse({0: [0, 1], 1: [2, 3, 4]}), GradeMap.parse({"no": ["Bad", "Fair"], "yes": "Good"}))
+    0=0-1,1=2-4 no=Bad|Fair,yes=Good
     >>> GradeMap.parse("0=0-1,1=2-4").sets(Scale.parse("0,1"), Scale.parse("0-4")).astype(int)
     array([[1, 1, 0, 0, 0],
            [0, 0, 1, 1, 1]])
@@ -40,7 +42,7 @@ class GradeMap:
         return cls(grades_of)
 
     def __str__(self) -> str:
-        return ",".join(f"{expert}={'|'.join(grades)}" for expert, grades in self.grades_of.items())
+        return ",".join(f"{expert}={_grades_text(grades)}" for expert, grades in self.grades_of.items())
 
     def sets(self, expert: Scale, scale: Scale) -> Booleans:
         """Return whether an expert grade stands for a grade, (n_expert_grades, n_grades).
@@ -72,12 +74,18 @@ def _names(grades: object) -> tuple[str, ...]:
     return tuple(name.strip() for name in grades.split("|"))
 
 
+def _grades_text(grades: tuple[str, ...]) -> str:
+    """Return grades as text that :func:`_names` reads: consecutive numbers as a range, others separated by bars."""
+    numbers = [parse_integer(grade) for grade in grades]
+    first = numbers[0]
+    if first is not None and len(numbers) > 1 and numbers == list(range(first, first + len(numbers))):
+        return f"{first}-{numbers[-1]}"
+    return "|".join(grades)
+
+
 def _code(name: str, scale: Scale, whose: str) -> int:
     code = scale.code(name)
     if code is None:
-        raise InputError(
-            f"the map of expert grades names {shown(name)}, which is not on {whose} scale {scale}",
-            kind="grade-map",
-            fix="name grades of both scales, as in 0=0-1,1=2-4",
-        )
+        problem = f"the map of expert grades names {shown(name)}, which is not on {whose} scale {scale}"
+        raise InputError(problem, kind="grade-map", fix="name grades of both scales, as in 0=0-1,1=2-4")
     return code

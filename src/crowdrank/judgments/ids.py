@@ -21,6 +21,8 @@ from crowdrank._typing import Booleans, Codes, Integers
 from crowdrank.errors import Location, Message
 from crowdrank.judgments import kernels
 
+CodedIds = tuple[Codes, pa.Array]
+"""A column of ids: the code of each row, and the distinct ids, which the codes index."""
 MIN_ROWS_FOR_HASH_TABLE = 10_000
 """Minimum number of rows for which our hash table is faster than Arrow's dictionary encoding."""
 MAX_TEXT_BYTES = 2**31 - 2**20
@@ -29,7 +31,7 @@ MAX_UNUSUAL_IDS = 10_000
 """Maximum number of ids with surrounding spaces, leading zeros etc. that are compared with the other ids."""
 
 
-def encode(column: pa.ChunkedArray) -> tuple[Codes, pa.Array]:
+def encode(column: pa.ChunkedArray) -> CodedIds:
     """Return the code of each row (n,), -1 for a missing id, and the distinct ids (int64 or text) in code order.
 
     >>> codes, ids = encode(pa.chunked_array([["b", "a", None, "b"]]))
@@ -48,7 +50,7 @@ def encode(column: pa.ChunkedArray) -> tuple[Codes, pa.Array]:
     return _recode(codes, np.where(blank, -1, np.cumsum(~blank) - 1)), names.filter(pa.array(~blank))
 
 
-def _encode_array(array: pa.Array) -> tuple[Codes, pa.Array]:
+def _encode_array(array: pa.Array) -> CodedIds:
     """Encode an array like Arrow's dictionary encoding, but about twice as fast.
 
     Codes are numbered in order of first appearance. Arrow compares the text of every row with that of an earlier row.
@@ -72,7 +74,7 @@ def _encode_array(array: pa.Array) -> tuple[Codes, pa.Array]:
     return codes, array.take(pa.array(first_row))
 
 
-def _encode_with_arrow(array: pa.Array) -> tuple[Codes, pa.Array]:
+def _encode_with_arrow(array: pa.Array) -> CodedIds:
     encoded = array.dictionary_encode()
     return dictionary_codes(encoded), encoded.dictionary
 
@@ -115,7 +117,7 @@ def dictionary_codes(array: pa.DictionaryArray) -> Codes:
     return np.asarray(indices).astype(np.int32, copy=False)
 
 
-def _encode_dictionary(column: pa.ChunkedArray) -> tuple[Codes, pa.Array]:
+def _encode_dictionary(column: pa.ChunkedArray) -> CodedIds:
     """Encode a dictionary-encoded column; its dictionaries may hold unused, blank or repeated ids."""
     entries = pa.chunked_array([chunk.dictionary for chunk in column.chunks], column.type.value_type)
     entry, names = encode(entries)
@@ -127,7 +129,7 @@ def _encode_dictionary(column: pa.ChunkedArray) -> tuple[Codes, pa.Array]:
     return _renumber_by_first_appearance(np.concatenate(codes), names)
 
 
-def take(coded_ids: tuple[Codes, pa.Array], row_index: Codes) -> tuple[Codes, pa.Array]:
+def take(coded_ids: CodedIds, row_index: Codes) -> CodedIds:
     """Select rows of a column of coded ids, and renumber the codes in order of first appearance.
 
     >>> codes, ids = take((np.array([0, 1, 2, 1]), pa.array(["a", "b", "c"])), np.array([2, 3]))
@@ -137,7 +139,7 @@ def take(coded_ids: tuple[Codes, pa.Array], row_index: Codes) -> tuple[Codes, pa
     return _renumber_by_first_appearance(coded_ids[0][row_index], coded_ids[1])
 
 
-def _renumber_by_first_appearance(codes: Codes, names: pa.Array) -> tuple[Codes, pa.Array]:
+def _renumber_by_first_appearance(codes: Codes, names: pa.Array) -> CodedIds:
     """Renumber codes in order of first appearance, and remove ids without a row."""
     used_codes = np.asarray(pc.unique(pa.array(codes)))
     used_codes = used_codes[used_codes >= 0]
@@ -148,8 +150,7 @@ def _renumber_by_first_appearance(codes: Codes, names: pa.Array) -> tuple[Codes,
 
 def _recode(codes: NDArray[Any], new_codes: NDArray[Any]) -> Codes:
     """Replace each code by `new_codes[code]`; -1 stays -1."""
-    recoded: Codes = np.append(new_codes, -1).astype(np.int32)[codes]
-    return recoded
+    return np.asarray(np.append(new_codes, -1).astype(np.int32)[codes])
 
 
 def merge(id_tables: Sequence[pa.Array]) -> tuple[list[Codes], pa.Array]:
@@ -172,12 +173,22 @@ def merge(id_tables: Sequence[pa.Array]) -> tuple[list[Codes], pa.Array]:
     return np.split(codes, np.cumsum([len(table) for table in id_tables])[:-1]), names
 
 
-def concat(coded_columns: Sequence[tuple[Codes, pa.Array]]) -> tuple[Codes, pa.Array]:
+def concat(coded_columns: Sequence[CodedIds]) -> CodedIds:
     """Concatenate columns of coded ids; the ids of the first column keep their codes."""
     if len(coded_columns) == 1:
         return coded_columns[0]
     new_codes, names = merge([names for _, names in coded_columns])
     return np.concatenate([new[codes] for new, (codes, _) in zip(new_codes, coded_columns, strict=True)]), names
+
+
+def concat_arrays(arrays: Sequence[pa.Array]) -> pa.Array:
+    """Concatenate arrays of ids; if some are numbers and some are text, all become text.
+
+    >>> concat_arrays([pa.array([7]), pa.array(["a"])]).to_pylist()
+    ['7', 'a']
+    """
+    types = {array.type for array in arrays}
+    return pa.concat_arrays([array if len(types) == 1 else array.cast(pa.string()) for array in arrays])
 
 
 def _is_blank(ids: pa.Array) -> Booleans:

@@ -1,4 +1,4 @@
-"""Read one table from one or several files: expand folders and glob patterns, find the columns, join the rows."""
+"""Read tables from files: expand folders and glob patterns, and find the column for each role."""
 
 from __future__ import annotations
 
@@ -13,45 +13,25 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._text import counted
-from crowdrank.errors import Fix, InputError, Location, Message, UsageError
+from crowdrank._typing import Floats
+from crowdrank.errors import InputError, Location, Message, UsageError
 from crowdrank.judgments import ids
 from crowdrank.judgments.addresses import visible_files
-from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import COLUMN_ALIASES, parse_column_map, quote_names, resolve_columns
+from crowdrank.judgments.bad_rows import BadRows, no_rows_error
+from crowdrank.judgments.cells import ColumnsByRole, require_floats
+from crowdrank.judgments.columns import Roles, parse_column_map, quote_names
+from crowdrank.judgments.files import local_path
 from crowdrank.judgments.formats import FormatLayout, detect_format, open_source
 from crowdrank.judgments.frames import is_frame
-from crowdrank.judgments.sources import FrameSource, Source, local_path
+from crowdrank.judgments.row_errors import Origin
+from crowdrank.judgments.sources import Source
+from crowdrank.judgments.table import NO_QUERY
 
 if TYPE_CHECKING:
     from narwhals.typing import IntoFrame
 
 TableLike: TypeAlias = "str | Path | Sequence[str | Path] | IntoFrame"
 """A file, a folder, a glob pattern, a list of them, or a DataFrame."""
-
-ColumnsByRole = dict[str, pa.ChunkedArray]
-"""Columns of a table by role: query, document, assessor, grade, ..."""
-ID_ROLES = ("query", "document", "assessor", "family")
-"""Roles whose columns hold ids."""
-
-
-class JoinedSource(Source):
-    """The concatenated rows of several files; it only locates rows for messages."""
-
-    def __init__(self, sources: Sequence[Source], source_sizes: Sequence[int]) -> None:
-        self.sources, self._ends = sources, np.cumsum(source_sizes)
-        self.name = counted(len(sources), "file")
-        self.names = list(dict.fromkeys(name for source in sources for name in source.names))
-        self.units = {role: unit for source in reversed(sources) for role, unit in source.units.items()}
-
-    def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """Raise NotImplementedError, because the files are read one by one."""
-        raise NotImplementedError
-
-    def place(self, row: int) -> str:
-        """Return text that locates a row: its file, and its place in the file."""
-        part = int(np.searchsorted(self._ends, row, "right"))
-        start = int(self._ends[part - 1]) if part else 0
-        return f"{self.sources[part].name}, {self.sources[part].place(row - start)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,23 +49,56 @@ class OpenInput:
     layout: FormatLayout
     notes: list[Message] = field(default_factory=list)
 
+    @property
+    def name(self) -> str:
+        """Name of the input for messages: that of the only file, or the number of files."""
+        return self.sources[0].name if len(self.sources) == 1 else counted(len(self.sources), "file")
+
 
 @dataclass(frozen=True, eq=False)
 class RoleTable:
-    """A table whose columns are found by role.
+    """Columns of one file or DataFrame by role.
 
     Attributes:
-        source: source of the rows, which locates them in messages.
-        columns: name of the column for each role; if files use several names, these joined by "or".
+        origin: the source and the name of the column for each role.
         cells: the columns by role.
-        notes: notes about assumptions and about files that are not read.
+        bad_rows: counts of rows that the source left out.
 
     """
 
-    source: Source
-    columns: dict[str, str]
+    origin: Origin
     cells: ColumnsByRole
-    notes: tuple[Message, ...] = ()
+    bad_rows: BadRows = field(default_factory=BadRows)
+
+    @classmethod
+    def of(cls, table: pa.Table, source: Source, columns: Mapping[str, str]) -> RoleTable:
+        """Return the columns of a table that was read, by role; raise InputError if there are no rows."""
+        if not len(table):
+            raise no_rows_error(source.name)
+        return cls(Origin(source, columns), {role: table[name] for role, name in columns.items()})
+
+    def __len__(self) -> int:
+        return len(next(iter(self.cells.values())))
+
+    def coded_ids(self, role: str) -> ids.CodedIds:
+        """Return the ids of a role, or one id for all rows if it has no column; raise InputError if one is missing."""
+        if role not in self.cells:
+            return np.zeros(len(self), np.int32), pa.array([NO_QUERY])
+        codes, names = ids.encode(self.cells[role])
+        if (codes < 0).any():
+            row = int(np.argmax(codes < 0))
+            raise self.origin.cell_error(row, role, f"the {role} is missing", "fill it in", "missing-cell")
+        return codes, names
+
+    def row_ids(self, role: str) -> pa.Array:
+        """Return the id of each row, as :meth:`coded_ids` does."""
+        codes, names = self.coded_ids(role)
+        return names.take(pa.array(codes))
+
+    def floats(self, role: str, *, allow_blanks: bool = False, fixes: Sequence[str] = ("write a number",)) -> Floats:
+        """Return the column of a role as numbers, as :func:`require_floats` does."""
+        source, name = self.origin.source, self.origin.column_name(role)
+        return require_floats(self.cells[role], source, name, allow_blanks=allow_blanks, fixes=fixes)
 
 
 def open_input(
@@ -161,137 +174,38 @@ def _has_known_format(path: Path) -> bool:
 
 def read_roles(
     inputs: OpenInput,
-    bad_rows: BadRows,
-    *,
-    required_roles: Sequence[str],
-    optional_roles: Sequence[str] = (),
+    roles: Roles,
     columns: str | Mapping[str, str] | None = None,
     layout_columns: Mapping[str, str] | None = None,
-    aliases: Mapping[str, tuple[str, ...]] = COLUMN_ALIASES,
-    assessor_name: str | None = None,
-    needs_assessor: bool = False,
-) -> RoleTable:
-    """Find the columns for the roles in each file, read them, and concatenate the rows of all files.
+    on_bad_rows: str = "error",
+) -> list[RoleTable]:
+    """Find the columns for the roles in each file, and read them.
 
     Args:
         inputs: the opened files or DataFrame.
-        bad_rows: counts of rows that are not used.
-        required_roles: roles that must have a column in every file.
-        optional_roles: roles that may have a column.
+        roles: roles that must and may have a column in each file.
         columns: column names by role that the user gave.
         layout_columns: column names by role that the format defines.
-        aliases: other column names for each role, in lower case.
-        assessor_name: assessor of all rows of files without an assessor column; by default, the name of the file.
-        needs_assessor: whether every row must have an assessor.
+        on_bad_rows: whether rows that cannot be read raise an `error` or are skipped (`skip`).
 
     Returns:
-        The concatenated columns; if a file has no column for a role, its rows are null.
+        One table per file; if only some files have a column for the query, it is null in the others.
 
     """
     column_map = {**(layout_columns or {}), **parse_column_map(columns)}
-    roles_of_files, cells_of_files, notes = [], [], list(inputs.notes)
-    for source in inputs.sources:
-        names_assessor = assessor_name is not None or not isinstance(source, FrameSource)
-        assessor = ["assessor"] if needs_assessor else []
-        roles = resolve_columns(
-            source.names,
-            source=source.name,
-            required_roles=[*required_roles, *([] if names_assessor else assessor)],
-            optional_roles=[*optional_roles, *(assessor if names_assessor else [])],
-            column_map=column_map,
-            aliases=aliases,
-        )
-        table = source.read(list(dict.fromkeys(roles.values())), bad_rows)
-        cells = {role: table[name] for role, name in roles.items()}
-        if needs_assessor and "assessor" not in cells:
-            cells["assessor"] = constant_column(assessor_name or file_stem(source.name), len(table))
-            if assessor_name is None:
-                notes.append(_assessor_note(source, cells))
-        roles_of_files.append(roles)
-        cells_of_files.append(cells)
-    if assessor_name is not None and all("assessor" in roles for roles in roles_of_files):
-        problem = f"is given, but the assessor is in the column {roles_of_files[0]['assessor']!r}; leave it out"
-        raise UsageError(problem, parameter="assessor_name")
-    order = [role for role in COLUMN_ALIASES if any(role in cells for cells in cells_of_files)]
-    names = {role: dict.fromkeys(roles[role] for roles in roles_of_files if role in roles) for role in order}
-    by_role = {role: " or ".join(used) for role, used in names.items() if used}
-    return RoleTable(
-        join_sources(inputs.sources, cells_of_files), by_role, concat_tables(cells_of_files, order), tuple(notes)
-    )
-
-
-def join_sources(sources: Sequence[Source], cells_of_sources: Sequence[Mapping[str, pa.ChunkedArray]]) -> Source:
-    """Return a source that locates the rows of several sources, given the columns that were read from each."""
-    if len(sources) == 1:
-        return sources[0]
-    return JoinedSource(sources, [len(next(iter(cells.values()))) for cells in cells_of_sources])
-
-
-def concat_tables(tables: Sequence[ColumnsByRole], column_names: Sequence[str]) -> ColumnsByRole:
-    """Concatenate the rows of several tables; if a table lacks a column, its rows are null."""
-    if len(tables) == 1:
-        return {name: tables[0][name] for name in column_names}
-    sizes = [len(next(iter(cells.values()))) for cells in tables]
-    return {name: _join_column([cells.get(name) for cells in tables], sizes, name) for name in column_names}
-
-
-def _join_column(
-    columns: Sequence[pa.ChunkedArray | None], table_sizes: Sequence[int], column_name: str
-) -> pa.ChunkedArray:
-    """Concatenate the columns of several tables; columns of different types become text, and missing ones null."""
-    types = {column.type for column in columns if column is not None}
-    common_type = types.pop() if len(types) == 1 else pa.string()
-    chunks: list[pa.Array] = []
-    for column, n in zip(columns, table_sizes, strict=True):
-        if column is None:
-            chunks.append(pa.nulls(n, common_type))
-        else:
-            chunks.extend((column if column.type == common_type else _to_text(column, column_name in ID_ROLES)).chunks)
-    return pa.chunked_array(chunks, common_type)
-
-
-def _to_text(column: pa.ChunkedArray, is_id: bool) -> pa.ChunkedArray:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    return (ids.to_integers_or_text(column) if is_id else column).cast(pa.string())
+    tables = []
+    for number, source in enumerate(inputs.sources):
+        found, bad_rows = roles.find_columns(source.names, source.name, column_map), BadRows(on_bad_rows)
+        table = source.read(list(dict.fromkeys(found.values())), bad_rows)
+        cells = {role: table[name] for role, name in found.items()}
+        tables.append(RoleTable(Origin(source, found, number), cells, bad_rows))
+    if any("query" in table.cells for table in tables):
+        for one in tables:
+            one.cells.setdefault("query", pa.chunked_array([pa.nulls(len(one), pa.string())]))
+    return tables
 
 
 def constant_column(value: str, n_rows: int) -> pa.ChunkedArray:
     """Return a dictionary-encoded column of `n_rows` equal cells."""
     codes = pa.array(np.zeros(n_rows, np.int32))
     return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, pa.array([value]))])
-
-
-def file_stem(file_name: str) -> str:
-    """Return the name of a file without its folder and suffix.
-
-    >>> file_stem("labels/ann.v2.jsonl.gz")
-    'ann.v2'
-    """
-    base_name = Path(file_name).name
-    return Path(base_name[:-3] if base_name.lower().endswith(".gz") else base_name).stem
-
-
-def _assessor_note(source: Source, cells: ColumnsByRole) -> Message:
-    """Return a note that the file name is the assessor; raise InputError if the table has repeated documents."""
-    if source.has_assessor_column and _has_repeated_pairs(cells):
-        raise InputError(
-            "there is no column for the assessor, and documents occur several times; "
-            f"the columns are: {quote_names(source.names)}",
-            source=source.name,
-            kind="no-column",
-            fix=[
-                Fix("name it with {}", "columns", "assessor=NAME"),
-                Fix("if one assessor judged them all, give {}", "assessor_name", file_stem(source.name)),
-            ],
-        )
-    problem = f"it has no column for the assessor, so the name of the file, {file_stem(source.name)!r}, is used"
-    fix = Fix("give another with {}", "assessor_name")
-    return Message(problem, "assessor-from-file-name", "note", Location(source.name), (fix,))
-
-
-def _has_repeated_pairs(cells: ColumnsByRole) -> bool:
-    """Return whether a query-document pair occurs in several rows."""
-    codes = np.stack([ids.encode(cells[role])[0] for role in ("query", "document") if role in cells])
-    pairs = codes[:, (codes >= 0).all(axis=0)]
-    return bool(np.unique(pairs, axis=1).shape[1] < pairs.shape[1])

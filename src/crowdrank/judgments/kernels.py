@@ -16,27 +16,26 @@ Words = NDArray[np.uint64]
 
 
 @njit(cache=True, nogil=True)
-def group_rows(
-    query_codes: Codes, document_codes: Codes, rows: Codes, n_queries: int, n_documents: int
-) -> tuple[Codes, Integers]:
+def group_rows(query_codes: Codes, document_codes: Codes, n_queries: int, n_documents: int) -> tuple[Codes, Integers]:
     """Group rows by item (query-document pair); return the row order and the offset of each item in it.
 
     Queries are in order of their codes, the documents of a query in order of first appearance. It is a counting sort
     by query, then by document within each query, so that the data of a query stay in the CPU cache.
     """
-    # query_codes, document_codes (n,); rows (m,); returns (m,) and (n_items + 1,)
+    # query_codes, document_codes (n,); returns (n,) and (n_items + 1,)
+    n = len(query_codes)
     ends = np.zeros(n_queries + 1, np.int64)
-    for row in rows:
+    for row in range(n):
         ends[query_codes[row] + 1] += 1
     for code in range(n_queries):
         ends[code + 1] += ends[code]
-    by_query, document_by_query = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
-    for row in rows:
+    by_query, document_by_query = np.empty(n, np.int32), np.empty(n, np.int32)
+    for row in range(n):
         position = ends[query_codes[row]]
         by_query[position], document_by_query[position] = row, document_codes[row]
         ends[query_codes[row]] += 1
-    order, item = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
-    offsets = np.zeros(len(rows) + 1, np.int64)
+    order, item = np.empty(n, np.int32), np.empty(n, np.int32)
+    offsets = np.zeros(n + 1, np.int64)
     latest_item = np.full(n_documents, -1, np.int32)  # latest item of each document
     n_items, start = 0, 0
     for code in range(n_queries):
@@ -64,74 +63,29 @@ def group_rows(
 
 @njit(cache=True, nogil=True)
 def find_repeats(
-    offsets: Integers, row_order: Codes, assessor_codes: Codes, n_assessors: int, keep_last: bool
-) -> Booleans:
-    """Return a mask of judgments to drop where an assessor judged an item (query-document pair) several times.
+    offsets: Integers, row_order: Codes, assessor_codes: Codes, grades: Grades, n_assessors: int, keep_last: bool
+) -> tuple[Booleans, Integers]:
+    """Find judgments to drop where an assessor judged an item (query-document pair) several times.
 
-    All but the first are in the mask, or with `keep_last` all but the last.
+    Returns:
+        Whether to drop each judgment (m,) in the order of `row_order`: all but the first, or with `keep_last` all but
+        the last; and by assessor the number of repeated judgments, and of those equal to the previous one.
+
     """
-    # offsets (n_items + 1,) into row_order (m,), rows grouped by item; assessor_codes (n,); returns (m,) in that order
-    is_repeat = np.zeros(len(row_order), np.bool_)
-    seen_position = np.full(n_assessors, -1, np.int64)
-    for item in range(len(offsets) - 1):
-        for position in range(offsets[item], offsets[item + 1]):
-            a = assessor_codes[row_order[position]]
-            if seen_position[a] >= offsets[item]:
-                is_repeat[seen_position[a] if keep_last else position] = True
-                if not keep_last:
-                    continue
-            seen_position[a] = position
-    return is_repeat
-
-
-@njit(cache=True, nogil=True)
-def count_repeats(
-    offsets: Integers, row_order: Codes, assessor_codes: Codes, grades: Grades, n_assessors: int
-) -> Integers:
-    """Count each assessor's repeated judgments of an item, and those equal to the previous one (n_assessors, 2)."""
     # offsets (n_items + 1,) into row_order (m,), rows grouped by item; assessor_codes, grades (n,)
-    counts = np.zeros((n_assessors, 2), np.int64)
+    is_repeat, counts = np.zeros(len(row_order), np.bool_), np.zeros((n_assessors, 2), np.int64)
     seen_position = np.full(n_assessors, -1, np.int64)
     for item in range(len(offsets) - 1):
         for position in range(offsets[item], offsets[item + 1]):
             row = row_order[position]
             a = assessor_codes[row]
-            if seen_position[a] >= offsets[item]:
+            previous = seen_position[a]
+            if previous >= offsets[item]:
+                is_repeat[previous if keep_last else position] = True
                 counts[a, 0] += 1
-                counts[a, 1] += grades[row_order[seen_position[a]]] == grades[row]
+                counts[a, 1] += grades[row_order[previous]] == grades[row]
             seen_position[a] = position
-    return counts
-
-
-@njit(cache=True, nogil=True)
-def remove_rows(row_order: Codes, offsets: Integers, is_removed: Booleans) -> tuple[Codes, Integers]:
-    """Remove rows from a grouped row order; return the new order and offsets. Each item must keep a row."""
-    # row_order, is_removed (m,); offsets (n_items + 1,)
-    kept_order, kept_offsets = np.empty(len(row_order), np.int32), np.zeros(len(offsets), np.int64)
-    n = 0
-    for item in range(len(offsets) - 1):
-        for position in range(offsets[item], offsets[item + 1]):
-            if not is_removed[position]:
-                kept_order[n] = row_order[position]
-                n += 1
-        kept_offsets[item + 1] = n
-    return kept_order[:n].copy(), kept_offsets
-
-
-@njit(cache=True, nogil=True)
-def sort_by_shard(shard_of_row: Codes, n_shards: int) -> tuple[Codes, Integers]:
-    """Sort rows by shard (stable); return the row order and the offset of each shard in it."""
-    # shard_of_row (n,) -> (n,), (n_shards + 1,)
-    bounds = np.zeros(n_shards + 1, np.int64)
-    for row in range(len(shard_of_row)):
-        bounds[shard_of_row[row] + 1] += 1
-    for shard_number in range(n_shards):
-        bounds[shard_number + 1] += bounds[shard_number]
-    order, next_position = np.empty(len(shard_of_row), np.int32), bounds[:-1].copy()
-    for row in range(len(shard_of_row)):
-        order[next_position[shard_of_row[row]]] = row
-        next_position[shard_of_row[row]] += 1
-    return order, bounds
+    return is_repeat, counts
 
 
 @njit(cache=True, nogil=True)
@@ -215,13 +169,7 @@ def hash_numbers(numbers: Integers, hashes: Words) -> None:
 
 
 @njit(cache=True, nogil=True)
-def fill_hash_table(
-    hashes: Words,
-    first_row: Codes,
-    n_codes: int,
-    table_hashes: Words,
-    table_codes: Codes,
-) -> None:
+def fill_hash_table(hashes: Words, first_row: Codes, n_codes: int, table_hashes: Words, table_codes: Codes) -> None:
     """Insert all codes assigned so far into an empty hash table."""
     # table_hashes, table_codes (size,): size is a power of two; table_codes are -1 in empty slots
     mask = uint64(len(table_hashes) - 1)
@@ -234,13 +182,7 @@ def fill_hash_table(
 
 @njit(cache=True, nogil=True)
 def encode_hashes(
-    hashes: Words,
-    start_row: int,
-    n_codes: int,
-    table_hashes: Words,
-    table_codes: Codes,
-    codes: Codes,
-    first_row: Codes,
+    hashes: Words, start_row: int, n_codes: int, table_hashes: Words, table_codes: Codes, codes: Codes, first_row: Codes
 ) -> tuple[int, int]:
     """Assign codes to hashes in order of first appearance, and stop when the hash table is half full.
 
@@ -269,12 +211,7 @@ def encode_hashes(
 
 @njit(cache=True, nogil=True)
 def match_code_texts(
-    offsets: Integers,
-    text_bytes: Bytes,
-    words: Words,
-    codes: Codes,
-    code_starts: Integers,
-    code_sizes: Integers,
+    offsets: Integers, text_bytes: Bytes, words: Words, codes: Codes, code_starts: Integers, code_sizes: Integers
 ) -> bool:
     """Return whether every text equals the first text with its code, so that no two texts share a hash."""
     # codes (n,); code_starts, code_sizes (n_codes,): position in text_bytes and length of the first text of each code

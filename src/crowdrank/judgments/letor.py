@@ -12,9 +12,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank.errors import InputError, shown
-from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.bad_rows import BadRows, no_rows_error
+from crowdrank.judgments.files import open_decompressed
 from crowdrank.judgments.limits import BYTES_PER_FLOAT, numbered_lines, too_large_error
-from crowdrank.judgments.sources import Source, no_rows_error, open_decompressed
+from crowdrank.judgments.sources import LineSource
 
 DOCID_PATTERN = re.compile(rb"docid\s*=\s*(\S+)")
 """Pattern of the document id in the comment of a line."""
@@ -24,15 +25,11 @@ MAX_FEATURE_POSITION = 2**31 - 1
 """Maximum position (number before the colon) of a feature."""
 
 
-class LetorSource(Source):
+class LetorSource(LineSource):
     """A LETOR file; the id of a document without a `docid` comment is its number within its query."""
 
-    has_assessor_column = False
-
     def __init__(self, path: str | Path) -> None:
-        self.path, self.name = Path(path), str(path)
-        self.names = ["query", "document", "grade"]
-        self._lines: list[int] = []
+        super().__init__(path, ("query", "document", "grade"))
         self._sizes, self._positions, self._values = array("q"), array("q"), array("d")
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
@@ -87,10 +84,6 @@ class LetorSource(Source):
         fix = "write it as in: 2 qid:10 1:0.5 2:0.1 # docid = name"
         return InputError(problem, source=self.name, place=f"line {line_number}", fix=fix)
 
-    def place(self, row: int) -> str:
-        """Return text that locates a row of the table: its line in the file."""
-        return f"line {self._lines[row]}"
-
 
 def is_letor_feature(feature_name: str) -> bool:
     """Return whether a feature name has the form of LETOR features: f and the position.
@@ -124,16 +117,12 @@ def _parse_features(words: list[bytes]) -> tuple[list[int], list[float]]:
         positions, values = [int(pair[0]) for pair in pairs], [float(pair[2]) for pair in pairs]
     except ValueError:
         raise ValueError(_describe_bad_feature(words)) from None
-    valid = all(1 <= position <= MAX_FEATURE_POSITION for position in positions) and all(map(_is_not_infinite, values))
+    valid = all(1 <= position <= MAX_FEATURE_POSITION for position in positions) and np.inf not in map(abs, values)
     if not valid or any(b"_" in word for word in words):  # Python's numbers may have underscores
         raise ValueError(_describe_bad_feature(words))
     if len(set(positions)) < len(positions):
         raise ValueError("a feature occurs twice")
     return positions, values
-
-
-def _is_not_infinite(value: float) -> bool:
-    return abs(value) != np.inf
 
 
 def _describe_bad_feature(words: list[bytes]) -> str:
@@ -146,6 +135,6 @@ def _is_feature(word: bytes) -> bool:
     """Return whether a word is a valid feature such as `1:0.5`."""
     position, _, value = word.partition(b":")
     try:
-        return 1 <= int(position) <= MAX_FEATURE_POSITION and _is_not_infinite(float(value)) and b"_" not in word
+        return 1 <= int(position) <= MAX_FEATURE_POSITION and abs(float(value)) != np.inf and b"_" not in word
     except ValueError:
         return False

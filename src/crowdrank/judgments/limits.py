@@ -22,16 +22,10 @@ BYTES_PER_FLOAT = 8
 """Number of bytes of a float64."""
 CHUNK_BYTES = 1 << 20
 """Number of bytes that are decompressed at a time to measure a file."""
-BYTES_PER_UNIT = {
-    "": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-    "TIB": 2**40,
+BYTES_PER_UNIT = {"": 1} | {
+    f"{prefix}{unit}": base**power
+    for power, prefix in enumerate("KMGT", start=1)
+    for unit, base in (("B", 1000), ("IB", 1024))
 }
 """Number of bytes of each unit of size, in upper case."""
 

@@ -31,36 +31,16 @@ from crowdrank._progress import Report, reporting
 from crowdrank._text import counted
 from crowdrank._typing import Integers
 from crowdrank.errors import DataWarning, Fix, InputError, UsageError, shown
-from crowdrank.judgments import ids
-from crowdrank.judgments.addresses import (
-    describe_unread_files,
-    file_version,
-    is_within,
-    open_address,
-    split_parquet_files,
-    to_address,
-)
-from crowdrank.judgments.columns import COLUMN_ALIASES, parse_column_map, resolve_columns
-from crowdrank.judgments.encode import EncodeOptions
+from crowdrank.judgments import addresses, ids, shuffle
+from crowdrank.judgments.bad_rows import no_rows_error
+from crowdrank.judgments.columns import Roles, parse_column_map
+from crowdrank.judgments.encode_options import EncodeOptions, compile_family_pattern, excluded_ids, parse_unjudgeable
 from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
-from crowdrank.judgments.merge import SharedTables, id_notes, sum_repeats, unify_tables
-from crowdrank.judgments.read import compile_family_pattern, excluded_ids, parse_unjudgeable
+from crowdrank.judgments.merge import id_notes, sum_repeats
+from crowdrank.judgments.parquet import require_parquet_rows
 from crowdrank.judgments.scale import Scale, ScaleRules
 from crowdrank.judgments.sharded import HEADER_FILE, SHARDS_FOLDER, ShardedJudgments, load_sharded, sharded_judgments
-from crowdrank.judgments.shuffle import (
-    BuiltShard,
-    FilePart,
-    ShardPlan,
-    build_shard,
-    delete_part_files,
-    require_same_types,
-    split_part,
-    type_category,
-    types_differ_error,
-    write_part_tables,
-    write_query_indexes,
-)
-from crowdrank.judgments.sources import no_rows_error, require_parquet_rows
+from crowdrank.judgments.shared_tables import SharedTables, unify_tables
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -69,7 +49,7 @@ JUDGMENTS_PER_STORED_SHARD = 1 << 21
 """Default number of judgments per shard: more than 100,000 assessors, and few enough to hold several in memory."""
 MAX_ROWS_PER_PART = 1 << 21
 """Maximum number of rows of a part (consecutive row groups of a file), unless a single row group has more."""
-REQUIRED_ROLES, OPTIONAL_ROLES = ("document", "assessor", "grade"), ("query", "family")
+ROLES = Roles(("document", "assessor", "grade"), ("query", "family"))
 """Roles of the columns that must be and can be in each file; others, such as time and cost, are not read."""
 
 
@@ -148,34 +128,25 @@ def read_partitions(
     for name, number in (("shard_size", shard_size), ("n_jobs", n_jobs)):
         if number < 1:
             raise UsageError(f"must be 1 or more, not {number}", parameter=name)
-    file_max_bytes, address = parse_bytes(max_bytes), to_address(address)
-    if work is not None and is_within(work, address):
+    file_max_bytes, address = parse_bytes(max_bytes), addresses.to_address(address)
+    if work is not None and addresses.is_within(work, address):
         raise UsageError(f"must not be in the folder that is read, as {work} is", parameter="work")
     options = EncodeOptions(
-        scale=Scale.parse(grades) if grades is not None else None,
-        scale_rules=ScaleRules.read(scales) if scales is not None else None,
+        scale=None if grades is None else Scale.parse(grades),
+        scale_rules=None if scales is None else ScaleRules.read(scales),
         unjudgeable=parse_unjudgeable(unjudgeable),
         repeats=repeats,
-        exclude=tuple(excluded_ids(exclude)),
+        exclude=excluded_ids(exclude),
         family_pattern=compile_family_pattern(family_pattern),
         on_bad_rows=on_bad_rows,
     )
-    run_tasks = partial(_map_with_progress, _thread_map(n_jobs) if engine is None else engine.each, progress)
-    files, others = split_parquet_files(address)
+    run_tasks = partial(_map_with_progress, partial(_thread_map, n_jobs) if engine is None else engine.each, progress)
+    files, others = addresses.split_parquet_files(address)
     if others:
-        problem = f"{address}: {describe_unread_files(others)} passed over; of a folder only Parquet files are read"
+        unread = addresses.describe_unread_files(others)
+        problem = f"{address}: {unread} passed over; of a folder only Parquet files are read"
         warnings.warn(DataWarning(problem, kind="files-ignored"), stacklevel=2)
-    read_settings = (
-        columns,
-        grades,
-        options.scale_rules,
-        unjudgeable,
-        repeats,
-        options.exclude,
-        family_pattern,
-        on_bad_rows,
-    )
-    cache_key = _cache_key(files, (*read_settings, by, shard_size))
+    cache_key = _cache_key(files, (columns, options, family_pattern, by, shard_size))
     if work is not None:
         recover(work)
         if _is_cached(Path(work), cache_key):
@@ -186,7 +157,7 @@ def read_partitions(
     first, parts = require_same_columns(summaries), split_into_parts(summaries)
     if not parts:
         raise no_rows_error(str(address))
-    plan = ShardPlan(
+    plan = shuffle.ShardPlan(
         columns=first.column_by_role,
         n_shards=-(-sum(part.n_rows for part in parts) // shard_size),
         shard_size=shard_size,
@@ -203,7 +174,11 @@ def read_partitions(
 
 
 def _build_shards(
-    parts: Sequence[FilePart], plan: ShardPlan, draft_folder: Path, run_tasks: Callable[..., Any], address: str
+    parts: Sequence[shuffle.FilePart],
+    plan: shuffle.ShardPlan,
+    draft_folder: Path,
+    run_tasks: Callable[..., Any],
+    address: str,
 ) -> tuple[ShardedJudgments, tuple[int, Any]]:
     """Distribute the rows of all parts to shards in a folder.
 
@@ -211,10 +186,11 @@ def _build_shards(
         The judgments in shards; and of the largest query, the number of its judgments and its id.
 
     """
-    with closing(run_tasks(partial(split_part, plan=plan, folder=draft_folder), parts, "reading")) as summaries:
-        tables = write_part_tables(unify_tables(require_same_types(summaries), plan.options, address), draft_folder)
-    build = partial(build_shard, tables=tables, plan=plan, parts=parts, folder=draft_folder)
-    shards: list[BuiltShard] = []
+    with closing(run_tasks(partial(shuffle.split_part, plan=plan, folder=draft_folder), parts, "reading")) as summaries:
+        shared = unify_tables(shuffle.require_same_types(summaries), plan.options, address)
+    tables = shuffle.write_part_tables(shared, draft_folder)
+    build = partial(shuffle.build_shard, tables=tables, plan=plan, parts=parts, folder=draft_folder)
+    shards: list[shuffle.BuiltShard] = []
     counts = np.zeros((tables.header.n_assessors, 2), np.int64)
     for shard in run_tasks(build, range(plan.n_shards), "shuffling"):
         counts += shard.counts
@@ -227,17 +203,17 @@ def _build_shards(
         raise min(repeats, key=lambda repeat: repeat[0])[1]
     if not counts.any():
         raise bad_rows.no_rows_left_error(address, assessors_excluded=bool(plan.options.exclude))
-    write_query_indexes(shards, draft_folder)
-    delete_part_files(parts, draft_folder)
+    shuffle.write_query_indexes(shards, draft_folder)
+    shuffle.delete_part_files(parts, draft_folder)
     largest_query = max((shard.largest_query for shard in shards), key=lambda largest: largest[0])
     return _assemble_judgments(tables, shards, counts, plan, draft_folder, address), largest_query
 
 
 def _assemble_judgments(
     tables: SharedTables,
-    shards: Sequence[BuiltShard],
+    shards: Sequence[shuffle.BuiltShard],
     counts: Integers,
-    plan: ShardPlan,
+    plan: shuffle.ShardPlan,
     draft_folder: Path,
     address: str,
 ) -> ShardedJudgments:
@@ -257,7 +233,7 @@ def _assemble_judgments(
         unusual_forms[role] = dict(islice(unusual, ids.MAX_UNUSUAL_IDS)), judgments.iterate_ids(role)
     assessors = judgments.without_unused_assessors().assessors
     unusual_forms["assessor"] = ids.unusual_forms(assessors), [assessors]
-    report = replace(report, notes=id_notes(unusual_forms, tables.parts[0].origin, address))
+    report = replace(report, notes=id_notes(unusual_forms, report.columns, address))
     return replace(judgments, report=report, stored=replace(header, report=report))
 
 
@@ -273,23 +249,16 @@ def summarize_file(address: str, columns: Mapping[str, str], max_bytes: int = MA
         max_bytes: maximum size of the file when it is read.
 
     """
-    with open_address(address) as stream:
+    with addresses.open_address(address) as stream:
         file = pq.ParquetFile(stream)
         metadata, schema = file.metadata, file.schema_arrow
-        require_parquet_rows(metadata, REQUIRED_ROLES, max_bytes, address)
+        require_parquet_rows(metadata, ROLES.required, max_bytes, address)
         rows_per_group = tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
     if not sum(rows_per_group):
         return FileSummary(address, {}, {}, ())
-    column_map = {role: name for role, name in columns.items() if role in (*REQUIRED_ROLES, *OPTIONAL_ROLES)}
-    by_role = resolve_columns(
-        schema.names,
-        source=address,
-        required_roles=REQUIRED_ROLES,
-        optional_roles=OPTIONAL_ROLES,
-        column_map=column_map,
-        aliases=COLUMN_ALIASES,
-    )
-    types = {role: type_category(schema.field(name).type) for role, name in by_role.items()}
+    column_map = {role: name for role, name in columns.items() if role in (*ROLES.required, *ROLES.optional)}
+    by_role = ROLES.find_columns(schema.names, address, column_map)
+    types = {role: shuffle.type_category(schema.field(name).type) for role, name in by_role.items()}
     return FileSummary(address, by_role, types, rows_per_group)
 
 
@@ -300,20 +269,17 @@ def require_same_columns(files: Iterable[FileSummary]) -> FileSummary:
         return FileSummary("", {}, {}, ())
     first = non_empty[0]
     for file in non_empty[1:]:
-        for role in (*REQUIRED_ROLES, *OPTIONAL_ROLES):
+        for role in (*ROLES.required, *ROLES.optional):
             here, there = (_describe_column(one.column_by_role.get(role)) for one in (file, first))
             if here != there:
-                raise InputError(
-                    f"the {role} is {here} here and {there} in {first.address}",
-                    kind="columns-differ",
-                    source=file.address,
-                    fix="give all files the same columns",
-                )
+                problem = f"the {role} is {here} here and {there} in {first.address}"
+                fix = "give all files the same columns"
+                raise InputError(problem, kind="columns-differ", source=file.address, fix=fix)
         for role, column_type in file.type_by_role.items():
             # A column of nulls has no type of its own.
             if column_type != first.type_by_role[role] and "null" not in (column_type, first.type_by_role[role]):
                 other = first.address, first.type_by_role[role]
-                raise types_differ_error(role, file.column_by_role[role], (file.address, column_type), other)
+                raise shuffle.types_differ_error(role, file.column_by_role[role], (file.address, column_type), other)
     return first
 
 
@@ -321,9 +287,9 @@ def _describe_column(column_name: str | None) -> str:
     return "in no column" if column_name is None else f"the column '{column_name}'"
 
 
-def split_into_parts(files: Iterable[FileSummary], max_rows: int = MAX_ROWS_PER_PART) -> list[FilePart]:
+def split_into_parts(files: Iterable[FileSummary], max_rows: int = MAX_ROWS_PER_PART) -> list[shuffle.FilePart]:
     """Split the files into parts: consecutive row groups with at most `max_rows` rows, or one larger row group."""
-    parts: list[FilePart] = []
+    parts: list[shuffle.FilePart] = []
     rows_before = 0
     for file in files:
         starts, group = [0, *accumulate(file.rows_per_group)], 0
@@ -333,12 +299,12 @@ def split_into_parts(files: Iterable[FileSummary], max_rows: int = MAX_ROWS_PER_
                 end += 1
             rows = starts[end] - starts[group]
             if rows:
-                parts.append(FilePart(len(parts), file.address, (group, end), starts[group], rows, rows_before))
+                parts.append(shuffle.FilePart(len(parts), file.address, (group, end), starts[group], rows, rows_before))
             rows_before, group = rows_before + rows, end
     return parts
 
 
-def _warn_if_query_is_large(n_judgments: int, query_id: object, plan: ShardPlan) -> None:
+def _warn_if_query_is_large(n_judgments: int, query_id: object, plan: shuffle.ShardPlan) -> None:
     """Warn if the largest query has more judgments than a shard should have."""
     if plan.by == "query" and n_judgments > plan.shard_size:
         shard, judgments = f"a shard of {plan.shard_size:,}", counted(n_judgments, "judgment")
@@ -352,7 +318,8 @@ def _warn_if_query_is_large(n_judgments: int, query_id: object, plan: ShardPlan)
 
 def _cache_key(files: Sequence[str], options: tuple[Any, ...]) -> str:
     """Return a cache key for the files and read options."""
-    return hashlib.blake2b(repr(([(name, file_version(name)) for name in files], options)).encode()).hexdigest()
+    versions = [(name, addresses.file_version(name)) for name in files]
+    return hashlib.blake2b(repr((versions, options)).encode()).hexdigest()
 
 
 def _is_cached(folder: Path, cache_key: str) -> bool:
@@ -391,15 +358,13 @@ def _map_with_progress(
             yield result
 
 
-def _thread_map(n_jobs: int) -> Callable[[Callable[[S], T], Sequence[S]], Iterator[T]]:
-    """Return a function like `map` that uses `n_jobs` threads."""
-
-    def thread_map(function: Callable[[S], T], inputs: Sequence[S]) -> Iterator[T]:
-        pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
-        try:
-            yield from map(function, inputs) if pool is None else pool.map(function, inputs)
-        finally:
-            if pool is not None:
-                pool.shutdown(cancel_futures=True)
-
-    return thread_map
+def _thread_map(n_jobs: int, function: Callable[[S], T], inputs: Sequence[S]) -> Iterator[T]:
+    """Yield the result of `function` for each input, computed by `n_jobs` threads."""
+    if n_jobs == 1:
+        yield from map(function, inputs)
+        return
+    pool = ThreadPoolExecutor(n_jobs)
+    try:
+        yield from pool.map(function, inputs)
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -9,24 +9,9 @@ from typing import Literal
 from crowdrank._options import option
 
 Format = Literal[
-    "csv",
-    "tsv",
-    "parquet",
-    "jsonl",
-    "json",
-    "xlsx",
-    "qrels",
-    "run",
-    "letor",
-    "trec-rf10",
-    "crowd-kit",
-    "doccano",
-    "label-studio",
-    "toloka",
-    "mturk",
-    "quepid",
-    "opensearch",
-]
+    "csv", "tsv", "parquet", "jsonl", "json", "xlsx", "qrels", "run", "letor", "trec-rf10", "crowd-kit",
+    "doccano", "label-studio", "toloka", "mturk", "quepid", "opensearch",
+]  # fmt: skip
 """File format of an input."""
 Repeats = Literal["last", "first", "keep", "error"]
 """Which of several judgments of one assessor on one document to use; `keep` uses all."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments.bad_rows import SKIP_BAD_ROWS
+from crowdrank.judgments.columns import COLUMN_ALIASES
 from crowdrank.judgments.scale import MAX_GRADES, Scale, parse_integer
 from crowdrank.judgments.sources import Source
 
@@ -27,14 +28,17 @@ class Origin:
         """Return the name of the column that was read for a role."""
         return self.columns.get(role, role)
 
+    def unit(self, role: str) -> str | None:
+        """Return the unit of durations or costs that the source or the name of the column states, if any."""
+        if role == "duration" and "second" in self.column_name(role).casefold():
+            return "seconds"
+        return self.source.units.get(role)
+
     def cell_error(
         self, row: int, role: str, problem: str, fixes: str | Fix | Sequence[str | Fix], kind: str = "bad-cell"
     ) -> InputError:
         """Return an error about the cell of a role in a row."""
-        place = self.source.place(row)
-        return InputError(
-            problem, kind=kind, source=self.source.name, place=place, column=self.column_name(role), fix=fixes
-        )
+        return self.source.cell_error(row, self.column_name(role), problem, fixes, kind)
 
     def missing_cell_error(self, row: int, role: str) -> InputError:
         """Return the error for a row without an id or a grade."""
@@ -63,11 +67,8 @@ class Origin:
         text = shown(cell if integer is None else integer)
         fixes: list[str | Fix]
         if inferred and role == "grade" and is_too_large_for_grade(cell):
-            problem, kind, fixes = (
-                f"{text} is too large for a grade",
-                "grade-too-large",
-                [GIVE_SCALE_FIX, SKIP_BAD_ROWS],
-            )
+            problem, kind = f"{text} is too large for a grade", "grade-too-large"
+            fixes = [GIVE_SCALE_FIX, SKIP_BAD_ROWS]
         elif scale.numeric and integer is None:
             problem, kind = f"{text} is not a grade of the scale {scale}", "not-a-grade"
             fixes = ["use whole numbers", NAME_GRADES_FIX, SKIP_BAD_ROWS]
@@ -83,6 +84,15 @@ class Origin:
         """Return the error for a time, duration or cost that cannot be read."""
         advice = "write it as 2024-05-31T10:15:00" if role == "time" else "write a number from 0 up"
         return self.cell_error(row, role, f"{shown(cell)} is not a {role}", [advice, "leave it blank"])
+
+
+def columns_by_role(origins: Iterable[Origin]) -> dict[str, str]:
+    """Return the name of the column for each role; if files use several names, these joined by "or"."""
+    names: dict[str, dict[str, None]] = {role: {} for role in COLUMN_ALIASES}
+    for origin in origins:
+        for role, name in origin.columns.items():
+            names[role][name] = None
+    return {role: " or ".join(used) for role, used in names.items() if used}
 
 
 def is_too_large_for_grade(cell: object) -> bool:

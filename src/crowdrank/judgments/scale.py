@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from crowdrank.errors import Fix, InputError, UsageError, shown
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import refuse_duplicate_columns
-from crowdrank.judgments.sources import DelimitedSource, check_size
+from crowdrank.judgments.delimited import DelimitedSource
+from crowdrank.judgments.files import check_size
 
 MAX_GRADES = 101
 """Maximum number of grades of a scale, enough for a slider from 0 to 100."""
@@ -70,24 +71,15 @@ class Scale:
             bounds = re.fullmatch(r"\s*(\d{1,9})\s*(?:-|\.\.)\s*(\d{1,9})\s*", text, re.ASCII)
             if bounds and int(bounds[1]) > int(bounds[2]):
                 raise _invalid_scale_error(f"must be in order from least to most relevant, not {text.strip()}")
-            names = (
-                [
-                    str(grade)
-                    for grade in range(int(bounds[1]), min(int(bounds[2]), int(bounds[1]) + 2 * MAX_GRADES) + 1)
-                ]
-                if bounds
-                else [name.strip() for name in re.split(r"[,|]", text)]
-            )
-        else:
-            names = [str(name).strip() for name in text]
+            # Longer scales are invalid anyway.
+            text = range(int(bounds[1]), int(bounds[2]) + 1)[: 2 * MAX_GRADES] if bounds else re.split(r"[,|]", text)
+        names = [str(name).strip() for name in text]
         integers = [parse_integer(name) for name in names]
         if all(integer is not None for integer in integers):
             return cls(tuple(names), tuple(float(integer) for integer in integers if integer is not None))
         if any(integer is not None for integer in integers) or any(not name for name in names):
-            listed = shown(",".join(names))
-            raise _invalid_scale_error(
-                f"must not mix names, numbers and blanks ({listed}); use 0-3, 1,2,3 or Bad,Fair,Good"
-            )
+            mixed = f"must not mix names, numbers and blanks ({shown(','.join(names))})"
+            raise _invalid_scale_error(f"{mixed}; use 0-3, 1,2,3 or Bad,Fair,Good")
         return cls(tuple(names), tuple(float(position) for position in range(len(names))))
 
     @classmethod
@@ -99,10 +91,8 @@ class Scale:
         """
         distinct = set(numbers)
         lowest = 0 if 0 in distinct or not distinct else 1
-        highest = min(
-            max(max(distinct, default=1), lowest + 1), lowest + 2 * MAX_GRADES
-        )  # longer scales are invalid anyway
-        return cls.parse(map(str, range(lowest, highest + 1)))
+        highest = max(*distinct, lowest + 1, 1)
+        return cls.parse(range(lowest, highest + 1)[: 2 * MAX_GRADES])  # longer scales are invalid anyway
 
     def code(self, grade: Any) -> int | None:
         """Return the code of a grade, which is its position on the scale from 0, or None if it is not on the scale."""
@@ -165,11 +155,9 @@ class ScaleRules:
         refuse_duplicate_columns(source.names, source.name)
         roles = [name for name in ("assessor", "family") if name in source.names]
         if not roles or "grades" not in source.names:
-            raise InputError(
-                f"there is no column '{'grades' if roles else 'assessor'}'",
-                source=source.name,
-                fix="a scales file has the columns assessor (or family), grades and, optionally, maps_to",
-            )
+            problem = f"there is no column '{'grades' if roles else 'assessor'}'"
+            fix = "a scales file has the columns assessor (or family), grades and, optionally, maps_to"
+            raise InputError(problem, source=source.name, fix=fix)
         names = [name for name in (*roles, "grades", "maps_to") if name in source.names]
         rows = source.read(names, BadRows()).to_pylist()
         return cls(source.name, tuple(cls._parse_rule(source, roles, number, row) for number, row in enumerate(rows)))
@@ -177,30 +165,25 @@ class ScaleRules:
     @staticmethod
     def _parse_rule(source: DelimitedSource, roles: Sequence[str], row_index: int, row: dict[str, str]) -> ScaleRule:
         """Return the rule in a row of a scales file; `roles` are those that the file has a column for."""
-
-        def error(problem: str, column: str, fix: str) -> InputError:
-            return InputError(problem, source=source.name, place=source.place(row_index), column=column, fix=fix)
-
         # If there are both columns, a row has a cell in one of them.
         role = next((role for role in roles if row[role].strip()), roles[0])
         if not row[role].strip():
-            raise error(f"the {role} is missing", role, "give one, or write * for all")
+            raise source.cell_error(row_index, role, f"the {role} is missing", "give one, or write * for all")
         if sum(row[role].count(wildcard) for wildcard in "*?[") > MAX_WILDCARDS:
-            raise error(f"a pattern has more than {MAX_WILDCARDS} wildcards", role, "write fewer of * ? [")
+            problem = f"a pattern has more than {MAX_WILDCARDS} wildcards"
+            raise source.cell_error(row_index, role, problem, "write fewer of * ? [")
         try:
             scale = Scale.parse(row["grades"])
-        except UsageError as problem:
+        except UsageError as error:
             fix = "write it from least to most relevant, as in 0-4 or Bad|Fair|Good"
-            raise error(f"{shown(row['grades'])} is not a scale", "grades", fix) from problem
+            raise source.cell_error(row_index, "grades", f"{shown(row['grades'])} is not a scale", fix) from error
         maps_to = tuple(part.strip() for part in (row.get("maps_to") or "").replace(",", "|").split("|"))
         if maps_to == ("",):
             return ScaleRule(role, row[role], scale, None)
         if len(maps_to) != len(scale):
-            raise error(
-                f"{len(maps_to)} grades are mapped where the scale {scale} has {len(scale)}",
-                "maps_to",
-                "give one common grade for each grade, separated by |",
-            )
+            problem = f"{len(maps_to)} grades are mapped where the scale {scale} has {len(scale)}"
+            fix = "give one common grade for each grade, separated by |"
+            raise source.cell_error(row_index, "maps_to", problem, fix)
         return ScaleRule(role, row[role], scale, maps_to)
 
     def assign(
@@ -240,11 +223,8 @@ class ScaleRules:
         for rule_index, rule in enumerate(self.rules):
             if fnmatchcase(family if rule.role == "family" else assessor, rule.pattern):
                 return rule_index
-        raise InputError(
-            f"no row matches the assessor {shown(assessor)}",
-            source=self.source,
-            fix="add one, or a last row with the pattern *",
-        )
+        problem = f"no row matches the assessor {shown(assessor)}"
+        raise InputError(problem, source=self.source, fix="add one, or a last row with the pattern *")
 
     def _infer_common_scale(self) -> Scale | None:
         """Return the scale that the rules map grades to, or None if none of them has a map.
@@ -258,13 +238,10 @@ class ScaleRules:
         integers = [integer for integer in map(parse_integer, grades) if integer is not None and integer >= 0]
         try:
             return Scale.spanning(integers) if len(integers) == len(grades) else Scale.parse(grades)
-        except UsageError as problem:
-            raise InputError(
-                f"the grades mapped to ({shown(','.join(grades))}) are not a scale",
-                source=self.source,
-                column="maps_to",
-                fix=GIVE_COMMON_SCALE_FIX,
-            ) from problem
+        except UsageError as error:
+            problem = f"the grades mapped to ({shown(','.join(grades))}) are not a scale"
+            fix = GIVE_COMMON_SCALE_FIX
+            raise InputError(problem, source=self.source, column="maps_to", fix=fix) from error
 
     def _map_to_common_scale(
         self, scale: Scale, maps_to: tuple[str, ...] | None, common_scale: Scale | None
@@ -286,10 +263,6 @@ class ScaleRules:
         """Return the code of a grade on the common scale; raise InputError if it is not on it."""
         code = common_scale.code(grade)
         if code is None:
-            raise InputError(
-                f"{shown(grade)} is not on the common scale {common_scale}",
-                source=self.source,
-                column="maps_to",
-                fix=GIVE_COMMON_SCALE_FIX,
-            )
+            problem = f"{shown(grade)} is not on the common scale {common_scale}"
+            raise InputError(problem, source=self.source, column="maps_to", fix=GIVE_COMMON_SCALE_FIX)
         return code

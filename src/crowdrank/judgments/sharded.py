@@ -28,8 +28,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Codes, Integers
 from crowdrank.errors import InputError, OnDiskError
 from crowdrank.judgments import ids as id_codes
-from crowdrank.judgments.codes import check_assessors, check_codes
-from crowdrank.judgments.storage import header_from_json, header_to_json, pad_with_nulls
+from crowdrank.judgments import storage
 from crowdrank.judgments.table import (
     UNJUDGEABLE,
     AssessorTable,
@@ -177,15 +176,9 @@ class ShardedJudgments(JudgmentsLike):
             loaded = replace(loaded, queries=queries, documents=documents)
         assessor = loaded.assessor if self.new_codes is None else self.new_codes[loaded.assessor]
         if assessor.min(initial=0) < 0:
-            raise _damaged_error(self.folder, "an assessor without judgments has some")
-        return replace(
-            loaded,
-            assessor=assessor,
-            assessors=self.assessors,
-            assessor_scale=self.assessor_scale,
-            families=self.families,
-            assessor_family=self.assessor_family,
-        )
+            problem = f"{NO_SHARDS_PROBLEM} (an assessor without judgments has some)"
+            raise InputError(problem, source=self.folder, fix=READ_AGAIN_ADVICE)
+        return replace(loaded, assessor=assessor, **assessor_fields(self))
 
     def _read_codes(self, shard: StoredShard) -> Judgments:
         """Read and check the codes of a shard, before any step is applied."""
@@ -214,7 +207,7 @@ class ShardedJudgments(JudgmentsLike):
 
     def _check_shard(self, shard: StoredShard, stored: Judgments) -> None:
         """Raise an error if the codes of a shard are invalid or contradict its counts."""
-        check_codes(stored)
+        storage.check_codes(stored)
         drops_unjudgeable = "drop" in self.steps  # the numbers in `shards` are then those of graded judgments
         graded = int((stored.grade != UNJUDGEABLE).sum())
         expected, actual = (shard.judgeable, graded) if drops_unjudgeable else (shard.judgments, len(stored))
@@ -296,7 +289,7 @@ class ShardedJudgments(JudgmentsLike):
         pq.write_table(pa.table(columns), folder / "assessors.parquet")
         header = {
             "shards": [asdict(shard) for shard in self.shards],
-            **header_to_json(stored),
+            **storage.header_to_json(stored),
             "families": None if stored.families is None else stored.families.to_pylist(),
             "whole_queries": self.whole_queries,
         }
@@ -321,9 +314,9 @@ def load_sharded(folder: str | Path) -> ShardedJudgments:
             assessor_scale=np.asarray(columns["scale"]),
             families=None if families is None else pa.array(families, None if families else pa.string()),
             assessor_family=np.asarray(columns["family"]) if "family" in columns else None,
-            **header_from_json(header),
+            **storage.header_from_json(header),
         )
-        check_assessors(stored)
+        storage.check_assessors(stored)
         shards = tuple(_parse_shard(shard) for shard in header.sequence("shards"))
         counts = np.stack([_parse_counts(columns, name) for name in ("judgments", "judgeable")], axis=1)
         _check_counts(shards, counts)
@@ -347,12 +340,10 @@ def sharded_judgments(
 
 def _parse_shard(json_object: Any) -> StoredShard:
     """Return a shard from its JSON object in the header file."""
-    shard_fields = Fields(json_object if isinstance(json_object, dict) else {})
-    names = [field.name for field in fields(StoredShard)]
-    require(set(shard_fields.values) == set(names), "a shard is incomplete")
-    max_values = dict.fromkeys(names, MAX_ROWS_PER_SHARD) | {"number": MAX_SHARDS}
-    numbers = {name: shard_fields.integer(name, maximum=max_values[name]) for name in names if name != "digest"}
-    return StoredShard(**numbers, digest=shard_fields.text("digest"))
+    shard: StoredShard = storage.from_json(StoredShard, json_object, "a shard")
+    sizes = (shard.judgments, shard.items, shard.queries, shard.documents)
+    require(shard.number <= MAX_SHARDS and max(sizes) <= MAX_ROWS_PER_SHARD, "a shard is too large")
+    return shard
 
 
 def _parse_counts(columns: dict[str, pa.Array], name: str) -> Integers:
@@ -371,14 +362,9 @@ def _check_counts(shards: Sequence[StoredShard], counts: Integers) -> None:
     for column, name in enumerate(("judgments", "judgeable")):
         shard_total = sum(getattr(shard, name) for shard in shards)
         require(shard_total == int(counts[:, column].sum()), f"the numbers of {name} do not add up")
-    require(
-        all(shard.judgeable <= shard.judgments and 0 < shard.items <= shard.judgments for shard in shards),
-        "the numbers of judgments do not add up",
-    )
-
-
-def _damaged_error(path: str | Path, problem: str) -> InputError:
-    return InputError(f"{NO_SHARDS_PROBLEM} ({problem})", source=str(path), fix=READ_AGAIN_ADVICE)
+    for shard in shards:
+        are_ordered = shard.judgeable <= shard.judgments and 0 < shard.items <= shard.judgments
+        require(are_ordered, "the numbers of judgments do not add up")
 
 
 @contextmanager
@@ -431,8 +417,8 @@ def write_shard(folder: str | Path, shard_number: int, judgments: Judgments) -> 
     padded_length = max(len(judgments.queries), len(judgments.documents))
     padded = pa.table(
         {
-            "queries": pad_with_nulls(judgments.queries, padded_length),
-            "documents": pad_with_nulls(judgments.documents, padded_length),
+            "queries": storage.pad_with_nulls(judgments.queries, padded_length),
+            "documents": storage.pad_with_nulls(judgments.documents, padded_length),
         }
     )
     with (
@@ -441,13 +427,12 @@ def write_shard(folder: str | Path, shard_number: int, judgments: Judgments) -> 
     ):
         writer.write_table(padded)
     graded = judgments.grade != UNJUDGEABLE
-    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
     return StoredShard(
         number=shard_number,
         judgments=len(judgments),
         items=judgments.n_items,
         judgeable=int(graded.sum()),
-        judgeable_items=judgments.n_items if graded.all() else len(np.unique(item[graded])),
+        judgeable_items=judgments.n_items if graded.all() else len(np.unique(judgments.item[graded])),
         queries=len(judgments.queries),
         documents=len(judgments.documents),
         digest=_codes_digest(codes),
@@ -485,7 +470,7 @@ def _drop_unjudgeable(judgments: Judgments) -> Judgments:
     rows = np.flatnonzero(judgments.grade != UNJUDGEABLE)
     if len(rows) == len(judgments):
         return judgments
-    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))[rows]
+    item = judgments.item[rows]
     sizes = np.bincount(item, minlength=judgments.n_items)
     is_left = sizes > 0
     return replace(
@@ -498,13 +483,8 @@ def _drop_unjudgeable(judgments: Judgments) -> Judgments:
     )
 
 
-_IN_MEMORY_ATTRIBUTES = {field.name for field in fields(Judgments)} | {
-    "frame",
-    "to_arrow",
-    "where",
-    "positions",
-    "query_offsets",
-}
+_IN_MEMORY_ATTRIBUTES = {field.name for field in fields(Judgments)}
+_IN_MEMORY_ATTRIBUTES |= {"frame", "to_arrow", "where", "positions", "query_offsets"}
 """Attributes that only judgments in memory have."""
 _STEP_FUNCTIONS = {
     "one-scale": Judgments.on_one_scale,

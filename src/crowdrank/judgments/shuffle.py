@@ -22,14 +22,17 @@ import pyarrow.parquet as pq
 
 from crowdrank._typing import Integers
 from crowdrank.errors import InputError
-from crowdrank.judgments import frames, ids, kernels
+from crowdrank.judgments import frames, ids
 from crowdrank.judgments.addresses import open_address
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.encode import EncodeOptions, PartRows, PartSummary, encode_part
-from crowdrank.judgments.merge import SharedTables, merge_rows
+from crowdrank.judgments.encode import PartRows, PartSummary, encode_part
+from crowdrank.judgments.encode_options import EncodeOptions
+from crowdrank.judgments.merge import merge_rows
+from crowdrank.judgments.parquet import damaged_rows_error
 from crowdrank.judgments.row_errors import Origin
 from crowdrank.judgments.sharded import StoredShard, numbered_path, write_shard
-from crowdrank.judgments.sources import Source, damaged_rows_error
+from crowdrank.judgments.shared_tables import SharedTables
+from crowdrank.judgments.sources import Source
 
 PART_FILE_SUFFIXES = {"part": ".arrow", "tables": ".npy"}
 """Suffix of each temporary file of a part, by the prefix of its name."""
@@ -99,13 +102,9 @@ def types_differ_error(role: str, column_name: str, here: tuple[str, str], there
         there: address of an earlier file, and the type there.
 
     """
-    return InputError(
-        f"the {role} is of the type {here[1]} here and {there[1]} in {there[0]}",
-        kind="types-differ",
-        source=here[0],
-        column=column_name,
-        fix=f"write every {role} as one type in all files",
-    )
+    problem = f"the {role} is of the type {here[1]} here and {there[1]} in {there[0]}"
+    fix = f"write every {role} as one type in all files"
+    return InputError(problem, kind="types-differ", source=here[0], column=column_name, fix=fix)
 
 
 def require_same_types(summaries: Iterable[PartSummary]) -> Iterator[PartSummary]:
@@ -132,10 +131,13 @@ def split_part(part: FilePart, plan: ShardPlan, folder: Path) -> PartSummary:
     table = origin.source.read(list(dict.fromkeys(plan.columns.values())), bad_rows)
     cells = {role: table[name] for role, name in plan.columns.items()}
     rows, summary = encode_part(cells, origin, plan.options, bad_rows)
-    key_ids, shard_number = rows.document if plan.by == "document" else rows.query, np.zeros(len(rows), np.int32)
+    key_ids, shard_number = rows.document if plan.by == "document" else rows.query, np.zeros(len(rows), np.uint16)
     if key_ids is not None and len(rows):
-        shard_number = (ids.hash_ids(key_ids[1]) % plan.n_shards).astype(np.int32)[key_ids[0]]
-    order, bounds = kernels.sort_by_shard(shard_number, plan.n_shards)
+        # The sort of small integers takes linear time.
+        shard_type = np.min_scalar_type(plan.n_shards)
+        shard_number = (ids.hash_ids(key_ids[1]) % plan.n_shards).astype(shard_type)[key_ids[0]]
+    order = np.argsort(shard_number, kind="stable").astype(np.int32)
+    bounds = np.searchsorted(shard_number[order], np.arange(plan.n_shards + 1))
     columns = {
         "document": rows.document[1].take(pa.array(rows.document[0][order])),
         "assessor": pa.array(rows.assessor[order]),
@@ -146,7 +148,7 @@ def split_part(part: FilePart, plan: ShardPlan, folder: Path) -> PartSummary:
         columns["query"] = rows.query[1].take(pa.array(rows.query[0][order]))
     if rows.family is not None:
         columns["family"] = pa.array(rows.family[order])
-    _write_batches(pa.table(columns), bounds, numbered_path(folder, "part", part.number, PART_FILE_SUFFIXES["part"]))
+    _write_batches(pa.table(columns), bounds, _part_file(folder, "part", part.number))
     return summary
 
 
@@ -162,9 +164,7 @@ def write_part_tables(tables: SharedTables, folder: Path) -> SharedTables:
     """Write the shared codes of each part's assessors and families to files, and return the tables without them."""
     empty = np.empty(0, np.int32)
     for part in tables.parts:
-        with numbered_path(folder, "tables", part.origin.part_number, PART_FILE_SUFFIXES["tables"]).open(
-            "wb"
-        ) as stream:
+        with _part_file(folder, "tables", part.origin.part_number).open("wb") as stream:
             np.save(stream, part.assessor)
             np.save(stream, empty if part.family is None else part.family)
     return replace(tables, parts=[replace(part, assessor=empty, family=None) for part in tables.parts])
@@ -174,19 +174,21 @@ def _read_part_tables(tables: SharedTables, folder: Path) -> SharedTables:
     """Return the tables with the codes that :func:`write_part_tables` wrote."""
     parts = []
     for part in tables.parts:
-        with numbered_path(folder, "tables", part.origin.part_number, PART_FILE_SUFFIXES["tables"]).open(
-            "rb"
-        ) as stream:
+        with _part_file(folder, "tables", part.origin.part_number).open("rb") as stream:
             assessor, family = np.load(stream, allow_pickle=False), np.load(stream, allow_pickle=False)
         parts.append(replace(part, assessor=assessor, family=family))
     return replace(tables, parts=parts)
 
 
+def _part_file(folder: Path, prefix: str, part_number: int) -> Path:
+    return numbered_path(folder, prefix, part_number, PART_FILE_SUFFIXES[prefix])
+
+
 def delete_part_files(parts: Iterable[FilePart], folder: Path) -> None:
     """Delete the temporary files of the parts."""
     for part in parts:
-        for prefix, suffix in PART_FILE_SUFFIXES.items():
-            numbered_path(folder, prefix, part.number, suffix).unlink()
+        for prefix in PART_FILE_SUFFIXES:
+            _part_file(folder, prefix, part.number).unlink()
 
 
 # Shards.
@@ -221,7 +223,7 @@ def build_shard(
         [part.rows_before + one.all_source_rows() for one, part in zip(rows, parts, strict=True)]
     )
     judgments, (query_row, query_size) = merged.judgments, merged.query_rows()
-    largest = int(query_size.argmax())
+    largest, repeat = int(query_size.argmax()), merged.repeat_error
     answers = (judgments.assessor, judgments.assessor[judgments.grade >= 0])
     return BuiltShard(
         shard=write_shard(folder, shard_number, judgments),
@@ -230,16 +232,14 @@ def build_shard(
         first_query_rows=global_rows[query_row],
         largest_query=(int(query_size[largest]), judgments.queries[largest].as_py()),
         repeats=merged.repeats,
-        first_repeat=None
-        if merged.repeat_error is None
-        else (int(global_rows[merged.repeat_error[0]]), merged.repeat_error[1]),
+        first_repeat=repeat and (int(global_rows[repeat[0]]), repeat[1]),
         unusual_ids={"query": ids.unusual_forms(judgments.queries), "document": ids.unusual_forms(judgments.documents)},
     )
 
 
 def _read_rows(part: FilePart, shard_number: int, tables: SharedTables, folder: Path) -> PartRows:
     """Read the rows of a part that belong to a shard."""
-    with pa.OSFile(str(numbered_path(folder, "part", part.number, PART_FILE_SUFFIXES["part"]))) as file:
+    with pa.OSFile(str(_part_file(folder, "part", part.number))) as file:
         batch = pa.ipc.open_file(file).get_batch(shard_number)
     column = {name: batch[name] for name in batch.schema.names}
     return PartRows(

@@ -61,10 +61,8 @@ class Tally:
         """Count judgments in memory."""
         n_answers = max(len(scale) for scale in judgments.scales) + 1
         answer_index = judgments.assessor.astype(np.int64) * n_answers + (judgments.grade - UNJUDGEABLE)
-        answers_by_assessor = np.bincount(answer_index, minlength=judgments.n_assessors * n_answers).reshape(
-            -1, n_answers
-        )
-        return cls(np.bincount(np.diff(judgments.offsets)), answers_by_assessor)
+        answers = np.bincount(answer_index, minlength=judgments.n_assessors * n_answers)
+        return cls(np.bincount(np.diff(judgments.offsets)), answers.reshape(-1, n_answers))
 
     def __add__(self, other: Tally) -> Tally:
         items_by_size = np.zeros(max(len(self.items_by_size), len(other.items_by_size)), np.int64)
@@ -135,8 +133,7 @@ def grade_share_text(scale: Scale, counts: NDArray[np.int64]) -> str:
 def _grade_counts(judgments: Judgments | ShardedJudgments, tally: Tally, scale_index: int) -> NDArray[np.int64]:
     """Return the number of judgments with each grade of a scale."""
     answers = tally.answers_by_assessor[judgments.assessor_scale == scale_index].sum(axis=0)
-    counts: NDArray[np.int64] = answers[1 : len(judgments.scales[scale_index]) + 1]
-    return counts
+    return np.asarray(answers[1 : len(judgments.scales[scale_index]) + 1])
 
 
 def _range_text(counts: NDArray[np.int64]) -> str:
@@ -200,10 +197,8 @@ def _notes(judgments: Judgments | ShardedJudgments, tally: Tally) -> Iterator[Me
 def _scale_notes(scale: Scale, counts: NDArray[np.int64], inferred: bool) -> Iterator[Message]:
     """Yield notes about grades that are rare or do not occur."""
     names = np.array(scale.names, object)
-    unused, rare = (
-        names[counts == 0].tolist(),
-        names[(counts > 0) & (counts < RARE_GRADE_SHARE * counts.sum())].tolist(),
-    )
+    unused = names[counts == 0].tolist()
+    rare = names[(counts > 0) & (counts < RARE_GRADE_SHARE * counts.sum())].tolist()
     if unused and not inferred:
         yield _note("unused-grades", f"the grades {', '.join(unused)} of the scale {scale} do not occur")
     elif unused and counts.any():
@@ -249,9 +244,8 @@ def uncertain_scale_note(judgments: Judgments) -> Message | None:
 def _assessor_notes(tally: Tally) -> Iterator[Message]:
     n_judgments = tally.answers_by_assessor.sum(axis=1)
     n_single = int((n_judgments == 1).sum())
-    n_constant = int(
-        ((tally.answers_by_assessor.max(axis=1) == n_judgments) & (n_judgments >= MIN_JUDGMENTS_TO_NOTE_CONSTANT)).sum()
-    )
+    is_constant = tally.answers_by_assessor.max(axis=1) == n_judgments
+    n_constant = int((is_constant & (n_judgments >= MIN_JUDGMENTS_TO_NOTE_CONSTANT)).sum())
     if n_single:
         yield _note("assessors-with-one-judgment", f"{counted(n_single, 'assessor')} with a single judgment")
     if n_constant:

@@ -79,11 +79,9 @@ class AssessorTable:
     def scale(self) -> Scale:
         """The scale of all assessors; raises InputError if they have several."""
         if len(self.scales) > 1:
-            raise InputError(
-                f"the assessors use {len(self.scales)} scales ({' / '.join(map(str, self.scales))})",
-                kind="several-scales",
-                fix=["map each to one scale in the scales file (column maps_to)", "use a model for several scales"],
-            )
+            problem = f"the assessors use {len(self.scales)} scales ({' / '.join(map(str, self.scales))})"
+            fix = ["map each to one scale in the scales file (column maps_to)", "use a model for several scales"]
+            raise InputError(problem, kind="several-scales", fix=fix)
         return self.scales[0]
 
     @property
@@ -247,10 +245,24 @@ class Judgments(JudgmentsLike):
         """Yield the judgments themselves, as a single shard."""
         yield self
 
-    def item_column(self, role: str) -> Codes:
-        """Return the code of the query or document of each judgment (n,)."""
-        codes = self.item_query if role == "query" else self.item_document
-        return np.repeat(codes, np.diff(self.offsets))
+    def by_row(self, item_values: NDArray[Any]) -> NDArray[Any]:
+        """Return the value of each judgment's item (n,), given a value per item (n_items,)."""
+        return np.repeat(item_values, np.diff(self.offsets))
+
+    @property
+    def item(self) -> Integers:
+        """Index of the item of each judgment (n,)."""
+        return self.by_row(np.arange(self.n_items))
+
+    def vote_counts(self) -> Integers:
+        """Return how often each item got each grade (n_items, n_grades), for judgments on one scale."""
+        n_grades, judged = len(self.scale), self.grade != UNJUDGEABLE
+        cells = self.item[judged] * n_grades + self.grade[judged]
+        return np.bincount(cells, minlength=self.n_items * n_grades).reshape(-1, n_grades)
+
+    def item_ids(self) -> tuple[pa.Array, pa.Array]:
+        """Return the query id and the document id of each item."""
+        return self.queries.take(pa.array(self.item_query)), self.documents.take(pa.array(self.item_document))
 
     def on_one_scale(self) -> Self:
         """Return the judgments with every grade mapped to the common scale."""
@@ -267,11 +279,9 @@ class Judgments(JudgmentsLike):
 
         Grades are then mapped to the main scale linearly, the lowest to the lowest and the highest to the highest.
         """
-        return (
-            self.on_one_scale()
-            if self.maps_to_one_scale
-            else self._map_grades(self.main_scale_codes, self._fields_on_scale(self.main_scale))
-        )
+        if self.maps_to_one_scale:
+            return self.on_one_scale()
+        return self._map_grades(self.main_scale_codes, self._fields_on_scale(self.main_scale))
 
     def _map_grades(self, code_table: Grades, changed_fields: Mapping[str, Any]) -> Self:
         """Return the judgments with mapped grades and honeypots.
@@ -330,8 +340,7 @@ class Judgments(JudgmentsLike):
         if not row_mask.any():
             raise no_judgments_left_error()
         rows = np.flatnonzero(row_mask)
-        row_item = np.repeat(np.arange(self.n_items, dtype=np.int32), np.diff(self.offsets))[rows]
-        items, counts = np.unique(row_item, return_counts=True)
+        items, counts = np.unique(self.by_row(np.arange(self.n_items, dtype=np.int32))[rows], return_counts=True)
         query, queries = drop_unused_ids(self.item_query[items], self.queries)
         document, documents = drop_unused_ids(self.item_document[items], self.documents)
         assessor, _ = drop_unused_ids(self.assessor[rows], self.assessors)
@@ -351,8 +360,8 @@ class Judgments(JudgmentsLike):
     def to_arrow(self) -> pa.Table:
         """Return a table with a row of ids and grade per judgment; a 'cannot judge' answer has a null grade."""
         columns = {
-            "query": self.queries.take(pa.array(self.item_column("query"))),
-            "document": self.documents.take(pa.array(self.item_column("document"))),
+            "query": self.queries.take(pa.array(self.by_row(self.item_query))),
+            "document": self.documents.take(pa.array(self.by_row(self.item_document))),
             "assessor": self.assessors.take(pa.array(self.assessor)),
             "grade": self._grade_values(self.grade),
         }

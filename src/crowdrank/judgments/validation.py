@@ -16,18 +16,12 @@ from numpy.typing import NDArray
 from crowdrank._text import counted
 from crowdrank.errors import DataWarning, Fix, InputError, Message, parameter_prefix, shown
 from crowdrank.judgments import ids
+from crowdrank.judgments.features import Features, FeaturesLike, read_features
 from crowdrank.judgments.frames import column_to_arrow
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.inputs import TableLike
-from crowdrank.judgments.read import (
-    Features,
-    FeaturesLike,
-    JudgmentsLike,
-    read_features,
-    read_gold,
-    read_judgments,
-    read_run,
-)
+from crowdrank.judgments.read import read_gold, read_judgments
+from crowdrank.judgments.runs import read_run
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.summary import Inspection, column_text, grade_share_text, inspect
@@ -86,7 +80,7 @@ class _Pairs:
 
 
 def validate(
-    judgments: JudgmentsLike | ShardedJudgments | None = None,
+    judgments: Judgments | ShardedJudgments | TableLike | None = None,
     *,
     gold: Gold | TableLike | None = None,
     features: FeaturesLike | None = None,
@@ -177,21 +171,16 @@ def _inspect_gold(gold: Gold) -> Inspection:
         "columns": column_text(gold.report.columns),
         "grades": grade_share_text(gold.scale, np.bincount(gold.code, minlength=len(gold.scale))),
     }
-    left_out = (
-        Message(f"{counted(n, 'row')} left out ({reason})", "rows-left-out", "note")
-        for reason, n in gold.report.skipped.items()
-    )
+    skipped = gold.report.skipped.items()
+    left_out = (Message(f"{counted(n, 'row')} left out ({reason})", "rows-left-out", "note") for reason, n in skipped)
     return Inspection(facts, (*left_out, *gold.report.notes))
 
 
 def _inspect_features(features: Features) -> Inspection:
     matrix = features.matrix
     missing = np.isnan(matrix)
-    constant = [
-        name
-        for name, column in zip(features.names, matrix.T, strict=True)
-        if len(np.unique(column[~np.isnan(column)])) <= 1
-    ]
+    columns = zip(features.names, matrix.T, strict=True)
+    constant = [name for name, column in columns if len(np.unique(column[~np.isnan(column)])) <= 1]
     facts = {
         "queries": f"{len(features.query.unique()):,}",
         "documents": f"{len(matrix):,}",
@@ -259,14 +248,11 @@ def _overlap_messages(pairs: _Pairs, base_name: str, base: Judgments | ShardedJu
 
     """
     is_matched = np.zeros(len(pairs.query), bool)
-    for table in _iterate_tables(base):
+    for table in base.iterate():
         is_matched |= table.positions(pairs.query, pairs.document) >= 0
     n_matched, total = int(is_matched.sum()), len(is_matched)
     if n_matched == 0:
-        table = next(_iterate_tables(base))
-        example_pair = _Pairs(
-            "", table.queries.take(table.item_query[:1]), table.documents.take(table.item_document[:1])
-        )
+        example_pair = _Pairs("", *next(iter(base.iterate())).item_ids())
         problem = f"no document of the {pairs.name} occurs in the {base_name}: {_pair_text(pairs, 0)} but"
         fixes = (Fix("write the ids of queries and documents in the same form in both"),)
         yield Message(f"{problem} {_pair_text(example_pair, 0)}", "nothing-in-common", fixes=fixes)
@@ -277,20 +263,12 @@ def _overlap_messages(pairs: _Pairs, base_name: str, base: Judgments | ShardedJu
         yield from _look_alike_warnings(pairs, base_name, base)
 
 
-def _iterate_tables(base: Judgments | ShardedJudgments) -> Iterator[Judgments]:
-    """Yield the judgments in memory, one shard at a time."""
-    if isinstance(base, Judgments):
-        yield base
-    else:
-        yield from (base.load(place) for place in range(len(base.shards)))
-
-
 def _look_alike_warnings(pairs: _Pairs, base_name: str, base: Judgments | ShardedJudgments) -> Iterator[Message]:
     """Yield a warning if query ids, and one if document ids, occur in the base input only in another form."""
     for role, input_ids in (("query", pairs.query.unique()), ("document", pairs.document.unique())):
         has_exact, has_alike = np.zeros(len(input_ids), bool), np.zeros(len(input_ids), bool)
         example = ""
-        for table in _iterate_tables(base):
+        for table in base.iterate():
             base_ids = table.queries if role == "query" else table.documents
             alike_index = ids.match(normal_forms(base_ids), normal_forms(input_ids))
             has_exact |= ids.match(base_ids, input_ids) >= 0
@@ -330,12 +308,9 @@ def _scale_messages(gold: Gold, judgments_scale: Scale) -> Iterator[Message]:
         Fix("convert the expert grades to the scale of the judgments"),
         Fix("if the judgments are on the same scale, give {}", "grades", str(gold_scale)),
     )
-    can_be_part = gold.report.guessed and gold_scale.numeric and judgments_scale.numeric
-    is_part = (
-        can_be_part
-        and gold_scale.values[-1] <= judgments_scale.values[-1]
-        and gold_scale.values[0] >= judgments_scale.values[0]
-    )
+    is_part = gold.report.guessed and gold_scale.numeric and judgments_scale.numeric
+    is_part = is_part and gold_scale.values[-1] <= judgments_scale.values[-1]
+    is_part = is_part and gold_scale.values[0] >= judgments_scale.values[0]
     severity: Any = "note" if is_part else "warning"
     yield Message(problem, "scales-differ", severity, fixes=fixes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -177,31 +177,36 @@ def _qrels_ids(column: pa.ChunkedArray, role: str) -> list[str]:
     return ids
 
 
+def _convert_columns(
+    table: pa.Table, has_type: Callable[[pa.DataType], bool], convert: Callable[[pa.ChunkedArray], pa.ChunkedArray]
+) -> pa.Table:
+    """Return the table with the columns of a type converted."""
+    for position, field in enumerate(table.schema):
+        if has_type(field.type):
+            table = table.set_column(position, field.name, convert(table.column(position)))
+    return table
+
+
 def _decode_dictionaries(table: pa.Table) -> pa.Table:
     """Return the table with dictionary-encoded columns as plain columns, because CSV cannot hold dictionaries."""
-    dictionary_types = {field.name: field.type for field in table.schema if pa.types.is_dictionary(field.type)}
-    for name, dictionary_type in dictionary_types.items():
-        table = table.set_column(table.column_names.index(name), name, table[name].cast(dictionary_type.value_type))
-    return table
+    return _convert_columns(table, pa.types.is_dictionary, lambda column: column.cast(column.type.value_type))
 
 
 def _escape_formulas(table: pa.Table) -> pa.Table:
     """Return the table with `'` before every text and column name that begins like a formula."""
-    for position, field in enumerate(table.schema):
-        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            text = pc.replace_substring_regex(table.column(position), rf"\A({FORMULA_START})", r"'\1")
-            table = table.set_column(position, field.name, text)
+    pattern = rf"\A({FORMULA_START})"
+    for is_text in (pa.types.is_string, pa.types.is_large_string):
+        table = _convert_columns(table, is_text, lambda text: pc.replace_substring_regex(text, pattern, r"'\1"))
     return table.rename_columns([f"'{name}" if re.match(FORMULA_START, name) else name for name in table.column_names])
 
 
 def _nan_as_null(table: pa.Table) -> pa.Table:
     """Return the table with null for NaN and infinity, because JSON has neither."""
-    for position, field in enumerate(table.schema):
-        if pa.types.is_floating(field.type):
-            column = table.column(position)
-            number = pc.if_else(pc.is_finite(column), column, pa.scalar(None, field.type))
-            table = table.set_column(position, field.name, number)
-    return table
+
+    def convert(column: pa.ChunkedArray) -> pa.ChunkedArray:
+        return pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
+
+    return _convert_columns(table, pa.types.is_floating, convert)
 
 
 @contextmanager

@@ -1,18 +1,18 @@
-"""The candidates: ways from labels to a ranker. Each is a name, a sentence, and a function of a lesson."""
+"""Candidates of a run: named ways to train a ranker on crowd labels, expert grades or both."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
 from crowdrank._progress import Report
 from crowdrank._text import counted
-from crowdrank._typing import Floats, Integers
+from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.consensus.gda_pairwise import GDAPairwise
 from crowdrank.errors import InputError, UsageError, near
 from crowdrank.label_learning.boosted import BoostedRemapper
@@ -20,19 +20,22 @@ from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.linear import LinearRemapper
 from crowdrank.label_learning.remapped_labels import Remapped, rescaled
 from crowdrank.label_learning.remapper import Remapper
-from crowdrank.pipeline.consensus_fits import Opinions
-from crowdrank.pipeline.run_data import Material
-from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.stage_cache import Stages, digest
+from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.run_data import RunData
+from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.stage_cache import StageCache, digest
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.gda_mart import GDAPairwiseMART
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import GLS
+from crowdrank.rankers.single_feature import SingleFeature
 
-ENOUGH_QUERIES = 100
-"""From so many training queries on, a part of them is set aside to tell when to stop."""
-STOPPING = 0.15
+MIN_QUERIES_FOR_VALIDATION = 100
+"""Minimum number of training queries of which a share is held out for early stopping."""
+VALIDATION_SHARE = 0.15
+"""Share of the training queries that is held out for early stopping."""
 TREES: Mapping[str, Any] = {"n_estimators": 200, "learning_rate": 0.1, "patience": 20}
+"""Parameters of LambdaMART with validation queries."""
 SMALL_TREES: Mapping[str, Any] = {
     "n_estimators": 50,
     "learning_rate": 0.1,
@@ -40,347 +43,467 @@ SMALL_TREES: Mapping[str, Any] = {
     "min_child_samples": 30,
     "truncation": 15,
 }
-"""Where there are too few queries to tell when to stop."""
+"""Parameters of LambdaMART without validation queries."""
 RIDGES = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
-"""Of least squares, as parts of the number of rows."""
+"""Ridges that least squares chooses from, as multiples of the number of rows."""
 RIDGE = 0.03
-MOST_JUDGMENTS = 200_000
-"""The pairwise model looks at pairs of judgments: beyond so many judgments it is tried only when asked for."""
-STEPS: Mapping[str, Mapping[str, Any]] = {
+"""Ridge of least squares without validation queries, as a multiple of the number of rows."""
+MAX_PAIRWISE_JUDGMENTS = 200_000
+"""Maximum number of judgments for the pairwise model, whose time grows with the number of pairs."""
+RemapperKind = Literal["linear", "boosted"]
+REMAPPERS: Mapping[RemapperKind, type[Remapper]] = {"linear": LinearRemapper, "boosted": BoostedRemapper}
+REMAPPER_PARAMETERS: Mapping[RemapperKind, Mapping[str, Any]] = {
     "linear": {"learning_rate": 0.1, "patience": 15},
-    "boosted": {"learning_rate": 0.04, "patience": 15},
+    "boosted": {"learning_rate": 0.04, "depth": 3, "patience": 15},
 }
-"""Of the remappers: larger steps than usual, and less patience, do as well and take half the time."""
-MOST_STEERING = 5
-MOST_DOCUMENTS = 20_000
-"""So many labels a document, and so many documents, steer a remapper: its functions are of what is known of a label,
-which a sample tells as well. What it learns is then applied to all labels."""
-LEAST_EXPERTS = 4
-"""Fewer expert-graded queries than this cannot steer a remapper: a part steers, a part tells when to stop."""
+"""Parameters of remappers: larger steps and less patience than the defaults do as well in half the time."""
+MAX_LABELS_PER_DOCUMENT = 5
+MAX_DOCUMENTS = 20_000
+"""Maximum number of labels per document and of documents used to fit a remapper, which is then applied to all."""
+MIN_REMAPPER_QUERIES = 4
+"""Minimum number of expert-graded queries to fit a remapper: some for the gradients, some for early stopping."""
 
 
 @dataclass(eq=False)
 class TrainingView:
-    """What a candidate may see.
+    """Part of the data that a candidate may be trained on.
 
     Attributes:
-        crowd: the rows whose crowd labels may be seen.
-        expert: the rows whose expert grades may be seen.
-        key: a name for all of this.
+        data: data of the run.
+        fits: consensus models.
+        settings: settings of the run.
+        crowd: rows whose crowd labels may be used.
+        experts: rows whose expert grades may be used.
+        cache: cache of remappers.
+        key: cache key of the view.
+        n_jobs: number of threads of a fit.
+        report: progress function.
+        validation_queries: queries for early stopping; by default some of the training queries if there are enough.
+        validate_on_experts: whether the expert grades of these queries are used instead of the labels of the fit.
 
     """
 
-    material: Material
-    opinions: Opinions
-    settings: Settings
+    data: RunData
+    fits: ConsensusFits
+    settings: RunSettings
     crowd: Integers
-    expert: Integers
-    stages: Stages
-    key: str
+    experts: Integers
+    cache: StageCache = field(default_factory=lambda: StageCache(None))
+    key: str = ""
     n_jobs: int | None = None
     report: Report | bool = False
-    remappers: dict[str, Remapper] = field(default_factory=dict)
-    read: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
-    lock: Any = field(default_factory=threading.Lock)
+    validation_queries: Integers | None = None
+    validate_on_experts: bool = False
+    _remappers: dict[str, Remapper] = field(default_factory=dict)
+    _remapped: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
+    _lock: Any = field(default_factory=threading.Lock)
 
     def labels(self, method: str, target: str) -> tuple[Integers, Floats]:
-        """The rows of the crowd, and what a consensus says of them."""
-        return self.crowd, self.opinions.labels(method, target)[self.crowd]
+        """Return the rows with crowd labels, and the consensus of these rows as labels."""
+        return self.crowd, self.fits.labels(method, target)[self.crowd]
 
-    def experts(self) -> tuple[Integers, Floats]:
-        """The rows of the experts, and their grades."""
-        return self.expert, self.material.expert[self.expert]
+    def expert_grades(self) -> tuple[Integers, Floats]:
+        """Return the rows with expert grades, and the grades."""
+        return self.experts, self.data.expert[self.experts]
 
-    def taught(self, make: Callable[[int, bool], Ranker], rows: Integers, y: Floats, **options: Any) -> Ranker:
-        """A ranker that learned these labels; with enough queries, some of them tell when to stop."""
+    def fit(
+        self,
+        make: RankerFactory,
+        rows: Integers,
+        y: Floats,
+        sample_weight: Floats | None = None,
+        *,
+        with_ids: bool = False,
+        **options: Any,
+    ) -> Ranker:
+        """Train a ranker.
+
+        Args:
+            make: function that returns the unfitted ranker.
+            rows: rows to train on, or to validate on if they are of validation queries.
+            y: (n,) grades or (n, n_grades) probabilities of the rows.
+            sample_weight: (n,) weights of the rows.
+            with_ids: whether the ranker needs the ids of the documents.
+            options: further arguments of the ranker's `fit`.
+
+        """
         if not len(rows):
-            raise InputError("all that it could learn from is of queries that are held out")
-        query = self.material.query[rows]
-        later = self._set_aside(query)
-        ranker = make(len(rows), bool(later.any()))
-        train = self.material.taken(rows[~later])
-        told = {name: value[~later] for name, value in options.items()}
-        held_out = None
-        if later.any():
-            features = self.material.taken(rows[later])
-            held_out = (features, y[later], features.query)
-        return ranker.fit(train, y[~later], query=train.query, eval_set=held_out, progress=self.report or False, **told)
+            raise InputError("all of its training data are of held-out queries", kind="no-training-data")
+        is_validation = self._is_validation(rows)
+        validation = self._validation_set(rows[is_validation], y[is_validation])
+        train, weight = rows[~is_validation], None if sample_weight is None else sample_weight[~is_validation]
+        ranker = make(self, len(rows), validation is not None).fit(
+            self.data.features.take(train) if with_ids else self.data.matrix(train),
+            y[~is_validation],
+            query=self.data.query[train],
+            sample_weight=weight,
+            eval_set=validation,
+            progress=self.report,
+            **options,
+        )
+        if validation is not None:
+            ranker.validation_queries_ = tuple(self.data.query_ids.take(pa.array(np.unique(validation[2]))).to_pylist())
+        return ranker
 
-    def _set_aside(self, query: Integers) -> Any:
-        names = np.unique(query)
-        if len(names) < ENOUGH_QUERIES:
-            return np.zeros(len(query), bool)
-        drawn = np.random.default_rng(self.settings.random_state).permutation(names)[: round(STOPPING * len(names))]
-        return np.isin(query, drawn)
+    def _is_validation(self, rows: Integers) -> Booleans:
+        """Return which rows are held out for early stopping."""
+        queries = self.validation_queries
+        if queries is None:
+            training = np.unique(self.data.query[rows])
+            if len(training) < MIN_QUERIES_FOR_VALIDATION:
+                return np.zeros(len(rows), bool)
+            order = np.random.default_rng(self.settings.random_state).permutation(training)
+            queries = order[: round(VALIDATION_SHARE * len(order))]
+        is_held_out = np.zeros(len(self.data.query_ids), bool)
+        is_held_out[queries] = True
+        return is_held_out[self.data.query[rows]]
 
-    def trees(self, stops: bool, rows: int) -> dict[str, Any]:
-        """Settings of boosted trees for so many rows."""
-        usual = TREES if stops else {**SMALL_TREES, "min_child_samples": max(1, min(30, rows // 20))}
-        gains = {"gains": self.settings.gains, "validate_by": self.settings.measure}
-        return {
-            **gains,
-            **usual,
-            **self.settings.trees,
-            "n_jobs": self.n_jobs,
-            "random_state": self.settings.random_state,
-        }
+    def _validation_set(self, rows: Integers, y: Floats) -> tuple[Any, Floats, Integers] | None:
+        """Return features, labels and queries for early stopping, or None if there are none."""
+        if self.validate_on_experts and self.validation_queries is not None:
+            rows = self.data.graded_rows(self.validation_queries)
+            y = self.data.expert[rows]
+        return (self.data.matrix(rows), y, self.data.query[rows]) if len(rows) else None
 
-    def boosted(self, rows: int, stops: bool) -> LambdaMART:
-        """LambdaMART for so many rows."""
-        return LambdaMART(**self.trees(stops, rows))
+    # Remappers.
 
-    def linear(self, rows: int, stops: bool) -> GLS:
-        """Least squares; the ridge is chosen where there is something to choose by."""
-        ridge = tuple(part * rows for part in RIDGES) if stops else RIDGE * rows
-        return GLS(ridge, gains=self.settings.gains, validate_by=self.settings.measure)
-
-    def remapper(self, kind: str) -> Remapper:
-        """A remapper that learned from the experts of this lesson; once, for all who ask."""
-        with self.lock:
-            if kind not in self.remappers:
-                self.remappers[kind] = self.stages.kept(
+    def remapper(self, kind: RemapperKind, **parameters: Any) -> Remapper:
+        """Return a remapper fitted to the expert grades of this view, once for all candidates that use it."""
+        name = digest(kind, parameters)
+        with self._lock:
+            if name not in self._remappers:
+                self._remappers[name] = self.cache.get(
                     f"remapper-{kind}",
-                    digest(self.key, kind),
-                    lambda: self._steered(kind),
-                    lambda made, place: made.save(place),
+                    digest(self.key, kind, parameters),
+                    lambda: self._fit_remapper(kind, parameters),
+                    lambda remapper, path: remapper.save(path),
                     Remapper.load,
                 )
-            return self.remappers[kind]
+            return self._remappers[name]
 
-    def remapped(self, kind: str) -> Remapped:
-        """What the remapper makes of the crowd labels that may be seen."""
-        made = self.remapper(kind)
-        labels = self.opinions.label_features(made.kind)
-        return made.transform(labels.where(self._seen(made.kind)))
+    def remap(self, kind: RemapperKind, **parameters: Any) -> Remapped:
+        """Return the targets and weights that a remapper gives the crowd labels of this view."""
+        remapper = self.remapper(kind, **parameters)
+        return remapper.transform(self.fits.label_features(remapper.kind).where(self._is_visible(remapper.kind)))
 
-    def folded(self, kind: str) -> tuple[Floats, Floats]:
-        """The learned target and weight of each row of the crowd; once, for all who ask.
+    def remapped_labels(self, kind: RemapperKind, **parameters: Any) -> tuple[Floats, Floats]:
+        """Return the target and the weight that a remapper gives each row with crowd labels, computed once."""
+        remapper, name = self.remapper(kind, **parameters), digest(kind, parameters)
+        with self._lock:
+            if name not in self._remapped:
+                # All labels are transformed: a copy of the visible ones would take longer.
+                target, weight = remapper.transform(self.fits.label_features(remapper.kind)).folded()
+                items = self.fits.items(remapper.kind)[self.crowd]
+                self._remapped[name] = target[items], weight[items]
+            return self._remapped[name]
 
-        All labels are read where they lie: to set apart those that may be seen would copy most of them.
-        """
-        made = self.remapper(kind)
-        with self.lock:
-            if kind not in self.read:
-                target, weight = made.transform(self.opinions.label_features(made.kind)).folded()
-                found = self.opinions.items(made.kind)[self.crowd]
-                self.read[kind] = target[found], weight[found]
-            return self.read[kind]
-
-    def _steered(self, kind: str) -> Remapper:
-        rows, grades = self.experts()
-        n = len(np.unique(self.material.query[rows]))
-        if n < LEAST_EXPERTS:
-            raise InputError(f"{counted(n, 'expert-graded query')} cannot steer it, {LEAST_EXPERTS} can")
-        told = {**STEPS[kind], **{"linear": self.settings.linear, "boosted": self.settings.boosted}[kind]}
-        made: Remapper = {"linear": LinearRemapper, "boosted": BoostedRemapper}[kind]()
-        made.set_params(
-            **{"objective": "DCG@10", "gains": self.settings.gains, "random_state": self.settings.random_state, **told}
+    def _fit_remapper(self, kind: RemapperKind, parameters: Mapping[str, Any]) -> Remapper:
+        rows, grades = self.expert_grades()
+        n_queries = len(np.unique(self.data.query[rows]))
+        if n_queries < MIN_REMAPPER_QUERIES:
+            problem = f"{counted(n_queries, 'expert-graded query')} cannot fit a remapper; {MIN_REMAPPER_QUERIES} can"
+            raise InputError(problem, kind="few-expert-queries")
+        own = {"linear": self.settings.linear, "boosted": self.settings.boosted}[kind]
+        shared = {"objective": "DCG@10", "gains": self.settings.gains, "random_state": self.settings.random_state}
+        remapper = REMAPPERS[kind]().set_params(**{**shared, **REMAPPER_PARAMETERS[kind], **own, **parameters})
+        experts = (self.data.matrix(rows), grades, self.data.query[rows])
+        sample = self.remapper_sample(remapper.kind)
+        return remapper.fit(
+            sample,
+            self.data.features,
+            experts,
+            eval_set=self._validation_set(rows[:0], grades[:0]) if self.validate_on_experts else None,
+            progress=self.report,
+            engine=self.fits.engine,
         )
-        features = self.material.taken(rows)
-        known = (features, grades, features.query)
-        seen, engine = self.steering(made.kind), self.opinions.cluster
-        return made.fit(seen, self.material.features, known, progress=self.report, engine=engine)
 
-    def steering(self, kind: str) -> LabelFeatures:
-        """The labels that steer a remapper, by the kind of what is known of them."""
-        return self.opinions.label_features(kind).where(self._some(kind))
+    def remapper_sample(self, kind: str) -> LabelFeatures:
+        """Return the features of the labels that a remapper is fitted to."""
+        return self.fits.label_features(kind).where(self._is_sampled(kind))
 
-    def share(self, kind: str) -> float:
-        """How many labels may be seen for each that steers."""
-        return float(self._seen(kind).sum() / self._some(kind).sum())
+    def labels_per_sampled_label(self, kind: str) -> float:
+        """Return the number of visible labels divided by the number of labels that a remapper is fitted to."""
+        return float(self._is_visible(kind).sum() / self._is_sampled(kind).sum())
 
-    def _seen(self, kind: str) -> NDArray[np.bool_]:
-        """(n_labels,) which labels may be seen."""
-        labels = self.opinions.label_features(kind)
-        return self._documents(kind)[labels.item]
+    def _is_visible(self, kind: str) -> Booleans:
+        """Return which labels are of documents of this view, (n_labels,)."""
+        return self._has_visible_labels(kind)[self.fits.label_features(kind).item]
 
-    def _documents(self, kind: str) -> NDArray[np.bool_]:
-        seen = np.zeros(self.opinions.label_features(kind).judgments.n_items, bool)
-        seen[self.opinions.items(kind)[self.crowd]] = True
-        return seen
+    def _has_visible_labels(self, kind: str) -> Booleans:
+        visible = np.zeros(self.fits.label_features(kind).judgments.n_items, bool)
+        visible[self.fits.items(kind)[self.crowd]] = True
+        return visible
 
-    def _some(self, kind: str) -> NDArray[np.bool_]:
-        """(n_labels,) up to so many labels of up to so many documents, drawn."""
-        number, place = self.opinions.drawn(kind, self.settings.random_state)
-        seen = np.flatnonzero(self._documents(kind))
-        kept = np.zeros(len(place), bool)
-        kept[seen[np.argsort(place[seen])[:MOST_DOCUMENTS]]] = True
-        return np.asarray((number < MOST_STEERING) & kept[self.opinions.label_features(kind).item])
+    def _is_sampled(self, kind: str) -> Booleans:
+        """Return which labels a remapper is fitted to, (n_labels,)."""
+        label_rank, document_rank = self.fits.random_order(kind, self.settings.random_state)
+        visible = np.flatnonzero(self._has_visible_labels(kind))
+        sampled = np.zeros(len(document_rank), bool)
+        sampled[visible[np.argsort(document_rank[visible])[:MAX_DOCUMENTS]]] = True
+        return np.asarray((label_rank < MAX_LABELS_PER_DOCUMENT) & sampled[self.fits.label_features(kind).item])
 
 
-Learn = Callable[[TrainingView], Ranker]
+RankerFactory = Callable[[TrainingView, int, bool], Ranker]
+"""Function (view, number of rows, whether there are validation queries) that returns an unfitted ranker."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way from labels to a ranker.
+    """Way to train a ranker.
 
     Attributes:
-        about: what it is, to be read after its name.
-        learn: the ranker that a lesson makes.
-        needs: the consensus methods that it asks for.
-        crowd, expert: whether it learns from the crowd's labels, and from experts' grades.
-        cost: how long it takes, roughly, as a multiple of LambdaMART.
+        name: name of the candidate.
+        description: what it is, as a phrase.
+        fit: function that trains the ranker on a view.
+        methods: consensus methods that it uses.
+        crowd: whether it is trained on crowd labels.
+        experts: whether it is trained on expert grades.
+        remapper: kind of remapper that it uses.
+        needs_families: whether the judgments must name families of assessors.
+        needs_expert_scale: whether grades of the crowd must map to the scale of the experts.
+        max_judgments: maximum number of judgments with which it is trained unless the user names it.
+        thorough: whether it is trained only in a thorough run, or if the user names it.
+        is_control: whether it is only compared with others and is in no ensemble.
 
     """
 
     name: str
-    about: str
-    learn: Learn
-    needs: tuple[str, ...] = ()
+    description: str
+    fit: Callable[[TrainingView], Ranker]
+    methods: tuple[str, ...] = ()
     crowd: bool = True
-    expert: bool = False
-    cost: float = 1.0
+    experts: bool = False
+    remapper: RemapperKind | None = None
+    needs_families: bool = False
+    needs_expert_scale: bool = False
+    max_judgments: int | None = None
+    thorough: bool = False
+    is_control: bool = False
+
+    @property
+    def only_crowd(self) -> bool:
+        """Whether it is trained on crowd labels alone."""
+        return self.crowd and not self.experts
+
+    def reason_to_skip(self, data: RunData) -> str:
+        """Return why the candidate is not trained on these data, or an empty string."""
+        if self.needs_families and not data.has_families:
+            return "the judgments name no families"
+        if self.experts and not len(data.graded_queries):
+            return "there are no expert grades"
+        if self.needs_expert_scale and data.expert_values is None:
+            assert data.gold is not None
+            return (
+                f"the scales of the experts ({data.gold.scale}) and of the judgments ({data.labels.main_scale}) differ "
+                "and there is no complete map between them"
+            )
+        return ""
 
 
-def on_label(method: str, target: str) -> Learn:
-    """LambdaMART on a consensus."""
-    return lambda lesson: lesson.taught(lesson.boosted, *lesson.labels(method, target))
+# Rankers.
 
 
-def linear_on_average(lesson: TrainingView) -> Ranker:
-    """Least squares on the average label."""
-    return lesson.taught(lesson.linear, *lesson.labels("average", "relevance"))
+def lambdamart(view: TrainingView, n_rows: int, has_validation: bool) -> LambdaMART:
+    """Return an unfitted LambdaMART."""
+    return LambdaMART(**tree_parameters(view, n_rows, has_validation))
 
 
-def experts_only(lesson: TrainingView) -> Ranker:
-    """LambdaMART on the experts' grades."""
-    return lesson.taught(lesson.boosted, *lesson.experts())
+def soft_lambdamart(view: TrainingView, n_rows: int, has_validation: bool) -> LambdaMART:
+    """Return an unfitted LambdaMART whose pair targets are probabilities."""
+    return lambdamart(view, n_rows, has_validation).set_params(pair_targets="posterior")
 
 
-def crowd_and_experts(lesson: TrainingView) -> Ranker:
-    """Train LambdaMART on expert grades where there are any, and on the crowd's expected grades on the same scale."""
-    y = lesson.material.on_expert_scale(lesson.opinions.labels("gda", "expected-grade"))
-    y[lesson.expert] = lesson.material.expert[lesson.expert]
-    rows = np.union1d(lesson.crowd, lesson.expert)
-    return lesson.taught(lesson.boosted, rows, y[rows])
+def tree_parameters(view: TrainingView, n_rows: int, has_validation: bool) -> dict[str, Any]:
+    """Return the parameters of boosted trees for a number of rows."""
+    small = {**SMALL_TREES, "min_child_samples": max(1, min(30, n_rows // 20))}
+    settings = view.settings
+    return {
+        "gains": settings.gains,
+        "validate_by": settings.measure,
+        **(TREES if has_validation else small),
+        **settings.trees,
+        "n_jobs": view.n_jobs,
+        "random_state": settings.random_state,
+    }
 
 
-def remapped_linear_model(kind: str) -> Learn:
-    """Least squares on what a remapper learned, through which it learned it."""
-
-    def learn(lesson: TrainingView) -> Ranker:
-        made, (target, weight) = lesson.remapper(kind), lesson.folded(kind)
-        known = lesson.material.taken(lesson.crowd)
-        # The remapper's ridge was for the labels that steered it.
-        mu = made.mu_ * lesson.share(made.kind)
-        told = {"query": known.query, "sample_weight": weight, "engine": lesson.opinions.cluster}
-        return GLS(mu).fit(known, target, **told)
-
-    return learn
+def least_squares(view: TrainingView, n_rows: int, has_validation: bool) -> GLS:
+    """Return unfitted least squares; validation queries, if there are any, choose the ridge."""
+    ridge = tuple(multiple * n_rows for multiple in RIDGES) if has_validation else RIDGE * n_rows
+    return GLS(ridge, gains=view.settings.gains, validate_by=view.settings.measure)
 
 
-def remapped_trees(kind: str) -> Learn:
-    """LambdaMART on the targets and weights that a remapper learned."""
-
-    def learn(lesson: TrainingView) -> Ranker:
-        target, weight = rescaled(*lesson.folded(kind))
-        return lesson.taught(lesson.boosted, lesson.crowd, target, sample_weight=weight)
-
-    return learn
+def single_feature(view: TrainingView, n_rows: int, has_validation: bool) -> SingleFeature:
+    """Return an unfitted ranker by the best feature."""
+    return SingleFeature(validate_by=view.settings.measure, gains=view.settings.gains)
 
 
-def explained(lesson: TrainingView) -> Ranker:
-    """GDA-PW-MART on the judgments themselves."""
-    model = lesson.opinions.model("gda-pairwise")
+def gda_pairwise_mart(view: TrainingView, n_rows: int, has_validation: bool) -> GDAPairwiseMART:
+    """Return an unfitted GDA-PW-MART with the assessors of the pairwise consensus model."""
+    model = view.fits.model("gda-pairwise")
     assert isinstance(model, GDAPairwise)
+    return GDAPairwiseMART(model, **tree_parameters(view, n_rows, has_validation))
 
-    def make(rows: int, stops: bool) -> Ranker:
-        told = lesson.trees(stops, rows)
-        return GDAPairwiseMART(model, **told)
 
-    return lesson.taught(make, *lesson.labels("gda-pairwise", "probabilities"))
+# Candidates.
+
+
+def consensus_candidate(
+    name: str,
+    description: str,
+    method: str,
+    target: str,
+    make: RankerFactory = lambdamart,
+    *,
+    fit_options: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Candidate:
+    """Return a candidate that is trained on a consensus; `fields` are further fields of the candidate."""
+
+    def fit(view: TrainingView) -> Ranker:
+        return view.fit(make, *view.labels(method, target), **(fit_options or {}))
+
+    return Candidate(name, description, fit, (method,), **fields)
+
+
+def expert_candidate(name: str, description: str, make: RankerFactory = lambdamart, **fields: Any) -> Candidate:
+    """Return a candidate that is trained on expert grades alone; `fields` are further fields of the candidate."""
+
+    def fit(view: TrainingView) -> Ranker:
+        return view.fit(make, *view.expert_grades())
+
+    return Candidate(name, description, fit, crowd=False, experts=True, **fields)
+
+
+def feature_candidate(name: str, description: str, feature: str) -> Candidate:
+    """Return a control that ranks by a feature."""
+
+    def fit(view: TrainingView) -> Ranker:
+        query = view.data.query
+        return SingleFeature(feature).fit(view.data.matrix(np.arange(len(query))), np.zeros(len(query)), query=query)
+
+    return Candidate(name, description, fit, crowd=False, is_control=True)
+
+
+def remapped_candidate(
+    name: str,
+    description: str,
+    kind: RemapperKind,
+    make: RankerFactory | None = lambdamart,
+    parameters: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Candidate:
+    """Return a candidate that is trained on remapped labels, by default with the remapper's own least squares."""
+
+    def fit(view: TrainingView) -> Ranker:
+        target, weight = view.remapped_labels(kind, **(parameters or {}))
+        if make is not None:
+            target, weight = rescaled(target, weight)
+            return view.fit(make, view.crowd, target, weight)
+        remapper = view.remapper(kind, **(parameters or {}))
+        # The ridge was chosen for the sample of labels that the remapper was fitted to.
+        ranker = GLS(remapper.mu_ * view.labels_per_sampled_label(remapper.kind))
+        query, engine = view.data.query[view.crowd], view.fits.engine
+        return ranker.fit(view.data.matrix(view.crowd), target, query=query, sample_weight=weight, engine=engine)
+
+    methods = ("dawid-skene", "glad") if kind == "linear" else ("dawid-skene", "glad", "gda")
+    return Candidate(name, description, fit, methods, experts=True, remapper=kind, **fields)
+
+
+def _fit_crowd_and_experts(view: TrainingView) -> Ranker:
+    """Train LambdaMART on expert grades where there are any, elsewhere on the crowd's expected grades."""
+    y = view.data.on_expert_scale(view.fits.labels("gda", "expected-grade"))
+    y[view.experts] = view.data.expert[view.experts]
+    rows = np.union1d(view.crowd, view.experts)
+    return view.fit(lambdamart, rows, y[rows])
 
 
 CANDIDATES: tuple[Candidate, ...] = (
-    Candidate("majority", "LambdaMART on majority votes", on_label("majority", "grade"), ("majority",)),
-    Candidate("average", "LambdaMART on average grades", on_label("average", "relevance"), ("average",)),
-    Candidate(
+    consensus_candidate("majority", "LambdaMART on majority votes", "majority", "grade"),
+    consensus_candidate("average", "LambdaMART on average grades", "average", "relevance"),
+    consensus_candidate("dawid-skene", "LambdaMART on expected gains by Dawid-Skene", "dawid-skene", "probabilities"),
+    consensus_candidate("gda", "LambdaMART on expected gains by GDA", "gda", "probabilities"),
+    consensus_candidate(
+        "soft-pairs",
+        "LambdaMART on pair probabilities by Dawid-Skene",
         "dawid-skene",
-        "LambdaMART on expected gains by Dawid-Skene",
-        on_label("dawid-skene", "probabilities"),
-        ("dawid-skene",),
+        "probabilities",
+        soft_lambdamart,
+        thorough=True,
     ),
-    Candidate("gda", "LambdaMART on expected gains by GDA", on_label("gda", "probabilities"), ("gda",)),
-    Candidate(
-        "family-mean",
-        "LambdaMART on the mean of the families' means",
-        on_label("family-mean", "relevance"),
-        ("family-mean",),
+    consensus_candidate(
+        "family-mean", "LambdaMART on the mean of family means", "family-mean", "relevance", needs_families=True
     ),
-    Candidate("gls", "least squares on average grades", linear_on_average, ("average",), cost=0.1),
-    Candidate(
-        "gda-pw-mart", "trees that explain the judgments themselves (GDA-PW-MART)", explained, ("gda-pairwise",), cost=3
+    consensus_candidate("gls", "least squares on average grades", "average", "relevance", least_squares),
+    consensus_candidate(
+        "gda-pw-mart",
+        "GDA-PW-MART, boosted trees fitted to pairs of judgments",
+        "gda-pairwise",
+        "probabilities",
+        gda_pairwise_mart,
+        fit_options={"with_ids": True},
+        thorough=True,
+        max_judgments=MAX_PAIRWISE_JUDGMENTS,
     ),
-    Candidate(
-        "linear-gls",
-        "least squares on linearly remapped labels",
-        remapped_linear_model("linear"),
-        ("dawid-skene", "glad"),
-        expert=True,
-        cost=3,
-    ),
-    Candidate(
-        "linear-remap",
-        "LambdaMART on linearly remapped labels",
-        remapped_trees("linear"),
-        ("dawid-skene", "glad"),
-        expert=True,
-    ),
-    Candidate(
-        "boosted-gls",
-        "least squares on labels remapped by trees",
-        remapped_linear_model("boosted"),
-        ("dawid-skene", "glad", "gda"),
-        expert=True,
-        cost=3,
-    ),
-    Candidate(
-        "boosted-remap",
-        "LambdaMART on labels remapped by trees",
-        remapped_trees("boosted"),
-        ("dawid-skene", "glad", "gda"),
-        expert=True,
-    ),
+    remapped_candidate("linear-gls", "least squares on labels remapped by linear functions", "linear", None),
+    remapped_candidate("linear-remap", "LambdaMART on labels remapped by linear functions", "linear"),
+    remapped_candidate("boosted-gls", "least squares on labels remapped by trees", "boosted", None),
+    remapped_candidate("boosted-remap", "LambdaMART on labels remapped by trees", "boosted"),
     Candidate(
         "crowd-and-expert",
-        "LambdaMART on expected grades by GDA, experts' where there are",
-        crowd_and_experts,
+        "LambdaMART on expert grades, and on expected grades by GDA where there are none",
+        _fit_crowd_and_experts,
         ("gda",),
-        expert=True,
+        experts=True,
+        needs_expert_scale=True,
     ),
-    Candidate("expert-only", "LambdaMART on the experts' grades alone", experts_only, crowd=False, expert=True),
+    expert_candidate("expert-only", "LambdaMART on expert grades alone"),
+    expert_candidate("best-feature", "the best single feature", single_feature, is_control=True),
 )
 BY_NAME: Mapping[str, Candidate] = {candidate.name: candidate for candidate in CANDIDATES}
 
 
-def sensible(material: Material, asked: tuple[str, ...] | None) -> tuple[list[Candidate], dict[str, str]]:
-    """The candidates to try, and why others are left out."""
-    if asked is not None:
-        unknown = [name for name in asked if name not in BY_NAME]
-        if unknown:
-            meant, listed = near(unknown[0], BY_NAME), ", ".join(BY_NAME)
-            raise UsageError(f"There is no candidate '{unknown[0]}'{meant}; there are: {listed}.")
-    chosen: list[Candidate] = []
-    out: dict[str, str] = {}
+def choose_candidates(
+    data: RunData, names: Sequence[str] | None, *, thorough: bool = False
+) -> tuple[list[Candidate], dict[str, str]]:
+    """Return the candidates to train, and the reason for each one that the data do not allow.
+
+    Args:
+        data: data of the run.
+        names: names of candidates; by default all, without the slow ones unless the run is thorough.
+        thorough: whether to train slow candidates too.
+
+    """
+    for name in names or ():
+        if name not in BY_NAME:
+            problem = f"must be names of candidates ({', '.join(BY_NAME)}), not '{name}'{near(name, BY_NAME)}"
+            raise UsageError(problem, parameter="candidates", kind="unknown-candidate")
+    chosen, skipped = [], {}
     for candidate in CANDIDATES:
-        why = _pointless(candidate, material)
-        if asked is not None and candidate.name not in asked:
+        if names is not None and candidate.name not in names:
             continue
-        if why and not (asked is not None and candidate.name == "gda-pw-mart"):
-            out[candidate.name] = why
+        if names is None and candidate.thorough and not thorough:
+            continue
+        reason = candidate.reason_to_skip(data)
+        limit = candidate.max_judgments
+        if names is None and limit is not None and len(data.labels) > limit:
+            reason = f"there are more than {limit:,} judgments; name it to train it"
+        if reason:
+            skipped[candidate.name] = reason
         else:
             chosen.append(candidate)
-    if not any(candidate.crowd and not candidate.expert for candidate in chosen):
-        raise UsageError("No candidate learns from the crowd alone; name at least one that does, as in majority.")
-    return chosen, out
+    if not any(candidate.only_crowd for candidate in chosen):
+        problem = "must name a candidate that is trained on crowd labels alone, such as majority"
+        raise UsageError(problem, parameter="candidates", kind="no-crowd-candidate")
+    return chosen, skipped
 
 
-def _pointless(candidate: Candidate, material: Material) -> str:
-    if candidate.name == "family-mean" and not material.has_families:
-        return "the judgments name no families"
-    if candidate.name == "gda-pw-mart" and len(material.labels) > MOST_JUDGMENTS:
-        return f"there are more than {MOST_JUDGMENTS:,} judgments, of which it looks at pairs; name it to try it"
-    if candidate.expert and not len(material.graded_queries):
-        return "there are no expert grades"
-    return ""
+def consensus_methods(settings: RunSettings, candidates: Sequence[Candidate]) -> list[str]:
+    """Return the consensus methods of a run: that of the settings, and those that candidates use."""
+    return list(dict.fromkeys([settings.method, *(method for one in candidates for method in one.methods)]))
+
+
+def remapper_label_features(candidates: Sequence[Candidate]) -> list[str]:
+    """Return the kinds of label features that the remappers of candidates use."""
+    kinds = dict.fromkeys(candidate.remapper for candidate in candidates)
+    return [REMAPPERS[kind]().kind for kind in kinds if kind is not None]

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_origin
 from crowdrank._options import check_choices, option, option_fields, option_name, union_members
 from crowdrank.errors import Fix, InputError, UsageError, near, parameter_prefix, shown
 from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
-from crowdrank.pipeline.settings import Settings
+from crowdrank.pipeline.settings import RunSettings
 
 if TYPE_CHECKING:
+    from crowdrank.judgments.features import Features
     from crowdrank.judgments.gold import Gold
-    from crowdrank.judgments.read import Features
     from crowdrank.judgments.table import Judgments
 
 TABLES = ("method_settings", "trees", "linear", "boosted")
@@ -27,13 +27,16 @@ class RunFiles:
     """Input files and output folder of a run."""
 
     judgments: list[Path] = option([], "Judgments of the crowd. Repeatable.", "-j")
-    features: list[Path] = option([], "Features of documents: LETOR, CSV, ... Repeatable.", "-f")
+    features: list[Path] = option(
+        [], "Features of documents: LETOR, CSV, ... Without them no ranker is trained. Repeatable.", "-f"
+    )
     expert: Path | None = option(None, "Expert grades of some queries.", "-e")
     honeypots: Path | None = option(None, "Honeypots with their correct grades; no ranker is trained on them.")
+    texts: list[Path] = option([], "Texts of queries and documents that the report shows. Repeatable.")
     output: Path | None = option(None, "Folder for the results.", "-o")
 
 
-PREFIXES: Mapping[type, str] = {RunFiles: "", Settings: "", ReadOptions: "", GoldReadOptions: "expert_"}
+PREFIXES: Mapping[type, str] = {RunFiles: "", RunSettings: "", ReadOptions: "", GoldReadOptions: "expert_"}
 """Dataclasses whose fields are options of a run, and what the names of the options begin with."""
 
 
@@ -42,7 +45,7 @@ class RunConfig:
     """Files, read options and settings of a run."""
 
     files: RunFiles
-    settings: Settings
+    settings: RunSettings
     reading: ReadOptions
     expert_reading: GoldReadOptions
 
@@ -55,18 +58,17 @@ class RunConfig:
             values[kind] = {names[name]: value for name, value in options.items() if name in names}
         tables = {name: options[name] for name in TABLES if name in options}
         files = {name: _paths(value, name) for name, value in values[RunFiles].items()}
-        for name in ("judgments", "features"):
-            if not files.get(name):
-                fixes = (Fix("name them with {}", name), Fix("name them in the TOML file"))
-                raise UsageError(f"A run needs {name}", kind=f"no-{name}", fix=fixes)
+        if not files.get("judgments"):
+            fixes = (Fix("name them with {}", "judgments"), Fix("name them in the TOML file"))
+            raise UsageError("A run needs judgments", kind="no-judgments", fix=fixes)
         reading, expert_reading = ReadOptions(**values[ReadOptions]), GoldReadOptions(**values[GoldReadOptions])
         check_choices(reading)
         with parameter_prefix("expert_"):
             check_choices(expert_reading)
-        settings = Settings.of({**values[Settings], **tables})
+        settings = RunSettings.of({**values[RunSettings], **tables})
         return cls(RunFiles(**files), settings, reading, expert_reading)
 
-    def read(self) -> tuple[Judgments, Features, Gold | None, Gold | None]:
+    def read(self) -> tuple[Judgments, Features | None, Gold | None, Gold | None]:
         """Read judgments, features, expert grades and honeypots."""
         from crowdrank.judgments.limits import default_max_bytes
         from crowdrank.judgments.read import read_gold, read_judgments
@@ -76,7 +78,7 @@ class RunConfig:
         with default_max_bytes(self.reading.max_bytes):
             source = files.judgments[0] if len(files.judgments) == 1 else files.judgments
             judgments = read_judgments(source, **asdict(self.reading))
-            features = join_features(files.features)
+            features = join_features(files.features) if files.features else None
             if files.expert is not None:
                 with parameter_prefix("expert_"):
                     expert = read_gold(files.expert, **asdict(self.expert_reading))
@@ -87,7 +89,7 @@ class RunConfig:
 
 def _paths(value: Any, name: str) -> Any:
     """Return a list of paths where several are allowed, otherwise one path or None."""
-    if name not in ("judgments", "features"):
+    if name not in ("judgments", "features", "texts"):
         return None if value is None else Path(value)
     return [Path(one) for one in (value if isinstance(value, list) else [value])]
 

@@ -1,4 +1,4 @@
-"""What the consensus methods say of the documents, each fitted once, without any expert grade."""
+"""Consensus models of a run, each fitted once to the crowd labels, without expert grades."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import filecmp
 import json
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,150 +16,202 @@ from crowdrank._progress import Report
 from crowdrank._typing import Floats, Integers
 from crowdrank.consensus import get_aggregator
 from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus.grade_rules import choose_grades
+from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine
 from crowdrank.engine.local import LocalEngine
-from crowdrank.errors import CrowdrankError, DataWarning
+from crowdrank.errors import CrowdrankError, DataWarning, Fix, InputError, Message
 from crowdrank.label_learning.label_features import LabelFeatures, label_features
-from crowdrank.pipeline.run_data import Material
-from crowdrank.pipeline.stage_cache import Stages, code, digest
-from crowdrank.rankers.labels import read_labels
-from crowdrank.rankers.lambdamart import usual_threads
+from crowdrank.pipeline.run_data import RunData
+from crowdrank.pipeline.stage_cache import StageCache, code, digest
+from crowdrank.rankers.boosting import default_threads
+from crowdrank.rankers.ranking_data import MAX_GRADE
 
 MANY_LABELS = 10
-"""From so many judgments of a document on, the pairwise model takes fewer partners of each."""
+"""Mean number of judgments per document above which the pairwise model uses fewer partners per judgment."""
+FEW_PARTNERS = 5
+"""Number of partners per judgment in the pairwise model if documents have many judgments."""
 JUDGMENTS_FILE = "judgments.parquet"
 """Name of the judgments in a saved model."""
 WARNINGS_FILE = "warnings.json"
-"""Name of the file with a fit's data warnings, in the folder of its stage."""
+"""Name of the file with the data warnings of a fit."""
 
 
-class Opinions:
-    """Consensus models of a run's labels.
+class ConsensusFits:
+    """Consensus models of the labels of a run.
 
-    No expert grade reaches them, so that crowd labels of any query may: they tell of assessors, not of experts.
+    Models see the crowd labels of all queries, including test queries, but no expert grade.
+
+    Args:
+        data: data of the run.
+        cache: cache of the fitted models.
+        n_jobs: number of threads.
+        engine: where to fit; by default threads on this machine.
+        parameters: parameters of models, by method.
+
+    Attributes:
+        failed: error message of each method that cannot be fitted to these labels.
+
     """
 
     def __init__(
         self,
-        material: Material,
-        stages: Stages,
+        data: RunData,
+        cache: StageCache,
         n_jobs: int | None = None,
-        cluster: Engine | None = None,
+        engine: Engine | None = None,
         parameters: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        self.material, self.stages, self.cluster = material, stages, cluster
-        self.parameters = parameters or {}  # of methods, by name
-        self.n_jobs = n_jobs or usual_threads()
+        self.data, self.cache, self.engine = data, cache, engine
+        self.parameters = parameters or {}
+        self.n_jobs = n_jobs or default_threads()
         self.failed: dict[str, str] = {}
-        self._warned: dict[str, list[str]] = {}  # what was said, and by which methods
-        self._unfinished: dict[str, int] = {}  # methods that had not converged, and their iterations
+        self._methods_by_warning: dict[Message, list[str]] = {}
+        self._not_converged: dict[str, int] = {}  # number of iterations by method
         self._models: dict[str, Aggregator] = {}
         self._labels: dict[tuple[str, str], Floats] = {}
-        self._features: dict[str, LabelFeatures] = {}
+        self._label_features: dict[str, LabelFeatures] = {}
         self._items: dict[str, Integers] = {}
-        self._drawn: dict[tuple[str, int], tuple[Integers, Integers]] = {}
-        self.key = digest(code(), material.labels)
+        self._random_orders: dict[tuple[str, int], tuple[Integers, Integers]] = {}
 
     def fit(self, method: str, report: Report | bool = False) -> None:
-        """Fit a method; why it cannot be is kept in `failed`, what it warns of is told by `cautions`."""
+        """Fit a method; if it cannot be fitted to these labels, record why in `failed`."""
         if method in self._models or method in self.failed:
             return
-        options: dict[str, Any] = {}
-        if method == "gda-pairwise" and len(self.material.labels) > MANY_LABELS * self.material.labels.n_items:
-            options["partners"] = 5
-        options |= self.parameters.get(method, {})
+        parameters = self.method_parameters(method)
         try:
-            self._models[method], found = self.stages.kept(
+            model, messages = self.cache.get(
                 f"consensus-{method}",
-                digest(self.key, method, options),
-                lambda: self._fitted(method, options, report),
+                self.key(method),
+                lambda: self._fit_model(method, parameters, report),
                 _save,
                 _load,
             )
         except CrowdrankError as problem:
             self.failed[method] = str(problem).rstrip(".")
             return
-        for sentence in found:
-            self._warned.setdefault(sentence, []).append(method)
-        model = self._models[method]
+        self._models[method] = model
+        for message in messages:
+            self._methods_by_warning.setdefault(message, []).append(method)
         if not getattr(model, "converged_", True):
-            self._unfinished[method] = model.n_iter_
+            self._not_converged[method] = model.n_iter_
 
-    def _fitted(self, method: str, options: dict[str, Any], report: Report | bool) -> tuple[Aggregator, list[str]]:
-        """Fit a method; return the model and its data warnings, each once."""
+    def key(self, method: str) -> str:
+        """Return the cache key of a method: labels, parameters and source code."""
+        return digest(code(), self.data.digests["labels"], method, self.method_parameters(method))
+
+    def method_parameters(self, method: str) -> dict[str, Any]:
+        """Return the parameters of a method that are not the defaults."""
+        labels = self.data.labels
+        many = method == "gda-pairwise" and len(labels) > MANY_LABELS * labels.n_items
+        return {**({"partners": FEW_PARTNERS} if many else {}), **self.parameters.get(method, {})}
+
+    def _fit_model(
+        self, method: str, parameters: Mapping[str, Any], report: Report | bool
+    ) -> tuple[Aggregator, list[Message]]:
+        """Fit a method; return the model and its data warnings without repetition."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model = get_aggregator(method, **options)
-            model.fit(self.material.labels, engine=self.cluster or LocalEngine(self.n_jobs), progress=report)
-        return model, list(dict.fromkeys(str(one.message) for one in caught if one.category is DataWarning))
+            model = get_aggregator(method, **parameters)
+            model.fit(self.data.labels, engine=self.engine or LocalEngine(self.n_jobs), progress=report)
+        return model, list(dict.fromkeys(one.message.message for one in caught if isinstance(one.message, DataWarning)))
 
     @property
-    def cautions(self) -> list[str]:
-        """What the methods warned of; the same from several of them is said once."""
-        told = [f"{sentence} This concerns {_joined(methods)}." for sentence, methods in self._warned.items()]
-        if self._unfinished:
-            names, most = list(self._unfinished), max(self._unfinished.values())
-            # What a model itself advises are its own options, which a run does not have.
-            told.append(
-                f"{_joined(names)} had not converged after {most} iterations: labels by "
-                f"{'it' if len(names) == 1 else 'them'} might still move a little, and so might rankers that learn "
-                f"from them. To see whether they do: `crowdrank aggregate -m {names[0]} -s n_iter={3 * most}`."
+    def notes(self) -> list[Message]:
+        """Data warnings of the models, each with the models that raised it, and models that did not converge."""
+        notes = [
+            replace(message, problem=f"{message.problem} (consensus by {_enumerate(methods)})")
+            for message, methods in self._methods_by_warning.items()
+        ]
+        if self._not_converged:
+            names, n_iter = list(self._not_converged), max(self._not_converged.values())
+            problem = (
+                f"Consensus by {_enumerate(names)} did not converge in {n_iter} iterations; labels may still change"
             )
-        return told
+            command = f"crowdrank aggregate -m {names[0]} -s n_iter={3 * n_iter}"
+            fix = Fix(f"see whether they do with more iterations: {command}")
+            notes.append(Message(problem, "not-converged", "warning", fixes=(fix,)))
+        return notes
 
     def has(self, method: str) -> bool:
-        """Whether a method was fitted."""
+        """Return whether a method was fitted."""
         return method in self._models
 
     def model(self, method: str) -> Aggregator:
-        """A fitted model."""
+        """Return a fitted model; raise InputError if the method cannot be fitted."""
         self.fit(method)
+        if method in self.failed:
+            raise InputError(self.failed[method], kind="not-fitted")
         return self._models[method]
 
     def labels(self, method: str, target: str) -> Floats:
-        """What a consensus says of every row, from 0 up, NaN where nobody judged: (n_rows,) or (n_rows, n_grades)."""
+        """Return a consensus as labels of the rows, NaN without a judgment.
+
+        Args:
+            method: name of the consensus model.
+            target: `probabilities` of the grades, `expected-grade`, most probable `grade`, or `relevance`, which is
+                shifted so that it is at least 0.
+
+        Returns:
+            (n_rows,), or (n_rows, n_grades) for `probabilities`.
+
+        """
         if (method, target) not in self._labels:
-            values = read_labels(self.model(method)).target(target)
-            if target == "relevance":
-                values = values - min(0.0, float(values.min()))
-            self._labels[method, target] = self.material.by_row(values)
+            self._labels[method, target] = self.data.by_row(consensus_labels(self.model(method).consensus_, target))
         return self._labels[method, target]
 
     def label_features(self, kind: str) -> LabelFeatures:
-        """What is known of every label."""
-        if kind not in self._features:
+        """Return the features of every label."""
+        if kind not in self._label_features:
             models: dict[str, Any] = {"dawid_skene": self.model("dawid-skene"), "glad": self.model("glad")}
             if kind == "all":
                 models["latent"] = self.model("gda")
-            self._features[kind] = label_features(self.material.judgments, kind=kind, **models)
-        return self._features[kind]
+            self._label_features[kind] = label_features(self.data.judgments, kind=kind, **models)
+        return self._label_features[kind]
 
     def items(self, kind: str) -> Integers:
-        """The item of each row among the judgments of label features."""
+        """Return the item of each row in the judgments of the label features."""
         if kind not in self._items:
-            known = self.material.features
-            self._items[kind] = self.label_features(kind).judgments.positions(known.query, known.document)
+            rows = self.data.features
+            self._items[kind] = self.label_features(kind).judgments.positions(rows.query, rows.document)
         return self._items[kind]
 
-    def drawn(self, kind: str, random_state: int) -> tuple[Integers, Integers]:
-        """An order by chance of the labels of each document (n_labels,), and one of all documents (n_items,)."""
-        if (kind, random_state) not in self._drawn:
+    def random_order(self, kind: str, random_state: int) -> tuple[Integers, Integers]:
+        """Return the random rank of each label within its document, (n_labels,), and of each document, (n_items,)."""
+        if (kind, random_state) not in self._random_orders:
             labels, rng = self.label_features(kind), np.random.default_rng(random_state)
             order = np.lexsort((rng.random(len(labels)), labels.item))
-            number = np.empty(len(labels), np.int64)
-            number[order] = np.arange(len(labels)) - labels.judgments.offsets[labels.item[order]]
-            self._drawn = {(kind, random_state): (number, rng.permutation(labels.judgments.n_items))} | {
-                known: kept for known, kept in self._drawn.items() if known[1] == random_state
-            }
-        return self._drawn[kind, random_state]
+            rank = np.empty(len(labels), np.int64)
+            rank[order] = np.arange(len(labels)) - labels.judgments.offsets[labels.item[order]]
+            self._random_orders[kind, random_state] = rank, rng.permutation(labels.judgments.n_items)
+        return self._random_orders[kind, random_state]
 
 
-def _save(fitted: tuple[Aggregator, list[str]], place: Path) -> None:
+def consensus_labels(consensus: Consensus, target: str) -> Floats:
+    """Return the labels of the items of a consensus; targets are those of :meth:`ConsensusFits.labels`."""
+    table = consensus.document_table
+    if target == "relevance":
+        relevance = table["relevance"].to_numpy()
+        return np.asarray(relevance - min(0.0, float(relevance.min())))
+    values = np.array(consensus.scale.values, dtype=np.int64)
+    if values[0] < 0 or values[-1] > MAX_GRADE:
+        raise InputError(f"the grades {consensus.scale} are not within 0 and {MAX_GRADE}", kind="no-gains")
+    probabilities = np.zeros((len(table), values[-1] + 1))
+    probabilities[:, values] = np.column_stack([table[name].to_numpy() for name in consensus.share_names])
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    if target == "probabilities":
+        return probabilities
+    if target == "grade":
+        return choose_grades(probabilities, "mode").astype(np.float64)
+    return np.asarray(probabilities @ np.arange(probabilities.shape[1]))
+
+
+def _save(fit: tuple[Aggregator, list[Message]], path: Path) -> None:
     """Save a fitted model together with its data warnings."""
-    model, found = fitted
-    model.save(place)
-    (place / WARNINGS_FILE).write_text(json.dumps(found), encoding="utf-8")
-    _share_judgments(place / JUDGMENTS_FILE)
+    model, messages = fit
+    model.save(path)
+    (path / WARNINGS_FILE).write_text(json.dumps([message.to_dict() for message in messages]), encoding="utf-8")
+    _share_judgments(path / JUDGMENTS_FILE)
 
 
 def _share_judgments(saved: Path) -> None:
@@ -174,15 +227,16 @@ def _share_judgments(saved: Path) -> None:
             return
 
 
-def _load(place: Path) -> tuple[Aggregator, list[str]]:
+def _load(path: Path) -> tuple[Aggregator, list[Message]]:
     """Load what `_save` wrote."""
-    return Aggregator.load(place), json.loads((place / WARNINGS_FILE).read_text(encoding="utf-8"))
+    stored = json.loads((path / WARNINGS_FILE).read_text(encoding="utf-8"))
+    return Aggregator.load(path), [Message.from_dict(fields) for fields in stored]
 
 
-def _joined(names: list[str]) -> str:
-    """Names as a sentence has them.
+def _enumerate(names: list[str]) -> str:
+    """Return names as a list in a sentence.
 
-    >>> _joined(["gda"]), _joined(["gda", "glad", "rasch"])
+    >>> _enumerate(["gda"]), _enumerate(["gda", "glad", "rasch"])
     ('gda', 'gda, glad and rasch')
     """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,127 +1,189 @@
-"""What a run would do, and roughly how long it takes, without doing it."""
+"""Plan of a run and an estimate of its time, without running it."""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from crowdrank._text import counted
-from crowdrank.consensus import get_aggregator
-from crowdrank.pipeline.candidates import Candidate, TrainingView, sensible
-from crowdrank.pipeline.consensus_fits import Opinions
-from crowdrank.pipeline.run_data import Material, gather
-from crowdrank.pipeline.selection import LEAST_CHOICE, CandidateSelection, ExpertSplit, parted
-from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.stage_cache import Stages
-from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.lambdamart import LambdaMART, usual_threads
+from crowdrank._typing import Integers
+from crowdrank.errors import CrowdrankError
+from crowdrank.pipeline.baseline import add_baseline
+from crowdrank.pipeline.candidates import (
+    Candidate,
+    TrainingView,
+    choose_candidates,
+    consensus_methods,
+    remapper_label_features,
+)
+from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.leaks import check_leaks
+from crowdrank.pipeline.run_data import RunData, build_run_data
+from crowdrank.pipeline.selection import (
+    MIN_SELECTION_QUERIES,
+    WEIGHT_STEPS,
+    CandidateSelection,
+    ExpertScorer,
+    ExpertSplit,
+    split_expert_queries,
+    without_experts,
+)
+from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.rankers.boosting import default_threads
+from crowdrank.rankers.ensemble import shrunk_weights
 
-ROUNDS = 3
-"""So many rounds of boosting are timed."""
-ITERATIONS = 60
-"""About so many passes over the judgments a consensus takes."""
-PASSES: dict[str, float] = {"majority": 0, "average": 0, "family-mean": 0, "gda-pairwise": 10, "auto": 20}
-"""Of methods whose fit is not one of about that many passes: how many such fits it is worth."""
+MAX_SAMPLE_ROWS = 10_000
+"""Maximum number of rows on which candidates are trained once to time them."""
+MIN_SAMPLE_QUERIES = 20
+"""Minimum number of queries in this sample, of the expert-graded queries and of the others."""
 
 
 def plan(judgments: Any, features: Any, expert: Any = None, honeypots: Any = None, **settings: Any) -> list[str]:
-    """What `run` would do with the same arguments, in sentences, and roughly how long it would take.
+    """Return what `run` would do with the same arguments, and an estimate of its time, in sentences.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=40, documents=10, gold_queries=15, random_state=1)
-    >>> for line in plan(world.judgments, world.features, world.gold)[:2]:
+    >>> for line in plan(world.judgments, world.features, world.gold, candidates="majority,gls")[:2]:
     ...     print(line)
     Judgments of 419 documents by 58 assessors, 441 documents with features in 40 queries.
-    Of 14 expert-graded queries 5 are for the test, 9 for the choice in 4 folds.
+    Of 14 expert-graded queries 5 are for the test, 9 for the selection in 4 folds.
     """
-    told = Settings.of(settings)
-    material = gather(judgments, features, expert, honeypots, unjudgeable_as=told.unjudgeable_as)
-    candidates, out = sensible(material, told.candidates)
-    parts = parted(material.graded_queries, told)
-    if not parts.folds:
-        candidates = [candidate for candidate in candidates if not candidate.expert]
-    methods = list(dict.fromkeys([told.method, *(method for one in candidates for method in one.needs)]))
+    data, run_settings, candidates, skipped, split = _prepare(judgments, features, expert, honeypots, settings)
     lines = [
-        f"Judgments of {counted(material.labels.n_items, 'document')} by "
-        f"{counted(material.labels.n_assessors, 'assessor')}, {counted(len(material.query), 'document')} with features "
-        f"in {counted(len(material.query_ids), 'query')}.",
-        _parts_told(material, parts),
-        f"Consensus by {', '.join(methods)}.",
-        f"Candidates: {', '.join(candidate.name for candidate in candidates)}, and ensembles of them.",
-        *(f"Left out: {name}, as {why}." for name, why in out.items()),
-        *material.notes,
+        f"Judgments of {counted(data.labels.n_items, 'document')} by "
+        f"{counted(data.labels.n_assessors, 'assessor')}, {counted(len(data.query), 'document')} with features "
+        f"in {counted(len(data.query_ids), 'query')}.",
+        _describe_split(data, split),
+        f"Consensus by {', '.join(consensus_methods(run_settings, candidates))}.",
+        f"Candidates: {', '.join(candidate.name for candidate in candidates)}, and ensembles of them."
+        if candidates
+        else "No features: no ranker is trained.",
+        *(f"Left out: {name}, because {reason}." for name, reason in skipped.items()),
+        *map(str, data.notes),
     ]
-    return [*lines, f"Roughly {_about(seconds(material, told, candidates, parts, methods))} on this machine."]
+    seconds = estimate_seconds(data, run_settings, candidates, split)
+    return [*lines, f"Roughly {_format_duration(seconds)} on this machine."]
 
 
-def _parts_told(material: Material, parts: ExpertSplit) -> str:
-    n = len(material.graded_queries)
+def plan_seconds(judgments: Any, features: Any, expert: Any = None, honeypots: Any = None, **settings: Any) -> float:
+    """Return the estimated time in seconds of `run` with the same arguments."""
+    data, run_settings, candidates, _, split = _prepare(judgments, features, expert, honeypots, settings)
+    return estimate_seconds(data, run_settings, candidates, split)
+
+
+def _prepare(
+    judgments: Any, features: Any, expert: Any, honeypots: Any, settings: Mapping[str, Any]
+) -> tuple[RunData, RunSettings, list[Candidate], dict[str, str], ExpertSplit]:
+    """Return data, settings, candidates, reasons for skipped candidates, and the split of a run."""
+    run_settings = RunSettings.of(settings)
+    data = build_run_data(judgments, features, expert, honeypots, unjudgeable_as=run_settings.unjudgeable_as)
+    check_leaks(data, allow=run_settings.allow_leak)
+    split = split_expert_queries(data.graded_queries, run_settings)
+    if not data.has_features:
+        return data, run_settings, [], {}, split
+    candidates, skipped = choose_candidates(data, run_settings.candidates, thorough=run_settings.thorough)
+    candidates, _ = add_baseline(data, run_settings.baseline, candidates)
+    return data, run_settings, candidates if split.folds else without_experts(candidates), skipped, split
+
+
+def _describe_split(data: RunData, split: ExpertSplit) -> str:
+    n = len(data.graded_queries)
     if not n:
-        return "No expert grades: nothing is chosen or tested by them."
-    if not parts.folds:
+        return "No expert grades: no selection and no test."
+    if not split.folds:
         return (
-            f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few to choose by (at least "
-            f"{LEAST_CHOICE} besides those for the test): all are for the test."
+            f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few for a selection (at least "
+            f"{MIN_SELECTION_QUERIES} besides those for the test): all are for the test."
         )
-    folds = counted(len(parts.folds), "fold")
     return (
-        f"Of {counted(n, 'expert-graded query')} {len(parts.test)} are for the test, {len(parts.development)} for the "
-        f"choice in {folds}."
+        f"Of {counted(n, 'expert-graded query')} {len(split.test)} are for the test, {len(split.development)} for the "
+        f"selection in {counted(len(split.folds), 'fold')}."
     )
 
 
-def seconds(
-    material: Material, settings: Settings, candidates: list[Candidate], parts: ExpertSplit, methods: list[str]
-) -> float:
-    """How long a run takes, from a few rounds and passes that are timed now."""
-    parameters = {settings.method: settings.method_settings}
-    opinions = Opinions(material, Stages(None), settings.n_jobs, parameters=parameters)
-    trial = CandidateSelection(material, opinions, settings, candidates, parts, Stages(None))
-    lesson = trial.lesson(parts.test, parts.development)
+def estimate_seconds(data: RunData, settings: RunSettings, candidates: list[Candidate], split: ExpertSplit) -> float:
+    """Return the estimated time of a run: each consensus model and candidate is fitted once to a sample and timed."""
+    queries = _sample_queries(data, split, settings.random_state)
+    sample = data.restrict_judgments(data.rows_of(queries))
+    fits = ConsensusFits(sample, StageCache(None), settings.n_jobs, parameters=settings.consensus_parameters)
+    selection, sampled = (
+        CandidateSelection(one, fits, settings, candidates, split, StageCache(None)) for one in (data, sample)
+    )
+    whole = selection.view(split.test, split.development)
+    view = sampled.view(split.test, np.intersect1d(split.development, queries))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit = _fit_seconds(lesson)
-        model = get_aggregator("dawid-skene", n_iter=2)
-        one_pass = _timed_again(lambda: model.fit(material.labels)) / 2
-    consensus = sum(PASSES.get(method, 1) for method in methods) * ITERATIONS * one_pass
-    hidden = np.isin(material.query[material.judged > 0], parts.development).any()
-    fits = sum(_fits(candidate, parts, bool(hidden), settings) * candidate.cost for candidate in candidates)
-    at_once = (settings.n_jobs or usual_threads()) if trial.side_by_side else 1
-    return consensus + fits * fit / at_once
+        consensus = _time_methods(fits, settings, candidates) * len(data.labels) / len(sample.labels)
+        folds_hide_labels = bool((data.item[data.rows_of(split.development)] >= 0).any())
+        training = 0.0
+        for candidate, seconds in _time_candidates(candidates, view):
+            n_fits = _count_fits(candidate, split, folds_hide_labels, settings)
+            training += n_fits * seconds * _n_rows(candidate, whole) / max(1, _n_rows(candidate, view))
+        ensembles = _time_ensembles(data, settings, candidates, split)
+    n_parallel = (settings.n_jobs or default_threads()) if selection.runs_in_parallel else 1
+    return consensus + training / n_parallel + ensembles
 
 
-def _fits(candidate: Candidate, parts: ExpertSplit, hidden: bool, settings: Settings) -> int:
-    """How often a candidate is fitted: once, once more with everything, and in folds that hide something from it."""
-    folds = len(parts.folds) if candidate.expert or hidden else 0
-    return 1 + folds + (1 if settings.refit and len(parts.test) else 0)
+def _sample_queries(data: RunData, split: ExpertSplit, random_state: int) -> Integers:
+    """Return queries with up to about `MAX_SAMPLE_ROWS` rows, in the same proportion with and without expert grades."""
+    share, rng = min(1.0, MAX_SAMPLE_ROWS / len(data.query)), np.random.default_rng(random_state)
+    others = np.setdiff1d(np.arange(len(data.query_ids)), split.development)
+    parts = [rng.permutation(queries) for queries in (split.development, others)]
+    return np.sort(np.concatenate([part[: max(MIN_SAMPLE_QUERIES, round(share * len(part)))] for part in parts]))
 
 
-def _fit_seconds(lesson: TrainingView) -> float:
-    """The time of one LambdaMART, from a few of its rounds on labels that cost nothing."""
-    rows, y = lesson.labels("average", "relevance")
-    rounds: list[int] = []
-
-    def few(n: int, stops: bool) -> Ranker:
-        ranker = lesson.boosted(n, stops)
-        rounds.append(ranker.n_estimators)
-        return LambdaMART(**{**ranker.get_params(deep=False), "n_estimators": ROUNDS})
-
-    return _timed_again(lambda: lesson.taught(few, rows, y)) / ROUNDS * rounds[0]
+def _time_methods(fits: ConsensusFits, settings: RunSettings, candidates: list[Candidate]) -> float:
+    """Return the time of the consensus models and label features of a run."""
+    start = time.perf_counter()
+    for method in consensus_methods(settings, candidates):
+        fits.fit(method)
+    for kind in remapper_label_features(candidates):
+        fits.label_features(kind)
+    return time.perf_counter() - start
 
 
-def _timed_again(work: Callable[[], Any]) -> float:
-    """The time of doing it a second time: the first may compile, which is over soon and would count many times."""
-    work()
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+def _time_candidates(candidates: list[Candidate], view: TrainingView) -> list[tuple[Candidate, float]]:
+    """Return the time of one fit of each candidate that can be trained."""
+    times = []
+    for candidate in (*candidates[:1], *candidates):  # the first fit of all loads libraries
+        start = time.perf_counter()
+        try:
+            candidate.fit(view)
+        except CrowdrankError:  # a consensus model failed, or the sample is too small
+            continue
+        times.append((candidate, time.perf_counter() - start))
+    return times[1:]
 
 
-def _about(number: float) -> str:
-    if number < 90:
-        return f"{max(10, round(number, -1)):.0f} seconds"
-    return f"{number / 60:.0f} minutes" if number < 5400 else f"{number / 3600:.1f} hours"
+def _time_ensembles(data: RunData, settings: RunSettings, candidates: list[Candidate], split: ExpertSplit) -> float:
+    """Return the time of choosing the weights of the ensembles, from one choice for random scores."""
+    members = [candidate for candidate in candidates if not candidate.is_control]
+    if not split.folds or len(members) < 2:
+        return 0.0
+    scorer = ExpertScorer(data, split.development, settings)
+    scores = np.random.default_rng(0).normal(size=(len(members), len(scorer.rows)))
+    start = time.perf_counter()
+    shrunk_weights(scores, scorer.validation, WEIGHT_STEPS)
+    return (1 + len(split.folds)) * (time.perf_counter() - start)
+
+
+def _n_rows(candidate: Candidate, view: TrainingView) -> int:
+    """Return the number of rows that a candidate is trained on."""
+    return (len(view.crowd) if candidate.crowd else 0) + (len(view.experts) if candidate.experts else 0)
+
+
+def _count_fits(candidate: Candidate, split: ExpertSplit, folds_hide_labels: bool, settings: RunSettings) -> int:
+    """Return how often a candidate is trained: for the test, on all data, and on folds that hide data from it."""
+    folds = len(split.folds) if candidate.experts or folds_hide_labels else 0
+    return 1 + folds + (1 if settings.refit and len(split.test) and not candidate.is_control else 0)
+
+
+def _format_duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(10, round(seconds, -1)):.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -1,112 +1,111 @@
-"""The plain report of a run: what was found, who is reliable, what next, and how it was done."""
+"""The report of a run in Markdown."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from crowdrank._text import counted, markdown_text
 from crowdrank.assessors.report import best_and_worst
 from crowdrank.evaluation.significance import format_p
-from crowdrank.pipeline.tables import comparison_table
+from crowdrank.pipeline.result import RunResult
 
-if TYPE_CHECKING:
-    from crowdrank.pipeline.run import Run
-
-SHOWN = 10
+N_ROWS = 10
+"""Maximum number of rows of a table."""
 
 
-def markdown(done: Run) -> str:
-    """Return the report as Markdown; ids and notes are escaped, so that they render as plain text.
+def markdown(result: RunResult) -> str:
+    """Return the report in Markdown; ids and notes are escaped, so that they render as plain text.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=30, documents=8, random_state=1)
-    >>> done = crowdrank.run(world.judgments, world.features, candidates=["majority", "average"])
-    >>> print(markdown(done).splitlines()[0])
+    >>> result = crowdrank.run(world.judgments, world.features, candidates=["majority", "average"])
+    >>> print(markdown(result).splitlines()[0])
     # A ranker from 1,245 judgments
     """
-    sizes = done.sizes()
+    title = "A ranker" if result.rankers is not None else "Labels"
     lines = [
-        f"# A ranker from {counted(sizes['judgments'], 'judgment')}",
+        f"# {title} from {counted(result.sizes['judgments'], 'judgment')}",
         "",
-        markdown_text(done.paragraph),
-        "",
-        "## Candidates",
-        "",
-        *_table(_candidates(done)),
+        markdown_text(result.summary),
+        *([] if result.rankers is None else ["", "## Candidates", "", *_table(_candidates(result))]),
         "",
         "## Assessors",
         "",
-        _assessors(done),
+        _assessors(result),
         "",
-        *_table(_best_and_worst_assessors(done)),
+        *_table(_best_and_worst_assessors(result)),
         "",
         "## What to label next",
         "",
-        f"The documents whose relevance is least certain (all of them: next.csv). {_scale(done)}",
+        f"The documents whose relevance is least certain; next.csv has all of them. {_relevance_unit(result)}",
         "",
-        *_table(done.next.head(SHOWN).to_dict("records")),
+        *_table(result.tables["next"].slice(0, N_ROWS).to_pylist()),
         "",
-        "## How it was done",
+        "## Protocol",
         "",
-        *(f"- {markdown_text(sentence)}" for sentence in (*done.verdict.protocol, *done.notes)),
-        f"- Made by crowdrank {done.about()['crowdrank']} with seed {done.settings.random_state}; "
-        "run.json has all settings.",
+        *(f"- {markdown_text(str(text))}" for text in (*result.protocol, *result.changes, *result.notes)),
+        f"- crowdrank {result.versions['crowdrank']}, seed {result.settings.random_state}; all settings: run.json.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _candidates(done: Run) -> list[dict[str, Any]]:
-    measure = done.settings.measure
-    shown = {
-        "choice_mean": f"{measure}, choice",
+def _candidates(result: RunResult) -> list[dict[str, Any]]:
+    assert result.rankers is not None
+    measure = result.settings.measure
+    columns = {
+        "selection_mean": f"{measure}, selection",
         f"{measure} mean": f"{measure}, test",
-        f"{measure} difference": f"over {done.verdict.baseline}",
-        f"{measure} lower": "from",
-        f"{measure} upper": "to",
+        f"{measure} difference": f"over {result.rankers.baseline}",
+        f"{measure} lower": "lower",
+        f"{measure} upper": "upper",
         f"{measure} p_holm": "p (Holm)",
         "note": "note",
     }
     rows = []
-    for row in comparison_table(done.outcome, done.verdict).to_pylist():
-        name = f"{row['candidate']} (chosen)" if row["chosen"] else row["candidate"]
-        figures = {new: _figure(new, row.get(old)) for old, new in shown.items()}
-        rows.append({"candidate": name, "what": row["about"]} | figures)
+    for row in result.tables["comparison"].to_pylist():
+        name = f"{row['candidate']} (selected)" if row["chosen"] else row["candidate"]
+        figures = {new: _figure(new, row.get(old)) for old, new in columns.items()}
+        rows.append({"candidate": name, "description": row["about"]} | figures)
     return rows
 
 
-def _figure(head: str, value: Any) -> Any:
-    """A p-value is never 0, and a difference has its sign."""
+def _figure(title: str, value: Any) -> Any:
+    """Return a cell: p-values are never 0, and differences have a sign."""
     if not isinstance(value, float) or value != value:
         return value
-    if head == "p (Holm)":
+    if title == "p (Holm)":
         return format_p(value)
-    return f"{value:+.4f}" if head in ("from", "to") or head.startswith("over ") else value
+    return f"{value:+.4f}" if title in ("lower", "upper") or title.startswith("over ") else value
 
 
-def _scale(done: Run) -> str:
-    if not done.opinions.model(done.settings.method).in_grades:
-        return "Relevance is in standard deviations: 0 is the mean document; grade is the consensus grade."
+def _relevance_unit(result: RunResult) -> str:
+    if not result.model.in_grades:
+        return "Relevance is in standard deviations, 0 is the mean; grade is the consensus grade."
     return "Relevance is in grades."
 
 
-def _assessors(done: Run) -> str:
-    report = done.assessor_report
-    flags = ", ".join(f"{n:,} {f'flagged {name}' if name else 'not flagged'}" for name, n in report.flags.items())
-    offset = "" if report.expert_offset is None else f" {report.expert_offset}."
-    which = "All" if len(report.table) <= SHOWN else "The best and the worst"
+def _assessors(result: RunResult) -> str:
+    table = result.tables["assessors"]
+    counts = table["flag"].value_counts().to_pylist()
+    flags = ", ".join(
+        f"{one['counts']:,} {'flagged ' + one['values'] if one['values'] else 'not flagged'}"
+        for one in sorted(counts, key=lambda one: -one["counts"])
+    )
+    offset = "" if result.expert_offset is None else f" {result.expert_offset}."
+    which = "All" if len(table) <= N_ROWS else "The best and the worst"
     return (
-        f"{counted(len(report.table), 'assessor')}: {flags}.{offset} {which}, the most informative first "
+        f"{counted(len(table), 'assessor')}: {flags}.{offset} {which}, the most informative first "
         "(assessors.csv has all of them, pairs.csv the agreement of pairs)."
     )
 
 
-def _best_and_worst_assessors(done: Run) -> list[dict[str, Any]]:
-    table = best_and_worst(done.assessor_report.table, SHOWN)
+def _best_and_worst_assessors(result: RunResult) -> list[dict[str, Any]]:
+    table = best_and_worst(result.tables["assessors"], N_ROWS)
     return list(table.select(["assessor", "judgments", "informativeness", "flag", "evidence"]).to_pylist())
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the rows as the lines of a Markdown table."""
+    """Return the lines of a Markdown table."""
     if not rows:
         return ["(none)"]
     names = list(rows[0])

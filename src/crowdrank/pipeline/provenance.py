@@ -1,4 +1,4 @@
-"""Where a run came from: what to type, or to call, to have the same made again."""
+"""The command or call that repeats a run."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from crowdrank._text import counted
-from crowdrank.pipeline.settings import Settings
+from crowdrank.pipeline.settings import RunSettings
 
 
 @dataclass(frozen=True)
-class Origin:
-    """How a run was asked for.
+class Provenance:
+    """How a run was started.
 
     Attributes:
-        command: what was typed, with the files that were named; empty where a program asked.
-        python: the call that a program made; empty where something was typed.
-        units: in what durations and costs are, where that is known.
+        command: shell command; empty if the run was started from Python.
+        python: Python call; empty if the run was started from the command line.
+        units: units of the durations and costs of the judgments, by column, if known.
 
     """
 
@@ -27,15 +27,15 @@ class Origin:
     units: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the fields, ready for JSON."""
         return asdict(self)
 
 
-def call(given: Mapping[str, Any], settings: Settings, output: Path | None, engine: Any = None) -> str:
-    """The Python call of a run: paths and settings as they are, frames by name and size.
+def python_call(inputs: Mapping[str, Any], settings: RunSettings, output: Path | None, engine: Any = None) -> str:
+    """Return the Python call of a run; DataFrames are shown by name and size.
 
     >>> files = {"judgments": "labels.csv", "features": [0, 0], "expert": None}
-    >>> print(call(files, Settings(random_state=3), Path("out")))
+    >>> print(python_call(files, RunSettings(random_state=3), Path("out")))
     import crowdrank
     <BLANKLINE>
     crowdrank.run(
@@ -45,25 +45,25 @@ def call(given: Mapping[str, Any], settings: Settings, output: Path | None, engi
         output="out",
     )
     """
-    usual = Settings().to_dict()
-    changed = {name: value for name, value in settings.to_dict().items() if value != usual[name]}
-    lines = [_argument(name, what) for name, what in given.items() if what is not None]
-    lines += [f"{name}={_quoted(value)}," for name, value in changed.items()]
-    lines += [] if output is None else [f"output={_quoted(str(output))},"]
+    defaults = RunSettings().to_dict()
+    changed = {name: value for name, value in settings.to_dict().items() if value != defaults[name]}
+    lines = [_argument(name, value) for name, value in inputs.items() if value is not None]
+    lines += [f"{name}={_literal(value)}," for name, value in changed.items()]
+    lines += [] if output is None else [f"output={_literal(str(output))},"]
     lines += [] if engine is None else [f"engine=engine,  # {type(engine).__name__}"]
     return "\n".join(["import crowdrank", "", "crowdrank.run(", *(f"    {line}" for line in lines), ")"])
 
 
-def _argument(name: str, what: Any) -> str:
-    if isinstance(what, str | Path):
-        return f"{name}={_quoted(str(what))},"
-    room = type(what).__module__.partition(".")[0]
-    kind = type(what).__name__ if room == "builtins" else f"{room} {type(what).__name__}"
-    size = f", {counted(len(what), 'row')}" if hasattr(what, "__len__") else ""
+def _argument(name: str, value: Any) -> str:
+    if isinstance(value, str | Path):
+        return f"{name}={_literal(str(value))},"
+    library = type(value).__module__.partition(".")[0]
+    kind = type(value).__name__ if library == "builtins" else f"{library} {type(value).__name__}"
+    size = f", {counted(len(value), 'row')}" if hasattr(value, "__len__") else ""
     return f"{name}={name},  # {kind}{size}"
 
 
-def _quoted(value: Any) -> str:
-    """As Python writes it, with the quotation marks of this house where the text allows them."""
+def _literal(value: Any) -> str:
+    """Return a value as Python code, with double quotes around plain text."""
     plain = isinstance(value, str) and value.isprintable() and not set(value) & set("\"\\'")
     return f'"{value}"' if plain else repr(value)

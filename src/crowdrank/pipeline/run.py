@@ -1,13 +1,13 @@
-"""The one command: judgments, features and some expert grades in; a ranker, and what is known of it, out."""
+"""The main function: from judgments, features and some expert grades to labels, a ranker and a report."""
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,406 +15,328 @@ import numpy as np
 import pyarrow as pa
 
 import crowdrank
-from crowdrank._files import CACHE, MANIFEST, locked, write_file
-from crowdrank._folders import FolderKind, check_output_folder, write_folder, write_manifest
-from crowdrank._notebook import heading, html_table, panel, paragraph
+from crowdrank._files import CACHE, MANIFEST, locked
+from crowdrank._folders import check_output_folder, write_folder
 from crowdrank._progress import ProgressBar, reporting
 from crowdrank._text import counted
+from crowdrank._typing import Floats
 from crowdrank.assessors.agreement import agreement_table
 from crowdrank.assessors.report import AssessorReport, assess
-from crowdrank.consensus.result import Consensus
+from crowdrank.consensus._base import Aggregator
 from crowdrank.engine.base import Engine
-from crowdrank.errors import InputError, UsageError, near
-from crowdrank.judgments.write import write_table
-from crowdrank.pipeline.candidates import Candidate, sensible
-from crowdrank.pipeline.consensus_fits import Opinions
+from crowdrank.errors import Fix, InputError, Message
+from crowdrank.judgments.grade_map import GradeMapLike
+from crowdrank.pipeline.baseline import add_baseline
+from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensus_methods, remapper_label_features
+from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.label_summary import summarize_labels
+from crowdrank.pipeline.leaks import check_leaks
 from crowdrank.pipeline.markdown import markdown
-from crowdrank.pipeline.provenance import Origin, call
-from crowdrank.pipeline.run_data import Material, gather
-from crowdrank.pipeline.selection import ENSEMBLES, CandidateSelection, ExpertSplit, Outcome, only_crowd, parted
-from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.stage_cache import INPUTS, STAGE_NAMES, Stages, code, digest
-from crowdrank.pipeline.summary import Verdict
-from crowdrank.pipeline.tables import comparison_table, next_table, per_query_table, remapping_table, training_table
-from crowdrank.rankers.base import Ranker
+from crowdrank.pipeline.previous import describe_changes, keep_previous
+from crowdrank.pipeline.provenance import Provenance, python_call
+from crowdrank.pipeline.result import RUN, RankerResults, RunResult
+from crowdrank.pipeline.run_data import RunData, build_run_data
+from crowdrank.pipeline.selection import CandidateSelection, ExpertSplit, split_expert_queries, without_experts
+from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.stage_cache import StageCache, digest
+from crowdrank.pipeline.summary import RankerTest, describe_protocol, summarize
+from crowdrank.pipeline.tables import (
+    comparison_table,
+    documents_table,
+    next_table,
+    per_query_table,
+    remapping_table,
+    training_table,
+)
 
-RUN_FILE = "run.json"
-RUN = FolderKind("run", 1, "run", "'crowdrank run'", STAGE_NAMES, optional=("consensus/", "report."))
-STAND_IN = 0.2
-"""Without experts, this share of the judged queries is ranked by rankers that did not learn from it."""
-FEWEST = 10
-"""With fewer judged queries than this nothing is held out."""
+HELD_OUT = 0.2
+"""Share of the judged queries that are held out if there are no expert grades."""
+MIN_QUERIES = 10
+"""Minimum number of judged queries of which some are held out."""
+LIBRARIES = ("numpy", "numba", "lightgbm", "pyarrow")
+"""Libraries whose versions are reported."""
 
-
-@dataclass(eq=False)
-class Run:
-    """What a run found; the files that `run` writes hold the same.
-
-    Attributes:
-        ranker: the chosen one, to `predict` with or to `save`.
-        chosen: its name among the candidates.
-        paragraph: what was found, in plain words.
-        notes: what was left out, and what to be careful about.
-        origin: what to type or to call for the same again.
-
-    """
-
-    material: Material
-    settings: Settings
-    consensus: Consensus
-    assessor_report: AssessorReport
-    outcome: Outcome
-    verdict: Verdict
-    ranker: Ranker
-    notes: list[str]
-    opinions: Opinions
-    seconds: float = 0.0
-    inputs: dict[str, str] = field(default_factory=dict)
-    origin: Origin = field(default_factory=Origin)
-
-    def __repr__(self) -> str:
-        return f"<Run: {self.chosen}, {counted(len(self.outcome.scores), 'candidate')}>"
-
-    def _repr_html_(self) -> str:
-        measure = self.settings.measure
-        names = [
-            "candidate",
-            "choice_mean",
-            *(f"{measure} {name}" for name in ("mean", "difference", "lower", "upper")),
-        ]
-        rows = self.comparison.to_dict("records")
-        there = [name for name in names if name in rows[0]]
-        return panel(heading(f"Ranker: {self.chosen}"), paragraph(self.paragraph), html_table(rows, there))
-
-    @property
-    def chosen(self) -> str:
-        """The name of the chosen candidate."""
-        return self.outcome.chosen
-
-    @property
-    def paragraph(self) -> str:
-        """What was found, in plain words."""
-        return self.verdict.paragraph
-
-    @cached_property
-    def comparison(self) -> Any:
-        """Every candidate with its figures, as a DataFrame."""
-        return comparison_table(self.outcome, self.verdict).to_pandas()
-
-    @cached_property
-    def assessors(self) -> Any:
-        """Who is reliable, as a DataFrame."""
-        return self.assessor_report.frame
-
-    @cached_property
-    def next(self) -> Any:
-        """What to label next, the least certain first, as a DataFrame."""
-        return next_table(self.consensus, self.material).to_pandas()
-
-    def about(self) -> dict[str, Any]:
-        """Settings, versions, protocol and result, ready for JSON."""
-        return {
-            "crowdrank": crowdrank.__version__,
-            "python": platform.python_version(),
-            "versions": {name: _version(name) for name in ("numpy", "numba", "lightgbm", "pyarrow")},
-            "settings": self.settings.to_dict(),
-            "inputs": self.inputs,
-            "origin": self.origin.to_dict(),
-            "sizes": self.sizes(),
-            "chosen": self.chosen,
-            "why": self.outcome.why,
-            "weights": self.outcome.weights,
-            "left_out": self.outcome.failed,
-            "queries": {
-                "choice": [str(name) for name in self._ids(self.outcome.parts.development)],
-                "test": [str(name) for name in self._ids(self.outcome.parts.test)],
-            },
-            "paragraph": self.paragraph,
-            "expert_offset": self._expert_offset(),
-            "notes": self.notes,
-            "protocol": self.verdict.protocol,
-            "seconds": round(self.seconds, 1),
-        }
-
-    def _expert_offset(self) -> dict[str, Any] | None:
-        """Return the mean difference between assessors and experts, ready for JSON."""
-        offset = self.assessor_report.expert_offset
-        return None if offset is None else asdict(offset)
-
-    def sizes(self) -> dict[str, int]:
-        """How much there was of everything."""
-        return {
-            "judgments": len(self.material.judgments),
-            "assessors": self.material.judgments.n_assessors,
-            "documents": len(self.material.query),
-            "judged_documents": self.material.judgments.n_items,
-            "queries": len(self.material.query_ids),
-            "features": len(self.material.features.names),
-            "expert_grades": int((~np.isnan(self.material.expert)).sum()),
-            "expert_queries": len(self.material.graded_queries),
-        }
-
-    def _ids(self, queries: Any) -> list[Any]:
-        return list(self.material.query_ids.take(pa.array(queries)).to_pylist())
+WriteReport = Callable[[RunResult, Path], object]
+"""Function that writes a report of a result into a folder."""
 
 
 def run(
     judgments: Any,
-    features: Any,
+    features: Any = None,
     expert: Any = None,
     honeypots: Any = None,
     *,
     output: str | Path | None = None,
     progress: bool = False,
     engine: Engine | None = None,
-    origin: Origin | None = None,
-    report: Callable[[Path], object] | None = None,
+    provenance: Provenance | None = None,
+    report: WriteReport | None = None,
+    expert_map: GradeMapLike | None = None,
     **settings: Any,
-) -> Run:
-    """Turn judgments into a ranker: consensus, candidates, a choice by expert grades, an honest test.
+) -> RunResult:
+    """Compute labels from judgments, train rankers on them, and select and test one by expert grades.
 
     Args:
         judgments: `Judgments`, a path or a DataFrame.
-        features: `Features`, a path or a DataFrame, of the documents judged and of those that experts graded.
-        expert: expert grades of some queries: `Gold`, a path or a DataFrame. Without any, nothing is chosen or tested
-            by them, and it is said what 50 queries of them would buy.
-        honeypots: planted documents with their right grades, likewise; they tell of assessors, and no ranker learns
-            from them.
-        output: a folder for the results; finished stages are cached in it, and an interrupted run resumes from them.
-            The results of an earlier run stay until the new ones are complete, and are then replaced at once.
-        progress: show bars where it takes long.
-        engine: a cluster for the consensus models, the remappers and their least squares (`DaskEngine`); by default
-            threads here. Trees of rankers grow here in any case.
-        origin: how the run was asked for, where it was not by this call; the report tells it.
-        report: called with the folder of the new results before they replace the old ones, to add a report to them.
-        settings: the attributes of `Settings`, as in `measure="AP"` or `test=0.5`.
+        features: features of the documents: `Features`, a path or a DataFrame. Without them the result has labels and
+            assessors, but no ranker.
+        expert: expert grades of some queries: `Gold`, a path or a DataFrame. They select and test the ranker.
+        honeypots: documents with known grades that check assessors, likewise; no ranker is trained on them.
+        output: folder for the results. Finished stages are cached in it, so that an interrupted run resumes. Earlier
+            results are moved to its subfolder `previous` once the new ones are complete.
+        progress: show progress bars.
+        engine: cluster for consensus models, remappers and least squares (`DaskEngine`); by default local threads.
+            Trees are always trained locally.
+        provenance: command that started the run, for the report; by default the Python call.
+        report: function that writes a report of the result into the folder of the results.
+        expert_map: grades of the judgments that each expert grade stands for if the scales differ, such as
+            `0=0-1,1=2-4`.
+        settings: attributes of `RunSettings`, such as `measure="AP"` or `test=0.5`.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=40, documents=10, gold_queries=15, random_state=1)
-    >>> done = run(world.judgments, world.features, world.gold, candidates=["majority", "average", "expert-only"])
-    >>> sorted(done.comparison["candidate"])
+    >>> result = run(world.judgments, world.features, world.gold, candidates=["majority", "average", "expert-only"])
+    >>> sorted(result.comparison["candidate"])
     ['average', 'ensemble-all', 'ensemble-crowd', 'ensemble-expert', 'ensemble-weighted', 'expert-only', 'majority']
-    >>> done.ranker.predict(crowdrank.read_features(world.features)).shape
+    >>> result.ranker.predict(crowdrank.read_features(world.features)).shape
     (441,)
     """
-    told = Settings.of(settings)
-    inputs = (judgments, features, expert, honeypots)
-    if output is None:
-        return _run(*inputs, None, progress, engine, origin, report, told)
-    check_output_folder(output, RUN)
-    with locked(output, wait=False):
-        return _run(*inputs, Path(output), progress, engine, origin, report, told)
+    run_settings = RunSettings.of(settings)
+    folder = None if output is None else Path(output)
+    if folder is not None:
+        check_output_folder(folder, RUN)
+    with nullcontext() if folder is None else locked(folder, wait=False):
+        began = time.monotonic()
+        unjudgeable_as = run_settings.unjudgeable_as
+        data = build_run_data(
+            judgments, features, expert, honeypots, unjudgeable_as=unjudgeable_as, expert_map=expert_map
+        )
+        data = replace(data, notes=(*data.notes, *check_leaks(data, allow=run_settings.allow_leak)))
+        if provenance is None:
+            inputs = {"judgments": judgments, "features": features, "expert": expert, "honeypots": honeypots}
+            provenance = Provenance(python=python_call(inputs, run_settings, folder, engine))
+        provenance = replace(provenance, units={**data.judgments.report.units, **provenance.units})
+        cache = _open_cache(folder)
+        runner = _Runner(data, run_settings, cache, engine, progress)
+        result = replace(runner.run(), provenance=provenance, backend=data.judgments.backend)
+        result = replace(result, seconds=time.monotonic() - began)
+        if folder is None:
+            return result
+        result = replace(result, changes=describe_changes(folder, result))
+        with write_folder(folder, RUN) as draft:
+            result.save(draft)
+            (draft / "report.md").write_text(markdown(result), encoding="utf-8")
+            keep_previous(folder, draft, result)
+            if report is not None:
+                report(result, draft)
+        cache.delete_unused()
+        return result
 
 
-def _run(
-    judgments: Any,
-    features: Any,
-    expert: Any,
-    honeypots: Any,
-    folder: Path | None,
-    progress: bool,
-    engine: Engine | None,
-    origin: Origin | None,
-    report: Callable[[Path], object] | None,
-    told: Settings,
-) -> Run:
-    began = time.monotonic()
-    material = gather(judgments, features, expert, honeypots, unjudgeable_as=told.unjudgeable_as)
-    asked = {"judgments": judgments, "features": features, "expert": expert, "honeypots": honeypots}
-    origin = origin or Origin(python=call(asked, told, folder, engine))
-    candidates, out = sensible(material, told.candidates)
-    _require_baseline(told, candidates)
-    inputs = _digests(material)
-    if folder is not None and not (folder / MANIFEST).exists():
+def _open_cache(folder: Path | None) -> StageCache:
+    """Return the cache of finished stages in a folder; create the folder if it does not exist."""
+    if folder is None:
+        return StageCache(None)
+    if not (folder / MANIFEST).exists():
         with write_folder(folder, RUN) as draft:
             (draft / CACHE).mkdir()
-    stages = Stages(None if folder is None else folder / CACHE)
-    notes = [*material.notes, *(_changed(folder, inputs) if folder else [])]
-    opinions = Opinions(material, stages, told.n_jobs, engine, {told.method: told.method_settings})
+    return StageCache(folder / CACHE)
 
-    _fit(opinions, told.method, progress)
-    if told.method in opinions.failed:
-        raise InputError(opinions.failed[told.method], fix="take another method for the consensus")
-    consensus = opinions.model(told.method).consensus_
-    assessors = assess(opinions.model(told.method), material.judgments, material.gold)
-    candidates = _prepared(opinions, candidates, out, progress)
-    trial, stand_in = _tried(material, opinions, told, candidates, stages, out, progress)
-    outcome = trial.outcome
-    verdict = Verdict.of(trial, told, stand_in=stand_in)
-    ranker = _once_more(trial, progress) if told.refit else outcome.ranker(outcome.chosen)
-    done = Run(
-        material,
-        told,
-        consensus,
-        assessors,
-        outcome,
-        verdict,
-        ranker,
-        [*notes, *opinions.cautions, *_fewer_folds(outcome.parts, told)],
-        opinions,
-        time.monotonic() - began,
-        inputs,
-        replace(origin, units={**material.judgments.report.units, **origin.units}),
+
+@dataclass(eq=False)
+class _Runner:
+    """Stages of a run: consensus and assessors, then candidates, selection, test and the final ranker."""
+
+    data: RunData
+    settings: RunSettings
+    cache: StageCache
+    engine: Engine | None
+    progress: bool
+
+    def __post_init__(self) -> None:
+        parameters = self.settings.consensus_parameters
+        self.fits = ConsensusFits(self.data, self.cache, self.settings.n_jobs, self.engine, parameters)
+        self.baseline_run: dict[str, Floats] = {}
+
+    def run(self) -> RunResult:
+        """Run all stages; the result has no provenance and no duration yet."""
+        candidates, left_out = self._candidates()
+        model, assessors = self._consensus()
+        documents = documents_table(model.consensus_, self.data)
+        tables = {
+            "documents": documents,
+            "assessors": assessors.table,
+            "pairs": agreement_table(self.data.judgments),
+            "next": next_table(documents),
+        }
+        gold = self.data.gold
+        labels = RunResult(
+            settings=self.settings,
+            model=model,
+            tables=tables,
+            rankers=None,
+            summary="",
+            protocol=(),
+            notes=(*self.data.notes, *self.fits.notes),
+            sizes=_sizes(self.data),
+            inputs=_digests(self.data),
+            provenance=Provenance(),
+            versions=_versions(),
+            expert_offset=assessors.expert_offset,
+            same_scale=gold is not None and gold.scale.names == self.data.labels.main_scale.names,
+        )
+        if not self.data.has_features:
+            return replace(labels, summary=summarize_labels(labels))
+        return self._with_rankers(labels, candidates, left_out)
+
+    def _candidates(self) -> tuple[list[Candidate], dict[str, str]]:
+        """Return the candidates to train, and the reasons why others are left out."""
+        if not self.data.has_features:
+            return [], {}
+        candidates, left_out = choose_candidates(self.data, self.settings.candidates, thorough=self.settings.thorough)
+        candidates, self.baseline_run = add_baseline(self.data, self.settings.baseline, candidates)
+        return candidates, left_out
+
+    def _consensus(self) -> tuple[Aggregator, AssessorReport]:
+        method = self.settings.method
+        self._fit_consensus(method)
+        if method in self.fits.failed:
+            raise InputError(self.fits.failed[method], fix="use another consensus method")
+        model = self.fits.model(method)
+        return model, assess(model, self.data.judgments, self.data.gold)
+
+    def _fit_consensus(self, method: str) -> None:
+        with reporting(self.progress, f"consensus by {method}") as report:
+            self.fits.fit(method, report)
+
+    def _with_rankers(self, labels: RunResult, candidates: list[Candidate], left_out: dict[str, str]) -> RunResult:
+        """Train, select and test rankers; return the result with them."""
+        candidates = self._fit_methods(candidates, left_out)
+        selection, has_experts = self._select(candidates, left_out)
+        test = RankerTest(selection, self.settings, has_experts)
+        summary, outcome = summarize(test), selection.outcome
+        if test.comparison is not None:
+            test.test_controls()
+        ranker = self._refit(selection) if self.settings.refit else outcome.ranker(outcome.chosen)
+        tables = {
+            "comparison": comparison_table(test),
+            "per_query": per_query_table(test),
+            "training": training_table(self.data, self.fits, outcome),
+            "remapping": remapping_table(outcome),
+        }
+        split = outcome.split
+        rankers = RankerResults(
+            chosen=outcome.chosen,
+            reason=outcome.reason,
+            baseline=test.baseline,
+            ranker=ranker,
+            remappers=outcome.remappers,
+            weights=outcome.weights,
+            left_out=outcome.failed,
+            selection_queries=_query_ids(self.data, split.development),
+            test_queries=_query_ids(self.data, split.test) if has_experts else (),
+            contrasts=tuple(test.contrasts.values()) if test.comparison is not None else (),
+        )
+        return replace(
+            labels,
+            rankers=rankers,
+            tables={**labels.tables, **{name: table for name, table in tables.items() if table is not None}},
+            summary=summary,
+            protocol=describe_protocol(test),
+            notes=(*self.data.notes, *self.fits.notes, *_fold_notes(split, self.settings)),
+        )
+
+    def _fit_methods(self, candidates: list[Candidate], left_out: dict[str, str]) -> list[Candidate]:
+        """Fit the consensus methods that candidates need; leave out candidates whose method cannot be fitted."""
+        for method in consensus_methods(self.settings, candidates):
+            self._fit_consensus(method)
+        kept = []
+        for candidate in candidates:
+            missing = [method for method in candidate.methods if method in self.fits.failed]
+            if missing:
+                left_out[candidate.name] = f"{missing[0]}: {self.fits.failed[missing[0]]}"
+            else:
+                kept.append(candidate)
+        for kind in remapper_label_features(kept):
+            self.fits.label_features(kind)
+        return kept
+
+    def _select(self, candidates: list[Candidate], left_out: dict[str, str]) -> tuple[CandidateSelection, bool]:
+        """Train the candidates and select one; return also whether expert grades were there to select by."""
+        data, split = self.data, split_expert_queries(self.data.graded_queries, self.settings)
+        has_experts = len(data.graded_queries) > 0
+        if not has_experts:
+            data, split = _consensus_as_experts(data, self.fits, self.settings)
+        if not split.folds:
+            if has_experts:
+                reason = "there are too few expert-graded queries to train and select with"
+                left_out |= {candidate.name: reason for candidate in candidates if candidate.experts}
+            candidates = without_experts(candidates)
+        with ProgressBar("training candidates") as bar:
+            report = bar if self.progress else None
+            selection = CandidateSelection(
+                data, self.fits, self.settings, candidates, split, self.cache, report, self.baseline_run
+            )
+            selection.run()
+        selection.outcome.failed |= left_out
+        return selection, has_experts
+
+    def _refit(self, selection: CandidateSelection) -> Any:
+        """Train the selected candidate on all data."""
+        with ProgressBar("training on all data") as bar:
+            return selection.refit(selection.outcome.chosen, bar if self.progress else None)
+
+
+def _consensus_as_experts(data: RunData, fits: ConsensusFits, settings: RunSettings) -> tuple[RunData, ExpertSplit]:
+    """Return data with consensus grades in place of expert grades, and some judged queries to compare rankers on."""
+    grade = np.round(fits.labels(settings.method, "expected-grade"))
+    judged = replace(data, expert=grade)
+    queries, none = judged.graded_queries, np.empty(0, np.int64)
+    if len(queries) < MIN_QUERIES:
+        return replace(data, expert=np.full(len(grade), np.nan)), ExpertSplit((), none)
+    n_held_out = max(2, round(HELD_OUT * len(queries)))
+    held_out = np.random.default_rng(settings.random_state).permutation(queries)[:n_held_out]
+    return judged, ExpertSplit((), np.sort(held_out))
+
+
+def _fold_notes(split: ExpertSplit, settings: RunSettings) -> tuple[Message, ...]:
+    """Return a warning if there are fewer folds than the settings say."""
+    n = len(split.development)
+    if not split.folds or len(split.folds) == settings.folds:
+        return ()
+    problem = (
+        f"The {n} expert-graded queries for the selection make {counted(len(split.folds), 'fold')}, not "
+        f"{settings.folds}, because a fold has at least two queries; the selection between rankers is uncertain"
     )
-    if folder is not None:
-        with write_folder(folder, RUN) as draft:
-            _write(done, draft)
-            write_manifest(draft, RUN)
-            if report is not None:
-                report(draft)
-        stages.tidy()
-    return done
+    return (Message(problem, "few-folds", "warning", fixes=(Fix("have more queries graded by experts"),)),)
 
 
-def _require_baseline(settings: Settings, candidates: list[Candidate]) -> None:
-    """Refuse a baseline that is not tried; without `majority` the usual one gives way to the first."""
-    names = [*(candidate.name for candidate in candidates), *ENSEMBLES]
-    if settings.baseline not in names and settings.baseline != Settings.baseline:
-        meant, listed = near(settings.baseline, names), ", ".join(names)
-        raise UsageError(f"The baseline '{settings.baseline}' is no candidate here{meant}; there are: {listed}.")
-
-
-def _digests(material: Material) -> dict[str, str]:
-    graded = ~np.isnan(material.expert)
+def _digests(data: RunData) -> dict[str, str]:
     return {
-        "judgments": digest(material.judgments),
-        "features": digest(material.features),
-        "expert grades": digest(np.flatnonzero(graded), material.expert[graded]),
+        "judgments": data.digests["judgments"],
+        **({"features": data.digests["features"]} if data.has_features else {}),
+        "expert grades": digest(np.flatnonzero(data.is_graded), data.expert[data.is_graded]),
     }
 
 
-def _changed(folder: Path, inputs: dict[str, str]) -> list[str]:
-    """Note what has changed since the folder was last used, and keep what it is now."""
-    place, notes = folder / CACHE / INPUTS, []
-    before = _kept_inputs(place)
-    if before:
-        changed = [name for name in inputs if before.get(name) != inputs[name]]
-        if changed:
-            notes.append(
-                f"The {' and the '.join(changed)} have changed since this folder was last used: what depends on them "
-                "was made again, and figures of the run before compare with these no more. There is nothing to do."
-            )
-        if before.get("version") != code():
-            notes.append(
-                "This folder was used by another version of crowdrank: everything was made again, and figures may "
-                "differ a little from those before. There is nothing to do."
-            )
-    with write_file(place) as draft:
-        draft.write_text(json.dumps({**inputs, "version": code()}, indent=2) + "\n", encoding="utf-8")
-    return notes
-
-
-def _kept_inputs(place: Path) -> dict[str, str]:
-    """What the inputs were when the folder was last used; nothing where that cannot be read."""
-    try:
-        told = json.loads(place.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return told if isinstance(told, dict) else {}
-
-
-def _fit(opinions: Opinions, method: str, progress: bool) -> None:
-    with reporting(progress, f"consensus by {method}") as report:
-        opinions.fit(method, report)
-
-
-def _prepared(opinions: Opinions, candidates: list[Candidate], out: dict[str, str], progress: bool) -> list[Candidate]:
-    """Fit what the candidates ask for; those whose method cannot be fitted here are out."""
-    for method in dict.fromkeys(method for candidate in candidates for method in candidate.needs):
-        _fit(opinions, method, progress)
-    kept = []
-    for candidate in candidates:
-        missing = [method for method in candidate.needs if method in opinions.failed]
-        if missing:
-            out[candidate.name] = f"{missing[0]}: {opinions.failed[missing[0]]}"
-        else:
-            kept.append(candidate)
-    if any(candidate.expert and candidate.crowd and "glad" in candidate.needs for candidate in kept):
-        for kind in ("remap", "all"):
-            opinions.label_features(kind)
-    return kept
-
-
-def _tried(
-    material: Material,
-    opinions: Opinions,
-    settings: Settings,
-    candidates: list[Candidate],
-    stages: Stages,
-    out: dict[str, str],
-    progress: bool,
-) -> tuple[CandidateSelection, bool]:
-    """The trial, and whether the crowd's own consensus stood in for experts."""
-    parts = parted(material.graded_queries, settings)
-    stand_in = not len(material.graded_queries)
-    if stand_in:
-        material, parts = _standing_in(material, opinions, settings)
-    if not parts.folds:
-        if not stand_in:
-            why = "too few expert-graded queries to learn from and to choose by"
-            out |= {candidate.name: why for candidate in candidates if candidate.expert}
-        candidates = only_crowd(candidates)
-    bar = ProgressBar("training candidates")
-    with bar:
-        trial = CandidateSelection(material, opinions, settings, candidates, parts, stages, bar if progress else None)
-        trial.run()
-    trial.outcome.failed |= out
-    return trial, stand_in
-
-
-def _once_more(trial: CandidateSelection, progress: bool) -> Ranker:
-    """The choice, learned from everything."""
-    with ProgressBar("learning from everything") as bar:
-        return trial.refit(trial.outcome.chosen, bar if progress else None)
-
-
-def _fewer_folds(parts: ExpertSplit, settings: Settings) -> list[str]:
-    """Say where there are fewer folds than were asked for."""
-    n = len(parts.development)
-    if not parts.folds or len(parts.folds) == settings.folds:
-        return []
-    return [
-        f"The {n} expert queries for the choice are dealt into {counted(len(parts.folds), 'fold')}, not "
-        f"{settings.folds}: a fold has two queries at least. So few make the choice between rankers unsteady; more "
-        "expert-graded queries would steady it."
-    ]
-
-
-def _standing_in(material: Material, opinions: Opinions, settings: Settings) -> tuple[Material, ExpertSplit]:
-    """Material whose consensus grades stand in for experts', and a part of the judged queries to look at."""
-    grade = np.round(opinions.labels(settings.method, "expected-grade"))
-    judged = replace(material, expert=grade)
-    queries = judged.graded_queries
-    none = np.empty(0, np.int64)
-    if len(queries) < FEWEST:
-        return replace(material, expert=np.full(len(grade), np.nan)), ExpertSplit((), none)
-    drawn = np.random.default_rng(settings.random_state).permutation(queries)[: max(2, round(STAND_IN * len(queries)))]
-    return judged, ExpertSplit((), np.sort(drawn))
-
-
-def _write(done: Run, folder: Path) -> None:
-    """Write the results of a run into an empty folder."""
-    done.opinions.model(done.settings.method).save(folder / "consensus")
-    write_table(done.consensus.document_table, folder / "consensus.parquet")
-    write_table(done.assessor_report.table, folder / "assessors.csv")
-    write_table(agreement_table(done.material.judgments), folder / "pairs.csv")
-    write_table(next_table(done.consensus, done.material), folder / "next.csv")
-    write_table(training_table(done.material, done.opinions, done.outcome, done.settings), folder / "training.parquet")
-    done.ranker.save(folder / "model")
-    write_table(comparison_table(done.outcome, done.verdict), folder / "comparison.csv")
-    more = {
-        "remapping.csv": remapping_table(done.outcome),
-        "per_query.csv": per_query_table(done.material, done.verdict),
+def _sizes(data: RunData) -> dict[str, int]:
+    return {
+        "judgments": len(data.judgments),
+        "assessors": data.judgments.n_assessors,
+        "documents": len(data.query),
+        "judged_documents": data.judgments.n_items,
+        "queries": len(data.query_ids),
+        "features": len(data.features.names),
+        "expert_grades": int(data.is_graded.sum()),
+        "expert_queries": len(data.graded_queries),
     }
-    for name, table in more.items():
-        if table is not None:
-            write_table(table, folder / name)
-    (folder / "report.md").write_text(markdown(done), encoding="utf-8")
-    about = json.dumps(done.about(), indent=2, allow_nan=False) + "\n"
-    (folder / RUN_FILE).write_text(about, encoding="utf-8")
 
 
-def _version(name: str) -> str:
-    from importlib.metadata import version
+def _query_ids(data: RunData, queries: Any) -> tuple[str, ...]:
+    return tuple(map(str, data.query_ids.take(pa.array(queries)).to_pylist()))
 
-    return version(name)
+
+def _versions() -> dict[str, str]:
+    """Return the versions of crowdrank, Python and the main libraries."""
+    libraries = {name: version(name) for name in LIBRARIES}
+    return {"crowdrank": crowdrank.__version__, "python": platform.python_version(), **libraries}

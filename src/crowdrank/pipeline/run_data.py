@@ -1,8 +1,9 @@
-"""What a run works on: documents with features, what the crowd and the experts said of them, joined row by row."""
+"""Data of a run: documents with features, crowd judgments and expert grades, aligned by row."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,55 +11,62 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._text import counted
-from crowdrank._typing import Floats, Integers
-from crowdrank.consensus._coerce import as_judgments
-from crowdrank.errors import InputError, shown
+from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.consensus._coerce import as_judgments, example_map
+from crowdrank.consensus.result import item_ids
+from crowdrank.errors import Fix, InputError, Message, shown
 from crowdrank.judgments import ids
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.read import Features, read_gold
+from crowdrank.judgments.grade_map import GradeMap, GradeMapLike
+from crowdrank.judgments.read import read_gold
 from crowdrank.judgments.summary import uncertain_scale_note
-from crowdrank.judgments.table import NO_HONEYPOT, Judgments
+from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments
 from crowdrank.label_learning.label_features import without_honeypots
+from crowdrank.pipeline.stage_cache import digest
 from crowdrank.rankers.instances import as_features
 from crowdrank.rankers.labels import pair_positions
-from crowdrank.rankers.ranking_data import LARGEST_GRADE
+from crowdrank.rankers.ranking_data import MAX_GRADE, NamedMatrix
 
-EXAMPLES = 3
+MAX_EXAMPLES = 3
+"""Maximum number of documents that an error names."""
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
-    """Everything that was given, by the rows of the features.
+class RunData:
+    """Documents of a run, one row each; the rows of a query are adjacent.
 
     Attributes:
         features: query, document and features of each row.
-        judgments: all of them, honeypots included, on one scale where there is a map to one.
-        labels: those that rankers may learn from: no honeypots.
-        expert: (n_rows,) expert grades, counted from 0 for the lowest of their scale; NaN where there is none.
-        judged: (n_rows,) how many labels the row's document has.
-        notes: what was left out or is worth knowing, in sentences.
-        gold: expert grades as read, without those of honeypots, with their scale and its map.
+        query: (n_rows,) query code of each row, in ascending order.
+        query_ids: (n_queries,) id of each query code.
+        offsets: (n_queries + 1,) first row of each query.
+        judgments: crowd judgments including those of honeypots, on a common scale if they can be mapped to one.
+        labels: crowd judgments that rankers may be trained on: those of documents that are not honeypots.
+        item: (n_rows,) index of the row's document in `labels`, -1 without a judgment.
+        expert: (n_rows,) expert grade, counted from 0 for the lowest grade of the scale; NaN without one.
+        gold: expert grades as read, without those of honeypots.
+        digests: digests of the features, judgments and labels, for cache keys.
+        notes: messages about data that are not used.
 
     """
 
     features: Features
+    query: Integers
+    query_ids: pa.Array
+    offsets: Integers
     judgments: Judgments
     labels: Judgments
+    item: Integers
     expert: Floats
-    judged: Integers
-    notes: tuple[str, ...] = ()
     gold: Gold | None = None
+    digests: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[Message, ...] = ()
 
-    @cached_property
-    def query(self) -> Integers:
-        """The number of each row's query."""
-        codes, _ = ids.encode(pa.chunked_array([self.features.query]))
-        return codes.astype(np.int64)
-
-    @cached_property
-    def query_ids(self) -> pa.Array:
-        """The id of each query number."""
-        return ids.encode(pa.chunked_array([self.features.query]))[1]
+    @property
+    def has_features(self) -> bool:
+        """Whether there are features; otherwise the rows are the judged documents."""
+        return bool(self.features.names)
 
     @property
     def has_families(self) -> bool:
@@ -67,178 +75,301 @@ class Material:
         return family is not None and bool((family >= 0).any())
 
     @cached_property
+    def n_labels(self) -> Integers:
+        """(n_rows,) number of labels of each row."""
+        return np.where(self.item >= 0, np.diff(self.labels.offsets)[self.item], 0)
+
+    @cached_property
+    def is_graded(self) -> Booleans:
+        """(n_rows,) whether a row has an expert grade."""
+        return ~np.isnan(self.expert)
+
+    @cached_property
     def graded_queries(self) -> Integers:
-        """The queries in which experts told two documents apart: only they can say which ranking is better."""
-        graded = ~np.isnan(self.expert)
-        query, grade = self.query[graded], self.expert[graded]
-        low = np.full(len(self.query_ids), np.inf)
-        high = np.full(len(self.query_ids), -np.inf)
-        np.minimum.at(low, query, grade)
-        np.maximum.at(high, query, grade)
-        return np.flatnonzero(high > low)
+        """Queries with two different expert grades; only these can compare rankings."""
+        return np.flatnonzero(self._grade_ranges() > 0)
+
+    def _grade_ranges(self) -> Floats:
+        """Return the highest minus the lowest expert grade of each query, -inf without expert grades."""
+        low = np.minimum.reduceat(np.where(self.is_graded, self.expert, np.inf), self.offsets[:-1])
+        high = np.maximum.reduceat(np.where(self.is_graded, self.expert, -np.inf), self.offsets[:-1])
+        return np.asarray(high - low)
+
+    @cached_property
+    def expert_values(self) -> Floats | None:
+        """Mean expert grade, counted from 0, that each grade of the judgments stands for; None if it is not known.
+
+        Grades correspond by the map of expert grades, or by position if both scales have the same length.
+        """
+        if self.gold is None:
+            return None
+        sets, values = self.gold.grade_sets(self.labels.main_scale), np.array(self.gold.scale.values)
+        if sets is None or not sets.any(axis=0).all():
+            return None
+        return np.asarray((values - values[0]) @ sets / sets.sum(axis=0))
 
     def on_expert_scale(self, grade: Floats) -> Floats:
         """Return expected grades of the judgments as expert grades, counted from 0.
 
-        By the map of expert grades, or by position if both scales have the same length; otherwise the lowest and the
-        highest grades correspond.
-        """
-        scale, experts = np.array(self.labels.main_scale.values), self.gold
-        assert experts is not None
-        values = np.array(experts.scale.values) - experts.scale.values[0]
-        sets = experts.grade_sets(self.labels.main_scale)
-        if sets is None or not sets.any(axis=0).all():
-            return np.asarray(np.interp(grade, [scale[0], scale[-1]], [0.0, values[-1]]))
-        return np.asarray(np.interp(grade, scale, values @ sets / sets.sum(axis=0)))
+        Raises:
+            InputError: the scales have different lengths and there is no complete map between them.
 
-    @cached_property
-    def item(self) -> Integers:
-        """(n_rows,) the row's item among `labels`, -1 where nobody judged it."""
-        return self.labels.positions(self.features.query, self.features.document)
+        """
+        if self.expert_values is None:
+            raise InputError(replace(self.scales_differ(), severity="error"))
+        return np.asarray(np.interp(grade, self.labels.main_scale.values, self.expert_values))
+
+    def scales_differ(self) -> Message:
+        """Return the warning that expert grades cannot be compared with grades of the judgments."""
+        assert self.gold is not None
+        scale, expert = self.labels.main_scale, self.gold.scale
+        problem = f"the experts' scale {expert} is not the judgments' scale {scale}, and no map says which grades match"
+        fix = "say which grades each expert grade stands for with {}"
+        return Message(problem, "scales-differ", "warning", fixes=(Fix(fix, "expert_map", example_map(expert, scale)),))
+
+    @property
+    def dropped_columns(self) -> tuple[Message, ...]:
+        """Notes about the columns of the features that are not used as features."""
+        return self.features.notes
+
+    def feature_table(self) -> pa.Table:
+        """Return the name, the share of missing values and the range of each feature."""
+        X = self.features.matrix
+        is_missing = np.isnan(X)
+        low = np.where(is_missing, np.inf, X).min(axis=0)
+        high = np.where(is_missing, -np.inf, X).max(axis=0)
+        columns = {"missing": is_missing.mean(axis=0), "minimum": low, "maximum": high}
+        arrays = {name: pa.array(values, mask=is_missing.all(axis=0)) for name, values in columns.items()}
+        return pa.table({"feature": list(self.features.names), **arrays, "missing": is_missing.mean(axis=0)})
 
     def by_row(self, values: Floats) -> Floats:
-        """Values of the items of `labels` as values of rows, NaN where nobody judged."""
-        found = np.full((len(self.item), *values.shape[1:]), np.nan)
-        found[self.item >= 0] = values[self.item[self.item >= 0]]
-        return found
+        """Return values of the items of `labels` as values of the rows, NaN without a judgment."""
+        by_row = values[self.item].astype(np.float64)
+        by_row[self.item < 0] = np.nan
+        return by_row
 
     def rows_of(self, queries: Integers) -> Integers:
-        """The rows of these queries."""
-        return np.flatnonzero(np.isin(self.query, queries))
+        """Return the rows of some queries, in ascending order."""
+        queries = np.sort(queries)
+        sizes = self.offsets[queries + 1] - self.offsets[queries]
+        before = np.cumsum(sizes) - sizes
+        return np.asarray(np.arange(sizes.sum()) + np.repeat(self.offsets[queries] - before, sizes))
 
-    def taken(self, rows: Integers) -> Features:
-        """The features of some rows."""
-        return self.features.take(rows)
+    def graded_rows(self, queries: Integers) -> Integers:
+        """Return the rows of some queries that have an expert grade, in ascending order."""
+        rows = self.rows_of(queries)
+        return rows[self.is_graded[rows]]
+
+    def matrix(self, rows: Integers) -> NamedMatrix:
+        """Return the features of some rows as a matrix with column names."""
+        return NamedMatrix(self.features.matrix[rows], self.features.names)
+
+    def restrict_judgments(self, rows: Integers) -> RunData:
+        """Return the data with the crowd judgments of some rows only."""
+        chosen = pa.array(rows)
+        query, document = self.features.query.take(chosen), self.features.document.take(chosen)
+        judgments = _judgments_of(self.judgments, self.judgments.positions(query, document))
+        labels = without_honeypots(judgments)
+        item = labels.positions(self.features.query, self.features.document)
+        digests = {**self.digests, **_judgment_digests(judgments, labels)}
+        return replace(self, judgments=judgments, labels=labels, item=item, digests=digests)
 
 
-def gather(
-    judgments: Any, features: Any, expert: Any = None, honeypots: Any = None, *, unjudgeable_as: str = "lowest"
-) -> Material:
-    """Join what was given: `Judgments`, `Features` and `Gold`, or paths and DataFrames of them."""
-    table, known = as_judgments(judgments), as_features(features)
-    gold = None if expert is None else expert if isinstance(expert, Gold) else read_gold(expert)
-    pair_positions(known.query, known.document, known.query[:1], known.document[:1], "the features")  # refuses doubles
-    doubt = uncertain_scale_note(table)
-    notes = [] if doubt is None else [f"Of the judgments: {doubt}"]
-    notes += [
-        f"{counted(n, 'row')} of the judgments left out ({reason})." for reason, n in table.report.skipped.items()
-    ]
-    if honeypots is not None:
-        planted = honeypots if isinstance(honeypots, Gold) else read_gold(honeypots)
-        table, note = planted_in(table, planted)
-        notes.append(note)
-    table = (table.on_one_scale() if table.maps_to_one_scale else table).with_unjudgeable(unjudgeable_as)
+def _judgments_of(judgments: Judgments, items: Integers) -> Judgments:
+    is_chosen = np.zeros(judgments.n_items + 1, bool)
+    is_chosen[items] = True  # the last element stands for -1, no item
+    return judgments.where(np.repeat(is_chosen[:-1], np.diff(judgments.offsets)))
+
+
+def _judgment_digests(judgments: Judgments, labels: Judgments) -> dict[str, str]:
+    all_judgments = digest(judgments)
+    return {"judgments": all_judgments, "labels": all_judgments if labels is judgments else digest(labels)}
+
+
+def build_run_data(
+    judgments: Any,
+    features: Any,
+    expert: Any = None,
+    honeypots: Any = None,
+    *,
+    unjudgeable_as: str = "lowest",
+    expert_map: GradeMapLike | None = None,
+) -> RunData:
+    """Read the inputs of a run and align them with the rows of the features.
+
+    Args:
+        judgments: `Judgments`, a path or a DataFrame.
+        features: `Features`, a path or a DataFrame; None for a run without rankers.
+        expert: `Gold`, a path or a DataFrame with expert grades.
+        honeypots: the same with the correct grades of honeypots.
+        unjudgeable_as: how to use 'cannot judge' answers, as in `RunSettings`.
+        expert_map: grades of the judgments that each expert grade stands for, such as `0=0-1,1=2-4`.
+
+    """
+    table, notes = _read_judgments(judgments, honeypots, unjudgeable_as)
     labels = without_honeypots(table)
-    _refuse_equal(labels)
-    item = labels.positions(known.query, known.document)
+    _require_different_grades(labels)
+    rows = features_of_items(labels) if features is None else as_features(features)
+    rows, query, query_ids = _group_by_query(rows)
+    item = labels.positions(rows.query, rows.document)
     if (item < 0).all():
-        raise nothing_in_common("judged", labels.queries.take(pa.array(labels.item_query)), _documents(labels), known)
-    judged = np.where(item >= 0, np.diff(labels.offsets)[np.maximum(item, 0)], 0)
-    without = labels.n_items - int((item >= 0).sum())
-    if without:
-        notes.append(
-            f"{counted(without, 'judged document')} without features cannot be learned from: they tell of assessors, "
-            "but no ranker sees them. Add their features to the file of features to use them."
-        )
-    grade = np.full(len(known.query), np.nan)
-    if gold is not None:
-        grade, more = _expert_grades(gold, known)
-        pots = (table.positions(known.query, known.document) >= 0) & (item < 0) & ~np.isnan(grade)
-        if pots.any():
-            grade[pots] = np.nan
-            more.append(
-                f"Expert grades of {counted(int(pots.sum()), 'honeypot')} are left out: planted documents check "
-                "assessors, and are no part of the choice and the test of rankers. There is nothing to do."
-            )
-        notes += [*more, *_flat(grade, known)]
-        is_honeypot = (table.positions(gold.query, gold.document) >= 0) & (
-            labels.positions(gold.query, gold.document) < 0
-        )
-        gold = gold.take(np.flatnonzero(~is_honeypot))
-    return Material(replace(known, grade=None), table, labels, grade, judged, tuple(notes), gold)
+        raise no_common_documents("judged", **item_ids(labels), features=rows)
+    n_without_features = labels.n_items - int((item >= 0).sum())
+    if n_without_features:
+        problem = f"{counted(n_without_features, 'judged document')} without features: no ranker is trained on them"
+        notes.append(_warning("no-features", problem, "add their features"))
+    data = RunData(
+        replace(rows, grade=None),
+        query,
+        query_ids,
+        np.searchsorted(query, np.arange(len(query_ids) + 1)),
+        table,
+        labels,
+        item,
+        np.full(len(query), np.nan),
+        digests={"features": digest(rows), **_judgment_digests(table, labels)},
+        notes=tuple(notes),
+    )
+    gold = None if expert is None else _as_gold(expert)
+    if gold is not None and expert_map is not None:
+        gold = replace(gold, grade_map=GradeMap.parse(expert_map))
+    placed = _find_rows(rows, gold)
+    return data if gold is None else _with_expert_grades(data, gold, placed)
 
 
-def _documents(labels: Judgments) -> pa.Array:
-    return labels.documents.take(pa.array(labels.item_document))
+def features_of_items(labels: Judgments) -> Features:
+    """Return features without columns, one row per judged document."""
+    return Features(**item_ids(labels), matrix=np.empty((labels.n_items, 0)), names=())
 
 
-def _expert_grades(gold: Gold, known: Features) -> tuple[Floats, list[str]]:
-    """The expert grade of each row; and how many have no features."""
+def _warning(kind: str, problem: str, fix: str = "") -> Message:
+    return Message(problem, kind, "warning", fixes=(Fix(fix),) if fix else ())
+
+
+def _read_judgments(judgments: Any, honeypots: Any, unjudgeable_as: str) -> tuple[Judgments, list[Message]]:
+    """Return the judgments with honeypots marked, on a common scale if possible, and notes about them."""
+    table = as_judgments(judgments)
+    scale_note = uncertain_scale_note(table)
+    notes = [] if scale_note is None else [scale_note]
+    for reason, n in table.report.skipped.items():
+        notes.append(_warning("rows-skipped", f"{counted(n, 'row')} of the judgments skipped ({reason})"))
+    if honeypots is not None:
+        table, note = mark_honeypots(table, _as_gold(honeypots))
+        notes.append(note)
+    table = table.on_one_scale() if table.maps_to_one_scale else table
+    return table.with_unjudgeable(unjudgeable_as), notes
+
+
+def _as_gold(grades: Any) -> Gold:
+    return grades if isinstance(grades, Gold) else read_gold(grades)
+
+
+def _group_by_query(features: Features) -> tuple[Features, Integers, pa.Array]:
+    """Return features whose rows of a query are adjacent, the query code of each row, and the query ids."""
+    codes, query_ids = ids.encode(pa.chunked_array([features.query]))
+    query = codes.astype(np.int64)
+    if (np.diff(query) < 0).any():
+        order = np.argsort(query, kind="stable")
+        features, query = features.take(order), query[order]
+    return features, query, query_ids
+
+
+def _find_rows(features: Features, gold: Gold | None) -> Integers:
+    """Return the row of each expert grade, -1 without one; raise InputError if a document has two rows."""
+    query, document = (features.query[:0], features.document[:0]) if gold is None else (gold.query, gold.document)
+    return pair_positions(features.query, features.document, query, document, "the features")
+
+
+def _with_expert_grades(data: RunData, gold: Gold, row: Integers) -> RunData:
+    """Return the data with expert grades, except those of honeypots; `row` is the row of each grade."""
     values = np.array(gold.scale.values, dtype=np.float64)
-    if values[0] < 0 or values[-1] > LARGEST_GRADE:
+    if values[0] < 0 or values[-1] > MAX_GRADE:
         raise InputError(
-            f"the expert grades {gold.scale} are not within 0 and {LARGEST_GRADE}",
+            f"the expert grades {gold.scale} are not within 0 and {MAX_GRADE}",
             fix="name the scale from the lowest grade up, or leave out what means 'cannot judge'",
         )
-    row = pair_positions(known.query, known.document, gold.query, gold.document, "the features")
-    if (row < 0).all():
-        raise nothing_in_common("expert-graded", gold.query, gold.document, known)
-    grade = np.full(len(known.query), np.nan)
-    grade[row[row >= 0]] = values[gold.code[row >= 0]] - values[0]
-    lost = int((row < 0).sum())
-    told = (
-        f"{counted(lost, 'expert-graded document')} without features cannot be ranked, and count neither in the choice "
-        "nor in the test. Add their features to the file of features to use them."
-    )
-    return grade, [told] if lost else []
+    has_row = row >= 0
+    if not has_row.any():
+        raise no_common_documents("expert-graded", gold.query, gold.document, data.features)
+    is_honeypot = _is_honeypot(data, gold)
+    used = has_row & ~is_honeypot
+    grade = np.full(len(data.query), np.nan)
+    grade[row[used]] = values[gold.code[used]] - values[0]
+    graded = replace(data, expert=grade, gold=gold.take(np.flatnonzero(~is_honeypot)))
+    n_honeypots, n_without_features = int((is_honeypot & has_row).sum()), int((~has_row).sum())
+    notes = list(data.notes)
+    if n_without_features and data.has_features:
+        number = counted(n_without_features, "expert-graded document")
+        problem = f"{number} without features: they do not select or test rankers"
+        notes.append(_warning("no-features", problem, "add their features"))
+    if n_honeypots:
+        problem = f"Expert grades of {counted(n_honeypots, 'honeypot')} do not select or test rankers"
+        notes.append(Message(problem, "honeypot-grades", "note"))
+    if graded.expert_values is None:
+        notes.append(graded.scales_differ())
+    return replace(graded, notes=(*notes, *_constant_query_notes(graded)))
 
 
-def _flat(grade: Floats, known: Features) -> list[str]:
+def _is_honeypot(data: RunData, gold: Gold) -> Booleans:
+    """Return which expert grades are of honeypots."""
+    if data.labels is data.judgments:
+        return np.zeros(len(gold), bool)
+    in_judgments, in_labels = (one.positions(gold.query, gold.document) >= 0 for one in (data.judgments, data.labels))
+    return np.asarray(in_judgments & ~in_labels)
+
+
+def _constant_query_notes(data: RunData) -> list[Message]:
     """Return a note on expert-graded queries whose grades are all equal, which cannot compare rankings."""
-    codes = ids.encode(pa.chunked_array([known.query]))[0][~np.isnan(grade)]
-    order = np.argsort(codes, kind="stable")
-    grades, starts = grade[~np.isnan(grade)][order], np.unique(codes[order], return_index=True)[1]
-    if not len(starts):
+    ranges = data._grade_ranges()
+    n, n_constant = int((ranges >= 0).sum()), int((ranges == 0).sum())
+    if not n_constant:
         return []
-    flat = int((np.minimum.reduceat(grades, starts) == np.maximum.reduceat(grades, starts)).sum())
-    if not flat:
-        return []
-    return [
-        f"{counted(flat, 'expert-graded query')} of {len(starts):,} {'has' if flat == 1 else 'have'} one grade only, "
-        "which tells no two rankings apart: left out, so that choice and test rest on the others. To use them, let "
-        "experts grade more of their documents."
-    ]
+    verb = "has" if n_constant == 1 else "have"
+    problem = (
+        f"{counted(n_constant, 'expert-graded query')} of {n:,} {verb} only one grade and cannot select or test rankers"
+    )
+    return [_warning("one-grade", problem, "have more of their documents graded by experts")]
 
 
-def planted_in(table: Judgments, honeypots: Gold) -> tuple[Judgments, str]:
-    """The judgments with the right answers of honeypots, and a sentence about them."""
+def mark_honeypots(table: Judgments, honeypots: Gold) -> tuple[Judgments, Message]:
+    """Return the judgments with the correct answers of honeypots, and a note about them."""
     answer = honeypots.codes_by_name(table)
-    right = np.repeat(answer, np.diff(table.offsets)).astype(np.int8)
-    already = table.extras.get("honeypot", np.full(len(table), NO_HONEYPOT, np.int8))
-    codes = np.where(right >= 0, right, already)
-    found = int((answer >= 0).sum())
-    if not found:
+    n_judged = int((answer >= 0).sum())
+    if not n_judged:
         raise InputError(
             f"none of the {counted(len(honeypots), 'honeypot')} was judged (the first: "
             f"{shown(honeypots.document[0].as_py())} of query {shown(honeypots.query[0].as_py())})",
-            fix="check that both files name queries and documents alike",
+            kind="no-honeypots",
+            fix="check that both files use the same ids of queries and documents",
         )
-    note = (
-        f"{counted(found, 'honeypot')} of {len(honeypots):,} were judged; no ranker learns from them. They only show "
-        "who answers with care (column honeypots of the assessors); there is nothing to do."
-    )
-    return replace(table, extras={**table.extras, "honeypot": codes}), note
+    correct = np.repeat(answer, np.diff(table.offsets)).astype(np.int8)
+    marked = table.extras.get("honeypot", np.full(len(table), NO_HONEYPOT, np.int8))
+    problem = f"{n_judged:,} of {counted(len(honeypots), 'honeypot')} were judged; no ranker is trained on them"
+    extras = {**table.extras, "honeypot": np.where(correct >= 0, correct, marked)}
+    return replace(table, extras=extras), Message(problem, "honeypots", "note")
 
 
-def _refuse_equal(labels: Judgments) -> None:
-    scale_of = labels.assessor_scale[labels.assessor]
-    if len(labels.scales) == 1 and len(np.unique(labels.grade)) == 1:
-        grade = labels.scales[int(scale_of[0])].names[int(labels.grade[0])]
+def _require_different_grades(labels: Judgments) -> None:
+    answers = np.unique(labels.grade)
+    if len(labels.scales) == 1 and len(answers) == 1:
+        grade = "cannot judge" if answers[0] == UNJUDGEABLE else labels.scale.names[int(answers[0])]
         raise InputError(
-            f"every judgment says the same grade ({grade}), from which no ranker can learn",
-            fix="give judgments that tell documents apart",
+            f"every judgment has the same grade ({grade}), so no ranker can learn",
+            kind="one-grade",
+            fix="give judgments with different grades",
         )
 
 
-def nothing_in_common(what: str, query: pa.Array, document: pa.Array, known: Features) -> InputError:
-    """The error that no document of one file is in the features, with ids of both sides."""
-    theirs, ours = (_examples(*side) for side in ((query, document), (known.query, known.document)))
+def no_common_documents(what: str, query: pa.Array, document: pa.Array, features: Features) -> InputError:
+    """Return the error that no document of a file has features, with examples of both sides."""
+    theirs, ours = (_examples(*side) for side in ((query, document), (features.query, features.document)))
     return InputError(
         f"no {what} document has features ({what}: {theirs}; with features: {ours})",
-        fix="let both files name queries and documents alike",
+        kind="no-common-documents",
+        fix="use the same ids of queries and documents in both files",
     )
 
 
 def _examples(query: pa.Array, document: pa.Array) -> str:
-    pairs = zip(query[:EXAMPLES].to_pylist(), document[:EXAMPLES].to_pylist(), strict=True)
+    pairs = zip(query[:MAX_EXAMPLES].to_pylist(), document[:MAX_EXAMPLES].to_pylist(), strict=True)
     return ", ".join(f"document {shown(d)} of query {shown(q)}" for q, d in pairs)

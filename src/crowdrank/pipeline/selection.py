@@ -1,4 +1,4 @@
-"""The trial of the candidates: each ranks queries that it did not learn from, and one is chosen by experts' grades."""
+"""Selection of a candidate: each is cross-validated on expert-graded queries, and one is selected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -18,274 +17,299 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import CrowdrankError, InputError
 from crowdrank.label_learning.remapped_labels import Remapped
-from crowdrank.pipeline.candidates import Candidate, TrainingView
-from crowdrank.pipeline.consensus_fits import Opinions
-from crowdrank.pipeline.run_data import Material
-from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.stage_cache import Stages, code, digest
+from crowdrank.label_learning.remapper import Remapper
+from crowdrank.pipeline.candidates import Candidate, RemapperKind, TrainingView
+from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.run_data import RunData
+from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.stage_cache import StageCache, code, digest
 from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.ensemble import Ensemble, standardized, steady_weights
-from crowdrank.rankers.lambdamart import usual_threads
-from crowdrank.rankers.ranking_data import Lists
+from crowdrank.rankers.boosting import default_threads
+from crowdrank.rankers.ensemble import Ensemble, shrunk_weights, standardize_within_query
+from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
 
-LEAST_CHOICE = 5
-"""With fewer expert-graded queries nothing is chosen by them."""
-SIDE_BY_SIDE = 50_000
-"""Up to so many rows, fits run side by side in one thread each; beyond it one after the other in all threads."""
+MIN_SELECTION_QUERIES = 5
+"""Minimum number of expert-graded queries for a selection."""
+MAX_PARALLEL_ROWS = 50_000
+"""Maximum number of rows with which fits run in parallel, one thread each; above it, one fit uses all threads."""
 CROWD = "ensemble-crowd"
 ALL = "ensemble-all"
 SAFE = "ensemble-weighted"
-REMAPPERS = ("linear", "boosted")
-"""Candidates that learn from remapped labels begin with one of these."""
+"""Ensemble that is selected unless another candidate is clearly better."""
 LEAD = 2.0
-"""A candidate is chosen over the safe one if it leads by more than so many standard errors of the difference."""
-NO_MATTER = ("method", "candidates", "baseline", "test", "folds", "refit", "n_jobs")
-"""Settings that change no single fit."""
-FINE = 1000
-"""Progress is told in so many parts of a fit."""
-STEPS = 10
-"""Weights of ensembles are cut into so many parts."""
+"""Number of standard errors by which a candidate must lead the safe one to be selected."""
+FIT_SETTINGS = ("gains", "measure", "random_state", "trees")
+"""Settings that every fit depends on."""
+PROGRESS_STEPS = 1000
+"""Number of progress steps per fit."""
+WEIGHT_STEPS = 10
+"""Number of steps between 0 and 1 in the search for ensemble weights."""
 ENSEMBLES: Mapping[str, str] = {
-    SAFE: "all rankers, in parts found on other expert queries and drawn towards equal ones",
-    ALL: "the mean of all rankers",
-    CROWD: "the mean of all rankers that learn from the crowd alone",
-    "ensemble-expert": "ensemble-crowd and expert-only, in parts found on other expert queries",
+    SAFE: "weighted average of all rankers, with cross-fitted weights shrunk towards uniform",
+    ALL: "average of all rankers",
+    CROWD: "average of all rankers that are trained on crowd labels alone",
+    "ensemble-expert": "weighted average of ensemble-crowd and expert-only, with cross-fitted weights",
 }
 
 
 @dataclass(frozen=True, eq=False)
 class ExpertSplit:
-    """Which expert-graded queries are for the choice, fold by fold, and which for the test."""
+    """Expert-graded queries, split into folds for the selection and queries for the test."""
 
     folds: tuple[Integers, ...]
     test: Integers
 
     @property
     def development(self) -> Integers:
-        """The queries that the choice is made by."""
+        """Queries for the selection, those of all folds."""
         return np.sort(np.concatenate(self.folds)) if self.folds else np.empty(0, np.int64)
 
 
-def parted(queries: Integers, settings: Settings) -> ExpertSplit:
-    """Deal expert-graded queries: the test's share, and folds for the choice; all to the test where they are few.
+def split_expert_queries(queries: Integers, settings: RunSettings) -> ExpertSplit:
+    """Split expert-graded queries at random into test queries and folds; if they are few, all are for the test.
 
-    >>> parts = parted(np.arange(20), Settings(test=0.25, folds=3))
-    >>> len(parts.test), [len(fold) for fold in parts.folds]
+    >>> split = split_expert_queries(np.arange(20), RunSettings(test=0.25, folds=3))
+    >>> len(split.test), [len(fold) for fold in split.folds]
     (5, [5, 5, 5])
     """
     order = np.random.default_rng(settings.random_state).permutation(queries)
     n_test = round(settings.test * len(order))
-    if settings.test and len(order) - n_test < LEAST_CHOICE:
+    if settings.test and len(order) - n_test < MIN_SELECTION_QUERIES:
         return ExpertSplit((), np.sort(order))
-    if len(order) < LEAST_CHOICE:
+    if len(order) < MIN_SELECTION_QUERIES:
         return ExpertSplit((), order[:0])
-    return dealt(order[n_test:], order[:n_test], settings.folds)
+    return deal_folds(order[n_test:], order[:n_test], settings.folds)
 
 
-def dealt(development: Integers, test: Integers, folds: int) -> ExpertSplit:
-    """Queries for the choice, dealt in turn into folds of two queries or more, and those for the test."""
+def deal_folds(development: Integers, test: Integers, folds: int) -> ExpertSplit:
+    """Split queries in turn into folds of at least two queries."""
     n = min(folds, len(development) // 2)
     return ExpertSplit(tuple(np.sort(development[number::n]) for number in range(n)), np.sort(test))
 
 
 class ExpertScorer:
-    """How good scores are on some expert-graded queries."""
+    """Measure rankings on expert-graded queries."""
 
-    def __init__(self, material: Material, queries: Integers, settings: Settings) -> None:
-        rows = np.flatnonzero(np.isin(material.query, queries) & ~np.isnan(material.expert))
-        self.rows = rows[np.argsort(material.query[rows], kind="stable")]
-        query = material.query[self.rows]
-        starts = np.flatnonzero(np.diff(query, prepend=-1))
-        lists = Lists(
-            np.empty((len(rows), 0)),
-            material.expert[self.rows],
-            None,
-            np.append(starts, len(rows)),
-            None,
-            self.rows,
-            (),
-        )
+    def __init__(self, data: RunData, queries: Integers, settings: RunSettings) -> None:
+        self.rows = data.graded_rows(queries)
+        starts = np.flatnonzero(np.diff(data.query[self.rows], prepend=-1))
+        n = len(self.rows)
+        offsets = np.append(starts, n)
+        lists = RankingData(np.empty((n, 0)), data.expert[self.rows], None, offsets, None, np.arange(n), ())
         self.validation = Validation(lists, settings.measure, settings.gains)
 
     def values(self, score: Floats) -> Floats:
-        """The measure of every query, from the scores of all rows."""
+        """Return the measure of each query, from the scores of all rows."""
         return self.validation.per_query(score[self.rows])
 
 
 @dataclass(eq=False)
-class Outcome:
-    """What the trial found.
+class SelectionResult:
+    """Result of a selection.
 
     Attributes:
-        parts: which queries were for what.
-        scores: of every candidate (n_rows,): of queries for the choice by what learned from others, of test queries by
-            the final fit; NaN elsewhere.
-        values: of every candidate, the measure of each query for the choice.
-        weights: of ensembles: how much each member counts.
-        rankers: those of the final fit, of candidates that are no ensembles.
-        final: what the final fit may see.
-        failed: why candidates are not there.
-        chosen, why: the choice, and a sentence.
+        split: split of the expert-graded queries.
+        candidates: candidates that could be trained.
+        scores: scores of each candidate, (n_rows,): of development queries by models that did not see the query, of
+            test queries by the final model; NaN elsewhere.
+        values: measure of each candidate on each development query.
+        weights: weights of the members of each ensemble.
+        rankers: final model of each candidate that is not an ensemble.
+        final_view: view that the final models are trained on.
+        failed: reason for each candidate that could not be trained.
+        chosen: name of the selected candidate.
+        reason: reason for the selection.
 
     """
 
-    parts: ExpertSplit
+    split: ExpertSplit
+    candidates: list[Candidate] = field(default_factory=list)
     scores: dict[str, Floats] = field(default_factory=dict)
     values: dict[str, Floats] = field(default_factory=dict)
     weights: dict[str, dict[str, float]] = field(default_factory=dict)
     rankers: dict[str, Ranker] = field(default_factory=dict)
-    final: TrainingView | None = None
+    final_view: TrainingView | None = None
     failed: dict[str, str] = field(default_factory=dict)
     chosen: str = ""
-    why: str = ""
+    reason: str = ""
 
     @cached_property
     def remapped(self) -> dict[str, Remapped]:
-        """What the remappers of the final fit make of the labels, by kind."""
-        if self.final is None:
-            return {}
-        tried = [kind for kind in REMAPPERS if any(name.startswith(f"{kind}-") for name in self.rankers)]
-        return {kind: self.final.remapped(kind) for kind in tried}
+        """Targets and weights of the labels by each remapper of the final models."""
+        return {kind: self.final_view.remap(kind) for kind in self._remapper_kinds()} if self.final_view else {}
+
+    @property
+    def remappers(self) -> dict[str, Remapper]:
+        """Remappers of the final models, by kind."""
+        return {kind: self.final_view.remapper(kind) for kind in self._remapper_kinds()} if self.final_view else {}
+
+    def _remapper_kinds(self) -> list[RemapperKind]:
+        kinds = [candidate.remapper for candidate in self.candidates if candidate.remapper is not None]
+        return list(dict.fromkeys(kinds))
 
     def ranker(self, name: str, rankers: Mapping[str, Ranker] | None = None) -> Ranker:
-        """The ranker behind a candidate's name; an ensemble is put together."""
-        made = self.rankers if rankers is None else rankers
+        """Return the ranker of a candidate; an ensemble is made of the final models, or of other `rankers`."""
+        models = self.rankers if rankers is None else rankers
         if name not in self.weights:
-            return made[name]
-        parts = self.weights[name]
-        return Ensemble.of([made[member] for member in parts], list(parts.values()))
+            return models[name]
+        weights = self.weights[name]
+        return Ensemble.from_weights([models[member] for member in weights], list(weights.values()))
 
     def members(self, name: str) -> list[str]:
-        """The candidates that must be fitted for this one."""
+        """Return the names of the candidates that must be trained for a candidate."""
         return list(self.weights[name]) if name in self.weights else [name]
 
 
 class CandidateSelection:
-    """Candidates on their way through the folds."""
+    """Train candidates on folds of the expert-graded queries, build ensembles and select a candidate.
+
+    Args:
+        data: data of the run.
+        fits: consensus models.
+        settings: settings of the run.
+        candidates: candidates to train.
+        split: expert-graded queries for selection and test.
+        cache: cache of the fits.
+        report: progress function.
+        runs: scores of the rows, (n_rows,), by rankings that are only compared with the candidates.
+
+    Attributes:
+        evaluated: rows of the development and test queries.
+        outcome: result of the selection.
+
+    """
 
     def __init__(
         self,
-        material: Material,
-        opinions: Opinions,
-        settings: Settings,
+        data: RunData,
+        fits: ConsensusFits,
+        settings: RunSettings,
         candidates: Sequence[Candidate],
-        parts: ExpertSplit,
-        stages: Stages,
+        split: ExpertSplit,
+        cache: StageCache,
         report: Report | None = None,
+        runs: Mapping[str, Floats] | None = None,
     ) -> None:
-        self.material, self.opinions, self.settings, self.stages = material, opinions, settings, stages
+        self.data, self.fits, self.settings, self.cache = data, fits, settings, cache
         self.candidates = list(candidates)
-        self.parts = parts
-        self.report = report
-        self.outcome = Outcome(parts)
-        self.evaluated = material.rows_of(np.concatenate([parts.development, parts.test]))
-        about = {name: value for name, value in settings.to_dict().items() if name not in NO_MATTER}
-        self._key = digest(code(), opinions.key, material.features, about)
+        self.split = split
+        self.report, self.runs = report, dict(runs or {})
+        self.outcome = SelectionResult(split)
+        self.evaluated = data.rows_of(np.concatenate([split.development, split.test]))
+        fit_settings = {name: getattr(settings, name) for name in FIT_SETTINGS}
+        self._base_key = digest(code(), data.digests["features"], fit_settings)
         self._rankers: dict[str, Ranker] = {}
-        self._lessons: dict[str, TrainingView] = {}
-        self._done, self._most = 0, 0
+        self._views: dict[str, TrainingView] = {}
+        self._n_done, self._n_fits = 0, 0
 
-    # Lessons.
+    # Views and their keys.
 
-    def lesson(self, held_out: Integers, experts: Integers) -> TrainingView:
-        """What may be seen when the crowd labels of some queries may not, and the expert grades of some may."""
-        hidden = np.isin(self.material.query, held_out)
-        crowd = np.flatnonzero((self.material.judged > 0) & ~hidden)
-        graded = ~np.isnan(self.material.expert)
-        expert = np.flatnonzero(graded & np.isin(self.material.query, experts))
-        key = digest(self._key, crowd, expert, self.material.expert[expert])
-        if key not in self._lessons:
-            n_jobs = 1 if self.side_by_side else self.settings.n_jobs
-            told = (self.material, self.opinions, self.settings, crowd, expert, self.stages, key)
-            self._lessons[key] = TrainingView(*told, n_jobs=n_jobs, report=self._within)
-        return self._lessons[key]
+    def view(self, held_out: Integers, experts: Integers) -> TrainingView:
+        """Return the view without the crowd labels of `held_out` queries and with the grades of `experts` queries."""
+        is_held_out = np.zeros(len(self.data.query_ids), bool)
+        is_held_out[held_out] = True
+        crowd = np.flatnonzero((self.data.item >= 0) & ~is_held_out[self.data.query])
+        graded = self.data.graded_rows(experts)
+        inputs = (self.data.digests["judgments"], dict(self.fits.parameters), crowd, graded, self.data.expert[graded])
+        key = digest(self._base_key, *inputs)
+        if key not in self._views:
+            n_jobs = 1 if self.runs_in_parallel else self.settings.n_jobs
+            self._views[key] = TrainingView(
+                self.data, self.fits, self.settings, crowd, graded, self.cache, key, n_jobs, self._report_fit
+            )
+        return self._views[key]
 
     @property
-    def side_by_side(self) -> bool:
-        """Whether several fits run at once."""
-        return len(self.material.query) <= SIDE_BY_SIDE
+    def runs_in_parallel(self) -> bool:
+        """Whether several fits run in parallel."""
+        return len(self.data.query) <= MAX_PARALLEL_ROWS
 
-    def key(self, candidate: Candidate, lesson: TrainingView) -> str:
-        """The name of a fit by what goes into it: experts do not change who does not listen to them."""
-        crowd = lesson.crowd if candidate.crowd else None
-        expert = [lesson.expert, self.material.expert[lesson.expert]] if candidate.expert else []
-        return digest(self._key, candidate.name, crowd, *expert)
+    def key(self, candidate: Candidate, view: TrainingView) -> str:
+        """Return the cache key of a fit, which depends only on what the candidate uses."""
+        if candidate.remapper is not None:
+            return digest(view.key, candidate.name, getattr(self.settings, candidate.remapper))
+        consensus = [self.fits.key(method) for method in candidate.methods]
+        crowd = [view.crowd, consensus] if candidate.crowd else []
+        experts = [view.experts, self.data.expert[view.experts]] if candidate.experts else []
+        return digest(self._base_key, candidate.name, *crowd, *experts)
 
     # Fits.
 
-    def fitted(self, candidate: Candidate, lesson: TrainingView) -> Ranker:
-        """The ranker of a candidate, kept."""
-        key = self.key(candidate, lesson)
+    def fitted(self, candidate: Candidate, view: TrainingView) -> Ranker:
+        """Return the ranker of a candidate trained on a view; it is cached."""
+        key = self.key(candidate, view)
         if key not in self._rankers:
-            self._rankers[key] = self.stages.kept(
+            self._rankers[key] = self.cache.get(
                 f"ranker-{candidate.name}",
                 key,
-                lambda: candidate.learn(lesson),
-                lambda ranker, place: ranker.save(place),
+                lambda: candidate.fit(view),
+                lambda ranker, path: ranker.save(path),
                 Ranker.load,
             )
         return self._rankers[key]
 
-    def scored(self, candidate: Candidate, lesson: TrainingView) -> Floats:
-        """The scores of all rows of expert-graded queries; only they are kept of a fold."""
-        key = self.key(candidate, lesson)
+    def scored(self, candidate: Candidate, view: TrainingView) -> Floats:
+        """Return the scores of the `evaluated` rows; they are cached, the ranker is not."""
+        key = self.key(candidate, view)
 
-        def make() -> dict[str, Any]:
-            ranker = self._rankers.get(key) or candidate.learn(lesson)
-            known = self.material.taken(self.evaluated)
-            return {"score": ranker.predict(known, known.query)}
+        def make() -> dict[str, Floats]:
+            return {"score": self._predict(self._rankers.get(key) or candidate.fit(view), self.evaluated)}
 
-        return np.asarray(self.stages.arrays(f"scores-{candidate.name}", digest(key, self.evaluated), make)["score"])
+        return np.asarray(self.cache.arrays(f"scores-{candidate.name}", digest(key, self.evaluated), make)["score"])
 
-    def run(self) -> Outcome:
-        """Fit everything, put ensembles together, choose."""
-        final = self.lesson(self.parts.test, self.parts.development)
+    def _predict(self, ranker: Ranker, rows: Integers) -> Floats:
+        return ranker.predict(self.data.matrix(rows), self.data.query[rows])
+
+    def run(self) -> SelectionResult:
+        """Train the candidates, build ensembles and select a candidate."""
+        test, development = self.split.test, self.split.development
+        final = self.view(test, development)
         folds = [
-            self.lesson(
-                np.concatenate([fold, self.parts.test]), np.setdiff1d(self.parts.development, fold, assume_unique=True)
-            )
-            for fold in self.parts.folds
+            self.view(np.concatenate([fold, test]), np.setdiff1d(development, fold, assume_unique=True))
+            for fold in self.split.folds
         ]
-        self._most = len(self.candidates) * (1 + len(folds))
+        self._n_fits = len(self.candidates) * (1 + len(folds))
         with self._workers() as workers:
-            # Final fits come first: where no fold hides a crowd label from a candidate, its folds are the final fit.
-            list(workers.map(lambda candidate: self._final(candidate, final), self.candidates))
+            # The final models are trained first: a fold that hides nothing from a candidate reuses its final model.
+            list(workers.map(lambda candidate: self._fit_final(candidate, final), self.candidates))
             jobs = [(candidate, number) for number in range(len(folds)) for candidate in self.candidates]
-            list(workers.map(lambda job: self._fold(job[0], folds[job[1]], job[1]), jobs))
-        self.outcome.final = final
+            list(workers.map(lambda job: self._fit_fold(job[0], folds[job[1]], job[1]), jobs))
         self.candidates = [c for c in self.candidates if c.name not in self.outcome.failed]
-        # In their order, whichever was ready first.
+        self.outcome.final_view, self.outcome.candidates = final, self.candidates
+        # Threads finish in any order.
         self.outcome.rankers = {c.name: self.outcome.rankers[c.name] for c in self.candidates}
         self.outcome.scores = {c.name: self.outcome.scores[c.name] for c in self.candidates}
-        self._require_some()
-        self._ensembles()
-        self._choose()
+        is_evaluated = np.zeros(len(self.data.query), bool)
+        is_evaluated[self.evaluated] = True
+        self.outcome.scores |= {name: np.where(is_evaluated, score, np.nan) for name, score in self.runs.items()}
+        self._require_crowd_candidate()
+        self._build_ensembles()
+        self._select()
         return self.outcome
 
-    def _final(self, candidate: Candidate, lesson: TrainingView) -> None:
-        with self._failing(candidate):
-            ranker = self.fitted(candidate, lesson)
-            score = np.full(len(self.material.query), np.nan)
-            rows = self.material.rows_of(self.parts.test)
+    def _fit_final(self, candidate: Candidate, view: TrainingView) -> None:
+        with self._catch_failure(candidate):
+            ranker = self.fitted(candidate, view)
+            score = np.full(len(self.data.query), np.nan)
+            rows = self.data.rows_of(self.split.test)
             if len(rows):
-                known = self.material.taken(rows)
-                score[rows] = ranker.predict(known, known.query)
+                score[rows] = self._predict(ranker, rows)
             self.outcome.rankers[candidate.name], self.outcome.scores[candidate.name] = ranker, score
 
-    def _fold(self, candidate: Candidate, lesson: TrainingView, number: int) -> None:
+    def _fit_fold(self, candidate: Candidate, view: TrainingView, number: int) -> None:
         if candidate.name in self.outcome.failed:
             self._count_fit()
             return
-        with self._failing(candidate):
-            found = np.full(len(self.material.query), np.nan)
-            found[self.evaluated] = self.scored(candidate, lesson)
-            rows = self.material.rows_of(self.parts.folds[number])
-            self.outcome.scores[candidate.name][rows] = found[rows]
+        with self._catch_failure(candidate):
+            score = np.full(len(self.data.query), np.nan)
+            score[self.evaluated] = self.scored(candidate, view)
+            rows = self.data.rows_of(self.split.folds[number])
+            self.outcome.scores[candidate.name][rows] = score[rows]
 
     @contextmanager
-    def _failing(self, candidate: Candidate) -> Iterator[None]:
-        """A candidate that cannot be fitted here is out of the trial; why is told."""
+    def _catch_failure(self, candidate: Candidate) -> Iterator[None]:
+        """Record the reason if a candidate cannot be trained, and count the fit."""
         try:
             yield
         except CrowdrankError as problem:
@@ -293,142 +317,150 @@ class CandidateSelection:
         self._count_fit()
 
     def _count_fit(self) -> None:
-        """Count a fit that is finished or not needed, and report the progress."""
-        self._done += 1
-        self._tell(0.0)
+        self._n_done += 1
+        self._report_progress(0.0)
 
-    def _within(self, step: int, most: int, measure: float) -> None:
-        """How far the fit is that is under way; of several side by side only their ends are told."""
-        if not self.side_by_side:
-            self._tell(step / max(most, 1))
+    def _report_fit(self, iteration: int, n_iterations: int, measure: float) -> None:
+        """Report the progress within a fit, unless fits run in parallel."""
+        if not self.runs_in_parallel:
+            self._report_progress(iteration / max(n_iterations, 1))
 
-    def _tell(self, part: float) -> None:
+    def _report_progress(self, share_of_fit: float) -> None:
         if self.report is not None:
-            self.report(round(FINE * (self._done + part)), FINE * self._most, float("nan"))
+            step = round(PROGRESS_STEPS * (self._n_done + share_of_fit))
+            self.report(step, PROGRESS_STEPS * self._n_fits, float("nan"))
 
     @contextmanager
     def _workers(self) -> Iterator[ThreadPoolExecutor]:
-        n = (self.settings.n_jobs or usual_threads()) if self.side_by_side else 1
-        # Products of matrices within fits that run side by side would otherwise ask for all cores each.
+        n = (self.settings.n_jobs or default_threads()) if self.runs_in_parallel else 1
+        # Matrix products of parallel fits would otherwise use all cores each.
         with warnings.catch_warnings(), threadpool_limits(1 if n > 1 else None, user_api="blas"):
-            # Said once for the files, not once for every fit.
+            # The features are checked once for the run, not once per fit.
             warnings.simplefilter("ignore", UserWarning)
             pool = ThreadPoolExecutor(n)
             try:
                 yield pool
             finally:
-                pool.shutdown(cancel_futures=True)  # an interrupt waits for running fits, not for all
+                pool.shutdown(cancel_futures=True)  # an interrupt waits for running fits only
 
-    def _require_some(self) -> None:
-        if not any(candidate.crowd and not candidate.expert for candidate in self.candidates):
-            name, why = next(iter(self.outcome.failed.items()))
-            raise InputError(f"no ranker could be trained on the crowd's labels ({name}: {why})")
+    def _require_crowd_candidate(self) -> None:
+        if not any(candidate.only_crowd for candidate in self.candidates):
+            name, reason = next(iter(self.outcome.failed.items()))
+            raise InputError(f"no ranker could be trained on the crowd labels ({name}: {reason})", kind="no-ranker")
 
     # Ensembles.
 
-    def _ensembles(self) -> None:
-        base = {candidate.name: candidate for candidate in self.candidates}
-        crowd = [name for name, candidate in base.items() if candidate.crowd and not candidate.expert]
-        self._add(CROWD, {name: 1 / len(crowd) for name in crowd})
-        if not self.parts.folds:
+    def _build_ensembles(self) -> None:
+        members = [candidate for candidate in self.candidates if not candidate.is_control]
+        names, crowd = [one.name for one in members], [one.name for one in only_crowd(members)]
+        self._add_average(CROWD, crowd)
+        if not self.split.folds:
             return
-        if len(crowd) < len(base):
-            self._add(ALL, {name: 1 / len(base) for name in base})
-        if "expert-only" in base:
-            self._stack("ensemble-expert", [CROWD, "expert-only"])
-        if len(base) > 1:
-            self._stack(SAFE, list(base))
+        if len(crowd) < len(names):
+            self._add_average(ALL, names)
+        if "expert-only" in names:
+            self._add_weighted("ensemble-expert", [CROWD, "expert-only"])
+        if len(names) > 1:
+            self._add_weighted(SAFE, names)
 
-    def _stack(self, name: str, members: list[str]) -> None:
-        """An ensemble whose parts are found on the queries for the choice; a fold's own ones by the other folds."""
-        votes = np.stack([self._votes(member) for member in members])
-        score = np.full(len(self.material.query), np.nan)
-        development = self.parts.development
-        for fold in self.parts.folds:
-            weights = self._best(votes, np.setdiff1d(development, fold, assume_unique=True))
-            rows = self.material.rows_of(fold)
-            score[rows] = weights @ votes[:, rows]
-        weights = self._best(votes, development)
-        rows = self.material.rows_of(self.parts.test)
-        score[rows] = weights @ votes[:, rows]
-        flat: dict[str, float] = {}
+    def _add_average(self, name: str, members: list[str]) -> None:
+        self.outcome.weights[name] = dict.fromkeys(members, 1 / len(members))
+        self.outcome.scores[name] = np.mean([self._standardized(member) for member in members], axis=0)
+
+    def _add_weighted(self, name: str, members: list[str]) -> None:
+        """Add an ensemble whose weights are chosen on the development queries, those of a fold on the other folds."""
+        scores = np.stack([self._standardized(member) for member in members])
+        ensemble = np.full(len(self.data.query), np.nan)
+        development = self.split.development
+        for fold in self.split.folds:
+            rows = self.data.rows_of(fold)
+            others = np.setdiff1d(development, fold, assume_unique=True)
+            ensemble[rows] = self._best_weights(scores, others) @ scores[:, rows]
+        weights = self._best_weights(scores, development)
+        rows = self.data.rows_of(self.split.test)
+        ensemble[rows] = weights @ scores[:, rows]
+        by_candidate: dict[str, float] = {}
         for member, weight in zip(members, weights, strict=True):
             for part, share in self.outcome.weights.get(member, {member: 1.0}).items():
-                flat[part] = flat.get(part, 0.0) + float(weight) * share
-        self.outcome.weights[name] = {part: share for part, share in flat.items() if share > 0}
-        self.outcome.scores[name] = score
+                by_candidate[part] = by_candidate.get(part, 0.0) + float(weight) * share
+        self.outcome.weights[name] = {part: share for part, share in by_candidate.items() if share > 0}
+        self.outcome.scores[name] = ensemble
 
-    def _best(self, votes: Floats, queries: Integers) -> Floats:
-        judge = ExpertScorer(self.material, queries, self.settings)
-        return steady_weights(votes[:, judge.rows], judge.validation, STEPS, self.settings.random_state)
+    def _best_weights(self, scores: Floats, queries: Integers) -> Floats:
+        scorer = ExpertScorer(self.data, queries, self.settings)
+        return shrunk_weights(scores[:, scorer.rows], scorer.validation, WEIGHT_STEPS, self.settings.random_state)
 
-    def _add(self, name: str, weights: dict[str, float]) -> None:
-        self.outcome.weights[name] = weights
-        self.outcome.scores[name] = np.asarray(sum(share * self._votes(part) for part, share in weights.items()))
-
-    def _votes(self, name: str) -> Floats:
-        """A candidate's scores, standardized within the query; those of an ensemble are means of such."""
+    def _standardized(self, name: str) -> Floats:
+        """Return a candidate's scores standardized within the query; those of an ensemble are averages of such."""
         score = self.outcome.scores[name]
         if name in self.outcome.weights:
             return score
-        known = np.flatnonzero(~np.isnan(score))
-        votes = np.full(len(score), np.nan)
-        votes[known] = standardized(score[known], self.material.query[known])
-        return votes
+        rows = np.flatnonzero(~np.isnan(score))
+        result = np.full(len(score), np.nan)
+        result[rows] = standardize_within_query(score[rows], self.data.query[rows])
+        return result
 
-    # The choice.
+    # Selection and final model.
 
-    def _choose(self) -> None:
+    def _select(self) -> None:
         outcome = self.outcome
-        if not self.parts.folds:
+        if not self.split.folds:
+            n = len(self.data.graded_queries)
+            few = f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few for a selection"
             outcome.chosen = CROWD
-            n = len(self.material.graded_queries)
-            few = f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few to choose by" if n else ""
-            outcome.why = f"{few or 'without expert grades nothing can be chosen by them'}: {ENSEMBLES[CROWD]} is taken"
+            outcome.reason = f"{few if n else 'there are no expert grades to select by'}: {ENSEMBLES[CROWD]}"
             return
-        judge = ExpertScorer(self.material, self.parts.development, self.settings)
-        outcome.values = {name: judge.values(score) for name, score in outcome.scores.items()}
-        outcome.chosen, outcome.why = chosen(outcome.values, SAFE if SAFE in outcome.values else CROWD)
-
-    # Once more, from everything.
+        scorer = ExpertScorer(self.data, self.split.development, self.settings)
+        outcome.values = {name: scorer.values(score) for name, score in outcome.scores.items()}
+        choices = {name: values for name, values in outcome.values.items() if name not in self.runs}
+        outcome.chosen, outcome.reason = select_candidate(choices, SAFE if SAFE in choices else CROWD)
 
     def refit(self, name: str, report: Report | None = None) -> Ranker:
-        """The candidate's ranker, learned from every label and every expert grade; with a progress of its own."""
-        lesson = self.lesson(np.empty(0, np.int64), self.material.graded_queries)
+        """Train a candidate again on all crowd labels and expert grades."""
+        view = self.view(np.empty(0, np.int64), self.data.graded_queries)
         members = [candidate for candidate in self.candidates if candidate.name in self.outcome.members(name)]
-        self.report, self._done, self._most = report, 0, len(members)
+        self.report, self._n_done, self._n_fits = report, 0, len(members)
 
-        def learned(candidate: Candidate) -> Ranker:
-            ranker = self.fitted(candidate, lesson)
-            self._done += 1
-            self._tell(0.0)
+        def fit(candidate: Candidate) -> Ranker:
+            ranker = self.fitted(candidate, view)
+            self._count_fit()
             return ranker
 
         with self._workers() as workers:
-            made = list(workers.map(learned, members))
-        rankers = {candidate.name: ranker for candidate, ranker in zip(members, made, strict=True)}
-        return self.outcome.ranker(name, rankers)
+            rankers = list(workers.map(fit, members))
+        return self.outcome.ranker(name, {c.name: ranker for c, ranker in zip(members, rankers, strict=True)})
 
 
-def chosen(values: Mapping[str, Floats], safe: str = SAFE) -> tuple[str, str]:
-    """The best by mean, if it leads the safe one by more than so many standard errors; else the safe one.
+def select_candidate(values: Mapping[str, Floats], safe: str = SAFE) -> tuple[str, str]:
+    """Return the selected candidate and the reason.
 
-    Of a dozen candidates one leads by a standard error by chance alone, and all of them together are hard to beat.
+    The candidate with the highest mean is selected if it leads the safe one by more than `LEAD` standard errors:
+    among a dozen candidates one leads by a standard error by chance, and an ensemble of all is hard to beat.
+
+    Args:
+        values: measure of each candidate on each query.
+        safe: candidate that is selected otherwise.
 
     >>> even, odd = np.array([0.4, 0.5, 0.6, 0.5]), np.array([0.9, 0.2, 0.9, 0.1])
-    >>> chosen({SAFE: even, "other": odd})[0], chosen({SAFE: even, "other": even + 0.1})[0]
+    >>> select_candidate({SAFE: even, "other": odd})[0], select_candidate({SAFE: even, "other": even + 0.1})[0]
     ('ensemble-weighted', 'other')
     """
     best = max(values, key=lambda name: float(values[name].mean()))
     if best == safe:
-        return safe, "it is best on the expert queries for the choice"
-    off = values[best] - values[safe]
-    error = float(off.std(ddof=1) / np.sqrt(len(off))) if len(off) > 1 else np.inf
-    if off.mean() > LEAD * error:
-        return best, f"it leads {safe} by {off.mean():.4f} on the expert queries for the choice, more than chance alone"
-    return safe, f"{best} leads it by {off.mean():.4f} on the expert queries for the choice, which may be chance"
+        return safe, "it is the best on the development queries"
+    difference = values[best] - values[safe]
+    lead = float(difference.mean())
+    standard_error = float(difference.std(ddof=1) / np.sqrt(len(difference))) if len(difference) > 1 else np.inf
+    if lead > LEAD * standard_error:
+        return best, f"it leads {safe} by {lead:.4f} on the development queries, more than {LEAD:g} standard errors"
+    return safe, f"{best} leads it by {lead:.4f} on the development queries, less than {LEAD:g} standard errors"
+
+
+def without_experts(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates that are not trained on expert grades."""
+    return [candidate for candidate in candidates if not candidate.experts]
 
 
 def only_crowd(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates that need no experts."""
-    return [candidate for candidate in candidates if candidate.crowd and not candidate.expert]
+    """Return the candidates that are trained on crowd labels alone."""
+    return [candidate for candidate in candidates if candidate.only_crowd]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from crowdrank._base import require_integer, require_number, require_one_of
 from crowdrank._options import check_choices, option
 from crowdrank.consensus import METHODS, get_aggregator
-from crowdrank.errors import UsageError, near
-from crowdrank.judgments.read_options import UnjudgeableAs
+from crowdrank.errors import Fix, UsageError, near
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """Settings of a run.
 
     Attributes:
@@ -22,18 +21,21 @@ class Settings:
         measure: measure that rankers are selected and compared by.
         gains: gain of each grade in training, and in the measure unless its name states other gains.
         candidates: names of the candidates to train; by default all that the data allow.
-        baseline: candidate that the others are compared with.
+        thorough: whether to train slow candidates too.
+        baseline: what the candidates are compared with: a candidate, `feature:NAME`, or the path of a TREC run.
+        allow_leak: whether to use features that seem to hold the expert grades.
         test: share of the expert-graded queries that are held out from the selection. With 0 all of them are used for
             the selection and nothing is tested.
         folds: number of cross-validation folds of the other expert-graded queries.
         refit: whether to train the selected candidate again on all data, including the test queries.
-        unjudgeable_as: whether 'cannot judge' answers of the crowd count as the lowest grade or are dropped.
+        unjudgeable_as: whether 'cannot judge' answers of the crowd count as the lowest grade, are dropped, or are
+            answers of their own in consensus models that have such (`model`).
         n_jobs: number of threads; by default one per core.
         random_state: random seed.
         method_settings: parameters of the consensus model.
         trees, linear, boosted: parameters of LambdaMART and of the linear and boosted remappers.
 
-    >>> Settings(measure="AP").test, Settings(gains="linear").measure
+    >>> RunSettings(measure="AP").test, RunSettings(gains="linear").measure
     (0.35, "nDCG(dcg='log2')@10")
     """
 
@@ -43,11 +45,15 @@ class Settings:
     candidates: tuple[str, ...] | None = option(
         None, "Candidates to train, such as majority,gda,expert-only; ensembles are made of them."
     )
-    baseline: str = option("majority", "Candidate that the others are compared with.")
+    thorough: bool = option(False, "Train slow candidates too.")
+    baseline: str = option("majority", "Baseline: a candidate, feature:NAME, or a TREC run (file).")
+    allow_leak: bool = option(False, "Use features that seem to hold the expert grades.")
     test: float = option(0.35, "Share of the expert queries held out for the final test.")
     folds: int = option(5, "Number of cross-validation folds for the selection.")
     refit: bool = option(True, "Train the selected ranker again on all data.")
-    unjudgeable_as: UnjudgeableAs = option("lowest", "Use 'cannot judge' answers as the lowest grade, or drop them.")
+    unjudgeable_as: Literal["lowest", "drop", "model"] = option(
+        "lowest", "Use 'cannot judge' answers as the lowest grade, drop them, or let the method model them."
+    )
     n_jobs: int | None = option(None, "Number of threads.", show_default="one per core")
     random_state: int = option(0, "Random seed.")
     method_settings: Mapping[str, Any] = field(default_factory=dict)
@@ -56,14 +62,14 @@ class Settings:
     boosted: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Settings:
+    def of(cls, values: Mapping[str, Any]) -> RunSettings:
         """Return settings from values by name; candidates may be a text with commas.
 
-        >>> Settings.of({"mesure": "AP"})
+        >>> RunSettings.of({"mesure": "AP"})
         Traceback (most recent call last):
         crowdrank.errors.UsageError: A run has no setting 'mesure' (did you mean 'measure'?); it has:
         method, ...
-        >>> Settings.of({"candidates": "majority, gda"}).candidates
+        >>> RunSettings.of({"candidates": "majority, gda"}).candidates
         ('majority', 'gda')
         """
         names = [one.name for one in fields(cls)]
@@ -93,10 +99,31 @@ class Settings:
             raise UsageError("must be one or more names", parameter="candidates")
         if self.method_settings:
             get_aggregator(self.method).set_params(**self.method_settings)._check_parameters()
+        if self.unjudgeable_as == "model" and not _models_unjudgeable(self.method):
+            problem = f"'model' needs a consensus method that models 'cannot judge' answers, not {self.method}"
+            raise UsageError(problem, parameter="unjudgeable_as", fix=Fix("take {}", "method", "gda"))
+
+    @property
+    def consensus_parameters(self) -> dict[str, dict[str, Any]]:
+        """Parameters of consensus models that are not the defaults, by method."""
+        parameters = {self.method: dict(self.method_settings)}
+        if self.unjudgeable_as == "model":
+            for method in filter(_models_unjudgeable, METHODS):
+                parameters[method] = {"unjudgeable_as": "model", **parameters.get(method, {})}
+        return parameters
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings by name, ready for JSON."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+def _models_unjudgeable(method: str) -> bool:
+    """Return whether a consensus model can model 'cannot judge' answers."""
+    try:
+        get_aggregator(method, unjudgeable_as="model")._check_parameters()
+    except UsageError:
+        return False
+    return True
 
 
 def _split_names(names: Any) -> Any:

@@ -1,277 +1,306 @@
-"""What a trial means: the figures of the test, and one honest paragraph."""
+"""Test of the candidates on held-out queries, and the summary of a run in words."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats
-from crowdrank.evaluation.comparison import Comparison, compare
-from crowdrank.evaluation.measures import parse_measure
+from crowdrank.evaluation.comparison import Comparison, compare_evaluations
+from crowdrank.evaluation.evaluate import evaluate_codes
+from crowdrank.evaluation.measures import parse_measure, parse_measures
 from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization, format_p
+from crowdrank.pipeline.baseline import describe_baseline
 from crowdrank.pipeline.candidates import BY_NAME
+from crowdrank.pipeline.result import Contrast
 from crowdrank.pipeline.selection import (
     ENSEMBLES,
     LEAD,
-    LEAST_CHOICE,
+    MIN_SELECTION_QUERIES,
     SAFE,
     CandidateSelection,
     ExpertScorer,
     ExpertSplit,
-    Outcome,
+    SelectionResult,
+    only_crowd,
 )
-from crowdrank.pipeline.settings import Settings
-from crowdrank.rankers.ensemble import EQUAL, HALVES
+from crowdrank.pipeline.settings import RunSettings
+from crowdrank.rankers.ensemble import N_HALVES, PRIOR_QUERIES
 
-REMAPPED = ("linear-gls", "linear-remap", "boosted-gls", "boosted-remap")
-PLAIN = ("majority", "average", "dawid-skene", "gda", "family-mean", "gls")
+CONTROLS = ("average", "expert-only", "gls", "best-feature")
+"""Simple candidates that the selected one is always compared with."""
 ALPHA = 0.05
-FEW = 20
-"""With fewer test queries than this, how wide the interval is must be said."""
-LEAST_TEST = 6
-"""With fewer test queries random signs give every difference a p above 0.05."""
-BOUGHT = 50
-POWER = 2.8
-"""So many standard errors apart, a difference is found significant four times in five."""
+FEW_TEST_QUERIES = 20
+"""With fewer test queries, the summary states the smallest difference that they can show."""
+MIN_TEST_QUERIES = 6
+"""With fewer test queries, a randomization test gives every difference a p-value above 0.05."""
+DETECTABLE = 2.8
+"""Number of standard errors of a difference that is significant with a probability of 80%."""
+EXPERT_QUERIES = 50
+"""Number of expert-graded queries whose benefit is stated if there are none."""
 
 
-@dataclass(frozen=True, eq=False)
-class Verdict:
-    """The test in figures and words.
+@dataclass(eq=False)
+class RankerTest:
+    """Test of the candidates: differences between pairs of them, each computed once.
 
     Attributes:
-        comparison: every candidate on the test queries against the baseline; None where nothing was tested.
-        development: the mean of every candidate on the queries for the choice.
-        paragraph: what was found.
-        protocol: how, in sentences.
+        selection: the trained candidates, with their scores.
+        settings: settings of the run.
+        has_experts: whether expert grades test the candidates; otherwise the consensus takes their place.
+        contrasts: the differences that were asked for so far.
 
     """
 
-    comparison: Comparison | None
-    development: dict[str, float]
-    paragraph: str
-    protocol: list[str]
-    baseline: str
-
-    @classmethod
-    def of(cls, trial: CandidateSelection, settings: Settings, *, stand_in: bool) -> Verdict:
-        """Test the candidates once, and say what came of it."""
-        outcome = trial.outcome
-        development = {name: float(values.mean()) for name, values in outcome.values.items()}
-        baseline = settings.baseline if settings.baseline in outcome.scores else next(iter(outcome.scores))
-        comparison = None if stand_in else _tested(trial, settings, baseline)
-        teller = SummaryWriter(trial, settings, comparison, baseline)
-        paragraph = teller.without_experts() if stand_in else teller.with_experts()
-        return cls(comparison, development, paragraph, protocol(trial, settings, comparison, stand_in), baseline)
-
-
-def _tested(trial: CandidateSelection, settings: Settings, baseline: str) -> Comparison | None:
-    """Every candidate on the test queries."""
-    material, queries = trial.material, trial.outcome.parts.test
-    if not len(queries):
-        return None
-    rows = np.flatnonzero(np.isin(material.query, queries) & ~np.isnan(material.expert))
-    pairs = pd.DataFrame({"query": material.query[rows], "document": rows, "grade": material.expert[rows].astype(int)})
-    runs = {name: pairs.assign(score=score[rows]) for name, score in trial.outcome.scores.items()}
-    measures = [parse_measure(f"nDCG@{cutoff}").with_gains(settings.gains) for cutoff in (1, 5, 10)]
-    return compare(
-        runs,
-        pairs,
-        [settings.measure, *measures],
-        baseline=baseline,
-        alpha=ALPHA,
-        random_state=settings.random_state,
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class SummaryWriter:
-    """Write the summary paragraphs of a run."""
-
-    trial: CandidateSelection
-    settings: Settings
-    comparison: Comparison | None
-    baseline: str
+    selection: CandidateSelection
+    settings: RunSettings
+    has_experts: bool
+    contrasts: dict[tuple[str, str], Contrast] = field(default_factory=dict)
 
     @property
-    def outcome(self) -> Outcome:
-        """What the trial found."""
-        return self.trial.outcome
+    def outcome(self) -> SelectionResult:
+        """Scores, rankers and the selected candidate."""
+        return self.selection.outcome
 
     @property
-    def parts(self) -> ExpertSplit:
-        """Which queries were for what."""
-        return self.outcome.parts
+    def split(self) -> ExpertSplit:
+        """Queries for selection and test."""
+        return self.outcome.split
 
-    def with_experts(self) -> str:
-        """The paragraph where experts graded something."""
-        sentences = [self._chosen()]
-        if self.comparison is not None:
-            sentences += [self._gain(), self._best(), self._remapping(), self._few()]
-        else:
-            sentences.append("Nothing was tested: no expert-graded query was set aside for it.")
-        return " ".join(sentence for sentence in sentences if sentence)
+    @property
+    def chosen(self) -> str:
+        """Name of the selected candidate."""
+        return self.outcome.chosen
 
-    def _chosen(self) -> str:
-        name, n = self.outcome.chosen, len(self.trial.material.graded_queries)
-        test, chosen_by = len(self.parts.test), len(self.parts.development)
-        if not self.parts.folds:
-            return (
-                f"With {counted(n, 'expert-graded query')} none can be spared to choose by (at least {LEAST_CHOICE} "
-                f"besides those for the test), so {name} ({about(name)}) is taken without a choice."
-            )
-        shares = f"{chosen_by} to choose by, {test} to test on" if test else "all to choose by"
-        return f"With your {n} expert queries ({shares}), {name} ({about(name)}) is chosen: {self.outcome.why}."
-
-    def _gain(self) -> str:
-        """The choice against the baseline, and against averages."""
-        name, measure = self.outcome.chosen, self.settings.measure
-        mean = self._mean(name)
-        if name == self.baseline:
-            return f"On the test queries its {measure} is {mean:.4f}."
-        told = [f"On the test queries its {measure} is {mean:.4f}, {self._against(name, self.baseline)}"]
-        if "average" in self.outcome.scores and name != "average" and self.baseline != "average":
-            told.append(self._against(name, "average"))
-        return " and ".join(told) + "."
-
-    def _against(self, name: str, other: str) -> str:
-        """How a candidate compares with another on the test queries: part, difference, interval, p."""
-        off = self._values(name) - self._values(other)
-        lower, upper = bootstrap_intervals(off[:, None], level=1 - ALPHA, random_state=self.settings.random_state)[0]
-        p = fisher_randomization(self._values(name), self._values(other), random_state=self.settings.random_state)
-        base = self._mean(other)
-        part = f"{100 * off.mean() / base:+.1f}% " if base > 0 else ""
-        chance = "" if p <= ALPHA else ", within chance"
-        return f"{part}against {other} ({off.mean():+.4f} [{lower:+.4f}, {upper:+.4f}], p {format_p(p)}{chance})"
-
-    def _best(self) -> str:
-        """Whether something else would have been better."""
-        means = {name: self._mean(name) for name in self.outcome.scores}
-        best = max(means, key=lambda name: means[name])
-        if best == self.outcome.chosen:
-            return "No other candidate did better there."
-        return (
-            f"In hindsight {best} was best there ({means[best]:.4f}); the choice is "
-            f"{self._against(self.outcome.chosen, best)}."
-        )
-
-    def _remapping(self) -> str:
-        """Whether learning labels from experts helped, by those that the choice queries liked best."""
-        tried = [name for name in REMAPPED if name in self.outcome.values]
-        plain = [name for name in PLAIN if name in self.outcome.values]
-        if not tried or not plain:
-            return ""
-        liked, rival = (
-            max(names, key=lambda name: float(self.outcome.values[name].mean())) for names in (tried, plain)
-        )
-        off = self._values(liked) - self._values(rival)
-        p = fisher_randomization(self._values(liked), self._values(rival), random_state=self.settings.random_state)
-        said = "helped here" if off.mean() > 0 and p <= ALPHA else "did not help here"
-        if off.mean() > 0 and p > ALPHA:
-            said = "did not help beyond chance here"
-        return f"Remapping {said}: {liked} is {self._against(liked, rival)}."
-
-    def _few(self) -> str:
-        n = len(self.parts.test)
-        if n >= FEW or self.outcome.chosen == self.baseline:
-            return ""
-        off = self._values(self.outcome.chosen) - self._values(self.baseline)
-        if n < LEAST_TEST:
-            return f"With {counted(n, 'test query')} no difference, however large, can be told from chance."
-        told = POWER * float(off.std(ddof=1)) / np.sqrt(n)
-        return (
-            f"So few test queries ({n}) show a difference reliably (four times in five) only from about {told:.3f} on."
-        )
-
-    def without_experts(self) -> str:
-        """The paragraph where experts graded nothing: what was made, and what experts would buy."""
-        name = self.outcome.chosen
-        told = f"Without expert grades nothing was chosen or tested by them: the ranker is {name} ({about(name)})."
-        if not len(self.parts.test):
-            return f"{told} There are too few judged queries to say what expert grades would buy."
-        return (
-            f"{told} {what_experts_would_buy(self._values(name), self._values(self.baseline), self.settings.measure)}"
-        )
+    @property
+    def baseline(self) -> str:
+        """Name of the baseline: the one of the settings if it was trained, otherwise the first candidate."""
+        names = self.outcome.scores
+        return self.settings.baseline if self.settings.baseline in names else next(iter(names))
 
     @cached_property
-    def _judge(self) -> ExpertScorer:
-        return ExpertScorer(self.trial.material, self.parts.test, self.settings)
+    def comparison(self) -> Comparison | None:
+        """Comparison of all candidates on the test queries; None without expert grades or test queries."""
+        data, queries = self.selection.data, self.split.test
+        if not self.has_experts or not len(queries):
+            return None
+        rows = data.graded_rows(queries)
+        query, query_ids = np.searchsorted(queries, data.query[rows]), data.query_ids.take(pa.array(queries))
+        ndcg = [parse_measure(f"nDCG@{cutoff}").with_gains(self.settings.gains) for cutoff in (1, 5, 10)]
+        measures = parse_measures([self.settings.measure, *ndcg])
+        evaluations = {
+            name: evaluate_codes(query, score[rows], data.expert[rows], query_ids, measures)
+            for name, score in self.outcome.scores.items()
+        }
+        seed = self.settings.random_state
+        return compare_evaluations(evaluations, baseline=self.baseline, alpha=ALPHA, random_state=seed)
 
-    def _values(self, name: str) -> Floats:
-        return self._judge.values(self.outcome.scores[name])
+    @property
+    def selection_means(self) -> dict[str, float]:
+        """Mean of the measure on the selection queries, by candidate."""
+        return {name: float(values.mean()) for name, values in self.outcome.values.items()}
 
-    def _mean(self, name: str) -> float:
-        return float(self._values(name).mean())
+    def contrast(self, candidate: str, other: str) -> Contrast:
+        """Return the difference between two candidates on the test queries."""
+        if (candidate, other) not in self.contrasts:
+            ours, theirs = self.values(candidate), self.values(other)
+            seed, off = self.settings.random_state, self.values(candidate) - self.values(other)
+            lower, upper = bootstrap_intervals(off[:, None], level=1 - ALPHA, random_state=seed)[0]
+            self.contrasts[candidate, other] = Contrast(
+                candidate,
+                other,
+                float(ours.mean()),
+                float(theirs.mean()),
+                float(off.mean()),
+                float(lower),
+                float(upper),
+                float(fisher_randomization(ours, theirs, random_state=seed)),
+                int((off > 0).sum()),
+                int((off < 0).sum()),
+                int((off == 0).sum()),
+            )
+        return self.contrasts[candidate, other]
+
+    def test_controls(self) -> None:
+        """Compare the selected candidate with the baseline and the simple candidates."""
+        for name in dict.fromkeys((self.baseline, *CONTROLS)):
+            if name in self.outcome.scores and name != self.chosen:
+                self.contrast(self.chosen, name)
+
+    def values(self, name: str) -> Floats:
+        """Return the measure of each test query, (n_test_queries,)."""
+        return self._scorer.values(self.outcome.scores[name])
+
+    def mean(self, name: str) -> float:
+        """Return the mean of the measure on the test queries."""
+        return float(self.values(name).mean())
+
+    @cached_property
+    def _scorer(self) -> ExpertScorer:
+        return ExpertScorer(self.selection.data, self.split.test, self.settings)
 
 
-def what_experts_would_buy(ours: Floats, theirs: Floats, measure: str, n: int = BOUGHT) -> str:
-    """What so many expert-graded queries would tell, by how much two rankers differ from query to query.
+def describe(candidate: str) -> str:
+    """Return the description of a candidate or an ensemble."""
+    if candidate in BY_NAME:
+        return BY_NAME[candidate].description
+    return ENSEMBLES.get(candidate) or describe_baseline(candidate)
 
-    >>> what_experts_would_buy(np.array([0.5, 0.7, 0.4]), np.array([0.5, 0.5, 0.5]), "nDCG@10", 50)
-    '50 expert-graded queries would show differences in nDCG@10 of 0.060 and more (four times in five, judging by how
-    much two of these rankers differ from query to query), let a ranker be chosen by them, and labels be remapped.'
+
+def summarize(test: RankerTest) -> str:
+    """Return the result of a run with rankers in one paragraph."""
+    if not test.has_experts:
+        return _without_experts(test)
+    sentences = [_selected(test)]
+    if test.comparison is None:
+        sentences.append("No expert-graded query was held out for a test.")
+    else:
+        sentences += [_gain(test), _best(test), _learned_labels(test), _detectable(test)]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _selected(test: RankerTest) -> str:
+    name, n = test.chosen, len(test.selection.data.graded_queries)
+    n_test, n_selection = len(test.split.test), len(test.split.development)
+    if not test.split.folds:
+        return (
+            f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few to select a ranker (at least "
+            f"{MIN_SELECTION_QUERIES} besides the test queries are needed), so the ranker is {name} ({describe(name)})."
+        )
+    split = f"{n_selection} to select a ranker, {n_test} to test it" if n_test else "all to select a ranker"
+    ranker = f"{name} ({describe(name)}): {test.outcome.reason}"
+    return f"With {n} expert-graded queries ({split}), the selected ranker is {ranker}."
+
+
+def _gain(test: RankerTest) -> str:
+    """Return the comparison of the selected candidate with the baseline and with averages."""
+    text = f"On the test queries its {test.settings.measure} is {test.mean(test.chosen):.4f}"
+    others = [name for name in dict.fromkeys((test.baseline, "average")) if name in test.outcome.scores]
+    differences = [difference_text(test.contrast(test.chosen, name)) for name in others if name != test.chosen]
+    return f"{text}{': ' if differences else ''}{', and '.join(differences)}."
+
+
+def difference_text(contrast: Contrast) -> str:
+    """Return a difference between two candidates with its interval and p-value.
+
+    >>> difference_text(Contrast("gda", "majority", 0.6, 0.5, 0.1, 0.05, 0.15, 0.01, 8, 1, 1))
+    '+20.0% over majority (+0.1000, 95% interval +0.0500 to +0.1500, p 0.010)'
+    """
+    off, percent = contrast.difference, contrast.percent
+    size = f"{off:+.4f}" if percent is None else f"{percent:+.1f}%"
+    significance = "" if contrast.p <= ALPHA else ", not significant"
+    interval = f"95% interval {contrast.lower:+.4f} to {contrast.upper:+.4f}"
+    relation = "over" if off > 0 else "against"
+    return f"{size} {relation} {contrast.other} ({off:+.4f}, {interval}, p {format_p(contrast.p)}{significance})"
+
+
+def _best(test: RankerTest) -> str:
+    """Return whether another candidate is better on the test queries."""
+    best = max(test.outcome.scores, key=test.mean)
+    if best == test.chosen:
+        return "No other candidate has a higher mean there."
+    difference = difference_text(test.contrast(test.chosen, best))
+    return f"The highest mean there is that of {best} ({test.mean(best):.4f}); the selected ranker has {difference}."
+
+
+def _learned_labels(test: RankerTest) -> str:
+    """Return whether labels learned from expert grades helped, by the best candidates on the selection queries."""
+    means = test.selection_means
+    candidates = [candidate for candidate in test.outcome.candidates if candidate.name in means]
+    learned = [candidate.name for candidate in candidates if candidate.remapper is not None]
+    plain = [candidate.name for candidate in only_crowd(candidates)]
+    if not learned or not plain:
+        return ""
+    best, rival = max(learned, key=means.__getitem__), max(plain, key=means.__getitem__)
+    contrast = test.contrast(best, rival)
+    if contrast.difference > 0:
+        effect = "helped" if contrast.p <= ALPHA else "did not help significantly"
+    else:
+        effect = "did not help"
+    return f"Learning labels from expert grades {effect}: {best} has {difference_text(contrast)}."
+
+
+def _detectable(test: RankerTest) -> str:
+    """Return the smallest difference that few test queries can show."""
+    n = len(test.split.test)
+    if n >= FEW_TEST_QUERIES or test.chosen == test.baseline:
+        return ""
+    if n < MIN_TEST_QUERIES:
+        return f"With {counted(n, 'test query')} no difference can be significant."
+    off = test.values(test.chosen) - test.values(test.baseline)
+    smallest = DETECTABLE * float(off.std(ddof=1)) / np.sqrt(n)
+    return f"With {n} test queries, a difference is significant with a probability of 80% from about {smallest:.3f} on."
+
+
+def _without_experts(test: RankerTest) -> str:
+    name = test.chosen
+    text = f"Without expert grades no ranker can be selected or tested; the ranker is {name} ({describe(name)})."
+    if not len(test.split.test):
+        return f"{text} There are too few judged queries to estimate what expert grades would show."
+    values = test.values(name), test.values(test.baseline)
+    return f"{text} {benefit_of_experts(*values, test.settings.measure)}"
+
+
+def benefit_of_experts(ours: Floats, theirs: Floats, measure: str, n: int = EXPERT_QUERIES) -> str:
+    """Return what `n` expert-graded queries would show, from the values of two rankers on some queries.
+
+    >>> benefit_of_experts(np.array([0.5, 0.7, 0.4]), np.array([0.5, 0.5, 0.5]), "nDCG@10", 50)
+    '50 expert-graded queries would show differences in nDCG@10 from about 0.060 on (with a probability of 80%), and
+    would allow to select a ranker and to learn labels.'
     """
     sd = float(np.std(ours - theirs, ddof=1)) if len(ours) > 1 else float("nan")
     return (
-        f"{n} expert-graded queries would show differences in {measure} of {POWER * sd / np.sqrt(n):.3f} and more "
-        "(four times in five, judging by how much two of these rankers differ from query to query), let a ranker be "
-        "chosen by them, and labels be remapped."
+        f"{n} expert-graded queries would show differences in {measure} from about {DETECTABLE * sd / np.sqrt(n):.3f} "
+        "on (with a probability of 80%), and would allow to select a ranker and to learn labels."
     )
 
 
-def about(name: str) -> str:
-    """What a candidate is."""
-    return ENSEMBLES.get(name) or BY_NAME[name].about
-
-
-def protocol(trial: CandidateSelection, settings: Settings, comparison: Comparison | None, stand_in: bool) -> list[str]:
-    """How the trial was made."""
-    parts, material = trial.outcome.parts, trial.material
-    told = [
-        "Consensus methods see every crowd label but no expert grade and no honeypot; rankers learn from crowd labels "
-        "of queries that they are not judged on.",
+def describe_protocol(test: RankerTest) -> tuple[str, ...]:
+    """Return how candidates were trained, selected and tested, in sentences."""
+    data, split, settings = test.selection.data, test.split, test.settings
+    lines = [
+        "Consensus models use all crowd labels, but no expert grades and no honeypots. Rankers are never evaluated on "
+        "queries whose crowd labels they were trained on."
     ]
-    if stand_in:
-        told.append(
-            f"Without experts, {counted(len(parts.test), 'judged query')} were ranked by rankers that did not learn "
-            f"from them, and the consensus by {settings.method} stood in for experts, only to see how much rankers "
-            "differ."
+    if not test.has_experts:
+        lines.append(
+            f"Without expert grades, {counted(len(split.test), 'judged query')} were held out, and the consensus by "
+            f"{settings.method} took the place of expert grades, only to see how much the rankers differ."
         )
-        return told
-    graded = len(material.graded_queries)
-    told.append(
-        f"Of {counted(graded, 'expert-graded query')} with two different grades, {len(parts.test)} were drawn for the "
-        f"test (seed {settings.random_state}) and {len(parts.development)} serve the choice, dealt into "
-        f"{counted(len(parts.folds), 'fold')}: a fold is ranked by what learned from the others, and neither its crowd "
-        "labels nor its expert grades were seen."
+        return tuple(lines)
+    lines.append(
+        f"Of {counted(len(data.graded_queries), 'expert-graded query')} with at least two different grades, "
+        f"{len(split.test)} were held out for the test (seed {settings.random_state}) and {len(split.development)} "
+        f"select the ranker by cross-validation with {counted(len(split.folds), 'fold')}: the candidates that rank a "
+        "fold were trained without its crowd labels and expert grades."
     )
-    both = np.isin(material.query[material.judged > 0], material.graded_queries)
-    if both.any():
-        n = len(np.unique(material.query[material.judged > 0][both]))
-        told.append(
-            f"{counted(n, 'expert-graded query')} also {'has' if n == 1 else 'have'} crowd labels: they are learned "
-            "from only where the query is not ranked."
+    labeled = data.query[data.item >= 0]
+    n_both = len(np.unique(labeled[np.isin(labeled, data.graded_queries)]))
+    if n_both:
+        lines.append(
+            f"{counted(n_both, 'expert-graded query')} also {'has' if n_both == 1 else 'have'} crowd labels; they "
+            "train only candidates that do not rank the query."
         )
-    if parts.folds:
-        told.append(
-            f"The choice is by the mean {settings.measure} over those queries; {SAFE} is taken unless another leads it "
-            f"by more than {LEAD:g} standard errors of the difference. Parts of ensembles are found likewise, a fold's "
-            f"by the other folds: on {HALVES} halves of their queries, averaged, and drawn towards equal parts as if "
-            f"{EQUAL} more queries spoke for these."
+    if split.folds:
+        lines.append(
+            f"The candidate with the highest mean {settings.measure} is selected if it leads {SAFE} by more than "
+            f"{LEAD:g} standard errors of the difference, otherwise {SAFE}. The weights of ensembles are cross-fitted "
+            f"on the selection queries: averages over {N_HALVES} halves of the queries, shrunk towards equal weights "
+            f"with the weight of {PRIOR_QUERIES} queries."
         )
-    if settings.refit and len(parts.test):
-        told.append(
-            "The ranker that is written was fitted once more on everything, test queries included; the figures are "
-            "those of the same recipe without them."
+    if settings.refit and len(split.test):
+        lines.append(
+            "The ranker that is written was trained again on all data including the test queries; the figures are "
+            "those of the same candidate without them."
         )
-    if comparison is not None:
-        told.append(
-            "What is said of the choice against the baseline and against averages are tests settled beforehand, each "
-            "by itself; p by Holm in the table is adjusted over all candidates."
+    if test.comparison is not None:
+        lines.append(
+            "The comparisons of the selected ranker with the baseline and the simple candidates were fixed in advance "
+            "and are not adjusted; the column p (Holm) of the table is adjusted for all candidates."
         )
-        told += comparison.protocol()
-    return told
+        lines += test.comparison.protocol()
+    return tuple(lines)

@@ -1,4 +1,4 @@
-"""The tables that a run writes."""
+"""Tables that a run writes."""
 
 from __future__ import annotations
 
@@ -10,128 +10,134 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crowdrank.consensus.result import Consensus
-from crowdrank.pipeline.consensus_fits import Opinions
-from crowdrank.pipeline.run_data import Material
-from crowdrank.pipeline.selection import Outcome
-from crowdrank.pipeline.settings import Settings
-from crowdrank.pipeline.summary import Verdict, about
-from crowdrank.rankers.labels import pair_positions
+from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.result import json_number
+from crowdrank.pipeline.run_data import RunData
+from crowdrank.pipeline.selection import SelectionResult
+from crowdrank.pipeline.summary import RankerTest, describe
 
-LABELS = (("majority", "grade"), ("average", "relevance"), ("family-mean", "relevance"))
-EXPECTED = ("dawid-skene", "gda")
+LABELS = {
+    "majority": "grade",
+    "average": "relevance",
+    "family-mean": "relevance",
+    "dawid-skene": "expected-grade",
+    "gda": "expected-grade",
+}
+"""Consensus methods whose labels stand in the training table, and which of their values."""
 FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm", "significant")
+"""Figures of the comparison that stand in the table of candidates."""
 
 
-def comparison_table(outcome: Outcome, verdict: Verdict) -> pa.Table:
-    """One row per candidate, the best by the choice first: figures of the choice and of the test, and notes."""
-    order = sorted(outcome.scores, key=lambda name: -verdict.development.get(name, 0.0))
-    rows = [_row(name, outcome, verdict) for name in order]
-    rows += [
-        {"candidate": name, "about": about(name), "note": f"left out: {why}"} for name, why in outcome.failed.items()
-    ]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return pa.table({name: [row.get(name) for row in rows] for name in names})
+def documents_table(consensus: Consensus, data: RunData) -> pa.Table:
+    """Return the consensus of each document and its expert grade, if it has one."""
+    expert = np.full(consensus.n_documents, np.nan)
+    if data.gold is not None:
+        code = data.gold.for_items(data.labels).code
+        expert[code >= 0] = np.array(data.gold.scale.values)[code[code >= 0]]
+    return consensus.document_table.append_column("expert", pa.array(expert, from_pandas=True))
 
 
-def _row(name: str, outcome: Outcome, verdict: Verdict) -> dict[str, Any]:
-    parts = outcome.weights.get(name, {})
-    row: dict[str, Any] = {
-        "candidate": name,
-        "about": about(name),
-        "chosen": name == outcome.chosen,
-        "choice_mean": verdict.development.get(name),
-        "choice_queries": len(outcome.parts.development) or None,
-        "test_queries": len(outcome.parts.test) if verdict.comparison is not None else None,
-    }
-    if verdict.comparison is not None:
-        for found in verdict.comparison.rows.to_pylist():
-            if found["run"] == name:
-                row |= {f"{found['measure']} {figure}": _number(found[figure]) for figure in FIGURES}
-    row["note"] = _parts_told(parts)
-    return row
-
-
-def _parts_told(parts: Mapping[str, float]) -> str:
-    """What an ensemble is made of, the largest part first."""
-    if len(set(parts.values())) == 1:
-        return f"{len(parts)} rankers, {next(iter(parts.values())):.3f} each"
-    return ", ".join(f"{share:.2f} {part}" for part, share in sorted(parts.items(), key=lambda one: -one[1]))
-
-
-def _number(value: Any) -> Any:
-    return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def next_table(consensus: Consensus, material: Material) -> pa.Table:
-    """Documents by how little is known of them, the widest interval first; those that experts graded are left out."""
-    table = consensus.document_table
-    graded = np.flatnonzero(~np.isnan(material.expert))
-    if len(graded):
-        known = material.taken(graded)
-        place = pair_positions(
-            known.query, known.document, table["query"].combine_chunks(), _one(table), "the features"
-        )
-        table = table.filter(pa.array(place < 0))
+def next_table(documents: pa.Table) -> pa.Table:
+    """Return the documents without an expert grade, those with the widest intervals first."""
+    table = documents.filter(pc.is_null(documents["expert"]))
     table = table.append_column("width", pc.subtract(table["upper"], table["lower"]))
     table = table.sort_by([("width", "descending"), ("judgments", "ascending")])
     return table.select(["query", "document", "relevance", "lower", "upper", "width", "grade", "judgments"])
 
 
-def _one(table: pa.Table) -> pa.Array:
-    return table["document"].combine_chunks()
+def comparison_table(test: RankerTest) -> pa.Table:
+    """Return one row per candidate, those with the highest mean on the selection queries first."""
+    means = test.selection_means
+    order = sorted(test.outcome.scores, key=lambda name: -means.get(name, 0.0))
+    figures = {} if test.comparison is None else _figures(test.comparison.rows)
+    rows: list[dict[str, Any]] = [
+        {
+            "candidate": name,
+            "about": describe(name),
+            "chosen": name == test.chosen,
+            "selection_mean": means.get(name),
+            "selection_queries": len(test.split.development) or None,
+            "test_queries": len(test.split.test) if test.comparison is not None else None,
+            **figures.get(name, {}),
+            "note": _ensemble_note(test.outcome.weights.get(name, {})),
+        }
+        for name in order
+    ]
+    rows += [
+        {"candidate": name, "about": describe(name), "note": f"left out: {reason}"}
+        for name, reason in test.outcome.failed.items()
+    ]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = pa.table({name: [row.get(name) for row in rows] for name in names})
+    floats = [name for name in names if pa.types.is_null(table[name].type)]
+    for name in floats:
+        table = table.set_column(names.index(name), name, table[name].cast(pa.float64()))
+    return table
 
 
-def training_table(material: Material, opinions: Opinions, outcome: Outcome, settings: Settings) -> pa.Table:
-    """What rankers learn from, row by row: the labels by each way, what experts said, and which part it served."""
-    rows = np.flatnonzero((material.judged > 0) | ~np.isnan(material.expert))
-    known = material.taken(rows)
+def _figures(rows: pa.Table) -> dict[str, dict[str, Any]]:
+    """Return the figures of each measure in a comparison, by candidate."""
+    figures: dict[str, dict[str, Any]] = {}
+    for row in rows.to_pylist():
+        own = figures.setdefault(row["run"], {})
+        own |= {f"{row['measure']} {name}": json_number(row[name]) for name in FIGURES}
+    return figures
+
+
+def _ensemble_note(weights: Mapping[str, float]) -> str:
+    """Return the weights of an ensemble, the largest first."""
+    if len(set(weights.values())) == 1:
+        return f"{len(weights)} rankers, weight {next(iter(weights.values())):.3f} each"
+    ordered = sorted(weights.items(), key=lambda one: -one[1])
+    return ", ".join(f"{weight:.2f} {member}" for member, weight in ordered)
+
+
+def training_table(data: RunData, fits: ConsensusFits, outcome: SelectionResult) -> pa.Table:
+    """Return the labels that rankers are trained on: by consensus method, by remapper, and the expert grades."""
+    rows = np.flatnonzero((data.item >= 0) | data.is_graded)
+    known = data.features.take(rows)
     columns: dict[str, Any] = {
         "query": known.query,
         "document": known.document,
-        "part": _parts(material, outcome)[rows],
-        "labels": material.judged[rows],
+        "part": _parts(data, outcome)[rows],
+        "labels": data.n_labels[rows],
     }
-    for method, target in LABELS:
-        if opinions.has(method):
-            columns[method.replace("-", "_")] = opinions.labels(method, target)[rows]
-    for method in EXPECTED:
-        if opinions.has(method):
-            columns[method.replace("-", "_")] = opinions.labels(method, "expected-grade")[rows]
+    for method, target in LABELS.items():
+        if fits.has(method):
+            columns[method.replace("-", "_")] = fits.labels(method, target)[rows]
     for kind, remapped in outcome.remapped.items():
         place = remapped.labels.judgments.positions(known.query, known.document)
         for role, values in zip(("target", "weight"), remapped.rescaled(), strict=True):
             columns[f"{kind}_{role}"] = np.where(place >= 0, values[place], np.nan)
-    columns["expert"] = material.expert[rows]
-    blank = {
-        name: pa.array(column, from_pandas=True) if isinstance(column, np.ndarray) else column
-        for name, column in columns.items()
-    }
-    return pa.table(blank)
+    columns["expert"] = data.expert[rows]
+    return pa.table(
+        {
+            name: pa.array(column, from_pandas=True) if isinstance(column, np.ndarray) else column
+            for name, column in columns.items()
+        }
+    )
 
 
-def _parts(material: Material, outcome: Outcome) -> Any:
-    """`test`, `choice` or `train` of each row, by its query."""
-    names = np.full(len(material.query_ids), "train", dtype=object)
-    names[outcome.parts.development] = "choice"
-    names[outcome.parts.test] = "test"
-    return names[material.query]
+def _parts(data: RunData, outcome: SelectionResult) -> Any:
+    """Return what the query of each row serves: `test`, `selection` or `train`."""
+    names = np.full(len(data.query_ids), "train", dtype=object)
+    names[outcome.split.development] = "selection"
+    names[outcome.split.test] = "test"
+    return names[data.query]
 
 
-def remapping_table(outcome: Outcome) -> pa.Table | None:
-    """What labels turned out to be worth, by what is known of them, of each remapper that ran."""
+def remapping_table(outcome: SelectionResult) -> pa.Table | None:
+    """Return the mean learned target and weight by feature of the labels, for each remapper; None if there is none."""
     tables = []
     for kind, remapped in outcome.remapped.items():
-        told = remapped.by_feature()
-        tables.append(told.add_column(0, "remapper", pa.array([kind] * len(told))))
+        table = remapped.by_feature()
+        tables.append(table.add_column(0, "remapper", pa.array([kind] * len(table))))
     return pa.concat_tables(tables) if tables else None
 
 
-def per_query_table(material: Material, verdict: Verdict) -> pa.Table | None:
-    """The value of each candidate on each test query, where there was a test."""
-    if verdict.comparison is None:
+def per_query_table(test: RankerTest) -> pa.Table | None:
+    """Return the value of each candidate on each test query; None if nothing was tested."""
+    if test.comparison is None:
         return None
-    told = pa.Table.from_pandas(verdict.comparison.per_query, preserve_index=False)
-    ids = material.query_ids.take(pa.array(told["query"].to_numpy().astype(np.int64)))
-    return told.set_column(told.column_names.index("query"), "query", ids).rename_columns(
-        ["candidate" if name == "run" else name for name in told.column_names]
-    )
+    table = pa.Table.from_pandas(test.comparison.per_query, preserve_index=False)
+    return table.rename_columns(["candidate" if name == "run" else name for name in table.column_names])

@@ -1,8 +1,8 @@
-"""Rankers, one file per kind: from features and labels to scores; `base.py` has their contract."""
+"""Rankers, one file per kind: they learn scores from features and labels; `base.py` has their contract."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from crowdrank._base import load_class, unknown_name
 
@@ -11,14 +11,21 @@ if TYPE_CHECKING:
 
 RANKERS = {
     "lambdamart": "lambdamart.LambdaMART",
+    "pointwise-gbdt": "pointwise.PointwiseGBDT",
     "gls": "linear.GLS",
-    "rd": "linear.RD",
+    "tree-features": "linear.TreeFeatureGLS",
+    "rd": "reweighting.RD",
     "gda-pairwise-mart": "gda_mart.GDAPairwiseMART",
     "lambdarank-net": "network.LambdaRankNet",
     "ensemble": "ensemble.Ensemble",
-    "tree-features": "tree_features.TreeFeatures",
+    "single-feature": "single_feature.SingleFeature",
 }
 """Location of each ranker by its name on the command line; modules are loaded when needed."""
+
+InstanceKind = Literal[
+    "single", "overlap", "per-judge-lists", "per-assessor-lists", "majority", "highest", "average", "weighted"
+]
+"""How judgments become training instances; see :meth:`crowdrank.rankers.instances.Instances.from_judgments`."""
 
 
 def get_ranker(name: str, **parameters: Any) -> Ranker:

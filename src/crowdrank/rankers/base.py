@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -23,11 +21,12 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.constraints import MAX_INTEGER, Constraints, Number, Parsed
 from crowdrank.engine.base import Engine
-from crowdrank.errors import CrowdrankWarning, InputError, UsageError
+from crowdrank.errors import UsageError
 from crowdrank.evaluation.measures import parse_gains
 from crowdrank.rankers import RANKERS, store
+from crowdrank.rankers.data_checks import require_differences, warn_constant_features, warn_missing_values
 from crowdrank.rankers.metadata_routing import MetadataRequests, Request
-from crowdrank.rankers.ranking_data import Lists, aligned, differ_within, gather, told_queries
+from crowdrank.rankers.ranking_data import RankingData, id_column, select_features
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation, check_validation
 
@@ -38,22 +37,22 @@ N_JOBS: Constraints = {"n_jobs": [Number(1, integer=True), None]}
 class Ranker(MetadataRequests, FittedEstimator):
     """Base of all rankers.
 
-    A subclass implements `_learn`, `_score`, `_state` and `_restore`. Checks, sorting by query, validation, storage
-    and what scikit-learn needs are shared.
+    A subclass implements `_learn`, `_score`, `_state` and `_restore`. Checks, grouping by query, validation, storage
+    and scikit-learn's conventions are shared.
 
     Attributes:
-        importances_: importance of each feature, (n_features,), which sum to 1 unless all are 0.
+        feature_importances_: importance of each feature, (n_features,), which sum to 1 unless all are 0.
         features_: names of the features; f1, f2, ... if X had no names.
         n_features_in_: number of features.
         feature_names_in_: names of the features as an array; not there if X had no names.
-        history_: the validation measure after each round, if there was a validation set.
+        history_: validation measure after each round or value of a grid, if there was a validation set.
         validation_queries_: ids of the validation queries.
 
     """
 
-    takes_blanks: ClassVar[bool] = True
+    handles_missing: bool = True
     """Whether missing features (NaN) are used as such; otherwise they are replaced by the mean, with a warning."""
-    learns_on_engines: ClassVar[bool] = False
+    supports_engines: ClassVar[bool] = False
     """Whether `fit` can run on an engine such as a cluster."""
 
     _folder: ClassVar[FolderKind] = store.RANKER
@@ -70,8 +69,10 @@ class Ranker(MetadataRequests, FittedEstimator):
     }
 
     random_state: int
+    validate_by: str = "nDCG@10"
+    gains: Any = "exponential"
 
-    importances_: Floats
+    feature_importances_: Floats
     features_: tuple[str, ...]
     history_: list[float]
     validation_queries_: tuple[Any, ...] = ()
@@ -80,19 +81,19 @@ class Ranker(MetadataRequests, FittedEstimator):
     # Hooks of a ranker.
 
     @abstractmethod
-    def _learn(self, lists: Lists, validation: Validation | None, report: Report, engine: Engine | None) -> None:
-        """Learn from lists; set `importances_` and what `_score` needs.
+    def _learn(self, data: RankingData, validation: Validation | None, report: Report, engine: Engine | None) -> None:
+        """Learn from data; set `feature_importances_` and what `_score` needs.
 
         A subclass may have further optional arguments, which its `fit` passes to `_fit`.
         """
 
     @abstractmethod
-    def _score(self, X: Floats, query: Any = None) -> Floats:
+    def _score(self, features: Floats, query: Any = None) -> Floats:
         """Return the scores of rows; their features are in the order of `features_`."""
 
     @abstractmethod
     def _state(self) -> State:
-        """Return what was learned, including the array `importances`."""
+        """Return the fitted state; `feature_importances_` are added to it."""
 
     @abstractmethod
     def _restore(self, state: State) -> None:
@@ -101,6 +102,10 @@ class Ranker(MetadataRequests, FittedEstimator):
     def _needs_differences(self) -> bool:
         """Return whether the ranker learns only from labels that differ within a query."""
         return True
+
+    def _needs_gains(self) -> bool:
+        """Return whether training labels must have gains, so that they cannot be any numbers."""
+        return getattr(self, "measure", "nDCG") is not None
 
     # Fit.
 
@@ -121,7 +126,8 @@ class Ranker(MetadataRequests, FittedEstimator):
             X: features, one row per document of a query: a matrix, a DataFrame or `Features`. The columns `query` and
                 `document` of a DataFrame are ids, not features.
             y: grades, (n,), or probabilities of the grades 0, 1, ..., (n, n_grades).
-            query: id of the query of each row; not needed if X has it. Rows are sorted by query if they are not.
+            query: id of the query of each row; not needed if X has it. Integer arrays are used as codes. Rows are
+                sorted by query if those of a query are not adjacent.
             sample_weight: weights, (n,), of at least 0.
             eval_set: (X, y, query) of validation queries for early stopping and the choice of hyperparameters.
             progress: show a progress bar, or call a function with (round, rounds, measure).
@@ -145,38 +151,51 @@ class Ranker(MetadataRequests, FittedEstimator):
         self._check_parameters()
         if engine is not None:
             self.require_engines()
-        lists = gather(X, y, query, sample_weight)
-        warn_constant_features(lists)
+        data = RankingData.from_ids(X, y, query, sample_weight)
+        warn_constant_features(data)
         if self._needs_differences():
-            require_differences(lists.labels, lists)
-        if not self.takes_blanks:
-            warn_missing_values(lists, type(self).__name__)
-        self.history_, self.validation_queries_ = [], ()
-        validation = self._validation(eval_set, lists)
+            require_differences(data.labels, data.offsets)
+        if not self.handles_missing:
+            warn_missing_values(data.features, data.names, type(self).__name__)
+        self.validation_queries_ = ()
+        validation = None if eval_set is None else self._read_eval_set(eval_set, data.names)
         with reporting(progress, type(self).__name__) as report:
-            self._learn(lists, validation, report, engine, **options)
-        self.features_, self._has_feature_names = lists.names, lists.has_names
+            return self._fit_data(data, validation, report, engine, **options)
+
+    def _fit_data(
+        self,
+        data: RankingData,
+        validation: RankingData | None,
+        report: Report,
+        engine: Engine | None = None,
+        **options: Any,
+    ) -> Self:
+        """Learn from checked data, for rankers that consist of other rankers."""
+        self._check_parameters()
+        self.history_ = []
+        measure = None if validation is None else Validation(validation, self.validate_by, self.gains)
+        self._learn(data, measure, report, engine, **options)
+        self.features_, self._has_feature_names = data.names, data.has_names
         return self
 
     def require_engines(self) -> None:
         """Raise UsageError if the ranker cannot learn on an engine."""
-        if not self.learns_on_engines:
+        if not self.supports_engines:
             raise UsageError(
                 f"is not used by {type(self).__name__}, which learns on this machine",
                 parameter="engine",
                 fix=["leave it out", "take GLS, RD or LambdaMART"],
             )
 
-    def _validation(self, eval_set: tuple[Any, Any, Any] | None, lists: Lists) -> Validation | None:
-        if eval_set is None:
-            return None
+    def _read_eval_set(self, eval_set: tuple[Any, Any, Any], names: tuple[str, ...]) -> RankingData:
+        """Check the validation data and set `validation_queries_`."""
         if not isinstance(eval_set, tuple | list) or len(eval_set) != 3:
             raise UsageError("must be (X, y, query) of validation queries", parameter="eval_set")
         X, y, query = eval_set
-        known = gather(X, y, query, known=lists.names, what=" of eval_set")
-        ids = told_queries(X)  # features may have ids while `query` has numbers
+        data = RankingData.from_ids(X, y, query, names=names, source=" of eval_set")
+        ids = id_column(X, "query")  # X may have ids while `query` has codes
         self.validation_queries_ = unique_ids(query if ids is None else ids)
-        return Validation(known, getattr(self, "validate_by", "nDCG@10"), getattr(self, "gains", "exponential"))
+        return data
 
     # Results.
 
@@ -189,7 +208,7 @@ class Ranker(MetadataRequests, FittedEstimator):
 
         """
         self._require_fitted()
-        return self._score(aligned(X, self.features_), told_queries(X) if query is None else query)
+        return self._score(select_features(X, self.features_), id_column(X, "query") if query is None else query)
 
     def score(self, X: Any, y: Any, *, query: Any = None, sample_weight: Any = None) -> float:
         """Return the mean nDCG@10 over the queries that have a relevant document.
@@ -204,12 +223,10 @@ class Ranker(MetadataRequests, FittedEstimator):
 
         """
         self._require_fitted()
-        lists = gather(X, y, query, sample_weight, known=self.features_)
-        measure = Validation(lists, "nDCG@10")
-        values = measure.per_query(self._score(lists.X, lists.query))
-        if lists.weight is None:
-            return float(values.mean())
-        weight = np.add.reduceat(lists.weight, lists.offsets[:-1]) / np.diff(lists.offsets)
+        data = RankingData.from_ids(X, y, query, sample_weight, names=self.features_)
+        measure = Validation(data, "nDCG@10")
+        values = measure.per_query(self._score(data.features, data.query))
+        weight = np.add.reduceat(data.weights, data.offsets[:-1]) / np.diff(data.offsets)
         return float(np.average(values, weights=weight[measure.defined]))
 
     @property
@@ -236,8 +253,8 @@ class Ranker(MetadataRequests, FittedEstimator):
         if not self.__sklearn_is_fitted__():
             return panel(heading(repr(self)), paragraph("not fitted yet"))
         rows = [
-            {"feature": self.features_[place], "importance": float(self.importances_[place])}
-            for place in np.argsort(-self.importances_, kind="stable")
+            {"feature": self.features_[place], "importance": float(self.feature_importances_[place])}
+            for place in np.argsort(-self.feature_importances_, kind="stable")
         ]
         return panel(heading(repr(self)), paragraph(counted(len(rows), "feature")), html_table(rows))
 
@@ -248,12 +265,14 @@ class Ranker(MetadataRequests, FittedEstimator):
         return (load_class("rankers", location) for location in RANKERS.values())
 
     def _write_state(self, folder: Path) -> dict[str, Any]:
+        state = self._state()
+        state.arrays = {**state.arrays, "importances": self.feature_importances_}
         return {
             "features": list(self.features_),
             "has_feature_names": self._has_feature_names,
             "history": self.history_,
             "validation_queries": list(self.validation_queries_),
-            **self._state().write(folder),
+            **state.write(folder),
         }
 
     def _read_state(self, folder: Path, fields: Fields, files: Iterable[str]) -> None:
@@ -264,67 +283,8 @@ class Ranker(MetadataRequests, FittedEstimator):
         self.history_ = fields.numbers("history")
         self.validation_queries_ = tuple(fields.sequence("validation_queries", is_scalar, "ids"))
         require_floats(state.arrays, ["importances"], (self.n_features_in_,))
-        self.importances_ = state.arrays["importances"]
+        self.feature_importances_ = state.arrays["importances"]
         self._restore(state)
-
-
-class ConstantFeatureWarning(CrowdrankWarning):
-    """Some features are constant or missing in every row, so that a ranker cannot learn from them."""
-
-
-class MissingValueWarning(CrowdrankWarning):
-    """Some features have missing values, which the ranker replaces."""
-
-
-def warn_constant_features(lists: Lists) -> None:
-    """Warn of features that are constant or missing in every row; raise InputError if all are."""
-    missing = np.isnan(lists.X).all(axis=0)
-    constant = (lists.X[:1] == lists.X).all(axis=0)
-    if (missing | constant).all():
-        raise InputError(
-            "no feature differs between two rows", kind="no-features", fix="give features that tell documents apart"
-        )
-    for chosen, kind, how in ((constant, "constant-features", "constant"), (missing, "missing-features", "missing")):
-        if chosen.any():
-            problem = f"{_feature_list(lists, chosen)} {_verb(chosen, 'is')} {how} in every row and not used"
-            warnings.warn(ConstantFeatureWarning(problem, kind=kind), stacklevel=4)
-
-
-@contextmanager
-def constant_features_known() -> Iterator[None]:
-    """Suppress the warnings of :func:`warn_constant_features` while a ranker fits others to the same features."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConstantFeatureWarning)
-        yield
-
-
-def require_differences(values: Floats, lists: Lists) -> None:
-    """Raise InputError unless some query has two documents with different labels (or gains)."""
-    if not differ_within(values, lists.offsets):
-        raise InputError(
-            "no query has two documents of different labels",
-            kind="no-differences",
-            fix="give labels that differ within queries: a ranker learns from such differences",
-        )
-
-
-def warn_missing_values(lists: Lists, ranker: str) -> None:
-    """Warn of features with missing values, which the ranker replaces by the mean."""
-    missing = np.isnan(lists.X)
-    some = missing.any(axis=0) & ~missing.all(axis=0)
-    if some.any():
-        problem = f"{_feature_list(lists, some)} {_verb(some, 'has')} missing values, which {ranker} takes as the mean"
-        warnings.warn(MissingValueWarning(problem, kind="missing-values"), stacklevel=4)
-
-
-def _feature_list(lists: Lists, chosen: Any) -> str:
-    """Return the number of features and the names of the first."""
-    names = [name for name, is_chosen in zip(lists.names, chosen, strict=True) if is_chosen]
-    return f"{counted(len(names), 'feature')} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
-
-
-def _verb(chosen: Any, singular: str) -> str:
-    return singular if chosen.sum() == 1 else {"is": "are", "has": "have"}[singular]
 
 
 def unique_ids(query: Any) -> tuple[Any, ...]:
@@ -335,3 +295,9 @@ def unique_ids(query: Any) -> tuple[Any, ...]:
     """
     values = query.to_pylist() if isinstance(query, pa.Array | pa.ChunkedArray) else np.asarray(query).tolist()
     return tuple(dict.fromkeys(values))
+
+
+def normalized(amounts: Any) -> Floats:
+    """Return amounts divided by their sum, unless that is 0."""
+    values = np.asarray(amounts, dtype=np.float64)
+    return values / values.sum() if values.sum() > 0 else values

@@ -1,10 +1,10 @@
-"""Training instances: which rows a ranker sees of documents that were judged, once or often (OVERLAP 4-6)."""
+"""Training instances: the rows that a ranker learns from, made of judgments or labels (OVERLAP 4-6)."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -14,57 +14,105 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.grade_rules import choose_grades
-from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.errors import CrowdrankWarning, Fix, InputError, UsageError, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.read import Features
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.table import Judgments
+from crowdrank.rankers import InstanceKind
 from crowdrank.rankers.labels import Labels, pair_positions, read_labels
 from crowdrank.rankers.ranking_data import checked_weights
 
-SCHEMES = ("single", "overlap", "majority", "highest", "average")
-LISTS = ("duplicates", "per-judge", "per-assessor")
 MISSING = ("warn", "skip", "error")
-EXAMPLES = 3
-"""How many ids a sentence names."""
+MAX_EXAMPLES = 3
+"""Maximum number of documents that a message names."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What was joined, and what was not."""
+    """Numbers of documents with labels and features.
+
+    Attributes:
+        documents: number of documents with both.
+        labels: number of labels.
+        without_features: number of labeled documents without features.
+        without_labels: number of documents with features but without a label.
+        examples: some labeled documents without features.
+        unlabeled: some documents with features but without a label.
+
+    """
 
     documents: int
     labels: int
     without_features: int
     without_labels: int
-    examples: tuple[str, ...] = ()  # labeled documents without features
-    unlabeled: tuple[str, ...] = ()  # documents with features and no label
+    examples: tuple[str, ...] = ()
+    unlabeled: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, row: Integers, features: Features, query: pa.Array, document: pa.Array, n_labels: int) -> Counts:
+        """Count documents (query, document) by their row of features, which is -1 without features."""
+        absent = np.flatnonzero(row < 0)
+        unlabeled = np.setdiff1d(np.arange(len(features.query)), row)
+        return cls(
+            documents=int((row >= 0).sum()),
+            labels=n_labels,
+            without_features=len(absent),
+            without_labels=len(unlabeled),
+            examples=_name_documents(query, document, absent),
+            unlabeled=_name_documents(features.query, features.document, unlabeled),
+        )
 
     def notes(self) -> list[str]:
-        """What was left out, in plain sentences."""
-        told = []
-        for number, names, has, lacks in (
+        """Return sentences about the documents that were left out."""
+        notes = []
+        for n, examples, present, absent in (
             (self.without_features, self.examples, "a label", "features"),
             (self.without_labels, self.unlabeled, "features", "a label"),
         ):
-            if number:
-                more = ", ..." if number > len(names) else ""
-                told.append(
-                    f"{counted(number, 'document')} with {has} but without {lacks} "
-                    f"{'was' if number == 1 else 'were'} left out ({'; '.join(names)}{more})."
-                )
-        return told
+            if n:
+                verb = "was" if n == 1 else "were"
+                notes.append(f"{_describe(n, examples, present, absent)} {verb} left out.")
+        return notes
+
+    def check(self, missing: str) -> None:
+        """Raise InputError if no document has labels and features; handle documents without features by `missing`."""
+        require_one_of("missing", missing, MISSING)
+        if not self.documents:
+            features = f"the features have {self.unlabeled[0]}" if self.unlabeled else "there are no features"
+            labels = f", the labels {self.examples[0]}" if self.examples else ""
+            fix = "check that both use the same ids of queries and documents"
+            raise InputError(f"no labeled document has features ({features}{labels})", kind="no-features", fix=fix)
+        if not self.without_features or missing == "skip":
+            return
+        problem = _describe(self.without_features, self.examples, "a label", "features")
+        if missing == "error":
+            fixes = [Fix("add their features"), Fix("leave them out with {}", "missing", "skip")]
+            raise InputError(problem, kind="documents-without-features", fix=fixes)
+        verb = "was" if self.without_features == 1 else "were"
+        warnings.warn(CrowdrankWarning(f"{problem} {verb} left out", kind="documents-without-features"), stacklevel=4)
+
+
+def _describe(n: int, examples: tuple[str, ...], present: str, absent: str) -> str:
+    more = ", ..." if n > len(examples) else ""
+    return f"{counted(n, 'document')} with {present} but without {absent} ({'; '.join(examples)}{more})"
+
+
+def _name_documents(query: pa.Array, document: pa.Array, rows: Integers) -> tuple[str, ...]:
+    return tuple(
+        f"{shown(document[int(row)].as_py())} of query {shown(query[int(row)].as_py())}" for row in rows[:MAX_EXAMPLES]
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Instances:
-    """Rows to learn from. A document that was judged often may stand there often.
+    """Training instances; a document that was judged several times can have several rows.
 
     Attributes:
         features: query, document and features of each row.
         y: (n,) grades, or (n, n_grades) probabilities of grades.
-        lists: (n,) the number of the list that each row stands in: its query, or one of several of its query.
+        lists: (n,) number of the list of each row: its query, or one of several lists of its query.
         weight: (n,) or None.
-        counts: what was joined and what was left out.
+        counts: numbers of documents that were joined and left out.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=20, documents=8, labels=3, random_state=1)
@@ -72,6 +120,7 @@ class Instances:
     >>> ranker = crowdrank.LambdaMART(n_estimators=10).fit(**rows.arguments)
     >>> rows.counts.documents == len(rows) == len(ranker.predict(rows.features))
     True
+
     """
 
     features: Features
@@ -89,25 +138,26 @@ class Instances:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What `fit` takes: `ranker.fit(**instances.arguments)`."""
+        """Arguments of a ranker's `fit`: `ranker.fit(**instances.arguments)`."""
         return {"X": self.features, "y": self.y, "query": self.lists, "sample_weight": self.weight}
 
     @property
     def eval_set(self) -> tuple[Features, Floats, Integers]:
-        """What `fit` takes as validation queries: `ranker.fit(..., eval_set=instances.eval_set)`."""
+        """Argument `eval_set` of a ranker's `fit`."""
         return self.features, self.y, self.lists
 
     def split(self, share: float, random_state: int = 0) -> tuple[Instances, Instances]:
-        """Two parts by query, the second with about this share of the queries."""
+        """Split randomly by query; the second part has about this share of the queries."""
         require_number("share", share, 0, exclusive=True)
         codes, names = ids.encode(pa.chunked_array([self.features.query]))
         n = min(round(share * len(names)), len(names) - 1)
         if share >= 1 or n < 1:
-            raise UsageError(f"A share of {share:g} of {counted(len(names), 'query')} leaves one part empty.")
-        later = np.isin(codes, np.random.default_rng(random_state).permutation(len(names))[:n])
-        return self._rows(np.flatnonzero(~later)), self._rows(np.flatnonzero(later))
+            problem = f"of {share:g} leaves one part of {counted(len(names), 'query')} empty"
+            raise UsageError(problem, parameter="share", kind="empty-part")
+        second = np.isin(codes, np.random.default_rng(random_state).permutation(len(names))[:n])
+        return self._take(np.flatnonzero(~second)), self._take(np.flatnonzero(second))
 
-    def _rows(self, rows: Integers) -> Instances:
+    def _take(self, rows: Integers) -> Instances:
         weight = None if self.weight is None else self.weight[rows]
         return Instances(self.features.take(rows), self.y[rows], self.lists[rows], weight, self.counts)
 
@@ -116,98 +166,96 @@ class Instances:
         cls,
         judgments: Any,
         features: Any,
-        scheme: str = "overlap",
+        instances: InstanceKind = "overlap",
         *,
         k: int | None = None,
-        lists: str = "duplicates",
-        theta: float = 1.0,
         good: float = 2,
+        good_weight: float = 3.0,
         random_state: int | None = None,
         unjudgeable_as: str = "lowest",
         missing: str = "warn",
     ) -> Instances:
-        """Rows from judgments as they are, without a model of who is reliable.
+        """Return training instances from single judgments, without a model of assessors.
 
         Args:
             judgments: `Judgments`, a path or a DataFrame.
             features: `Features`, a path or a DataFrame.
-            scheme: `single`: one label of each document; `overlap`: every label is a row of its own; `majority`,
-                `highest`, `average`: one row with what the labels say together.
-            k: only so many labels of each document, of all where it has fewer; all by default.
-            lists: where a document stands often (`overlap`): all rows of a query in one list, in which a document
-                competes with itself (`duplicates`); one list with the first label of each document, one with the
-                second, and so on (`per-judge`); or one list for each assessor of the query (`per-assessor`).
-            theta, good: a label (or what the labels say together) of at least `good` has this weight, others have 1:
-                OVERLAP's if-good-xk buys one label and counts it k times.
-            random_state: draw the labels; the first ones, as they stand, by default.
-            unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
-            missing: documents without features: `warn`, `skip` or `error`. Those without judgments are counted only.
+            instances: the rows of a document:
+
+                - `single`: its first label;
+                - `overlap`: every label is a row, in one list per query, where a document competes with itself;
+                - `per-judge-lists`: every label is a row; a list has the first labels of all documents, another one the
+                  second labels, and so on;
+                - `per-assessor-lists`: every label is a row, one list per assessor of the query;
+                - `majority`, `highest`, `average`: one row with the majority vote, the highest or the mean grade;
+                - `weighted`: as `overlap`, but labels of at least `good` have the weight `good_weight` (OVERLAP's
+                  if-good-xk).
+            k: maximum number of labels per document; all by default.
+            good: lowest grade of a good label.
+            good_weight: weight of a good label, if `instances` is `weighted`.
+            random_state: random choice of the labels; by default the first ones.
+            unjudgeable_as: use 'cannot judge' answers as the lowest grade (`lowest`) or leave them out (`drop`).
+            missing: `warn`, `skip` or `error` if documents have no features. Documents without judgments are counted.
 
         """
-        require_one_of("scheme", scheme, SCHEMES)
-        require_one_of("lists", lists, LISTS)
-        require_number("theta", theta, 0, exclusive=True)
-        if lists != "duplicates" and scheme != "overlap":
-            raise UsageError(f"lists='{lists}' takes scheme='overlap': '{scheme}' has one row for each document.")
+        require_one_of("instances", instances, get_args(InstanceKind))
+        require_number("good_weight", good_weight, 0, exclusive=True)
         require_one_of("unjudgeable_as", unjudgeable_as, ("lowest", "drop"))
-        table = as_judgments(judgments).on_one_scale().with_unjudgeable(unjudgeable_as)
-        known = as_features(features)
-        order, number, item = _first_labels(table, 1 if scheme == "single" else k, random_state)
-        value = np.array(table.scale.values)[table.grade[order]]
-        row = pair_positions(known.query, known.document, *_items(table), "the features")
-        counts = _counted(row, known, *_items(table), len(order))
-        _judge(counts, missing, known, table)
-        if scheme in ("majority", "highest", "average"):
-            value, item = _together(scheme, value, item, table)
-            number, assessor = np.zeros(len(item), np.int64), np.zeros(len(item), np.int64)
-        else:
-            assessor = table.assessor[order].astype(np.int64)
-        split = {"duplicates": np.zeros(len(item), np.int64), "per-judge": number, "per-assessor": assessor}[lists]
-        weight = None if theta == 1 else np.where(value >= good, float(theta), 1.0)
-        return _gathered(known, row[item], value, split, weight, counts)
+        table, known = as_judgments(judgments).on_one_scale().with_unjudgeable(unjudgeable_as), as_features(features)
+        judgment, number, item = _first_labels(table, 1 if instances == "single" else k, random_state)
+        grade = np.array(table.scale.values)[table.grade[judgment]]
+        query, document = table.queries.take(table.item_query), table.documents.take(table.item_document)
+        row = pair_positions(known.query, known.document, query, document, "the features")
+        counts = Counts.of(row, known, query, document, len(judgment))
+        counts.check(missing)
+        weight = np.where(grade >= good, float(good_weight), 1.0) if instances == "weighted" else None
+        if instances in ("majority", "highest", "average"):
+            grade, item = _combine(instances, grade, item, table)
+        one_list = np.zeros(len(item), np.int64)
+        sublists = {"per-judge-lists": number, "per-assessor-lists": table.assessor[judgment].astype(np.int64)}
+        return _join(known, row[item], grade, sublists.get(instances, one_list), weight, counts)
 
     @classmethod
     def from_labels(
-        cls,
-        labels: Any,
-        features: Any,
-        *,
-        target: str = "probabilities",
-        weights: Any = None,
-        missing: str = "warn",
+        cls, labels: Any, features: Any, *, target: str = "probabilities", weights: Any = None, missing: str = "warn"
     ) -> Instances:
-        """Rows with one label each, from a consensus, expert grades, or a table.
+        """Return one training instance per label.
 
         Args:
             labels: a `Consensus` (or the fitted model), `Gold`, or the file or DataFrame of either.
             features: `Features`, a path or a DataFrame.
-            target: of a consensus: the `probabilities` of grades, from which come expected gains and soft targets; the
-                `expected-grade`, the most probable `grade`, or the `relevance` on the model's own scale.
-            weights: None; `certainty`: documents whose grade is uncertain count less; or a number for each label.
-            missing: labeled documents without features: `warn`, `skip` or `error`. Those without a label are counted
-                only.
+            target: value of a consensus to train on: the `probabilities` of grades (for expected gains and soft pair
+                targets), the `expected-grade`, the most probable `grade`, or the `relevance` on the model's scale.
+            weights: None; `certainty`, which gives less weight to uncertain labels; or a number per label.
+            missing: `warn`, `skip` or `error` if labeled documents have no features. Documents without labels are
+                counted.
 
         """
         known = as_features(features)
-        told = labels if isinstance(labels, Labels) else read_labels(labels)
-        row = pair_positions(known.query, known.document, told.query, told.document, "the features")
-        pair_positions(told.query, told.document, known.query[:1], known.document[:1], told.source)  # refuses doubles
-        counts = _counted(row, known, told.query, told.document, len(row))
-        _judge(counts, missing, known, told)
-        weight = told.certainty() if isinstance(weights, str) and weights == "certainty" else weights
-        weight = checked_weights(weight, len(row))  # here, where a row is that of the labels
-        return _gathered(known, row, told.target(target), np.zeros(len(row), np.int64), weight, counts)
+        table = labels if isinstance(labels, Labels) else read_labels(labels)
+        row = pair_positions(known.query, known.document, table.query, table.document, "the features")
+        require_unique_documents(table.query, table.document, table.source)
+        counts = Counts.of(row, known, table.query, table.document, len(row))
+        counts.check(missing)
+        weight = table.certainty() if isinstance(weights, str) and weights == "certainty" else weights
+        weight = checked_weights(weight, len(row))  # here, while rows are those of the labels
+        return _join(known, row, table.target(target), np.zeros(len(row), np.int64), weight, counts)
 
 
 def as_features(features: Any) -> Features:
-    """`Features` as they are; a path or a DataFrame is read."""
-    from crowdrank.judgments.read import read_features
+    """Return `Features`; read them if they are a path or a DataFrame."""
+    from crowdrank.judgments.features import read_features
 
     return features if isinstance(features, Features) else read_features(features)
 
 
+def require_unique_documents(query: pa.Array, document: pa.Array, source: str) -> None:
+    """Raise InputError if a document of a query occurs twice."""
+    pair_positions(query, document, query[:0], document[:0], source)
+
+
 def _first_labels(table: Judgments, k: int | None, random_state: int | None) -> tuple[Integers, Integers, Integers]:
-    """Up to k judgments of each item: their rows, their numbers within the item, and the item."""
+    """Return up to k judgments of each item: their rows, their numbers within the item, and their items."""
     if k is not None:
         require_integer("k", k, 1)
     item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
@@ -215,77 +263,45 @@ def _first_labels(table: Judgments, k: int | None, random_state: int | None) -> 
     if random_state is not None:
         order = np.lexsort((np.random.default_rng(random_state).random(len(item)), item))
     number = np.arange(len(item)) - table.offsets[item]
-    kept = np.ones(len(item), bool) if k is None else number < k
-    return order[kept], number[kept], item[kept]
+    chosen = slice(None) if k is None else number < k
+    return order[chosen], number[chosen], item[chosen]
 
 
-def _together(scheme: str, value: Floats, item: Integers, table: Judgments) -> tuple[Floats, Integers]:
-    """What the labels of each item say: the majority (of tied grades the upper middle one), the highest, the mean."""
+def _combine(how: str, grade: Floats, item: Integers, table: Judgments) -> tuple[Floats, Integers]:
+    """Return the majority (of tied grades the upper middle one), highest or mean grade of each item, and the items."""
     items, group = np.unique(item, return_inverse=True)
     values = np.array(table.scale.values)
     votes = np.zeros((len(items), len(values)))
-    np.add.at(votes, (group, np.searchsorted(values, value)), 1)
-    if scheme == "majority":
+    np.add.at(votes, (group, np.searchsorted(values, grade)), 1)
+    if how == "majority":
         return values[choose_grades(votes / votes.sum(axis=1, keepdims=True), "mode")], items
-    if scheme == "highest":
+    if how == "highest":
         return values[votes.shape[1] - 1 - (votes[:, ::-1] > 0).argmax(axis=1)], items
     return np.asarray(votes @ values / votes.sum(axis=1)), items
 
 
-def _items(table: Judgments) -> tuple[pa.Array, pa.Array]:
-    return table.queries.take(pa.array(table.item_query)), table.documents.take(pa.array(table.item_document))
-
-
-def _counted(row: Integers, known: Features, query: pa.Array, document: pa.Array, labels: int) -> Counts:
-    lost = np.flatnonzero(row < 0)
-    unlabeled = np.setdiff1d(np.arange(len(known.query)), row)
-    return Counts(
-        documents=int((row >= 0).sum()),
-        labels=labels,
-        without_features=len(lost),
-        without_labels=len(unlabeled),
-        examples=_named(query, document, lost),
-        unlabeled=_named(known.query, known.document, unlabeled),
-    )
-
-
-def _named(query: pa.Array, document: pa.Array, rows: Integers) -> tuple[str, ...]:
-    return tuple(f"{shown(document[int(r)].as_py())} of query {shown(query[int(r)].as_py())}" for r in rows[:EXAMPLES])
-
-
-def _judge(counts: Counts, missing: str, known: Features, labeled: Any) -> None:
-    require_one_of("missing", missing, MISSING)
-    if not counts.documents:
-        there = f"the features have {counts.unlabeled[0]}" if counts.unlabeled else "there are no features"
-        asked = f", the labels {counts.examples[0]}" if counts.examples else ""
-        raise InputError(
-            f"no labeled document has features ({there}{asked})",
-            fix="check that both name queries and documents alike",
-        )
-    if not counts.without_features or missing == "skip":
-        return
-    sentence = counts.notes()[0]
-    if missing == "error":
-        raise InputError(
-            sentence.replace(" was left out", "").replace(" were left out", "").rstrip("."),
-            fix="add their features, or leave them out (missing skip)",
-        )
-    warnings.warn(sentence, stacklevel=4)
-
-
-def _gathered(
-    known: Features, row: Integers, y: Floats, split: Integers, weight: Floats | None, counts: Counts
+def _join(
+    features: Features, row: Integers, y: Floats, sublist: Integers, weight: Floats | None, counts: Counts
 ) -> Instances:
-    """The rows that have features, list by list, documents in the order of the features."""
-    there = np.flatnonzero(row >= 0)
-    codes, _ = ids.encode(pa.chunked_array([known.query]))
-    if 1 + int((np.diff(codes) != 0).sum()) > codes.max() + 1:  # more stretches than queries
-        warnings.warn("The rows of a query are not together in the features; they were sorted by query.", stacklevel=3)
-    query = codes[row[there]].astype(np.int64)
-    order = np.lexsort((row[there], split[there], query))
-    used = there[order]
-    key = np.stack([query[order], split[used]])
+    """Return the instances that have features, list by list, with documents in the order of the features.
+
+    Args:
+        features: features of documents.
+        row: (n,) row of features of each instance, or -1.
+        y: (n,) or (n, n_grades) labels.
+        sublist: (n,) number of the list within the query.
+        weight: (n,) or None.
+        counts: numbers of documents.
+
+    """
+    present = np.flatnonzero(row >= 0)
+    codes, names = ids.encode(pa.chunked_array([features.query]))
+    if 1 + np.count_nonzero(np.diff(codes)) > len(names):
+        problem = "The rows of a query are not adjacent in the features; they were sorted by query"
+        warnings.warn(CrowdrankWarning(problem, kind="unsorted-queries"), stacklevel=3)
+    query = codes[row[present]].astype(np.int64)
+    order = np.lexsort((row[present], sublist[present], query))
+    used = present[order]
+    key = np.stack([query[order], sublist[used]])
     lists = np.append(0, np.cumsum((np.diff(key, axis=1) != 0).any(axis=0)))
-    return Instances(
-        known.take(row[used]), y[used], lists, None if weight is None else np.asarray(weight)[used], counts
-    )
+    return Instances(features.take(row[used]), y[used], lists, None if weight is None else weight[used], counts)

@@ -1,7 +1,7 @@
-"""Forces between documents of a query. Each pass has a slow, obvious NumPy reference in tests/rankers/.
+"""Gradients and Hessians of pairwise losses. Each kernel has a slow NumPy reference in tests/rankers/.
 
-Rows lie query by query; `offsets` (n_queries + 1,) says where each query begins. A pass writes the slope (gradient) and
-the curvature (second derivative) of a loss in every document's score.
+Rows are grouped by query; `offsets` (n_queries + 1,) has the first row of each query. A kernel writes the gradient and
+the Hessian (its diagonal) of a loss in the score of every row. Ranks are by descending score; ties keep their order.
 """
 
 from __future__ import annotations
@@ -12,54 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._numba import njit
-from crowdrank._typing import Floats, Integers
+from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
 from crowdrank.evaluation.kernels import rank_order
 
 NO_MEASURE, DCG, ERR, AP = 0, 1, 2, 3
 UNWEIGHTED, PRODUCT, LEFT, POST = 0, 1, 2, 3
-HARD, NORMAL, POSTERIOR, MATRIX = 0, 1, 2, 3
 
-NEAR = 0.01
-"""LightGBM's norm divides a pair's force by its distance in score, and by this where there is none."""
-WIDEST = 600.0
-"""Scores (times sigmoid) further apart than this are not turned into exponentials once for each document."""
-SHORT = 8
-"""Runs of so many documents are sorted by insertion, then merged."""
-
-
-@njit(cache=True, nogil=True)
-def sort_falling(values: Floats, rows: Integers, spare: Floats, spare_rows: Integers) -> None:
-    """Sort `values`, largest first, and `rows` along; equal ones keep their order."""
-    n = values.size
-    for left in range(0, n, SHORT):
-        for i in range(left + 1, min(left + SHORT, n)):
-            value, row, j = values[i], rows[i], i
-            while j > left and values[j - 1] < value:
-                values[j], rows[j] = values[j - 1], rows[j - 1]
-                j -= 1
-            values[j], rows[j] = value, row
-    width = SHORT
-    while width < n:
-        for left in range(0, n, 2 * width):
-            middle, right = min(left + width, n), min(left + 2 * width, n)
-            i, j = left, middle
-            for k in range(left, right):
-                if i < middle and (j >= right or values[i] >= values[j]):
-                    spare[k], spare_rows[k] = values[i], rows[i]
-                    i += 1
-                else:
-                    spare[k], spare_rows[k] = values[j], rows[j]
-                    j += 1
-        values[:] = spare[:n]
-        rows[:] = spare_rows[:n]
-        width *= 2
+NORM_OFFSET = 0.01
+"""Constant that LightGBM's `lambdarank_norm` adds to the difference of two scores before it divides by it."""
+MAX_EXPONENT_RANGE = 600.0
+"""Maximum range of scores (times sigmoid) within which exponentials of single scores do not overflow."""
+MAX_SORTED_RANKS = 50
+"""Maximum cutoff of a measure for which only the first ranks are sorted."""
 
 
 @njit(cache=True, nogil=True)
-def sum_up(measure: int, value: Floats, discount: Floats, before: Floats, sums: Floats) -> None:
-    """What :func:`swap_change` needs of a ranked list: `before` and `sums` of the first 0, 1, 2, ... documents.
+def prefix_sums(measure: int, value: Floats, discount: Floats, before: Floats, sums: Floats) -> None:
+    """Write the prefix sums of a ranked list that :func:`swap_change` needs, (n + 1,) each.
 
-    `before` is the chance to get there (ERR) or the number of relevant documents (AP).
+    `before` is the probability of reaching a rank (ERR) or the number of relevant documents above it (AP).
     """
     before[0], sums[0] = (1.0 if measure == ERR else 0.0), 0.0
     for k in range(value.size):
@@ -73,7 +44,7 @@ def sum_up(measure: int, value: Floats, discount: Floats, before: Floats, sums: 
 
 @njit(cache=True, nogil=True)
 def swap_change(measure: int, i: int, j: int, value: Floats, discount: Floats, before: Floats, sums: Floats) -> float:
-    """By how much a measure (DCG, ERR, or AP times the relevant) changes when ranks i < j swap their documents."""
+    """Return the change of a measure (DCG, ERR, or AP times the number relevant) if the ranks i < j are swapped."""
     if measure == DCG:
         return float((value[j] - value[i]) * (discount[i] - discount[j]))
     between = sums[j] - sums[i + 1]
@@ -86,135 +57,134 @@ def swap_change(measure: int, i: int, j: int, value: Floats, discount: Floats, b
 
 
 @njit(cache=True, nogil=True)
-def chance_above(kind: int, a: int, b: int, start: int, spread: Floats, below: Floats, at: int, size: int) -> float:
-    """The chance that row a is better than row b, as their labels have it."""
-    # spread: (n, 2) mean and sd, (n, n_grades) probabilities, or (all pairs, 1); below: (n, n_grades)
-    if kind == NORMAL:
-        variance = spread[a, 1] * spread[a, 1] + spread[b, 1] * spread[b, 1]
-        off = spread[a, 0] - spread[b, 0]
-        if variance <= 0.0:
-            return 1.0 if off > 0 else (0.0 if off < 0 else 0.5)
-        return 0.5 * math.erfc(-off / math.sqrt(2.0 * variance))
-    if kind == POSTERIOR:
-        chance = 0.0
-        for grade in range(spread.shape[1]):
-            chance += spread[a, grade] * below[b, grade]
-        return chance
-    return float(spread[at + (a - start) * size + (b - start), 0])
+def longest_query(offsets: Integers, first: int, last: int) -> int:
+    """Return the number of rows of the longest query from `first` up to `last`."""
+    longest = 0
+    for query in range(first, last):
+        longest = max(longest, offsets[query + 1] - offsets[query])
+    return longest
 
 
 @njit(cache=True, nogil=True)
-def lambdas(
+def lambda_gradients(
     offsets: Integers,
     first: int,
     last: int,
     score: Floats,
     gain: Floats,
     value: Floats,
-    inverse: Floats,
+    inverse_ideal: Floats,
     discount: Floats,
     measure: int,
     weight: Floats,
     weighting: int,
-    kind: int,
-    spread: Floats,
+    probabilities: Floats,
     below: Floats,
-    places: Integers,
     sigmoid: float,
     truncation: int,
     norm: bool,
-    slope: Floats,
-    curve: Floats,
+    gradient: Floats,
+    hessian: Floats,
 ) -> None:
-    """Slope and curvature of the pairwise log loss, each pair times what its swap changes in the measure.
+    """Write gradient and Hessian of the pairwise log loss, each pair times the change of the measure by its swap.
 
-    Pairs have at least one document above `truncation` in the order of scores; documents of equal gain make none,
-    unless their chances are soft and no measure is asked for. Weights are those of pairs (PRODUCT, LEFT: that of the
-    better document) or of what documents get in the end (POST). The norm is that of the unweighted forces.
+    Pairs have at least one document above the rank `truncation`. Documents of equal gain form no pair, unless targets
+    are soft and there is no measure. Weights multiply pairs (PRODUCT, LEFT: weight of the better document) or the sums
+    of documents (POST).
+
+    Args:
+        offsets: (n_queries + 1,) first row of each query.
+        first, last: the queries to process.
+        score, gain: (n,).
+        value: (n,) what the measure sees of a document: gain (DCG), stopping probability (ERR) or relevance (AP).
+        inverse_ideal: (n_queries,) inverse of the ideal value of the measure.
+        discount: (longest query,) by rank.
+        measure: code of the measure.
+        weight: (n,), or (0,) if UNWEIGHTED.
+        weighting: code of the meaning of weights.
+        probabilities: (n, n_grades) for soft targets, or (0, 0).
+        below: (n, n_grades) probability of a lower grade plus half of that of the same grade, or (0, 0).
+        sigmoid: steepness of the pairwise probability.
+        truncation: number of top ranks.
+        norm: normalize as LightGBM's `lambdarank_norm`.
+        gradient, hessian: (n,) results.
+
     """
-    # first, last: queries; score, gain, value, weight, slope, curve (n,); value: what the measure sees (gain, chance to
-    # stop, relevant); inverse (n_queries,) of the measure's ideal; discount (longest list,); places (n_queries,) where
-    # the matrix of a query starts
-    longest = 0
-    for query in range(first, last):
-        longest = max(longest, offsets[query + 1] - offsets[query])
-    falling, spare, spare_rows = np.empty(longest), np.empty(longest), np.empty(longest, np.int64)
-    rows, ranked, gains = np.empty(longest, np.int64), np.empty(longest), np.empty(longest)
-    force, bend, loud = np.empty(longest), np.empty(longest), np.empty(longest)
+    longest = longest_query(offsets, first, last)
+    ranked_score, ranked, gains = np.empty(longest), np.empty(longest), np.empty(longest)
+    slope, curvature, exponential = np.empty(longest), np.empty(longest), np.empty(longest)
     before, sums, weights = np.empty(longest + 1), np.empty(longest + 1), np.ones(longest)
-    paired = weighting in (PRODUCT, LEFT)
+    weighs_pairs, is_soft = weighting in (PRODUCT, LEFT), probabilities.size > 0
     for query in range(first, last):
         start, n = offsets[query], offsets[query + 1] - offsets[query]
+        rows = start + np.argsort(-score[start : start + n], kind="mergesort")  # stable
+        ranked_score[:n] = score[rows]
+        scores_differ = n > 0 and ranked_score[0] != ranked_score[n - 1]
+        middle = 0.5 * (ranked_score[0] + ranked_score[n - 1]) if n > 0 else 0.0
+        is_narrow = n > 0 and sigmoid * (ranked_score[0] - ranked_score[n - 1]) < MAX_EXPONENT_RANGE
         for k in range(n):
-            falling[k], rows[k] = score[start + k], start + k
-        sort_falling(falling[:n], rows[:n], spare, spare_rows)
-        spread_out = n > 0 and falling[0] != falling[n - 1]
-        scale = inverse[query]
-        middle = 0.5 * (falling[0] + falling[n - 1]) if n > 0 else 0.0
-        once = n > 0 and sigmoid * (falling[0] - falling[n - 1]) < WIDEST
-        for k in range(n):
-            force[k], bend[k] = 0.0, 0.0
+            slope[k], curvature[k] = 0.0, 0.0
             ranked[k], gains[k] = value[rows[k]], gain[rows[k]]
-            if once:
-                loud[k] = math.exp(sigmoid * (falling[k] - middle))
-            if paired:
+            if is_narrow:
+                exponential[k] = math.exp(sigmoid * (ranked_score[k] - middle))
+            if weighs_pairs:
                 weights[k] = weight[rows[k]]
         if measure in (ERR, AP):
-            sum_up(measure, ranked[:n], discount, before, sums)
+            prefix_sums(measure, ranked[:n], discount, before, sums)
         total = 0.0
         for i in range(min(n - 1, truncation)):
             for j in range(i + 1, n):
-                if gains[i] == gains[j] and (kind == HARD or measure != NO_MEASURE):
+                if gains[i] == gains[j] and (not is_soft or measure != NO_MEASURE):
                     continue
                 change = 1.0
                 if measure == DCG:
-                    change = abs((ranked[i] - ranked[j]) * (discount[i] - discount[j])) * scale
+                    change = abs((ranked[i] - ranked[j]) * (discount[i] - discount[j])) * inverse_ideal[query]
                 elif measure != NO_MEASURE:
-                    change = abs(swap_change(measure, i, j, ranked, discount, before, sums)) * scale
-                if norm and spread_out:
-                    change /= NEAR + falling[i] - falling[j]
-                # The chance that the scores put the lower one, j, above: both are in the order of scores.
-                lower = (
-                    loud[j] / (loud[i] + loud[j])
-                    if once
-                    else 1.0 / (1.0 + math.exp(sigmoid * (falling[i] - falling[j])))
+                    change = abs(swap_change(measure, i, j, ranked, discount, before, sums)) * inverse_ideal[query]
+                if norm and scores_differ:
+                    change /= NORM_OFFSET + ranked_score[i] - ranked_score[j]
+                # Probability, by the scores, that the lower-ranked document j is better.
+                reversed_probability = (
+                    exponential[j] / (exponential[i] + exponential[j])
+                    if is_narrow
+                    else 1.0 / (1.0 + math.exp(sigmoid * (ranked_score[i] - ranked_score[j])))
                 )
-                above = 1.0 if gains[i] > gains[j] else 0.0
-                if kind != HARD:
-                    above = chance_above(kind, rows[i], rows[j], start, spread, below, places[query], n)
-                push = sigmoid * change * (1.0 - lower - above)
-                pull = sigmoid * sigmoid * change * lower * (1.0 - lower)
-                total += 2.0 * abs(push)
-                if paired:
+                target = 1.0 if gains[i] > gains[j] else 0.0
+                if is_soft:
+                    target = 0.0
+                    for grade in range(probabilities.shape[1]):
+                        target += probabilities[rows[i], grade] * below[rows[j], grade]
+                d_slope = sigmoid * change * (1.0 - reversed_probability - target)
+                d_curvature = sigmoid * sigmoid * change * reversed_probability * (1.0 - reversed_probability)
+                total += 2.0 * abs(d_slope)
+                if weighs_pairs:
                     w = weights[i] if gains[i] > gains[j] else weights[j]
                     if weighting == PRODUCT:
                         w = weights[i] * weights[j]
-                    push, pull = w * push, w * pull
-                force[i] += push
-                force[j] -= push
-                bend[i] += pull
-                bend[j] += pull
+                    d_slope, d_curvature = w * d_slope, w * d_curvature
+                slope[i] += d_slope
+                slope[j] -= d_slope
+                curvature[i] += d_curvature
+                curvature[j] += d_curvature
         factor = math.log2(1.0 + total) / total if norm and total > 0.0 else 1.0
         for k in range(n):
-            own = factor * weight[rows[k]] if weighting == POST else factor
-            slope[rows[k]], curve[rows[k]] = own * force[k], own * bend[k]
+            w = factor * weight[rows[k]] if weighting == POST else factor
+            gradient[rows[k]], hessian[rows[k]] = w * slope[k], w * curvature[k]
 
 
 @njit(cache=True, nogil=True)
-def ideals(offsets: Integers, value: Floats, discount: Floats, depth: int, found: Floats) -> None:
-    """The DCG of the best order of each query's documents, down to `depth`."""
+def ideal_dcgs(offsets: Integers, gain: Floats, discount: Floats, depth: int, ideal: Floats) -> None:
+    """Write the DCG of the best order of each query, down to the rank `depth`."""
     for query in range(len(offsets) - 1):
-        best = value[offsets[query] : offsets[query + 1]].copy()
-        n = best.size
-        sort_falling(best, np.zeros(n, np.int64), np.empty(n), np.empty(n, np.int64))
-        found[query] = 0.0
-        for rank in range(min(n, depth)):
-            found[query] += best[rank] * discount[rank]
+        best = -np.sort(-gain[offsets[query] : offsets[query + 1]])
+        ideal[query] = 0.0
+        for rank in range(min(best.size, depth)):
+            ideal[query] += best[rank] * discount[rank]
 
 
 @njit(cache=True, nogil=True)
 def hash_rows(matrix: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
-    """A number for each row of bit patterns; equal rows have equal ones (FNV over words, then mixed)."""
+    """Write a hash of each row of bit patterns (FNV over words, then mixed)."""
     for row in range(matrix.shape[0]):
         mixed = np.uint64(0xCBF29CE484222325)
         for column in range(matrix.shape[1]):
@@ -224,8 +194,8 @@ def hash_rows(matrix: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
 
 
 @njit(cache=True, nogil=True)
-def scrambled(number: np.uint64) -> np.uint64:
-    """A number in which every bit hangs on every bit of the one given (the last steps of SplitMix64)."""
+def mix_bits(number: np.uint64) -> np.uint64:
+    """Return a pseudorandom 64-bit number for a number (the output function of SplitMix64)."""
     number += np.uint64(0x9E3779B97F4A7C15)
     number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -233,144 +203,186 @@ def scrambled(number: np.uint64) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
-def explain(
-    params: Floats, factor: Floats, a: int, g: int, b: int, h: int, off: float, ease: float, scores: Floats
+def grade_derivatives(
+    params: Floats, factor: Floats, a: int, g: int, b: int, h: int, difference: float, ease: float, logits: Floats
 ) -> tuple[float, float]:
-    """Return slope and expected curvature of log p(g | h, off): assessor a's grade given b's of a document `off` below.
+    """Return the derivative of log p(g | h, difference) in the difference, and its expected negative curvature (eq. 7).
 
     Args:
         params: mean, log weight and log width of each grade, (n_assessors, 3 n_grades).
         factor: square roots of the inverse widths, (n_assessors, n_grades).
-        a: assessor of the judgment.
-        g: grade of the judgment.
-        b: assessor of the partner.
-        h: grade of the partner.
-        off: difference in relevance.
-        ease: inverse of the root of the documents' difficulties.
-        scores: work array, (n_grades,).
+        a, g: assessor and grade of the judgment.
+        b, h: assessor and grade of the judgment of the other document.
+        difference: score of the document minus that of the other.
+        ease: inverse of the root of the product of both difficulties.
+        logits: work array, (n_grades,).
 
     """
-    n_grades = scores.size
-    x, highest = off + params[b, h], -np.inf
+    n_grades = logits.size
+    x, highest = difference + params[b, h], -np.inf
     for k in range(n_grades):
-        away = x - params[a, k]
-        inverse = ease * factor[a, k] * factor[b, h]
-        scores[k] = params[a, n_grades + k] - 0.25 * params[a, 2 * n_grades + k] - 0.5 * away * away * inverse
-        highest = max(highest, scores[k])
-    total, mean, square, given = 0.0, 0.0, 0.0, 0.0
+        distance = x - params[a, k]
+        inverse_width = ease * factor[a, k] * factor[b, h]
+        logits[k] = (
+            params[a, n_grades + k] - 0.25 * params[a, 2 * n_grades + k] - 0.5 * distance * distance * inverse_width
+        )
+        highest = max(highest, logits[k])
+    total, mean, square, observed = 0.0, 0.0, 0.0, 0.0
     for k in range(n_grades):
-        share = math.exp(scores[k] - highest)
+        likelihood = math.exp(logits[k] - highest)
         slope = (params[a, k] - x) * ease * factor[a, k] * factor[b, h]
-        given = slope if k == g else given
-        total += share
-        mean += share * slope
-        square += share * slope * slope
+        observed = slope if k == g else observed
+        total += likelihood
+        mean += likelihood * slope
+        square += likelihood * slope * slope
     mean, square = mean / total, square / total
-    return given - mean, max(square - mean * mean, 0.0)
+    return observed - mean, max(square - mean * mean, 0.0)
 
 
 @njit(cache=True, nogil=True)
-def judgment_forces(
+def judgment_gradients(
     offsets: Integers,
     first: int,
     last: int,
     score: Floats,
     value: Floats,
-    inverse: Floats,
+    inverse_ideal: Floats,
     discount: Floats,
     measure: int,
     weight: Floats,
     judged: Integers,
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
+    assessor: Codes,
+    grade: Grades,
     judgment_weight: Floats,
     ease: Floats,
     params: Floats,
     truncation: int,
     items: Integers,
-    most: int,
+    max_pairs: int,
     seed: int,
-    least: float,
-    slope: Floats,
-    curve: Floats,
+    min_curvature: float,
+    gradient: Floats,
+    hessian: Floats,
 ) -> None:
-    """Slope and curvature of GDA's eq. 14: what judgments say of differences in score, times what a swap changes.
+    """Write gradient and Hessian of GDA's eq. 14: -log p of pairs of judgments, times the change by a swap.
 
-    Of two documents' K K' pairs of judgments at most `most` are looked at, from a place that is drawn by `seed` and the
-    numbers of the two (`items`), and count for all. The curvature of a pair is at least `least` for each pair of
-    judgments.
+    Of the K K' pairs of judgments of two documents at most `max_pairs` are used, scaled up to all. The first pair is
+    drawn by `seed` and the two item numbers, so that it does not depend on the ranks.
+
+    Args:
+        offsets, first, last, score, value, inverse_ideal, discount, measure: as in `lambda_gradients`.
+        weight: (n,), or (0,) without weights.
+        judged: (n + 1,) first judgment of each row.
+        assessor, grade, judgment_weight: (n_judgments,).
+        ease: (n,) inverse root of the difficulty.
+        params: mean, log weight and log width of each grade, (n_assessors, 3 n_grades).
+        truncation: number of top ranks, of which a pair has at least one document.
+        items: (n,) item number of each row.
+        max_pairs: maximum number of pairs of judgments per pair of documents.
+        seed: random seed.
+        min_curvature: minimum curvature per pair of judgments.
+        gradient, hessian: (n,) results.
+
     """
-    # score, value, weight, ease = eps^-1/2, slope, curve (n,); judged (n + 1,) where each row's judgments start in
-    # assessor, grade, judgment_weight (n_judgments,); weight (0,) where there is none
-    longest = 0
-    for query in range(first, last):
-        longest = max(longest, offsets[query + 1] - offsets[query])
-    falling, spare, spare_rows = np.empty(longest), np.empty(longest), np.empty(longest, np.int64)
-    rows, ranked = np.empty(longest, np.int64), np.empty(longest)
-    before, sums, scores = np.empty(longest + 1), np.empty(longest + 1), np.empty(params.shape[1] // 3)
-    factor = np.exp(-0.5 * params[:, 2 * scores.size :])
-    start_draw = scrambled(np.uint64(seed))
+    longest = longest_query(offsets, first, last)
+    ranked_score, ranked = np.empty(longest), np.empty(longest)
+    before, sums, logits = np.empty(longest + 1), np.empty(longest + 1), np.empty(params.shape[1] // 3)
+    factor = np.exp(-0.5 * params[:, 2 * logits.size :])
+    seed_bits = mix_bits(np.uint64(seed))
     for query in range(first, last):
         start, n = offsets[query], offsets[query + 1] - offsets[query]
-        for k in range(n):
-            falling[k], rows[k] = score[start + k], start + k
-            slope[start + k], curve[start + k] = 0.0, 0.0
-        sort_falling(falling[:n], rows[:n], spare, spare_rows)
-        for k in range(n):
-            ranked[k] = value[rows[k]]
+        gradient[start : start + n], hessian[start : start + n] = 0.0, 0.0
+        rows = start + np.argsort(-score[start : start + n], kind="mergesort")  # stable
+        ranked_score[:n], ranked[:n] = score[rows], value[rows]
         if measure in (ERR, AP):
-            sum_up(measure, ranked[:n], discount, before, sums)
+            prefix_sums(measure, ranked[:n], discount, before, sums)
         for i in range(min(n - 1, truncation)):
             for j in range(i + 1, n):
                 change = 1.0
                 if measure != NO_MEASURE:
-                    change = abs(swap_change(measure, i, j, ranked, discount, before, sums)) * inverse[query]
-                here, there, off = rows[i], rows[j], falling[i] - falling[j]
-                if items[here] > items[there]:  # whichever is ranked first, the same pairs are looked at
-                    here, there, off = there, here, -off
+                    change = abs(swap_change(measure, i, j, ranked, discount, before, sums)) * inverse_ideal[query]
+                d, e, difference = rows[i], rows[j], ranked_score[i] - ranked_score[j]
+                if items[d] > items[e]:  # the sample of pairs must not depend on which document ranks higher
+                    d, e, difference = e, d, -difference
                 if weight.size > 0:
-                    change *= weight[here] * weight[there]
-                mine, theirs = judged[here + 1] - judged[here], judged[there + 1] - judged[there]
-                pairs = mine * theirs
-                if change == 0.0 or pairs == 0:
+                    change *= weight[d] * weight[e]
+                n_d, n_e = judged[d + 1] - judged[d], judged[e + 1] - judged[e]
+                n_pairs = n_d * n_e
+                if change == 0.0 or n_pairs == 0:
                     continue
-                rest, step = mine, theirs
-                while step > 0:
-                    rest, step = step, rest % step
-                round_trip = pairs // rest  # after so many steps along both, the same pairs would come again
-                looked = min(pairs, most)
-                push, pull, floor = 0.0, 0.0, 0.0
-                skip_mine, skip_theirs = np.int64(0), np.int64(0)
-                if looked < pairs:
-                    draw = scrambled(start_draw ^ np.uint64(items[here]))
-                    draw = scrambled(draw ^ np.uint64(items[there]))
-                    skip_mine = np.int64((draw & np.uint64(0xFFFFFFFF)) % np.uint64(mine))
-                    skip_theirs = np.int64((draw >> np.uint64(32)) % np.uint64(theirs))
-                for t in range(looked):
-                    left = judged[here] + (t + skip_mine) % mine
-                    right = judged[there] + (t + t // round_trip + skip_theirs) % theirs
+                divisor, remainder = n_d, n_e
+                while remainder > 0:
+                    divisor, remainder = remainder, divisor % remainder
+                cycle = n_pairs // divisor  # number of diagonal steps after which pairs repeat
+                n_used = min(n_pairs, max_pairs)
+                skip_d, skip_e = np.int64(0), np.int64(0)
+                if n_used < n_pairs:
+                    bits = mix_bits(seed_bits ^ np.uint64(items[d]))
+                    bits = mix_bits(bits ^ np.uint64(items[e]))
+                    skip_d = np.int64((bits & np.uint64(0xFFFFFFFF)) % np.uint64(n_d))
+                    skip_e = np.int64((bits >> np.uint64(32)) % np.uint64(n_e))
+                slope, curvature, floor = 0.0, 0.0, 0.0
+                both_ease = ease[d] * ease[e]
+                for t in range(n_used):
+                    left = judged[d] + (t + skip_d) % n_d
+                    right = judged[e] + (t + t // cycle + skip_e) % n_e
                     a, b, g, h = assessor[left], assessor[right], grade[left], grade[right]
-                    both = ease[here] * ease[there]
-                    rise, bend = explain(params, factor, a, g, b, h, off, both, scores)
-                    back, bend_back = explain(params, factor, b, h, a, g, -off, both, scores)
-                    counted = judgment_weight[left] * judgment_weight[right]
-                    push += counted * (rise - back)
-                    pull += counted * (bend + bend_back)
-                    floor += counted * least
-                change *= pairs / looked
-                pull = change * max(pull, floor)
-                slope[here] -= change * push
-                slope[there] += change * push
-                curve[here] += pull
-                curve[there] += pull
+                    slope_d, curvature_d = grade_derivatives(params, factor, a, g, b, h, difference, both_ease, logits)
+                    slope_e, curvature_e = grade_derivatives(params, factor, b, h, a, g, -difference, both_ease, logits)
+                    pair_weight = judgment_weight[left] * judgment_weight[right]
+                    slope += pair_weight * (slope_d - slope_e)
+                    curvature += pair_weight * (curvature_d + curvature_e)
+                    floor += pair_weight * min_curvature
+                change *= n_pairs / n_used
+                curvature = change * max(curvature, floor)
+                gradient[d] -= change * slope
+                gradient[e] += change * slope
+                hessian[d] += curvature
+                hessian[e] += curvature
+
+
+@njit(cache=True, nogil=True)
+def _kth_largest(values: Floats, k: int) -> float:
+    """Return the k-th largest value; fast for small k."""
+    largest = np.full(k, -np.inf)  # in descending order
+    for value in values:
+        if value > largest[k - 1]:
+            place = k - 1
+            while place > 0 and largest[place - 1] < value:
+                largest[place] = largest[place - 1]
+                place -= 1
+            largest[place] = value
+    kth: float = largest[k - 1]
+    return kth
 
 
 @njit(cache=True, nogil=True)
 def ranked_groups(
-    rows: Integers, query: Integers, score: Floats, offsets: Integers
-) -> tuple[Integers, NDArray[np.bool_]]:
-    """Return the rows by query and descending score, and whether each begins a group of equal scores."""
-    order = rank_order(rows, query, score, offsets.size - 1)
+    rows: Integers, query: Integers, score: Floats, offsets: Integers, cutoff: int = MAX_SORTED_RANKS + 1
+) -> tuple[Integers, Booleans]:
+    """Return the rows by query and descending score, and whether each begins a group of equal scores.
+
+    Rows are ordered by query. With a cutoff of at most `MAX_SORTED_RANKS`, only these ranks and their ties are sorted.
+    """
+    if cutoff > MAX_SORTED_RANKS:
+        order = rank_order(rows, query, score, offsets.size - 1)
+    else:
+        order = np.empty_like(rows)
+        for number in range(offsets.size - 1):
+            begin, end = offsets[number], offsets[number + 1]
+            lowest = -np.inf if end - begin <= cutoff else _kth_largest(score[begin:end], cutoff)
+            top, rest = begin, end
+            for row in rows[begin:end]:
+                if score[row] >= lowest:
+                    place = top
+                    while place > begin and score[order[place - 1]] < score[row]:
+                        order[place] = order[place - 1]
+                        place -= 1
+                    order[place] = row
+                    top += 1
+                else:
+                    rest -= 1
+                    order[rest] = row
     new_group = np.empty(order.size, np.bool_)
     for place in range(order.size):
         new_group[place] = place == 0 or score[order[place]] != score[order[place - 1]]

@@ -1,4 +1,4 @@
-"""One label for each document, whoever it comes from: a consensus, experts, or a table."""
+"""Labels of documents to train on, from a consensus, expert grades or a table."""
 
 from __future__ import annotations
 
@@ -11,63 +11,68 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from crowdrank._base import require_one_of
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.result import Consensus
-from crowdrank.errors import InputError, UsageError, near, shown
+from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import COLUMN_ALIASES, parse_column_map, resolve_columns
-from crowdrank.judgments.encode import parse_floats
+from crowdrank.judgments.bad_rows import BadRows, no_rows_error
+from crowdrank.judgments.cells import parse_floats
+from crowdrank.judgments.columns import Roles, parse_column_map
 from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold
-from crowdrank.judgments.sources import Source, no_rows_error
-from crowdrank.rankers.ranking_data import LARGEST_GRADE
+from crowdrank.judgments.sources import Source
+from crowdrank.rankers.ranking_data import MAX_GRADE
 
 TARGETS = ("probabilities", "expected-grade", "grade", "relevance")
-SHARE = re.compile(r"p(\d+)")
-"""The names of a consensus' columns with the probability of a grade."""
+PROBABILITY_COLUMN = re.compile(r"p(\d+)")
+"""Name of a column with the probability of a grade."""
 
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """What documents are worth: a number each, and where it is known the probabilities of grades."""
+    """One label per document: a number, and the probabilities of grades if they are known."""
 
     query: pa.Array  # (n,) ids
     document: pa.Array  # (n,) ids
     relevance: Floats  # (n,)
-    shares: Floats | None = None  # (n, n_grades) of the grades 0, 1, ...
+    probabilities: Floats | None = None  # (n, n_grades) of the grades 0, 1, ...
     source: str = "the labels"
 
     def target(self, name: str) -> Floats:
-        """What to train on: `probabilities` where there are any, or one number for each document.
+        """Return the values to train on: `probabilities` if there are any, or one number per document.
 
         >>> labels = Labels(pa.array([1]), pa.array(["a"]), np.array([0.3]), np.array([[0.6, 0.4]]))
         >>> [labels.target(name).tolist() for name in TARGETS]
         [[[0.6, 0.4]], [0.4], [0.0], [0.3]]
         """
-        if name not in TARGETS:
-            raise UsageError(f"The target is one of {', '.join(TARGETS)}, not {name!r}{near(name, TARGETS)}.")
-        if self.shares is None or name == "relevance":
+        require_one_of("target", name, TARGETS)
+        if self.probabilities is None or name == "relevance":
             return self.relevance
         if name == "probabilities":
-            return self.shares
+            return self.probabilities
         if name == "grade":
-            return choose_grades(self.shares, "mode").astype(np.float64)
-        return np.asarray(self.shares @ np.arange(self.shares.shape[1]), dtype=np.float64)
+            return choose_grades(self.probabilities, "mode").astype(np.float64)
+        return _expected_grade(self.probabilities)
 
     def certainty(self) -> Floats:
-        """Weights from 1 (certain) downwards, scaled to mean 1: 1 / (1 + variance of the grade / mean variance)."""
-        if self.shares is None:
-            raise UsageError("Only a consensus says how sure its labels are; these have no probabilities p0, p1, ...")
-        grades = np.arange(self.shares.shape[1])
-        variance = np.maximum(self.shares @ grades**2 - (self.shares @ grades) ** 2, 0.0)
-        middle = variance.mean()
-        weight = 1 / (1 + variance / middle) if middle > 0 else np.ones(len(variance))
+        """Return weights 1 / (1 + variance of the grade / mean variance), scaled to mean 1."""
+        if self.probabilities is None:
+            problem = "'certainty' needs labels with the probabilities of grades, as a consensus has them"
+            raise UsageError(problem, parameter="weights", kind="no-probabilities")
+        grades = np.arange(self.probabilities.shape[1])
+        variance = np.maximum(self.probabilities @ grades**2 - _expected_grade(self.probabilities) ** 2, 0.0)
+        mean = variance.mean()
+        weight = 1 / (1 + variance / mean) if mean > 0 else np.ones(len(variance))
         return np.asarray(weight / weight.mean(), dtype=np.float64)
+
+
+def _expected_grade(probabilities: Floats) -> Floats:
+    return np.asarray(probabilities @ np.arange(probabilities.shape[1]), dtype=np.float64)
 
 
 def read_labels(
@@ -77,46 +82,44 @@ def read_labels(
     columns: str | Mapping[str, str] | None = None,
     grades: str | None = None,
 ) -> Labels:
-    """Labels from a `Consensus`, `Gold`, or the file or DataFrame of either; other tables need a number a document.
+    """Read labels from a consensus, expert grades, or a table of either; other tables need one number per document.
+
+    Args:
+        source: `Consensus` or fitted model, `Gold`, a path or a DataFrame.
+        format, columns, grades: as in `read_gold`.
 
     >>> import pandas as pd
     >>> read_labels(pd.DataFrame({"document": ["a", "b"], "p0": [0.9, 0.2], "p1": [0.1, 0.8]})).target("expected-grade")
     array([0.1, 0.8])
+
     """
     if isinstance(source, Aggregator):
         source._require_fitted()
     consensus = getattr(source, "consensus_", source)
     if isinstance(consensus, Consensus):
-        return _of_table(consensus.document_table, f"the consensus by {consensus.method}")
+        return _labels_of_table(consensus.document_table, f"the consensus by {consensus.method}")
     if isinstance(source, Gold):
-        return of_gold(source, "the expert grades")
+        return _labels_of_gold(source, "the expert grades")
     opened, _ = open_source(source, format, None)
-    shares = [name for name in opened.names if SHARE.fullmatch(name)]
-    numbers = "relevance" in opened.names and not {"grade", "label", "gold"} & set(opened.names)
-    if len(shares) < 2 and not numbers:
+    probabilities = [name for name in opened.names if PROBABILITY_COLUMN.fullmatch(name)]
+    has_relevance = "relevance" in opened.names and not {"grade", "label", "gold"} & set(opened.names)
+    if len(probabilities) < 2 and not has_relevance:
         name = str(source) if isinstance(source, str | Path) else opened.name
-        return of_gold(read_gold(source, format=format, columns=columns, grades=grades), name)  # type: ignore[arg-type]
-    mapped = parse_column_map(columns)
-    asked = ["document"] if shares else ["document", "score"]
-    found = resolve_columns(
-        opened.names,
-        source=opened.name,
-        required_roles=asked,
-        optional_roles=["query"],
-        column_map=mapped,
-        aliases=COLUMN_ALIASES,
-    )
-    extra = [name for name in opened.names if name == "relevance" or name in shares]
-    table = opened.read(list(dict.fromkeys([*found.values(), *extra])), BadRows())
+        gold = read_gold(source, format=format, columns=columns, grades=grades)  # type: ignore[arg-type]
+        return _labels_of_gold(gold, name)
+    required = ("document",) if probabilities else ("document", "score")
+    roles = Roles(required, ("query",)).find_columns(opened.names, opened.name, parse_column_map(columns))
+    values = [name for name in opened.names if name == "relevance" or name in probabilities]
+    table = opened.read(list(dict.fromkeys([*roles.values(), *values])), BadRows())
     if not len(table):
         raise no_rows_error(opened.name)
-    renamed = {found["document"]: "document", found.get("query", ""): "query", found.get("score", ""): "relevance"}
-    table = table.rename_columns([renamed.get(name, name) for name in table.column_names])
-    return _of_table(table, opened.name, opened)
+    new_names = {roles["document"]: "document", roles.get("query", ""): "query", roles.get("score", ""): "relevance"}
+    table = table.rename_columns([new_names.get(name, name) for name in table.column_names])
+    return _labels_of_table(table, opened.name, opened)
 
 
 def read_weights(source: Any, labels: Labels) -> Floats:
-    """The weight of each label from a table of query, document, weight; a label without one is refused.
+    """Read the weight of each label from a table of query, document and weight; raise InputError if one is missing.
 
     >>> import pandas as pd
     >>> labels = read_labels(pd.DataFrame({"document": ["a", "b"], "grade": [1, 0]}))
@@ -125,83 +128,76 @@ def read_weights(source: Any, labels: Labels) -> Floats:
     """
     opened, _ = open_source(source, None, None)
     if "weight" not in opened.names:
-        listed = ", ".join(opened.names)
-        raise InputError("there is no column 'weight'", source=opened.name, fix=f"the columns are: {listed}")
-    found = resolve_columns(
-        opened.names, source=opened.name, required_roles=["document"], optional_roles=["query"], aliases=COLUMN_ALIASES
-    )
-    table = opened.read([*found.values(), "weight"], BadRows())
-    table = table.rename_columns([*found, "weight"])
-    query = table["query"] if "query" in found else pa.chunked_array([["all"] * len(table)])
-    weight = _numbers(table, "weight", opened.name, opened)
+        fix = f"the columns are: {', '.join(opened.names)}"
+        raise InputError("there is no column 'weight'", source=opened.name, fix=fix)
+    roles = Roles(("document",), ("query",)).find_columns(opened.names, opened.name)
+    table = opened.read([*roles.values(), "weight"], BadRows()).rename_columns([*roles, "weight"])
+    weight = _parse_numbers(table, "weight", opened.name, opened)
     if (weight < 0).any():
-        bad = int(np.argmax(weight < 0))
-        problem, place = f"the weight {weight[bad]:g} is below 0", opened.place(bad)
-        raise InputError(problem, source=opened.name, place=place, column="weight", fix="weights are 0 or more")
+        row = int(np.argmax(weight < 0))
+        problem, fix = f"the weight {weight[row]:g} is below 0", "write a number of at least 0"
+        raise InputError(problem, source=opened.name, place=opened.place(row), column="weight", fix=fix)
     if not weight.any():
-        remedy = "give some documents a weight above 0"
-        raise InputError("every weight is 0", source=opened.name, column="weight", fix=remedy)
-    here = (_whole(query, "query", opened.name, opened), _whole(table["document"], "document", opened.name, opened))
-    row = pair_positions(*here, labels.query, labels.document, opened.name)
-    if (row < 0).any():
-        first, lost = int(np.argmax(row < 0)), int((row < 0).sum())
-        raise InputError(
-            f"{counted(lost, 'label')} {'has' if lost == 1 else 'have'} no weight (the first: "
-            f"{shown(labels.document[first].as_py())} of query {shown(labels.query[first].as_py())})",
-            source=opened.name,
-            fix="give each labeled document a weight",
+        fix = "give some documents a weight above 0"
+        raise InputError("every weight is 0", source=opened.name, column="weight", fix=fix)
+    position = pair_positions(*_id_columns(table, opened.name, opened), labels.query, labels.document, opened.name)
+    if (position < 0).any():
+        first, n = int(np.argmax(position < 0)), int((position < 0).sum())
+        document, query = shown(labels.document[first].as_py()), shown(labels.query[first].as_py())
+        problem = (
+            f"{counted(n, 'label')} {'has' if n == 1 else 'have'} no weight (the first: {document} of query {query})"
         )
-    return weight[row]
+        raise InputError(problem, source=opened.name, fix="give each labeled document a weight")
+    return weight[position]
 
 
-def of_gold(gold: Gold, source: str) -> Labels:
-    """Expert grades as labels: what each grade is worth."""
+def _labels_of_gold(gold: Gold, source: str) -> Labels:
+    """Return expert grades as labels."""
     return Labels(gold.query, gold.document, np.array(gold.scale.values)[gold.code], None, source)
 
 
-def _of_table(table: pa.Table, source: str, opened: Source | None = None) -> Labels:
-    """Labels from the table of documents that a consensus shows or writes."""
-    query = table["query"] if "query" in table.column_names else pa.chunked_array([["all"] * len(table)])
-    shares = _shares(table, source, opened)
+def _labels_of_table(table: pa.Table, source: str, opened: Source | None = None) -> Labels:
+    """Return the labels of a document table of a consensus."""
+    probabilities = _grade_probabilities(table, source, opened)
     if "relevance" in table.column_names:
-        relevance = _numbers(table, "relevance", source, opened)
+        relevance = _parse_numbers(table, "relevance", source, opened)
     else:
-        assert shares is not None
-        relevance = np.asarray(shares @ np.arange(shares.shape[1]), dtype=np.float64)
-    return Labels(
-        _whole(query, "query", source, opened),
-        _whole(table["document"], "document", source, opened),
-        relevance,
-        shares,
-        source,
-    )
+        assert probabilities is not None
+        relevance = _expected_grade(probabilities)
+    return Labels(*_id_columns(table, source, opened), relevance, probabilities, source)
 
 
-def _shares(table: pa.Table, source: str, opened: Source | None) -> Floats | None:
-    """The probabilities of grades 0, 1, ..., by the columns' names; a grade without a column has none."""
-    found = {int(match[1]): name for name in table.column_names if (match := SHARE.fullmatch(name))}
-    if len(found) < 2:
+def _id_columns(table: pa.Table, source: str, opened: Source | None) -> tuple[pa.Array, pa.Array]:
+    """Return the ids of query and document; without a column, all documents belong to the query 'all'."""
+    query = table["query"] if "query" in table.column_names else pa.chunked_array([["all"] * len(table)])
+    return _complete_ids(query, "query", source, opened), _complete_ids(table["document"], "document", source, opened)
+
+
+def _grade_probabilities(table: pa.Table, source: str, opened: Source | None) -> Floats | None:
+    """Return the probabilities of the grades 0, 1, ... from columns p0, p1, ..., or None; a missing column means 0."""
+    columns = {int(match[1]): name for name in table.column_names if (match := PROBABILITY_COLUMN.fullmatch(name))}
+    if len(columns) < 2:
         return None
-    if max(found) > LARGEST_GRADE:
-        raise InputError(f"p{max(found)} is the probability of a grade above {LARGEST_GRADE}", source=source)
-    shares = np.zeros((len(table), max(found) + 1))
-    for grade, name in found.items():
-        shares[:, grade] = _numbers(table, name, source, opened)
-    total = shares.sum(axis=1)
-    off = (np.abs(total - 1) > 1e-3) | (shares < 0).any(axis=1)
-    if off.any():
-        row = int(np.argmax(off))
-        raise InputError(
+    if max(columns) > MAX_GRADE:
+        raise InputError(f"p{max(columns)} is the probability of a grade above {MAX_GRADE}", source=source)
+    probabilities = np.zeros((len(table), max(columns) + 1))
+    for grade, name in columns.items():
+        probabilities[:, grade] = _parse_numbers(table, name, source, opened)
+    total = probabilities.sum(axis=1)
+    invalid = (np.abs(total - 1) > 1e-3) | (probabilities < 0).any(axis=1)
+    if invalid.any():
+        row = int(np.argmax(invalid))
+        problem, fix = (
             f"the probabilities of the grades sum to {total[row]:.3g}",
-            source=source,
-            place=_place(row, opened),
-            fix="let p0, p1, ... sum to 1 in each row",
+            "let p0, p1, ... sum to 1 in each row",
         )
-    scaled: Floats = shares / total[:, None]
+        raise InputError(problem, source=source, place=_place(row, opened), fix=fix)
+    scaled: Floats = probabilities / total[:, None]
     return scaled
 
 
-def _numbers(table: pa.Table, name: str, source: str, opened: Source | None) -> Floats:
+def _parse_numbers(table: pa.Table, name: str, source: str, opened: Source | None) -> Floats:
+    """Return a column as finite numbers; raise InputError for the first cell that is not one."""
     values = parse_floats(table[name])
     if values is not None and np.isfinite(values).all():
         return values
@@ -211,16 +207,12 @@ def _numbers(table: pa.Table, name: str, source: str, opened: Source | None) -> 
     else:
         row = int(np.argmax(~np.isfinite(values)))
     cell = table[name][row].as_py()
-    raise InputError(
-        "the cell is empty" if cell is None or cell == "" else f"{shown(cell)} is no number to use",
-        source=source,
-        place=_place(row, opened),
-        column=name,
-        fix="write a number",
-    )
+    problem = "the cell is empty" if cell is None or cell == "" else f"{shown(cell)} is not a finite number"
+    raise InputError(problem, source=source, place=_place(row, opened), column=name, fix="write a number")
 
 
-def _whole(column: pa.ChunkedArray, name: str, source: str, opened: Source | None) -> pa.Array:
+def _complete_ids(column: pa.ChunkedArray, name: str, source: str, opened: Source | None) -> pa.Array:
+    """Return a column of ids; raise InputError if one is missing."""
     codes, names = ids.encode(column)
     if (codes < 0).any():
         place = _place(int(np.argmax(codes < 0)), opened)
@@ -235,24 +227,22 @@ def _place(row: int, opened: Source | None) -> str:
 def pair_positions(
     query: pa.Array, document: pa.Array, wanted_query: pa.Array, wanted_document: pa.Array, source: str
 ) -> Integers:
-    """For each wanted pair of ids its row among (query, document), or -1; a pair that stands there twice is refused."""
+    """Return the row of each wanted pair among (query, document), or -1; raise InputError if a pair occurs twice."""
     queries, documents = query.unique(), document.unique()
-    here = _keys(queries, documents, query, document)
-    order = np.argsort(here, kind="stable")
-    twice = np.flatnonzero(np.diff(here[order]) == 0)
-    if len(twice):
-        row = int(order[twice[0]])
-        raise InputError(
-            f"the document {shown(document[row].as_py())} of query {shown(query[row].as_py())} stands there twice",
-            source=source,
-            fix="leave one row for each document of a query",
-        )
-    there = _keys(queries, documents, wanted_query, wanted_document)
-    found = order[np.minimum(np.searchsorted(here, there, sorter=order), len(here) - 1)]
-    return np.where((there >= 0) & (here[found] == there), found, -1)
+    keys = _pair_keys(queries, documents, query, document)
+    order = np.argsort(keys, kind="stable")
+    repeated = np.flatnonzero(np.diff(keys[order]) == 0)
+    if len(repeated):
+        row = int(order[repeated[0]])
+        problem = f"the document {shown(document[row].as_py())} of query {shown(query[row].as_py())} occurs twice"
+        fix = "leave one row for each document of a query"
+        raise InputError(problem, source=source, kind="repeated-document", fix=fix)
+    wanted = _pair_keys(queries, documents, wanted_query, wanted_document)
+    nearest = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
+    return np.where((wanted >= 0) & (keys[nearest] == wanted), nearest, -1)
 
 
-def _keys(queries: pa.Array, documents: pa.Array, query: pa.Array, document: pa.Array) -> Integers:
-    """One number for each pair; -1 where one of the two ids is not known."""
+def _pair_keys(queries: pa.Array, documents: pa.Array, query: pa.Array, document: pa.Array) -> Integers:
+    """Return one number per pair; -1 if one of the two ids is unknown."""
     q, d = ids.match(queries, query), ids.match(documents, document)
     return np.where((q >= 0) & (d >= 0), q * len(documents) + d, -1)

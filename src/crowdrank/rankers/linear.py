@@ -1,8 +1,10 @@
-"""Linear rankers: weighted least squares with a ridge (REMAP 5), and reweighting by deviations."""
+"""Linear rankers: weighted ridge regression (REMAP 5), also on features extended by boosted trees (REMAP 5.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -10,312 +12,316 @@ import numpy as np
 from scipy import linalg
 
 from crowdrank._progress import Report
-from crowdrank._saved import Fields, require_floats
-from crowdrank._typing import Arrays, Floats
+from crowdrank._saved import Fields, require, require_floats
+from crowdrank._typing import Arrays, Booleans, Floats
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.engine.base import Engine
 from crowdrank.engine.local import LocalEngine
-from crowdrank.errors import Fix, UsageError
 from crowdrank.rankers import kernels
-from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.lambdamart import shares
-from crowdrank.rankers.ranking_data import Lists
+from crowdrank.rankers.base import N_JOBS, Ranker, normalized
+from crowdrank.rankers.grid_search import choose_value, require_one_value
+from crowdrank.rankers.ranking_data import RankingData
+from crowdrank.rankers.standardize import Standardizer, sum_squares, sum_values, weighted_mean
 from crowdrank.rankers.store import State
+from crowdrank.rankers.tree_features import TreeFeatures
 from crowdrank.rankers.validation import Validation
 
 ROWS_PER_BLOCK = 1 << 16
-"""Rows that are summed up at once."""
-FLAT = 1e-12
-"""A feature whose spread is below this part of its size is constant."""
-
-
-class Standard:
-    """Features as standard deviations from their weighted mean; a constant one is 0, a blank is the mean."""
-
-    def __init__(self, mean: Floats, scale: Floats) -> None:
-        self.mean, self.scale = mean, scale
-
-    @classmethod
-    def of(cls, X: Floats, weight: Floats) -> Standard:
-        """The weighted mean and spread of features (n, n_features); blanks do not count."""
-        sums = masses(X, weight)
-        return cls.from_sums(sums, squares(X, weight, means(sums)))
-
-    @classmethod
-    def from_sums(cls, sums: Arrays, squared: Floats) -> Standard:
-        """From what `masses` and `squares` sum up."""
-        mean, mass = means(sums), np.maximum(sums["mass"], np.finfo(float).tiny)
-        spread = np.sqrt(squared / mass)
-        constant = spread <= FLAT * np.maximum(np.abs(mean), np.finfo(float).tiny)
-        return cls(mean, np.where(constant, 0.0, spread))
-
-    @classmethod
-    def of_arrays(cls, arrays: Arrays, n_features: int) -> Standard:
-        """Return the one that was saved as `mean` and `scale`; raise ValueError where they do not fit the features."""
-        require_floats(arrays, ["mean"], (n_features,))
-        require_floats(arrays, ["scale"], (n_features,), 0.0)
-        return cls(arrays["mean"], arrays["scale"])
-
-    def __call__(self, X: Floats) -> Floats:
-        """Standardized features."""
-        off = np.where(np.isnan(X), 0.0, X - self.mean)
-        return np.asarray(np.divide(off, self.scale, out=np.zeros_like(off), where=self.scale > 0))
+"""Number of rows that are summed at once."""
+MIN_PIVOT = 1e-10
+"""Minimum pivot of a Cholesky factor, relative to the largest diagonal element."""
+AUTO_RIDGE = 0.03
+AUTO_RIDGES = (0.001, 0.01, 0.1, 1.0)
+"""Ridge of mu="auto" without validation queries, and start of the grid with them, per unit of weight."""
+AUTO_TREES = (0, 100, 200, 300)
+"""Numbers of trees that tree_features="auto" tries."""
 
 
 class GLS(Ranker):
-    """Weighted least squares with a ridge: b = (X'WX + mu I)^-1 X'Wt over standardized features, by Cholesky.
+    """Weighted least squares with a ridge: b = (X'WX + mu I)^-1 X'Wt on standardized features, by Cholesky.
 
-    The intercept is not penalized. Rows of equal features are folded into one (weights summed, targets averaged), which
-    changes nothing but the cost. Blank features count as the mean, which is said once; constant ones get no
-    coefficient. Where mu = 0 and features depend on each other, the shortest of all solutions is taken.
+    The intercept is not penalized. Rows with equal features are merged (weights summed, targets averaged), which only
+    saves time. Missing values are replaced by the mean, with a warning; constant features have no coefficient. If
+    mu = 0 and features are collinear, the solution of minimum norm is taken.
 
     Args:
-        mu: the ridge; several are tried on the validation queries, and the best one is kept.
-        target: what is regressed on: the `grade`, or its `gain`.
-        gains: of grades, where the target or the validation measure takes them.
-        validate_by: the measure by which mu is chosen.
-        random_state: nothing is drawn; here for the contract.
+        mu: the ridge; or several, of which validation queries choose one, as the start of a geometric grid that extends
+            itself while the best value is at its end; or `auto`: a grid relative to the sum of weights.
+        target: values to regress on: the (expected) `grade`, or its `gain`.
+        tree_features: number of trees of a pointwise GBDT whose standardized outputs become features too, in-sample as
+            in REMAP 5.2; `auto`: 0, 100, 200 or 300, as validation queries choose.
+        gains: gains of grades, for the target `gain` and the validation measure.
+        validate_by: measure by which validation queries choose.
+        n_jobs: number of threads for the trees.
+        random_state: random seed of the trees.
 
     Attributes:
-        coef_: of the standardized features, (n_features,).
-        intercept_: the weighted mean of the targets.
-        mu_: the ridge that was used.
+        coef_: coefficients of the standardized features (and trees), (n_features + n_trees,).
+        intercept_: weighted mean of the targets.
+        mu_: the ridge.
+        tree_features_: the fitted `TreeFeatures`, or None.
 
     >>> ranker = GLS(mu=0).fit([[1.0], [2.0], [3.0]], [0, 1, 2], query=["q"] * 3)
     >>> ranker.predict([[4.0]]).round(6).tolist()
     [3.0]
+
     """
 
-    takes_blanks = False
-    learns_on_engines = True
+    handles_missing = False
+    supports_engines = True
     _parameter_constraints: ClassVar[Constraints] = {
-        "mu": [Number(0), SequenceOf(Number(0))],
+        "mu": [Number(0), SequenceOf(Number(0)), OneOf("auto")],
         "target": [OneOf("grade", "gain")],
+        "tree_features": [Number(0, integer=True), OneOf("auto")],
+        **N_JOBS,
     }
+
+    _trees_parameter: ClassVar[str] = "tree_features"
+    """Name of the parameter with the number of trees."""
 
     coef_: Floats
     intercept_: float
     mu_: float
-    standard_: Standard
+    standardizer_: Standardizer
+    tree_features_: TreeFeatures | None = None
 
     def __init__(
         self,
-        mu: float | Sequence[float] = 1.0,
+        mu: float | Sequence[float] | str = 1.0,
         *,
         target: str = "grade",
+        tree_features: int | str = 0,
         gains: str | Sequence[float] = "exponential",
         validate_by: str = "nDCG@10",
+        n_jobs: int | None = None,
         random_state: int = 0,
     ) -> None:
         self.mu = mu
         self.target = target
+        self.tree_features = tree_features
         self.gains = gains
         self.validate_by = validate_by
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def _learn(self, lists: Lists, validation: Validation | None, report: Report, engine: Engine | None) -> None:
-        target = lists.gain(self.gains) if self.target == "gain" else lists.y
-        weight = np.ones(len(target)) if lists.weight is None else lists.weight
-        self._regress(lists.X, target, weight, validation, engine or LocalEngine())
+    def _needs_gains(self) -> bool:
+        return self.target == "gain"
 
-    def _regress(
-        self, X: Floats, target: Floats, weight: Floats, validation: Validation | None, engine: Engine
-    ) -> None:
-        X, target, weight = folded(X, target, weight)
-        solve = Normal.over(X, target, weight, engine)
-        self.standard_ = solve.standard
-        ridges = self._ridges()
-        if len(ridges) > 1 and validation is None:
-            raise UsageError(
-                "has several values",
-                parameter="mu",
-                fix=[Fix("give {}, on which one is chosen", "eval_set"), "give one"],
-            )
-        tried = []
-        for mu in ridges:
-            self.coef_, self.intercept_ = solve(mu)
-            if validation is not None:
-                self.history_.append(validation(self._score(validation.lists.X)))
-                tried.append((self.coef_, self.intercept_))
-        best = int(np.argmax(self.history_)) if tried else 0
-        self.mu_ = ridges[best]
-        if tried:
-            self.coef_, self.intercept_ = tried[best]
-        self.importances_ = shares(np.abs(self.coef_))
+    def _tree_counts(self) -> tuple[int, ...]:
+        """Return the numbers of trees to choose from."""
+        n_trees = getattr(self, self._trees_parameter)
+        return AUTO_TREES if isinstance(n_trees, str) else (n_trees,)
 
-    def _score(self, X: Floats, query: Any = None) -> Floats:
-        return np.asarray(self.standard_(X) @ self.coef_ + self.intercept_)
+    def _learn(self, data: RankingData, validation: Validation | None, report: Report, engine: Engine | None) -> None:
+        target, weight = data.target(self.target, self.gains), data.weights
+        counts, grid = self._tree_counts(), self._grid(float(weight.sum()), validation is not None)
+        if validation is None:
+            require_one_value(self._trees_parameter, counts)
+            require_one_value("mu", grid)
+        X, self.tree_features_ = data.features, None
+        if max(counts) > 0:
+            self.tree_features_ = TreeFeatures(max(counts), n_jobs=self.n_jobs, random_state=self.random_state)
+            X = np.hstack([X, self.tree_features_._fit_data(data, target, report)])
+        equations = NormalEquations.of(*merge_equal_rows(X, target, weight), engine or LocalEngine())
+        self.intercept_, self.standardizer_ = equations.intercept, equations.standardizer
+        best_count, self.mu_ = self._choose(equations, counts, grid, validation)
+        n_columns = data.features.shape[1] + best_count
+        self.coef_, self.standardizer_ = equations.solve(self.mu_, n_columns), equations.standardizer.first(n_columns)
+        if self.tree_features_ is not None:
+            self.tree_features_ = self.tree_features_.first(best_count) if best_count else None
+        self.feature_importances_ = self._importances(data.features.shape[1])
 
-    def _ridges(self) -> list[float]:
-        return [float(mu) for mu in (self.mu if isinstance(self.mu, Sequence | np.ndarray) else [self.mu])]
+    def _grid(self, total_weight: float, has_validation: bool) -> list[float]:
+        """Return the ridges to choose from."""
+        if isinstance(self.mu, str):
+            return [ridge * total_weight for ridge in (AUTO_RIDGES if has_validation else (AUTO_RIDGE,))]
+        return [float(mu) for mu in np.atleast_1d(self.mu)]
+
+    def _choose(
+        self, equations: NormalEquations, counts: Sequence[int], grid: list[float], validation: Validation | None
+    ) -> tuple[int, float]:
+        """Return the number of trees and the ridge with the highest validation measure."""
+        if validation is None:
+            return counts[0], grid[0]
+        n_features = validation.data.features.shape[1]
+        X = equations.standardizer(self._extend(validation.data.features))
+
+        def evaluate(n_columns: int, mu: float) -> float:
+            return validation(X[:, :n_columns] @ equations.solve(mu, n_columns) + equations.intercept)
+
+        choices = []
+        for n_trees in counts:
+            mu, values = choose_value("mu", grid, partial(evaluate, n_features + n_trees))
+            self.history_ += values
+            choices.append((max(values), n_trees, mu))
+        return max(choices, key=lambda choice: choice[0])[1:]
+
+    def _extend(self, features: Floats) -> Floats:
+        """Return the features and the outputs of the trees."""
+        trees = self.tree_features_
+        return features if trees is None else np.hstack([features, trees._transform(features)])
+
+    def _importances(self, n_features: int) -> Floats:
+        """Return absolute coefficients; those of trees are divided among the features of their splits."""
+        sizes = np.abs(self.coef_)
+        if self.tree_features_ is None:
+            return normalized(sizes)
+        trees = self.tree_features_.trees_.feature_importances_
+        return normalized(sizes[:n_features] + sizes[n_features:].sum() * trees)
+
+    def _score(self, features: Floats, query: Any = None) -> Floats:
+        return np.asarray(self.standardizer_(self._extend(features)) @ self.coef_ + self.intercept_)
 
     def _state(self) -> State:
-        arrays = {
-            "coef": self.coef_,
-            "mean": self.standard_.mean,
-            "scale": self.standard_.scale,
-            "importances": self.importances_,
-        }
-        return State({"intercept": self.intercept_, "mu": self.mu_}, arrays)
+        state = State({"intercept": self.intercept_, "mu": self.mu_}, {"coef": self.coef_, **self.standardizer_.arrays})
+        if self.tree_features_ is not None:
+            tree_arrays = self.tree_features_.standardizer_.arrays
+            state.arrays |= {f"tree-{name}": values for name, values in tree_arrays.items()}
+            state.parts["trees"] = self.tree_features_.trees_
+        return state
 
     def _restore(self, state: State) -> None:
-        require_floats(state.arrays, ["coef"], (self.n_features_in_,))
-        self.coef_, self.standard_ = state.arrays["coef"], Standard.of_arrays(state.arrays, self.n_features_in_)
-        values = Fields(state.values)
+        arrays, values = state.arrays, Fields(state.values)
+        n_columns = self.n_features_in_
+        if "trees" in state.parts:
+            tree_arrays = {name: arrays[f"tree-{name}"] for name in ("mean", "scale")}
+            self.tree_features_ = TreeFeatures.from_parts(state.parts["trees"], tree_arrays)
+            require(self.tree_features_.features_ == self.features_, "its trees have other features")
+            n_columns += self.tree_features_.n_trees_
+        require_floats(arrays, ["coef"], (n_columns,))
+        self.coef_, self.standardizer_ = arrays["coef"], Standardizer.from_arrays(arrays, n_columns)
         self.intercept_, self.mu_ = values.number("intercept"), values.number("mu")
 
 
-class RD(GLS):
-    """Reweighting by deviations: a first fit, then a second one with each row weighted by min(1/delta^2, 1/Delta^2).
-
-    Delta is the row's residual in the first fit: labels that are far from what the features say count less. Weights of
-    the rows (`sample_weight`) multiply those.
+class TreeFeatureGLS(GLS):
+    """GLS on features extended by the outputs of boosted trees (REMAP 5.2): a GLS whose `tree_features` is `n_trees`.
 
     Args:
-        delta: residuals below it count as it.
-        mu, target, gains, validate_by, random_state: as in `GLS`.
+        n_trees: number of trees, or `auto`: 0, 100, 200 or 300, as validation queries choose.
+        mu, target, gains, validate_by, n_jobs, random_state: as in `GLS`.
 
-    >>> X, y = [[0.0], [1.0], [2.0], [3.0], [4.0]], [0, 1, 2, 3, 0]
-    >>> plain, robust = (cls(mu=0).fit(X, y, query=["q"] * 5) for cls in (GLS, RD))
-    >>> bool(robust.coef_[0] > plain.coef_[0])
-    True
+    >>> TreeFeatureGLS(100)
+    TreeFeatureGLS(n_trees=100)
+
     """
 
-    _parameter_constraints: ClassVar[Constraints] = {"delta": [Number(0, above=True)]}
-
-    deviations_: Floats
+    _parameter_constraints: ClassVar[Constraints] = {"n_trees": [Number(0, integer=True), OneOf("auto")]}
+    _trees_parameter = "n_trees"
 
     def __init__(
         self,
-        mu: float | Sequence[float] = 1.0,
+        n_trees: int | str = 300,
         *,
-        delta: float = 0.5,
+        mu: float | Sequence[float] | str = "auto",
         target: str = "grade",
         gains: str | Sequence[float] = "exponential",
         validate_by: str = "nDCG@10",
+        n_jobs: int | None = None,
         random_state: int = 0,
     ) -> None:
-        super().__init__(mu, target=target, gains=gains, validate_by=validate_by, random_state=random_state)
-        self.delta = delta
-
-    def _regress(
-        self, X: Floats, target: Floats, weight: Floats, validation: Validation | None, engine: Engine
-    ) -> None:
-        super()._regress(X, target, weight, validation, engine)
-        self.history_ = []
-        deviations = np.abs(target - self._score(X))
-        self.deviations_ = deviations
-        super()._regress(X, target, weight / np.maximum(self.delta, deviations) ** 2, validation, engine)
+        self.n_trees = n_trees
+        self.mu = mu
+        self.target = target
+        self.gains = gains
+        self.validate_by = validate_by
+        self.n_jobs = n_jobs
+        self.random_state = random_state
 
 
-def masses(X: Floats, weight: Floats) -> Arrays:
-    """Sums over rows of weights and weighted values of each feature; blanks do not count."""
-    there = ~np.isnan(X)
-    total = (weight[:, None] * np.where(there, X, 0.0)).sum(axis=0)
-    return {"mass": (weight[:, None] * there).sum(axis=0), "total": total}
-
-
-def means(sums: Arrays) -> Floats:
-    """The weighted mean of each feature."""
-    return np.asarray(sums["total"] / np.maximum(sums["mass"], np.finfo(float).tiny))
-
-
-def squares(X: Floats, weight: Floats, mean: Floats) -> Floats:
-    """Sums over rows of weighted squares around the mean."""
-    off = np.where(np.isnan(X), 0.0, X - mean)
-    return np.asarray((weight[:, None] * off**2).sum(axis=0))
-
-
-class Rows:
-    """What least squares sum up over blocks of rows, in three passes: means, spreads, products."""
+class _RowSums:
+    """Sums of weighted least squares over blocks of rows, in three passes: means, squares, products."""
 
     locality: ClassVar[str] = "item"
     carries: ClassVar[tuple[str, ...]] = ()
 
     def _start(self, block: Arrays) -> Arrays:
-        """Nothing is kept."""
+        """Return the local arrays of a block: none."""
         return {}
 
     def _restart(self, block: Arrays) -> Arrays:
-        """As at the start."""
-        return self._start(block)
+        """Return the local arrays of a block: none."""
+        return {}
 
     def _accumulate(self, block: Arrays, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        """The sums that the next theta needs."""
+        """Return the sums of the next pass, which `theta` decides."""
         X, target, weight = block["X"], block["target"], block["weight"]
         if theta is None:
-            return local, {**masses(X, weight), "level": np.array([weight @ target, weight.sum()])}
+            return local, {**sum_values(X, weight), "intercept": np.array([weight @ target, weight.sum()])}
         if "scale" not in theta:
-            return local, {"squares": squares(X, weight, theta["mean"])}
-        rows = Standard(theta["mean"], theta["scale"])(X)
+            return local, {"squares": sum_squares(X, weight, theta["mean"])}
+        rows = Standardizer(theta["mean"], theta["scale"])(X)
         weighted = rows * weight[:, None]
-        return local, {"Z": rows.T @ weighted, "right": weighted.T @ (target - theta["level"])}
+        return local, {"Z": rows.T @ weighted, "right": weighted.T @ (target - theta["intercept"])}
 
     def _finish(self, block: Arrays, local: Arrays, theta: Arrays) -> Arrays:
-        """Nothing is asked of single rows."""
+        """Return the results of rows: none."""
         return {}
 
 
-class Normal:
-    """The normal equations of weighted least squares, made once for any ridge.
+@dataclass(frozen=True, eq=False)
+class NormalEquations:
+    """Normal equations of weighted least squares, which can be solved for any ridge and any number of columns.
 
-    Args:
-        X, target, weight: the rows; X has weighted means of 0 once `standard` is applied: the intercept stands apart.
-        standard: of the features.
-        level: the weighted mean of the targets.
-        Z, right: X'WX and X'W(t - level).
+    Attributes:
+        X, target, weight: the rows.
+        standardizer: standardizer of the columns of X; since it centers them, the intercept is separate.
+        intercept: weighted mean of the targets.
+        Z, right: X'WX and X'W(t - intercept) of the standardized columns.
 
     """
 
-    def __init__(
-        self, X: Floats, target: Floats, weight: Floats, standard: Standard, level: float, Z: Floats, right: Floats
-    ) -> None:
-        self.rows, self.target, self.weight = X, target, weight
-        self.standard, self.level, self.Z, self.right = standard, level, Z, right
+    X: Floats
+    target: Floats
+    weight: Floats
+    standardizer: Standardizer
+    intercept: float
+    Z: Floats
+    right: Floats
 
     @classmethod
-    def over(cls, X: Floats, target: Floats, weight: Floats, engine: Engine) -> Normal:
-        """Sums over blocks of rows, on an engine."""
+    def of(cls, X: Floats, target: Floats, weight: Floats, engine: Engine) -> NormalEquations:
+        """Return the equations of rows; an engine sums over blocks of rows."""
         ends = np.linspace(0, len(X), max(1, len(X) // ROWS_PER_BLOCK) + 1).astype(int)
-        cut = [
+        blocks = [
             {"X": X[first:last], "target": target[first:last], "weight": weight[first:last]}
             for first, last in pairwise(ends)
         ]
-        passes = engine.passes(Rows(), cut)
+        passes = engine.passes(_RowSums(), blocks)
         sums = passes.accumulate(None)
-        mean, level = means(sums), float(sums["level"][0] / sums["level"][1])
-        standard = Standard.from_sums(sums, passes.accumulate({"mean": mean})["squares"])
-        found = passes.accumulate({"mean": standard.mean, "scale": standard.scale, "level": np.array(level)})
-        return cls(X, target, weight, standard, level, found["Z"], found["right"])
+        intercept = float(sums["intercept"][0] / sums["intercept"][1])
+        squares = passes.accumulate({"mean": weighted_mean(sums)})["squares"]
+        standardizer = Standardizer.from_sums(sums, squares)
+        products = passes.accumulate({**standardizer.arrays, "intercept": np.array(intercept)})
+        return cls(X, target, weight, standardizer, intercept, products["Z"], products["right"])
 
-    def __call__(self, mu: float) -> tuple[Floats, float]:
-        """Coefficients and intercept for a ridge."""
-        used = np.diag(self.Z) > 0
-        coef = np.zeros(len(self.Z))
+    def solve(self, mu: float, n_columns: int | None = None) -> Floats:
+        """Return the coefficients of the first columns (all by default) for a ridge; constant columns have 0."""
+        used = np.diag(self.Z)[:n_columns] > 0
+        coef = np.zeros(len(used))
         if used.any():
-            coef[used] = self._solved(self.Z[np.ix_(used, used)], self.right[used], mu, used)
-        return coef, self.level
+            places = np.flatnonzero(used)
+            coef[used] = self._solve_used(self.Z[np.ix_(places, places)], self.right[places], mu, used)
+        return coef
 
-    def _solved(self, Z: Floats, right: Floats, mu: float, used: Any) -> Floats:
+    def _solve_used(self, Z: Floats, right: Floats, mu: float, used: Booleans) -> Floats:
         ridged = Z + mu * np.eye(len(Z))
         try:
             factor = linalg.cho_factor(ridged, lower=True)
-            pivots = np.diag(factor[0]) ** 2
-            if pivots.min() > 1e-10 * np.diag(ridged).max():
+            if (np.diag(factor[0]) ** 2).min() > MIN_PIVOT * np.diag(ridged).max():
                 return np.asarray(linalg.cho_solve(factor, right))
         except linalg.LinAlgError:
-            pass  # dependent features and no ridge: the next line has the shortest solution
+            pass  # collinear features without a ridge: the minimum-norm solution follows
         root = np.sqrt(self.weight)
-        X = self.standard(self.rows)[:, used]
+        X = self.standardizer(self.X)[:, : len(used)][:, used]
         rows = np.vstack([X * root[:, None], np.sqrt(mu) * np.eye(len(Z))])
-        aims = np.concatenate([(self.target - self.level) * root, np.zeros(len(Z))])
-        return np.asarray(linalg.lstsq(rows, aims, lapack_driver="gelsd")[0])
+        values = np.concatenate([(self.target - self.intercept) * root, np.zeros(len(Z))])
+        return np.asarray(linalg.lstsq(rows, values, lapack_driver="gelsd")[0])
 
 
-def folded(X: Floats, target: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
-    """Rows of equal features as one: weights summed, targets averaged by them; rows without weight are gone.
+def merge_equal_rows(X: Floats, target: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
+    """Merge rows with equal features: weights are summed, targets averaged; rows of weight 0 are dropped.
 
-    >>> folded(np.array([[1.0], [2.0], [1.0]]), np.array([0.0, 5.0, 3.0]), np.array([1.0, 1.0, 2.0]))
+    >>> merge_equal_rows(np.array([[1.0], [2.0], [1.0]]), np.array([0.0, 5.0, 3.0]), np.array([1.0, 1.0, 2.0]))
     (array([[1.],
            [2.]]), array([2., 5.]), array([3., 1.]))
     """
@@ -325,8 +331,7 @@ def folded(X: Floats, target: Floats, weight: Floats) -> tuple[Floats, Floats, F
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
     if len(first) == len(X) or not np.array_equal(X, X[first[group]], equal_nan=True):
         return X, target, weight
-    order = np.argsort(first)  # the rows stay in the order in which they came
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    mass = np.asarray(np.bincount(place[group], weight), dtype=np.float64)
-    return X[first[order]], np.bincount(place[group], weight * target) / mass, mass
+    order = np.argsort(first)  # rows stay in the order of their first occurrence
+    rank = np.argsort(order)
+    mass = np.asarray(np.bincount(rank[group], weight), dtype=np.float64)
+    return X[first[order]], np.bincount(rank[group], weight * target) / mass, mass

@@ -1,10 +1,10 @@
-"""What a ranker learns from: features, labels and weights, query by query."""
+"""Training data of rankers: features, labels and weights of documents, grouped by query."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,182 +12,255 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
-from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.errors import CrowdrankWarning, InputError, UsageError, shown
 from crowdrank.judgments import frames, ids
-from crowdrank.judgments.encode import parse_floats
+from crowdrank.judgments.cells import parse_floats
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.letor import feature_position, is_letor_feature
-from crowdrank.judgments.read import Features
 
-IDS = ("query", "document")
-"""Columns of a frame that are ids, never features."""
-LARGEST_GRADE = 30
-"""2^grade - 1 is taken up to this grade; a larger one is no grade."""
+ID_COLUMNS = ("query", "document")
+"""Columns of a frame that hold ids instead of features."""
+MAX_GRADE = 30
+"""Highest grade that has the exponential gain 2^grade - 1."""
+SHAPE_FIX = "give one row per document and one column per feature"
+FITTED_FIX = "give the features that it was fitted on"
 
 
 @dataclass(frozen=True, eq=False)
-class Named:
-    """A matrix (n, n_features) whose columns have names; of whom its rows are, it does not tell."""
+class NamedMatrix:
+    """Feature matrix with column names but without query and document ids."""
 
     matrix: Floats
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Lists:
-    """Rows of documents, query by query.
+class RankingData:
+    """Documents with features, labels and weights; the rows of a query are adjacent.
 
     Attributes:
-        X: (n, n_features).
-        y: (n,) what each document is worth, in grades.
-        shares: (n, n_grades) the probability of each grade, where the labels are such.
-        offsets: (n_queries + 1,) where each query begins.
-        weight: (n,) or None.
-        order: (n,) the row that each was before they were sorted by query.
-        names: of the features.
-        has_names: whether the names are those of the user; otherwise they are f1, f2, ...
+        features: (n, n_features).
+        grade: (n,) grade; the expected grade if labels are probabilities.
+        weight: (n,) weights, or None.
+        offsets: (n_queries + 1,) first row of each query.
+        probabilities: (n, n_grades) probability of each grade, or None if labels are grades.
+        order: (n,) position of each row in the input.
+        names: names of the features.
+        has_names: whether the names come from the user; otherwise they are f1, f2, ...
 
     """
 
-    X: Floats
-    y: Floats
-    shares: Floats | None
-    offsets: Integers
+    features: Floats
+    grade: Floats
     weight: Floats | None
+    offsets: Integers
+    probabilities: Floats | None
     order: Integers
     names: tuple[str, ...]
     has_names: bool = True
 
-    @property
-    def query(self) -> Integers:
-        """The number of each row's query."""
-        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+    @classmethod
+    def from_ids(
+        cls,
+        X: Any,
+        y: Any,
+        query: Any,
+        sample_weight: Any = None,
+        *,
+        names: tuple[str, ...] | None = None,
+        source: str = "",
+    ) -> RankingData:
+        """Check features, labels and weights, and group the rows by query.
 
-    def gain(self, gains: str | Sequence[float]) -> Floats:
-        """What each document gains; where its grade has a distribution, the expected gain."""
-        return label_gains(self.y if self.shares is None else self.shares, gains)
+        Args:
+            X: matrix, DataFrame, `Features` or `NamedMatrix`.
+            y: (n,) grades or (n, n_grades) probabilities of grades.
+            query: id of the query of each row; by default the ids in X. An integer array is used as it is.
+            sample_weight: (n,) weights.
+            names: features to take from X, in this order; all by default.
+            source: description of the data for messages, such as " of eval_set".
 
-    def of_queries(self, chosen: Integers) -> Lists:
-        """Only the queries whose numbers are given."""
-        rows = np.concatenate([np.arange(*self.offsets[q : q + 2]) for q in chosen])
-        sizes = np.diff(self.offsets)[chosen]
-        return Lists(
-            self.X[rows],
-            self.y[rows],
-            None if self.shares is None else self.shares[rows],
-            np.append(0, np.cumsum(sizes)),
-            None if self.weight is None else self.weight[rows],
-            self.order[rows],
-            self.names,
-            self.has_names,
+        """
+        matrix, own_names = checked_matrix(X) if names is None else (select_features(X, names), names)
+        query = id_column(X, "query") if query is None else query
+        if query is None:
+            raise UsageError(f"is missing{source}; give the query of each row", parameter="query", kind="no-query")
+        codes = query_codes(query, len(matrix))
+        return cls.from_codes(matrix, y, codes, sample_weight, names=own_names, source=source)
+
+    @classmethod
+    def from_codes(
+        cls,
+        features: Floats,
+        y: Any,
+        query: Integers,
+        sample_weight: Any = None,
+        *,
+        names: tuple[str, ...] | None = None,
+        source: str = "",
+    ) -> RankingData:
+        """Group the rows of a checked matrix by integer query codes, without encoding ids.
+
+        >>> RankingData.from_codes(np.eye(3), [2, 0, 1], np.array([7, 7, 4])).offsets.tolist()
+        [0, 2, 3]
+        """
+        grade, probabilities = _checked_labels(y, len(features))
+        data = cls(
+            features,
+            grade,
+            checked_weights(sample_weight, len(features)),
+            np.append(_run_starts(query), len(query)),
+            probabilities,
+            np.arange(len(features)),
+            names or tuple(f"f{number + 1}" for number in range(features.shape[1])),
+            names is not None,
+        )
+        order = _adjacent_order(query, data.offsets[:-1])
+        if order is None:
+            return data
+        problem = f"The rows of a query are not adjacent{source}; they were sorted by query"
+        warnings.warn(CrowdrankWarning(problem, kind="unsorted-queries"), stacklevel=5)
+        return replace(data._take(order), offsets=np.append(_run_starts(query[order]), len(query)))
+
+    def _take(self, rows: Integers) -> RankingData:
+        """Return some rows; the offsets stay unchanged."""
+        return replace(
+            self,
+            features=self.features[rows],
+            grade=self.grade[rows],
+            weight=None if self.weight is None else self.weight[rows],
+            probabilities=None if self.probabilities is None else self.probabilities[rows],
+            order=self.order[rows],
         )
 
-    def named(self) -> Named:
-        """The features under their names, for another ranker to learn from."""
-        return Named(self.X, self.names)
+    def take_queries(self, queries: Integers) -> RankingData:
+        """Return the queries with these numbers, in their order."""
+        sizes = np.diff(self.offsets)[queries]
+        return replace(self._take(self.rows_of(queries)), offsets=np.append(0, np.cumsum(sizes)))
+
+    def rows_of(self, queries: Integers) -> Integers:
+        """Return the rows of the queries with these numbers."""
+        return np.concatenate([np.arange(*self.offsets[query : query + 2]) for query in queries])
+
+    @property
+    def query(self) -> Integers:
+        """Number of the query of each row, (n,)."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
     @property
     def labels(self) -> Floats:
-        """The labels as they were given: grades, or the probabilities of grades."""
-        return self.y if self.shares is None else self.shares
+        """Labels as the user gave them: grades, or probabilities of grades."""
+        return self.grade if self.probabilities is None else self.probabilities
+
+    @property
+    def weights(self) -> Floats:
+        """Weights, (n,); 1 if there are none."""
+        return np.ones(len(self.grade)) if self.weight is None else self.weight
+
+    def gain(self, gains: str | Sequence[float]) -> Floats:
+        """Return the gain of each document; the expected gain if labels are probabilities."""
+        return label_gains(self.labels, gains)
+
+    def target(self, name: str, gains: str | Sequence[float]) -> Floats:
+        """Return the values to regress on: the `grade`, or its `gain`."""
+        return self.gain(gains) if name == "gain" else self.grade
 
 
-def as_matrix(X: Any, known: tuple[str, ...] = ()) -> tuple[Floats, tuple[str, ...] | None]:
-    """Features as a matrix of numbers, and their names where they have any; of a frame, those that are `known`.
+# Features.
 
-    A frame's columns query and document are ids: they are no features.
+
+def as_matrix(X: Any, names: tuple[str, ...] = ()) -> tuple[Floats, tuple[str, ...] | None]:
+    """Return features as a matrix, and their names if they have any.
+
+    Args:
+        X: matrix, DataFrame, `Features` or `NamedMatrix`; the columns query and document of a frame are ids.
+        names: columns to take from a frame; all features by default.
 
     >>> import pandas as pd
     >>> as_matrix(pd.DataFrame({"query": [7, 7], "bm25": [1, 2]}))
     (array([[1.],
            [2.]]), ('bm25',))
+
     """
-    if isinstance(X, Features | Named):
+    if isinstance(X, Features | NamedMatrix):
         return X.matrix, X.names
     if frames.is_frame(X):
-        names = frames.column_names(X)
-        refuse_missing(names, known)
-        names = list(known) or [name for name in names if name not in IDS]
-        columns = [_column(frames.column_to_arrow(X, name), name) for name in names]
-        return (np.column_stack(columns) if columns else np.empty((0, 0))), tuple(names)
+        columns = frames.column_names(X)
+        require_features(columns, names)
+        chosen = list(names) or [name for name in columns if name not in ID_COLUMNS]
+        values = [_parse_column(frames.column_to_arrow(X, name), name) for name in chosen]
+        return (np.column_stack(values) if values else np.empty((0, 0))), tuple(chosen)
     try:
         matrix = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as problem:
         raise InputError("the features are not all numbers", fix="give a matrix or a frame of numbers") from problem
     if matrix.ndim != 2:
-        raise InputError(
-            f"the features have {matrix.ndim} ax{'i' if matrix.ndim == 1 else 'e'}s, not two",
-            fix="give one row a document and one column a feature",
-        )
+        raise InputError(f"the features have {counted(matrix.ndim, 'dimension')}, not 2", fix=SHAPE_FIX)
     return matrix, None
 
 
-def _column(column: pa.ChunkedArray, name: str) -> Floats:
+def _parse_column(column: pa.ChunkedArray, name: str) -> Floats:
     values = parse_floats(column)
     if values is None:
         raise InputError("it is not all numbers", source="the features", column=name, fix="leave it out")
     return values
 
 
-def checked_matrix(X: Any, known: tuple[str, ...] = ()) -> tuple[Floats, tuple[str, ...] | None]:
-    """As :func:`as_matrix`; nothing to learn from is refused, and infinite numbers are."""
-    matrix, names = as_matrix(X, known)
-    matrix = np.ascontiguousarray(matrix)  # how numbers lie must not change how they round
+def checked_matrix(X: Any, names: tuple[str, ...] = ()) -> tuple[Floats, tuple[str, ...] | None]:
+    """Return features as in :func:`as_matrix`; raise InputError if there are none, or if one is infinite."""
+    matrix, found = as_matrix(X, names)
+    matrix = np.ascontiguousarray(matrix)  # the memory layout must not change how sums are rounded
     if not matrix.size:
-        raise InputError("there are no rows or no features", fix="give one row a document and one column a feature")
+        raise InputError("there are no rows or no features", fix=SHAPE_FIX)
     infinite = np.isinf(matrix)
     if infinite.any():
         row, column = (int(place[0]) for place in np.nonzero(infinite))
-        name = names[column] if names else f"f{column + 1}"
-        raise InputError("a feature is infinite", place=f"row {row + 1}", column=name, fix="bound it or leave it blank")
-    return matrix, names
+        name = found[column] if found else f"f{column + 1}"
+        fix = "limit it, or leave it empty"
+        raise InputError("a feature is infinite", place=f"row {row + 1}", column=name, fix=fix)
+    return matrix, found
 
 
-def aligned(X: Any, known: tuple[str, ...]) -> Floats:
-    """Return the features in the order in which a ranker knows them, found by name where they have names."""
-    matrix, names = checked_matrix(_with_zeros(X, known), known)
-    if names is None or names == known:
-        if matrix.shape[1] != len(known):
-            raise InputError(
-                f"there are {counted(matrix.shape[1], 'feature')}, but the ranker learned from {len(known)}",
-                fix="give the features that it was fitted on",
-            )
+def select_features(X: Any, names: tuple[str, ...]) -> Floats:
+    """Return the features of a fitted ranker from X, by name if X has names."""
+    matrix, found = checked_matrix(_fill_omitted_zeros(X, names), names)
+    if found is None or found == names:
+        if matrix.shape[1] != len(names):
+            problem = f"there are {counted(matrix.shape[1], 'feature')}, but the ranker was fitted to {len(names)}"
+            raise InputError(problem, fix=FITTED_FIX)
         return matrix
-    refuse_missing(names, known)
-    place = {name: number for number, name in enumerate(names)}
-    return np.ascontiguousarray(matrix[:, [place[name] for name in known]])
+    require_features(found, names)
+    place = {name: number for number, name in enumerate(found)}
+    return np.ascontiguousarray(matrix[:, [place[name] for name in names]])
 
 
-def _with_zeros(X: Any, known: tuple[str, ...]) -> Any:
-    """Return LETOR features with zeros for the known positions that no line names, up to the last that one names."""
-    if not isinstance(X, Features) or not X.zeros_omitted or not all(map(is_letor_feature, known)):
+def _fill_omitted_zeros(X: Any, names: tuple[str, ...]) -> Any:
+    """Return LETOR features with zeros for features that no line has, up to the last one that a line has."""
+    if not isinstance(X, Features) or not X.zeros_omitted or not all(map(is_letor_feature, names)):
         return X
-    there, last = set(X.names), max(map(feature_position, X.names), default=0)
-    omitted = [name for name in known if name not in there and feature_position(name) <= last]
+    found, last = set(X.names), max(map(feature_position, X.names), default=0)
+    omitted = [name for name in names if name not in found and feature_position(name) <= last]
     return X.on_columns((*X.names, *omitted)) if omitted else X
 
 
-def refuse_missing(names: Sequence[str], known: Sequence[str]) -> None:
-    """Refuse features without some that a ranker knows; those are named."""
-    there = set(names)
-    missing = [name for name in known if name not in there]
+def require_features(found: Sequence[str], names: Sequence[str]) -> None:
+    """Raise InputError, which lists missing features, unless all features of a ranker are found."""
+    missing = sorted(set(names) - set(found), key=list(names).index)
     if missing:
-        raise InputError(
-            f"the ranker needs {counted(len(missing), 'feature')} that {'is' if len(missing) == 1 else 'are'} not "
-            f"there ({', '.join(map(shown, missing[:3]))}{', ...' if len(missing) > 3 else ''})",
-            fix="give the features that it was fitted on",
-        )
+        verb, more = "is" if len(missing) == 1 else "are", ", ..." if len(missing) > 3 else ""
+        listed = ", ".join(map(shown, missing[:3]))
+        problem = f"the ranker needs {counted(len(missing), 'feature')} that {verb} missing ({listed}{more})"
+        raise InputError(problem, fix=FITTED_FIX, kind="missing-features")
 
 
-def told_queries(X: Any) -> Any:
-    """The query of each row, where the features tell it: `Features`, or a frame with such a column."""
-    return told_ids(X, "query")
+# Queries.
 
 
-def told_ids(X: Any, role: str) -> Any:
-    """The query or the document of each row, where the features tell it.
+def id_column(X: Any, role: str) -> Any:
+    """Return the ids of queries or documents (`role`) in features, or None if they have none.
 
     >>> import pandas as pd
-    >>> told_ids(pd.DataFrame({"query": [7, 7], "bm25": [1, 2]}), "query").to_pylist()
+    >>> id_column(pd.DataFrame({"query": [7, 7], "bm25": [1, 2]}), "query").to_pylist()
     [7, 7]
     """
     if isinstance(X, Features):
@@ -196,109 +269,92 @@ def told_ids(X: Any, role: str) -> Any:
 
 
 def query_codes(query: Any, n: int) -> Integers:
-    """Queries as numbers in the order of their first rows; they may be ids of any one type.
+    """Return the queries of n rows as integer codes; an integer array is returned as it is, other ids are encoded.
 
-    >>> query_codes(["b", "b", "a"], 3).tolist()
-    [0, 0, 1]
+    >>> query_codes(["b", "b", "a"], 3).tolist(), query_codes(np.array([9, 9, 4]), 3).tolist()
+    ([0, 0, 1], [9, 9, 4])
     """
-    column = query if isinstance(query, pa.ChunkedArray) else pa.chunked_array([_ids(query)])
+    is_coded = isinstance(query, np.ndarray) and query.ndim == 1 and query.dtype.kind in "iu"
+    column = query if is_coded or isinstance(query, pa.ChunkedArray) else pa.chunked_array([_id_array(query)])
     if len(column) != n:
-        raise InputError(f"there are {n:,} rows, but {len(column):,} query ids", fix="give each row its query")
-    codes, _ = ids.encode(column)
-    if (codes < 0).any():
+        raise InputError(f"there are {n:,} rows, but {len(column):,} query ids", fix="give the query of each row")
+    codes = column if is_coded else ids.encode(column)[0]
+    if not is_coded and (codes < 0).any():
         raise InputError("the query is missing", place=f"row {int(np.argmax(codes < 0)) + 1}", fix="fill it in")
     return codes.astype(np.int64)
 
 
-def _ids(query: Any) -> pa.Array:
+def _id_array(query: Any) -> pa.Array:
     if isinstance(query, pa.Array):
         return query
+    values = np.asarray(query)
+    if values.ndim != 1:
+        raise UsageError("must be one id per row", parameter="query")
     try:
-        flat = np.asarray(query)
-        if flat.ndim != 1:
-            raise UsageError("query is one id for each row.")
-        return pa.array(flat.tolist() if flat.dtype == object else flat)
+        return pa.array(values.tolist() if values.dtype == object else values)
     except pa.ArrowException as problem:
-        raise InputError("the query ids are of several types", fix="make them all text or all numbers") from problem
+        raise InputError("the query ids have several types", fix="make them all text or all numbers") from problem
 
 
-def gather(
-    X: Any, y: Any, query: Any, sample_weight: Any = None, *, known: tuple[str, ...] | None = None, what: str = ""
-) -> Lists:
-    """Rows of documents query by query; what cannot be used is said in one sentence.
-
-    Rows whose queries are not contiguous are sorted, which is said once.
-    """
-    matrix, names = checked_matrix(X) if known is None else (aligned(X, known), known)
-    query = told_queries(X) if query is None else query
-    if query is None:
-        raise UsageError(f"A ranker learns from lists: give query, one id for each row{what}.")
-    codes = query_codes(query, len(matrix))
-    order = np.arange(len(matrix))
-    if (np.diff(codes) < 0).any():
-        warnings.warn(f"The rows of a query are not together{what}; they were sorted by query.", stacklevel=4)
-        order = np.argsort(codes, kind="stable")
-        matrix, codes = matrix[order], codes[order]
-    labels, shares = _labels(y, len(matrix))
-    weight = checked_weights(sample_weight, len(matrix))
-    return Lists(
-        matrix,
-        labels[order],
-        None if shares is None else shares[order],
-        np.searchsorted(codes, np.arange(codes[-1] + 2)).astype(np.int64),
-        None if weight is None else weight[order],
-        order,
-        names or tuple(f"f{number + 1}" for number in range(matrix.shape[1])),
-        names is not None,
-    )
+def _run_starts(codes: Integers) -> Integers:
+    """Return the first row of each run of equal codes."""
+    return np.flatnonzero(np.append(True, np.diff(codes) != 0))
 
 
-def _labels(y: Any, n: int) -> tuple[Floats, Floats | None]:
-    """Labels as grades, and the probabilities of grades where `y` has a column for each."""
+def _adjacent_order(codes: Integers, starts: Integers) -> Integers | None:
+    """Return an order of rows in which those of a query are adjacent, or None if they are."""
+    if len(np.unique(codes[starts])) == len(starts):
+        return None
+    _, first, group = np.unique(codes, return_index=True, return_inverse=True)
+    return np.argsort(first[group], kind="stable")
+
+
+# Labels and weights.
+
+
+def _checked_labels(y: Any, n: int) -> tuple[Floats, Floats | None]:
+    """Return (expected) grades, and the probabilities of grades if `y` has one column per grade."""
     try:
         labels = np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError) as problem:
         raise InputError("the labels are not all numbers", fix="give grades, or probabilities of grades") from problem
     if labels.ndim not in (1, 2) or len(labels) != n:
-        raise InputError(
-            f"the labels have the shape {labels.shape}, but there are {n:,} rows", fix="give one label for each row"
-        )
+        message = f"the labels have the shape {labels.shape}, but there are {n:,} rows"
+        raise InputError(message, fix="give one label per row")
     if not np.isfinite(labels).all():
         row = int(np.argmax(~np.isfinite(labels).reshape(n, -1).all(axis=1)))
-        raise InputError("the label is missing or infinite", place=f"row {row + 1}", fix="leave such rows out")
+        raise InputError("the label is missing or infinite", place=f"row {row + 1}", fix="leave out such rows")
     if labels.ndim == 1:
         return labels, None
-    off = (labels < 0).any(axis=1) | (np.abs(labels.sum(axis=1) - 1) > 1e-6)
-    if off.any():
-        raise InputError(
-            "the probabilities of the grades do not sum to 1",
-            place=f"row {int(np.argmax(off)) + 1}",
-            fix="give one column for each grade from 0 up",
-        )
+    invalid = (labels < 0).any(axis=1) | (np.abs(labels.sum(axis=1) - 1) > 1e-6)
+    if invalid.any():
+        place, fix = f"row {int(np.argmax(invalid)) + 1}", "give one column per grade, from 0 up"
+        raise InputError("the probabilities of the grades do not sum to 1", place=place, fix=fix)
     return labels @ np.arange(labels.shape[1], dtype=np.float64), labels
 
 
 def checked_weights(sample_weight: Any, n: int) -> Floats | None:
-    """One weight of 0 or more for each of n rows, or None; what is none is named with its row."""
+    """Return the weights of n rows, or None; raise InputError unless they are at least 0 and some are above."""
     if sample_weight is None:
         return None
+    fix = "give one number of at least 0 per row"
     try:
         weight = np.asarray(sample_weight, dtype=np.float64)
     except (TypeError, ValueError) as problem:
-        raise InputError("the weights are not all numbers", fix="weights are numbers of 0 or more") from problem
+        raise InputError("the weights are not all numbers", fix=fix) from problem
     if weight.shape != (n,):
-        raise InputError(f"the weights have the shape {weight.shape}, but there are {n:,} rows", fix="give one a row")
-    bad = ~(np.isfinite(weight) & (weight >= 0))
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise InputError(f"the weight {weight[row]:g} is not one", place=f"row {row + 1}", fix="weights are 0 or more")
+        raise InputError(f"the weights have the shape {weight.shape}, but there are {n:,} rows", fix=fix)
+    invalid = ~(np.isfinite(weight) & (weight >= 0))
+    if invalid.any():
+        row = int(np.argmax(invalid))
+        raise InputError(f"the weight {weight[row]:g} is invalid", place=f"row {row + 1}", fix=fix)
     if not weight.any():
         raise InputError("every weight is 0", fix="give some rows a weight above 0")
     return weight
 
 
 def differ_within(values: Floats, offsets: Integers) -> bool:
-    """Whether any query has two rows of different values, (n,) or (n, n_columns).
+    """Return whether any query has two rows with different values, (n,) or (n, n_columns).
 
     >>> differ_within(np.array([1.0, 1.0, 0.0]), np.array([0, 2, 3]))
     False
@@ -307,22 +363,22 @@ def differ_within(values: Floats, offsets: Integers) -> bool:
     return bool((np.maximum.reduceat(values, starts) > np.minimum.reduceat(values, starts)).any())
 
 
-def require_gains(grades: Floats, gains: str | Sequence[float], name: Callable[[int], str] | None = None) -> None:
-    """Refuse grades that have no gain; `name` says of which row the first is, where a row has a better name."""
-    highest = np.inf if gains == "linear" else LARGEST_GRADE if isinstance(gains, str) else len(gains) - 1
-    off = (grades < 0) | (grades > highest)
-    if off.any():
-        row = int(np.argmax(off))
-        why = "below 0" if grades[row] < 0 else f"above {highest:g}, the last that has a gain"
-        of = "" if name is None else f" of {name(row)}"
-        remedy = "train on grades from 0 up, or on the probabilities of grades (p0, p1, ...)"
-        raise InputError(f"the label {grades[row]:g}{of} is {why}", fix=remedy)
+def require_gains(grades: Floats, gains: str | Sequence[float], row_name: Callable[[int], str] | None = None) -> None:
+    """Raise InputError unless every grade has a gain; `row_name` describes the document of a row."""
+    highest = np.inf if gains == "linear" else MAX_GRADE if isinstance(gains, str) else len(gains) - 1
+    invalid = (grades < 0) | (grades > highest)
+    if invalid.any():
+        row = int(np.argmax(invalid))
+        why = "below 0" if grades[row] < 0 else f"above {highest:g}, the highest grade that has a gain"
+        document = "" if row_name is None else f" of {row_name(row)}"
+        fix = "train on grades from 0 up, or on the probabilities of grades (p0, p1, ...)"
+        raise InputError(f"the label {grades[row]:g}{document} is {why}", fix=fix, kind="no-gain")
 
 
 def label_gains(labels: Floats, gains: str | Sequence[float]) -> Floats:
-    """What labels gain: grades (whole or between two), or the expectation over probabilities of grades.
+    """Return the gains of labels: (n,) grades, or (n, n_grades) probabilities, of which the expectation is taken.
 
-    Between two grades of a table lies what is between their gains.
+    A grade between two grades of a table has an interpolated gain.
 
     >>> label_gains(np.array([0.0, 1.0, 1.5]), "exponential").tolist()
     [0.0, 1.0, 1.8284271247461903]
@@ -332,10 +388,10 @@ def label_gains(labels: Floats, gains: str | Sequence[float]) -> Floats:
     grades = labels if labels.ndim == 1 else np.arange(labels.shape[1], dtype=np.float64)
     require_gains(grades, gains)
     if gains == "linear":
-        worth = grades
+        gain = grades
     elif gains == "exponential":
-        worth = np.exp2(grades) - 1
+        gain = np.exp2(grades) - 1
     else:
         table = np.asarray(gains, dtype=np.float64)
-        worth = np.interp(grades, np.arange(len(table)), table)
-    return np.asarray(worth if labels.ndim == 1 else labels @ worth, dtype=np.float64)
+        gain = np.interp(grades, np.arange(len(table)), table)
+    return np.asarray(gain if labels.ndim == 1 else labels @ gain, dtype=np.float64)

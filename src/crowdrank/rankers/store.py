@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 RANKER = FolderKind("ranker", 1, "saved ranker", "save")
 REMAPPER = FolderKind("remapper", 1, "saved remapper", "save")
+TREE_FEATURES = FolderKind("tree-features", 1, "saved TreeFeatures", "save")
 FILE = "ranker"
 """Name of the JSON file of rankers and remappers."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
@@ -29,7 +30,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 @dataclass
 class State:
-    """What an estimator learned: plain values, named arrays, texts, and other rankers that it consists of."""
+    """Fitted state of an estimator: plain values, named arrays, texts, and other rankers that it consists of."""
 
     values: dict[str, Any] = field(default_factory=dict)
     arrays: Arrays = field(default_factory=dict)
@@ -37,7 +38,7 @@ class State:
     parts: dict[str, Ranker] = field(default_factory=dict)
 
     def write(self, folder: Path) -> dict[str, Any]:
-        """Write the files of the state into a folder; return what belongs into its JSON file."""
+        """Write the files of the state into a folder; return values for its JSON file."""
         pq.write_table(arrays_to_table(self.arrays), folder / "arrays.parquet")
         for name, text in self.texts.items():
             (folder / f"{name}.txt").write_text(text, encoding="utf-8", newline="\n")
@@ -50,10 +51,10 @@ class State:
         """Read what :meth:`write` wrote; raise ValueError if a file is missing."""
         from crowdrank.rankers.base import Ranker
 
-        texts, parts, there = fields.texts("texts"), fields.texts("parts"), set(files)
-        wanted = [(name, f"{name}.txt") for name in texts] + [(name, f"{name}/{MANIFEST}") for name in parts]
-        for name, file in wanted:
-            require(_NAME.fullmatch(name) and file in there, f"there is no {name!r} in it")
+        texts, parts, existing = fields.texts("texts"), fields.texts("parts"), set(files)
+        expected = [(name, f"{name}.txt") for name in texts] + [(name, f"{name}/{MANIFEST}") for name in parts]
+        for name, file in expected:
+            require(_NAME.fullmatch(name) and file in existing, f"there is no {name!r} in it")
         return cls(
             fields.object("values"),
             read_arrays(folder / "arrays.parquet"),

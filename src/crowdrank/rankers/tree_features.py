@@ -1,178 +1,230 @@
-"""Feature extension: every tree of a forest as a feature more (REMAP 5.2)."""
+"""Feature extension: the output of each tree of a pointwise GBDT as a feature (REMAP 5.2)."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from crowdrank._progress import Report
-from crowdrank._saved import require
-from crowdrank._typing import Floats
-from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf
-from crowdrank.engine.base import Engine
-from crowdrank.errors import InputError
-from crowdrank.rankers.base import N_JOBS, Ranker, constant_features_known
-from crowdrank.rankers.lambdamart import BoostedTrees, LambdaMART, prediction_threads
-from crowdrank.rankers.linear import GLS, Standard
-from crowdrank.rankers.ranking_data import Lists, Named, aligned
+from crowdrank._folders import FolderKind
+from crowdrank._model_io import FittedEstimator
+from crowdrank._progress import Report, reporting
+from crowdrank._saved import Fields, require
+from crowdrank._typing import Arrays, Floats, Integers
+from crowdrank.constraints import Constraints, Number, OneOf
+from crowdrank.errors import Fix, InputError
+from crowdrank.rankers import store
+from crowdrank.rankers.base import N_JOBS, Ranker
+from crowdrank.rankers.boosting import BoostedTrees, prediction_threads
+from crowdrank.rankers.pointwise import PointwiseGBDT
+from crowdrank.rankers.ranking_data import RankingData, select_features
+from crowdrank.rankers.standardize import Standardizer
 from crowdrank.rankers.store import State
-from crowdrank.rankers.validation import Validation
-
-RIDGE = 1000.0
-RIDGES = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
-"""Of the linear ranker, where none is given."""
 
 
-class TreeFeatures(Ranker):
-    """A ranker over the features and, standardized, the output of every tree of another one.
+class TreeFeatures(FittedEstimator):
+    """Transformer to the standardized outputs of the trees of a pointwise GBDT.
 
-    In-sample outputs of trees promise more than they keep, so that by default they are cross-fitted: the outputs that
-    the ranker learns from come, for each fold of queries, from trees that did not see it (the n-th tree of one stands
-    for the n-th tree of another); later ones come from trees that saw all. With `folds=0` they are in-sample, and with
-    a `GLS(mu=0)` the error on the training rows is then never above that of the trees or of the plain features
-    (REMAP's Proposition 1).
+    The trees are fitted to noisy labels, and by default their outputs on the training rows are in-sample, as in the
+    paper. With `folds`, `fit_transform` cross-fits them: the trees keep their splits, but for the queries of each fold
+    the values of leaves are estimated from the other queries. A column thus means the same in and out of the fold. The
+    splits have seen all labels.
 
     Args:
-        trees: the forest; a `LambdaMART` of 100 trees with 8 leaves by default.
-        ranker: what learns from the extended features; by default a `GLS` with a strong ridge, or with the one that
-            validation queries choose: the outputs of trees are many and alike.
-        folds: of queries, for cross-fitting; 0 for in-sample outputs.
-        n_jobs: of the forest by default; one that is given has its own.
-        random_state: of the folds.
+        n_trees: number of trees.
+        num_leaves, learning_rate, min_child_samples: parameters of the trees, as in LightGBM.
+        folds: number of folds of queries for cross-fitting; 0 for in-sample outputs.
+        n_jobs: number of threads.
+        random_state: random seed of the trees and folds.
 
     Attributes:
-        trees_, ranker_: the fitted ones.
+        trees_: the fitted `PointwiseGBDT`.
+        n_trees_: number of trees.
+        features_: names of the features.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=20, documents=10, random_state=1)
-    >>> X, gold = world.features.drop(columns=["query", "document"]), world.gold
-    >>> forest = LambdaMART(n_estimators=10, num_leaves=8)
-    >>> ranker = TreeFeatures(forest, folds=2).fit(X, gold["grade"], query=gold["query"])
-    >>> ranker.transform(X).shape
+    >>> transformer = TreeFeatures(30).fit(world.features, world.gold["grade"])
+    >>> transformer.transform(world.features).shape
     (219, 30)
+
     """
 
-    trees_: BoostedTrees
-    ranker_: Ranker
-    standard_: Standard
-
+    _folder: ClassVar[FolderKind] = store.TREE_FEATURES
+    _file: ClassVar[str] = store.FILE
     _parameter_constraints: ClassVar[Constraints] = {
-        "trees": [InstanceOf(BoostedTrees, "a ranker of boosted trees"), None],
-        "ranker": [InstanceOf(Ranker, "a ranker"), None],
+        "n_trees": [Number(1, integer=True)],
+        "num_leaves": [Number(2, integer=True)],
+        "learning_rate": [Number(0, above=True)],
+        "min_child_samples": [Number(1, integer=True)],
         "folds": [OneOf(0), Number(2, integer=True)],
+        "random_state": [Number(0, integer=True)],
         **N_JOBS,
     }
 
+    trees_: BoostedTrees
+    standardizer_: Standardizer
+
     def __init__(
         self,
-        trees: BoostedTrees | None = None,
-        ranker: Ranker | None = None,
+        n_trees: int = 300,
         *,
-        folds: int = 5,
+        num_leaves: int = 8,
+        learning_rate: float = 0.1,
+        min_child_samples: int = 20,
+        folds: int = 0,
         n_jobs: int | None = None,
         random_state: int = 0,
     ) -> None:
-        self.trees = trees
-        self.ranker = ranker
+        self.n_trees = n_trees
+        self.num_leaves = num_leaves
+        self.learning_rate = learning_rate
+        self.min_child_samples = min_child_samples
         self.folds = folds
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def _learn(self, lists: Lists, validation: Validation | None, report: Report, engine: Engine | None) -> None:
-        with constant_features_known():
-            self._extend(lists, None if validation is None else validation.lists, report)
+    @property
+    def n_trees_(self) -> int:
+        """Number of trees."""
+        return self.trees_.best_iteration_
 
-    def _extend(self, lists: Lists, known: Lists | None, report: Report) -> None:
-        forest = self.trees if self.trees is not None else LambdaMART(num_leaves=8, n_jobs=self.n_jobs)
-        held_out = None if known is None else (known.named(), known.labels, known.query)
-        self.trees_ = _fitted(forest, lists, held_out, report)
-        self.trees_.validation_queries_ = self.validation_queries_
-        outputs = tree_outputs(self.trees_, lists.X)
-        if self.folds:
-            outputs = cross_fitted(
-                forest, lists, outputs.shape[1], folds=self.folds, random_state=self.random_state, report=report
-            )
-        weight = np.ones(len(lists.y)) if lists.weight is None else lists.weight
-        self.standard_ = Standard.of(outputs, weight)
-        rows = np.hstack([lists.X, self.standard_(outputs)])
-        extended = Named(rows, _extended_names(lists, outputs))
-        later = None if known is None else (self._extended(known.X), known.labels, known.query)
-        self.ranker_ = (self.ranker or GLS(RIDGE if known is None else RIDGES)).unfitted()
-        self.ranker_.fit(extended, lists.labels, query=lists.query, sample_weight=lists.weight, eval_set=later)
-        self.history_, self.ranker_.validation_queries_ = self.ranker_.history_, self.validation_queries_
-        n, of_trees = lists.X.shape[1], self.ranker_.importances_[lists.X.shape[1] :].sum()
-        # What counts in a tree are the features that it asks for.
-        self.importances_ = self.ranker_.importances_[:n] + of_trees * self.trees_.importances_
+    @property
+    def features_(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return self.trees_.features_
 
-    def transform(self, X: Any) -> Floats:
-        """The features and the standardized outputs of the trees: (n, n_features + n_trees)."""
+    def fit(self, features: Any, label: Any, query: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the trees.
+
+        Args:
+            features: a matrix, a DataFrame or `Features`.
+            label: grades or other numbers, (n,), or probabilities of grades, (n, n_grades).
+            query: query of each row; only cross-fitting needs it.
+            sample_weight: weights, (n,).
+
+        """
+        self.fit_transform(features, label, query, sample_weight)
+        return self
+
+    def fit_transform(self, features: Any, label: Any, query: Any = None, sample_weight: Any = None) -> Floats:
+        """Fit the trees and return their standardized outputs on the training rows, (n, n_trees)."""
+        if query is None and self.folds == 0:
+            query = np.zeros(len(features), np.int64)
+        data = RankingData.from_ids(features, label, query, sample_weight)
+        with reporting(False, type(self).__name__) as report:
+            outputs = self._fit_data(data, data.grade, report)
+        in_input_order = np.empty_like(outputs)
+        in_input_order[data.order] = outputs
+        return in_input_order
+
+    def _fit_data(self, data: RankingData, target: Floats, report: Report) -> Floats:
+        """Fit the trees to a target (n,); return their standardized outputs on the rows of the data."""
+        self._check_parameters()
+        trees = PointwiseGBDT(
+            n_estimators=self.n_trees,
+            num_leaves=self.num_leaves,
+            learning_rate=self.learning_rate,
+            min_child_samples=self.min_child_samples,
+            n_jobs=self.n_jobs,
+            random_state=self.random_state,
+        )
+        self.trees_ = trees._fit_data(replace(data, grade=target, probabilities=None), None, report)
+        outputs = self._cross_fitted(data, target) if self.folds else tree_outputs(self.trees_, data.features)
+        self.standardizer_ = Standardizer.fit(outputs, data.weights)
+        return self.standardizer_(outputs)
+
+    def _cross_fitted(self, data: RankingData, target: Floats) -> Floats:
+        n_queries = len(data.offsets) - 1
+        if n_queries < self.folds:
+            problem = f"there are fewer queries ({n_queries}) than folds ({self.folds})"
+            raise InputError(problem, kind="few-queries", fix=Fix("lower {}", "folds"))
+        fold = np.random.default_rng(self.random_state).permutation(n_queries) % self.folds
+        leaves = tree_leaves(self.trees_, data.features)
+        return cross_fitted_outputs(leaves, target, data.weights, fold[data.query], self.learning_rate)
+
+    def transform(self, features: Any) -> Floats:
+        """Return the standardized outputs of the trees, (n, n_trees)."""
         self._require_fitted()
-        return self._extended(aligned(X, self.features_))
+        return self._transform(select_features(features, self.features_))
 
-    def _extended(self, X: Floats) -> Floats:
-        return np.hstack([X, self.standard_(tree_outputs(self.trees_, X))])
+    def _transform(self, features: Floats) -> Floats:
+        return self.standardizer_(tree_outputs(self.trees_, features))
 
-    def _score(self, X: Floats, query: Any = None) -> Floats:
-        return self.ranker_.predict(self._extended(X))
+    def first(self, n_trees: int) -> TreeFeatures:
+        """Return the transformer with the first trees only, which equals one that was fitted with fewer trees."""
+        self._require_fitted()
+        trees = PointwiseGBDT(**{**self.trees_.get_params(), "n_estimators": n_trees})
+        trees._set_trees(self.trees_.booster_, min(n_trees, self.n_trees_), [])
+        trees.features_, trees._has_feature_names = self.features_, self.trees_._has_feature_names
+        made = self.unfitted().set_params(n_trees=n_trees)
+        made.trees_, made.standardizer_ = trees, self.standardizer_.first(trees.best_iteration_)
+        return made
 
-    def _saved_parameters(self) -> dict[str, Any]:
-        return {**super()._saved_parameters(), "trees": None, "ranker": None}
+    @classmethod
+    def from_parts(cls, trees: Ranker, arrays: Arrays) -> TreeFeatures:
+        """Return a transformer with fitted trees and saved means and scales; raise ValueError if they do not fit."""
+        require(isinstance(trees, BoostedTrees), "its trees are not boosted trees")
+        assert isinstance(trees, BoostedTrees)
+        made = cls(trees.n_estimators)
+        made.trees_, made.standardizer_ = trees, Standardizer.from_arrays(arrays, trees.best_iteration_)
+        return made
 
-    def _state(self) -> State:
-        arrays = {"mean": self.standard_.mean, "scale": self.standard_.scale, "importances": self.importances_}
-        return State({}, arrays, {}, {"trees": self.trees_, "ranker": self.ranker_})
+    # Storage.
 
-    def _restore(self, state: State) -> None:
-        trees = state.parts["trees"]
-        if not isinstance(trees, BoostedTrees):
-            raise TypeError("its trees are none")
-        self.trees_, self.ranker_ = trees, state.parts["ranker"]
-        self.trees, self.ranker = self.trees_, self.ranker_
-        n_trees = self.trees_.best_iteration_
-        self.standard_ = Standard.of_arrays(state.arrays, n_trees)
-        require(self.trees_.features_ == self.features_, "its trees have other features")
-        n_extended = self.n_features_in_ + n_trees
-        require(self.ranker_.n_features_in_ == n_extended, "its ranker has another number of features")
+    @classmethod
+    def _registered_classes(cls) -> Iterable[type[Any]]:
+        return (TreeFeatures,)
 
+    def _write_state(self, folder: Path) -> dict[str, Any]:
+        return State({}, self.standardizer_.arrays, {}, {"trees": self.trees_}).write(folder)
 
-def _extended_names(lists: Lists, outputs: Floats) -> tuple[str, ...]:
-    return (*lists.names, *(f"tree {number + 1}" for number in range(outputs.shape[1])))
-
-
-def _fitted(forest: BoostedTrees, lists: Lists, held_out: Any, report: bool | Report) -> BoostedTrees:
-    told: dict[str, Any] = {"query": lists.query, "sample_weight": lists.weight, "eval_set": held_out}
-    return forest.unfitted().fit(lists.named(), lists.labels, **told, progress=report)
-
-
-def cross_fitted(
-    forest: BoostedTrees, lists: Lists, n_trees: int, *, folds: int, random_state: int, report: bool | Report = False
-) -> Floats:
-    """The outputs of trees for queries that they did not see: (n, n_trees), in the order of the lists' rows."""
-    n_queries = len(lists.offsets) - 1
-    if n_queries < folds:
-        raise InputError(f"there are fewer queries ({n_queries}) than folds ({folds})", fix="lower folds")
-    fold = np.random.default_rng(random_state).permutation(n_queries) % folds
-    outputs = np.zeros((len(lists.y), n_trees))
-    for number in range(folds):
-        seen = lists.of_queries(np.flatnonzero(fold != number))
-        # As many trees as the whole forest has, so that each has its counterpart.
-        trees = _fitted(forest.unfitted().set_params(n_estimators=n_trees), seen, None, report)
-        unseen = (fold == number)[lists.query]
-        found = tree_outputs(trees, lists.X[unseen])
-        outputs[unseen, : found.shape[1]] = found
-    return outputs
+    def _read_state(self, folder: Path, fields: Fields, files: Iterable[str]) -> None:
+        state = State.read(folder, fields, files)
+        require("trees" in state.parts, "there are no trees")
+        loaded = TreeFeatures.from_parts(state.parts["trees"], state.arrays)
+        self.trees_, self.standardizer_ = loaded.trees_, loaded.standardizer_
 
 
-def tree_outputs(trees: BoostedTrees, X: Floats) -> Floats:
-    """The output of each tree, (n, n_trees); their sum is the score."""
-    n_trees = trees.best_iteration_
-    n_jobs = prediction_threads(trees.n_jobs, X.size)
-    leaves = trees.booster_.predict(X, pred_leaf=True, num_iteration=n_trees, num_threads=n_jobs)
-    leaves = leaves.reshape(len(X), -1)
+def tree_leaves(trees: BoostedTrees, features: Floats) -> Integers:
+    """Return the leaf of each row in each tree, (n, n_trees)."""
+    n_trees, n_jobs = trees.best_iteration_, prediction_threads(trees.n_jobs, features.size)
+    leaves = trees.booster_.predict(features, pred_leaf=True, num_iteration=n_trees, num_threads=n_jobs)
+    return np.asarray(leaves.reshape(len(features), -1), dtype=np.int64)
+
+
+def tree_outputs(trees: BoostedTrees, features: Floats) -> Floats:
+    """Return the output of each tree, (n, n_trees); their sum is the score."""
+    leaves = tree_leaves(trees, features)
     outputs = np.empty(leaves.shape)
     for tree in range(leaves.shape[1]):
         n_leaves = int(leaves[:, tree].max(initial=0)) + 1
         values = np.array([trees.booster_.get_leaf_output(tree, leaf) for leaf in range(n_leaves)])
         outputs[:, tree] = values[leaves[:, tree]]
+    return outputs
+
+
+def cross_fitted_outputs(
+    leaves: Integers, target: Floats, weight: Floats, fold: Integers, learning_rate: float
+) -> Floats:
+    """Return outputs of trees with given leaves (n, n_trees) whose values are estimated without the row's own fold.
+
+    For each fold, the trees are boosted again on the rows of the other folds, with the leaves fixed.
+    """
+    outputs = np.empty(leaves.shape)
+    for number in range(fold.max() + 1):
+        used, held_out = fold != number, fold == number
+        start = np.average(target[used], weights=weight[used])
+        score = np.full(len(target), start)
+        for tree, leaf in enumerate(leaves.T):
+            residual = (weight * (target - score))[used]
+            mass = np.bincount(leaf[used], weight[used], minlength=leaf.max() + 1)
+            total = np.bincount(leaf[used], residual, minlength=len(mass))
+            values = learning_rate * np.divide(total, mass, out=np.zeros(len(mass)), where=mass > 0)
+            score += values[leaf]
+            outputs[held_out, tree] = values[leaf[held_out]]
+        outputs[held_out, 0] += start  # as LightGBM, which adds the mean to its first tree
     return outputs

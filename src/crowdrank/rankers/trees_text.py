@@ -26,18 +26,18 @@ _HEADER = {
     "feature_infos": r"[^ ]+(?: [^ ]+)*",
     "tree_sizes": r"\d{1,9}(?: \d{1,9})*",
 }
-"""Lines before the trees, and what their values look like."""
+"""Keys of the lines before the trees, and patterns of their values."""
 _TAIL = re.compile(
     r"\n*feature_importances:\n(?:[^ =\[\n]+=\d+\n)*\n*"
     r"parameters:\n(?:\[\w+: .*\]\n)*\n*end of parameters\n+(?:pandas_categorical:null\n*)?"
 )
 """Text after the trees."""
-_OF_NODES = ("split_gain", "internal_value", "internal_weight", "internal_count")
-_OF_LEAVES = ("leaf_weight", "leaf_count")
+_NODE_VALUES = ("split_gain", "internal_value", "internal_weight", "internal_count")
+_LEAF_VALUES = ("leaf_weight", "leaf_count")
 _LINE = re.compile(r"[a-z_]+=[^\r\n]*")
 """One line of a tree."""
-_MOST_LINES = 22
-"""Number of lines that LightGBM reads of a tree."""
+_MAX_LINES = 22
+"""Maximum number of lines per tree that LightGBM reads."""
 _INTEGERS = re.compile(r"[0-9 -]*")
 _NUMBERS = re.compile(r"[0-9a-z .+-]*")
 _N_MISSING_TYPES = 3
@@ -45,7 +45,7 @@ _N_MISSING_TYPES = 3
 
 
 def check_trees(text: str, n_features: int) -> int:
-    """Raise ValueError unless a text is a complete model with `n_features` features; return the number of trees."""
+    """Return the number of trees; raise ValueError unless the text is a complete model with `n_features` features."""
     head, start, rest = text.partition("Tree=")
     require(start and END in rest, "the trees are incomplete")
     body, _, tail = (start + rest).partition(END)
@@ -62,7 +62,7 @@ def check_trees(text: str, n_features: int) -> int:
 
 
 def _check_header(head: str, n_features: int) -> list[int]:
-    """Check the lines before the trees and return the sizes of the trees in characters."""
+    """Check the lines before the trees; return the length of each tree in characters."""
     name, *lines = head.splitlines()
     require(name == "tree", "it does not begin with 'tree'")
     found = _pairs(lines)
@@ -87,7 +87,7 @@ def _check_tree(block: str, number: int, n_features: int) -> None:
     require(block.startswith(f"Tree={number}\n") and block.endswith("\n"), f"tree {number} is incomplete")
     lines = block.rstrip("\n").split("\n")[1:]
     # LightGBM stops reading at a blank line, and reads on to the next = where a line has none.
-    require(len(lines) <= _MOST_LINES and all(map(_LINE.fullmatch, lines)), f"tree {number} cannot be read")
+    require(len(lines) <= _MAX_LINES and all(map(_LINE.fullmatch, lines)), f"tree {number} cannot be read")
     found = _pairs(lines)
     n = int(_integers(found, "num_leaves", 1)[0])
     n_categorical = int(_integers(found, "num_cat", 1)[0])
@@ -118,10 +118,10 @@ def _check_nodes(found: dict[str, str], n: int, n_features: int, n_categorical: 
     categorical = (kind & 1) == 1
     if n_categorical or categorical.any():
         _check_categories(found, threshold[categorical], n_categorical)
-    for name in _OF_NODES:
+    for name in _NODE_VALUES:
         if name in found:
             _numbers(found, name, n - 1)
-    for name in _OF_LEAVES:
+    for name in _LEAF_VALUES:
         if name in found:
             _numbers(found, name, n)
 

@@ -1,1 +1,1 @@
-"""What was found, to look at: charts, and the HTML report of a run."""
+"""Charts, and the HTML report of a run."""

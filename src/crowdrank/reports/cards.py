@@ -1,30 +1,29 @@
-"""The first screen: is my ranker better, by how much, can I trust the labels, what next."""
+"""The first screen of the report: is my ranker better, by how much, can I trust the labels, what next."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from crowdrank._text import counted
-from crowdrank.evaluation.significance import fisher_randomization, format_p
-from crowdrank.reports.formatting import percent, plain_id, plain_ids, signed
-from crowdrank.reports.run_folder import Findings
+from crowdrank._typing import Floats
+from crowdrank.evaluation.significance import format_p
+from crowdrank.pipeline.result import Contrast
+from crowdrank.pipeline.summary import ALPHA, CONTROLS, DETECTABLE, EXPERT_QUERIES
+from crowdrank.reports.formatting import distinct_lines, one_line, percent, signed
+from crowdrank.reports.report_data import N_NEXT, ReportData
 
-ALPHA = 0.05
-POWER = 2.8
-"""So many standard errors apart, a difference is found significant four times in five."""
-NAMED = 5
-CONTROLS = ("average", "expert-only", "gls")
-"""Candidates that need no model of the crowd: averages, least squares on them, the experts' grades alone."""
-VOTES = {"majority": "majority votes"}
-"""What a baseline is called in large letters, where its name alone says too little."""
-ALONE = "With one assessor nobody can be told apart"
-BAD = ("random", "reversed")
+MAX_NAMES = 5
+"""Maximum number of assessors that a sentence names."""
+BASELINE_NAMES = {"majority": "majority votes"}
+"""Names of baselines in headlines, if they differ from the candidate's name."""
+TRUST_QUESTION = "Can I trust the labels?"
+ONE_ASSESSOR = "With one assessor, reliability cannot be measured"
+UNRELIABLE_FLAGS = ("random", "reversed")
 ADVICE = {
     "careful": "pay",
     "": "keep",
@@ -36,318 +35,318 @@ ADVICE = {
     "few": "wait",
 }
 """Advice by flag of an assessor."""
-MEANING = {
+ADVICE_HELP = {
     "pay": "clearly more informative than most: give them more work",
     "keep": "nothing stands out",
-    "calibrate": "grades lower (strict) or higher (lenient) on the same documents: show them where each grade begins",
+    "calibrate": "grades lower (strict) or higher (lenient) than others on the same documents: explain the grades",
     "train": "clearly less informative than most, but not random: show them examples",
     "drop": "answers do not depend on the documents: do not pay for more",
-    "check": "low grades for good documents and high grades for bad ones: ask whether the scale was read upside down",
+    "check": "low grades for good documents and high grades for bad ones: ask whether they reversed the scale",
     "wait": "too few judgments to decide",
 }
-FEWEST = 20
-"""Of fewer documents that experts graded nothing is said."""
-CLEARLY = 0.02
-"""Majority votes count as better from so much more kappa on."""
-TRUST = ((0.8, "Yes", "good"), (0.6, "Mostly", "good"), (0.4, "With care", "open"), (-math.inf, "Hardly", "bad"))
-"""Words for agreement beyond chance, after Landis and Koch (1977)."""
+MIN_GRADED = 20
+"""Minimum number of expert-graded documents to compare labels with."""
+MIN_TEST_QUERIES = 20
+"""Minimum number of test queries that is advised."""
+KAPPA_MARGIN = 0.02
+"""Difference in kappa from which majority votes count as better than the consensus."""
+TRUST_LEVELS = ((0.8, "Yes", "good"), (0.6, "Mostly", "good"), (0.4, "With care", "open"), (-math.inf, "Hardly", "bad"))
+"""Answers and tones by minimum agreement with experts, after Landis and Koch (1977)."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One card of the first screen.
+class Card:
+    """Question of the first screen with its answer.
 
     Attributes:
-        question: what a reader asks.
-        short: the answer in a word or a number.
-        against: what it is compared with, to be read in one go with `short`.
+        question: question of the reader.
+        answer: answer in a word or a number.
         tone: good, bad, open (not decided) or none.
-        sentences: what it rests on.
-        beside: what else to know at the first glance, in a line each.
-        interval: lower, middle and upper of a difference to draw, or None.
+        sentences: evidence.
+        versus: what the answer is compared with; continues `answer`.
+        comparisons: other comparisons, one line each.
+        interval: lower end, estimate and upper end of the difference, if there is one.
         steps: what to do, in order.
-        command: what to type after the last of them.
+        command: command of the last step.
 
     """
 
     question: str
-    short: str
+    answer: str
     tone: str
-    sentences: list[str]
+    sentences: list[str] = field(default_factory=list)
+    versus: str = ""
+    comparisons: list[str] = field(default_factory=list)
     interval: tuple[float, float, float] | None = None
     steps: list[str] = field(default_factory=list)
     command: str = ""
-    against: str = ""
-    beside: list[str] = field(default_factory=list)
 
 
-def answers(found: Findings) -> list[Answer]:
-    """The four cards."""
-    return [better(found), how_much(found), trust(found), what_next(found)]
+def make_cards(data: ReportData) -> list[Card]:
+    """Return the cards of the first screen; without rankers, those about labels."""
+    rankers = [better_card(data), gain_card(data)] if data.has_rankers else []
+    return [*rankers, trust_card(data), next_card(data)]
 
 
-def better(found: Findings) -> Answer:
-    """Whether the chosen ranker beats the baseline on queries that it never saw."""
-    question = "Is my ranker better?"
-    row = found.candidate(found.chosen)
-    if not found.tested:
-        return Answer(question, "Not tested", "none", ["No expert-graded query was there to test on."])
-    if found.chosen == found.baseline:
-        return Answer(question, "It is the baseline", "open", [f"The choice fell on {found.baseline} itself."])
-    p, off, n = (row[f"{found.measure} p"], row[f"{found.measure} difference"], int(row["test_queries"]))
-    on = f"on {counted(n, 'test query')} that played no part in the choice"
-    by_luck, rival = f"p {format_p(p)}", VOTES.get(found.baseline, found.baseline)
-    if p > ALPHA:
-        told, tone = ("Not shown", f" against {rival}"), "open"
-        said = f"Against {found.baseline} the difference is within chance ({by_luck}), {on}."
-    elif off > 0:
-        told, tone = ("Yes", f", over {rival}"), "good"
-        said = f"It beats {found.baseline} beyond chance ({by_luck}), {on}."
+def short_answers(data: ReportData) -> list[tuple[str, str]]:
+    """Return the questions of the first screen with their answers, without evidence."""
+    rankers = [better_card(data), gain_card(data)] if data.has_rankers else []
+    answers = [(card.question, f"{card.answer}{card.versus}") for card in rankers]
+    return [*answers, (TRUST_QUESTION, _agreement_with_experts(data)[0])]
+
+
+def _contrast(data: ReportData) -> Contrast | None:
+    """Return the difference between the selected ranker and the baseline on the test queries."""
+    return data.rankers.contrast(data.chosen, data.baseline)
+
+
+def better_card(data: ReportData) -> Card:
+    """Return the card on whether the selected ranker is better than the baseline on the test queries."""
+    question, contrast = "Is my ranker better?", _contrast(data)
+    if not data.tested:
+        return Card(question, "Not tested", "none", ["There were no expert-graded queries to test it on."])
+    if contrast is None:
+        return Card(question, "It is the baseline", "open", [f"The selected ranker is the baseline, {data.baseline}."])
+    name = BASELINE_NAMES.get(data.baseline, data.baseline)
+    if contrast.p > ALPHA:
+        answer, versus, tone, result = "Not shown", f" against {name}", "open", "is not significant"
+    elif contrast.difference > 0:
+        answer, versus, tone, result = "Yes", f", better than {name}", "good", "is significant"
     else:
-        told, tone = ("No, it is worse", f" than {rival}"), "bad"
-        said = f"It loses to {found.baseline} beyond chance ({by_luck}), {on}."
-    chosen = f"Chosen: {found.chosen} ({row['about']})."
-    lines, by_itself = _controls(found)
-    return Answer(question, told[0], tone, [said, *by_itself, chosen], against=told[1], beside=lines)
-
-
-def how_much(found: Findings) -> Answer:
-    """The difference to the baseline, its interval, and on how many queries."""
-    question, measure = "By how much?", found.measure
-    row = found.candidate(found.chosen)
-    if not found.tested:
-        return Answer(question, "Not known", "none", ["Expert grades of some queries would tell."])
-    mean = row[f"{measure} mean"]
-    if found.chosen == found.baseline:
-        return Answer(question, f"{mean:.4f}", "open", [f"Its {measure} on the test queries."])
-    off, lower, upper = (row[f"{measure} {name}"] for name in ("difference", "lower", "upper"))
-    base = mean - off
-    part = f"{signed(100 * off / base, 1)}%" if base > 0 else signed(off)
-    tone = "good" if lower > 0 else "bad" if upper < 0 else "open"
-    said = [
-        f"{measure} is {mean:.4f}, that of {found.baseline} {base:.4f}: {signed(off)}, "
-        f"95% interval {signed(lower)} to {signed(upper)}."
-    ]
-    wins = _wins(found)
-    if wins is not None:
-        said.append(f"Better on {counted(wins[0], 'test query')}, worse on {wins[1]}, equal on {wins[2]}.")
-    against = f" {'over' if off > 0 else 'against'} {found.baseline}"
-    return Answer(question, part, tone, said, (lower, off, upper), against=against)
-
-
-def _controls(found: Findings) -> tuple[list[str], list[str]]:
-    """The simple ways on the same queries: whoever is better than a weak baseline has yet to beat these.
-
-    A line for each at the first glance, and a sentence on how likely each gain is by luck.
-    """
-    lines, by_luck = [], []
-    for name in CONTROLS:
-        pair = _side_by_side(found, name) if name not in (found.chosen, found.baseline) else None
-        if pair is None or not len(pair):
-            continue
-        ours, theirs = (pair[which].to_numpy(np.float64) for which in (found.chosen, name))
-        off, base = float((ours - theirs).mean()), float(theirs.mean())
-        p = fisher_randomization(ours, theirs, random_state=int(found.settings["random_state"]))
-        part = f"{signed(100 * off / base, 1)}%" if base > 0 else signed(off)
-        chance = "within" if p > ALPHA else "beyond"
-        lines.append(f"{part} {'over' if off > 0 else 'against'} {name}: {chance} chance")
-        by_luck.append(f"{name} p {format_p(p)}")
-    return lines, [f"Against the simple ways, each by itself: {', '.join(by_luck)}."] if lines else []
-
-
-def _wins(found: Findings) -> tuple[int, int, int] | None:
-    pair = _side_by_side(found, found.baseline)
-    if pair is None:
-        return None
-    off = pair[found.chosen] - pair[found.baseline]
-    return int((off > 0).sum()), int((off < 0).sum()), int((off == 0).sum())
-
-
-def _side_by_side(found: Findings, other: str) -> pd.DataFrame | None:
-    """The choice and another candidate on each test query."""
-    if found.per_query is None:
-        return None
-    # In the order of the run, so that a test by random signs comes out as it did there.
-    wide = found.per_query.pivot_table(index="query", columns="candidate", values=found.measure, sort=False)
-    if found.chosen not in wide or other not in wide:
-        return None
-    return wide[[found.chosen, other]].dropna()
-
-
-def trust(found: Findings) -> Answer:
-    """How far the consensus agrees with experts, how far assessors with each other, and who spoils it."""
-    both, said = found.against_experts, []
-    short, tone = "Not checked", "open"
-    if len(both) >= FEWEST and found.experts_on_scale:
-        value, sentences = _like_experts(both)
-        said += sentences
-        short, tone = next(((word, tone) for least, word, tone in TRUST if value >= least), TRUST[-1][1:])
-        if len(sentences) > 1 and tone == "good":
-            short, tone = "With care", "open"
-    elif len(both) >= FEWEST:
-        value = float(both["relevance"].corr(both["expert"], method="spearman"))
-        said.append(f"Relevance and the experts' grades correlate {value:.2f} (Spearman, {len(both):,} documents).")
-        short, tone = next(((word, tone) for least, word, tone in TRUST if value >= least), TRUST[-1][1:])
-    else:
-        graded = "too few" if len(both) else "none"
-        said.append(f"Experts graded {graded} of these documents, so that nothing can be said by them.")
-        if found.knows_assessors and not math.isnan(found.reliability):
-            said.append(
-                f"By the model's own account {percent(found.reliability)} of the spread in relevance is difference "
-                "between documents, the rest is doubt."
-            )
-    if found.alpha is not None and not math.isnan(found.alpha.value):
-        said.append(
-            f"Single answers agree {agreeing(found.alpha.value)} with each other (Krippendorff's alpha "
-            f"{found.alpha.value:.2f})."
-        )
-    if found.expert_offset is not None:
-        said.append(f"{found.expert_offset}.")
-    return Answer("Can I trust the labels?", short, tone, [*said, _spoilt(found)])
-
-
-def _like_experts(both: Any) -> tuple[float, list[str]]:
-    """Weighted kappa of consensus and experts, and it in words; a second sentence where plain votes do better."""
-    ours, theirs = both["consensus"].to_numpy(), both["expert"].to_numpy()
-    value, against, more = weighted_kappa(ours, theirs), "", []
-    if "majority" in both and both["majority"].notna().all():
-        votes = both["majority"].to_numpy()
-        against = f" (majority votes {percent(float((votes == theirs).mean()))})"
-        if weighted_kappa(votes, theirs) > value + CLEARLY:
-            more = [f"Majority votes agree better with the experts here, kappa {weighted_kappa(votes, theirs):.2f}."]
-    equal, near = float((ours == theirs).mean()), float((abs(ours - theirs) <= 1).mean())
-    told = (
-        f"The consensus gives the experts' grade to {percent(equal)} of {len(both):,} documents{against}, and is at "
-        f"most one grade off on {percent(near)}; weighted kappa {value:.2f}."
+        answer, versus, tone, result = "No, it is worse", f" than {name}", "bad", "is significant"
+    return Card(
+        question,
+        answer,
+        tone,
+        [
+            f"The difference to {data.baseline} {result} (p {format_p(contrast.p)}) on "
+            f"{counted(_n_test_queries(contrast), 'test query')} that were not used to select the ranker.",
+            f"Selected: {data.chosen} ({data.candidate(data.chosen)['about']}).",
+        ],
+        versus,
+        _control_lines(data),
     )
-    return (-1.0 if math.isnan(value) else value), [told, *more]
 
 
-def agreeing(alpha: float) -> str:
-    """A word for Krippendorff's alpha, by his own marks of 0.8 and 0.667.
+def _n_test_queries(contrast: Contrast) -> int:
+    return contrast.n_better + contrast.n_worse + contrast.n_equal
 
-    >>> agreeing(0.3), agreeing(0.7), agreeing(0.9)
-    ('little', 'fairly', 'well')
+
+def _control_lines(data: ReportData) -> list[str]:
+    """Return a line for each simple candidate that the selected one is compared with."""
+    contrasts = (data.rankers.contrast(data.chosen, name) for name in CONTROLS if name != data.baseline)
+    return [
+        f"{_size(one)} {_preposition(one)} {one.other}: {'not ' * (one.p > ALPHA)}significant (p {format_p(one.p)})"
+        for one in contrasts
+        if one is not None
+    ]
+
+
+def _size(contrast: Contrast) -> str:
+    return signed(contrast.difference) if contrast.percent is None else f"{signed(contrast.percent, 1)}%"
+
+
+def _preposition(contrast: Contrast) -> str:
+    return "over" if contrast.difference > 0 else "against"
+
+
+def gain_card(data: ReportData) -> Card:
+    """Return the card with the difference to the baseline and its interval."""
+    question, measure, contrast = "By how much?", data.measure, _contrast(data)
+    if not data.tested:
+        return Card(question, "Not known", "none", ["Expert grades of some queries would show it."])
+    if contrast is None:
+        mean = data.candidate(data.chosen)[f"{measure} mean"]
+        return Card(question, f"{mean:.4f}", "open", [f"Its {measure} on the test queries."])
+    tone = "good" if contrast.lower > 0 else "bad" if contrast.upper < 0 else "open"
+    sentences = [
+        f"{measure} is {contrast.mean:.4f}, that of {data.baseline} {contrast.other_mean:.4f}: "
+        f"{signed(contrast.difference)}, 95% interval {signed(contrast.lower)} to {signed(contrast.upper)}.",
+        f"Better on {counted(contrast.n_better, 'test query')}, worse on {contrast.n_worse}, equal on "
+        f"{contrast.n_equal}.",
+    ]
+    interval = (contrast.lower, contrast.difference, contrast.upper)
+    versus = f" {_preposition(contrast)} {data.baseline}"
+    return Card(question, _size(contrast), tone, sentences, versus, interval=interval)
+
+
+def trust_card(data: ReportData) -> Card:
+    """Return the card on the agreement of labels with experts, and of assessors with each other."""
+    answer, tone, sentences = _agreement_with_experts(data)
+    alpha = data.alpha
+    if not math.isnan(alpha.value):
+        sentences.append(
+            f"The agreement of assessors with each other is {agreement_level(alpha.value)} (Krippendorff's alpha "
+            f"{alpha.value:.2f}, 95% interval {alpha.lower:.2f} to {alpha.upper:.2f})."
+        )
+    if data.result.expert_offset is not None:
+        sentences.append(f"{data.result.expert_offset}.")
+    return Card(TRUST_QUESTION, answer, tone, [*sentences, _unreliable_assessors(data)])
+
+
+def _agreement_with_experts(data: ReportData) -> tuple[str, str, list[str]]:
+    """Return the answer, its tone and the evidence on how well labels agree with expert grades."""
+    graded = data.against_experts
+    if len(graded) < MIN_GRADED:
+        which = f"only {len(graded):,}" if len(graded) else "none"
+        sentences = [f"Experts graded {which} of these documents, so the labels cannot be compared with them."]
+        if data.models_assessors and not math.isnan(data.reliability):
+            sentences.append(
+                f"According to the model, {percent(data.reliability)} of the variance of relevance is differences "
+                "between documents; the rest is uncertainty."
+            )
+        return "Not checked", "open", sentences
+    expert, votes_are_better = graded["expert"].to_numpy(), False
+    if data.result.same_scale:
+        consensus, majority = (graded[name].to_numpy() for name in ("consensus", "majority"))
+        value, majority_value = weighted_kappa(consensus, expert), weighted_kappa(majority, expert)
+        votes_are_better = majority_value > value + KAPPA_MARGIN
+        sentences = [
+            f"The consensus grade equals the expert grade for {percent(float((consensus == expert).mean()))} of "
+            f"{len(graded):,} documents (majority votes: {percent(float((majority == expert).mean()))}), and is at "
+            f"most one grade off for {percent(float((abs(consensus - expert) <= 1).mean()))}; weighted kappa "
+            f"{value:.2f}."
+        ]
+        if votes_are_better:
+            sentences.append(f"Majority votes agree better with the experts: kappa {majority_value:.2f}.")
+    else:
+        value = float(graded["relevance"].corr(graded["expert"], method="spearman"))
+        sentences = [
+            f"Spearman's correlation of relevance and expert grades is {value:.2f} ({len(graded):,} documents)."
+        ]
+    answer, tone = next((levels[1:] for levels in TRUST_LEVELS if value >= levels[0]), TRUST_LEVELS[-1][1:])
+    return (*(("With care", "open") if votes_are_better and tone == "good" else (answer, tone)), sentences)
+
+
+def agreement_level(alpha: float) -> str:
+    """Return a word for Krippendorff's alpha, by Krippendorff's own limits of 0.8 and 0.667.
+
+    >>> agreement_level(0.3), agreement_level(0.7), agreement_level(0.9)
+    ('low', 'moderate', 'high')
     """
-    return "well" if alpha >= 0.8 else "fairly" if alpha >= 0.667 else "little"
+    return "high" if alpha >= 0.8 else "moderate" if alpha >= 0.667 else "low"
 
 
-def weighted_kappa(first: Any, second: Any) -> float:
-    """Cohen's kappa with quadratic weights: agreement of grades beyond chance, near misses counting in part.
+def weighted_kappa(first: Floats, second: Floats) -> float:
+    """Return Cohen's kappa with quadratic weights; NaN if all grades are equal.
 
     >>> import numpy as np
     >>> weighted_kappa(np.array([0.0, 1, 2]), np.array([0.0, 1, 2]))
     1.0
     """
-    apart = float(((first - second) ** 2).mean())
+    observed = float(((first - second) ** 2).mean())
     by_chance = float(first.var() + second.var() + (first.mean() - second.mean()) ** 2)
-    return 1 - apart / by_chance if by_chance > 0 else float("nan")
+    return 1 - observed / by_chance if by_chance > 0 else float("nan")
 
 
-def _spoilt(found: Findings) -> str:
-    table = found.assessors
-    bad = table["flag"].isin(BAD)
+def _unreliable_assessors(data: ReportData) -> str:
+    """Return how many assessors answer at random or in reverse."""
+    table, n = data.assessors, counted(len(data.assessors), "assessor")
+    unreliable = table[table["flag"].isin(UNRELIABLE_FLAGS)]
     if len(table) == 1:
-        return f"{ALONE}: have a second one judge some of the same documents."
-    share = table.loc[bad, "judgments"].sum() / max(table["judgments"].sum(), 1)
-    if not bad.any():
-        return f"None of {counted(len(table), 'assessor')} answers at random or in reverse."
-    return (
-        f"{int(bad.sum()):,} of {counted(len(table), 'assessor')} answer at random or in reverse: "
-        f"{percent(float(share))} of all judgments{', which the consensus allows for' * found.knows_assessors}."
-    )
+        return f"{ONE_ASSESSOR}: have a second one judge some of the same documents."
+    if not len(unreliable):
+        return f"None of {n} answers at random or in reverse."
+    corrected = "; the consensus corrects for it" * data.models_assessors
+    share = _share_of_judgments(data, unreliable)
+    return f"{len(unreliable):,} of {n} answer at random or in reverse: {share}{corrected}."
 
 
-def what_next(found: Findings) -> Answer:
-    """What would help most, in order."""
+def next_card(data: ReportData) -> Card:
+    """Return the card on what to do next, the most useful first."""
     steps = [
-        *([f"Have a second assessor judge some of the same documents. {ALONE}."] if len(found.assessors) == 1 else []),
-        *_stop_paying(found),
-        *_ask_whether_turned(found),
-        *_more_test_queries(found),
-        *_label_next(found),
-        "Rank with it:",
+        *([f"Have a second assessor judge some of the same documents. {ONE_ASSESSOR}."] * (len(data.assessors) == 1)),
+        *_random_assessors(data),
+        *_reversed_assessors(data),
+        *(_more_test_queries(data) if data.has_rankers else _more_expert_grades(data)),
+        *_label_next(data),
     ]
-    command = f"crowdrank rank -m {quote(str(found.folder / 'model'))} -f new.letor -o run.trec"
-    return Answer("What next?", "", "none", [], None, steps, command)
+    if not data.has_rankers:
+        return Card("What next?", "", "none", steps=[*steps, "Add features of the documents to train a ranker."])
+    command = f"crowdrank rank -m {quote(str(data.folder / 'model'))} -f new.letor -o run.trec"
+    return Card("What next?", "", "none", steps=[*steps, "Rank new documents:"], command=command)
 
 
-def _stop_paying(found: Findings) -> list[str]:
-    """Those who do not look: who they are, and what their answers count for."""
-    bad = _flagged(found, "random")
-    if not len(bad):
+def _random_assessors(data: ReportData) -> list[str]:
+    flagged = _flagged(data, "random")
+    if not len(flagged):
         return []
-    weight = (
-        f"for {found.weight_in_consensus(bad)} in the consensus"
-        if found.knows_assessors
-        else "in full, as everybody's do"
-    )
-    cost = sum(found.paid.get(str(name), 0.0) for name in bad["assessor"])
-    paid = f", and cost {cost:,.2f} of {sum(found.paid.values()):,.2f} ({found.unit('cost')})" if cost else ""
+    weight = data.weight_in_consensus(flagged) if data.models_assessors else "the same weight as all others"
+    cost = sum(data.paid.get(str(name), 0.0) for name in flagged["assessor"])
+    total = f" They cost {cost:,.2f} of {sum(data.paid.values()):,.2f} ({data.unit('cost')})." if cost else ""
     return [
-        f"Stop paying {counted(len(bad), 'assessor')} who answer{'s' * (len(bad) == 1)} at random: {_named(bad)}. "
-        f"Their {_share_of_judgments(found, bad)} count {weight}{paid}."
+        f"Stop paying {counted(len(flagged), 'assessor')} who answer{'s' * (len(flagged) == 1)} at random: "
+        f"{_names(flagged)}. Their {_share_of_judgments(data, flagged)} have {weight} in the consensus.{total}"
     ]
 
 
-def _ask_whether_turned(found: Findings) -> list[str]:
-    """Those who turn the scale round: who they are, and what their answers count for."""
-    turned = _flagged(found, "reversed")
-    if not len(turned):
+def _reversed_assessors(data: ReportData) -> list[str]:
+    flagged = _flagged(data, "reversed")
+    if not len(flagged):
         return []
-    if not found.knows_assessors:
-        weight = "count in full, against the truth: leave them out (--exclude), or let --method gda weigh them"
-    elif (turned["model_slope"] < 0).all():
-        weight = f"are read the other way round by the consensus, and count for {found.weight_in_consensus(turned)}"
+    if not data.models_assessors:
+        effect = "are used as they are: exclude these assessors, or use the consensus method gda, which weights them"
+    elif (flagged["model_slope"] < 0).all():
+        effect = f"are inverted by the consensus and have {data.weight_in_consensus(flagged)}"
     else:
-        weight = f"count for {found.weight_in_consensus(turned)} in the consensus"
+        effect = f"have {data.weight_in_consensus(flagged)} in the consensus"
     return [
-        f"Ask {counted(len(turned), 'assessor')} whether they read the scale upside down (reversed): "
-        f"{_named(turned)}. Their {_share_of_judgments(found, turned)} {weight}."
+        f"Ask {counted(len(flagged), 'assessor')} whether they reversed the scale: {_names(flagged)}. Their "
+        f"{_share_of_judgments(data, flagged)} {effect}."
     ]
 
 
-def _flagged(found: Findings, flag: str) -> pd.DataFrame:
-    """The assessors with a flag, the busiest first."""
-    table = found.assessors
+def _flagged(data: ReportData, flag: str) -> pd.DataFrame:
+    """Return the assessors with a flag, those with most judgments first."""
+    table = data.assessors
     return table[table["flag"] == flag].sort_values("judgments", ascending=False, kind="stable")
 
 
-def _named(some: pd.DataFrame) -> str:
-    more = f" and {len(some) - NAMED:,} more (listed below)" if len(some) > NAMED else ""
-    return f"{', '.join(plain_ids(some['assessor'].head(NAMED), 24))}{more}"
+def _names(assessors: pd.DataFrame) -> str:
+    more = f" and {len(assessors) - MAX_NAMES:,} more (listed below)" if len(assessors) > MAX_NAMES else ""
+    return f"{', '.join(distinct_lines(assessors['assessor'].head(MAX_NAMES), 24))}{more}"
 
 
-def _share_of_judgments(found: Findings, some: pd.DataFrame) -> str:
-    n = int(some["judgments"].sum())
-    return f"{counted(n, 'judgment')} ({percent(n / max(int(found.assessors['judgments'].sum()), 1))} of all)"
+def _share_of_judgments(data: ReportData, assessors: pd.DataFrame) -> str:
+    n = int(assessors["judgments"].sum())
+    return f"{counted(n, 'judgment')} ({percent(n / max(int(data.assessors['judgments'].sum()), 1))} of all)"
 
 
-def _more_test_queries(found: Findings) -> list[str]:
-    if not found.tested:
-        return ["Let experts grade 50 queries: a ranker can then be chosen by them, and tested."]
-    row, measure = found.candidate(found.chosen), found.measure
-    if found.chosen == found.baseline or not row[f"{measure} p"] > ALPHA:
+def _more_expert_grades(data: ReportData) -> list[str]:
+    if len(data.against_experts) >= MIN_GRADED:
         return []
-    off, n = abs(row[f"{measure} difference"]), int(row["test_queries"])
-    error = (row[f"{measure} upper"] - row[f"{measure} lower"]) / (2 * 1.96)
+    return [f"Have experts grade at least {MIN_GRADED} of the judged documents, to check the labels."]
+
+
+def _more_test_queries(data: ReportData) -> list[str]:
+    """Return how many test queries would show a difference that is not significant."""
+    if not data.tested:
+        return [f"Have experts grade {EXPERT_QUERIES} queries, to select and to test a ranker."]
+    contrast = _contrast(data)
+    if contrast is None or not contrast.p > ALPHA:
+        return []
+    size, n = abs(contrast.difference), _n_test_queries(contrast)
+    error = (contrast.upper - contrast.lower) / (2 * 1.96)
     if not error > 0:
         return []
-    if off < 0.1 * error:
-        return [f"Grade more queries by experts if a small difference matters: {n} test queries show none."]
-    # Fewer than six queries show nothing, and what was within chance on n needs more than n.
-    needed = max(math.ceil(n * (POWER * error / off) ** 2), n + 1, FEWEST)
+    if size < 0.1 * error:
+        return [f"If small differences matter, have experts grade more queries: {n} test queries show none."]
+    # A difference that is not significant on n queries needs more than n, whatever the interval says.
+    needed = max(math.ceil(n * (DETECTABLE * error / size) ** 2), n + 1, MIN_TEST_QUERIES)
     return [
-        f"Grade more queries by experts: a difference like this shows on about {needed:,} test queries four times in "
-        f"five; there were {n:,}."
+        f"Have experts grade more queries: this difference would be significant with a probability of 80% on about "
+        f"{needed:,} test queries; there were {n:,}."
     ]
 
 
-def _label_next(found: Findings) -> list[str]:
-    if not len(found.next):
-        return []
-    first = found.next.head(3)
-    names = [
-        f"{plain_id(row['document'], 24)} of query {plain_id(row['query'], 24)}" for row in first.to_dict("records")
-    ]
-    return [f"Have the least certain documents judged again, first {'; '.join(names)} (the rest: next.csv)."]
+def _label_next(data: ReportData) -> list[str]:
+    names = "; ".join(_document_name(data, row) for row in data.next.head(N_NEXT).to_dict("records"))
+    return [f"Have the least certain documents judged again: first {names} (all: next.csv)."] if names else []
+
+
+def _document_name(data: ReportData, row: Mapping[Hashable, str]) -> str:
+    """Return the ids of a document and its query, with its title or the beginning of its text if there is one."""
+    texts = data.texts.get((row["query"], row["document"]), {})
+    title = one_line(texts.get("title") or texts.get("text") or "", 50)
+    quoted = f" “{title}”" if title else ""
+    return f"{one_line(row['document'], 24)}{quoted} of query {one_line(row['query'], 24)}"

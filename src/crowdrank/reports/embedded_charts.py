@@ -1,204 +1,176 @@
-"""Which charts a report shows, and how they become pictures that need nothing from anywhere."""
+"""Charts of the report, as SVG images embedded in the page."""
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from crowdrank.consensus.replay import trace
 from crowdrank.errors import CrowdrankError
-from crowdrank.reports.formatting import plain_id
-from crowdrank.reports.run_folder import Findings
+from crowdrank.reports.formatting import one_line
+from crowdrank.reports.report_data import ReportData
 
-NEEDED = ("altair", "vl_convert")
-OF_DOCUMENTS = ("expected_dawid_skene", "expected_glad", "good_dawid_skene", "good_glad", "latent_relevance")
-OF_ASSESSORS = (
-    "right_dawid_skene",
-    "right_glad",
-    "ability",
-    "informativeness",
-    "honeypots_right",
-    "slope",
-    "share_bad",
-)
+CHART_PACKAGES = ("altair", "vl_convert")
+"""Packages of the extra `report`, which draw charts."""
+MAX_HALF_WIDTH = 640
+"""Maximum width in pixels of a chart that takes half of the page."""
+SECTIONS = ("rankers", "assessors", "documents", "training")
+"""Sections of the report that have charts."""
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A drawn chart: where it stands, what it says in words, and the picture as a data address."""
+class Figure(NamedTuple):
+    """Chart as an image.
 
-    section: str
+    Attributes:
+        title: title and subtitle of the chart, for readers who cannot see it.
+        source: data URL of the image.
+        is_wide: whether it takes the full width of the page.
+
+    """
+
     title: str
     source: str
+    is_wide: bool
 
 
 def can_draw() -> bool:
-    """Whether the extra `report` is installed."""
-    return all(find_spec(name) is not None for name in NEEDED)
+    """Return whether the packages that draw charts are installed."""
+    return all(find_spec(name) is not None for name in CHART_PACKAGES)
 
 
-def drawn(section: str, chart: Any) -> Figure:
-    """A chart as an SVG picture; in an image element nothing in it can run or be fetched."""
+def draw_figures(data: ReportData) -> dict[str, list[Figure]]:
+    """Return the figures of each section; none if charts cannot be drawn."""
+    if not can_draw():
+        return {name: [] for name in SECTIONS}
+    charts = {
+        "rankers": _ranker_charts(data),
+        "assessors": _assessor_charts(data),
+        "documents": _document_charts(data),
+        "training": _training_charts(data),
+    }
+    return {name: [draw(chart) for chart in charts[name]] for name in SECTIONS}
+
+
+def draw(chart: Any) -> Figure:
+    """Return a chart as an SVG image; in an image element, nothing in it can run or be fetched."""
     import vl_convert
 
     spec = chart.to_dict()
-    svg = renumbered(vl_convert.vegalite_to_svg(spec))
-    address = "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
-    named = spec.get("title", {})
-    words = [named.get("text", ""), *named.get("subtitle", [])]
-    return Figure(section, ": ".join(word for word in words if word), address)
+    svg = renumber_ids(vl_convert.vegalite_to_svg(spec))
+    title = spec.get("title", {})
+    lines = [title.get("text", ""), *title.get("subtitle", [])]
+    source = "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+    is_wide = float(re.search(r'<svg[^>]* width="([\d.]+)"', svg)[1]) > MAX_HALF_WIDTH  # type: ignore[index]
+    return Figure(": ".join(line for line in lines if line), source, is_wide)
 
 
-def renumbered(svg: str) -> str:
-    """A drawing whose gradients and clips are numbered from 0: the renderer counts on from drawing to drawing.
+def renumber_ids(svg: str) -> str:
+    """Return the image with ids of gradients and clip paths numbered from 0, so that equal charts give equal images.
 
-    >>> renumbered('<path id="clip7"/><g clip-path="url(#clip7)"/><text>id="clip7"</text>')
+    >>> renumber_ids('<path id="clip7"/><g clip-path="url(#clip7)"/><text>id="clip7"</text>')
     '<path id="clip0"/><g clip-path="url(#clip0)"/><text>id="clip7"</text>'
     """
-    known: dict[str, str] = {}
+    new_ids: dict[str, str] = {}
 
-    def numbered(name: re.Match[str]) -> str:
-        before, kind = name.group(1), name.group(2)
-        return before + known.setdefault(name.group(0)[len(before) :], f"{kind}{len(known)}")
+    def renumber(match: re.Match[str]) -> str:
+        prefix, kind = match.group(1), match.group(2)
+        return prefix + new_ids.setdefault(match.group(0)[len(prefix) :], f"{kind}{len(new_ids)}")
 
-    return re.sub(r"<[^>]*>", lambda tag: re.sub(r'(id="|url\(#)(gradient_|clip)\d+', numbered, tag.group()), svg)
-
-
-def figures(found: Findings) -> list[Figure]:
-    """All charts that the findings give; none where nothing can be drawn."""
-    if not can_draw():
-        return []
-    return [drawn(section, chart()) for section, chart in _charts(found)]
+    return re.sub(r"<[^>]*>", lambda tag: re.sub(r'(id="|url\(#)(gradient_|clip)\d+', renumber, tag.group()), svg)
 
 
-def _charts(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _ranker_charts(data: ReportData) -> Iterator[Any]:
     from crowdrank.reports import charts
 
-    if found.tested:
-        yield (
-            "rankers",
-            lambda: charts.ranker_comparison(
-                found.details, found.measure, chosen=found.chosen, baseline=found.baseline
-            ),
-        )
-        if found.per_query is not None and found.chosen != found.baseline:
-            values = found.per_query
-            yield "rankers", lambda: charts.differences_by_query(values, found.chosen, found.baseline, found.measure)
-    yield from _of_assessors(found)
-    yield from _of_documents(found)
-    yield from _of_training(found)
+    if not data.has_rankers or not data.tested:
+        return
+    yield charts.ranker_comparison(data.details, data.measure, chosen=data.chosen, baseline=data.baseline)
+    if data.chosen != data.baseline:
+        yield charts.differences_by_query(data.per_query, data.chosen, data.baseline, data.measure)
 
 
-def _of_assessors(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _assessor_charts(data: ReportData) -> Iterator[Any]:
     from crowdrank.reports import charts
     from crowdrank.reports.charts.assessors import QUALITY_COLUMNS
 
-    yield "assessors", lambda: charts.informativeness(found.assessors)
-    yield "assessors", lambda: charts.informativeness(found.assessors, "judgments")
-    if any(name in found.assessors and found.assessors[name].notna().any() for name in QUALITY_COLUMNS):
-        yield "assessors", lambda: charts.informativeness_by_agreement(found.assessors)
-    model = found.model
-    if model is not None and model.answer_states() is not None:
-        who, captions = typical_assessors(found.assessors)
-        yield "assessors", lambda: charts.grade_curves(model, who, captions)
-    if model is not None and model.judgments_.families is not None:
-        yield "assessors", lambda: charts.family_agreement(model.judgments_)
+    yield charts.informativeness(data.assessors)
+    if any(name in data.assessors and data.assessors[name].notna().any() for name in QUALITY_COLUMNS):
+        yield charts.informativeness_by_agreement(data.assessors)
+    if data.models_assessors:
+        yield charts.grade_curves(data.model, *example_assessors(data.assessors))
+    if data.model.judgments_.families is not None:
+        yield charts.family_agreement(data.model.judgments_)
 
 
-def typical_assessors(table: pd.DataFrame, fewest: int = 10) -> tuple[list[str], list[str]]:
-    """The most and the least informative assessor, one in the middle and a reversed one if any, with captions.
+def example_assessors(table: pd.DataFrame, min_judgments: int = 10) -> tuple[list[str], list[str]]:
+    """Return the most, the median and the least informative assessor, and a reversed one if any, with captions.
 
     >>> table = pd.DataFrame({"assessor": list("abc"), "informativeness": [0.1, 0.9, 0.5], "judgments": [50] * 3,
     ...                       "flag": ["", "careful", ""]})
-    >>> typical_assessors(table)
-    (['b', 'c', 'a'], ['most informative: b', 'in the middle: c', 'least informative: a'])
+    >>> example_assessors(table)
+    (['b', 'c', 'a'], ['most informative: b', 'median: c', 'least informative: a'])
     """
-    known = table[table["judgments"] >= fewest]
+    known = table[table["judgments"] >= min_judgments]
     known = (known if len(known) else table).sort_values("informativeness", ascending=False, kind="stable")
-    places = {"most informative": 0, "in the middle": len(known) // 2, "least informative": len(known) - 1}
-    chosen = {known["assessor"].iloc[place]: said for said, place in reversed(places.items())}
-    turned = known.loc[known["flag"] == "reversed"].sort_values("judgments", ascending=False)["assessor"]
-    if len(turned):
-        chosen[turned.iloc[0]] = "reversed"
-    order = [*places, "reversed"]
-    pairs = sorted(chosen.items(), key=lambda pair: order.index(pair[1]))
-    return [who for who, _ in pairs], [f"{said}: {plain_id(who, 20)}" for who, said in pairs]
+    reversed_ones = known.loc[known["flag"] == "reversed"].sort_values("judgments", ascending=False)["assessor"]
+    examples = {
+        "reversed": reversed_ones.iloc[0] if len(reversed_ones) else None,
+        "most informative": known["assessor"].iloc[0],
+        "median": known["assessor"].iloc[len(known) // 2],
+        "least informative": known["assessor"].iloc[-1],
+    }
+    caption_of = {who: caption for caption, who in reversed(examples.items()) if who is not None}
+    pairs = sorted(caption_of.items(), key=lambda pair: (pair[1] == "reversed", list(examples).index(pair[1])))
+    return [who for who, _ in pairs], [f"{caption}: {one_line(who, 20)}" for who, caption in pairs]
 
 
-def _of_documents(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _document_charts(data: ReportData) -> Iterator[Any]:
     from crowdrank.reports import charts
 
-    yield "documents", lambda: charts.uncertainty(found.documents, on_a_line=found.on_a_line)
-    both = found.against_experts
-    if len(both) and found.experts_on_scale:
-        ours, theirs = (both[name].astype(int) for name in ("consensus", "expert"))
-        yield "documents", lambda: charts.confusion(ours, theirs, "Consensus and experts", "the consensus", "experts")
-    if len(found.documents):
-        yield (
-            "documents",
-            lambda: charts.relevance_intervals(found.documents, _doubtful_query(found), on_a_line=found.on_a_line),
-        )
-    if "difficulty" in found.documents:
-        yield "documents", lambda: charts.difficulty_by_relevance(found.documents)
-        if found.model is not None and "duration" in found.model.judgments_.extras:
-            judgments = found.model.judgments_
-            yield "documents", lambda: charts.difficulty_by_duration(found.documents, judgments)
-    steps = _disputed_trace(found)
-    if steps is not None:
-        name, told = steps
-        yield (
-            "documents",
-            lambda: charts.document_trace(
-                told, f"What is known of {plain_id(name, 28)} after each answer", on_a_line=found.on_a_line
-            ),
-        )
+    yield charts.uncertainty(data.documents, on_a_line=data.on_a_line)
+    graded = data.against_experts
+    if len(graded) and data.result.same_scale:
+        consensus, expert = (graded[name].astype(int) for name in ("consensus", "expert"))
+        yield charts.confusion(consensus, expert, "Consensus grades and expert grades", "consensus", "expert")
+    if "difficulty" in data.documents:
+        yield charts.difficulty_by_relevance(data.documents)
+        if "duration" in data.model.judgments_.extras:
+            yield charts.difficulty_by_duration(data.documents, data.model.judgments_)
+    yield charts.relevance_intervals(data.documents, _least_certain_query(data), on_a_line=data.on_a_line)
+    yield from _disputed_trace(data)
 
 
-def _doubtful_query(found: Findings) -> Any:
-    """The query whose documents are least certain, among those with several."""
-    width = (found.documents["upper"] - found.documents["lower"]).groupby(found.documents["query"].astype(str))
-    told = pd.DataFrame({"width": width.mean(), "n": width.size()})
-    several = told[told["n"] >= min(5, int(told["n"].max()))]
-    return several["width"].idxmax()
+def _least_certain_query(data: ReportData) -> Any:
+    """Return the query with the widest mean interval, among those with at least five documents."""
+    widths = pd.Series(data.interval_width).groupby(data.documents["query"].astype(str))
+    table = pd.DataFrame({"mean": widths.mean(), "n": widths.size()})
+    return table.loc[table["n"] >= min(5, int(table["n"].max())), "mean"].idxmax()
 
 
-def _disputed_trace(found: Findings) -> tuple[str, Any] | None:
-    """The steps of the document whose answers are farthest apart."""
-    if found.model is None or not np.isfinite(found.dispute).any():
-        return None
-    row = found.documents.iloc[int(np.nanargmax(found.dispute))]
+def _disputed_trace(data: ReportData) -> Iterator[Any]:
+    """Yield a chart of the relevance of the most disputed document after each answer."""
+    from crowdrank.reports import charts
+
+    if not np.isfinite(data.dispute).any():
+        return
+    row = data.documents.iloc[int(np.nanargmax(data.dispute))]
     try:
-        return str(row["document"]), trace(found.model, found.model.judgments_, row["document"], row["query"])
-    except CrowdrankError:  # a model that cannot be replayed, as one that chose among several
-        return None
+        steps = trace(data.model, data.model.judgments_, row["document"], row["query"])
+    except CrowdrankError:  # the model cannot be replayed
+        return
+    title = f"Relevance of {one_line(row['document'], 28)} after each answer"
+    yield charts.document_trace(steps, title, on_a_line=data.on_a_line)
 
 
-def _of_training(found: Findings) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _training_charts(data: ReportData) -> Iterator[Any]:
     from crowdrank.reports import charts
 
-    told = found.remapping
-    if told is not None:
-        yield "training", lambda: charts.learned_by_grade(told)
-        yield "training", lambda: charts.importance_of_features(told)
-        for name in telling_features(told):
-            yield "training", lambda name=name: charts.learned_by_feature(told, name)  # type: ignore[misc]
-    model = found.model
-    if model is not None and len([value for value in model.history_ if value == value]) > 1:
-        yield "training", lambda: charts.convergence(model)
-
-
-def telling_features(remapping: pd.DataFrame) -> list[str]:
-    """The feature of documents and the one of assessors with which what labels are worth differs most."""
-    from crowdrank.reports.charts.training import spread_of_features
-
-    spread = spread_of_features(remapping)
-    names = [name for name in dict.fromkeys(spread["feature"]) if "_of_" not in name]
-    firsts = ([name for name in names if name in side][:1] for side in (OF_DOCUMENTS, OF_ASSESSORS))
-    return [name for first in firsts for name in first]
+    if len(data.remapping):
+        yield charts.learned_by_feature(data.remapping, "label")
+        yield charts.importance_of_features(data.remapping)

@@ -1,4 +1,4 @@
-"""Numbers and ids as a reader wants them."""
+"""Numbers and ids as text for readers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-UNSEEN = "\ufffd"
+REPLACEMENT = "\ufffd"
+"""Character shown in place of one that cannot be shown."""
 JOINERS = "\u200c\u200d"
-"""They join and part letters in many scripts."""
+"""Invisible characters that join or separate letters in many scripts."""
 
 
 def signed(value: float, digits: int = 4) -> str:
-    """A difference with its sign, and a minus that is as wide as the plus.
+    """Return a difference with its sign, with a minus sign as wide as the plus.
 
     >>> signed(-0.01234), signed(0.5, 1)
     ('−0.0123', '+0.5')
@@ -21,17 +22,17 @@ def signed(value: float, digits: int = 4) -> str:
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
-def real_minus(text: str) -> str:
-    """Text whose negative numbers have a real minus; hyphens stay what they are.
+def minus_signs(text: str) -> str:
+    """Return a text with minus signs in place of the hyphens before negative numbers.
 
-    >>> real_minus("gda-pw-mart is -0.0072 [-0.0410, +0.0251]")
+    >>> minus_signs("gda-pw-mart is -0.0072 [-0.0410, +0.0251]")
     'gda-pw-mart is −0.0072 [−0.0410, +0.0251]'
     """
     return re.sub(r"(?<=[\s(\[])-(?=\d)", "−", text)
 
 
 def percent(share: float) -> str:
-    """A share in percent.
+    """Return a share in percent.
 
     >>> percent(0.694), percent(float("nan"))
     ('69%', '–')
@@ -39,33 +40,32 @@ def percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.0f}%"
 
 
-def plain_id(value: Any, most: int = 40) -> str:
-    """An id as one line of text that can be shown, cut where it is long.
+def one_line(value: Any, max_length: int = 40) -> str:
+    """Return an id or a text on one line, truncated if it is long.
 
-    Signs that cannot be shown have a mark in their place: some of them end the drawing of a chart, others turn text
-    around.
+    Characters that cannot be shown are replaced: some stop the rendering of a chart, others reverse text.
 
-    >>> plain_id("a  b"), plain_id("x" * 50, most=10), plain_id(chr(1) + "c")
+    >>> one_line("a  b"), one_line("x" * 50, max_length=10), one_line(chr(1) + "c")
     ('a b', 'xxxxxxxxx…', '\ufffdc')
     """
-    text = " ".join("".join(map(_seen, str(value))).split())
-    return text if len(text) <= most else text[: most - 1] + "…"
+    text = " ".join("".join(map(_printable, str(value))).split())
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
-def _seen(sign: str) -> str:
-    return sign if sign.isprintable() or sign.isspace() or sign in JOINERS else UNSEEN
+def _printable(char: str) -> str:
+    return char if char.isprintable() or char.isspace() or char in JOINERS else REPLACEMENT
 
 
-def plain_ids(values: Iterable[Any], most: int = 40) -> list[str]:
-    """Ids as one line of text each; those that come out alike stay apart.
+def distinct_lines(values: Iterable[Any], max_length: int = 40) -> list[str]:
+    """Return each id on one line; truncated ids that would be equal are numbered.
 
-    >>> plain_ids(["ann", "x" * 50, "x" * 60], most=10)
+    >>> distinct_lines(["ann", "x" * 50, "x" * 60], max_length=10)
     ['ann', 'xxxxxxxxx…', 'xxxxxxxxx… (2)']
     """
-    seen: dict[str, int] = {}
-    told = []
+    counts: dict[str, int] = {}
+    lines = []
     for value in values:
-        short = plain_id(value, most)
-        seen[short] = seen.get(short, 0) + 1
-        told.append(short if seen[short] == 1 else f"{short} ({seen[short]})")
-    return told
+        line = one_line(value, max_length)
+        counts[line] = counts.get(line, 0) + 1
+        lines.append(line if counts[line] == 1 else f"{line} ({counts[line]})")
+    return lines

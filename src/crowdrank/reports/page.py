@@ -1,139 +1,190 @@
-"""The report of a run: one HTML file that opens offline, asks for nothing, and lets no id do anything."""
+"""The HTML report of a run: one file that opens offline, requests nothing, and shows ids only as text."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
+import pyarrow.parquet as parquet
+
 from crowdrank._files import check_output_file, write_file
-from crowdrank._folders import update_folder
+from crowdrank._folders import Manifest, update_folder
 from crowdrank._text import counted
 from crowdrank.assessors.flags import FLAGS
-from crowdrank.reports.cards import ADVICE, MEANING, answers
-from crowdrank.reports.embedded_charts import can_draw, figures
-from crowdrank.reports.formatting import real_minus
-from crowdrank.reports.run_folder import Findings, reading
-from crowdrank.reports.tables import assessor_sheet, document_sheet, pair_sheet, ranker_sheet
+from crowdrank.errors import UsageError
+from crowdrank.judgments.inputs import TableLike
+from crowdrank.judgments.texts import Texts, read_texts
+from crowdrank.pipeline.result import TABLE_FILES, RunResult, reading_run
+from crowdrank.reports.cards import ADVICE, ADVICE_HELP, make_cards
+from crowdrank.reports.embedded_charts import can_draw, draw_figures
+from crowdrank.reports.formatting import minus_signs
+from crowdrank.reports.report_data import ReportData
+from crowdrank.reports.tables import make_tables
 
 REPORT = "report.html"
+TABLE_CONTENTS = {
+    "comparison": "results of every candidate",
+    "per_query": "results of every candidate on every test query",
+    "assessors": "every assessor",
+    "pairs": "agreement of pairs of assessors",
+    "documents": "every document: relevance, interval, grade",
+    "next": "documents to label next",
+    "training": "labels that rankers are trained on",
+    "remapping": "learned targets and weights by feature of the labels",
+    "features": "every feature",
+    "texts": "texts of the documents in this report",
+}
+"""Contents of the tables of a run."""
+LABEL_SETTINGS = ("method", "method_settings", "unjudgeable_as", "n_jobs", "random_state")
+"""Settings that a run without rankers uses."""
 
 
-def write_report(folder: str | Path, output: str | Path | None = None, *, shown_as: str | Path | None = None) -> Path:
+def write_report(
+    source: RunResult | str | Path,
+    output: str | Path | None = None,
+    *,
+    folder: str | Path = "",
+    texts: Texts | TableLike | None = None,
+) -> Path:
     """Write the HTML report of a run and return its path.
 
     Args:
-        folder: folder that `run` wrote.
-        output: file to write; by default report.html in the folder.
-        shown_as: path of the folder in the commands that the report shows, where the folder is going to be renamed.
+        source: result of a run, or the folder that a run wrote.
+        output: file to write; by default report.html in the folder of the run.
+        folder: folder of the run in the commands that the report shows; by default the folder that is read.
+        texts: texts of queries and documents to show: files or a DataFrame with columns such as document, query, text,
+            title, url and query_text. If the report is written into the folder of the run, the texts that it shows are
+            saved there too.
+
+    Returns:
+        Path of the report.
 
     >>> import crowdrank, tempfile
     >>> world = crowdrank.simulate(queries=12, documents=6, random_state=1)
     >>> folder = Path(tempfile.mkdtemp()) / "out"
-    >>> done = crowdrank.run(world.judgments, world.features, candidates=["gls"], output=folder)
+    >>> result = crowdrank.run(world.judgments, world.features, candidates=["gls"], output=folder)
     >>> write_report(folder).name
     'report.html'
     """
-    place = Path(folder) / REPORT if output is None else Path(output)
-    check_output_file(place)
-    found = Findings.read(folder, shown_as)
-    with reading(folder):  # files that do not fit each other in a way that reading them does not show
-        page = render(found)
-    with update_folder(folder, found.manifest, REPORT) if output is None else write_file(place) as draft:
+    if isinstance(source, RunResult):
+        if output is None:
+            raise UsageError("is needed to write the report of a result", parameter="output")
+        return _write(render(ReportData(add_texts(source, texts), Path(folder))), Path(output))
+    path = Path(source) / REPORT if output is None else Path(output)
+    check_output_file(path)
+    result, manifest = add_texts(RunResult.load(source), texts), Manifest.read(Path(source))
+    with reading_run(source):  # files that do not fit each other in ways that loading does not check
+        page = render(ReportData(result, Path(folder or source)))
+    if output is not None:
+        return _write(page, path)
+    if texts is not None:
+        with update_folder(source, manifest, TABLE_FILES["texts"]) as draft:
+            parquet.write_table(result.tables["texts"], draft)
+        manifest = Manifest.read(Path(source))
+    with update_folder(source, manifest, REPORT) as draft:
         draft.write_text(page, encoding="utf-8")
-    return place
+    return path
 
 
-def render(found: Findings) -> str:
-    """The page as text."""
+def _write(page: str, path: Path) -> Path:
+    check_output_file(path)
+    with write_file(path) as draft:
+        draft.write_text(page, encoding="utf-8")
+    return path
+
+
+def add_texts(result: RunResult, texts: Texts | TableLike | None) -> RunResult:
+    """Return the result with the texts of the documents that its report shows as the table `texts`."""
+    if texts is None:
+        return result
+    if not isinstance(texts, Texts):
+        judgments = result.model.judgments_
+        texts = read_texts(texts, judgments.queries, judgments.documents)
+    table = texts.table(ReportData(result, Path()).shown_documents())
+    return replace(result, tables={**result.tables, "texts": table})
+
+
+def render(data: ReportData) -> str:
+    """Return the report as HTML."""
     import jinja2
 
-    env = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_asset), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_read_asset),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
         lstrip_blocks=True,
-    )  # fmt: skip
-    env.filters["minus"] = real_minus
-    script, style = _asset("page.js"), _asset("page.css")
-    drawings = figures(found)
-    sheets = {
-        "rankers": ranker_sheet(found),
-        "assessors": assessor_sheet(found),
-        "pairs": pair_sheet(found),
-        "uncertain": document_sheet(found, "uncertain"),
-        "disputed": document_sheet(found, "disputed"),
-    }
-    told: dict[str, Any] = {
-        "found": found,
-        "title": f"A ranker from {counted(found.sizes['judgments'], 'judgment')}",
-        "answers": answers(found),
-        "figures": {name: [one for one in drawings if one.section == name] for name in SECTIONS},
+    )
+    environment.filters["minus"] = minus_signs
+    environment.filters["number"] = "{:,}".format
+    script, style, figures = _read_asset("page.js"), _read_asset("page.css"), draw_figures(data)
+    tables = make_tables(data)
+    values: dict[str, Any] = {
+        "data": data,
+        "result": data.result,
+        "title": f"{'A ranker' if data.has_rankers else 'Labels'} from {counted(data.sizes['judgments'], 'judgment')}",
+        "cards": make_cards(data),
+        "figures": figures,
         "can_draw": can_draw(),
-        "sheets": {name: sheet for name, sheet in sheets.items() if sheet is not None},
-        "data": {name: in_script(sheet.to_dict()) for name, sheet in sheets.items() if sheet is not None},
-        "flags": _flags(found),
+        "tables": tables,
+        "table_data": {name: script_json(table.to_dict()) for name, table in tables.items()},
+        "flags": flag_counts(data),
         "script": script,
         "style": style,
-        "policy": f"default-src 'none'; img-src data:; script-src {digest(script)}; style-src {digest(style)}",
+        "policy": f"default-src 'none'; img-src data:; script-src {csp_hash(script)}; style-src {csp_hash(style)}",
         "interval_bar": interval_bar,
         "counted": counted,
-        "again": again(found),
-        "files": [(name, what) for name, what in FILES if found.has(name)],
-        "settings": [(name, _setting(value)) for name, value in found.settings.items()],
+        "files": _files(data),
+        "settings": _settings(data),
     }
     try:
-        return env.get_template("page.html").render(told)
+        return environment.get_template("page.html").render(values)
     except jinja2.UndefinedError as problem:
         raise ValueError(f"a value of the report is missing ({problem.message})") from problem
 
 
-FILES = (
-    ("model", "the ranker"),
-    ("comparison.csv", "every candidate with its figures"),
-    ("per_query.csv", "every candidate on every test query"),
-    ("assessors.csv", "every assessor"),
-    ("pairs.csv", "agreement of pairs of assessors"),
-    ("consensus.parquet", "every document: relevance, interval, grade"),
-    ("consensus", "the consensus model, with the judgments"),
-    ("next.csv", "what to label next"),
-    ("training.parquet", "what rankers learned from, row by row"),
-    ("remapping.csv", "what labels turned out to be worth"),
-    ("run.json", "settings, versions, which queries served what"),
-)
+def _read_asset(name: str) -> str:
+    return files("crowdrank.reports").joinpath(name).read_text(encoding="utf-8")
 
 
-def again(found: Findings) -> tuple[str, str]:
-    """How to have the same made again: a sentence, and what to type or to call."""
-    told = found.about.get("origin", {})
-    if told.get("command"):
-        return "The command, with names of files as seen from where it was given:", str(told["command"])
-    if told.get("python"):
-        return "This run was asked for in Python, with what its comments say:", str(told["python"])
-    return "An earlier version made this run and did not keep the names of its files; the command with them:", command(
-        found
-    )
+def _files(data: ReportData) -> list[tuple[str, str]]:
+    """Return the names and contents of the files of a run."""
+    models = [("consensus", "the consensus model with its judgments")]
+    if data.has_rankers:
+        models += [("model", "the ranker")]
+        models += [("remappers", "the learned remappers")] * bool(data.rankers.remappers)
+    tables = [(TABLE_FILES[name], text) for name, text in TABLE_CONTENTS.items() if name in data.result.tables]
+    return [*models, *tables, ("run.json", "settings, versions, figures")]
 
 
-def command(found: Findings) -> str:
-    """The command by the settings alone, for runs that do not say theirs."""
-    expert = " --expert EXPERT" if found.sizes["expert_grades"] else ""
-    usual = {"method": "gda", "measure": "nDCG@10", "gains": "exponential", "baseline": "majority", "test": 0.35}
-    usual |= {"folds": 5, "random_state": 0, "unjudgeable_as": "lowest"}
-    told = "".join(
-        f" --{name.replace('_', '-')} {found.settings[name]}"
-        for name, value in usual.items()
-        if found.settings[name] != value
-    )
-    if found.settings["candidates"]:
-        told += f" --candidates {','.join(found.settings['candidates'])}"
-    return f"crowdrank run --judgments JUDGMENTS --features FEATURES{expert}{told} -o {quote(str(found.folder))}"
+def _settings(data: ReportData) -> list[tuple[str, str]]:
+    """Return the settings as text; without rankers, those of the labels."""
+    values = data.settings.to_dict().items()
+    used = [(name, value) for name, value in values if data.has_rankers or name in LABEL_SETTINGS]
+    return [(name, "default" if value in (None, {}, []) else str(value)) for name, value in used]
+
+
+def flag_counts(data: ReportData) -> list[dict[str, Any]]:
+    """Return the number of assessors with each flag, their share of the judgments, and advice."""
+    table, rows = data.assessors, []
+    total = max(int(table["judgments"].sum()), 1)
+    for flag in FLAGS:
+        flagged = table[table["flag"] == flag]
+        if len(flagged):
+            share, advice = int(flagged["judgments"].sum()) / total, ADVICE[flag]
+            rows.append(
+                {"flag": flag, "advice": advice, "n": len(flagged), "share": share, "help": ADVICE_HELP[advice]}
+            )
+    return rows
 
 
 def interval_bar(interval: tuple[float, float, float], width: float = 200.0, edge: float = 10.0) -> dict[str, float]:
-    """Where the ends of an interval, its middle and 0 stand in a picture so wide.
+    """Return the x coordinates of an interval and of 0 in a drawing.
 
     >>> interval_bar((-1.0, 0.0, 1.0), width=120)
     {'lower': 10.0, 'middle': 60.0, 'upper': 110.0, 'zero': 60.0}
@@ -141,54 +192,26 @@ def interval_bar(interval: tuple[float, float, float], width: float = 200.0, edg
     lower, middle, upper = interval
     low, high = min(lower, 0.0), max(upper, 0.0)
     step = (width - 2 * edge) / (high - low) if high > low else 0.0
-    told = {"lower": lower, "middle": middle, "upper": upper, "zero": 0.0}
-    return {name: round(edge + step * (value - low), 1) for name, value in told.items()}
+    values = {"lower": lower, "middle": middle, "upper": upper, "zero": 0.0}
+    return {name: round(edge + step * (value - low), 1) for name, value in values.items()}
 
 
-SECTIONS = ("rankers", "assessors", "documents", "training")
+def csp_hash(text: str) -> str:
+    """Return the hash by which a Content Security Policy allows an inline script or style.
 
-
-def _asset(name: str) -> str:
-    return files("crowdrank.reports").joinpath(name).read_text(encoding="utf-8")
-
-
-def digest(text: str) -> str:
-    """The name by which a browser knows the one script (or style) that the page allows.
-
-    >>> digest("x")
+    >>> csp_hash("x")
     "'sha256-LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE='"
     """
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def in_script(value: Any) -> str:
-    """JSON that may stand in a script element: no id can end the element or begin another.
+def script_json(value: Any) -> str:
+    """Return JSON for a script element; no text in it can end the element.
 
-    >>> "<" in in_script({"id": "</script><b>"}), json.loads(in_script({"id": "</script><b>"}))
+    >>> "<" in script_json({"id": "</script><b>"}), json.loads(script_json({"id": "</script><b>"}))
     (False, {'id': '</script><b>'})
     """
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)  # and plain ASCII
-    for sign in "<>&":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)  # in ASCII
+    for char in "<>&":
+        text = text.replace(char, f"\\u{ord(char):04x}")
     return text
-
-
-def _setting(value: Any) -> str:
-    if value in (None, {}, []):
-        return "as usual"
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _flags(found: Findings) -> list[dict[str, Any]]:
-    """Return for each flag the number of its assessors, their share of the judgments, and advice."""
-    table, rows = found.assessors, []
-    total = max(int(table["judgments"].sum()), 1)
-    for flag in FLAGS:
-        of = table[table["flag"] == flag]
-        if len(of):
-            advice = ADVICE[flag]
-            share = int(of["judgments"].sum()) / total
-            rows.append(
-                {"flag": flag or "no flag", "advice": advice, "n": len(of), "share": share, "means": MEANING[advice]}
-            )
-    return rows

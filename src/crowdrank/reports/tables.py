@@ -1,76 +1,116 @@
-"""The tables of the report: columns with what they mean, rows ready for JSON, and how many of all are shown."""
+"""Tables of the report: columns with their explanations, and rows for the page's script to show."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.reports.cards import ADVICE
-from crowdrank.reports.formatting import plain_id, real_minus
-from crowdrank.reports.run_folder import AS_GIVEN, Findings, weight_word
+from crowdrank.reports.formatting import minus_signs, one_line
+from crowdrank.reports.report_data import UNKNOWN_UNIT, ReportData, informativeness_level
 
 SIMULATED = "simulated"
-"""The unit of what `demo` made up."""
-MOST_ASSESSORS = 5000
-MOST_DOCUMENTS = 500
-MOST_PAIRS = 500
-LONGEST_ID = 200
+"""Unit of the costs that `demo` simulates."""
+MAX_ASSESSORS = 5000
+MAX_PAIRS = 500
+MAX_ID_LENGTH = 200
+MAX_NAME_LENGTH = 24
+MAX_ANSWERS = 12
+"""Maximum number of answers that are listed for a document: those of the most informative assessors."""
 DIGITS = 4
 P_DIGITS = 6
+
+Row = Mapping[Hashable, Any]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """Column of a table.
 
-    `kind` says how a cell is shown: text, number, difference (with its sign), p, share (percent), bar, interval
-    ([lower, middle, upper]; `signed` where it is of a difference), votes (a count per grade), flag, or words (a
-    sentence).
+    Attributes:
+        title: header.
+        kind: how cells are shown: text, number, difference (with its sign), p, share (percent), bar, interval (a list
+            of lower, middle and upper), votes (a list of counts by grade), advice, line (a text below the row), or
+            passage (a line that is cut).
+        help: explanation of the column.
+        value: function that returns the cell of a row, or the name of a column of numbers.
+        digits: number of decimals.
+        signed: whether intervals have a sign.
+
     """
 
     title: str
     kind: str
-    help: str = ""
+    help: str
+    value: str | Callable[[Row], Any]
     digits: int = 2
     signed: bool = False
 
+    def cell(self, row: Row) -> Any:
+        """Return the cell of a row, ready for JSON."""
+        if callable(self.value):
+            return self.value(row)
+        return rounded(row[self.value], P_DIGITS if self.kind == "p" else DIGITS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the page's script needs."""
+        return {name: getattr(self, name) for name in ("title", "kind", "help", "digits", "signed")}
+
 
 @dataclass(frozen=True)
-class Sheet:
-    """A table of the report.
+class Table:
+    """Table of the report.
 
     Attributes:
-        columns, rows: what is shown; cells are numbers, text, lists of numbers or None.
-        total: how many rows there are in all.
-        file: where all of them are.
-        sorted_by: the column that the rows are sorted by, and whether the largest come first.
-        grades: the names of grades, for votes.
+        columns: columns.
+        rows: cells: numbers, texts, lists of numbers or None.
+        total: number of rows of the complete table.
+        file: file with the complete table.
+        sorted_by: index of the column that the rows are sorted by.
+        descending: whether the largest values come first.
+        grades: names of the grades, for votes.
 
     """
 
-    columns: list[Column]
+    columns: Sequence[Column]
     rows: list[list[Any]]
     total: int
     file: str
-    noun: str
-    sorted_by: tuple[int, bool]
+    sorted_by: int
+    descending: bool = True
     grades: tuple[str, ...] = ()
 
+    @classmethod
+    def build(
+        cls,
+        columns: Sequence[Column],
+        frame: pd.DataFrame,
+        *,
+        sorted_by: str,
+        file: str,
+        total: int | None = None,
+        **more: Any,
+    ) -> Table:
+        """Return the table with the rows of a frame; `sorted_by` is the title of a column."""
+        rows = [[column.cell(row) for column in columns] for row in frame.to_dict("records")]
+        place = [column.title for column in columns].index(sorted_by)
+        return cls(columns, rows, len(rows) if total is None else total, file, place, **more)
+
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return asdict(self)
+        """Return the table, ready for JSON."""
+        return {**vars(self), "columns": [column.to_dict() for column in self.columns]}
 
 
-def number(value: Any, digits: int = DIGITS) -> float | int | None:
-    """A number for JSON: rounded, and None where there is none.
+def rounded(value: Any, digits: int = DIGITS) -> float | int | None:
+    """Return a number for JSON: rounded, and None if it is missing.
 
-    >>> number(0.123456), number(float("nan")), number(np.int64(3))
+    >>> rounded(0.123456), rounded(float("nan")), rounded(np.int64(3))
     (0.1235, None, 3)
     """
     if value is None or (isinstance(value, float | np.floating) and not math.isfinite(value)):
@@ -78,260 +118,259 @@ def number(value: Any, digits: int = DIGITS) -> float | int | None:
     return int(value) if isinstance(value, int | np.integer | np.bool_) else round(float(value), digits)
 
 
-ASSESSOR_COLUMNS = {
-    "agreement": Column("agrees", "share", "answers equal to the consensus grade"),
-    "gold_accuracy": Column("as experts", "share", "answers equal to the expert grade"),
-    "self_agreement": Column("repeats", "share", "repeated judgments of a document with the same answer"),
-    "honeypot_share": Column("honeypots", "share", "planted documents answered correctly"),
-}
-"""Columns of the table of assessors that are shown if any assessor has a value; the file has more."""
-FLAG_RANK = {flag: rank for rank, flag in enumerate(("random", "reversed", "careless", "strict", "lenient", "careful"))}
-"""Order of assessors by flag; those without a flag and with few judgments come last."""
+def _id_column(name: str, help: str) -> Column:
+    return Column(name, "text", help, lambda row: one_line(row[name], MAX_ID_LENGTH))
 
 
-def assessor_sheet(found: Findings) -> Sheet:
-    """Return the table of assessors, flagged ones first; of very many only those with flags and the most active."""
-    table = found.assessors
-    order = table.assign(rank=table["flag"].map(lambda flag: FLAG_RANK.get(flag, 6 + (flag == "few")))).sort_values(
-        ["rank", "judgments"], ascending=[True, False], kind="stable"
-    )
-    columns: list[tuple[Column, Any]] = [
-        (Column("assessor", "text"), lambda row: plain_id(row["assessor"], LONGEST_ID)),
-        (Column("do", "advice", "advice by flag"), lambda row: ADVICE[row["flag"]]),
-        (Column("flag", "flag"), lambda row: row["flag"]),
-        (Column("judgments", "number", "number of judgments", 0), lambda row: number(row["judgments"])),
-        (
-            Column("informativeness", "bar", "information about relevance in one answer, in nats; 0 is none", 3),
-            lambda row: number(row["informativeness"]),
+def _interval(*names: str) -> Callable[[Row], list[float | int | None]]:
+    """Return a function that returns the lower end, the middle and the upper end of an interval."""
+    return lambda row: [rounded(row[name]) for name in names]
+
+
+def make_tables(data: ReportData) -> dict[str, Table]:
+    """Return the tables of the report by name; those without rows are left out."""
+    tables = {
+        "assessors": assessor_table(data),
+        "pairs": pair_table(data),
+        "uncertain": document_table(data, "width", data.least_certain()),
+        "disputed": document_table(data, "spread (grades)", data.most_disputed()),
+    }
+    if data.has_rankers:
+        tables |= {"rankers": ranker_table(data), "features": feature_table(data)}
+    return {name: table for name, table in tables.items() if table.rows}
+
+
+FLAG_ORDER = ("random", "reversed", "careless", "strict", "lenient", "careful", "", "few")
+"""Order of the assessors by flag."""
+ASSESSOR_SHARES = (
+    Column("agrees", "share", "share of answers equal to the consensus grade", "agreement"),
+    Column("agrees with experts", "share", "share of answers equal to the expert grade", "gold_accuracy"),
+    Column("repeatability", "share", "share of repeated judgments with the same answer", "self_agreement"),
+    Column("honeypots", "share", "share of honeypots answered correctly", "honeypot_share"),
+)
+"""Columns of the table of assessors that are shown if any assessor has a value."""
+
+
+def assessor_table(data: ReportData) -> Table:
+    """Return the table of assessors, those with a flag first."""
+    frame = data.assessors
+    order = frame.assign(rank=frame["flag"].map(FLAG_ORDER.index))
+    order = order.sort_values(["rank", "judgments"], ascending=[True, False], kind="stable").head(MAX_ASSESSORS)
+    columns = [
+        _id_column("assessor", "id of the assessor"),
+        Column("advice", "advice", "what to do, by flag", lambda row: ADVICE[row["flag"]]),
+        Column("flag", "text", "what stands out; empty if nothing does", lambda row: row["flag"]),
+        Column("judgments", "number", "number of judgments", "judgments", 0),
+        Column("informativeness", "bar", "information about relevance in one answer, in nats", "informativeness", 3),
+        Column(
+            "slope",
+            "interval",
+            "increase of the answers with those of the others: 1 is typical, 0 random, negative reversed",
+            _interval("slope_lower", "slope", "slope_upper"),
         ),
-        _interval_column(
-            "slope", "slope", "how answers increase with the others': 1 is typical, 0 random, negative reversed"
-        ),
-        (
-            Column("bias (grades)", "difference", "mean answer minus the others' on the same documents"),
-            lambda row: number(row["bias"]),
-        ),
+        Column("bias (grades)", "difference", "mean answer minus that of the others on the same documents", "bias"),
+        *(column for column in ASSESSOR_SHARES if column.value in frame and frame[column.value].notna().any()),
+        *_time_and_cost(data),
+        Column("evidence", "line", "why the assessor has this flag", lambda row: minus_signs(row["evidence"])),
     ]
-    shown = [name for name in ASSESSOR_COLUMNS if name in table and table[name].notna().any()]
-    columns += [(ASSESSOR_COLUMNS[name], lambda row, name=name: number(row[name])) for name in shown]
-    if "duration" in table and table["duration"].notna().any():
-        unit = found.unit("duration")
-        title, help = f"time per judgment ({unit})", f"median; {_from(unit, 'duration')}"
-        columns.append((Column(title, "number", help, 1), lambda row: number(row["duration"])))
-    if found.paid:
-        paid, unit = found.paid, found.unit("cost")
-        title, help = f"paid ({unit})", f"for all judgments together; {_from(unit, 'cost')}"
-        columns.append((Column(title, "number", help), lambda row: number(paid.get(row["assessor"]))))
-    columns.append((Column("evidence", "words"), lambda row: real_minus(row["evidence"])))
-    rows = [[read(row) for _, read in columns] for row in order.head(MOST_ASSESSORS).to_dict("records")]
-    return Sheet([column for column, _ in columns], rows, len(table), "assessors.csv", "assessor", (1, False))
+    return Table.build(columns, order, sorted_by="advice", file="assessors.csv", total=len(frame), descending=False)
 
 
-def _interval_column(title: str, name: str, help: str) -> tuple[Column, Any]:
-    """Return a column that shows a value of a table with its interval."""
-    names = (f"{name}_lower", name, f"{name}_upper")
-    return Column(title, "interval", help), lambda row: [number(row[one], 3) for one in names]
+def _time_and_cost(data: ReportData) -> list[Column]:
+    """Return the columns of time and cost that the judgments have."""
+    columns = []
+    if "duration" in data.assessors and data.assessors["duration"].notna().any():
+        title = f"time per judgment ({data.unit('duration')})"
+        columns.append(Column(title, "number", f"median; {_unit_help(data, 'duration')}", "duration", 1))
+    if data.paid:
+        title, paid = f"cost ({data.unit('cost')})", data.paid
+        help = f"cost of all judgments; {_unit_help(data, 'cost')}"
+        columns.append(Column(title, "number", help, lambda row: rounded(paid.get(row["assessor"]))))
+    return columns
 
 
-def pair_sheet(found: Findings) -> Sheet | None:
-    """Return the table of pairs of assessors with most documents in common, the highest agreement first."""
-    if found.pairs is None or not len(found.pairs):
-        return None
-    columns: list[tuple[Column, Any]] = [
-        (Column("assessor", "text"), lambda row: plain_id(row["assessor"], LONGEST_ID)),
-        (Column("other", "text"), lambda row: plain_id(row["other"], LONGEST_ID)),
-        (Column("documents", "number", "documents that both judged", 0), lambda row: number(row["documents"])),
-        (Column("agrees", "share", "equal answers"), lambda row: number(row["agreement"])),
-        (
-            Column("difference (grades)", "difference", "mean answer of the assessor minus the other's"),
-            lambda row: number(row["difference"]),
-        ),
-        (
-            Column("kappa", "number", "agreement corrected for chance, with quadratic weights"),
-            lambda row: number(row["kappa"]),
-        ),
-    ]
-    order = found.pairs.head(MOST_PAIRS).sort_values("kappa", ascending=False, kind="stable")
-    rows = [[read(row) for _, read in columns] for row in order.to_dict("records")]
-    kappa = len(columns) - 1
-    return Sheet([column for column, _ in columns], rows, len(found.pairs), "pairs.csv", "pair", (kappa, True))
-
-
-def _from(unit: str, column: str) -> str:
+def _unit_help(data: ReportData, column: str) -> str:
+    unit = data.unit(column)
     if unit == SIMULATED:
-        return "simulated, in no unit of the world"
-    return f"in the unit of its column '{column}'" if unit == AS_GIVEN else f"in {unit}"
+        return "simulated, without a unit"
+    return f"in the unit of the column {column!r} of the file" if unit == UNKNOWN_UNIT else f"in {unit}"
 
 
-def _document_columns(found: Findings, places: Iterable[int]) -> list[tuple[Column, Any]]:
-    unit = found.relevance_unit
-    means = "0 is the mean document, 1 one standard deviation better; not a grade" if found.on_a_line else "in grades"
-    told: list[tuple[Column, Any]] = [
-        (Column("document", "text"), lambda row: plain_id(row["document"], LONGEST_ID)),
-        (Column("query", "text"), lambda row: plain_id(row["query"], LONGEST_ID)),
-        (
-            Column(f"relevance ({unit})", "interval", f"with its interval; {means}"),
-            lambda row: [number(row[name], 3) for name in ("lower", "relevance", "upper")],
-        ),
-        (
-            Column("width", "number", f"of the interval of relevance, in {unit}"),
-            lambda row: number(row["upper"] - row["lower"], 3),
-        ),
-        (
-            Column("consensus grade", "text", f"the grade that the consensus gives; {found.grade_range}"),
-            lambda row: str(row["grade"]),
-        ),
-        (Column("judgments", "number", "", 0), lambda row: number(row["judgments"])),
+def pair_table(data: ReportData) -> Table:
+    """Return the table of pairs of assessors with most documents in common, the highest agreement first."""
+    columns = [
+        _id_column("assessor", "id of the first assessor"),
+        _id_column("other", "id of the second assessor"),
+        Column("documents", "number", "number of documents that both judged", "documents", 0),
+        Column("agree", "share", "share of documents with equal answers", "agreement"),
+        Column("difference (grades)", "difference", "mean answer of the first minus that of the second", "difference"),
+        Column("kappa", "number", "agreement corrected for chance, quadratic weights: 1 perfect, 0 chance", "kappa"),
     ]
-    if found.votes is not None:
-        votes, dispute = found.votes, found.dispute
-        which = "; only those marked usual or much, none of reversed assessors" if found.knows_assessors else ""
-        told += [
-            (Column("answers", "votes", "how often each grade was given"), lambda row: votes[row["place"]].tolist()),
-            (
-                Column("spread (grades)", "number", f"standard deviation of the answers{which}"),
-                lambda row: number(dispute[row["place"]]),
-            ),
-        ]
-        lines, graded = Answered(found).lines(places), _graded(found)
-        told.append(
-            (
-                Column("who answered what", "words"),
-                lambda row: f"{'graded by an expert; ' * (_pair(row) in graded)}{lines[row['place']]}",
-            )
-        )
-    return told
+    frame = data.pairs.head(MAX_PAIRS)
+    if len(frame):
+        frame = frame.sort_values("kappa", ascending=False, kind="stable")
+    return Table.build(columns, frame, sorted_by="kappa", file="pairs.csv", total=len(data.pairs))
 
 
-def _graded(found: Findings) -> set[tuple[str, str]]:
-    """The documents that experts graded; next.csv does not ask for more answers on them."""
-    return set(map(_pair, found.against_experts[["query", "document"]].to_dict("records")))
-
-
-def _pair(row: dict[Any, Any]) -> tuple[str, str]:
-    return str(row["query"]), str(row["document"])
-
-
-def document_sheet(found: Findings, by: str) -> Sheet | None:
-    """The documents of which least is known (`uncertain`), or whose answers are farthest apart (`disputed`)."""
-    documents = found.documents.assign(place=np.arange(len(found.documents)))
-    if by == "uncertain":
-        key = (documents["upper"] - documents["lower"]).to_numpy()
-    else:
-        if found.votes is None:
-            return None
-        key = found.dispute
-        documents = documents[~np.isnan(key)]
-        key = key[~np.isnan(key)]
-    order = documents.iloc[np.argsort(-key, kind="stable")[:MOST_DOCUMENTS]]
-    told = _document_columns(found, order["place"])
-    rows = [[read(row) for _, read in told] for row in order.to_dict("records")]
-    columns = [column for column, _ in told]
-    place = [column.title for column in columns].index("width" if by == "uncertain" else "spread (grades)")
-    names = tuple(f"{value:.0f}" for value in found.grade_values)
-    return Sheet(columns, rows, len(documents), "consensus.parquet", "document", (place, True), names)
-
-
-def ranker_sheet(found: Findings) -> Sheet:
-    """Every candidate that was tried, with what it is, and its figures."""
-    measure = found.measure
-    told: list[tuple[Column, Any]] = [
-        (
-            Column("candidate", "text"),
-            lambda row: str(row["candidate"]) + (" (chosen)" if row["chosen"] is True else ""),
+def document_table(data: ReportData, sorted_by: str, positions: Iterable[int]) -> Table:
+    """Return the table of the documents at some positions, which are sorted by the column `sorted_by`."""
+    unit, list_answers = data.relevance_unit, AnswerList(data)
+    scale = "0 is the mean document; not a grade" if data.on_a_line else "a grade"
+    spread = "; only of assessors with typical or high informativeness" * data.models_assessors
+    columns = [
+        _id_column("document", "id of the document"),
+        _id_column("query", "id of the query"),
+        Column(
+            f"relevance ({unit})",
+            "interval",
+            f"estimated relevance with its interval, in {unit}; {scale}",
+            _interval("lower", "relevance", "upper"),
         ),
+        Column("width", "number", f"width of the interval, in {unit}", "width"),
+        Column(
+            "consensus grade", "text", f"grade of the consensus ({data.grade_range})", lambda row: str(row["grade"])
+        ),
+        Column("judgments", "number", "number of judgments", "judgments", 0),
+        Column("answers", "votes", "how often each grade was given", lambda row: data.votes[row["place"]].tolist()),
+        Column("spread (grades)", "number", f"standard deviation of the answers{spread}", "spread"),
+        *_text_columns(data),
+        Column("answers by assessor", "line", "answers, those of the most informative assessors first", list_answers),
     ]
-    choice = (
-        Column(f"{measure}, choice", "number", "on the queries for the choice", 4),
-        lambda row: number(row["choice_mean"]),
+    place = np.array(list(positions), np.int64)
+    more = {"place": place, "width": data.interval_width[place], "spread": data.dispute[place]}
+    names = tuple(f"{value:.0f}" for value in data.grade_values)
+    return Table.build(
+        columns,
+        data.documents.iloc[place].assign(**more),
+        sorted_by=sorted_by,
+        file="consensus.parquet",
+        total=len(data.documents),
+        grades=names,
     )
-    if found.tested:
-        told += [
-            (
-                Column(f"{measure}, test", "number", "on the test queries", 4),
-                lambda row: number(row[f"{measure} mean"]),
+
+
+def _text_columns(data: ReportData) -> list[Column]:
+    """Return the columns with the texts of queries and documents, if there are any."""
+
+    def query_text(row: Row) -> str:
+        text = data.texts.get((row["query"], row["document"]), {}).get("query_text", "")
+        return f"Query: {_plain(text)}" if text else ""
+
+    def document_text(row: Row) -> str:
+        texts = data.texts.get((row["query"], row["document"]), {})
+        parts = [_plain(texts[name]) for name in ("title", "text", "url") if texts.get(name)]
+        return f"Document: {' · '.join(parts)}" if parts else ""
+
+    if not data.texts:
+        return []
+    return [
+        Column("query text", "passage", "text of the query", query_text),
+        Column("document text", "passage", "title, text and address of the document", document_text),
+    ]
+
+
+def _plain(text: str) -> str:
+    return one_line(text, len(text))
+
+
+def ranker_table(data: ReportData) -> Table:
+    """Return the table of the candidates that were trained."""
+    measure = data.measure
+    mean = f"{measure}, {'test' if data.tested else 'selection'}"
+    columns = [Column("candidate", "text", "name of the candidate", _candidate_name)]
+    if data.tested:
+        columns += [
+            Column(mean, "number", "mean on the test queries", f"{measure} mean", 4),
+            Column(
+                f"over {data.baseline}",
+                "interval",
+                f"difference to {data.baseline} on the test queries, with its 95% bootstrap interval",
+                _interval(*(f"{measure} {name}" for name in ("lower", "difference", "upper"))),
+                4,
+                signed=True,
             ),
-            (
-                Column(f"over {found.baseline}", "interval", "difference with its 95% interval", 4, signed=True),
-                lambda row: [number(row[f"{measure} {name}"]) for name in ("lower", "difference", "upper")],
-            ),
-            (Column("p", "p", "of this difference alone", 3), lambda row: number(row[f"{measure} p"], P_DIGITS)),
-            (
-                Column("p (Holm)", "p", "corrected for all candidates", 3),
-                lambda row: number(row[f"{measure} p_holm"], P_DIGITS),
-            ),
+            Column("p", "p", "p-value of the difference, not adjusted", f"{measure} p", 3),
+            Column("p (Holm)", "p", "p-value adjusted for all candidates (Holm)", f"{measure} p_holm", 3),
         ]
-    told.append(choice)
-    if found.tested:
-        for name in found.measures[1:]:
-            told.append(
-                (Column(name, "number", "on the test queries", 4), lambda row, name=name: number(row[f"{name} mean"]))
-            )
-    told.append((Column("what it is", "words"), _what))
-    tried = found.comparison[~found.comparison["candidate"].isin(list(found.left_out))]
-    rows = [[read(row) for _, read in told] for row in tried.to_dict("records")]
-    return Sheet([column for column, _ in told], rows, len(rows), "comparison.csv", "candidate", (1, True))
+    columns.append(Column(f"{measure}, selection", "number", "mean on the selection queries", "selection_mean", 4))
+    if data.tested:
+        others = data.measures[1:]
+        columns += [Column(name, "number", "mean on the test queries", f"{name} mean", 4) for name in others]
+    columns.append(Column("description", "line", "how the ranker is trained", _description))
+    trained = data.comparison[~data.comparison["candidate"].isin(list(data.rankers.left_out))]
+    return Table.build(columns, trained, sorted_by=mean, file="comparison.csv")
 
 
-def _what(row: dict[str, Any]) -> str:
-    note = row.get("note") or ""
-    return f"{row['about']}{f' ({note})' if note else ''}"
+def _candidate_name(row: Row) -> str:
+    return f"{row['candidate']} (selected)" if row["chosen"] is True else str(row["candidate"])
 
 
-MOST_ANSWERS = 12
-"""Of more answers on a document, those that tell most are named: the page must stay small."""
+def _description(row: Row) -> str:
+    return f"{row['about']} ({row['note']})" if row.get("note") else str(row["about"])
 
 
-LONGEST_NAME = 24
+FEATURE_COLUMNS = (
+    Column("feature", "text", "name of the feature", lambda row: one_line(row["feature"], MAX_ID_LENGTH)),
+    Column("importance", "bar", "importance of the feature for the selected ranker", "importance", 3),
+    Column("used", "text", "whether rankers are trained on it", lambda row: "yes" if row["used"] else "no"),
+    Column("reason", "text", "why it is not used", lambda row: one_line(row["reason"] or "", MAX_ID_LENGTH)),
+    Column("missing", "share", "share of documents without a value", "missing"),
+    Column("minimum", "number", "smallest value", "minimum", 3),
+    Column("maximum", "number", "largest value", "maximum", 3),
+)
+"""Columns of the table of features; those that the result does not have are left out."""
 
 
-class Answered:
-    """Tells the answers on documents of `found.documents` in a line each."""
+def feature_table(data: ReportData) -> Table:
+    """Return the table of the features, the most important first."""
+    columns = [column for column in FEATURE_COLUMNS if column.title in data.features]
+    if not columns:
+        return Table((), [], 0, "features.csv", 0)
+    by = "importance" if "importance" in data.features else "feature"
+    descending = by == "importance"
+    frame = data.features.sort_values(by, ascending=not descending, kind="stable")
+    return Table.build(columns, frame, sorted_by=by, file="features.csv", descending=descending)
 
-    def __init__(self, found: Findings) -> None:
-        assert found.model is not None
-        self.found, self.judgments = found, found.model.judgments_
-        known = found.assessors.set_index("assessor")
+
+class AnswerList:
+    """Lists the answers on a document as text: the most informative assessors first, with their informativeness."""
+
+    def __init__(self, data: ReportData) -> None:
+        self.data, self.judgments = data, data.model.judgments_
+        known = data.assessors.set_index("assessor")
         names = list(map(str, self.judgments.assessors.to_pylist()))
         self.nats = known["informativeness"].reindex(names).fillna(0.0).to_numpy(np.float64)  # (n_assessors,)
-        self.flag = known["flag"].reindex(names).fillna("").to_list()
-        self.names = [plain_id(name, LONGEST_NAME) for name in names]
+        self.flags = known["flag"].reindex(names).fillna("").to_list()
+        self.names = [one_line(name, MAX_NAME_LENGTH) for name in names]
 
-    def lines(self, places: Iterable[int]) -> dict[int, str]:
-        """The line of each place in `found.documents`."""
-        asked = list(places)
-        rows = self.found.documents.iloc[asked]
-        items = self.judgments.positions(*(pa.array(rows[name].astype(str)) for name in ("query", "document")))
-        return {place: self._line(int(item)) for place, item in zip(asked, items, strict=True)}
-
-    def _line(self, item: int) -> str:
-        start, end = self.judgments.offsets[item], self.judgments.offsets[item + 1]
+    def __call__(self, row: Row) -> str:
+        """Return the answers on the document of a row."""
+        start, end = self.judgments.offsets[row["place"]], self.judgments.offsets[row["place"] + 1]
         who = self.judgments.assessor[start:end]
-        order = np.argsort(-self.nats[who], kind="stable") if self.found.knows_assessors else np.arange(len(who))
-        told = [self._answer(int(start + at)) for at in order[:MOST_ANSWERS]]
-        more = f" and {len(order) - MOST_ANSWERS:,} more" if len(order) > MOST_ANSWERS else ""
-        return f"{', '.join(told)}{more}"
+        order = np.argsort(-self.nats[who], kind="stable") if self.data.models_assessors else np.arange(len(who))
+        answers = ", ".join(self._answer(int(start + place)) for place in order[:MAX_ANSWERS])
+        more = f" and {len(order) - MAX_ANSWERS:,} more" if len(order) > MAX_ANSWERS else ""
+        return f"{'graded by an expert; ' * (not math.isnan(row['expert']))}{answers}{more}"
 
-    def _answer(self, row: int) -> str:
-        who = int(self.judgments.assessor[row])
-        said = f"{self.names[who]}: {answer_of(self.judgments, row)}"
-        if not self.found.knows_assessors:
-            return said  # votes weigh everybody alike
-        word = weight_word(float(self.nats[who]), self.found.usual_information)
-        return f"{said} ({'reversed, ' * (self.flag[who] == 'reversed')}{word})"
+    def _answer(self, judgment: int) -> str:
+        who = int(self.judgments.assessor[judgment])
+        text = f"{self.names[who]}: {answer_name(self.judgments, judgment)}"
+        if not self.data.models_assessors:  # all answers have the same weight
+            return text
+        level = informativeness_level(float(self.nats[who]), self.data.median_informativeness)
+        return f"{text} ({'reversed, ' * (self.flags[who] == 'reversed')}{level})"
 
 
-def answer_of(judgments: Judgments, row: int) -> str:
-    """The grade of a judgment, by its name on the scale of the assessor.
+def answer_name(judgments: Judgments, judgment: int) -> str:
+    """Return the grade of a judgment by its name on the scale of the assessor.
 
-    >>> import pandas as pd
     >>> from crowdrank import read_judgments
     >>> frame = pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": ["Good"]})
-    >>> answer_of(read_judgments(frame, grades="Bad,Good"), 0)
+    >>> answer_name(read_judgments(frame, grades="Bad,Good"), 0)
     'Good'
     """
-    grade = int(judgments.grade[row])
+    grade = int(judgments.grade[judgment])
     if grade == UNJUDGEABLE:
         return "cannot judge"
-    scale = judgments.scales[int(judgments.assessor_scale[judgments.assessor[row]])]
-    return plain_id(scale.names[grade], LONGEST_NAME)
+    scale = judgments.scales[int(judgments.assessor_scale[judgments.assessor[judgment]])]
+    return one_line(scale.names[grade], MAX_NAME_LENGTH)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from crowdrank._typing import Floats
-from crowdrank.simulation.documents import Flags, Ints, Texts
+from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.simulation.documents import Texts
 
 HONEST = {"careful": 0.3, "ordinary": 0.5, "careless": 0.2}
 """Kinds of honest assessors and their shares of all honest assessors."""
@@ -54,14 +54,14 @@ class Assessors:
 
     assessor: Texts
     kind: Texts
-    rigor: Ints
+    rigor: Integers
     noise: Floats
     activity: Floats
-    favorite: Ints
+    favorite: Integers
     seconds: Floats
     price: Floats
-    family: Ints
-    original: Ints
+    family: Integers
+    original: Integers
     grades: int
     label_grades: int
     families: int
@@ -71,7 +71,7 @@ class Assessors:
         return len(self.assessor)
 
     @property
-    def reads_documents(self) -> Flags:
+    def reads_documents(self) -> Booleans:
         """Whether the grades of each assessor depend on the document.
 
         >>> draw_assessors(np.random.default_rng(1), 2, spammers=1).reads_documents.tolist()
@@ -90,7 +90,7 @@ class Assessors:
         return np.array(names, dtype=object)[self.family]
 
     @property
-    def is_copy(self) -> Flags:
+    def is_copy(self) -> Booleans:
         """Whether each assessor is a second account of another one.
 
         >>> int(draw_assessors(np.random.default_rng(1), 10, copies=0.4).is_copy.sum())
@@ -149,7 +149,7 @@ class Assessors:
         errors = self.family_error * difficulty * rng.normal(size=(self.families, len(difficulty)))
         return np.vstack([errors, np.zeros(len(difficulty))])
 
-    def label(self, rng: np.random.Generator, assessor: Ints, relevance: Floats, difficulty: Floats) -> Ints:
+    def label(self, rng: np.random.Generator, assessor: Integers, relevance: Floats, difficulty: Floats) -> Integers:
         """Draw labels.
 
         Args:
@@ -238,7 +238,7 @@ def _kinds(rng: np.random.Generator, number: int, spammers: float, adversaries: 
     return np.asarray(rng.permutation(kinds))
 
 
-def _families(rng: np.random.Generator, kind: Texts, families: int) -> Ints:
+def _families(rng: np.random.Generator, kind: Texts, families: int) -> Integers:
     """Assign the honest assessors to families whose sizes differ by at most one."""
     family = np.full(len(kind), NO_FAMILY, dtype=np.int64)
     if families:
@@ -247,7 +247,7 @@ def _families(rng: np.random.Generator, kind: Texts, families: int) -> Ints:
     return family
 
 
-def _originals(rng: np.random.Generator, kind: Texts, family: Ints, copies: float) -> Ints:
+def _originals(rng: np.random.Generator, kind: Texts, family: Integers, copies: float) -> Integers:
     """Return the owner of each account: for a share of them another assessor of the same kind and family."""
     original = np.arange(len(kind))
     group = pd.factorize(pd.MultiIndex.from_arrays([kind, family]))[0]

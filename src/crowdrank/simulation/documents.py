@@ -10,10 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from crowdrank._typing import Floats
+from crowdrank._typing import Booleans, Floats, Integers
 
-Ints: TypeAlias = npt.NDArray[np.int64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
 Texts: TypeAlias = npt.NDArray[np.object_]
 
 INFORMATIVE_SHARE = 0.6
@@ -26,9 +24,24 @@ CANDIDATES_PER_HONEYPOT = 8
 """Number of random documents from which each honeypot is chosen."""
 
 
-@dataclass(frozen=True, eq=False)
-class Documents:
-    """Documents ordered by query, with their true parameters.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GradedDocuments:
+    """Documents with features and expert grades, ordered by query or as in their files."""
+
+    query: Texts
+    document: Texts
+    features: Floats  # (n_documents, n_features)
+    names: tuple[str, ...]  # (n_features,)
+    grade: Integers
+    grades: int  # number of expert grades, from 0 to the highest
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Documents(GradedDocuments):
+    """Documents with their true parameters.
 
     `relevance` is on the scale of the expert grades: a document of grade g has a relevance in (g - 0.5, g + 0.5].
     `difficulty` multiplies the noise of all assessors who read the document; its median is 1.
@@ -38,18 +51,9 @@ class Documents:
     True
     """
 
-    query: Texts
-    document: Texts
-    features: Floats  # (n_documents, n_features)
-    names: tuple[str, ...]  # (n_features,)
     relevance: Floats
-    grade: Ints
     difficulty: Floats
-    honeypot: Flags
-    grades: int
-
-    def __len__(self) -> int:
-        return len(self.document)
+    honeypot: Booleans
 
     def frame(self) -> pd.DataFrame:
         """Return the true parameters of the documents.
@@ -125,7 +129,7 @@ def draw_difficulty(rng: np.random.Generator, number: int) -> Floats:
     return rng.lognormal(0, 0.5, number)
 
 
-def draw_honeypot_relevance(rng: np.random.Generator, top: Flags, grades: int) -> tuple[Floats, Floats]:
+def draw_honeypot_relevance(rng: np.random.Generator, top: Booleans, grades: int) -> tuple[Floats, Floats]:
     """Draw relevance and difficulty of honeypots, which are easy and have the highest or the lowest grade.
 
     >>> relevance, difficulty = draw_honeypot_relevance(np.random.default_rng(0), np.array([False, True]), 5)
@@ -141,19 +145,19 @@ def draw_honeypot_relevance(rng: np.random.Generator, top: Flags, grades: int) -
 class _DocumentsWithoutIds:
     """Parameters of documents that have no ids yet."""
 
-    query: Ints
+    query: Integers
     features: Floats
     relevance: Floats
     difficulty: Floats
 
 
-def _sizes(rng: np.random.Generator, queries: int, documents: int) -> Ints:
+def _sizes(rng: np.random.Generator, queries: int, documents: int) -> Integers:
     spread = 0.3
     sizes = documents * rng.lognormal(-(spread**2) / 2, spread, queries)
     return np.maximum(1, np.rint(sizes)).astype(np.int64)
 
 
-def _draw_ordinary(rng: np.random.Generator, query: Ints, offsets: Floats, shares: Floats) -> _DocumentsWithoutIds:
+def _draw_ordinary(rng: np.random.Generator, query: Integers, offsets: Floats, shares: Floats) -> _DocumentsWithoutIds:
     hidden = rng.normal(size=(len(query), offsets.shape[1]))
     shared = QUERY_SHIFT * rng.normal(size=len(offsets))
     latent = _explained(hidden) + shared[query] + UNEXPLAINED * rng.normal(size=len(query))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from crowdrank._typing import Floats
+from crowdrank._typing import Floats, Integers
 from crowdrank.simulation.assessors import Assessors
-from crowdrank.simulation.documents import Documents, Ints
+from crowdrank.simulation.documents import Documents
 
 CHUNK = 4_000_000
 """Maximum number of random numbers in memory while assessors are chosen."""
@@ -62,7 +62,7 @@ def judge(rng: np.random.Generator, documents: Documents, assessors: Assessors, 
     )
 
 
-def choose_assessors(rng: np.random.Generator, activity: Floats, documents: int, labels: int) -> Ints:
+def choose_assessors(rng: np.random.Generator, activity: Floats, documents: int, labels: int) -> Integers:
     """Draw distinct assessors for every document in proportion to their activity, (documents, labels).
 
     The smallest of exponential waiting times are sequential draws without replacement (the Gumbel-top-k method without
@@ -82,7 +82,7 @@ def choose_assessors(rng: np.random.Generator, activity: Floats, documents: int,
     return chosen
 
 
-def copy_grades(grade: Ints, chosen: Ints, original: Ints) -> Ints:
+def copy_grades(grade: Integers, chosen: Integers, original: Integers) -> Integers:
     """Replace the grades (documents, labels) of copies by those of their originals where both judged a document.
 
     >>> grade, chosen = np.array([[0, 4, 1], [0, 4, 1]]), np.array([[0, 1, 2], [3, 1, 2]])
@@ -97,13 +97,13 @@ def copy_grades(grade: Ints, chosen: Ints, original: Ints) -> Ints:
     return copied
 
 
-def _durations(rng: np.random.Generator, assessors: Assessors, assessor: Ints, difficulty: Floats) -> Floats:
+def _durations(rng: np.random.Generator, assessors: Assessors, assessor: Integers, difficulty: Floats) -> Floats:
     """Draw the seconds of each task; difficult documents take longer, except for spammers."""
     factor = np.where(assessors.reads_documents[assessor], np.sqrt(difficulty), 1.0)
     return np.maximum(1.0, assessors.seconds[assessor] * factor * rng.lognormal(0, 0.5, len(assessor))).round(1)
 
 
-def _times(rng: np.random.Generator, assessor: Ints, duration: Floats, n_assessors: int) -> Ints:
+def _times(rng: np.random.Generator, assessor: Integers, duration: Floats, n_assessors: int) -> Integers:
     """Draw the time of each label in whole seconds from the start; the tasks of an assessor do not overlap."""
     arrival = rng.uniform(0, ARRIVAL, n_assessors)
     spent = duration + rng.exponential(PAUSE, len(assessor))

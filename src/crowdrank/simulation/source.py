@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from crowdrank._typing import Floats
+from crowdrank._typing import Booleans, Integers
 from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.judgments.bad_rows import no_rows_error
+from crowdrank.judgments.features import Features, concat_features, read_features
 from crowdrank.judgments.formats import FORMAT_BY_SUFFIX
 from crowdrank.judgments.letor import feature_position
 from crowdrank.judgments.limits import BYTES_PER_FLOAT, MAX_BYTES, too_large_error
-from crowdrank.judgments.read import Features, read_features
-from crowdrank.judgments.sources import no_rows_error
-from crowdrank.simulation.documents import Documents, Flags, Ints, Texts, draw_difficulty, draw_honeypot_relevance
+from crowdrank.simulation.documents import Documents, GradedDocuments, Texts, draw_difficulty, draw_honeypot_relevance
 
 MAX_GRADE = 10
 """Maximum expert grade."""
 
 
-@dataclass(frozen=True, eq=False)
-class GradedDocuments:
-    """Real documents with features and expert grades, in the order of their files.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RealDocuments(GradedDocuments):
+    """Real documents, in the order of their files."""
 
-    `grades` is the number of expert grades: 0 to the highest in the files.
-    """
-
-    source: tuple[str, ...]
-    query: Texts
-    document: Texts
-    features: Floats  # (n_documents, n_features)
-    names: tuple[str, ...]  # (n_features,)
-    grade: Ints
-    grades: int
-
-    def __len__(self) -> int:
-        return len(self.document)
+    source: tuple[str, ...]  # names of the files
 
     def sizes(self) -> dict[str, int]:
         """Return the settings of a simulation that follow from the documents."""
@@ -48,7 +35,7 @@ class GradedDocuments:
         return {"queries": queries, "documents": documents, "features": len(self.names), "grades": self.grades}
 
 
-def read_source(source: Any, queries: int | None = None) -> GradedDocuments:
+def read_source(source: Any, queries: int | None = None) -> RealDocuments:
     """Read the documents of the first `queries` queries, by default of all.
 
     Args:
@@ -68,15 +55,16 @@ def read_source(source: Any, queries: int | None = None) -> GradedDocuments:
     parts = [_features(one) for one in sources]
     names = tuple(str(one) if isinstance(one, str | Path) else "the features" for one in sources)
     grade = np.concatenate([_grades(part, name) for part, name in zip(parts, names, strict=True)])
-    columns, query, document = _columns(parts, names), _texts(parts, "query"), _texts(parts, "document")
+    features = _with_all_positions(concat_features(parts, names), ", ".join(names))
+    query, document = (np.array(ids.to_pylist(), dtype=object) for ids in (features.query, features.document))
     _refuse_one_grade_or_repeats(", ".join(names), query, document, grade)
     selected = pd.factorize(query)[0] < (len(query) if queries is None else queries)
-    return GradedDocuments(
+    return RealDocuments(
         source=names,
         query=query[selected],
         document=document[selected],
-        features=np.concatenate([part.on_columns(columns).matrix for part in parts])[selected],
-        names=columns,
+        features=features.matrix[selected],
+        names=features.names,
         grade=grade[selected],
         grades=int(grade.max()) + 1,
     )
@@ -100,13 +88,8 @@ def real_documents(rng: np.random.Generator, graded: GradedDocuments, *, honeypo
     difficulty = draw_difficulty(for_documents, len(graded))
     top = graded.grade[honeypot] > 0
     relevance[honeypot], difficulty[honeypot] = draw_honeypot_relevance(for_honeypots, top, graded.grades)
-    shared = ("query", "document", "features", "names", "grade", "grades")
-    return Documents(
-        **{name: getattr(graded, name) for name in shared},
-        relevance=relevance,
-        difficulty=difficulty,
-        honeypot=honeypot,
-    )
+    inherited = {field.name: getattr(graded, field.name) for field in fields(GradedDocuments)}
+    return Documents(**inherited, relevance=relevance, difficulty=difficulty, honeypot=honeypot)
 
 
 def _features(source: Any) -> Features:
@@ -117,7 +100,7 @@ def _features(source: Any) -> Features:
     return read_features(source, format="letor" if is_path and not known else None)
 
 
-def _grades(features: Features, name: str) -> Ints:
+def _grades(features: Features, name: str) -> Integers:
     grade = features.grade
     if grade is None:
         fixes = ("use a LETOR file", "use a table with a column 'grade'")
@@ -133,29 +116,20 @@ def _grades(features: Features, name: str) -> Ints:
     return grade.astype(np.int64)
 
 
-def _columns(parts: Sequence[Features], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the features of all parts; LETOR files have all positions up to the last in a line."""
-    longest = max((part.names for part in parts), key=len)
-    if not longest:
+def _with_all_positions(features: Features, source: str) -> Features:
+    """Return the features; those of LETOR files with a column for every position up to the last."""
+    if not features.names:
         fix = "write LETOR lines such as: 2 qid:10 1:0.5"
-        raise InputError("there are no features", source=", ".join(names), kind="no-features", fix=fix)
-    if all(part.zeros_omitted for part in parts):
-        last = max(feature_position(name) for part in parts for name in part.names)
-        if last * sum(len(part.matrix) for part in parts) * BYTES_PER_FLOAT > MAX_BYTES:
-            raise too_large_error(", ".join(names), f"a table of all features up to position {last:,}", MAX_BYTES)
-        return tuple(f"f{number}" for number in range(1, last + 1))
-    for part, name in zip(parts, names, strict=True):
-        if part.names != longest:
-            problem = "the features differ from those of the other files"
-            raise InputError(problem, source=name, kind="other-features", fix="use files with the same features")
-    return longest
+        raise InputError("there are no features", source=source, kind="no-features", fix=fix)
+    if not features.zeros_omitted:
+        return features
+    last = max(map(feature_position, features.names))
+    if last * len(features.matrix) * BYTES_PER_FLOAT > MAX_BYTES:
+        raise too_large_error(source, f"a table of all features up to position {last:,}", MAX_BYTES)
+    return features.on_columns([f"f{number}" for number in range(1, last + 1)])
 
 
-def _texts(parts: Sequence[Features], role: str) -> Texts:
-    return np.array([one for part in parts for one in getattr(part, role).to_pylist()], dtype=object)
-
-
-def _refuse_one_grade_or_repeats(source: str, query: Texts, document: Texts, grade: Ints) -> None:
+def _refuse_one_grade_or_repeats(source: str, query: Texts, document: Texts, grade: Integers) -> None:
     if (grade == grade[0]).all():
         problem, fix = f"every document has the grade {grade[0]}", "use data with at least two grades"
         raise InputError(problem, source=source, kind="one-grade", fix=fix)
@@ -166,7 +140,7 @@ def _refuse_one_grade_or_repeats(source: str, query: Texts, document: Texts, gra
         raise InputError(problem, source=source, kind="repeated-document", fix="keep one of the rows")
 
 
-def _choose_honeypots(rng: np.random.Generator, graded: GradedDocuments, number: int) -> Flags:
+def _choose_honeypots(rng: np.random.Generator, graded: GradedDocuments, number: int) -> Booleans:
     bottom, top = (rng.permutation(np.flatnonzero(graded.grade == end)) for end in (0, graded.grades - 1))
     from_top = min(number // 2, len(top) // 2)
     from_bottom = min(number - from_top, len(bottom) // 2)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import filecmp
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,7 +20,7 @@ from crowdrank.errors import Fix, OutputError, UsageError, shown
 from crowdrank.simulation.assessors import draw_assessors
 from crowdrank.simulation.documents import draw_documents
 from crowdrank.simulation.judging import judge
-from crowdrank.simulation.source import MAX_GRADE, GradedDocuments, read_source, real_documents
+from crowdrank.simulation.source import MAX_GRADE, RealDocuments, read_source, real_documents
 
 WORLD = FolderKind("world", 1, "simulated world", "'crowdrank simulate'")
 _CONSTRAINTS = {
@@ -132,17 +131,17 @@ class World:
         """
         check_output_folder(folder, WORLD)
         _check_ids(self.documents)
-        files: dict[str, Callable[[Path], None]] = {
-            "judgments.csv": partial(_write_csv, self.judgments),
-            "gold.qrels": partial(_write_qrels, self.gold),
-            "features.letor": partial(_write_letor, self.features, self.documents["grade"]),
-            "assessors.csv": partial(_write_csv, self.assessors),
-            "documents.csv": partial(_write_csv, self.documents),
-            "world.json": partial(_write_settings, self.settings),
+        texts = {
+            "judgments.csv": _csv_text(self.judgments),
+            "gold.qrels": _qrels_text(self.gold),
+            "features.letor": _letor_text(self.features, self.documents["grade"]),
+            "assessors.csv": _csv_text(self.assessors),
+            "documents.csv": _csv_text(self.documents),
+            "world.json": _settings_text(self.settings),
         }
         with write_folder(folder, WORLD) as draft:
-            for name, write in files.items():
-                write(draft / name)
+            for name, text in texts.items():
+                (draft / name).write_text(text, encoding="utf-8", newline="\n")
 
     def is_in(self, folder: str | Path) -> bool:
         """Return whether the files of a folder are those of this world, byte by byte."""
@@ -243,7 +242,7 @@ def simulate(
     )
 
 
-def _read_documents(arguments: Mapping[str, Any]) -> GradedDocuments:
+def _read_documents(arguments: Mapping[str, Any]) -> RealDocuments:
     """Read the real documents; check the other arguments of :func:`simulate` before."""
     for name in ("documents", "features", "grades", "grade_ratio"):
         if name in arguments:
@@ -267,26 +266,22 @@ def _check_ids(documents: pd.DataFrame) -> None:
             raise OutputError(problem, kind="unfit-id", fix="use ids without spaces and #")
 
 
-def _write_csv(frame: pd.DataFrame, path: Path) -> None:
-    frame.to_csv(path, index=False, lineterminator="\n")
+def _csv_text(frame: pd.DataFrame) -> str:
+    return frame.to_csv(index=False, lineterminator="\n")
 
 
-def _write_qrels(gold: pd.DataFrame, path: Path) -> None:
+def _qrels_text(gold: pd.DataFrame) -> str:
     rows = zip(gold["query"], gold["document"], gold["grade"], strict=True)
-    _write_lines(path, [f"{query} 0 {document} {grade}" for query, document, grade in rows])
+    return "".join(f"{query} 0 {document} {grade}\n" for query, document, grade in rows)
 
 
-def _write_letor(features: pd.DataFrame, grade: pd.Series[int], path: Path) -> None:
+def _letor_text(features: pd.DataFrame, grade: pd.Series[int]) -> str:
     values = features.drop(columns=["query", "document"]).to_numpy().tolist()
-    form = " ".join(["%d qid:%s", *(f"{column}:%r" for column in range(1, len(values[0]) + 1)), "# docid = %s"])
+    form = " ".join(["%d qid:%s", *(f"{column}:%r" for column in range(1, len(values[0]) + 1)), "# docid = %s\n"])
     rows = zip(grade, features["query"], values, features["document"], strict=True)
-    _write_lines(path, [form % (grade, query, *row, document) for grade, query, row, document in rows])
+    return "".join(form % (grade, query, *row, document) for grade, query, row, document in rows)
 
 
-def _write_settings(settings: Settings, path: Path) -> None:
+def _settings_text(settings: Settings) -> str:
     values = {OPTION_NAMES.get(name, name): value for name, value in asdict(settings).items()}
-    _write_lines(path, [json.dumps(values, indent=2)])
-
-
-def _write_lines(path: Path, lines: list[str]) -> None:
-    path.write_text("\n".join(lines) + "\n" if lines else "", encoding="utf-8", newline="\n")
+    return json.dumps(values, indent=2) + "\n"

@@ -137,18 +137,20 @@ def check_copied_documents_change_no_assessor(model: Aggregator) -> None:
     """Check that the parameters of assessors do not change if every document is there four times.
 
     A prior has less effect if there are more data, so it is switched off. If that is impossible (`shrinks`), the
-    informativeness of assessors must correlate.
+    informativeness of assessors must correlate, by less if a meta-estimator chose another model for more data.
     """
     frame = example_judgments(n_items=80)
     if not model.shrinks:
         without_prior = {name: value for name, value in NO_PRIOR_PARAMETERS.items() if name in model._parameter_names()}
         model.set_params(**without_prior)
-    once = _assessor_frame(_fit_copy(model, frame))
     copies = [frame.assign(document=frame["document"] + f"-copy{copy}") for copy in range(4)]
-    many = _assessor_frame(_fit_copy(model, pd.concat(copies)))
+    fits = [_fit_copy(model, table) for table in (frame, pd.concat(copies))]
+    once, many = map(_assessor_frame, fits)
     if model.shrinks:
         correlation = np.corrcoef(once["informativeness"], many["informativeness"])[0, 1]
-        assert correlation > 0.9, f"copies of documents must not change assessors; they correlate {correlation:.2f}"
+        same_model = len({type(fit.assessor_estimator_) for fit in fits}) == 1
+        bound = 0.9 if same_model else 0.8
+        assert correlation > bound, f"copies of documents must not change assessors; they correlate {correlation:.2f}"
     else:
         parameters = once.drop(columns="judgments")
         assert_frames_close(parameters, many.drop(columns="judgments"), 1e-4, "copying all documents")

@@ -16,7 +16,7 @@ from crowdrank.collection.requests import Budget, Requests
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.dawid_skene import DawidSkene
 from crowdrank.errors import CrowdrankError, DataWarning, InputError, UsageError
-from crowdrank.judgments.merge import combine
+from crowdrank.judgments.combine import combine
 from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
 from crowdrank.simulation.world import simulate

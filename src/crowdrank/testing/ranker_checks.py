@@ -20,8 +20,9 @@ from crowdrank._files import MANIFEST
 from crowdrank._typing import Floats
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.judgments.read import read_features
-from crowdrank.rankers.base import ConstantFeatureWarning, MissingValueWarning, Ranker
+from crowdrank.judgments.features import read_features
+from crowdrank.rankers.base import Ranker
+from crowdrank.rankers.data_checks import ConstantFeatureWarning, MissingValueWarning
 from crowdrank.rankers.instances import Instances
 from crowdrank.simulation.world import World, simulate
 from crowdrank.testing.assertions import assert_arrays_equal, raises, record_warnings
@@ -100,9 +101,9 @@ def check_learns_to_rank(ranker: Ranker) -> None:
     run = world.gold[["query", "document"]].assign(score=scores)
     learned, constant = (evaluate(one, world.gold, "nDCG@5").means["nDCG@5"] for one in (run, run.assign(score=0.0)))
     assert learned > constant + MIN_NDCG_GAIN, f"nDCG@5 is {learned:.3f}, and {constant:.3f} for constant scores"
-    assert ranker.importances_.shape == (X.shape[1],), "importances_ must have one value per feature"
-    assert (ranker.importances_ >= 0).all(), "importances_ must not be negative"
-    assert np.isclose(ranker.importances_.sum(), 1), "importances_ must sum to 1"
+    assert ranker.feature_importances_.shape == (X.shape[1],), "feature_importances_ must have one value per feature"
+    assert (ranker.feature_importances_ >= 0).all(), "feature_importances_ must not be negative"
+    assert np.isclose(ranker.feature_importances_.sum(), 1), "feature_importances_ must sum to 1"
 
 
 def check_same_seed_same_scores(ranker: Ranker) -> None:
@@ -149,7 +150,7 @@ def check_save_and_load(ranker: Ranker) -> None:
             loaded = loader.load(path)
             assert type(loaded) is type(ranker), "load must return a ranker of the same class"
             assert loaded.features_ == fitted.features_, "load must restore the names of features"
-            assert_arrays_equal(loaded.importances_, fitted.importances_, "load")
+            assert_arrays_equal(loaded.feature_importances_, fitted.feature_importances_, "load")
             assert_arrays_equal(loaded.predict(X, query), fitted.predict(X, query), "load")
             loaded.save(Path(folder) / "again")
 
@@ -292,9 +293,11 @@ def check_missing_and_constant_features(ranker: Ranker) -> None:
     others = [one for one in found if not isinstance(one, ConstantFeatureWarning)]
     expected = all(isinstance(one, MissingValueWarning) and "(f2)" in str(one) for one in others)
     assert expected, f"only missing values may give further warnings: {others}"
-    assert ranker.takes_blanks or others, "a ranker that replaces missing values must warn"
+    assert ranker.handles_missing or others, "a ranker that replaces missing values must warn"
     assert np.isfinite(fitted.predict(X, _query_ids())).all(), "scores must be finite"
-    assert fitted.importances_[0] == fitted.importances_[2] == 0, "constant features must have no importance"
+    assert fitted.feature_importances_[0] == fitted.feature_importances_[2] == 0, (
+        "constant features must have no importance"
+    )
     with raises(InputError, "features that are all constant", kind="no-features"):
         _fit_copy(ranker, np.full_like(X, 3.0))
     X[4, 3] = np.inf

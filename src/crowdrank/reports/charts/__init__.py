@@ -1,6 +1,6 @@
-"""Every chart, as an Altair object: the same in a notebook, in the report, and as PNG or SVG (`chart.save("a.svg")`).
+"""Charts as Altair objects, for notebooks, the report, and PNG or SVG files (`chart.save("a.svg")`).
 
-They need the extra `report` (Altair). Colors are Okabe and Ito's, which color-blind people can tell apart.
+Charts need the extra `report` (Altair). Colors are those of Okabe and Ito, which color-blind people can distinguish.
 
 >>> import crowdrank
 >>> from crowdrank.reports import charts
@@ -9,7 +9,7 @@ They need the extra `report` (Altair). Colors are Okabe and Ito's, which color-b
 'line'
 """
 
-from crowdrank.reports.charts import theme as theme  # first: it says what to install where Altair is missing
+from crowdrank.reports.charts import theme as theme  # first: its error says how to install Altair
 from crowdrank.reports.charts.assessors import (
     confusion,
     family_agreement,
@@ -26,7 +26,7 @@ from crowdrank.reports.charts.documents import (
     uncertainty,
 )
 from crowdrank.reports.charts.rankers import differences_by_query, quality_by_cost, ranker_comparison
-from crowdrank.reports.charts.training import importance_of_features, learned_by_feature, learned_by_grade
+from crowdrank.reports.charts.training import importance_of_features, learned_by_feature
 
 __all__ = [
     "confusion",
@@ -41,7 +41,6 @@ __all__ = [
     "informativeness",
     "informativeness_by_agreement",
     "learned_by_feature",
-    "learned_by_grade",
     "quality_by_cost",
     "ranker_comparison",
     "relevance_intervals",

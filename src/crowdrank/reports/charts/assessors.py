@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
+from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.reports.charts import theme
-from crowdrank.reports.charts.theme import as_pandas, dressed, number_of, plain_ids, titled
-from crowdrank.reports.formatting import plain_id
-from crowdrank.reports.run_folder import crowd_median
+from crowdrank.reports.charts.theme import as_pandas, styled
+from crowdrank.reports.formatting import distinct_lines, one_line
+from crowdrank.reports.report_data import median_informativeness
 
 INFORMATIVENESS = "informativeness (nats per answer)"
 QUALITY_COLUMNS = {
@@ -31,6 +32,8 @@ MIN_ANSWERS = 10
 """Minimum number of answers of an assessor to be plotted."""
 MAX_CURVES = 6
 MAX_FAMILIES = 12
+PANELS_WIDTH = 840
+"""Total width of the panels of one assessor."""
 PANELS = ("Gaussian of each grade", "probability of each grade", "joint density of relevance and grade")
 
 
@@ -60,7 +63,7 @@ def informativeness(assessors: Any, count: str = "assessors") -> Any:
         bins = zip(edges[:-1], edges[1:], counts.astype(int), strict=True)
         rows += [(name, order, start, end, n) for start, end, n in bins if n]
     bars_data = pd.DataFrame(rows, columns=["flag", "order", "start", "end", count])
-    median = crowd_median(table) if len(table) else 0.0
+    median = median_informativeness(table) if len(table) else 0.0
     few = 0 < int((table["flag"] == "few").sum()) < len(table)
     bars = (
         alt.Chart(bars_data)
@@ -76,10 +79,8 @@ def informativeness(assessors: Any, count: str = "assessors") -> Any:
     )
     rule = alt.Chart(pd.DataFrame({"x": [median]})).mark_rule(color=theme.INK, strokeDash=[4, 3]).encode(x="x:Q")
     title = "Judgments by the informativeness of their assessors" if by_judgments else "Informativeness of assessors"
-    subtitle = f"{number_of(table, 'assessor')}; dashed: median of assessors{', flag few left out' * few}"
-    return dressed(
-        alt.layer(bars, rule).properties(width=theme.WIDTH, height=theme.HEIGHT, title=titled(title, subtitle))
-    )
+    subtitle = f"{counted(len(table), 'assessor')}; dashed: median{' without the flag few' * few}"
+    return styled(alt.layer(bars, rule), title, subtitle, **theme.SIZE)
 
 
 def _flags(frame: pd.DataFrame) -> pd.Series[str]:
@@ -111,7 +112,9 @@ def informativeness_by_agreement(assessors: Any, share: str | None = None) -> An
     column = share or (available[0] if available else None)
     if column is None or column not in table:
         columns = ", ".join(QUALITY_COLUMNS)
-        raise UsageError(f"The frame has no column to plot informativeness against; it needs one of {columns}.")
+        raise UsageError(
+            f"The frame has no column to plot informativeness against; it needs one of {columns}.", kind="no-column"
+        )
     x_title, n_column = QUALITY_COLUMNS.get(column, (column, "judgments"))
     n_answers = table[n_column] if n_column in table else table["judgments"]
     known = table[column].notna()
@@ -120,19 +123,18 @@ def informativeness_by_agreement(assessors: Any, share: str | None = None) -> An
     points = table[enough if enough.any() else known]
     points = pd.DataFrame(
         {
-            "assessor": plain_ids(points["assessor"]),
+            "assessor": distinct_lines(points["assessor"]),
             "judgments": points["judgments"].astype(int),
             "informativeness": points["informativeness"],
             "value": points[column].astype(float),
             "flag": _flags(points),
         }
     )
-    title = titled(
-        f"Informativeness and {x_title}", f"{len(points):,} of {number_of(table, 'assessor')}: those {condition}"
-    )
-    if len(points) > theme.MOST_POINTS:
-        chart = theme.cloud(points["value"], points["informativeness"], x_title, INFORMATIVENESS, "assessor")
-        return dressed(chart.properties(width=theme.WIDTH, height=theme.HEIGHT, title=title))
+    title = f"Informativeness and {x_title}"
+    subtitle = f"{len(points):,} of {counted(len(table), 'assessor')}: those {condition}"
+    if len(points) > theme.MAX_POINTS:
+        chart = theme.density(points["value"], points["informativeness"], x_title, INFORMATIVENESS, "assessors")
+        return styled(chart, title, subtitle, **theme.SIZE)
     flags = [name for name in theme.FLAGS if (points["flag"] == name).any()]
     shapes = alt.Scale(domain=flags, range=[theme.SHAPES[name] for name in flags])
     number_format = ".2f" if column == "gold_tau" else ".0%"
@@ -148,7 +150,7 @@ def informativeness_by_agreement(assessors: Any, share: str | None = None) -> An
             tooltip=["assessor:N", "judgments:Q", "flag:N", alt.Tooltip("value:Q", format=number_format)],
         )
     )
-    return dressed(chart.properties(width=theme.WIDTH, height=theme.HEIGHT, title=title))
+    return styled(chart, title, subtitle, **theme.SIZE)
 
 
 def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] | None = None) -> Any:
@@ -169,7 +171,7 @@ def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] |
     """
     if not assessors or len(assessors) > MAX_CURVES:
         raise UsageError(f"must have 1 to {MAX_CURVES} ids, not {len(assessors)}", parameter="assessors")
-    names = plain_ids(assessors if captions is None else captions, 24 if captions is None else 48)
+    names = distinct_lines(assessors if captions is None else captions, 24 if captions is None else 48)
     curves = pd.concat(
         [_assessor_curves(model, who).assign(assessor=name) for who, name in zip(assessors, names, strict=True)]
     )
@@ -187,13 +189,13 @@ def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] |
             strokeDash=alt.StrokeDash("grade:N", title="answer", sort=grades, scale=alt.Scale(domain=grades)),
             tooltip=["grade:N", alt.Tooltip("value:Q", format=".2f"), alt.Tooltip("relevance:Q", format=".2f")],
         )
-        .properties(width=170, height=100)
+        .properties(width=PANELS_WIDTH // len(panels), height=90)
     )
     facets = lines.facet(
-        row=alt.Row("assessor:N", title=None, sort=names),
+        row=alt.Row("assessor:N", title=None, sort=names, header=alt.Header(labelOrient="top", labelAnchor="start")),
         column=alt.Column("panel:N", title=None, sort=panels),
     ).resolve_scale(y="independent")
-    return dressed(facets.properties(title=titled("How assessors use the grades", f"by {x_title}")))
+    return styled(facets, "How assessors use the grades", f"by {x_title}")
 
 
 def _assessor_curves(model: Any, assessor: Any) -> pd.DataFrame:
@@ -234,12 +236,12 @@ def _gaussians(model: Any, assessor: Any) -> pd.DataFrame | None:
 def _grade_colors(grades: list[str], title: str) -> alt.Color:
     if len(grades) > len(theme.GRADES):
         return alt.Color("grade:O", title=title, sort=grades, scale=alt.Scale(scheme="viridis"))
-    colors = {2: [theme.VERMILION, theme.BLUE], 3: [theme.VERMILION, theme.GREY, theme.BLUE]}
+    colors = {2: [theme.VERMILION, theme.BLUE], 3: [theme.VERMILION, theme.GRAY, theme.BLUE]}
     colors_of_grades = colors.get(len(grades), list(theme.GRADES[: len(grades)]))
     return alt.Color("grade:N", title=title, sort=grades, scale=alt.Scale(domain=grades, range=colors_of_grades))
 
 
-def confusion(given: Any, truth: Any, title: str = "", given_as: str = "answer", truth_as: str = "expert") -> Any:
+def confusion(given: Any, truth: Any, title: str = "", given_as: str = "given", truth_as: str = "expert") -> Any:
     """Plot how often each answer was given to documents of each true grade.
 
     Args:
@@ -258,16 +260,15 @@ def confusion(given: Any, truth: Any, title: str = "", given_as: str = "answer",
     table["share"] = table["count"] / table.groupby("truth")["count"].transform("sum")
     equal = float((pairs["answer"] == pairs["truth"]).mean()) if len(pairs) else 0.0
     base = alt.Chart(table).encode(
-        alt.X("answer:O", title=f"grade by {given_as}", axis=alt.Axis(labelAngle=0)),
-        alt.Y("truth:O", title=f"grade by {truth_as}", sort="descending"),
+        alt.X("answer:O", title=f"{given_as} grade", axis=alt.Axis(labelAngle=0)),
+        alt.Y("truth:O", title=f"{truth_as} grade", sort="descending"),
         tooltip=["answer:O", "truth:O", "count:Q", alt.Tooltip("share:Q", format=".0%")],
     )
     chart = _shaded_cells(base, "share of row", alt.Text("count:Q", format=","))
     side = max(150, min(46 * table["truth"].nunique(), 300))
-    named = titled(
-        title or f"{given_as} and {truth_as}".capitalize(), f"equal in {equal:.0%} of {number_of(pairs, 'document')}"
-    )
-    return dressed(chart.properties(width=side, height=side * 0.8, title=named))
+    heading = title or f"{given_as} and {truth_as}".capitalize()
+    subtitle = f"equal for {equal:.0%} of {counted(len(pairs), 'document')}"
+    return styled(chart, heading, subtitle, width=side, height=side * 0.8)
 
 
 def _shaded_cells(base: Any, legend: str, text: alt.Text) -> Any:
@@ -280,13 +281,13 @@ def _shaded_cells(base: Any, legend: str, text: alt.Text) -> Any:
 
 def _grades(values: Any) -> list[Any]:
     """Return numeric grades unchanged, and names as plain text."""
-    return [plain_id(value) if isinstance(value, str) else value for value in values]
+    return [one_line(value) if isinstance(value, str) else value for value in values]
 
 
 def family_agreement(judgments: Judgments) -> Any:
     """Plot the share of equal answers of two judgments of a document, within and between families of assessors.
 
-    Assessors of one family may err together: their votes are then not independent.
+    Assessors of one family may make the same errors; their votes are then not independent.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=8, documents=6, families=3, random_state=1)
@@ -295,7 +296,7 @@ def family_agreement(judgments: Judgments) -> Any:
     'rect'
     """
     if judgments.families is None or judgments.assessor_family is None:
-        raise UsageError("These judgments name no families; add a column family.")
+        raise UsageError("These judgments have no families; add a column family.", kind="no-families")
     same, pairs, names = agreement_of_families(judgments)
     rows = [
         {"first": names[i], "second": names[j], "share": same[i, j] / pairs[i, j], "pairs": int(pairs[i, j])}
@@ -309,12 +310,12 @@ def family_agreement(judgments: Judgments) -> Any:
     total = len(judgments.families)
     which = f"the {len(names)} largest of {total:,} families" if total > len(names) else f"{total:,} families"
     side = 60 * len(names) if len(names) < 6 else 42 * len(names)
-    return dressed(
-        _shaded_cells(base, "agree", alt.Text("share:Q", format=".0%")).properties(
-            width=max(180, side),
-            height=max(140, side * 0.75),
-            title=titled("Agreement within and between families", f"pairs of answers that are equal; {which}"),
-        )
+    return styled(
+        _shaded_cells(base, "agree", alt.Text("share:Q", format=".0%")),
+        "Agreement within and between families",
+        f"share of pairs of answers that are equal; {which}",
+        width=max(180, side),
+        height=max(140, side * 0.75),
     )
 
 
@@ -349,4 +350,4 @@ def agreement_of_families(judgments: Judgments) -> tuple[Any, Any, list[str]]:
     pairs = votes.T @ votes - np.diag(votes.sum(axis=0))
     for matrix in (same, pairs):  # a pair within a family was counted twice
         np.fill_diagonal(matrix, np.diag(matrix) / 2)
-    return same, pairs, plain_ids(judgments.families.take(largest).to_pylist(), 24)
+    return same, pairs, distinct_lines(judgments.families.take(largest).to_pylist(), 24)

@@ -1,4 +1,4 @@
-"""Charts of documents: how relevant, how sure that is, how hard they are to judge, and how it came to be known."""
+"""Charts of documents: relevance, uncertainty, difficulty, and the convergence of models."""
 
 from __future__ import annotations
 
@@ -9,117 +9,85 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments.table import Judgments
 from crowdrank.reports.charts import theme
-from crowdrank.reports.charts.theme import as_pandas, counts_in_bins, dressed, number_of, plain_ids, titled
-from crowdrank.reports.formatting import plain_id
+from crowdrank.reports.charts.theme import as_pandas, styled
+from crowdrank.reports.formatting import distinct_lines, one_line
 
-MOST_DOCUMENTS = 60
-"""So many documents of a query have a line of their own; of more, every so manieth by relevance."""
+MAX_DOCUMENTS = 40
+"""Maximum number of documents of a query that are plotted; of more, every n-th by relevance."""
 
 
-IN_SD = "relevance (standard deviations)"
-"""Of a point on a line: 0 is the mean document, 1 one standard deviation better."""
+def _relevance_title(on_a_line: bool) -> str:
+    return "relevance (standard deviations)" if on_a_line else "relevance (grades)"
 
 
 def relevance_intervals(documents: Any, query: Any = None, *, on_a_line: bool = True, level: str = "95%") -> Any:
-    """The documents of a query by relevance, each with its interval.
+    """Plot the relevance of the documents of a query with their intervals.
 
     Args:
         documents: `consensus.documents`, or consensus.parquet.
-        query: the id of the query; where there is one only it need not be said.
-        on_a_line: whether relevance is a point on a line of its own (GDA, Rasch), else it is in grades.
-        level: of the intervals.
+        query: id of the query; not needed if there is only one.
+        on_a_line: whether relevance is in standard deviations (GDA, Rasch), otherwise it is in grades.
+        level: level of the intervals.
 
     >>> frame = pd.DataFrame({"query": ["q", "q"], "document": ["a", "b"], "relevance": [0.2, 0.9],
     ...                       "lower": [0.0, 0.5], "upper": [0.5, 1.2], "judgments": [3, 3]})
     >>> relevance_intervals(frame, "q").to_dict()["title"]["text"]
-    'How relevant the documents of query q are'
+    'Relevance of the documents of query q'
     """
-    known = as_pandas(documents, "query", "document", "relevance", "lower", "upper", "judgments")
+    table = as_pandas(documents, "query", "document", "relevance", "lower", "upper", "judgments")
     if query is not None:
-        known = known[known["query"].astype(str) == str(query)]
-    names = known["query"].unique()
-    if not len(known):
-        raise InputError(f"there is no document of query {shown(query)}", fix="check the id")
-    if len(names) > 1:
-        raise UsageError(f"There are {len(names):,} queries; say of which one to show the documents.")
-    order = known.sort_values("relevance", ascending=False)
-    step = int(np.ceil(len(order) / MOST_DOCUMENTS))
-    told = order.iloc[::step]
-    told = told.assign(document=plain_ids(told["document"], 28), place=range(len(told)))
-    base = alt.Chart(told[["document", "place", "relevance", "lower", "upper", "judgments"]]).encode(
+        table = table[table["query"].astype(str) == str(query)]
+    queries = table["query"].unique()
+    if not len(table):
+        raise InputError(f"there is no document of query {shown(query)}", kind="no-query", fix="check the id")
+    if len(queries) > 1:
+        raise UsageError(f"is needed, because there are {len(queries):,} queries", parameter="query")
+    step = int(np.ceil(len(table) / MAX_DOCUMENTS))
+    rows = table.sort_values("relevance", ascending=False).iloc[::step]
+    rows = rows.assign(document=distinct_lines(rows["document"], 28), place=range(len(rows)))
+    base = alt.Chart(rows[["document", "place", "relevance", "lower", "upper", "judgments"]]).encode(
         alt.Y("document:N", sort=alt.SortField("place"), title=None, axis=alt.Axis(ticks=False, domain=False)),
         tooltip=["document:N", *(alt.Tooltip(f"{name}:Q", format=".2f") for name in ("relevance", "lower", "upper"))],
     )
-    title = "relevance (standard deviations; 0 is the mean document)" if on_a_line else "relevance (grades)"
-    rules = base.mark_rule(color=theme.SKY, strokeWidth=4).encode(alt.X("lower:Q", title=title), alt.X2("upper:Q"))
-    dots = base.mark_circle(color=theme.BLUE, size=45, opacity=1).encode(alt.X("relevance:Q"))
-    said = number_of(order, "document") if step == 1 else f"1 in {step} of {number_of(order, 'document')}, by relevance"
-    return dressed(
-        alt.layer(rules, dots).properties(
-            width=theme.WIDTH - 40,
-            height=alt.Step(15),
-            title=titled(
-                f"How relevant the documents of query {plain_ids(names, 30)[0]} are", f"{said}; bars: {level}"
-            ),
-        )
+    rules = base.mark_rule(color=theme.SKY, strokeWidth=4).encode(
+        alt.X("lower:Q", title=_relevance_title(on_a_line)), alt.X2("upper:Q")
     )
+    dots = base.mark_circle(color=theme.BLUE, size=45, opacity=1).encode(alt.X("relevance:Q"))
+    n = counted(len(table), "document")
+    subtitle = f"{n if step == 1 else f'1 in {step} of {n}'}; bars are {level} intervals"
+    title = f"Relevance of the documents of query {one_line(queries[0], 30)}"
+    return styled(alt.layer(rules, dots), title, subtitle, width=theme.WIDTH - 40, height=alt.Step(15))
 
 
 def uncertainty(documents: Any, *, on_a_line: bool = True) -> Any:
-    """How many documents have how wide an interval, by how many judgments they have.
+    """Plot a histogram of the widths of the intervals of relevance.
 
     >>> frame = pd.DataFrame({"lower": [0.0, 0.1], "upper": [1.0, 2.0], "judgments": [5, 1]})
     >>> uncertainty(frame).to_dict()["encoding"]["y"]["title"]
     'documents'
     """
-    known = as_pandas(documents, "lower", "upper")
-    told = counts_in_bins(known["upper"] - known["lower"], 30)
-    unit = "standard deviations of relevance" if on_a_line else "grades"
-    bars = (
-        alt.Chart(told)
-        .mark_bar(color=theme.BLUE, binSpacing=1)
-        .encode(
-            alt.X("start:Q", bin="binned", title=f"width of the interval ({unit})"),
-            alt.X2("end:Q"),
-            alt.Y("count:Q", title="documents"),
-            tooltip=[alt.Tooltip("count:Q", title="documents")],
-        )
-    )
-    return dressed(
-        bars.properties(
-            width=theme.WIDTH,
-            height=theme.HEIGHT,
-            title=titled("How sure the relevance of documents is", f"{number_of(known, 'document')}; left is surer"),
-        )
-    )
+    table = as_pandas(documents, "lower", "upper")
+    unit = "standard deviations" if on_a_line else "grades"
+    bars = theme.histogram(table["upper"] - table["lower"], f"width of the interval ({unit})", "documents", bins=30)
+    subtitle = f"{counted(len(table), 'document')}; a narrow interval is more certain"
+    return styled(bars, "Uncertainty of relevance", subtitle, **theme.SIZE)
 
 
 def difficulty_by_relevance(documents: Any) -> Any:
-    """How hard documents are to judge, by their relevance (GDA's Figure 6); from a model that has difficulties.
+    """Plot the difficulty of documents against their relevance (GDA's Figure 6), from a model with difficulty.
 
     >>> frame = pd.DataFrame({"document": ["a"], "relevance": [0.1], "difficulty": [1.2]})
     >>> difficulty_by_relevance(frame).to_dict()["mark"]["type"]
     'circle'
     """
-    known = as_pandas(documents, "document", "relevance", "difficulty")
-    named = titled("Difficulty and relevance", f"{number_of(known, 'document')}; higher is harder to judge")
-    if len(known) > theme.MOST_POINTS:
-        chart = theme.cloud(known["relevance"], known["difficulty"], IN_SD, "difficulty", "document")
-    else:
-        told = known.assign(document=plain_ids(known["document"]))[["document", "relevance", "difficulty"]]
-        chart = (
-            alt.Chart(told)
-            .mark_circle(color=theme.BLUE, size=28, opacity=0.55)
-            .encode(
-                alt.X("relevance:Q", title=IN_SD),
-                alt.Y("difficulty:Q", title="difficulty", scale=alt.Scale(zero=False)),
-                tooltip=["document:N"],
-            )
-        )
-    return dressed(chart.properties(width=theme.WIDTH, height=theme.HEIGHT, title=named))
+    table = as_pandas(documents, "document", "relevance", "difficulty")
+    chart = theme.scatter(table, "relevance", "difficulty", _relevance_title(True))
+    subtitle = f"{counted(len(table), 'document')}; higher is harder to judge"
+    return styled(chart, "Difficulty and relevance", subtitle, **theme.SIZE)
 
 
 def difficulty_by_duration(documents: Any, judgments: Judgments) -> Any:
@@ -140,26 +108,12 @@ def difficulty_by_duration(documents: Any, judgments: Judgments) -> Any:
     """
     if "duration" not in judgments.extras:
         raise UsageError("These judgments have no durations; add a column duration.", kind="no-durations")
-    known = as_pandas(documents, "query", "document", "difficulty")
-    table = known.assign(duration=relative_durations(judgments, known)).dropna(subset=["duration"])
+    table = as_pandas(documents, "query", "document", "difficulty")
+    table = table.assign(duration=relative_durations(judgments, table)).dropna(subset=["duration"])
     correlation = float(table["duration"].corr(table["difficulty"], method="spearman"))
-    x_title = "time per judgment (1: median of the assessor)"
-    if len(table) > theme.MOST_POINTS:
-        chart = theme.cloud(table["duration"], table["difficulty"], x_title, "difficulty", "document")
-    else:
-        points = table.assign(document=plain_ids(table["document"]))[["document", "duration", "difficulty"]]
-        chart = (
-            alt.Chart(points)
-            .mark_circle(color=theme.BLUE, size=28, opacity=0.55)
-            .encode(
-                alt.X("duration:Q", title=x_title, scale=alt.Scale(type="log")),
-                alt.Y("difficulty:Q", title="difficulty", scale=alt.Scale(zero=False)),
-                tooltip=["document:N"],
-            )
-        )
-    subtitle = f"{number_of(table, 'document')}; Spearman's correlation {correlation:.2f}"
-    title = titled("Difficulty and time per judgment", subtitle)
-    return dressed(chart.properties(width=theme.WIDTH, height=theme.HEIGHT, title=title))
+    chart = theme.scatter(table, "duration", "difficulty", "time per judgment (1: median of the assessor)", log=True)
+    subtitle = f"{counted(len(table), 'document')}; Spearman's correlation {correlation:.2f}"
+    return styled(chart, "Difficulty and time per judgment", subtitle, **theme.SIZE)
 
 
 def relative_durations(judgments: Judgments, documents: pd.DataFrame) -> pd.Series[float]:
@@ -173,49 +127,43 @@ def relative_durations(judgments: Judgments, documents: pd.DataFrame) -> pd.Seri
 
 
 def document_trace(steps: Any, title: str = "", *, on_a_line: bool = True) -> Any:
-    """What is known of a document after each judgment (GDA's Figure 2).
+    """Plot the relevance of a document after each judgment (GDA's Figure 2).
 
     Args:
-        steps: what `crowdrank.consensus.replay.trace` gives.
-        title: whose trace it is.
-        on_a_line: as of :func:`relevance_intervals`.
+        steps: frame of `crowdrank.consensus.replay.trace`.
+        title: title of the chart.
+        on_a_line: as in :func:`relevance_intervals`.
 
     >>> frame = pd.DataFrame({"step": [1], "assessor": ["a"], "given": [2], "relevance": [0.5], "lower": [0.1],
     ...                       "upper": [0.9]})
     >>> [layer["mark"]["type"] for layer in document_trace(frame).to_dict()["layer"]]
     ['area', 'line', 'point', 'text']
     """
-    known = as_pandas(steps, "step", "assessor", "given", "relevance", "lower", "upper")
-    told = known.assign(
-        assessor=plain_ids(known["assessor"], 24), given=[plain_id(given, 12) for given in known["given"]]
+    table = as_pandas(steps, "step", "assessor", "given", "relevance", "lower", "upper")
+    table = table.assign(
+        assessor=distinct_lines(table["assessor"], 24), given=[one_line(grade, 12) for grade in table["given"]]
     )
-    told = told[["step", "assessor", "given", "relevance", "lower", "upper"]]
-    unit = IN_SD if on_a_line else "relevance (grades)"
-    x = alt.X("step:Q", title="judgments seen", axis=alt.Axis(tickMinStep=1, format="d"))
-    base = alt.Chart(told).encode(x, tooltip=["step:Q", "assessor:N", "given:N"])
-    band = base.mark_area(color=theme.SKY, opacity=0.35).encode(alt.Y("lower:Q", title=unit), alt.Y2("upper:Q"))
+    base = alt.Chart(table[["step", "assessor", "given", "relevance", "lower", "upper"]]).encode(
+        alt.X("step:Q", title="number of judgments", axis=alt.Axis(tickMinStep=1, format="d")),
+        tooltip=["step:Q", "assessor:N", "given:N"],
+    )
+    lower = alt.Y("lower:Q", title=_relevance_title(on_a_line))
+    band = base.mark_area(color=theme.SKY, opacity=0.35).encode(lower, alt.Y2("upper:Q"))
     line = base.mark_line(color=theme.BLUE, strokeWidth=2).encode(alt.Y("relevance:Q"))
     dots = base.mark_point(color=theme.BLUE, filled=True, size=45, opacity=1).encode(alt.Y("relevance:Q"))
-    words = base.mark_text(dy=-11, fontSize=11, fontWeight="bold", color=theme.INK).encode(
+    labels = base.mark_text(dy=-11, fontSize=11, fontWeight="bold", color=theme.INK).encode(
         alt.Y("relevance:Q"), text="given:N"
     )
-    return dressed(
-        alt.layer(band, line, dots, words).properties(
-            width=theme.WIDTH,
-            height=theme.HEIGHT - 40,
-            title=titled(
-                plain_id(title or "What is known after each judgment", 80),
-                "numbers: the grade given; band: the interval",
-            ),
-        )
-    )
+    title = one_line(title or "Relevance after each judgment", 80)
+    subtitle = "numbers are the grades given; the band is the interval"
+    return styled(alt.layer(band, line, dots, labels), title, subtitle, width=theme.WIDTH, height=theme.HEIGHT - 40)
 
 
 def convergence(model: Any) -> Any:
-    """How the fit of a model went: its objective after every iteration.
+    """Plot the objective of a model after each iteration of its fit.
 
     Args:
-        model: anything fitted with a `history_`: a consensus model (numbers), or a remapper (dicts).
+        model: a fitted consensus model or remapper.
 
     >>> import crowdrank
     >>> model = crowdrank.DawidSkene().fit(crowdrank.simulate(queries=5, documents=6, random_state=1).judgments)
@@ -223,32 +171,23 @@ def convergence(model: Any) -> Any:
     'iteration'
     """
     history = list(model.history_)
-    if history and isinstance(history[0], dict):
-        long = pd.DataFrame(history).melt(["mu", "iteration"], ["training", "validation"], "on", "value")
-        long["run"] = long["on"] + long["mu"].rank(method="dense").astype(int).astype(str)
-        line = alt.Chart(long).mark_line(strokeWidth=1.8)
-        encoded = line.encode(
-            color=alt.Color("on:N", title=None, scale=alt.Scale(range=[theme.BLUE, theme.ORANGE])),
-            detail="run:N",
-        )
-        what = "measure"
+    if history and isinstance(history[0], dict):  # a remapper
+        table = pd.DataFrame(history).melt(["run", "iteration"], ["training", "validation"], "on", "value")
+        table["line"] = table["on"] + table["run"].astype(str)
+        color = alt.Color("on:N", title=None, scale=alt.Scale(range=[theme.BLUE, theme.ORANGE]))
+        lines = alt.Chart(table).mark_line(strokeWidth=1.8).encode(color=color, detail="line:N")
+        objective = "measure"
     else:
         values = [value for value in history if value == value]
-        long = pd.DataFrame({"iteration": range(1, len(values) + 1), "value": values})
-        encoded = alt.Chart(long).mark_line(color=theme.BLUE, strokeWidth=2, point=len(values) < 60)
-        what = "log likelihood per judgment (nats)"
-    ended = "" if not hasattr(model, "converged_") else "converged" if model.converged_ else "not yet converged"
-    chart = encoded.encode(
+        table = pd.DataFrame({"iteration": range(1, len(values) + 1), "value": values})
+        lines = alt.Chart(table).mark_line(color=theme.BLUE, strokeWidth=2, point=len(values) < 60)
+        objective = "log likelihood per judgment (nats)"
+    chart = lines.encode(
         alt.X("iteration:Q", title="iteration", axis=alt.Axis(tickMinStep=1, format="d")),
-        alt.Y("value:Q", title=what, scale=alt.Scale(zero=False)),
+        alt.Y("value:Q", title=objective, scale=alt.Scale(zero=False)),
     )
-    name = type(model).__name__
-    return dressed(
-        chart.properties(
-            width=theme.WIDTH,
-            height=theme.HEIGHT - 40,
-            title=titled(
-                f"How the fit of {name} went", f"{number_of(history, 'iteration')}{', ' * bool(ended)}{ended}"
-            ),
-        )
+    status = "" if not hasattr(model, "converged_") else ", converged" if model.converged_ else ", not converged"
+    subtitle = f"{counted(len(history), 'iteration')}{status}"
+    return styled(
+        chart, f"Convergence of {type(model).__name__}", subtitle, width=theme.WIDTH, height=theme.HEIGHT - 40
     )

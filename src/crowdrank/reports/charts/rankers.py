@@ -1,4 +1,4 @@
-"""Charts of rankers: which is better, by how much and how surely, and at what price."""
+"""Charts of rankers: differences with their intervals, and quality by cost."""
 
 from __future__ import annotations
 
@@ -7,183 +7,166 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from crowdrank._text import counted
 from crowdrank.errors import InputError
 from crowdrank.evaluation.comparison import Comparison
 from crowdrank.reports.charts import theme
-from crowdrank.reports.charts.theme import as_pandas, dressed, even_ticks, number_of, plain_ids, titled
+from crowdrank.reports.charts.theme import as_pandas, even_ticks, styled
+from crowdrank.reports.formatting import distinct_lines, one_line
 
-MOST_QUERIES = 80
-"""Differences on more queries than this are shown as how many are how large."""
+MAX_QUERIES = 80
+"""Maximum number of queries with a bar each; the differences of more are plotted as a histogram."""
+TEST_NAMES = {"fisher": "randomization"}
+"""Names of significance tests, if they differ from their values."""
 
 
 def ranker_comparison(comparison: Any, measure: str | None = None, *, chosen: str = "", baseline: str = "") -> Any:
-    """Every ranker's difference to the baseline with its interval, the best on top.
+    """Plot the difference of each ranker to the baseline with its interval, the best ranker on top.
 
     Args:
         comparison: a `Comparison`, or its `details` (measure, run, mean, difference, lower, upper, p_holm).
-        measure: which of them; the first unless given.
-        chosen: the ranker to stand out.
-        baseline: its name, where `comparison` is a frame.
+        measure: measure to plot; by default the first.
+        chosen: name of the ranker to highlight.
+        baseline: name of the baseline, if `comparison` is a frame.
 
     >>> frame = pd.DataFrame({"measure": ["AP", "AP"], "run": ["a", "b"], "mean": [0.3, 0.4], "difference": [0, 0.1],
     ...                       "lower": [None, 0.05], "upper": [None, 0.2], "p_holm": [None, 0.01]})
     >>> ranker_comparison(frame, baseline="a").to_dict()["layer"][1]["encoding"]["x"]["title"]
     'difference in AP to a'
     """
-    test = "randomization"
+    test = "fisher"
     if isinstance(comparison, Comparison):
-        test = {"fisher": test}.get(comparison.test, comparison.test)
-        baseline, comparison = comparison.baseline, comparison.details
-    known = as_pandas(comparison, "measure", "run", "mean", "difference", "lower", "upper", "p_holm")
-    measure = measure or str(known["measure"].iloc[0])
-    known = known[(known["measure"] == measure) & known["difference"].notna()].sort_values("mean", ascending=False)
-    if not len(known):
-        raise InputError(f"nothing was measured by {measure}")
-    told = known.assign(
-        kind=["chosen" if run == chosen else "baseline" if run == baseline else "other" for run in known["run"]],
-        run=plain_ids(known["run"], 28),
-        place=range(len(known)),
-        **{name: pd.to_numeric(known[name]) for name in ("difference", "lower", "upper", "p_holm")},
+        test, baseline, comparison = comparison.test, comparison.baseline, comparison.details
+    table = as_pandas(comparison, "measure", "run", "mean", "difference", "lower", "upper", "p_holm")
+    measure = measure or str(table["measure"].iloc[0])
+    table = table[(table["measure"] == measure) & table["difference"].notna()].sort_values("mean", ascending=False)
+    if not len(table):
+        raise InputError(f"there are no values of {measure}", kind="no-measure")
+    rows = table.assign(
+        kind=["selected" if run == chosen else "baseline" if run == baseline else "other" for run in table["run"]],
+        run=distinct_lines(table["run"], 28),
+        place=range(len(table)),
+        **{name: pd.to_numeric(table[name]) for name in ("difference", "lower", "upper", "p_holm")},
     )[["run", "kind", "place", "mean", "difference", "lower", "upper", "p_holm"]]
-    kinds, legend = ["chosen", "baseline", "other"], alt.Legend(orient="top", offset=2)
-    colors = alt.Scale(domain=kinds, range=[theme.VERMILION, theme.INK, theme.BLUE])
-    shapes = alt.Scale(domain=kinds, range=["diamond", "square", "circle"])
-    shade = alt.Color("kind:N", title=None, scale=colors, legend=legend)
-    base = alt.Chart(told).encode(
+    kinds = [kind for kind in ("selected", "baseline", "other") if (rows["kind"] == kind).any()]
+    colors = {"selected": theme.VERMILION, "baseline": theme.INK, "other": theme.BLUE}
+    shapes = {"selected": "diamond", "baseline": "square", "other": "circle"}
+    legend = alt.Legend(orient="top", offset=2)
+    color = alt.Color(
+        "kind:N", title=None, scale=alt.Scale(domain=kinds, range=[colors[kind] for kind in kinds]), legend=legend
+    )
+    shape = alt.Shape(
+        "kind:N", title=None, scale=alt.Scale(domain=kinds, range=[shapes[kind] for kind in kinds]), legend=legend
+    )
+    base = alt.Chart(rows).encode(
         alt.Y("run:N", sort=alt.SortField("place"), title=None, axis=alt.Axis(ticks=False, domain=False)),
         tooltip=["run:N", *(alt.Tooltip(f"{n}:Q", format=".4f") for n in ("mean", "difference", "lower", "upper"))],
     )
-    zero = alt.Chart(pd.DataFrame({"x": [0.0]})).mark_rule(color=theme.GREY, strokeDash=[4, 3]).encode(x="x:Q")
-    ends = told[["lower", "difference", "upper"]]
+    zero = alt.Chart(pd.DataFrame({"x": [0.0]})).mark_rule(color=theme.GRAY, strokeDash=[4, 3]).encode(x="x:Q")
+    ends, name = rows[["lower", "difference", "upper"]], one_line(baseline, 28)
     ticks = even_ticks(float(ends.min().min()), float(ends.max().max()))
-    reach = base.mark_rule(strokeWidth=2.5).encode(
-        alt.X(
-            "lower:Q",
-            title=f"difference in {measure} to {plain_ids([baseline], 28)[0]}",
-            scale=alt.Scale(domain=[ticks[0], ticks[-1]], nice=False),
-            axis=alt.Axis(values=ticks, labelOverlap=False),
-        ),
-        alt.X2("upper:Q"),
-        shade,
+    x = alt.X(
+        "lower:Q",
+        title=f"difference in {measure} to {name}",
+        scale=alt.Scale(domain=[ticks[0], ticks[-1]], nice=False),
+        axis=alt.Axis(values=ticks, labelOverlap=False),
     )
-    dots = base.mark_point(filled=True, size=75, opacity=1).encode(
-        alt.X("difference:Q"),
-        shade,
-        shape=alt.Shape("kind:N", title=None, scale=shapes, legend=legend),
-    )
-    words = base.mark_text(align="left", baseline="middle", fontSize=11, color=theme.INK).encode(
+    intervals = base.mark_rule(strokeWidth=2.5).encode(x, alt.X2("upper:Q"), color)
+    dots = base.mark_point(filled=True, size=75, opacity=1).encode(alt.X("difference:Q"), color, shape=shape)
+    means = base.mark_text(align="left", baseline="middle", fontSize=11, color=theme.INK).encode(
         x=alt.value(theme.WIDTH + 8), text=alt.Text("mean:Q", format=".4f")
     )
-    return dressed(
-        alt.layer(zero, reach, dots, words).properties(
-            width=theme.WIDTH,
-            height=alt.Step(22),
-            title=titled(
-                f"{measure} of every ranker, against {plain_ids([baseline], 28)[0]}",
-                "bars: 95% bootstrap intervals of the difference, each by itself; right: the mean",
-                f"beyond chance or within it is said by the {test} test (p), not by the bars",
-            ),
-        )
+    return styled(
+        alt.layer(zero, intervals, dots, means),
+        f"{measure} of all rankers, compared with {name}",
+        "bars are 95% bootstrap intervals of the difference; the mean is on the right",
+        f"p-values come from the {TEST_NAMES.get(test, test)} test, not from the bars",
+        width=theme.WIDTH,
+        height=alt.Step(22),
     )
 
 
 def differences_by_query(per_query: Any, ours: str, theirs: str, measure: str | None = None) -> Any:
-    """On which queries one ranker beats another, and by how much.
+    """Plot the difference between two rankers on each query.
 
     Args:
-        per_query: candidate (or run), query, and a column per measure: `Comparison.per_query`, or per_query.csv.
-        ours, theirs: the two rankers.
-        measure: the first unless given.
+        per_query: frame with candidate (or run), query, and a column per measure: `Comparison.per_query`, or
+            per_query.csv.
+        ours, theirs: names of the two rankers.
+        measure: measure to plot; by default the first.
 
     >>> frame = pd.DataFrame({"run": ["a", "b"], "query": [1, 1], "AP": [0.2, 0.5]})
     >>> differences_by_query(frame, "b", "a").to_dict()["title"]["subtitle"]
     ['1 query: better on 1, worse on 0, equal on 0']
     """
-    known = as_pandas(per_query).rename(columns={"run": "candidate"})
-    measure = measure or str(next(name for name in known if name not in ("candidate", "query")))
-    known["candidate"] = known["candidate"].astype(str)
-    wide = known.pivot_table(index="query", columns="candidate", values=measure, sort=False)
-    for name in (ours, theirs):
-        if name not in wide:
-            raise InputError(f"there is no ranker '{name}' in these values per query")
-    off = (wide[ours] - wide[theirs]).dropna().sort_values(ascending=False)
-    told = pd.DataFrame({"query": plain_ids(off.index, 20), "difference": off.to_numpy(), "place": range(len(off))})
-    better, worse = int((off > 0).sum()), int((off < 0).sum())
-    said = f"{number_of(off, 'query')}: better on {better}, worse on {worse}, equal on {len(off) - better - worse}"
-    shade = alt.condition("datum.difference > 0", alt.value(theme.BLUE), alt.value(theme.VERMILION))
+    table = as_pandas(per_query).rename(columns={"run": "candidate"})
+    measure = measure or str(next(name for name in table if name not in ("candidate", "query")))
+    table["candidate"] = table["candidate"].astype(str)
+    wide = table.pivot_table(index="query", columns="candidate", values=measure, sort=False)
+    missing = next((name for name in (ours, theirs) if name not in wide), None)
+    if missing is not None:
+        raise InputError(f"there are no values of the ranker '{missing}'", kind="no-ranker")
+    difference = (wide[ours] - wide[theirs]).dropna().sort_values(ascending=False)
     title = f"difference in {measure}"
-    if len(told) > MOST_QUERIES:
-        bins = theme.counts_in_bins(off)
-        bars = (
-            alt.Chart(bins.assign(difference=(bins["start"] + bins["end"]) / 2))
-            .mark_bar(binSpacing=1)
-            .encode(
-                alt.X("start:Q", bin="binned", title=title),
-                alt.X2("end:Q"),
-                alt.Y("count:Q", title="queries"),
-                color=shade,
-            )
-        )
+    if len(difference) > MAX_QUERIES:
+        sign = alt.condition("datum.start >= 0", alt.value(theme.BLUE), alt.value(theme.VERMILION))
+        bars = theme.histogram(difference, title, "queries", color=sign)
     else:
+        rows = pd.DataFrame({"query": distinct_lines(difference.index, 20), "difference": difference.to_numpy()})
         bars = (
-            alt.Chart(told)
+            alt.Chart(rows)
             .mark_bar()
             .encode(
-                alt.X("query:N", sort=alt.SortField("place"), axis=alt.Axis(labelAngle=-60, title="test query")),
+                alt.X("query:N", sort=None, axis=alt.Axis(labelAngle=-60, title="test query")),
                 alt.Y("difference:Q", title=title),
-                color=shade,
+                color=alt.condition("datum.difference > 0", alt.value(theme.BLUE), alt.value(theme.VERMILION)),
                 tooltip=["query:N", alt.Tooltip("difference:Q", format=".4f")],
             )
         )
-    named = f"{plain_ids([ours], 24)[0]} against {plain_ids([theirs], 24)[0]}, query by query"
-    return dressed(bars.properties(width=theme.WIDTH, height=theme.HEIGHT - 40, title=titled(named, said)))
+    n_better, n_worse = int((difference > 0).sum()), int((difference < 0).sum())
+    equal = len(difference) - n_better - n_worse
+    subtitle = f"{counted(len(difference), 'query')}: better on {n_better}, worse on {n_worse}, equal on {equal}"
+    heading = f"{one_line(ours, 24)} compared with {one_line(theirs, 24)}, by query"
+    return styled(bars, heading, subtitle, width=theme.WIDTH, height=theme.HEIGHT - 40)
 
 
 def quality_by_cost(points: Any, *, cost: str = "cost", quality: str = "quality", unit: str = "", of: str = "") -> Any:
-    """Quality against what it cost, a line for each way; with intervals where there are columns lower and upper.
+    """Plot quality against cost, one line per method; with bands if there are columns lower and upper.
 
     Args:
-        points: a row per way and amount: cost, quality, `of` (the name of the way), lower, upper.
-        cost, quality, of: the names of the columns.
-        unit: of the cost, as in "labels" or "dollars".
+        points: frame with one row per method and cost.
+        cost, quality: names of the columns.
+        unit: unit of the cost, such as "labels" or "dollars".
+        of: name of the column with the method, if there are several.
 
-    >>> frame = pd.DataFrame({"cost": [1, 2], "quality": [0.4, 0.5], "way": ["random", "random"]})
-    >>> quality_by_cost(frame, of="way", unit="dollars").to_dict()["layer"][0]["encoding"]["x"]["title"]
+    >>> frame = pd.DataFrame({"cost": [1, 2], "quality": [0.4, 0.5], "policy": ["random", "random"]})
+    >>> quality_by_cost(frame, of="policy", unit="dollars").to_dict()["layer"][0]["encoding"]["x"]["title"]
     'cost (dollars)'
     """
-    known = as_pandas(points, cost, quality, *([of] if of else []))
-    told = pd.DataFrame(
+    table = as_pandas(points, cost, quality, *([of] if of else []))
+    methods = list(dict.fromkeys(table[of])) if of else [quality]
+    names = dict(zip(methods, distinct_lines(methods, 30), strict=True))
+    rows = pd.DataFrame(
         {
-            "cost": pd.to_numeric(known[cost]),
-            "quality": pd.to_numeric(known[quality]),
-            "way": plain_ids_of(known[of]) if of else quality,
-            **{name: pd.to_numeric(known[name]) for name in ("lower", "upper") if name in known},
+            "cost": pd.to_numeric(table[cost]),
+            "quality": pd.to_numeric(table[quality]),
+            "method": table[of].map(names) if of else quality,
+            **{name: pd.to_numeric(table[name]) for name in ("lower", "upper") if name in table},
         }
     )
-    names = list(dict.fromkeys(told["way"]))
+    domain = list(names.values())
     colors = [theme.BLUE, theme.VERMILION, theme.GREEN, theme.ORANGE, theme.PURPLE, theme.SKY, theme.INK]
-    scale = alt.Scale(domain=names, range=colors) if len(names) <= len(colors) else alt.Scale(scheme="viridis")
-    base = alt.Chart(told).encode(
+    scale = alt.Scale(domain=domain, range=colors) if len(domain) <= len(colors) else alt.Scale(scheme="viridis")
+    base = alt.Chart(rows).encode(
         alt.X("cost:Q", title=f"{cost} ({unit})" if unit else cost),
-        color=alt.Color("way:N", title=None, scale=scale, legend=alt.Legend() if of else None),
+        color=alt.Color("method:N", title=None, scale=scale, legend=alt.Legend() if of else None),
     )
     layers: list[Any] = [
         base.mark_line(strokeWidth=2, point=True).encode(
             alt.Y("quality:Q", title=quality, scale=alt.Scale(zero=False)),
-            strokeDash=alt.StrokeDash("way:N", title=None, sort=names, scale=alt.Scale(domain=names)),
+            strokeDash=alt.StrokeDash("method:N", title=None, sort=domain, scale=alt.Scale(domain=domain)),
         )
     ]
-    if {"lower", "upper"} <= set(told):
+    if {"lower", "upper"} <= set(rows):
         layers.append(base.mark_area(opacity=0.15).encode(alt.Y("lower:Q"), alt.Y2("upper:Q")))
-    return dressed(
-        alt.layer(*layers).properties(
-            width=theme.WIDTH, height=theme.HEIGHT, title=titled(f"{quality} against {cost}", number_of(told, "point"))
-        )
-    )
-
-
-def plain_ids_of(column: Any) -> list[str]:
-    """Names of ways: a way that comes again keeps its name."""
-    names = list(dict.fromkeys(column))
-    known = dict(zip(names, plain_ids(names, 30), strict=True))
-    return [known[name] for name in column]
+    return styled(alt.layer(*layers), f"{quality} by {cost}", counted(len(rows), "point"), **theme.SIZE)

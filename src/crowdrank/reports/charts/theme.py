@@ -1,4 +1,4 @@
-"""How all charts look, and what they are made of: frames in, few points out."""
+"""Style of all charts, and helpers that reduce many points to few marks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError
-from crowdrank.reports.formatting import plain_ids as plain_ids
+from crowdrank.reports.formatting import distinct_lines
 
 try:
     import altair as alt
@@ -19,12 +18,12 @@ except ImportError as problem:  # pragma: no cover - the tests have Altair
 
 BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7"
 YELLOW = "#F0E442"
-INK, GREY, PALE = "#1f2933", "#8a939c", "#e4e7eb"
-GRADES = (VERMILION, ORANGE, GREY, SKY, BLUE, PURPLE, GREEN)
-"""Of grades that are few enough to have a color each, from the lowest up."""
+INK, GRAY, PALE = "#1f2933", "#8a939c", "#e4e7eb"
+GRADES = (VERMILION, ORANGE, GRAY, SKY, BLUE, PURPLE, GREEN)
+"""Colors of grades, from the lowest to the highest."""
 FLAGS = {
     "careful": GREEN,
-    "no flag": GREY,
+    "no flag": GRAY,
     "lenient": YELLOW,
     "strict": BLUE,
     "careless": ORANGE,
@@ -32,6 +31,7 @@ FLAGS = {
     "reversed": PURPLE,
     "few": SKY,
 }
+"""Colors of flags."""
 SHAPES = {
     "careful": "circle",
     "no flag": "circle",
@@ -42,20 +42,40 @@ SHAPES = {
     "reversed": "triangle-down",
     "few": "diamond",
 }
-"""Flags differ in shape too, for print and for whoever sees no colors."""
-MOST_POINTS = 1500
-"""Of more points than this, a chart shows how many lie where."""
+"""Shapes of flags, for print and for readers who cannot distinguish the colors."""
+MAX_POINTS = 1500
+"""Maximum number of points that are drawn one by one; more are counted in cells."""
 BINS = 40
 WIDTH, HEIGHT = 430, 230
+FONT = "DejaVu Sans, Verdana, sans-serif"
+"""Fonts of equal widths, of which most computers have one: text then fits where the layout puts it."""
+SIZE = {"width": WIDTH, "height": HEIGHT}
 
 
-def titled(title: str, *subtitle: str) -> alt.TitleParams:
-    """A title that says what is to be seen, and below it what of, in a line or more."""
-    return alt.TitleParams(title, subtitle=[line for line in subtitle if line])
+STYLE = {
+    "font": FONT,
+    "background": "white",
+    "view": {"stroke": None},
+    "title": {"anchor": "start", "frame": "group", "color": INK, "fontSize": 14, "offset": 10}
+    | {"subtitleColor": "#52606d", "subtitleFontSize": 11},
+    "axis": {"labelColor": "#3e4c59", "labelFontSize": 10.5, "labelLimit": 190, "titleColor": INK, "titleFontSize": 11}
+    | {"titleFontWeight": "normal", "gridColor": PALE, "domainColor": GRAY, "tickColor": GRAY},
+    "axisQuantitative": {"labelOverlap": "greedy", "labelSeparation": 7},
+    "legend": {"labelColor": "#3e4c59", "labelLimit": 160, "titleColor": INK, "titleFontWeight": "normal"}
+    | {"symbolSize": 70},
+    "header": {"labelColor": INK, "labelFontSize": 11.5, "labelLimit": 400, "titleColor": INK},
+}
+"""Configuration of all charts."""
 
 
-def even_ticks(low: float, high: float, most: int = 8) -> list[float]:
-    """Evenly spaced ticks, 0 among them, from the one below `low` to the one above `high`; both ends reach 0.
+def styled(chart: Any, title: str, *subtitle: str, **properties: Any) -> Any:
+    """Return the chart with a title, subtitles, other properties such as its size, and the style of all charts."""
+    heading = alt.TitleParams(title, subtitle=[line for line in subtitle if line])
+    return chart.properties(title=heading, **properties).configure(**STYLE)
+
+
+def even_ticks(low: float, high: float, max_ticks: int = 8) -> list[float]:
+    """Return evenly spaced ticks that include 0 and cover `low` to `high`.
 
     >>> even_ticks(-0.09, 0.173)
     [-0.1, -0.05, 0.0, 0.05, 0.1, 0.15, 0.2]
@@ -66,85 +86,87 @@ def even_ticks(low: float, high: float, most: int = 8) -> list[float]:
     if high - low < 1e-9:
         return [0.0, 1.0]
     size = 10.0 ** math.floor(math.log10(high - low))
-    for step in (size * part for part in (0.1, 0.2, 0.5, 1.0, 2.0)):
+    for step in (size * factor for factor in (0.1, 0.2, 0.5, 1.0, 2.0)):
         first, last = math.floor(low / step), math.ceil(high / step)
-        if last - first < most:
+        if last - first < max_ticks:
             break
-    return [round(at * step, 12) + 0.0 for at in range(first, last + 1)]
+    return [round(number * step, 12) + 0.0 for number in range(first, last + 1)]
 
 
-def dressed(chart: Any) -> Any:
-    """The chart in the house's look."""
-    return (
-        chart.configure(font="Helvetica, Arial, sans-serif", background="white")
-        .configure_view(stroke=None)
-        .configure_title(
-            anchor="start", fontSize=14, color=INK, subtitleColor="#52606d", subtitleFontSize=11.5, offset=10
-        )
-        .configure_axis(
-            labelColor="#3e4c59", titleColor=INK, titleFontWeight="normal", gridColor=PALE, domainColor=GREY,
-            tickColor=GREY, labelFontSize=11, titleFontSize=11.5, labelLimit=190,
-        )
-        .configure_axisQuantitative(labelOverlap="greedy", labelSeparation=7)
-        .configure_legend(labelColor="#3e4c59", titleColor=INK, titleFontWeight="normal", symbolSize=70, labelLimit=160)
-        .configure_header(labelColor=INK, titleColor=INK, labelFontSize=12, labelLimit=190)
-    )  # fmt: skip
-
-
-def as_pandas(frame: Any, *needed: str) -> pd.DataFrame:
-    """A frame of any library (or Arrow) as pandas, with the columns that are needed.
+def as_pandas(frame: Any, *required: str) -> pd.DataFrame:
+    """Return a DataFrame of any library as pandas; raise InputError if it lacks a required column.
 
     >>> as_pandas(pd.DataFrame({"a": [1]}), "b")
     Traceback (most recent call last):
-    crowdrank.errors.InputError: the frame for this chart lacks the column 'b' (it has: a).
+    crowdrank.errors.InputError: the frame for this chart has no column 'b'; its columns are a.
     """
     import narwhals as nw
 
-    known: pd.DataFrame = nw.from_native(frame, eager_only=True).to_pandas()
-    missing = [name for name in needed if name not in known]
-    if missing:
-        raise InputError(
-            f"the frame for this chart lacks the column '{missing[0]}' (it has: {', '.join(map(str, known.columns))})"
-        )
-    return known
+    table: pd.DataFrame = nw.from_native(frame, eager_only=True).to_pandas()
+    missing = next((name for name in required if name not in table), None)
+    if missing is not None:
+        columns = ", ".join(map(str, table.columns))
+        problem = f"the frame for this chart has no column '{missing}'; its columns are {columns}"
+        raise InputError(problem, kind="no-column")
+    return table
 
 
-def counts_in_bins(values: Any, bins: int = BINS) -> pd.DataFrame:
-    """How many values lie in each of equal bins: start, end, count.
-
-    >>> counts_in_bins([0.0, 0.1, 1.0], bins=2)
-       start  end  count
-    0    0.0  0.5      2
-    1    0.5  1.0      1
-    """
+def histogram(values: Any, x_title: str, noun: str, bins: int = BINS, color: Any = BLUE) -> Any:
+    """Return a bar chart of the number of values in equal bins; `color` is a color, or an encoding by `start`."""
     known = np.asarray(values, dtype=np.float64)
     known = known[np.isfinite(known)]
     count, edges = np.histogram(known, bins=bins) if len(known) else (np.zeros(0, np.int64), np.zeros(1))
-    return pd.DataFrame({"start": edges[:-1], "end": edges[1:], "count": count})
+    table = pd.DataFrame({"start": edges[:-1], "end": edges[1:], "count": count})
+    return (
+        alt.Chart(table)
+        .mark_bar(binSpacing=1)
+        .encode(
+            alt.X("start:Q", bin="binned", title=x_title),
+            alt.X2("end:Q"),
+            alt.Y("count:Q", title=noun),
+            color=alt.value(color) if isinstance(color, str) else color,
+            tooltip=[alt.Tooltip("count:Q", title=noun)],
+        )
+    )
+
+
+def scatter(table: pd.DataFrame, x: str, y: str, x_title: str, log: bool = False) -> Any:
+    """Return a scatter plot of documents; more than `MAX_POINTS` are counted in cells."""
+    if len(table) > MAX_POINTS:
+        return density(table[x], table[y], x_title, y, "documents")
+    scale = alt.Scale(type="log") if log else alt.Scale(zero=False)
+    points = table.assign(document=distinct_lines(table["document"]))[["document", x, y]]
+    return (
+        alt.Chart(points)
+        .mark_circle(color=BLUE, size=28, opacity=0.55)
+        .encode(
+            alt.X(f"{x}:Q", title=x_title, scale=scale),
+            alt.Y(f"{y}:Q", title=y, scale=alt.Scale(zero=False)),
+            tooltip=["document:N"],
+        )
+    )
 
 
 def counts_in_cells(x: Any, y: Any, bins: int = BINS) -> pd.DataFrame:
-    """How many points lie in each cell of a grid; empty cells are left out, points never.
+    """Return the number of points in each cell of a grid; empty cells are left out.
 
     >>> cells = counts_in_cells([0, 0, 1], [0, 0, 1], bins=2)
     >>> cells["count"].tolist(), len(cells)
     ([2, 1], 2)
     """
-    across, up = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    known = np.isfinite(across) & np.isfinite(up)
-    count, left, low = np.histogram2d(across[known], up[known], bins=bins)
+    horizontal, vertical = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    known = np.isfinite(horizontal) & np.isfinite(vertical)
+    count, left, bottom = np.histogram2d(horizontal[known], vertical[known], bins=bins)
     i, j = np.nonzero(count)
-    return pd.DataFrame(
-        {"x0": left[i], "x1": left[i + 1], "y0": low[j], "y1": low[j + 1], "count": count[i, j].astype(int)}
-    )
+    columns = {"x0": left[i], "x1": left[i + 1], "y0": bottom[j], "y1": bottom[j + 1]}
+    return pd.DataFrame({**columns, "count": count[i, j].astype(int)})
 
 
-def cloud(x: Any, y: Any, x_title: str, y_title: str, noun: str) -> Any:
-    """Many points as cells, the darker the more."""
-    cells = counts_in_cells(x, y)
-    shade = alt.Color("count:Q", title=f"{noun}s", scale=alt.Scale(type="log", range=["#d6e8f5", "#003f66"]))
+def density(x: Any, y: Any, x_title: str, y_title: str, noun: str) -> Any:
+    """Return a chart of the number of points in each cell of a grid."""
+    shade = alt.Color("count:Q", title=noun, scale=alt.Scale(type="log", range=["#d6e8f5", "#003f66"]))
     return (
-        alt.Chart(cells)
+        alt.Chart(counts_in_cells(x, y))
         .mark_rect(stroke=None)
         .encode(
             alt.X("x0:Q", title=x_title, scale=alt.Scale(zero=False)),
@@ -152,15 +174,6 @@ def cloud(x: Any, y: Any, x_title: str, y_title: str, noun: str) -> Any:
             alt.Y("y0:Q", title=y_title, scale=alt.Scale(zero=False)),
             alt.Y2("y1:Q"),
             color=shade,
-            tooltip=[alt.Tooltip("count:Q", title=f"{noun}s")],
+            tooltip=[alt.Tooltip("count:Q", title=noun)],
         )
     )
-
-
-def number_of(frame: Any, noun: str) -> str:
-    """How many rows a chart shows, in words.
-
-    >>> number_of([1, 2], "document")
-    '2 documents'
-    """
-    return counted(len(frame), noun)

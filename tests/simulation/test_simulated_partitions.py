@@ -1,4 +1,4 @@
-"""Worlds drawn a file at a time."""
+"""Simulated judgments that are drawn one file at a time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks import kernels
+from benchmarks.simulated_partitions import numbered_ids, simulate_partitions
 from crowdrank.errors import UsageError
-from crowdrank.simulation import kernels
-from crowdrank.simulation.large import numbered_ids, simulate_partitions
 
 
-def test_every_item_is_judged_as_often_as_told_by_different_assessors(tmp_path: Path) -> None:
+def test_every_item_is_judged_as_often_as_requested_by_different_assessors(tmp_path: Path) -> None:
     drawn = simulate_partitions(tmp_path / "a", items=503, labels=4, assessors=23, documents=10, rows_per_file=300)
     files = sorted((tmp_path / "a").glob("*.parquet"))
     frame = pd.concat([pd.read_parquet(file).assign(file=file.name) for file in files])

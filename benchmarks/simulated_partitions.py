@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from benchmarks import kernels
 from crowdrank._folders import FolderKind, write_folder
 from crowdrank._progress import Report, reporting
 from crowdrank._text import counted
 from crowdrank.errors import UsageError
-from crowdrank.simulation import kernels
 
 PARTITIONS = FolderKind("partitions", 1, "folder of simulated judgments", "simulate_partitions")
 ROWS_PER_FILE = 1_000_000

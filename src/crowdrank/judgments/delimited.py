@@ -1,0 +1,257 @@
+"""Text tables: cells separated by a character, with a header, or by white space, without one."""
+
+from __future__ import annotations
+
+import csv
+import io
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from crowdrank._typing import Integers
+from crowdrank.errors import Fix, InputError, shown
+from crowdrank.judgments.bad_rows import SKIP_BAD_ROWS, BadRows, no_rows_error
+from crowdrank.judgments.files import arrow_file, encoding_error, first_undecodable_line, open_decompressed
+from crowdrank.judgments.limits import MAX_LINE_BYTES, line_too_long_error, numbered_lines
+from crowdrank.judgments.sources import FileSource, LineSource
+
+SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
+"""Separators that are detected, with their names in errors."""
+CSV_BLOCK_BYTES = 1 << 20
+"""Number of bytes that Arrow's CSV parser reads at a time."""
+EXPORT_AS_CSV_ADVICE = "export the table as CSV, or as an Excel workbook (.xlsx)"
+
+
+class DelimitedSource(FileSource):
+    """Text file with a header line, whose cells are separated by a character.
+
+    Args:
+        path: the file.
+        separator: the separator; by default it is detected in the header.
+        preferred: the separator to detect if the header contains several.
+
+    """
+
+    def __init__(self, path: str | Path, separator: str | None = None, preferred: str = ",") -> None:
+        super().__init__(path)
+        self.separator = separator or self._detect_separator(preferred)
+        self.names = self._read_header(self.separator)
+        if not self.names:
+            raise no_rows_error(self.name)
+        if any("\0" in name for name in self.names):
+            raise InputError("it is not a text file", source=self.name, kind="other-format", fix=EXPORT_AS_CSV_ADVICE)
+        self._refuse_wrong_separator()
+        self._last = self.names[-1]
+        self._records: Integers | None = None  # number of the record of each row, from 0; None: all records in order
+
+    def _read_header(self, separator: str) -> list[str]:
+        """Return the cells of the first record."""
+        with open_decompressed(self.path) as stream:
+            return next(self._read_records(stream, separator, errors="strict"), (0, []))[1]
+
+    def _detect_separator(self, preferred: str) -> str:
+        """Return `preferred` if it separates the header, or else the separator that gives the most columns."""
+        n_columns = {separator: len(self._read_header(separator)) for separator in (preferred, *SEPARATORS)}
+        return preferred if n_columns[preferred] > 1 else max(n_columns, key=lambda separator: n_columns[separator])
+
+    def _read_records(
+        self, stream: BinaryIO, separator: str, errors: str = "replace", extra_lines: Sequence[str] = ()
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Yield the first line number and the cells of each non-blank record.
+
+        This is slow, and used for the header and for errors only.
+
+        Args:
+            stream: the file.
+            separator: the separator.
+            errors: what to do with bytes that are not UTF-8, as in `bytes.decode`.
+            extra_lines: lines to read after those of the file.
+
+        """
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors=errors, newline="")
+        previous_limit = csv.field_size_limit(MAX_LINE_BYTES)
+        reader = csv.reader(chain(self._text_lines(text), extra_lines), delimiter=separator)
+        line = 1
+        try:
+            for record in reader:
+                if record:
+                    yield line, record
+                line = reader.line_num + 1
+        finally:
+            csv.field_size_limit(previous_limit)
+            text.detach()
+
+    def _text_lines(self, text: io.TextIOWrapper) -> Iterator[str]:
+        """Yield the lines of a text; raise InputError at a line that is too long."""
+        for line in iter(partial(text.readline, MAX_LINE_BYTES), ""):
+            if len(line) == MAX_LINE_BYTES and not _has_newline(line[-1]):
+                raise line_too_long_error(self.name, "")
+            yield line
+
+    def _refuse_wrong_separator(self) -> None:
+        """Raise InputError if the header is one column that contains another separator."""
+        others = [other for other in SEPARATORS if other != self.separator and other in self.names[0]]
+        if len(self.names) == 1 and others:
+            problem = f"the header {shown(self.names[0])} is one column when split at {self._separator_name()}"
+            fix = Fix(f"it looks separated by {SEPARATORS[others[0]]}: use {{}}", "separator", others[0])
+            raise InputError(problem, source=self.name, kind="wrong-separator", fix=fix)
+
+    def _separator_name(self) -> str:
+        return SEPARATORS.get(self.separator, repr(self.separator))
+
+    def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
+        """Return the columns `names`, every cell as text."""
+        # The last column shows whether a quote is left open: it then holds the rest of the file.
+        self._records = None
+        table, malformed = self._parse(list(dict.fromkeys((*names, self._last))))
+        last = table[self._last][-1].as_py() if len(table) else ""
+        if malformed.has_newline or _has_newline(last):
+            self._refuse_open_quote()
+        if malformed.first is not None:
+            bad_rows.count_malformed(self._malformed_row_error(malformed.first), len(malformed.numbers))
+            skipped = np.asarray(malformed.numbers) - 2
+            self._records = np.delete(np.arange(len(table) + len(skipped)), skipped)
+        return table.select(list(names))
+
+    def _parse(self, names: list[str]) -> tuple[pa.Table, _MalformedRows]:
+        """Return the rows that have as many cells as the header, and information about the other rows."""
+        malformed = _MalformedRows()
+        # Only the sequential parser counts rows. Arrow's threads never get a Python function: they may release it after
+        # the interpreter has ended, which aborts the process.
+        for sequential, block_bytes in ((False, CSV_BLOCK_BYTES), (True, CSV_BLOCK_BYTES), (True, MAX_LINE_BYTES)):
+            # Text that is not UTF-8 is refused here, because Arrow would print a traceback.
+            if sequential and block_bytes == CSV_BLOCK_BYTES and (place := first_undecodable_line(self.path)):
+                raise encoding_error(self.path, place)
+            malformed = _MalformedRows()
+            table = self._parse_with_arrow(names, malformed.add if sequential else None, block_bytes)
+            if table is not None:
+                return table, malformed
+        raise _open_quote_error(self.name, "")
+
+    def _parse_with_arrow(self, names: list[str], on_malformed_row: Any, block_bytes: int) -> pa.Table | None:
+        """Return the table, or None if Arrow cannot parse it with these arguments.
+
+        Args:
+            names: names of the columns to read.
+            on_malformed_row: function that Arrow calls with each malformed row; without it, such a row gives None.
+            block_bytes: number of bytes that Arrow reads at a time; a row that is longer gives None.
+
+        """
+        with arrow_file(self.path) as file:
+            try:
+                return pyarrow.csv.read_csv(
+                    file,
+                    read_options=pyarrow.csv.ReadOptions(use_threads=on_malformed_row is None, block_size=block_bytes),
+                    parse_options=pyarrow.csv.ParseOptions(
+                        delimiter=self.separator, newlines_in_values=True, invalid_row_handler=on_malformed_row
+                    ),
+                    convert_options=pyarrow.csv.ConvertOptions(
+                        include_columns=names, column_types={name: pa.string() for name in names}
+                    ),
+                )
+            except pa.ArrowInvalid as problem:
+                if "straddling" in str(problem) or "parse error: Expected" in str(problem):
+                    return None
+                raise
+
+    def _refuse_open_quote(self) -> None:
+        """Raise InputError if a quote is open at the end of the file."""
+        with open_decompressed(self.path) as stream:
+            for number, (line, cells) in enumerate(self._read_records(stream, self.separator, extra_lines=["end"])):
+                last_place, open_quote = f"row {number} (line {line})", cells != ["end"]
+        if open_quote:
+            raise _open_quote_error(self.name, last_place)
+
+    def _malformed_row_error(self, invalid_row: Any) -> InputError:
+        """Return the error for a row with another number of cells than the header."""
+        quote = ", close a quote that spans lines" if _has_newline(invalid_row.text) else ""
+        return InputError(
+            f"{_there_are(invalid_row.actual_columns, 'cell')} where the header has {invalid_row.expected_columns}",
+            source=self.name,
+            place=self._place_of_record(invalid_row.number - 2),
+            fix=[
+                f"correct the line{quote}",
+                Fix(f"if cells are not separated by {self._separator_name()}, give {{}}", "separator"),
+                SKIP_BAD_ROWS,
+            ],
+        )
+
+    def place(self, row: int) -> str:
+        """Return the place of a row for errors: its number, from 1 below the header, and its line in the file."""
+        return self._place_of_record(row if self._records is None else int(self._records[row]))
+
+    def _take_rows(self, table: pa.Table, rows: Integers) -> pa.Table:
+        """Return some rows of the table that was read, for which `place` is then called."""
+        self._records = rows if self._records is None else self._records[rows]
+        return table.take(pa.array(rows))
+
+    def _place_of_record(self, record_index: int) -> str:
+        with open_decompressed(self.path) as stream:
+            for position, (line, _) in enumerate(self._read_records(stream, self.separator)):
+                if position == record_index + 1:
+                    return f"row {record_index + 1} (line {line})"
+        return f"row {record_index + 1}"
+
+
+@dataclass
+class _MalformedRows:
+    """Rows with another number of cells than the header."""
+
+    first: Any = None  # the first such row, as an object of Arrow
+    numbers: array[int] = field(default_factory=lambda: array("q"))  # row numbers by Arrow, from 1 for the header
+    has_newline: bool = False  # whether one of the rows has a line break in a cell
+
+    def add(self, invalid_row: Any) -> str:
+        """Add a row; return "skip", which tells Arrow to skip it."""
+        if self.first is None:
+            self.first = invalid_row
+        self.numbers.append(invalid_row.number)
+        self.has_newline = self.has_newline or _has_newline(invalid_row.text)
+        return "skip"
+
+
+def _has_newline(text: str) -> bool:
+    return "\n" in text or "\r" in text
+
+
+class WhitespaceSource(LineSource):
+    """Text file without a header whose cells are separated by white space: TREC qrels and run files."""
+
+    def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
+        """Return the columns `names`, every cell as text."""
+        rows, self._lines = [], []
+        with open_decompressed(self.path) as stream:
+            for line_number, line in numbered_lines(stream, self.name):
+                words = [word.decode() for word in line.split()]  # at ASCII white space: an id may hold any other
+                if len(words) == len(self.names):
+                    rows.append(words)
+                    self._lines.append(line_number)
+                elif words:
+                    bad_rows.count_malformed(self._malformed_row_error(line_number, words))
+        if not rows and not bad_rows.skipped:
+            raise no_rows_error(self.name)
+        position = {name: position for position, name in enumerate(self.names)}
+        return pa.table({name: pa.array([row[position[name]] for row in rows], pa.string()) for name in names})
+
+    def _malformed_row_error(self, line_number: int, words: list[str]) -> InputError:
+        problem = f"{_there_are(len(words), 'word')} where {len(self.names)} are expected"
+        fix = f"a line has the words: {' '.join(self.names)}"
+        return InputError(problem, source=self.name, place=f"line {line_number}", fix=fix)
+
+
+def _there_are(count: int, noun: str) -> str:
+    """Return "there is 1 word" or "there are 3 words"."""
+    return f"there is 1 {noun}" if count == 1 else f"there are {count} {noun}s"
+
+
+def _open_quote_error(source_name: str, place: str) -> InputError:
+    advice = "close it, or write it twice inside a quoted cell"
+    return InputError("a quote is opened and never closed", source=source_name, place=place, fix=advice)

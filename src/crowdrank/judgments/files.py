@@ -1,0 +1,144 @@
+"""Open files: decompress, decode, and explain why one cannot be read."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from crowdrank.errors import InputError
+from crowdrank.judgments.bad_rows import no_rows_error
+from crowdrank.judgments.limits import MAX_BYTES, numbered_lines, require_file_size
+
+
+def local_path(path: str | Path) -> Path:
+    """Return the path in a `file:` address; other paths are returned unchanged.
+
+    >>> str(local_path("file:///data/a.csv")), str(local_path(Path("file:///data/a.csv"))), str(local_path("a.csv"))
+    ('/data/a.csv', '/data/a.csv', 'a.csv')
+    """
+    text = str(path)
+    if not text.startswith("file:/"):
+        return Path(path)
+    return Path("/" + text.removeprefix("file:").removeprefix("//localhost/").lstrip("/"))
+
+
+def check_size(path: str | Path, max_bytes: int = MAX_BYTES) -> None:
+    """Raise InputError if a file has more than `max_bytes` bytes when decompressed."""
+    with open_decompressed(path, text=False) as stream:
+        size = local_path(path).stat().st_size
+        require_file_size(stream, size, _is_gzip(path), max_bytes, str(path))
+
+
+def _is_valid_path(path: Path) -> bool:
+    """Return whether the operating system accepts the path of a file."""
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_gzip(path: str | Path) -> bool:
+    return Path(path).suffix.lower() == ".gz"
+
+
+@contextmanager
+def arrow_file(path: str | Path, *, text: bool = True) -> Iterator[pa.NativeFile]:
+    """Open a file as an Arrow file.
+
+    It is no Python file object, because Arrow's threads may outlive the interpreter.
+    """
+    with open_decompressed(path, text=text) as stream, pa.OSFile(os.fsencode(local_path(path))) as file:
+        if isinstance(stream, io.BytesIO):
+            yield pa.BufferReader(stream.getvalue())
+        else:
+            yield pa.CompressedInputStream(file, "gzip") if _is_gzip(path) else file
+
+
+def utf16_encoding(first_bytes: bytes) -> str | None:
+    """Return the encoding of a UTF-16 text, detected from its first four bytes, or None if it is not UTF-16.
+
+    The bytes begin with a byte order mark, or every second one is zero.
+
+    >>> [utf16_encoding("a,b".encode(encoding)[:4]) for encoding in ("utf-16", "utf-16-be", "utf-8")]
+    ['utf-16', 'utf-16-be', None]
+    """
+    if first_bytes.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    zeros = [byte == 0 for byte in first_bytes[:4]]
+    patterns = {"utf-16-le": [False, True, False, True], "utf-16-be": [True, False, True, False]}
+    return next((encoding for encoding, pattern in patterns.items() if zeros == pattern), None)
+
+
+@contextmanager
+def open_decompressed(path: str | Path, *, text: bool = True) -> Iterator[BinaryIO]:
+    """Open a file as a stream of decompressed bytes; raise InputError if it cannot be opened, or read in the block.
+
+    Args:
+        path: the file.
+        text: whether it is a text file, which is converted from UTF-16 to UTF-8.
+
+    """
+    path = local_path(path)
+    if not _is_valid_path(path):
+        raise InputError("there is no such file", source=repr(str(path)), kind="no-file", fix="check the path")
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            problem = "this is a pipe or a device, which cannot be read twice"
+            raise InputError(problem, source=str(path), fix="save its content as a file first")
+        with gzip.open(path) if _is_gzip(path) else path.open("rb") as stream:
+            encoding = utf16_encoding(stream.peek(4)[:4]) if text else None
+            yield cast(BinaryIO, stream) if encoding is None else io.BytesIO(stream.read().decode(encoding).encode())
+    except InputError:
+        raise
+    except (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, MemoryError, pa.ArrowException) as problem:
+        raise _unreadable_error(path, problem, text) from problem
+
+
+def _unreadable_error(path: Path, error: Exception, text: bool) -> InputError:
+    """Return the error for a file that cannot be opened or parsed."""
+    reason = str(getattr(error, "strerror", None) or error).split("\n")[0].rstrip(".")[:160]
+    match error:
+        case FileNotFoundError() | NotADirectoryError():
+            return InputError("there is no such file", source=str(path), kind="no-file", fix="check the path")
+        case IsADirectoryError():
+            return InputError("this is a folder", source=str(path), kind="folder", fix="give a file in it")
+        case PermissionError():
+            return InputError("it may not be read", source=str(path), fix="check its permissions")
+        case UnicodeDecodeError() if error.encoding.startswith("utf-16"):
+            return InputError("the text is not valid UTF-16", source=str(path), kind="encoding", fix="save it as UTF-8")
+        case UnicodeDecodeError():
+            return encoding_error(path, first_undecodable_line(path) if text else "")
+        case pa.ArrowInvalid() if "UTF8" in reason:
+            return encoding_error(path, first_undecodable_line(path) if text else "")
+        case pa.ArrowInvalid() if "Empty CSV" in reason:
+            return no_rows_error(str(path))
+        case MemoryError():
+            advice = "use a machine with more memory, or download it again if it is damaged"
+            return InputError("there is not enough memory to read it", source=str(path), fix=advice)
+    advice = "it may be truncated, damaged or in another format"
+    return InputError(f"it cannot be read ({reason})", source=str(path), kind="damaged", fix=advice)
+
+
+def encoding_error(path: Path, place: str) -> InputError:
+    """Return the error for a text file that is neither UTF-8 nor UTF-16."""
+    problem = "the text is neither UTF-8 nor UTF-16"
+    return InputError(problem, source=str(path), place=place, kind="encoding", fix="save it as UTF-8")
+
+
+def first_undecodable_line(path: Path) -> str:
+    """Return the place of the first line that is not UTF-8, or nothing."""
+    with open_decompressed(path) as stream:
+        for line_number, line in numbered_lines(stream, str(path)):
+            if line.decode(errors="replace").encode() != line:
+                return f"line {line_number}"
+    return ""

@@ -1,0 +1,220 @@
+"""Read JSON documents: tasks of Label Studio, judgment lists of OpenSearch, and lists of flat objects.
+
+- Label Studio (labelstud.io/guide/task_format): a list of tasks with `data` and `annotations`; each annotation has
+  `completed_by` (a number, or an object with an email), `was_canceled`, `ground_truth`, `lead_time` in seconds, and a
+  `result` of regions whose `value` holds `choices` or a `rating`. JSON-MIN is a list of flat objects.
+- OpenSearch (Search Relevance Workbench): `judgmentRatings`, a list of `query` and `ratings` of `docId` and `rating`
+  (in early versions a mapping from the query to its ratings).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from crowdrank.errors import Fix, InputError, shown
+from crowdrank.judgments.bad_rows import BadRows, no_rows_error
+from crowdrank.judgments.files import open_decompressed
+from crowdrank.judgments.json_lines import NOT_LABELED, cell_to_text, is_encodable, is_unlabeled, json_kind, only_label
+from crowdrank.judgments.platforms import match_roles
+from crowdrank.judgments.sources import FileSource
+
+MAX_JSON_DEPTH = 100
+"""Maximum nesting depth of a JSON document in which `judgmentRatings` are searched."""
+ID_COLUMNS = ("query", "document", "assessor", "family")
+"""Columns that hold ids, in which the number 1 and the text "1" must not both occur."""
+DEFAULT_COLUMNS = ("document", "assessor", "grade")
+"""Columns of a Label Studio export in which no annotation can be used."""
+
+
+class JsonSource(FileSource):
+    """A JSON document: tasks of Label Studio, a judgment list of OpenSearch, or a list of flat objects."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path)
+        with open_decompressed(path) as stream:
+            value = _parse_json(stream.read().decode("utf-8-sig"), self.name)
+        self._place_of_object: list[str] = []
+        self._place_of_row: list[str] = []
+        self._malformed: list[InputError] = []
+        self._left_out: Counter[str] = Counter()
+        self._id_columns: Sequence[str] | None = ID_COLUMNS  # None: all columns
+        self._rows = self._parse_rows(value)
+        if not (self._rows or self._malformed or self._left_out):
+            raise no_rows_error(self.name)
+        self.names = list(dict.fromkeys(name for row in self._rows for name in row)) or list(DEFAULT_COLUMNS)
+        unusable = next((name for name in self.names if not is_encodable(name)), None)
+        if unusable is not None:
+            raise InputError(f"the key {shown(unusable)} is not text", source=self.name, fix="rename it")
+
+    def _parse_rows(self, value: Any) -> list[dict[str, Any]]:
+        """Return a row for each judgment in a JSON document, and store the place of each."""
+        lists = list(self._judgment_lists(value))
+        if any(isinstance(judgment_list, list | dict) for judgment_list in lists):
+            self.has_assessor_column = False
+            return [row for judgment_list in lists for row in self._opensearch_rows(judgment_list)]
+        tasks = [value] if isinstance(value, dict) and "data" in value else value
+        if isinstance(tasks, list) and any(isinstance(task, dict) and "data" in task for task in tasks):
+            self.units = {"duration": "seconds"}
+            return [row for task_index, task in enumerate(tasks) for row in self._label_studio_rows(task_index, task)]
+        if isinstance(value, list) and all(isinstance(row, dict) for row in value):
+            self._place_of_object = [f"object {index + 1}" for index in range(len(value))]
+            self._id_columns = None
+            return value
+        raise InputError(
+            "it is JSON, but neither tasks of Label Studio, nor judgmentRatings of OpenSearch, nor a list of objects",
+            source=self.name,
+            kind="other-format",
+            fix="export it as one of these, or as CSV",
+        )
+
+    def _judgment_lists(self, value: Any, depth: int = 0) -> Iterator[Any]:
+        """Yield the value of every key `judgmentRatings` in a document for import or in a search response."""
+        if depth > MAX_JSON_DEPTH:
+            problem = f"it is nested more than {MAX_JSON_DEPTH} levels deep"
+            raise InputError(problem, source=self.name, fix="export it again, or as CSV")
+        if isinstance(value, dict):
+            if "judgmentRatings" in value:
+                yield value["judgmentRatings"]
+                return
+            for name in ("hits", "_source"):
+                yield from self._judgment_lists(value.get(name), depth + 1)
+        elif isinstance(value, list):
+            for one in value:
+                yield from self._judgment_lists(one, depth + 1)
+
+    def _opensearch_rows(self, judgment_list: Any) -> Iterator[dict[str, Any]]:
+        """Yield a row for each rating in a judgment list of OpenSearch."""
+        if not isinstance(judgment_list, list | dict):
+            self._left_out["judgment list without ratings"] += 1
+            return
+        entries = list(judgment_list.items()) if isinstance(judgment_list, dict) else map(_query_ratings, judgment_list)
+        for query_index, (query, ratings) in enumerate(entries):
+            place = f"judgmentRatings {query_index + 1}"
+            if ratings == []:
+                self._left_out["query without ratings"] += 1
+            for rating in ratings if isinstance(ratings, list) else [ratings]:
+                if not isinstance(rating, dict) or "docId" not in rating or "rating" not in rating:
+                    raise self._unexpected_value_error(place, rating, "a rating is an object with docId and rating")
+                self._place_of_object.append(place)
+                yield {"query": query, "document": rating["docId"], "grade": rating["rating"]}
+
+    def _label_studio_rows(self, task_index: int, task: Any) -> Iterator[dict[str, Any]]:
+        """Yield a row for each annotation of a task of Label Studio."""
+        place = f"task {task_index + 1}"
+        annotations = task.get("annotations", task.get("completions", [])) if isinstance(task, dict) else None
+        if not isinstance(annotations, list) or not isinstance(task.get("data"), dict):
+            raise self._unexpected_value_error(place, task, "a task has data and a list of annotations")
+        data = {name: value for name, value in task["data"].items() if not isinstance(value, list | dict)}
+        item_ids = {role: data[name] for role, name in match_roles({name: name for name in data}).items()}
+        if "document" not in item_ids and task.get("id") is not None:
+            item_ids["document"] = task["id"]
+        used_annotations = self._used_annotations(place, task, annotations)
+        true_answer = next(
+            (_annotation_answer(annotation) for annotation in used_annotations if annotation.get("ground_truth")), None
+        )
+        for annotation in used_annotations:
+            if annotation.get("ground_truth"):
+                self._left_out["ground-truth annotation"] += 1
+                continue
+            assessor = annotation.get("completed_by")
+            assessor = assessor.get("email", assessor.get("id")) if isinstance(assessor, dict) else assessor
+            self._place_of_object.append(place)
+            yield {
+                **item_ids,
+                "assessor": assessor,
+                "grade": _annotation_answer(annotation),
+                "time": annotation.get("created_at"),
+                "duration": annotation.get("lead_time"),
+                **({} if true_answer is None else {"honeypot": true_answer}),
+            }
+
+    def _used_annotations(self, place: str, task: dict[str, Any], annotations: list[Any]) -> list[dict[str, Any]]:
+        """Return the annotations of a task that were not canceled; count the others, and predictions, as left out."""
+        objects = [annotation for annotation in annotations if isinstance(annotation, dict)]
+        self._malformed += [
+            self._unexpected_value_error(place, annotation, "an annotation is an object with completed_by and a result")
+            for annotation in annotations
+            if not isinstance(annotation, dict)
+        ]
+        predictions = task.get("predictions")
+        used = [annotation for annotation in objects if not annotation.get("was_canceled")]
+        self._left_out += Counter(
+            {
+                "annotation canceled": len(objects) - len(used),
+                "task without annotations": int(not annotations),
+                "prediction": len(predictions) if isinstance(predictions, list) else 0,
+            }
+        )
+        return used
+
+    def _unexpected_value_error(self, place: str, value: Any, advice: str) -> InputError:
+        return InputError(f"{shown(value)} is not expected here", source=self.name, place=place, fix=advice)
+
+    def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
+        """Return the columns `names`, every cell as text."""
+        for error in self._malformed:
+            bad_rows.count_malformed(error)
+        for reason, count in self._left_out.items():
+            bad_rows.count_left_out(reason, count)
+        labeled = [number for number, row in enumerate(self._rows) if not is_unlabeled(row, names)]
+        bad_rows.count_left_out(NOT_LABELED, len(self._rows) - len(labeled))
+        self._place_of_row = [self._place_of_object[number] for number in labeled]
+        rows = [self._rows[number] for number in labeled]
+        return pa.table({name: pa.array(self._read_column(name, rows), pa.string()) for name in names})
+
+    def _read_column(self, column: str, rows: list[dict[str, Any]]) -> list[str | None]:
+        """Return the cells of a column as text; raise InputError if a number and a text become the same id."""
+        exact = self._id_columns is None or column in self._id_columns
+        kind_by_text: dict[str, str] = {}
+        cells = []
+        for row_index, row in enumerate(rows):
+            value = only_label(column, row.get(column))
+            text = cell_to_text(value)
+            cells.append(text)
+            if text is None:
+                continue
+            if not is_encodable(text):
+                problem = f"{shown(value)} is not text"
+                raise self.cell_error(row_index, column, problem, "write it without lone surrogates")
+            if exact and kind_by_text.setdefault(text, json_kind(value)) != json_kind(value):
+                problem = f"{text} occurs as a number and as text, which may be two ids"
+                raise self.cell_error(row_index, column, problem, "write it as one type everywhere")
+        return cells
+
+    def place(self, row: int) -> str:
+        """Return the place of a row for errors: its task or object in the document."""
+        return self._place_of_row[row]
+
+
+def _parse_json(text: str, source: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        one_per_line = Fix("if it has one object per line, give {}", "format", "jsonl")
+        raise InputError("it is not JSON", source=source, fix=["correct it", one_per_line]) from problem
+
+
+def _query_ratings(entry: Any) -> tuple[Any, Any]:
+    """Return the query and the ratings of an entry of a judgment list."""
+    return (entry.get("query"), entry.get("ratings")) if isinstance(entry, dict) else (None, None)
+
+
+def _annotation_answer(annotation: Mapping[str, Any]) -> Any:
+    """Return the first choice, rating or number of an annotation, or None."""
+    result = annotation.get("result")
+    for region in result if isinstance(result, list) else []:
+        value = region.get("value") if isinstance(region, dict) else None
+        if not isinstance(value, dict):
+            continue
+        for name in ("choices", "rating", "number", "text"):
+            answer = value.get(name)
+            answer = answer[0] if isinstance(answer, list) and answer else answer
+            if answer is not None and not isinstance(answer, list | dict):
+                return answer
+    return None

@@ -1,0 +1,97 @@
+"""Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from crowdrank.errors import InputError
+from crowdrank.judgments import frames
+from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.files import arrow_file
+from crowdrank.judgments.limits import MAX_BYTES, too_large_error
+from crowdrank.judgments.sources import FileSource
+
+DICTIONARY_BYTES_PER_ROW = 0.1
+"""Maximum size of a Parquet dictionary, in bytes per row, for which a column is read as dictionary codes."""
+MIN_BYTES_PER_CELL = 4
+"""Minimum memory for a cell: the size of a code."""
+
+
+class ParquetSource(FileSource):
+    """A Parquet file; columns with few distinct values are read as dictionary codes."""
+
+    def __init__(self, path: str | Path, max_bytes: int = MAX_BYTES) -> None:
+        super().__init__(path)
+        self.max_bytes = max_bytes
+        with self._open_seekable() as file:
+            self.names = pq.read_schema(file).names
+
+    @contextmanager
+    def _open_seekable(self) -> Iterator[pa.NativeFile]:
+        """Open the file for random access."""
+        with arrow_file(self.path, text=False) as file:
+            # Parquet seeks, which gzip does by unpacking from the start each time.
+            yield file if file.seekable() else pa.BufferReader(file.read_buffer())
+
+    @staticmethod
+    def _dictionary_columns(metadata: pq.FileMetaData, names: Sequence[str]) -> list[str]:
+        """Return the names of the text columns that have few distinct values, to read them as dictionary codes.
+
+        A column with many values has a large dictionary in every row group; merging these takes longer than encoding
+        the text.
+        """
+        coded = set(names)
+        for chunk in _column_chunks(metadata, names):
+            start, max_size = chunk.dictionary_page_offset, DICTIONARY_BYTES_PER_ROW * chunk.num_values
+            is_small = start is not None and chunk.data_page_offset - start <= max_size
+            if chunk.physical_type != "BYTE_ARRAY" or not is_small:
+                coded.discard(chunk.path_in_schema)
+        return sorted(coded)
+
+    def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
+        """Return the columns `names`."""
+        with self._open_seekable() as file:
+            parquet_file = pq.ParquetFile(file, pre_buffer=True)
+            require_parquet_rows(parquet_file.metadata, names, self.max_bytes, self.name)
+            # Reading the metadata of a damaged column aborts the process; reading a row raises an error first.
+            next(parquet_file.iter_batches(batch_size=1, columns=list(names)), None)
+            require_parquet_size(parquet_file.metadata, names, self.max_bytes, self.name)
+            coded = self._dictionary_columns(parquet_file.metadata, names)
+            table = pq.read_table(file, columns=list(names), read_dictionary=coded)
+            if len(table) != parquet_file.metadata.num_rows:
+                raise damaged_rows_error(self.name)
+        return pa.table({name: frames.to_plain_values(table[name], self.name, name) for name in names})
+
+
+def require_parquet_rows(metadata: pq.FileMetaData, names: Sequence[str], max_bytes: int, source_name: str) -> None:
+    """Raise InputError if the row counts of a Parquet file contradict each other or exceed the limit."""
+    rows_per_group = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    if sum(rows_per_group) != metadata.num_rows or min(rows_per_group, default=0) < 0:
+        raise damaged_rows_error(source_name)
+    if metadata.num_rows * len(names) * MIN_BYTES_PER_CELL > max_bytes:
+        raise too_large_error(source_name, "it", max_bytes)
+
+
+def require_parquet_size(metadata: pq.FileMetaData, names: Sequence[str], max_bytes: int, source_name: str) -> None:
+    """Raise InputError if the columns `names` of a Parquet file take more than `max_bytes` decompressed."""
+    if sum(chunk.total_uncompressed_size for chunk in _column_chunks(metadata, names)) > max_bytes:
+        raise too_large_error(source_name, "decompressed, it", max_bytes)
+
+
+def _column_chunks(metadata: pq.FileMetaData, names: Sequence[str]) -> Iterator[pq.ColumnChunkMetaData]:
+    """Yield the metadata of the columns `names` in each row group."""
+    columns = [column for column in range(metadata.num_columns) if metadata.schema.column(column).path in set(names)]
+    for group in range(metadata.num_row_groups):
+        for column in columns:
+            yield metadata.row_group(group).column(column)
+
+
+def damaged_rows_error(source_name: str) -> InputError:
+    """Return the error for a Parquet file whose rows contradict its footer."""
+    problem = "it does not hold the rows that its footer states"
+    return InputError(problem, source=source_name, kind="damaged", fix="it is damaged: download or write it again")

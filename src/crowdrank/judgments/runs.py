@@ -1,0 +1,101 @@
+"""Rankings (runs) of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from crowdrank._typing import Floats
+from crowdrank.judgments import frames, ids
+from crowdrank.judgments.bad_rows import no_rows_error
+from crowdrank.judgments.cells import parse_floats
+from crowdrank.judgments.columns import COLUMN_ALIASES, Roles
+from crowdrank.judgments.inputs import OpenInput, RoleTable, TableLike, open_input, read_roles
+from crowdrank.judgments.read_options import Format
+from crowdrank.judgments.row_errors import columns_by_role
+from crowdrank.judgments.scale import Scale
+
+RUN_ROLES = Roles(("document", "score"), ("query", "grade"), {**COLUMN_ALIASES, "grade": ()})
+"""Roles of the columns of a ranking."""
+
+
+def read_run(
+    source: TableLike,
+    *,
+    format: Format | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    separator: str | None = None,
+    scale: Scale | None = None,
+    max_bytes: int | str | None = None,
+) -> Any:
+    """Read a ranking: a consensus, a table of scores, or a TREC run.
+
+    Args:
+        source: files or a DataFrame, as in `read_judgments`.
+        format: the format, if neither suffix nor content shows it.
+        columns: the column for each role, as in `query=topicID,document=docID,score=bm25`.
+        separator: separator of the cells of a text file; by default it is detected.
+        scale: the scale of named grades.
+        max_bytes: maximum size of a file in bytes when decompressed.
+
+    Returns:
+        A DataFrame with the columns query, document, score and, if the file has one, grade as a number.
+
+    Raises:
+        InputError: a file cannot be read, or a score is not a number.
+
+    >>> import pandas as pd
+    >>> read_run(pd.DataFrame({"qid": ["q"], "docid": ["d"], "relevance": [1.5]}))
+      query document  score
+    0     q        d    1.5
+
+    """
+    inputs = open_input(source, format, separator, max_bytes, allow_books=False)
+    return read_run_table(inputs, columns, scale).frame
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """A ranking that was read.
+
+    Attributes:
+        frame: a DataFrame with the columns query, document, score and, if known, grade.
+        columns: name of the column that was read for each role.
+
+    """
+
+    frame: Any
+    columns: Mapping[str, str]
+
+
+def read_run_table(
+    inputs: OpenInput, columns: str | Mapping[str, str] | None = None, scale: Scale | None = None
+) -> RunTable:
+    """Read a ranking from opened files, as :func:`read_run` does."""
+    tables = read_roles(inputs, RUN_ROLES, columns)
+    if not any(map(len, tables)):
+        raise no_rows_error(inputs.name)
+    rows = {role: ids.concat_arrays([table.row_ids(role) for table in tables]) for role in ("query", "document")}
+    rows["score"] = pa.array(np.concatenate([table.floats("score") for table in tables]))
+    grades = [_grades(table, scale) for table in tables]
+    if any("grade" in table.cells for table in tables) and all(one is not None for one in grades):
+        rows["grade"] = pa.array(np.concatenate([one for one in grades if one is not None]))
+    return RunTable(
+        frames.from_arrow(pa.table(rows), inputs.sources[0].backend), columns_by_role(table.origin for table in tables)
+    )
+
+
+def _grades(table: RoleTable, scale: Scale | None) -> Floats | None:
+    """Return grades as numbers: named grades by their values on the scale, or None if a name is not on it."""
+    if "grade" not in table.cells:
+        return np.full(len(table), np.nan)
+    if parse_floats(table.cells["grade"]) is not None:
+        return table.floats("grade", allow_blanks=True)
+    codes = [None if scale is None else scale.code(value) for value in table.cells["grade"].to_pylist()]
+    if scale is None or None in codes:
+        return None
+    return np.array([scale.values[code] for code in codes if code is not None])

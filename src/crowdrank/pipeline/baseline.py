@@ -1,0 +1,79 @@
+"""Baseline of a run: a candidate, a feature, or a ranking in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from crowdrank._typing import Floats
+from crowdrank.errors import UsageError, near
+from crowdrank.judgments import frames
+from crowdrank.judgments.runs import read_run
+from crowdrank.pipeline.candidates import BY_NAME, Candidate, feature_candidate
+from crowdrank.pipeline.run_data import RunData, no_common_documents
+from crowdrank.pipeline.selection import ENSEMBLES
+from crowdrank.pipeline.settings import RunSettings
+from crowdrank.rankers.labels import pair_positions
+
+FEATURE_PREFIX = "feature:"
+
+
+def add_baseline(
+    data: RunData, baseline: str, candidates: list[Candidate]
+) -> tuple[list[Candidate], dict[str, Floats]]:
+    """Add the baseline to the candidates if it is not one of them.
+
+    Args:
+        data: data of the run.
+        baseline: name of a candidate or ensemble, `feature:NAME`, or the path of a ranking (TREC run).
+        candidates: candidates of the run.
+
+    Returns:
+        The candidates, and the scores of the rows, (n_rows,), by the name of the ranking if the baseline is one.
+
+    """
+    names = [*(candidate.name for candidate in candidates), *ENSEMBLES]
+    if baseline in names or baseline == RunSettings.baseline:
+        return candidates, {}
+    if baseline in BY_NAME and not BY_NAME[baseline].reason_to_skip(data):
+        return [*candidates, BY_NAME[baseline]], {}
+    if baseline.startswith(FEATURE_PREFIX):
+        return [*candidates, _feature_baseline(data, baseline)], {}
+    if Path(baseline).is_file():
+        return candidates, {baseline: read_run_scores(data, Path(baseline))}
+    problem = (
+        f"'{baseline}' is neither a candidate of this run nor a file{near(baseline, names)}; the candidates are "
+        f"{', '.join(names)}"
+    )
+    raise UsageError(problem, parameter="baseline", kind="unknown-baseline")
+
+
+def _feature_baseline(data: RunData, baseline: str) -> Candidate:
+    name, names = baseline.removeprefix(FEATURE_PREFIX), data.features.names
+    if name not in names:
+        problem = f"names the feature '{name}', which the features do not have{near(name, names)}"
+        raise UsageError(problem, parameter="baseline", kind="unknown-feature")
+    return feature_candidate(baseline, describe_baseline(baseline), name)
+
+
+def read_run_scores(data: RunData, path: Path) -> Floats:
+    """Return the scores of the rows in a ranking; documents that it lacks are below all others."""
+    ranking = read_run(path)
+    query, document = (frames.column_to_arrow(ranking, name).combine_chunks() for name in ("query", "document"))
+    row = pair_positions(query, document, data.features.query, data.features.document, str(path))
+    if (row < 0).all():
+        raise no_common_documents("ranked", query, document, data.features)
+    scores = frames.column_to_arrow(ranking, "score").to_numpy()
+    return np.asarray(np.where(row >= 0, scores[row], scores.min() - 1), dtype=np.float64)
+
+
+def describe_baseline(name: str) -> str:
+    """Return the description of a feature or of a ranking in a file.
+
+    >>> describe_baseline("feature:bm25"), describe_baseline("runs/production.trec")
+    ('the feature bm25 alone', 'the ranking in production.trec')
+    """
+    if name.startswith(FEATURE_PREFIX):
+        return f"the feature {name.removeprefix(FEATURE_PREFIX)} alone"
+    return f"the ranking in {Path(name).name}"

@@ -1,0 +1,360 @@
+"""The result of a run: tables, models and text, which the terminal, the reports and the files of a run show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+
+from crowdrank._folders import FolderKind, open_folder
+from crowdrank._notebook import heading, html_table, panel, paragraph
+from crowdrank._saved import Fields, loading, read_parquet
+from crowdrank._text import counted
+from crowdrank.assessors.reference import ExpertOffset
+from crowdrank.consensus._base import Aggregator
+from crowdrank.errors import InputError, Message
+from crowdrank.judgments import frames
+from crowdrank.judgments.write import write_table
+from crowdrank.label_learning.remapper import Remapper
+from crowdrank.pipeline.provenance import Provenance
+from crowdrank.pipeline.result_checks import check_metadata, check_tables
+from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.stage_cache import STAGE_NAMES
+from crowdrank.rankers.base import Ranker
+
+RUN_FILE = "run.json"
+"""Name of the file with everything of a run but its tables and models."""
+PREVIOUS = "previous"
+"""Name of the folder with the results that a run replaced."""
+RUN = FolderKind("run", 2, "run", "'crowdrank run'", STAGE_NAMES, optional=("report.", f"{PREVIOUS}/"))
+TABLE_FILES = {
+    "documents": "consensus.parquet",
+    "assessors": "assessors.csv",
+    "pairs": "pairs.csv",
+    "next": "next.csv",
+    "comparison": "comparison.csv",
+    "per_query": "per_query.csv",
+    "training": "training.parquet",
+    "remapping": "remapping.csv",
+    "features": "features.csv",
+    "texts": "texts.parquet",
+}
+"""Tables of a run and their files; a run has some or all of them."""
+TEXT_COLUMNS = (
+    *("assessor", "other", "query", "document", "candidate", "about", "note", "flag", "evidence", "compared_with"),
+    *("feature", "remapper"),
+)
+"""Columns of CSV files that are read as text, even if an id looks like a number."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Difference between two candidates on the test queries.
+
+    Attributes:
+        candidate, other: names of the candidates.
+        mean, other_mean: their mean values of the measure.
+        difference, lower, upper: difference of the means with its bootstrap interval.
+        p: p-value of a paired randomization test.
+        n_better, n_worse, n_equal: number of queries on which the candidate is better, worse and equal.
+
+    """
+
+    candidate: str
+    other: str
+    mean: float
+    other_mean: float
+    difference: float
+    lower: float
+    upper: float
+    p: float
+    n_better: int
+    n_worse: int
+    n_equal: int
+
+    @property
+    def percent(self) -> float | None:
+        """Difference in percent of the other mean; None if that is 0."""
+        return 100 * self.difference / self.other_mean if self.other_mean > 0 else None
+
+
+@dataclass(frozen=True, eq=False)
+class RankerResults:
+    """Rankers of a run and their comparison.
+
+    Attributes:
+        chosen: name of the selected candidate.
+        reason: why it was selected.
+        baseline: name of the candidate that the others are compared with.
+        ranker: the selected ranker.
+        remappers: fitted remappers by name.
+        weights: weight of each member of each ensemble.
+        left_out: reasons why candidates were not trained, by name.
+        selection_queries, test_queries: ids of the expert-graded queries that served the selection and the test.
+        contrasts: differences between pairs of candidates on the test queries.
+
+    """
+
+    chosen: str
+    reason: str
+    baseline: str
+    ranker: Ranker
+    remappers: Mapping[str, Remapper] = field(default_factory=dict)
+    weights: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    selection_queries: tuple[str, ...] = ()
+    test_queries: tuple[str, ...] = ()
+    contrasts: tuple[Contrast, ...] = ()
+
+    def contrast(self, candidate: str, other: str) -> Contrast | None:
+        """Return the difference between two candidates on the test queries, if it was tested."""
+        return next((one for one in self.contrasts if (one.candidate, one.other) == (candidate, other)), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the models, ready for JSON."""
+        return {
+            "chosen": self.chosen,
+            "reason": self.reason,
+            "baseline": self.baseline,
+            "remappers": list(self.remappers),
+            "weights": {name: dict(weights) for name, weights in self.weights.items()},
+            "left_out": dict(self.left_out),
+            "selection_queries": list(self.selection_queries),
+            "test_queries": list(self.test_queries),
+            "contrasts": [asdict(one) for one in self.contrasts],
+        }
+
+    def save(self, folder: Path) -> None:
+        """Save the models into the folder of a run."""
+        self.ranker.save(folder / "model")
+        if self.remappers:
+            (folder / "remappers").mkdir()
+        for name, remapper in self.remappers.items():
+            remapper.save(folder / "remappers" / name)
+
+    @classmethod
+    def load(cls, fields: Mapping[str, Any], folder: Path) -> RankerResults:
+        """Load the models from the folder of a run; `fields` are those of :meth:`to_dict`."""
+        remappers = {name: Remapper.load(folder / "remappers" / name) for name in fields["remappers"]}
+        contrasts = tuple(Contrast(**one) for one in fields["contrasts"])
+        queries = {name: tuple(fields[name]) for name in ("selection_queries", "test_queries")}
+        ranker = Ranker.load(folder / "model")
+        return cls(**{**fields, **queries, "ranker": ranker, "remappers": remappers, "contrasts": contrasts})
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """Result of a run; the files in its folder hold the same.
+
+    Attributes:
+        settings: settings of the run.
+        model: the fitted consensus model.
+        tables: the tables of `TABLE_FILES` that the run has, as Arrow tables.
+        rankers: the rankers; None if the run had no features.
+        summary: what was found, in one paragraph.
+        protocol: how candidates were trained, selected and tested, in sentences.
+        notes: warnings and notes.
+        sizes: numbers of judgments, documents, queries, ...
+        inputs: digest of each input.
+        provenance: the command or call of the run.
+        versions: versions of crowdrank, Python and main libraries.
+        expert_offset: mean difference between assessors and experts, in grades; None without expert grades.
+        same_scale: whether experts and assessors use the same grades.
+        changes: differences to the previous run in the same folder, in sentences.
+        seconds: duration of the run.
+        backend: DataFrame library of `documents`, `assessors`, `comparison` and `next`.
+
+    """
+
+    settings: RunSettings
+    model: Aggregator
+    tables: Mapping[str, pa.Table]
+    rankers: RankerResults | None
+    summary: str
+    protocol: tuple[str, ...]
+    notes: tuple[Message, ...]
+    sizes: Mapping[str, int]
+    inputs: Mapping[str, str]
+    provenance: Provenance
+    versions: Mapping[str, str]
+    expert_offset: ExpertOffset | None = None
+    same_scale: bool = False
+    changes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    backend: str = "pandas"
+
+    def __repr__(self) -> str:
+        rankers = "" if self.rankers is None else f", ranker {self.rankers.chosen}"
+        return f"<RunResult: {counted(self.sizes['judgments'], 'judgment')}{rankers}>"
+
+    def _repr_html_(self) -> str:
+        if self.rankers is None:
+            return panel(heading(repr(self).strip("<>")), paragraph(self.summary))
+        measure = self.settings.measure
+        figures = (f"{measure} {name}" for name in ("mean", "difference", "lower", "upper"))
+        rows = self.tables["comparison"].to_pylist()
+        names = [name for name in ("candidate", "selection_mean", *figures) if name in rows[0]]
+        return panel(heading(f"Ranker: {self.rankers.chosen}"), paragraph(self.summary), html_table(rows, names))
+
+    @property
+    def ranker(self) -> Ranker:
+        """The selected ranker, to `predict` with or to `save`."""
+        return self._rankers().ranker
+
+    @property
+    def chosen(self) -> str:
+        """Name of the selected candidate."""
+        return self._rankers().chosen
+
+    def _rankers(self) -> RankerResults:
+        if self.rankers is None:
+            raise InputError("the run has no ranker, because it had no features", kind="no-features")
+        return self.rankers
+
+    @cached_property
+    def documents(self) -> Any:
+        """Consensus of each document, as a DataFrame."""
+        return self._frame("documents")
+
+    @cached_property
+    def assessors(self) -> Any:
+        """Reliability of each assessor, as a DataFrame."""
+        return self._frame("assessors")
+
+    @cached_property
+    def comparison(self) -> Any:
+        """Results of each candidate, as a DataFrame."""
+        return self._frame("comparison")
+
+    @cached_property
+    def next(self) -> Any:
+        """Documents to label next, the least certain first, as a DataFrame."""
+        return self._frame("next")
+
+    def _frame(self, name: str) -> Any:
+        if name not in self.tables:
+            raise InputError(f"the run has no table {name!r}", kind="no-table")
+        return frames.from_arrow(self.tables[name], self.backend)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but tables and models, ready for JSON."""
+        return {
+            "versions": dict(self.versions),
+            "settings": self.settings.to_dict(),
+            "inputs": dict(self.inputs),
+            "provenance": self.provenance.to_dict(),
+            "sizes": dict(self.sizes),
+            "summary": self.summary,
+            "rankers": None if self.rankers is None else self.rankers.to_dict(),
+            "expert_offset": None if self.expert_offset is None else asdict(self.expert_offset),
+            "same_scale": self.same_scale,
+            "notes": [note.to_dict() for note in self.notes],
+            "protocol": list(self.protocol),
+            "changes": list(self.changes),
+            "seconds": round(self.seconds, 1),
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write all files of the run into an empty folder."""
+        self.model.save(folder / "consensus")
+        if self.rankers is not None:
+            self.rankers.save(folder)
+        for name, table in self.tables.items():
+            write_table(table, folder / TABLE_FILES[name])
+        text = json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+        (folder / RUN_FILE).write_text(text, encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> RunResult:
+        """Read the folder that a run wrote.
+
+        >>> RunResult.load("no-such-folder")
+        Traceback (most recent call last):
+        crowdrank.errors.InputError: no-such-folder: there is no such folder; name a folder written by 'crowdrank run'.
+        """
+        place = Path(folder)
+        manifest = open_folder(place, RUN)
+        if RUN_FILE not in manifest.entries:
+            fix = "run the same 'crowdrank run' again to resume it"
+            raise InputError("its run has not finished", source=str(place), kind="unfinished", fix=fix)
+        with reading_run(place):
+            fields = Fields.read(place / RUN_FILE)
+            check_metadata(fields)
+            tables = {
+                name: _READERS[Path(file).suffix](place / file)
+                for name, file in TABLE_FILES.items()
+                if file in manifest.entries
+            }
+            model = Aggregator.load(place / "consensus")
+            check_tables(fields, tables, model)
+            return cls._from_dict(fields.values, place, tables, model)
+
+    @classmethod
+    def _from_dict(
+        cls, fields: Mapping[str, Any], folder: Path, tables: Mapping[str, pa.Table], model: Aggregator
+    ) -> RunResult:
+        offset, rankers = fields["expert_offset"], fields["rankers"]
+        return cls(
+            settings=RunSettings.of(fields["settings"]),
+            model=model,
+            tables=tables,
+            rankers=None if rankers is None else RankerResults.load(rankers, folder),
+            summary=fields["summary"],
+            protocol=tuple(fields["protocol"]),
+            notes=tuple(Message.from_dict(note) for note in fields["notes"]),
+            sizes=fields["sizes"],
+            inputs=fields["inputs"],
+            provenance=Provenance(**fields["provenance"]),
+            versions=fields["versions"],
+            expert_offset=None if offset is None else ExpertOffset(**offset),
+            same_scale=fields["same_scale"],
+            changes=tuple(fields["changes"]),
+            seconds=fields["seconds"],
+        )
+
+
+def reading_run(folder: str | Path) -> Any:
+    """Return a context in which every failure to read the files of a run becomes an InputError."""
+    return loading(folder, "its files cannot be read", "run the same 'crowdrank run' again; finished stages are kept")
+
+
+def read_csv(path: Path) -> pa.Table:
+    """Read a table of a run: ids are text, columns without any number are floats."""
+    table = pyarrow.csv.read_csv(
+        path,
+        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(TEXT_COLUMNS, pa.string()), strings_can_be_null=False
+        ),
+    )
+    for place, name in enumerate(table.column_names):
+        if pa.types.is_null(table[name].type):
+            table = table.set_column(place, name, table[name].cast(pa.float64()))
+    return table
+
+
+_READERS: Mapping[str, Callable[[Path], pa.Table]] = {".csv": read_csv, ".parquet": read_parquet}
+
+
+def to_pandas(table: pa.Table) -> pd.DataFrame:
+    """Return an Arrow table as a pandas DataFrame with ids as text."""
+    frame: pd.DataFrame = table.to_pandas()
+    names = [name for name in TEXT_COLUMNS if name in frame]
+    return frame.assign(**{name: frame[name].fillna("").astype(str) for name in names})
+
+
+def json_number(value: Any) -> Any:
+    """Return None in place of a number that JSON does not have.
+
+    >>> json_number(float("nan")), json_number(0.5), json_number("text")
+    (None, 0.5, 'text')
+    """
+    return None if isinstance(value, float) and not np.isfinite(value) else value

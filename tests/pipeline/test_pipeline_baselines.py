@@ -1,0 +1,233 @@
+"""Baselines, leaks, scales and thorough runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import crowdrank
+from crowdrank.errors import InputError, UsageError
+from crowdrank.pipeline.baseline import read_run_scores
+from crowdrank.pipeline.candidates import CANDIDATES, choose_candidates
+from crowdrank.pipeline.leaks import check_leaks, find_leaks
+from crowdrank.pipeline.run import run
+from crowdrank.pipeline.run_data import RunData, build_run_data
+from crowdrank.rankers.base import Ranker
+from crowdrank.rankers.single_feature import SingleFeature
+from crowdrank.simulation.world import World
+
+QUICK: dict[str, Any] = {"candidates": ["majority", "expert-only", "best-feature"], "trees": {"n_estimators": 5}}
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return crowdrank.simulate(queries=40, documents=10, gold_queries=18, random_state=1)
+
+
+@pytest.fixture(scope="module")
+def leaked(world: World) -> pd.DataFrame:
+    """Features with a column that holds the expert grades."""
+    return world.features.merge(world.gold.rename(columns={"grade": "verdict"}), on=["query", "document"], how="left")
+
+
+# Leaks.
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_feature_with_expert_grades_is_refused(world: World, leaked: pd.DataFrame, sign: int) -> None:
+    leaked = leaked.assign(verdict=sign * leaked["verdict"])
+    with pytest.raises(InputError) as caught:
+        run(world.judgments, leaked, world.gold, **QUICK)
+    assert caught.value.kind == "leak"
+    assert caught.value.location.column == "verdict"
+    assert "allow_leak" in {fix.parameter for fix in caught.value.fixes}
+
+
+def test_allowed_leak_is_noted(world: World, leaked: pd.DataFrame) -> None:
+    result = run(world.judgments, leaked, world.gold, allow_leak=True, **QUICK)
+    (note,) = [note for note in result.notes if note.kind == "leak"]
+    assert note.severity == "warning"
+    assert result.comparison.set_index("candidate").loc["best-feature", "nDCG@10 mean"] == pytest.approx(1.0)
+
+
+def test_real_features_are_not_leaks(world: World) -> None:
+    data = build_run_data(world.judgments, world.features, world.gold)
+    assert find_leaks(data) == []
+    assert check_leaks(data, allow=False) == []
+
+
+def test_few_queries_are_not_checked_for_leaks(world: World, leaked: pd.DataFrame) -> None:
+    gold = world.gold[world.gold["query"].isin(world.gold["query"].unique()[:6])]
+    assert find_leaks(build_run_data(world.judgments, leaked, gold)) == []
+
+
+# Features.
+
+
+def test_features_are_summarized(world: World) -> None:
+    features = world.features.assign(
+        target=1, empty=np.nan, f1=world.features["f1"].where(world.features.index % 2 > 0)
+    )
+    with pytest.warns(crowdrank.errors.DataWarning):
+        data = build_run_data(world.judgments, features)
+    assert [note.kind for note in data.dropped_columns] == ["grade-like-features"]
+    table = data.feature_table().to_pandas().set_index("feature")
+    assert "target" not in table.index
+    assert table.loc["f1", "missing"] == pytest.approx(0.5, abs=0.01)
+    assert table.loc["empty", "missing"] == 1
+    assert table.loc["empty"].isna().tolist() == [False, True, True]
+    assert table.loc["f2", "maximum"] == pytest.approx(world.features["f2"].max())
+
+
+# Baselines.
+
+
+def test_single_feature_is_saved(world: World, tmp_path: Path) -> None:
+    features = crowdrank.read_features(world.features)
+    ranker = SingleFeature("f3").fit(features, np.zeros(len(features.query)))
+    np.testing.assert_array_equal(ranker.predict(features), world.features["f3"])
+    ranker.save(tmp_path / "ranker")
+    np.testing.assert_array_equal(Ranker.load(tmp_path / "ranker").predict(features), ranker.predict(features))
+    with pytest.raises(UsageError) as caught:
+        SingleFeature("f33").fit(features, np.zeros(len(features.query)))
+    assert caught.value.kind == "unknown-feature"
+
+
+def test_feature_is_the_baseline(world: World) -> None:
+    result = run(world.judgments, world.features, world.gold, baseline="feature:f2", **QUICK)
+    assert result.rankers is not None
+    assert result.rankers.baseline == "feature:f2"
+    table = result.comparison.set_index("candidate")
+    assert table.loc["feature:f2", "nDCG@10 difference"] == 0
+    frame = world.features[["query", "document"]].assign(score=world.features["f2"])
+    tested = world.gold[world.gold["query"].astype(str).isin(map(str, result.rankers.test_queries))]
+    planted = world.documents.loc[world.documents["honeypot"], "document"]
+    tested = tested[~tested["document"].isin(planted)]
+    expected = crowdrank.evaluate(frame, tested, "nDCG@10", unjudged="skip").means["nDCG@10"]
+    assert table.loc["feature:f2", "nDCG@10 mean"] == pytest.approx(expected)
+    assert "feature:f2" not in result.rankers.weights["ensemble-weighted"]
+
+
+def test_run_file_is_the_baseline(world: World, tmp_path: Path) -> None:
+    path = tmp_path / "production.run"
+    ranked = world.features.iloc[::2].assign(score=lambda rows: rows["f2"])
+    lines = [f"{row.query} Q0 {row.document} 1 {row.score} prod" for row in ranked.itertuples()]
+    path.write_text("\n".join(lines) + "\n")
+    data = build_run_data(world.judgments, world.features, world.gold)
+    scores = read_run_scores(data, path)
+    np.testing.assert_allclose(scores[::2], world.features["f2"][::2])
+    assert (scores[1::2] < scores[::2].min()).all(), "documents that the run lacks are last"
+    result = run(world.judgments, world.features, world.gold, baseline=str(path), **QUICK)
+    assert result.rankers is not None
+    assert result.rankers.baseline == str(path)
+    assert result.chosen != str(path)
+    assert result.comparison.set_index("candidate").loc[str(path), "about"] == "the ranking in production.run"
+
+
+@pytest.mark.parametrize(("baseline", "kind"), [("majorty", "unknown-baseline"), ("feature:f222", "unknown-feature")])
+def test_unknown_baseline_is_refused(world: World, baseline: str, kind: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        run(world.judgments, world.features, world.gold, baseline=baseline, **QUICK)
+    assert caught.value.kind == kind
+    assert caught.value.parameter == "baseline"
+
+
+def test_best_feature_is_chosen_on_other_queries(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[set[int]] = []
+    real = SingleFeature.fit
+
+    def spy(self: SingleFeature, X: Any, y: Any, *, query: Any, **options: Any) -> SingleFeature:
+        seen.append(set(query.tolist()))
+        return real(self, X, y, query=query, **options)
+
+    monkeypatch.setattr(SingleFeature, "fit", spy)
+    run(world.judgments, world.features, world.gold, folds=2, **QUICK)
+    final, first, second = sorted(seen, key=len, reverse=True)
+    assert first | second == final
+    assert not first & second
+
+
+# Scales, and 'cannot judge'.
+
+
+def binary(world: World) -> pd.DataFrame:
+    return world.gold.assign(grade=(world.gold["grade"] >= 2).astype(int))
+
+
+def test_other_expert_scale_needs_a_map(world: World) -> None:
+    data = build_run_data(world.judgments, world.features, binary(world))
+    with pytest.raises(InputError) as caught:
+        data.on_expert_scale(np.array([1.0]))
+    assert caught.value.kind == "scales-differ"
+    assert caught.value.fix is not None
+    assert caught.value.fix.parameter == "expert_map"
+    assert "scales-differ" in {note.kind for note in data.notes}
+    _, skipped = choose_candidates(data, None)
+    assert "differ" in skipped["crowd-and-expert"]
+
+
+def test_map_brings_labels_on_the_expert_scale(world: World) -> None:
+    data = build_run_data(world.judgments, world.features, binary(world), expert_map="0=0|1,1=2|3|4")
+    np.testing.assert_allclose(data.on_expert_scale(np.array([0.0, 1.5, 4.0])), [0.0, 0.5, 1.0])
+    assert "scales-differ" not in {note.kind for note in data.notes}
+    names = {candidate.name for candidate in choose_candidates(data, None)[0]}
+    assert "crowd-and-expert" in names
+
+
+def test_scales_of_equal_length_match_by_position(world: World) -> None:
+    shifted = world.gold.assign(grade=world.gold["grade"] + 1)
+    data = build_run_data(world.judgments, world.features, shifted)
+    np.testing.assert_allclose(data.on_expert_scale(np.array([0.0, 2.5])), [0.0, 2.5])
+
+
+def unjudgeable(world: World) -> Any:
+    frame = world.judgments.drop(columns="honeypot")
+    frame = frame.assign(grade=frame["grade"].where(frame.index % 9 > 0, -2))
+    return crowdrank.read_judgments(frame, grades="0-4", unjudgeable="-2")
+
+
+def test_unjudgeable_answers_can_be_modeled(world: World) -> None:
+    result = run(unjudgeable(world), world.features, world.gold, unjudgeable_as="model", **QUICK)
+    assert result.model.unjudgeable_as == "model"
+    assert result.documents["unjudgeable"].gt(0).any()
+    with pytest.raises(UsageError) as caught:
+        run(unjudgeable(world), world.features, unjudgeable_as="model", method="majority")
+    assert caught.value.parameter == "unjudgeable_as"
+
+
+# Thorough runs.
+
+
+def candidate_names(data: RunData, **options: Any) -> set[str]:
+    return {candidate.name for candidate in choose_candidates(data, None, **options)[0]}
+
+
+def test_thorough_runs_train_slow_candidates(world: World) -> None:
+    data = build_run_data(world.judgments, world.features, world.gold)
+    slow = {candidate.name for candidate in CANDIDATES if candidate.thorough}
+    assert {"gda-pw-mart", "soft-pairs"} <= slow
+    assert not slow & candidate_names(data)
+    assert candidate_names(data, thorough=True) == candidate_names(data) | slow
+    named, _ = choose_candidates(data, ["majority", "gda-pw-mart"])
+    assert [candidate.name for candidate in named] == ["majority", "gda-pw-mart"]
+
+
+def test_one_more_label_keeps_expert_models(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {**QUICK, "output": tmp_path / "out"}
+    run(world.judgments.iloc[1:], world.features, world.gold, **options)
+    trained: list[str] = []
+    real = crowdrank.LambdaMART.fit
+
+    def spy(self: Any, X: Any, y: Any, **more: Any) -> Any:
+        trained.append(type(self).__name__)
+        return real(self, X, y, **more)
+
+    monkeypatch.setattr(crowdrank.LambdaMART, "fit", spy)
+    result = run(world.judgments, world.features, world.gold, **options)
+    assert result.rankers is not None
+    n_folds = 5
+    assert len(trained) == 2 + n_folds, "only the candidate on crowd labels: final, refit and folds"

@@ -1,0 +1,231 @@
+"""Candidates, their selection, and that nothing leaks from held-out queries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import crowdrank
+from crowdrank.errors import UsageError
+from crowdrank.pipeline import candidates as candidates_module
+from crowdrank.pipeline import selection as selection_module
+from crowdrank.pipeline.candidates import BY_NAME, Candidate, RemapperKind, choose_candidates
+from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.run_data import RunData, build_run_data
+from crowdrank.pipeline.selection import (
+    SAFE,
+    CandidateSelection,
+    ExpertScorer,
+    ExpertSplit,
+    select_candidate,
+    split_expert_queries,
+)
+from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.rankers.base import Ranker
+from crowdrank.rankers.ensemble import PRIOR_QUERIES, shrunk_weights
+from crowdrank.rankers.ranking_data import RankingData
+from crowdrank.rankers.validation import Validation
+from crowdrank.simulation.world import World
+
+FEW = ["majority", "average", "gls", "expert-only"]
+TREES = {"n_estimators": 10}
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return crowdrank.simulate(queries=40, documents=10, gold_queries=18, random_state=1)
+
+
+def data_of(world: World) -> RunData:
+    return build_run_data(world.judgments, world.features, world.gold)
+
+
+def selection_of(data: RunData, names: list[str], settings: RunSettings, parts: ExpertSplit) -> CandidateSelection:
+    fits = ConsensusFits(data, StageCache(None))
+    for name in names:
+        for method in BY_NAME[name].methods:
+            fits.fit(method)
+    return CandidateSelection(data, fits, settings, [BY_NAME[name] for name in names], parts, StageCache(None))
+
+
+def test_no_candidate_is_trained_on_queries_it_is_evaluated_on(world: World) -> None:
+    data, settings = data_of(world), RunSettings(trees=TREES)
+    seen: list[tuple[set[int], set[int]]] = []
+
+    def spying(view: Any) -> Ranker:
+        crowd, expert = (set(data.query[rows].tolist()) for rows in (view.crowd, view.experts))
+        seen.append((crowd, expert))
+        return BY_NAME["average"].fit(view)
+
+    spy = Candidate("average", "", spying, ("average",), experts=True)
+    parts = split_expert_queries(data.graded_queries, settings)
+    selection = selection_of(data, ["average"], settings, parts)
+    selection.candidates = [spy]
+    crowd_only = replace(BY_NAME["majority"], name="majority")
+    selection.fits.fit("majority")
+    selection.candidates.append(crowd_only)
+    selection.run()
+    test, development = set(parts.test.tolist()), set(parts.development.tolist())
+    folds = [set(fold.tolist()) for fold in parts.folds]
+    assert len(seen) == 1 + len(folds)
+    for crowd, expert in seen:
+        assert not crowd & test
+        assert not expert & test
+        assert expert <= development
+    unseen = [[k for k, fold in enumerate(folds) if not (crowd | expert) & fold] for crowd, expert in seen]
+    assert sorted(unseen) == [[], *([k] for k in range(len(folds)))], "each fold is hidden once, and none at the end"
+
+
+def test_progress_reaches_the_end_if_a_candidate_fails(world: World) -> None:
+    def fail(view: Any) -> Ranker:
+        raise UsageError("cannot be fitted here")
+
+    data, settings = data_of(world), RunSettings(trees=TREES)
+    steps: list[tuple[int, int]] = []
+    selection = selection_of(data, ["average"], settings, split_expert_queries(data.graded_queries, settings))
+    selection.candidates.append(Candidate("failing", "", fail, ("average",)))
+    selection.report = lambda step, most, measure: steps.append((step, most))
+    assert set(selection.run().failed) == {"failing"}
+    assert steps[-1][0] == steps[-1][1]
+
+
+def test_grades_of_test_queries_change_neither_scores_nor_selection(world: World) -> None:
+    settings = RunSettings(trees=TREES, linear={"n_iter": 3, "ridge": 0.1})
+    names = ["majority", "gda", "linear-remap", "crowd-and-expert", "expert-only"]
+    data = data_of(world)
+    parts = split_expert_queries(data.graded_queries, settings)
+    scrambled = data.expert.copy()
+    rows = np.flatnonzero(np.isin(data.query, parts.test) & ~np.isnan(scrambled))
+    scrambled[rows] = np.random.default_rng(0).permutation(scrambled[rows])
+    outcomes = []
+    for expert in (data.expert, scrambled):
+        selection = selection_of(replace(data, expert=expert), [*names], settings, parts)
+        selection.fits.fit("dawid-skene")
+        selection.fits.fit("glad")
+        outcomes.append(selection.run())
+    assert not outcomes[0].failed
+    for name, score in outcomes[0].scores.items():
+        np.testing.assert_array_equal(score, outcomes[1].scores[name], err_msg=name)
+    assert outcomes[0].chosen == outcomes[1].chosen
+
+
+def test_crowd_candidate_is_trained_once_if_no_fold_hides_a_label(world: World) -> None:
+    graded = set(world.gold["query"])
+    apart = world.judgments[~world.judgments["query"].isin(graded)]
+    data, settings = build_run_data(apart, world.features, world.gold), RunSettings(trees=TREES)
+    counted: list[int] = []
+
+    def counting(view: Any) -> Ranker:
+        counted.append(1)
+        return BY_NAME["average"].fit(view)
+
+    selection = selection_of(data, ["average"], settings, split_expert_queries(data.graded_queries, settings))
+    selection.candidates = [replace(BY_NAME["average"], fit=counting)]
+    selection.run()
+    assert len(counted) == 1
+
+
+@pytest.mark.parametrize("kind", ["linear", "boosted"])
+def test_least_squares_on_remapped_labels_equals_ranker_of_remapper(world: World, kind: RemapperKind) -> None:
+    options = {"n_iter": 5, "ridge": 0.1}
+    data, settings = (
+        data_of(world),
+        RunSettings(linear=options, boosted=options),
+    )
+    selection = selection_of(data, [f"{kind}-gls"], settings, split_expert_queries(data.graded_queries, settings))
+    view = selection.view(selection.split.test, selection.split.development)
+    ranker = BY_NAME[f"{kind}-gls"].fit(view)
+    own = view.remapper(kind).ranker_
+    known = data.features
+    # But for the weights that features are standardized with, and so what the ridge weighs, they are the same.
+    assert np.corrcoef(ranker.predict(known), own.predict(known))[0, 1] > 0.9999
+
+
+def test_remapper_is_fitted_to_a_sample_of_many_labels(world: World, monkeypatch: Any) -> None:
+    monkeypatch.setattr(candidates_module, "MAX_LABELS_PER_DOCUMENT", 2)
+    monkeypatch.setattr(candidates_module, "MAX_DOCUMENTS", 100)
+    data, settings = (
+        data_of(world),
+        RunSettings(linear={"n_iter": 3, "ridge": 0.1}, trees=TREES),
+    )
+    selection = selection_of(data, ["linear-remap"], settings, split_expert_queries(data.graded_queries, settings))
+    view = selection.view(selection.split.test, selection.split.development)
+    some = view.remapper_sample("remap")
+    assert np.diff(some.judgments.offsets).max() == 2
+    assert some.judgments.n_items == 100
+    assert len(view.remap("linear").target) == int(data.n_labels[view.crowd].sum()), "all labels are remapped"
+
+
+def test_ensemble_scores_equal_predictions_of_ensemble(world: World) -> None:
+    data, settings = data_of(world), RunSettings(trees=TREES)
+    selection = selection_of(data, FEW, settings, split_expert_queries(data.graded_queries, settings))
+    outcome = selection.run()
+    rows = data.rows_of(outcome.split.test)
+    known = data.features.take(rows)
+    assert outcome.weights
+    for name in outcome.weights:
+        np.testing.assert_allclose(
+            outcome.ranker(name).predict(known, known.query), outcome.scores[name][rows], atol=1e-9, err_msg=name
+        )
+
+
+def test_expert_scorer_agrees_with_evaluate(world: World) -> None:
+    data = data_of(world)
+    score = np.random.default_rng(0).normal(size=len(data.query))
+    frame = world.features[["query", "document"]].assign(score=score)
+    planted = world.documents.loc[world.documents["honeypot"], "document"]
+    gold = world.gold[~world.gold["document"].isin(planted)]
+    found = crowdrank.evaluate(frame, gold, "nDCG@10", unjudged="skip").means["nDCG@10"]
+    judge = ExpertScorer(data, data.graded_queries, RunSettings())
+    assert judge.values(score).mean() == pytest.approx(found)
+
+
+def test_safe_candidate_is_selected_unless_another_leads_clearly() -> None:
+    rng = np.random.default_rng(0)
+    safe = rng.uniform(0.3, 0.9, 30)
+    noisy = safe + rng.normal(0.01, 0.2, 30)
+    better = safe + rng.normal(0.1, 0.02, 30)
+    assert select_candidate({SAFE: safe, "noisy": noisy})[0] == SAFE
+    assert select_candidate({SAFE: safe, "noisy": noisy, "better": better})[0] == "better"
+
+
+def test_ensemble_weights_are_shrunk_towards_uniform() -> None:
+    def found(n: int) -> tuple[float, float]:
+        rng = np.random.default_rng(1)
+        y, query = rng.integers(0, 3, 10 * n), np.repeat(np.arange(n), 10)
+        votes = np.stack([y + rng.normal(0, 0.5, 10 * n), rng.normal(0, 1, 10 * n), rng.normal(0, 1, 10 * n)])
+        lists = RankingData.from_ids(votes.T, y, query)
+        weights = shrunk_weights(votes, Validation(lists), steps=10)
+        assert weights.sum() == pytest.approx(1)
+        return float(weights[0]), float(weights.min())
+
+    few, many = found(4), found(400)
+    assert 1 / 3 < few[0] < 0.5
+    assert few[1] > PRIOR_QUERIES / (4 + PRIOR_QUERIES) / 3 - 1e-9  # the equal part of each is never taken away
+    assert many[0] > 0.85
+
+
+def test_progress_increases_to_the_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection_module, "MAX_PARALLEL_ROWS", 0)  # so that each fit reports its progress
+    data, settings = data_of(world), RunSettings(trees=TREES, folds=2)
+    selection = selection_of(
+        data, ["majority", "expert-only"], settings, split_expert_queries(data.graded_queries, settings)
+    )
+    for work in (selection.run, lambda: selection.refit(SAFE, selection.report)):
+        shares: list[float] = []
+        selection.report = lambda result, most, _, shares=shares: shares.append(result / most)
+        work()
+        assert shares == sorted(shares)
+        assert shares[-1] == 1
+        assert len(shares) > 2
+
+
+def test_reasons_of_skipped_candidates(world: World) -> None:
+    data = build_run_data(world.judgments, world.features)
+    kept, out = choose_candidates(data, None, thorough=True)
+    assert {candidate.name for candidate in kept} | set(out) == set(BY_NAME)
+    assert out["expert-only"] == "there are no expert grades"
