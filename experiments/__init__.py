@@ -26,30 +26,31 @@ EXPERIMENTS = {
     "quality": "whether learned weights of labels grow with the quality of assessors (REMAP's second experiment)",
     "experts": "targets and weights learned from experts, next to the papers' baselines and every control",
     "expert-budget": "run's candidates and its choice with 5 to 100 expert-graded queries",
+    "ensemble-members": "further members of run's ensemble: soft pairs, tree features, learned labels on them",
     "next-label": "quality against labels bought for every policy (RF10, DL20), experts next to LLM judges",
     "overlap": "labeling schemes: what each costs and how good a ranker it makes (simulated 11-judge sets, mslr-5k)",
 }
-"""Names of the experiments, each a module (with _ for -), and what they measure."""
+"""Names of the experiments, each a module (with _ for -), and their questions."""
 
-PARTS = ("rigor", "quality", "experts", "expert-budget", "overlap")
-"""Experiments of which parts can be asked for by name (`only`)."""
-KEEPING = ("expert-budget",)
-"""Experiments that keep what was fitted in a folder (`keep`) and go on from there."""
+PARTS = ("rigor", "quality", "experts", "expert-budget", "ensemble-members", "overlap")
+"""Experiments whose parts can be selected by name (`only`)."""
+KEEPING = ("expert-budget", "ensemble-members")
+"""Experiments that store fitted models in a folder (`keep`) and can resume."""
 
 
 def get_experiment(name: str) -> Callable[..., Experiment]:
-    """The function that runs an experiment.
+    """Return the function that runs an experiment.
 
     >>> get_experiment("rf11")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10,
     web5, dl20, auto, grades, expert-scale, calibration, difficulty, rankers, crowd-rankers, rigor, quality,
-    experts, expert-budget, next-label, overlap.
+    experts, expert-budget, ensemble-members, next-label, overlap.
     """
     if name not in EXPERIMENTS:
         raise UsageError(
             f"There is no experiment '{name}'{near(name, EXPERIMENTS)}; the experiments are: {', '.join(EXPERIMENTS)}."
         )
     module = importlib.import_module(f"experiments.{name.replace('-', '_')}")
-    found: Callable[..., Experiment] = module.experiment
-    return found
+    function: Callable[..., Experiment] = module.experiment
+    return function

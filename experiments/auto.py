@@ -31,7 +31,7 @@ from experiments.base import (
     fit_all,
     gold_in,
     quiet,
-    seeds_told,
+    seeds_text,
 )
 from experiments.subsample import equal_count
 
@@ -104,7 +104,7 @@ def _protocol(seeds: Sequence[int]) -> list[str]:
         "judgments. Auto may be better than all, having its ranking and its grades from different methods.",
         "Auto ran once with its defaults and saw no gold.",
         *TRIED,
-        f"Subsamples and simulated worlds were drawn with {seeds_told(seeds)}; there are no tests.",
+        f"Subsamples and simulated worlds were drawn with {seeds_text(seeds)}; there are no tests.",
     ]
 
 
@@ -238,7 +238,7 @@ def elsewhere_table(
             }
         )
     notes = (
-        f"Mean regret over the columns and {seeds_told(seeds)}: for ranking over the measures of the set's experiment, "
+        f"Mean regret over the columns and {seeds_text(seeds)}: for ranking over the measures of the set's experiment, "
         "for grades over GradeAccuracy and GradeMAE (simulated: nDCG@10, AP(rel=2) and Tau for ranking). Unless named, "
         "gda-pairwise does not take part here, being slow.",
     )

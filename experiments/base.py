@@ -1,19 +1,20 @@
-"""What experiments share: their form, the methods they run, and tables of figures."""
+"""Parts that experiments share: results, consensus methods, comparisons and tables."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from crowdrank.consensus import METHODS, get_aggregator
-from crowdrank.errors import DataWarning, InputError, UsageError
+from crowdrank.errors import DataWarning, InputError, UsageError, near
 from crowdrank.evaluation.comparison import Comparison, compare_evaluations
-from crowdrank.evaluation.evaluate import Unjudged, evaluate
+from crowdrank.evaluation.evaluate import Evaluation, Unjudged, evaluate
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from crowdrank.consensus._base import Aggregator
 
 UNJUDGED: Unjudged = "skip"
-"""Rankings are scored on the documents that experts graded, as in the papers."""
+"""Treatment of documents without gold: rankings are evaluated on graded documents only, as in the papers."""
 SEEDS = (0, 1, 2)
 ONE_CONFIGURATION = (
     "Every method ran once with its defaults (one configuration each, but for variants that are listed under a name "
@@ -32,16 +33,16 @@ ONE_CONFIGURATION = (
 
 Row = dict[str, Any]
 Tell = Callable[[str], None]
-"""Called with what is about to run."""
+"""Progress function, called with a description of the next step."""
 
 
 def quiet(doing: str) -> None:
-    """Tell nobody."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Figures under a title: one row per method or setting, and what has to be known to read them.
+    """Table of results: one row per method or setting, with notes.
 
     >>> Table("ratio", "A ratio", ({"run": "a", "x": float("nan")},)).to_dict()["rows"]
     [{'run': 'a', 'x': None}]
@@ -54,11 +55,11 @@ class Table:
     comparison: Comparison | None = None
 
     def row(self, run: str) -> Row:
-        """The row of one run."""
+        """Return the row of a run."""
         return next(row for row in self.rows if row["run"] == run)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON; a number that does not exist is None."""
+        """Return the table for JSON; missing numbers are None."""
         return {
             "name": self.name,
             "title": self.title,
@@ -70,7 +71,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Tables and the protocol that holds for all of them.
+    """Result of an experiment: tables and their protocol.
 
     >>> Experiment("none", (), ("Nothing was done.",)).to_dict()
     {'experiment': 'none', 'tables': [], 'protocol': ['Nothing was done.']}
@@ -81,11 +82,11 @@ class Experiment:
     protocol: tuple[str, ...]
 
     def table(self, name: str) -> Table:
-        """The table of that name."""
+        """Return the table with a name."""
         return next(table for table in self.tables if table.name == name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the experiment for JSON."""
         return {
             "experiment": self.name,
             "tables": [table.to_dict() for table in self.tables],
@@ -93,18 +94,35 @@ class Experiment:
         }
 
 
+def select_names(names: Sequence[str] | None, known: Mapping[str, Any], what: str = "ranker") -> list[str]:
+    """Return names without repetition, by default all known ones; raise UsageError for an unknown name.
+
+    >>> select_names(["b"], {"a": 1, "b": 2})
+    ['b']
+    """
+    if names is None:
+        return list(known)
+    if not names:
+        raise UsageError(f"There is no {what} to run; name some of: {', '.join(known)}.")
+    for name in names:
+        if name not in known:
+            listed = ", ".join(known)
+            raise UsageError(f"There is no {what} '{name}' in this experiment{near(name, known)}; it has: {listed}.")
+    return list(dict.fromkeys(names))
+
+
 Chosen = dict[str, "Callable[[], Aggregator]"]
-"""How to make the model of each run."""
+"""Function that returns the unfitted model of each run."""
 
 
 Variants = Mapping[str, tuple[str, Mapping[str, Any]]]
-"""Methods with other settings, by the names of their runs: the method and the settings."""
+"""Method and parameters of each variant, by the name of its run."""
 
 
 def choose(methods: Sequence[str] | None = None, variants: Variants | None = None) -> Chosen:
-    """The methods to run, each followed by its variants: name to (method, options); unless named, all but auto.
+    """Return the methods to run, by default all except auto, each followed by its variants.
 
-    Auto is one of the others, and has an experiment of its own.
+    Auto selects one of the others and has its own experiment.
 
     >>> [*choose(["gda", "average"], {"mine": ("gda", {"n_iter": 5})})]
     ['gda', 'mine', 'average']
@@ -126,14 +144,14 @@ def _maker(method: str, options: Mapping[str, Any]) -> Callable[[], Aggregator]:
 
 @dataclass(frozen=True)
 class Fits:
-    """Fitted models by the names of their runs, and what went otherwise than planned."""
+    """Fitted models by run, and notes about warnings and failures."""
 
     models: dict[str, Aggregator]
     notes: tuple[str, ...]
 
 
 def fit_all(chosen: Chosen, judgments: Judgments, *, on: str, tell: Tell = quiet) -> Fits:
-    """Fit every model; one that cannot take these judgments is left out, and that is noted.
+    """Fit every model; one that cannot be fitted is left out with a note.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
@@ -161,13 +179,13 @@ def fit_all(chosen: Chosen, judgments: Judgments, *, on: str, tell: Tell = quiet
 
 
 def ranking(model: Aggregator) -> pd.DataFrame:
-    """What is scored of a consensus: relevance and grade, and nothing else (the number of labels tells of gold)."""
+    """Return relevance and grade of a consensus; the number of labels is left out, as it depends on gold."""
     scored: pd.DataFrame = model.consensus_.documents[["query", "document", "relevance", "grade"]]
     return scored
 
 
 def compared(name: str, title: str, fits: Fits, gold: pd.DataFrame, measures: Sequence[str], *, baseline: str) -> Table:
-    """The models against gold with paired tests; the first is the baseline where the one named did not run."""
+    """Compare models with paired tests; the first one is the baseline if the named one is missing."""
     runs = {run: ranking(model) for run, model in fits.models.items()}
     return compared_runs(name, title, runs, gold, measures, baseline=baseline, notes=fits.notes)
 
@@ -182,24 +200,101 @@ def compared_runs(
     baseline: str,
     notes: Sequence[str] = (),
 ) -> Table:
-    """Rankings against gold with paired tests."""
+    """Compare rankings with paired tests."""
     base = baseline if baseline in runs else next(iter(runs))
     evaluations = {run: evaluate(frame, gold, list(measures), unjudged=UNJUDGED) for run, frame in runs.items()}
     return comparison_table(name, title, compare_evaluations(evaluations, baseline=base), notes)
 
 
 def comparison_table(name: str, title: str, comparison: Comparison, notes: Sequence[str] = ()) -> Table:
-    """The table of a comparison: means, what was scored, and what else has to be known."""
+    """Return the table of a comparison: means, and notes on what was evaluated."""
     first = next(iter(comparison.evaluations.values()))
     counts, _, *others = first.notes()  # how ties count stands in the protocol
     common = comparison.protocol()
-    told = [common[0], counts, *(note for note in others if note not in common), *notes]
+    all_notes = (common[0], counts, *(note for note in others if note not in common), *notes)
     rows = tuple({"run": run, **evaluation.means} for run, evaluation in comparison.evaluations.items())
-    return Table(name, title, rows, tuple(told), comparison)
+    return Table(name, title, rows, all_notes, comparison)
+
+
+def pair_rows(comparison: Comparison | None, run: str, others: Sequence[str], measure: str) -> list[Row]:
+    """Return the test of one run against each of the others, adjusted over these; nothing if one of them is missing."""
+    evaluations = {} if comparison is None else comparison.evaluations
+    if not {run, *others} <= set(evaluations):
+        return []
+    part = compare_evaluations({name: evaluations[name] for name in (run, *others)}, baseline=run)
+    return [
+        {
+            **row,
+            "other": row["run"],
+            "difference": -row["difference"],
+            "lower": -row["upper"],
+            "upper": -row["lower"],
+        }
+        for row in part.rows.to_pylist()
+        if row["measure"] == measure and row["run"] != run
+    ]
+
+
+def describe_difference(comparison: Comparison | None, run: str, other: str, measure: str) -> list[str]:
+    """Return a sentence about the difference of two runs, tested by itself; nothing if one of them is missing."""
+    return [
+        f"By {measure}, {run} is {_direction(row)} {other}: {row['difference']:+.4f} "
+        f"[{row['lower']:+.4f}, {row['upper']:+.4f}], p {row['p']:.3f} (a single test)."
+        for row in pair_rows(comparison, run, [other], measure)
+    ]
+
+
+def _direction(row: Row) -> str:
+    if not row["significant"]:
+        return "not significantly different from"
+    return f"significantly {'better' if row['difference'] > 0 else 'worse'} than"
+
+
+def claim_word(rows: Sequence[Row], min_gain: float) -> str:
+    """Return whether the claim that a run beats others is confirmed, refuted or undecided.
+
+    Confirmed: significantly better than each. Refuted: significantly worse than one, or the interval of its gain over
+    the best one lies below `min_gain`.
+
+    Args:
+        rows: test of the run against each of the others, as from `pair_rows`.
+        min_gain: smallest gain that would support the claim.
+
+    >>> row = {"mean": 0.5, "difference": 0.1, "upper": 0.2, "significant": True}
+    >>> claim_word([row], 0.01), claim_word([{**row, "significant": False}], 0.01), claim_word([row], 0.3)
+    ('confirmed', 'undecided', 'confirmed')
+    """
+    if all(row["significant"] and row["difference"] > 0 for row in rows):
+        return "confirmed"
+    if any(row["significant"] and row["difference"] < 0 for row in rows):
+        return "refuted"
+    best = min(rows, key=lambda row: row["difference"])
+    return "refuted" if best["upper"] < min_gain else "undecided"
+
+
+def count_words(words: Sequence[str]) -> str:
+    """Return how often a claim is confirmed, refuted and undecided.
+
+    >>> count_words(["confirmed", "undecided", "confirmed"])
+    'confirmed in 2 of 3, undecided in 1 of 3'
+    """
+    counts = [(word, words.count(word)) for word in ("confirmed", "refuted", "undecided")]
+    return ", ".join(f"{word} in {n} of {len(words)}" for word, n in counts if n)
+
+
+def average_repeats(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """Return an evaluation whose value of a query is the mean over repeats."""
+    first = evaluations[0]
+    table, means = first.per_query, {}
+    for measure in first.means:
+        values = np.mean([one.values(measure) for one in evaluations], axis=0)
+        table = table.set_column(table.column_names.index(measure), measure, pa.array(values))
+        means[measure] = float(np.nanmean(values))
+    return replace(first, per_query=table, means=means)
 
 
 def figures(fits: Fits, gold: pd.DataFrame, measures: Sequence[str]) -> dict[str, dict[str, float]]:
-    """The means of each model, without tests."""
+    """Return the means of each model, without tests."""
     return {
         run: evaluate(ranking(model), gold, list(measures), unjudged=UNJUDGED).means
         for run, model in fits.models.items()
@@ -207,7 +302,7 @@ def figures(fits: Fits, gold: pd.DataFrame, measures: Sequence[str]) -> dict[str
 
 
 def averaged(draws: Sequence[Mapping[str, Mapping[str, float]]]) -> tuple[Row, ...]:
-    """Per run, the mean of each measure over draws and their standard deviation.
+    """Return the mean and standard deviation over draws of each measure, by run.
 
     >>> averaged([{"a": {"AP": 0.5}}, {"a": {"AP": 0.7}}])
     ({'run': 'a', 'AP': 0.6, 'AP sd': 0.1414...},)
@@ -227,20 +322,20 @@ def _sd(values: np.ndarray[Any, Any]) -> float:
 
 
 def gold_in(gold: Gold, judgments: Judgments) -> pd.DataFrame:
-    """The gold of documents that have a judgment."""
+    """Return the gold of judged documents."""
     frame: pd.DataFrame = gold.frame
     return frame[judgments.positions(gold.query, gold.document) >= 0]
 
 
 def testing_protocol(table: Table) -> list[str]:
-    """How the comparisons of an experiment were tested; the number of queries is each table's own."""
+    """Return sentences about the tests of a comparison, without the number of queries, which differs by table."""
     return [] if table.comparison is None else table.comparison.protocol()[1:]
 
 
-def seeds_told(seeds: Sequence[int]) -> str:
-    """Seeds in a sentence.
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Return seeds as part of a sentence.
 
-    >>> seeds_told([0, 1, 2]), seeds_told([7])
+    >>> seeds_text([0, 1, 2]), seeds_text([7])
     ('seeds 0, 1 and 2', 'seed 7')
     """
     *head, last = map(str, seeds)

@@ -32,7 +32,7 @@ from experiments.base import (
     choose,
     fit_all,
     quiet,
-    seeds_told,
+    seeds_text,
 )
 from experiments.injected import informativeness, with_random
 
@@ -69,7 +69,7 @@ def _protocol(crowd: Judgments, latent: Chosen, seeds: Sequence[int]) -> list[st
     return [
         f"Data: judgments drawn from a GDA fitted to TREC RF10: the same {counted(crowd.n_assessors, 'assessor')} with "
         f"their fitted curves on the same {counted(crowd.n_items, 'document')} ({counted(len(crowd), 'judgment')}, "
-        f"'broken link' as grade 0), relevance drawn from N(0, 1); drawn with {seeds_told(seeds)}.",
+        f"'broken link' as grade 0), relevance drawn from N(0, 1); drawn with {seeds_text(seeds)}.",
         "That is the best case for GDA: it shows whether its intervals and probabilities are computed right, not "
         "whether real crowds follow the model; other methods are fitted to data of another model than theirs.",
         f"Intervals and drawn grades are of methods with relevance on the latent scale: {', '.join(latent) or 'none'}.",
@@ -179,7 +179,7 @@ def labels_table(chosen: Chosen, seeds: Sequence[int], tell: Tell) -> Table:
         "the Rasch model for rasch, from GDA for the others.",
         "True relevance is normal and has mean 0 and variance 1 in each query: the scale on which it is reported.",
         "Coverage is the share of documents whose true relevance lies within [lower, upper].",
-        f"Means over the draws with {seeds_told(seeds)}; sd is over the draws.",
+        f"Means over the draws with {seeds_text(seeds)}; sd is over the draws.",
     )
     return Table("labels", "Coverage of intervals by number of labels per document", tuple(rows), notes)
 
@@ -219,7 +219,7 @@ def _coverage_table(draws: Sequence[dict[str, dict[str, float]]], seeds: Sequenc
         "and true relevance over all documents together.",
         "nats random is the informativeness of one more assessor, uniform on the grades on every document, in a fit of "
         "its own; nats crowd the median of the others there.",
-        f"Means over the draws with {seeds_told(seeds)}; sd is over the draws.",
+        f"Means over the draws with {seeds_text(seeds)}; sd is over the draws.",
     )
     return Table("coverage", "Coverage of intervals on drawn data", averaged(draws) if draws else (), notes)
 
@@ -228,7 +228,7 @@ def _reliability_table(rows: Sequence[Row], seeds: Sequence[int]) -> Table:
     notes = (
         "Every document has one pair of P(grade) and outcome for each grade; the outcome is whether a typical careful "
         "assessor of the generating model, at the document's true relevance, gave that grade (one answer drawn).",
-        f"Pairs are gathered in ten bins of P, over the draws with {seeds_told(seeds)}; expected is the mean of P in "
+        f"Pairs are gathered in ten bins of P, over the draws with {seeds_text(seeds)}; expected is the mean of P in "
         "the bin, observed the share of pairs whose outcome is that grade.",
     )
     return Table("reliability", "P(grade) against drawn grades", tuple(rows), notes)

@@ -38,7 +38,7 @@ def experiment(
         typer.Option(
             "--output",
             "-o",
-            help="A folder for NAME.json; made if need be.",
+            help="Folder for NAME.json; created if it is missing.",
             rich_help_panel=o.OUTPUT,
             show_default=False,
         ),
@@ -46,24 +46,24 @@ def experiment(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Only these methods, as in majority,dawid-skene,gda; some are slow. In experiments with rankers, only "
-            "these runs, as in lambdamart,lightgbm."
+            help="Only these methods, such as majority,dawid-skene,gda. In experiments with rankers, only these runs, "
+            "such as lambdamart,lightgbm."
         ),
     ] = None,
     only: Annotated[
         str | None,
-        typer.Option(help=f"Only these data sets or tables, as in mq2008,generated; of {', '.join(PARTS)}."),
+        typer.Option(help=f"Only these data sets or tables, such as mq2008,generated; for {', '.join(PARTS)}."),
     ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(
-            help=f"A folder for what was fitted: an experiment that was interrupted goes on; of {', '.join(KEEPING)}.",
+            help=f"Folder for fitted models, so that an interrupted experiment can resume; for {', '.join(KEEPING)}.",
             show_default=False,
         ),
     ] = None,
     json: o.AsJson = False,
 ) -> None:
-    """Run an experiment on public data: tables, paired tests, and the protocol they were made by."""
+    """Run an experiment on public data and print its tables, paired tests and protocol."""
     run = get_experiment(name)
     if output is not None:
         make_folder(output)
@@ -87,13 +87,13 @@ def experiment(
 
 
 def _command(name: str, methods: str | None, only: str | None) -> str:
-    """What makes the same figures again."""
-    told = {"--methods": methods, "--only": only}
-    return " ".join(["python -m experiments", name, *(f"{option} {text}" for option, text in told.items() if text)])
+    """Return the command that gives the same results."""
+    options = {"--methods": methods, "--only": only}
+    return " ".join(["python -m experiments", name, *(f"{option} {text}" for option, text in options.items() if text)])
 
 
 def words(listed: str) -> list[str]:
-    """Words with commas between them.
+    """Split a text at commas.
 
     >>> words("gda, average,")
     ['gda', 'average']
@@ -102,7 +102,7 @@ def words(listed: str) -> list[str]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder unless it exists; raise OutputError before any work is done where that cannot be."""
+    """Make a folder unless it exists; raise OutputError if that is not possible."""
     check_output_file(folder / "results.json" if folder.is_dir() else folder)
     try:
         folder.mkdir(exist_ok=True)
@@ -111,7 +111,7 @@ def make_folder(folder: Path) -> None:
 
 
 def teller(name: str) -> Callable[[str], None]:
-    """What runs, one line each on standard error, once the work has lasted a while."""
+    """Return a progress function that prints to standard error after the first seconds."""
     began = time.monotonic()
 
     def tell(doing: str) -> None:
@@ -122,7 +122,7 @@ def teller(name: str) -> Callable[[str], None]:
 
 
 def show_experiment(done: Experiment) -> None:
-    """Every table with its tests and notes, then the protocol."""
+    """Print every table with its tests and notes, then the protocol."""
     for table in done.tables:
         show_figures(table)
         if table.comparison is not None and len(table.comparison.evaluations) > 1:
@@ -133,7 +133,7 @@ def show_experiment(done: Experiment) -> None:
 
 
 def show_figures(table: Table) -> None:
-    """The rows; where they were compared, the best in bold and a dagger at what differs from the baseline."""
+    """Print the rows; the best value is bold, and a dagger marks a significant difference to the baseline."""
     names = list(table.rows[0]) if table.rows else ["run"]
     details = _details(table.comparison)
     cells = [[_cell(row, name, details) for name in names] for row in table.rows]
@@ -142,7 +142,7 @@ def show_figures(table: Table) -> None:
 
 
 def show_tests(comparison: Comparison) -> None:
-    """Differences to the baseline with their intervals, and p by Holm."""
+    """Print differences to the baseline with intervals and p-values by Holm's method."""
     measures = [str(measure) for measure in comparison.measures]
     details = _details(comparison)
     runs = [run for run in comparison.evaluations if run != comparison.baseline]

@@ -1,464 +1,318 @@
-"""Rankers on a crowd's labels: which way of making labels of judgments gives the best ranker, by expert grades."""
+"""Rankers trained on crowd labels and tested on expert grades: which labels give the best ranker?"""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from crowdrank import read_features
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
-from crowdrank.consensus.gda_pairwise import GDAPairwise
-from crowdrank.errors import UsageError
-from crowdrank.evaluation.comparison import compare_evaluations
-from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.features import Features, read_features
-from crowdrank.judgments.table import Judgments
+from crowdrank.pipeline.candidates import (
+    Candidate,
+    TrainingView,
+    consensus_candidate,
+    expert_candidate,
+    gda_pairwise_mart,
+    lambdamart,
+    least_squares,
+    soft_lambdamart,
+)
+from crowdrank.pipeline.settings import RunSettings
 from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.boosting import default_threads
-from crowdrank.rankers.ensemble import Ensemble
-from crowdrank.rankers.gda_mart import GDAPairwiseMART
-from crowdrank.rankers.instances import Instances
-from crowdrank.rankers.lambdamart import LambdaMART
-from crowdrank.rankers.linear import GLS
-from crowdrank.rankers.reweighting import RD
 from experiments.base import (
-    UNJUDGED,
     Experiment,
     Row,
     Table,
     Tell,
     averaged,
-    comparison_table,
+    claim_word,
+    count_words,
+    describe_difference,
+    pair_rows,
     quiet,
-    seeds_told,
+    seeds_text,
     testing_protocol,
 )
-from experiments.dl20 import COVERED, sizes_told
-from experiments.lessons import (
+from experiments.dl20 import COVERED, sizes_text
+from experiments.documents import (
     LABELS,
-    SMALL_TREES,
-    TREES,
-    CrowdLabels,
+    PARTS,
     crowd_over,
-    crowd_told,
+    describe_crowd,
     dl20_documents,
     generated_documents,
-    judgments_of,
-    over_repeats,
-    query_folds,
-    trees_told,
-)
-from experiments.rankers import (
-    FOLDS,
-    RIDGES,
-    Fold,
-    against,
-    folds,
     joined,
     mq2008,
-    named,
     query_numbers,
-    run_frame,
+    query_parts,
 )
+from experiments.driver import (
+    SMALL_TREES,
+    TREES,
+    Fold,
+    Setting,
+    compare_rankings,
+    describe_trees,
+    evaluate_repeats,
+    rotate_parts,
+    select,
+    train_candidates,
+)
+from experiments.rankers import reweighted_regression, tree_ensemble
 
 MEASURES = ("nDCG@1", "nDCG@3", "nDCG@5", "nDCG@10")
 MAIN = "nDCG@10"
 BASELINE = "average"
 CLAIMED = "gda-pairwise-mart"
 RIVAL = "soft-pairs"
-"""The paper claims to beat this one too: LambdaMART that uses EM's posteriors in its pairs."""
-ROOM = 0.01
-"""The paper says that its ranker largely outperforms: a gain below this is not large."""
+"""Baseline that the paper claims to beat too: LambdaMART on pair probabilities by EM."""
+MIN_GAIN = 0.01
+"""Smallest gain that supports the paper's claim, which says that its ranker largely outperforms."""
 SEEDS = (0, 1)
 DRAWS = (0, 1, 2)
-"""Seeds of the crowds where there are few queries, so that a round is cheap."""
+"""Seeds of the crowds on mslr-5k, which is small."""
 GENERATED: Mapping[str, Any] = {"queries": 600, "documents": 20, "features": 20, "random_state": 100}
 REPEATS = 3
-RIDGE = 100.0
-"""Of linear rankers, where no validation queries choose."""
 MANY_JUDGES: Mapping[str, Any] = {"partners": 5}
-"""Of GDAPairwise, where every document has some 55 judgments."""
+"""Parameters of GDAPairwise if documents have about 55 judgments."""
 
 
-@dataclass(eq=False, kw_only=True)
-class Lesson(CrowdLabels):
-    """What a ranker may see: documents with features, and the crowd's judgments of those that are not for the test.
-
-    The experts' grades (`features.grade`) are for the test, and for the one ranker that is a control.
-    """
-
-    fold: Fold
-    trees: Mapping[str, Any]
-    seed: int = 0
-
-    @property
-    def known(self) -> Integers:
-        """The rows whose judgments may be seen."""
-        return np.concatenate([self.fold.train, self.fold.validate])
-
-    @property
-    def ridge(self) -> float | tuple[float, ...]:
-        """Of linear rankers: several to choose from where there are validation queries."""
-        return RIDGES if len(self.fold.validate) else RIDGE
-
-    def random_label(self) -> Floats:
-        """One judgment of each document, drawn."""
-        drawn = Instances.from_judgments(
-            self.judgments,
-            self.features,
-            "single",
-            random_state=self.seed,
-            missing="skip",
-            unjudgeable_as="lowest",
-        )
-        return self.spread(drawn.features.query, drawn.features.document, drawn.y)
-
-    def taught(self, ranker: Ranker, y: Floats, **options: Any) -> Floats:
-        """The scores of the test rows by a ranker that learned these labels."""
-        train, validate, test = (self.features.take(rows) for rows in self._rows())
-        held_out = (validate, y[self.fold.validate], validate.query) if len(self.fold.validate) else None
-        ranker.fit(train, y[self.fold.train], query=train.query, eval_set=held_out, **options)
-        return ranker.predict(test, test.query)
-
-    def _rows(self) -> tuple[Integers, Integers, Integers]:
-        return self.fold.train, self.fold.validate, self.fold.test
-
-    def boosted(self) -> LambdaMART:
-        """LambdaMART as the experiment sets it; folds run side by side, each in one thread."""
-        return LambdaMART(**self.trees, n_jobs=1)
+# Candidates.
 
 
-Learn = Callable[[Lesson], Floats]
+def thorough_pairwise_mart(view: TrainingView, n_rows: int, has_validation: bool) -> Ranker:
+    """Return an unfitted GDA-PW-MART that uses every judgment of a document."""
+    return gda_pairwise_mart(view, n_rows, has_validation).set_params(max_pairs=max(9, int(view.data.n_labels.max())))
 
 
-def on_label(method: str, target: str) -> Learn:
-    """LambdaMART on a consensus."""
-    return lambda lesson: lesson.taught(lesson.boosted(), lesson.labels(method, target))
+def random_labels(view: TrainingView) -> tuple[Integers, Floats]:
+    """Return the rows with crowd labels, and one random label of each."""
+    labels = view.data.labels
+    item = np.repeat(np.arange(labels.n_items), np.diff(labels.offsets))
+    order = np.lexsort((np.random.default_rng(view.settings.random_state).random(len(item)), item))
+    grade = np.array(labels.main_scale.values, np.float64)[labels.grade[order[labels.offsets[:-1]]]]
+    return view.crowd, view.data.by_row(grade)[view.crowd]
 
 
-def soft_pairs(lesson: Lesson) -> Floats:
-    """LambdaMART on the chances of pairs under Dawid-Skene's posterior."""
-    ranker = lesson.boosted().set_params(pair_targets="posterior")
-    return lesson.taught(ranker, lesson.labels("dawid-skene", "probabilities"))
+CANDIDATES = (
+    consensus_candidate("average", "LambdaMART on average grades", "average", "relevance"),
+    consensus_candidate("majority", "LambdaMART on majority votes", "majority", "grade"),
+    consensus_candidate("dawid-skene", "LambdaMART on expected gains by Dawid-Skene", "dawid-skene", "probabilities"),
+    consensus_candidate("gda", "LambdaMART on expected gains by GDA", "gda", "probabilities"),
+    consensus_candidate(
+        "family-mean", "LambdaMART on the mean of family means", "family-mean", "relevance", needs_families=True
+    ),
+    Candidate("random-label", "LambdaMART on a random label", lambda view: view.fit(lambdamart, *random_labels(view))),
+    consensus_candidate(RIVAL, "LambdaMART on pair probabilities", "dawid-skene", "probabilities", soft_lambdamart),
+    consensus_candidate(
+        CLAIMED,
+        "boosted trees fitted to pairs of judgments",
+        "gda-pairwise",
+        "probabilities",
+        thorough_pairwise_mart,
+        fit_options={"with_ids": True},
+    ),
+    consensus_candidate("gls", "least squares on average grades", "average", "relevance", least_squares),
+    consensus_candidate("rd", "reweighted least squares", "average", "relevance", reweighted_regression),
+    consensus_candidate("ensemble", "LambdaMART and least squares", "average", "relevance", tree_ensemble),
+    expert_candidate("expert-labels", "LambdaMART on expert grades"),
+)
 
 
-def explained(lesson: Lesson) -> Floats:
-    """GDA-PW-MART: every judgment of a document is looked at, in pairs with those of the others."""
-    model = lesson.model("gda-pairwise")
-    assert isinstance(model, GDAPairwise)
-    most = max(9, int(np.diff(lesson.judgments.offsets).max()))
-    ranker = GDAPairwiseMART(model, **lesson.trees, n_jobs=1, max_pairs=most)
-    return lesson.taught(ranker, lesson.labels("gda-pairwise", "probabilities"))
-
-
-def linear(make: Callable[[GLS], Ranker]) -> Learn:
-    """A linear ranker on the average label."""
-    return lambda lesson: lesson.taught(make(GLS(lesson.ridge)), lesson.labels("average", "relevance"))
-
-
-def ensemble(lesson: Lesson) -> Floats:
-    """LambdaMART and GLS together on the average label."""
-    pair = Ensemble([lesson.boosted(), GLS(lesson.ridge)])
-    return lesson.taught(pair, lesson.labels("average", "relevance"))
-
-
-def expert_labels(lesson: Lesson) -> Floats:
-    """LambdaMART on the experts' grades of the same documents: the control."""
-    assert lesson.features.grade is not None
-    return lesson.taught(lesson.boosted(), lesson.features.grade)
-
-
-LEARNERS: Mapping[str, Learn] = {
-    "average": on_label("average", "relevance"),
-    "majority": on_label("majority", "grade"),
-    "dawid-skene": on_label("dawid-skene", "probabilities"),
-    "gda": on_label("gda", "probabilities"),
-    "family-mean": on_label("family-mean", "relevance"),
-    "random-label": lambda lesson: lesson.taught(lesson.boosted(), lesson.random_label()),
-    "soft-pairs": soft_pairs,
-    "gda-pairwise-mart": explained,
-    "gls": linear(lambda gls: gls),
-    "rd": linear(RD),
-    "ensemble": ensemble,
-    "expert-labels": expert_labels,
-}
-"""The runs by name; those that are named after a consensus are LambdaMART on it."""
-
-
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """Documents, a crowd for each repeat, and the folds of each repeat."""
-
-    name: str
-    title: str
-    features: Features
-    crowds: tuple[Judgments, ...]
-    splits: tuple[Sequence[Fold], ...]
-    trees: Mapping[str, Any]
-    notes: tuple[str, ...]
-    pairwise: Mapping[str, Any] = field(default_factory=dict)
-    once: tuple[str, ...] = ()  # runs that are too slow to be repeated
-    descriptive: bool = False  # too few queries for tests: figures only
-
-    def lesson(self, repeat: int, fold: Fold) -> Lesson:
-        """What may be seen in one fold."""
-        judgments = judgments_of(self.crowds[repeat], self.features, np.concatenate([fold.train, fold.validate]))
-        return Lesson(
-            features=self.features,
-            judgments=judgments,
-            fold=fold,
-            trees=self.trees,
-            seed=repeat,
-            options={"gda-pairwise": self.pairwise},
-        )
+# The experiment.
 
 
 def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS, tell: Tell = quiet) -> Experiment:
-    """All tables, for the runs named or for all."""
-    chosen = named(methods, LEARNERS)
-    settings = (mq2008_setting(seeds), generated_setting(seeds[:1]), dl20_setting(), mslr_setting())
-    tables = tuple(setting_table(one, chosen, tell=tell) for one in settings)
-    return Experiment("crowd-rankers", (*tables, *claim_table(tables)), tuple(_protocol(tables, chosen)))
+    """Compare all candidates, or those in `methods`, on all data sets."""
+    candidates = select(CANDIDATES, methods)
+    tested = (mq2008_setting(seeds), generated_setting(seeds[:1]), dl20_setting())
+    tables = [setting_table(one, candidates, tell=tell) for one in tested]
+    described = descriptive_table(mslr_setting(), candidates, tell=tell)
+    protocol = _protocol(tables, len(candidates))
+    return Experiment("crowd-rankers", (*tables, described, *claim_table(tables)), tuple(protocol))
 
 
-def _protocol(tables: Sequence[Table], chosen: Sequence[str]) -> list[str]:
+def _protocol(tables: Sequence[Table], n_candidates: int) -> list[str]:
     return [
-        "A run that bears the name of a consensus is LambdaMART on it: on the average or the majority grade, on the "
-        "probabilities of grades by Dawid-Skene or GDA (from which come expected gains), on the mean of the families' "
-        "means. random-label is LambdaMART on one judgment of each document; soft-pairs on P(d > d') by Dawid-Skene's "
-        "posterior; gls and rd are linear on the average; ensemble is LambdaMART and gls on the average; expert-labels "
-        "is LambdaMART on the experts' grades of the same training documents, a control that no crowd pays for.",
-        "gda-pairwise-mart takes no label but the judgments, with assessors as the pairwise GDA estimated them; every "
-        "judgment of a document is looked at.",
-        "No model saw a judgment or a grade of a test query. Where there are validation queries, trees stop, ridges "
-        "and the ensemble's weights are chosen, by the label that the run learns from, never by experts' grades (but "
-        "in expert-labels).",
-        f"Every run had one configuration in each table ({counted(len(chosen), 'run')}, "
-        f"{counted(len(tables), 'table')}); nothing was tuned on test queries.",
-        "Where there are repeats, the value of a query is its mean over them, so that tests pair queries and count "
-        "each once.",
-        f"Of the paper's claim, that {CLAIMED} largely outperforms LambdaMART on aggregated labels: confirmed is "
-        f"better than LambdaMART on the average by {MAIN} beyond chance (p by Holm); refuted is worse beyond chance, "
-        f"or a 95% interval that has no room for a gain of {ROOM:g}; else it is undecided. The claim names "
-        f"LambdaMART with EM's soft pairs too: that one test ({CLAIMED} against {RIVAL}) is told beside it.",
-        "mslr-5k has too few queries for tests: its table only describes, and has no part in what is said of the "
-        "claim.",
+        "Runs with the name of a consensus are LambdaMART on it: on the average grade, the majority vote, the "
+        "probabilities of grades by Dawid-Skene or GDA (as expected gains), or the mean of family means. random-label "
+        "is LambdaMART on one random judgment of each document; soft-pairs on P(d > d') by Dawid-Skene's posterior; "
+        "gls and rd are linear on the average; ensemble is LambdaMART and gls on the average; expert-labels, a "
+        "control, is LambdaMART on expert grades of the same training documents.",
+        "gda-pairwise-mart is trained on the judgments themselves, all of each document, with assessor parameters "
+        "estimated by the pairwise GDA.",
+        "No model saw judgments or grades of test queries. Validation queries, where there are any, decide on early "
+        "stopping, ridges and ensemble weights by the labels that the run is trained on, never by expert grades "
+        "(except in expert-labels).",
+        f"Every run had one configuration per table ({counted(n_candidates, 'run')} in "
+        f"{counted(len(tables) + 1, 'table')}); nothing was tuned on test queries.",
+        "With several repeats, the value of a query is its mean over repeats, so tests count each query once.",
+        f"The paper claims that {CLAIMED} largely outperforms LambdaMART on aggregated labels. The claim is confirmed "
+        f"if the run is significantly better than LambdaMART on the average by {MAIN} (p by Holm's method); refuted if "
+        f"it is significantly worse, or if the 95% interval of its gain lies below {MIN_GAIN:g}; otherwise undecided. "
+        f"The paper also claims to beat soft pairs by EM; the difference to {RIVAL} is tested separately.",
+        "mslr-5k has too few queries for tests; its table is descriptive and does not count for the claim.",
         *testing_protocol(tables[0]),
     ]
 
 
-# The settings.
+# Settings.
+
+
+def _setting(name: str, title: str, **fields: Any) -> Setting:
+    """Return a setting with the measures of this experiment; `trees` are parameters of boosted trees."""
+    trees = fields.pop("trees")
+    notes = (*fields.pop("notes"), describe_trees(trees))
+    settings = RunSettings(measure=MAIN, trees=trees)
+    return Setting(name, title, measures=MEASURES, settings=settings, notes=notes, **fields)
 
 
 def mq2008_setting(seeds: Sequence[int]) -> Setting:
-    """Simulated crowds over MQ2008's documents, LETOR's folds."""
+    """Return MQ2008 with simulated crowds and LETOR's folds."""
     features, part = mq2008()
     notes = (
-        f"Documents, features and expert grades are MQ2008's; {counted(LABELS, 'label')} of each document by simulated "
-        f"crowds ({crowd_told(seeds)}).",
-        "LETOR's folds: three parts to learn from, one to stop by, one to test on.",
-        *trees_told(TREES),
+        f"Documents, features and expert grades are those of MQ2008; {counted(LABELS, 'label')} per document by "
+        f"simulated crowds ({describe_crowd(seeds)}).",
+        "LETOR's folds: three parts for training, one for validation, one for the test.",
     )
     crowds = tuple(crowd_over(features, seed) for seed in seeds)
-    return Setting("mq2008", "MQ2008, simulated crowds", features, crowds, (folds(part),) * len(crowds), TREES, notes)
+    splits = (rotate_parts(part, crowd=(0, 1, 2, 3), experts=(0, 1, 2, 3)),) * len(crowds)
+    return _setting(
+        "mq2008", "MQ2008, simulated crowds", features=features, crowds=crowds, splits=splits, trees=TREES, notes=notes
+    )
 
 
 def generated_setting(seeds: Sequence[int], sizes: Mapping[str, Any] = GENERATED) -> Setting:
-    """Simulated crowds over generated documents."""
+    """Return generated documents with simulated crowds."""
     features = generated_documents(sizes)
     notes = (
         f"Documents are generated ({', '.join(f'{name} {value}' for name, value in sizes.items())}, grades 0-4); "
-        f"{counted(LABELS, 'label')} of each by simulated crowds ({crowd_told(seeds)}).",
-        "Five folds by query: three fifths to learn from, one to stop by, one to test on.",
-        *trees_told(TREES),
+        f"{counted(LABELS, 'label')} per document by simulated crowds ({describe_crowd(seeds)}).",
+        "Five folds by query: three fifths for training, one for validation, one for the test.",
     )
     crowds = tuple(crowd_over(features, seed) for seed in seeds)
-    split = folds(query_numbers(features) % FOLDS)
-    return Setting(
-        "generated", "Generated documents, simulated crowds", features, crowds, (split,) * len(crowds), TREES, notes
-    )
+    splits = (rotate_parts(query_numbers(features) % PARTS, crowd=(0, 1, 2, 3), experts=(0, 1, 2, 3)),) * len(crowds)
+    title = "Generated documents, simulated crowds"
+    return _setting("generated", title, features=features, crowds=crowds, splits=splits, trees=TREES, notes=notes)
 
 
 def dl20_setting(repeats: int = REPEATS) -> Setting:
-    """DL20's LLM judges, over the scores of retrieval systems."""
+    """Return DL20 with LLM judges; the features are scores of retrieval systems."""
     features, judges = dl20_documents()
     notes = (
         f"{counted(len(features.query), 'passage')} of TREC Deep Learning 2020, judged by the {judges.n_assessors} LLM "
-        f"judges of more than {COVERED:,} items ({sizes_told(judges)}); tested on NIST's grades.",
-        f"Features are the scores of {counted(len(features.names), 'retrieval system')}, from 0 to 1 within the query; "
-        "what a system did not return stays missing.",
-        f"{repeats} x {FOLDS} folds by query ({seeds_told(range(repeats))}), without validation queries; "
-        f"{CLAIMED}, which is slow here, has the first {FOLDS} only.",
-        *trees_told(SMALL_TREES),
-        f"gls and rd have a ridge of {RIDGE:g} and take a missing score as the mean; the ensemble's weights are equal; "
-        f"the pairwise GDA has {MANY_JUDGES['partners']} partners for a judgment.",
+        f"judges with more than {COVERED:,} judgments ({sizes_text(judges)}); tested on NIST's grades.",
+        f"Features are the scores of {counted(len(features.names), 'retrieval system')}, scaled to 0-1 within the "
+        "query; scores of systems that did not return the passage are missing.",
+        f"{repeats} x {PARTS} folds by query ({seeds_text(range(repeats))}), without validation queries; "
+        f"{CLAIMED}, which is slow here, is trained in the first {PARTS} only.",
+        "gls and rd have a fixed ridge and replace a missing score by the mean; the ensemble's weights are equal; the "
+        f"pairwise GDA pairs each judgment with {MANY_JUDGES['partners']} others.",
     )
-    splits = tuple(query_folds(query_numbers(features), seed) for seed in range(repeats))
-    title = "DL20, LLM judges"
-    return Setting(
-        "dl20", title, features, (judges,) * repeats, splits, SMALL_TREES, notes, MANY_JUDGES, once=(CLAIMED,)
+    query = query_numbers(features)
+    uses: dict[str, Any] = {"crowd": (0, 1, 2, 3), "experts": (0, 1, 2, 3), "validation": ()}
+    return _setting(
+        "dl20",
+        "DL20, LLM judges",
+        features=features,
+        crowds=(judges,) * repeats,
+        splits=tuple(rotate_parts(query_parts(query, seed), **uses) for seed in range(repeats)),
+        trees=SMALL_TREES,
+        notes=notes,
+        parameters={"gda-pairwise": MANY_JUDGES},
+        once=(CLAIMED,),
     )
 
 
 def mslr_setting(seeds: Sequence[int] = DRAWS) -> Setting:
-    """Simulated crowds over the first documents of MSLR-WEB10K: one split, too few queries for more than figures."""
+    """Return the first documents of MSLR-WEB10K with simulated crowds, in one split."""
     data = dataset("mslr-5k")
     parts = [read_features(data.path(name), format="letor") for name in data.files]
     features = joined(parts)
-    n, nothing = len(parts[0].query), np.array([], np.int64)
-    split = [Fold(np.arange(n), nothing, np.arange(n, len(features.query)))]
-    learned, tested = (counted(len(part.query.unique()), "query") for part in parts)
+    train, test = np.split(np.arange(len(features.query)), [len(parts[0].query)])
+    n_train, n_test = (counted(len(part.query.unique()), "query") for part in parts)
     notes = (
-        f"Descriptive only: {learned} to learn from and {tested} to test on are too few for tests of significance, and "
-        "none was made.",
-        f"Documents, features and expert grades are those of MSLR-WEB10K's first fold, of train and test the first "
-        f"5,000 each; {counted(LABELS, 'label')} of each document by simulated crowds ({crowd_told(seeds)}). sd is "
-        "that of the means over crowds; how much other queries would change them, it does not say.",
-        "There are no validation queries.",
-        *trees_told(SMALL_TREES),
-        f"gls and rd have a ridge of {RIDGE:g}; the ensemble's weights are equal.",
+        f"Descriptive only: {n_train} for training and {n_test} for the test are too few for significance tests.",
+        "Documents, features and expert grades are the first 5,000 of train and of test in MSLR-WEB10K's first fold; "
+        f"{counted(LABELS, 'label')} per document by simulated crowds ({describe_crowd(seeds)}). sd is the standard "
+        "deviation of the means over crowds; it does not cover other queries.",
+        "There are no validation queries; gls and rd have a fixed ridge, and the ensemble's weights are equal.",
     )
-    crowds = tuple(crowd_over(features, seed) for seed in seeds)
-    title = "MSLR-WEB10K, first documents, simulated crowds (descriptive only)"
-    return Setting("mslr-5k", title, features, crowds, (split,) * len(crowds), SMALL_TREES, notes, descriptive=True)
+    split = [Fold(train, train, test[:0], test)]
+    return _setting(
+        "mslr-5k",
+        "MSLR-WEB10K, first documents, simulated crowds (descriptive only)",
+        features=features,
+        crowds=tuple(crowd_over(features, seed) for seed in seeds),
+        splits=(split,) * len(seeds),
+        trees=SMALL_TREES,
+        notes=notes,
+    )
 
 
-# A table.
+# Tables.
 
 
-def setting_table(setting: Setting, chosen: Sequence[str], *, tell: Tell = quiet) -> Table:
-    """Every run in a setting, with paired tests against LambdaMART on the average where there is power for them."""
-    runs, notes = possible(setting, chosen)
-    places = [(repeat, number) for repeat, split in enumerate(setting.splits) for number in range(len(split))]
-
-    def learn(place: tuple[int, int]) -> dict[str, Floats]:
-        repeat, number = place
-        lesson = setting.lesson(repeat, setting.splits[repeat][number])
-        scores = {}
-        for run in runs:
-            if repeat == 0 or run not in setting.once:
-                tell(f"{run} on {setting.name}, repeat {repeat + 1}, fold {number + 1}")
-                scores[run] = LEARNERS[run](lesson)
-        return scores
-
-    with warnings.catch_warnings(), ThreadPoolExecutor(min(default_threads(), len(places))) as pool:
-        warnings.simplefilter("ignore")  # blanks as the mean stand in the notes
-        found = dict(zip(places, pool.map(learn, places), strict=True))
-    repeated = {run: _evaluations(setting, run, found) for run in runs}
-    if setting.descriptive:
-        return described(setting, repeated, notes)
-    evaluations = {run: over_repeats(repeats) for run, repeats in repeated.items()}
-    baseline = BASELINE if BASELINE in evaluations else runs[0]
-    comparison = compare_evaluations(evaluations, baseline=baseline)
-    table = comparison_table(setting.name, setting.title, comparison, (*setting.notes, *notes))
-    return replace(table, notes=(*table.notes, *verdict(table), *some_told(chosen, table)))
+def setting_table(setting: Setting, candidates: Sequence[Candidate], *, tell: Tell = quiet) -> Table:
+    """Return the table of all candidates, with paired tests against LambdaMART on the average."""
+    table = compare_rankings(setting, train_candidates(setting, candidates, tell=tell), BASELINE)
+    notes = [*table.notes, *describe_claim(table)]
+    if claim_row(table) is not None and len(candidates) < len(CANDIDATES):
+        notes.append("Only some of the runs were trained, so p by Holm's method is lower than among all runs.")
+    return replace(table, notes=tuple(notes))
 
 
-def described(setting: Setting, repeated: Mapping[str, Sequence[Evaluation]], notes: Sequence[str]) -> Table:
-    """Figures without tests: the mean over repeats, and how far these are apart."""
-    first = next(iter(repeated.values()))
-    draws = [{run: repeats[number].means for run, repeats in repeated.items()} for number in range(len(first))]
-    counts = first[0].notes()[0]
-    return Table(setting.name, setting.title, averaged(draws), (counts, *setting.notes, *notes))
+def descriptive_table(setting: Setting, candidates: Sequence[Candidate], *, tell: Tell = quiet) -> Table:
+    """Return means and standard deviations over repeats, without tests."""
+    rankings = train_candidates(setting, candidates, tell=tell)
+    evaluations = {name: evaluate_repeats(setting, score) for name, score in rankings.scores.items()}
+    first = next(iter(evaluations.values()))
+    draws = [{name: repeats[number].means for name, repeats in evaluations.items()} for number in range(len(first))]
+    notes = (first[0].notes()[0], *setting.notes, *rankings.notes)
+    return Table(setting.name, setting.title, averaged(draws), notes)
 
 
-def some_told(chosen: Sequence[str], table: Table) -> list[str]:
-    """That a verdict of some runs is not that of all: Holm's method adjusts for fewer tests."""
-    if set(chosen) == set(LEARNERS) or judged(table) is None:
-        return []
-    return ["Only some runs were asked for, and p by Holm is lower than among all: the whole experiment's word counts."]
-
-
-def possible(setting: Setting, chosen: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The runs that a setting allows, and what is left out."""
-    if setting.crowds[0].families is not None or "family-mean" not in chosen:
-        return list(chosen), []
-    runs = [run for run in chosen if run != "family-mean"]
-    if not runs:
-        raise UsageError(f"family-mean has no place on {setting.name}, where there are no families; name others too.")
-    return runs, ["There are no families here, so that family-mean is left out."]
-
-
-def _evaluations(setting: Setting, run: str, found: Mapping[tuple[int, int], Mapping[str, Floats]]) -> list[Evaluation]:
-    """One evaluation of a run for each repeat; all folds of it together."""
-    gold = run_frame(setting.features, setting.features.grade).rename(columns={"score": "grade"})
-    tested = np.sort(np.concatenate([fold.test for fold in setting.splits[0]]))
-    evaluations = []
-    for repeat, split in enumerate(setting.splits):
-        if run not in found[repeat, 0]:
-            continue
-        score = np.full(len(gold), np.nan)
-        for number, fold in enumerate(split):
-            score[fold.test] = found[repeat, number][run]
-        scored = run_frame(setting.features, score).iloc[tested]
-        evaluations.append(evaluate(scored, gold.iloc[tested], list(MEASURES), unjudged=UNJUDGED))
-    return evaluations
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How the claim's run differs from another, and what that makes of the claim."""
-
-    word: str
-    difference: float
-    lower: float
-    upper: float
-    p: float
-    p_holm: float
-
-
-def judged(table: Table) -> Verdict | None:
-    """What a table makes of the paper's claim; None where it was not put to the test."""
-    rows = [] if table.comparison is None else table.comparison.rows.to_pylist()
-    found = [row for row in rows if (row["run"], row["measure"]) == (CLAIMED, MAIN)]
-    if not found or table.comparison is None or table.comparison.baseline != BASELINE:
+def claim_row(table: Table) -> Row | None:
+    """Return the test of the claimed run against LambdaMART on the average, or None if there is none."""
+    if table.comparison is None or table.comparison.baseline != BASELINE:
         return None
-    (row,) = found
-    word = "undecided"
-    if row["significant"]:
-        word = "confirmed" if row["difference"] > 0 else "refuted"
-    elif row["upper"] < ROOM:
-        word = "refuted"
-    return Verdict(word, *(row[name] for name in ("difference", "lower", "upper", "p", "p_holm")))
+    rows = table.comparison.rows.to_pylist()
+    return next((row for row in rows if (row["run"], row["measure"]) == (CLAIMED, MAIN)), None)
 
 
-def verdict(table: Table) -> list[str]:
-    """What a table makes of the claim, in sentences: against the average, and against the strongest rival named."""
-    said = judged(table)
-    if said is None:
+def describe_claim(table: Table) -> list[str]:
+    """Return sentences about the claim: against the average and against soft pairs."""
+    row = claim_row(table)
+    if row is None:
         return []
     return [
-        f"The paper's claim for {CLAIMED} is {said.word} here: by {MAIN} it differs from LambdaMART on the average "
-        f"label by {said.difference:+.4f} [{said.lower:+.4f}, {said.upper:+.4f}], p {said.p:.4f}, by Holm over the "
-        f"runs of the table {said.p_holm:.4f}.",
-        *against(table, CLAIMED, RIVAL),
+        f"The paper's claim for {CLAIMED} is {claim_word([row], MIN_GAIN)} here: by {MAIN} it differs from LambdaMART "
+        f"on the average label by {row['difference']:+.4f} [{row['lower']:+.4f}, {row['upper']:+.4f}], p "
+        f"{row['p']:.4f}, by Holm's method over the runs of the table {row['p_holm']:.4f}.",
+        *describe_difference(table.comparison, CLAIMED, RIVAL, MAIN),
     ]
 
 
 def claim_table(tables: Sequence[Table]) -> list[Table]:
-    """The claim in all settings at a glance; nothing where it was not put to the test."""
+    """Return a table of the claim on all data sets, or nothing if it was not tested."""
     rows: list[Row] = []
     for table in tables:
-        said = judged(table)
-        if said is not None:
-            means = {run: table.row(run)[MAIN] for run in (BASELINE, RIVAL, CLAIMED) if run in _runs(table)}
-            rows.append({"run": table.name, **means, "p by Holm": said.p_holm, "claim": said.word})
+        test = claim_row(table)
+        if test is not None:
+            means = {row["run"]: row[MAIN] for row in table.rows if row["run"] in (BASELINE, RIVAL, CLAIMED)}
+            rows.append(
+                {"run": table.name, **means, "p by Holm": test["p_holm"], "claim": claim_word([test], MIN_GAIN)}
+            )
     if not rows:
         return []
-    counts = [(word, sum(row["claim"] == word for row in rows)) for word in ("confirmed", "refuted", "undecided")]
-    told = ", ".join(f"{word} in {n} of {len(rows)}" for word, n in counts if n)
-    lost = [sentence for table in tables for sentence in against(table, CLAIMED, RIVAL)]
-    better = sum(f"{CLAIMED} is better than" in sentence for sentence in lost)
-    rival = f" It beats {RIVAL} beyond chance in {better} of {len(lost)}." if lost else ""
-    note = f"That {CLAIMED} beats LambdaMART on the average label is {told}.{rival}"
+    tests = [row for table in tables for row in pair_rows(table.comparison, CLAIMED, [RIVAL], MAIN)]
+    n_better = sum(row["significant"] and row["difference"] > 0 for row in tests)
+    rival = f" It is significantly better than {RIVAL} in {n_better} of {len(tests)}." if tests else ""
+    words = count_words([row["claim"] for row in rows])
+    note = f"That {CLAIMED} beats LambdaMART on the average label is {words}.{rival}"
     return [Table("claim", f"The paper's claim for {CLAIMED}, {MAIN}", tuple(rows), (note,))]
-
-
-def _runs(table: Table) -> list[str]:
-    return [row["run"] for row in table.rows]

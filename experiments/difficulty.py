@@ -24,7 +24,7 @@ from experiments.base import (
     fit_all,
     quiet,
     ranking,
-    seeds_told,
+    seeds_text,
 )
 
 DESIGN_SEEDS, HELD_OUT_SEEDS = (7, 8, 9), (20, 21, 22, 23, 24)
@@ -61,11 +61,11 @@ def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = S
     )
     protocol = (
         "Simulated crowds: simulate(queries=60, documents=15, labels=5, assessors=60, honeypots=0, adversaries=0, "
-        f"spammers=0) with {seeds_told(seeds)}; the noise of an assessor is proportional to the difficulty of the "
+        f"spammers=0) with {seeds_text(seeds)}; the noise of an assessor is proportional to the difficulty of the "
         "document, and each grade is half as frequent as the next lower one.",
         "The prior of GDA with difficulty was chosen among 10 configurations by the first table on "
-        f"{seeds_told(DESIGN_SEEDS)}, with the simulated truth in view; those rows are therefore optimistic. Crowds "
-        f"with {seeds_told(HELD_OUT_SEEDS)} had no part in it. Everything else has its defaults.",
+        f"{seeds_text(DESIGN_SEEDS)}, with the simulated truth in view; those rows are therefore optimistic. Crowds "
+        f"with {seeds_text(HELD_OUT_SEEDS)} had no part in it. Everything else has its defaults.",
     )
     return Experiment("difficulty", tables, protocol)
 

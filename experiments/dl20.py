@@ -27,7 +27,7 @@ from experiments.base import (
     fit_all,
     gold_in,
     quiet,
-    seeds_told,
+    seeds_text,
     testing_protocol,
 )
 
@@ -66,7 +66,7 @@ def _protocol(everyone: Judgments, judges: Judgments, gold: Gold, table: Table) 
         f"Data: TREC Deep Learning 2020 passages, {counted(len(everyone), 'judgment')} by "
         f"{counted(everyone.n_assessors, 'LLM judge')}; {sum(everyone.report.skipped.values()):,} off the scale left "
         f"out; NIST's grades 0-3 of {counted(len(gold), 'passage')} are gold.",
-        f"Only judges of more than {COVERED:,} items take part ({judges.n_assessors}: {sizes_told(judges)}): the "
+        f"Only judges of more than {COVERED:,} items take part ({judges.n_assessors}: {sizes_text(judges)}): the "
         "others judged a part that is richer in relevant passages, so that how many judged one would tell of its gold.",
         "A family is a language model, a judge one of its prompts; family-mean gives each family one voice, however "
         "few judges it has, and so does gda (gda-difficulty: with difficulties and widths of their own; gda-found: "
@@ -92,19 +92,19 @@ def thorough(judgments: Judgments, covered: int) -> Judgments:
 
 
 def family_sizes(judges: Judgments) -> dict[str, int]:
-    """How many judges each family has."""
+    """Return the number of judges of each family."""
     assert judges.families is not None
     sizes = np.bincount(judges.family_of, minlength=len(judges.families))
     return dict(zip(map(str, judges.families.to_pylist()), sizes.tolist(), strict=True))
 
 
-def sizes_told(judges: Judgments) -> str:
-    """The families and how many judges each has, for a sentence."""
+def sizes_text(judges: Judgments) -> str:
+    """Return the number of judges of each family as part of a sentence."""
     return ", ".join(f"{name} {size}" for name, size in family_sizes(judges).items())
 
 
 def families_table(judges: Judgments, gold: pd.DataFrame) -> Table:
-    """The average of each family's judges, and nobody else's."""
+    """Return the quality of the average label of each family."""
     means, family = {}, judges.family_of[judges.assessor]
     for number, (name, size) in enumerate(family_sizes(judges).items()):
         alone = fit_all(choose(["average"]), judges.where(family == number), on=name)
@@ -115,7 +115,7 @@ def families_table(judges: Judgments, gold: pd.DataFrame) -> Table:
 
 
 def drawn_judges(judges: Judgments, per_family: int, seed: int) -> NDArray[np.bool_]:
-    """Which judges are drawn: at most so many of each family."""
+    """Return which judges are drawn: at most `per_family` of each family."""
     rng, family = np.random.default_rng(seed), judges.family_of
     kept = np.zeros(judges.n_assessors, bool)
     for number in np.unique(family):
@@ -127,7 +127,7 @@ def drawn_judges(judges: Judgments, per_family: int, seed: int) -> NDArray[np.bo
 def fewer_table(
     chosen: Chosen, judges: Judgments, gold: pd.DataFrame, per_family: int, *, seeds: Sequence[int], tell: Tell
 ) -> Table:
-    """Every method with a few judges of each family, averaged over the seeds."""
+    """Return the table of all methods with a few judges of each family, averaged over seeds."""
     draws, notes = [], dict[str, None]()
     for seed in seeds:
         few = judges.where(drawn_judges(judges, per_family, seed)[judges.assessor])
@@ -135,8 +135,8 @@ def fewer_table(
         draws.append(figures(fits, gold, MEASURES))
         notes |= dict.fromkeys(fits.notes)
     told = (
-        f"At most {counted(per_family, 'judge')} of each family, drawn with {seeds_told(seeds)}; a family with fewer "
-        f"takes part with all it has ({sizes_told(judges)}).",
+        f"At most {counted(per_family, 'judge')} of each family, drawn with {seeds_text(seeds)}; a family with fewer "
+        f"takes part with all it has ({sizes_text(judges)}).",
         "Figures are means over the draws; sd is over the draws, not over queries; there are no tests.",
         *notes,
     )

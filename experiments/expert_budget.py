@@ -1,9 +1,9 @@
-"""How many expert-graded queries are enough: every candidate of `run`, and its choice, by the number of them."""
+"""How many expert-graded queries are enough? Candidates and selection of `run` by their number."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from crowdrank import Features
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
-from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization
-from crowdrank.judgments.features import Features, read_features
-from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.table import Judgments
+from crowdrank.evaluation.significance import bootstrap_interval, fisher_randomization
 from crowdrank.pipeline.candidates import (
     BY_NAME,
     Candidate,
@@ -29,52 +26,71 @@ from crowdrank.pipeline.candidates import (
     remapper_label_features,
 )
 from crowdrank.pipeline.consensus_fits import ConsensusFits
-from crowdrank.pipeline.run_data import RunData, build_run_data
+from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, deal_folds
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
-from crowdrank.simulation.world import simulate
-from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_told
+from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
 from experiments.crowd_rankers import dl20_setting
-from experiments.lessons import crowd_over, crowd_told
-from experiments.rankers import mq2008, named
+from experiments.documents import crowd_over, describe_crowd, generated_documents, mq2008
+from experiments.driver import graded_data
 
 MEASURE = "nDCG@10"
 BUDGETS = (5, 10, 20, 50, 100)
 DL20_BUDGETS = (5, 10, 20, 40)
 DL20_MAIN = 10
 SEEDS = tuple(range(10, 20))
-"""Worlds and crowds 0 to 6 were looked at while it was settled how `run` chooses."""
+"""Seeds that were not used when the selection of `run` was designed (0 to 6 were)."""
 DL20_REPEATS = 2
 FOLDS = 5
 GENERATED: Mapping[str, Any] = {"queries": 450, "documents": 20, "features": 20}
-CROWD, POOL = 0.45, 0.25
-"""The shares of queries that the crowd judges, and that experts may grade; the rest is for the test."""
-CHOICE = "run's choice"
+CROWD_SHARE, POOL_SHARE = 0.45, 0.25
+"""Shares of the queries that the crowd judges and that experts may grade; the others are for the test."""
+SELECTED = "run's choice"
 AVERAGE = "average"
 ALL_EXPERTS = "all experts"
-"""LambdaMART on the experts' grades of every query that is not for the test: the control of DL20."""
+"""Control on DL20: LambdaMART on the expert grades of all queries that are not for the test."""
 MARGIN = 0.01
-"""Regret up to this, and losses to the control up to this, are what was aimed at."""
-FROM = 20
-"""The regret counts from so many expert-graded queries on."""
+"""Largest regret, and largest loss to the control, that is acceptable."""
+MIN_BUDGET = 20
+"""Smallest budget for which the regret must be acceptable."""
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
-    """One draw: data whose experts are all known, which queries may be bought, and which are for the test."""
+class Draw:
+    """Random split of the queries of a data set.
+
+    Attributes:
+        data: data of the run, in which all queries are graded by experts.
+        pool: queries that experts may grade, as far as the budget allows.
+        test: queries for the test.
+        seed: random seed of the draw.
+        test_ids: ids of the test queries, equal in all draws of the same documents.
+
+    """
 
     data: RunData
     pool: Integers
     test: Integers
     seed: int
-    queries: Any  # names of test queries, the same in every draw of the same documents
+    test_ids: Any
+
+    @property
+    def settings(self) -> RunSettings:
+        """Settings of the run."""
+        return RunSettings(random_state=self.seed, measure=MEASURE)
 
 
-Found = dict[str, Floats]
-"""The test values of each run, query by query."""
-Draw = tuple[str, Found, Any]
-"""The choice, the values, and the names of the test queries; fits are not held on to."""
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Selected candidate, and the measure of each candidate on each test query."""
+
+    selected: str
+    values: dict[str, Floats]
+    test_ids: Any
+
+
+# The experiment.
 
 
 def experiment(
@@ -86,267 +102,258 @@ def experiment(
     keep: Path | None = None,
     tell: Tell = quiet,
 ) -> Experiment:
-    """All tables, or those of the data sets named; there is no choice of methods, as `run` chooses among all.
-
-    What was fitted is kept in the folder `keep`, so that an experiment that was interrupted goes on.
-    """
+    """Return the tables of all data sets, or of those in `only`; an interrupted experiment resumes from `keep`."""
     if methods is not None:
         raise UsageError("The experiment expert-budget tries what `run` tries; --methods is for other experiments.")
     tables: list[Table] = []
-    for name in named(only, SETTINGS, "data set"):
+    for name in select_names(only, SETTINGS, "data set"):
         tables += SETTINGS[name](seeds, budgets, None if keep is None else keep / name, tell)
     return Experiment("expert-budget", tuple(tables), tuple(_protocol()))
 
 
 def _protocol() -> list[str]:
     return [
-        f"Candidates are those of `crowdrank run`, with its settings; '{CHOICE}' is what it chooses by the expert "
-        "queries of the budget alone (folds of them), and it is tested, as every candidate, on test queries that "
-        "nothing has seen.",
-        f"The regret is the mean {MEASURE} over draws of the candidate that is best over all draws of the budget, less "
-        "that of the choice; in hindsight, of the one that is best in each single draw, which is partly chance.",
-        "Tests pair the queries of all draws of a setting (Fisher's randomization test, two-sided); the value of a "
-        "query is its mean over draws where it was tested more than once. Intervals are 95% bootstrap intervals over "
-        "queries.",
-        "How the parts of ensemble-weighted are found, and that it is taken unless another leads it by two standard "
-        "errors, was settled on other worlds and crowds (seeds 0 to 6), but with test queries of DL20 in view, of "
-        "which there are no others.",
-        "The length of the remappers' steps and their patience were settled on generated documents with seeds 0 to 2.",
-        "Slow candidates (`run --thorough`) are left out; they have an experiment of their own (crowd-rankers).",
+        f"Candidates are those of `crowdrank run` with its settings; '{SELECTED}' is what it selects by "
+        "cross-validation on the expert-graded queries of the budget. All are tested on held-out queries.",
+        f"Regret is the mean {MEASURE} over draws of the candidate that is best over all draws of the budget, minus "
+        "that of the selected one. In hindsight, it is relative to the best candidate of each draw, which is partly "
+        "luck.",
+        "Tests pair the queries of all draws (Fisher's randomization test, two-sided); the value of a query that is "
+        "tested in several draws is its mean. Intervals are 95% bootstrap intervals over queries.",
+        "The weights of ensemble-weighted, and the rule that it is selected unless another candidate leads by two "
+        "standard errors, were designed on other seeds (0 to 6), but with the test queries of DL20 in view, which has "
+        "no others.",
+        "The learning rate and patience of the remappers were set on generated documents with seeds 0 to 2.",
+        "Slow candidates (`run --thorough`) are left out; see crowd-rankers.",
     ]
 
 
 # One draw.
 
 
-def tried(place: Place, budget: int, cache: StageCache, fits: ConsensusFits) -> tuple[str, Found]:
-    """The choice with so many expert-graded queries, and the test values of every candidate and of the choice."""
-    settings = RunSettings(random_state=place.seed, measure=MEASURE)
-    bought = np.random.default_rng(place.seed).permutation(place.pool)[:budget]
-    parts = deal_folds(bought, place.test, settings.folds)
-    trial = CandidateSelection(place.data, fits, settings, candidates_of(place.data), parts, cache)
-    outcome = trial.run()
-    judge = ExpertScorer(place.data, place.test, settings)
-    found = {name: judge.values(score) for name, score in outcome.scores.items()}
-    return outcome.chosen, {**found, CHOICE: found[outcome.chosen]}
+def evaluate_selection(
+    draw: Draw, budget: int, candidates: Sequence[Candidate], fits: ConsensusFits, cache: StageCache
+) -> Outcome:
+    """Return what `run` selects with a number of expert-graded queries, and the test values of all candidates."""
+    graded = np.random.default_rng(draw.seed).permutation(draw.pool)[:budget]
+    split = deal_folds(graded, draw.test, draw.settings.folds)
+    result = CandidateSelection(draw.data, fits, draw.settings, candidates, split, cache).run()
+    scorer = ExpertScorer(draw.data, draw.test, draw.settings)
+    values = {name: scorer.values(score) for name, score in result.scores.items()}
+    return Outcome(result.chosen, {**values, SELECTED: values[result.chosen]}, draw.test_ids)
 
 
-def candidates_of(data: RunData) -> list[Candidate]:
+def run_candidates(data: RunData) -> list[Candidate]:
     """Return the candidates that `run` trains by default."""
     return choose_candidates(data, None)[0]
 
 
-def opinions_of(data: RunData, cache: StageCache) -> ConsensusFits:
-    """The consensus methods that the candidates ask for, fitted."""
+def fit_consensus(data: RunData, candidates: Sequence[Candidate], cache: StageCache) -> ConsensusFits:
+    """Fit the consensus models and label features of the candidates."""
     fits = ConsensusFits(data, cache)
-    for method in consensus_methods(RunSettings(), candidates_of(data)):
+    for method in consensus_methods(RunSettings(), candidates):
         fits.fit(method)
-    for kind in remapper_label_features(candidates_of(data)):
+    for kind in remapper_label_features(candidates):
         fits.label_features(kind)
     return fits
 
 
 @contextmanager
-def kept_stages(keep: Path | None = None) -> Iterator[StageCache]:
-    """StageCache that last as long as the draws that share them: what does not depend on the budget is made once."""
-    with TemporaryDirectory() as folder, warnings.catch_warnings():
+def stage_cache(folder: Path | None = None) -> Iterator[StageCache]:
+    """Return a cache for draws that share fits, by default in a temporary folder; ignore warnings meanwhile."""
+    with TemporaryDirectory() as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield StageCache(keep or Path(folder))
+        yield StageCache(folder or Path(temporary))
 
 
-def with_all_experts(features: Features, crowd: Judgments) -> RunData:
-    """Return run data in which every grade of the features is an expert grade."""
-    assert features.grade is not None
-    grades = features.grade.astype(np.int8)
-    gold = Gold(features.query, features.document, grades, Scale.parse(f"0-{grades.max()}"))
-    return build_run_data(crowd, features, gold)
+# Settings.
 
 
-# RunSettings.
-
-
-def apart(name: str, features: Features, seed: int) -> Place:
-    """Queries that the crowd judges, others that experts may grade, others for the test; drawn."""
-    crowd = crowd_over(features, seed)
-    data = with_all_experts(features, crowd)
+def split_queries(name: str, features: Features, seed: int) -> Draw:
+    """Return a random split into queries for the crowd, for experts and for the test, with a simulated crowd."""
+    data = graded_data(features, crowd_over(features, seed))
     order = np.random.default_rng(seed).permutation(data.graded_queries)
-    n_crowd, n_pool = round(CROWD * len(order)), round(CROWD * len(order)) + round(POOL * len(order))
-    test = np.sort(order[n_pool:])
-    names = np.array([f"{name} {query}" for query in test])
-    return Place(data.restrict_judgments(data.rows_of(order[:n_crowd])), order[n_crowd:n_pool], test, seed, names)
+    n_crowd, n_pool = round(CROWD_SHARE * len(order)), round(POOL_SHARE * len(order))
+    crowd, pool, test = np.split(order, [n_crowd, n_crowd + n_pool])
+    test = np.sort(test)
+    ids = np.array([f"{name} {query}" for query in test])
+    return Draw(data.restrict_judgments(data.rows_of(crowd)), pool, test, seed, ids)
 
 
-def simulated(
-    name: str, title: str, seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, tell: Tell
-) -> list[Table]:
-    """The tables of a setting whose crowds are simulated."""
-    draws: dict[int, list[Draw]] = {budget: [] for budget in budgets}
+def simulated_draws(name: str, seeds: Sequence[int]) -> Iterator[Draw]:
+    """Return a draw for each seed: MQ2008 with another crowd, or other generated documents with a crowd."""
     features = mq2008()[0] if name == "mq2008" else None
     for seed in seeds:
-        known = generated_features(seed) if features is None else features
-        place = apart(name if features is not None else f"{name}-{seed}", known, seed)
-        with kept_stages(keep) as cache:
-            fits = opinions_of(place.data, cache)
-            for budget in budgets:
-                if budget <= len(place.pool):
-                    tell(f"{counted(budget, 'expert query')} on {name}, seed {seed}")
-                    draws[budget].append((*tried(place, budget, cache, fits), place.queries))
-    share = f"{CROWD:.0%} of the queries are judged by the crowd, {POOL:.0%} may be graded by experts, the rest is for "
-    notes = [f"{share}the test; crowds: {crowd_told(seeds)}."]
-    return tables_of(name, title, draws, notes)
+        if features is not None:
+            yield split_queries(name, features, seed)
+        else:
+            documents = generated_documents({**GENERATED, "random_state": 1000 + seed})
+            yield split_queries(f"{name}-{seed}", documents, seed)
 
 
-def generated_features(seed: int) -> Features:
-    """A generated world's documents with their true grades."""
-    world = simulate(**GENERATED, labels=1, honeypots=0, random_state=1000 + seed)
-    return read_features(world.features.assign(grade=world.documents["grade"]))
+TITLES = {"generated": "Generated documents, simulated crowds", "mq2008": "MQ2008, simulated crowds"}
 
 
-def on_generated(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, tell: Tell) -> list[Table]:
-    """Generated documents, another world for each seed."""
-    return simulated("generated", "Generated documents, simulated crowds", seeds, budgets, keep, tell)
+def simulated_note(seeds: Sequence[int]) -> str:
+    """Return a sentence about the split of the queries and the simulated crowds."""
+    return (
+        f"{CROWD_SHARE:.0%} of the queries are judged by the crowd, {POOL_SHARE:.0%} may be graded by experts, the "
+        f"others are for the test; crowds: {describe_crowd(seeds)}."
+    )
 
 
-def on_mq2008(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, tell: Tell) -> list[Table]:
-    """MQ2008's documents."""
-    return simulated("mq2008", "MQ2008, simulated crowds", seeds, budgets, keep, tell)
+def simulated_tables(
+    name: str, seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, tell: Tell
+) -> list[Table]:
+    """Return the tables of a data set with simulated crowds."""
+    outcomes: dict[int, list[Outcome]] = {budget: [] for budget in budgets}
+    for draw in simulated_draws(name, seeds):
+        candidates = run_candidates(draw.data)
+        with stage_cache(keep) as cache:
+            fits = fit_consensus(draw.data, candidates, cache)
+            for budget in (budget for budget in budgets if budget <= len(draw.pool)):
+                tell(f"{counted(budget, 'expert query')} on {name}, seed {draw.seed}")
+                outcomes[budget].append(evaluate_selection(draw, budget, candidates, fits, cache))
+    return budget_tables(name, TITLES[name], outcomes, [simulated_note(seeds)])
 
 
-def on_dl20(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, tell: Tell) -> list[Table]:
-    """DL20's LLM judges, NIST as experts; five folds of the queries, repeated."""
+def dl20_tables(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None, tell: Tell) -> list[Table]:
+    """Return the tables of DL20: LLM judges as the crowd, NIST as the experts, repeated folds of the queries."""
     setting = dl20_setting(1)
-    data = with_all_experts(setting.features, setting.crowds[0])
-    most = min(DL20_REPEATS, len(seeds))
-    draws: dict[int, list[Draw]] = {}
-    with kept_stages(keep) as cache:
-        fits = opinions_of(data, cache)
+    data = graded_data(setting.features, setting.crowds[0])
+    candidates = run_candidates(data)
+    n_repeats = min(DL20_REPEATS, len(seeds))
+    outcomes: dict[int, list[Outcome]] = {}
+    with stage_cache(keep) as cache:
+        fits = fit_consensus(data, candidates, cache)
         for budget in DL20_BUDGETS if set(budgets) == set(BUDGETS) else budgets:
-            for repeat in range(most if budget == DL20_MAIN else 1):
-                part = np.random.default_rng(repeat).permutation(len(data.graded_queries)) % FOLDS
+            for repeat in range(n_repeats if budget == DL20_MAIN else 1):
+                fold_of_query = np.random.default_rng(repeat).permutation(len(data.graded_queries)) % FOLDS
                 for fold in range(FOLDS):
                     tell(f"{counted(budget, 'expert query')} on dl20, repeat {repeat + 1}, fold {fold + 1}")
-                    test = data.graded_queries[part == fold]
-                    pool = np.setdiff1d(data.graded_queries, test)
-                    place = Place(data, pool, test, 10 * repeat + fold, test)
-                    chosen, found = tried(place, budget, cache, fits)
-                    found[ALL_EXPERTS] = _all_experts(place, fits, cache)
-                    draws.setdefault(budget, []).append((chosen, found, place.queries))
+                    test = data.graded_queries[fold_of_query == fold]
+                    draw = Draw(data, np.setdiff1d(data.graded_queries, test), test, 10 * repeat + fold, test)
+                    outcome = evaluate_selection(draw, budget, candidates, fits, cache)
+                    outcome.values[ALL_EXPERTS] = _all_experts(draw, fits, cache)
+                    outcomes.setdefault(budget, []).append(outcome)
     notes = [
         *setting.notes[:2],
-        f"{FOLDS} folds by query, with {DL20_MAIN} expert queries {most} times ({seeds_told(range(most))}): a fold is "
-        "tested on, the LLM labels of the others are learned from, and of these as many are expert-graded as the "
-        f"budget says. '{ALL_EXPERTS}' is LambdaMART on NIST's grades of all the others.",
+        f"{FOLDS} folds by query, with {DL20_MAIN} expert queries {n_repeats} times ({seeds_text(range(n_repeats))}): "
+        "one fold is the test set, the LLM labels of the others are for training, and as many of these as the budget "
+        f"says are graded by experts. '{ALL_EXPERTS}' is LambdaMART on NIST's grades of all the others.",
     ]
-    return tables_of("dl20", "DL20, LLM judges", draws, notes)
+    return budget_tables("dl20", "DL20, LLM judges", outcomes, notes)
 
 
-def _all_experts(place: Place, fits: ConsensusFits, cache: StageCache) -> Floats:
-    settings = RunSettings(random_state=place.seed, measure=MEASURE)
-    trial = CandidateSelection(place.data, fits, settings, [], deal_folds(place.pool, place.test, 2), cache)
-    view = trial.view(place.test, place.pool)
-
-    def score() -> dict[str, Any]:
-        rows = place.data.rows_of(place.test)
-        found = np.full(len(place.data.query), np.nan)
-        found[rows] = BY_NAME["expert-only"].fit(view).predict(place.data.matrix(rows), place.data.query[rows])
-        return {"score": found}
-
-    kept = cache.arrays("all-experts", view.key, score)["score"]
-    return ExpertScorer(place.data, place.test, settings).values(np.asarray(kept))
+def _all_experts(draw: Draw, fits: ConsensusFits, cache: StageCache) -> Floats:
+    """Return the test values of LambdaMART on the expert grades of the whole pool."""
+    split = deal_folds(draw.pool, draw.test, 2)
+    selection = CandidateSelection(draw.data, fits, draw.settings, [], split, cache)
+    score = np.full(len(draw.data.query), np.nan)
+    score[selection.evaluated] = selection.scored(BY_NAME["expert-only"], selection.view(draw.test, draw.pool))
+    return ExpertScorer(draw.data, draw.test, draw.settings).values(score)
 
 
-SETTINGS = {"generated": on_generated, "mq2008": on_mq2008, "dl20": on_dl20}
+SETTINGS: Mapping[str, Callable[..., list[Table]]] = {
+    "generated": lambda *arguments: simulated_tables("generated", *arguments),
+    "mq2008": lambda *arguments: simulated_tables("mq2008", *arguments),
+    "dl20": dl20_tables,
+}
 
 
 # Tables.
 
-Draws = Mapping[int, Sequence[Draw]]
 
-
-def tables_of(name: str, title: str, draws: Draws, notes: Sequence[str]) -> list[Table]:
-    """Means by budget, and what the choice loses."""
-    means, choices = [], []
-    budgets = [budget for budget, found in draws.items() if found]
-    runs = list(dict.fromkeys(run for budget in budgets for _, found, _ in draws[budget] for run in found))
+def budget_tables(
+    name: str, title: str, outcomes: Mapping[int, Sequence[Outcome]], notes: Sequence[str]
+) -> list[Table]:
+    """Return a table of means by budget, and a table of the selection."""
+    budgets = [budget for budget, draws in outcomes.items() if draws]
+    runs = dict.fromkeys(run for budget in budgets for draw in outcomes[budget] for run in draw.values)
+    means = []
     for run in runs:
         row: Row = {"run": run}
         for budget in budgets:
-            values = [float(found[run].mean()) for _, found, _ in draws[budget] if run in found]
+            values = [float(draw.values[run].mean()) for draw in outcomes[budget] if run in draw.values]
             row[f"{budget} queries"] = float(np.mean(values)) if values else float("nan")
         means.append(row)
-    for budget in budgets:
-        choices.append(choice_row(budget, draws[budget]))
-    told = [*notes, *told_of(draws, budgets)]
+    selections = {budget: selection_row(budget, outcomes[budget]) for budget in budgets}
+    sentences = [*describe_regret(selections), *describe_control({budget: outcomes[budget] for budget in budgets})]
     return [
         Table(name, f"{title}: {MEASURE} on test queries by the number of expert queries", tuple(means), tuple(notes)),
-        Table(f"{name}-choice", f"{title}: what run's choice loses and gains", tuple(choices), tuple(told)),
+        Table(f"{name}-choice", f"{title}: the selection of run", tuple(selections.values()), (*notes, *sentences)),
     ]
 
 
-def choice_row(budget: int, draws: Sequence[Draw]) -> Row:
-    """Regret, and the choice against LambdaMART on averages."""
-    hindsight = [max(candidate_means(found).values()) - float(found[CHOICE].mean()) for _, found, _ in draws]
-    off, p, lower, upper = against(draws, AVERAGE)
-    chosen = pd.Series([chosen for chosen, _, _ in draws]).value_counts()
+def selection_row(budget: int, draws: Sequence[Outcome]) -> Row:
+    """Return regret, and the difference of the selected candidate to LambdaMART on averages."""
+    hindsight = [max(candidate_means(draw).values()) - float(draw.values[SELECTED].mean()) for draw in draws]
+    difference = paired_difference(draws, SELECTED, AVERAGE)
+    counts = pd.Series([draw.selected for draw in draws]).value_counts()
     return {
         "run": f"{budget} queries",
         "draws": len(draws),
         "regret": regret(draws),
         "in hindsight": float(np.mean(hindsight)),
-        "over average": off,
-        "from": lower,
-        "to": upper,
-        "p": p,
-        "chosen": ", ".join(f"{name} {count}" for name, count in chosen.items()),
+        "over average": difference["difference"],
+        "from": difference["lower"],
+        "to": difference["upper"],
+        "p": difference["p"],
+        "chosen": ", ".join(f"{name} {count}" for name, count in counts.items()),
     }
 
 
-def candidate_means(found: Found) -> dict[str, float]:
-    """The mean of every candidate in a draw."""
-    return {run: float(values.mean()) for run, values in found.items() if run not in (CHOICE, ALL_EXPERTS)}
+def candidate_means(draw: Outcome) -> dict[str, float]:
+    """Return the mean test value of every candidate."""
+    return {run: float(values.mean()) for run, values in draw.values.items() if run not in (SELECTED, ALL_EXPERTS)}
 
 
-def regret(draws: Sequence[Draw]) -> float:
-    """What the choice loses to the candidate that is best over all draws."""
-    means = pd.DataFrame([candidate_means(found) for _, found, _ in draws]).mean()
-    return float(means.max() - np.mean([found[CHOICE].mean() for _, found, _ in draws]))
+def regret(draws: Sequence[Outcome]) -> float:
+    """Return the loss of the selected candidates to the candidate that is best over all draws."""
+    means = pd.DataFrame([candidate_means(draw) for draw in draws]).mean()
+    return float(means.max() - np.mean([draw.values[SELECTED].mean() for draw in draws]))
 
 
-def against(draws: Sequence[Draw], other: str) -> tuple[float, float, float, float]:
-    """The choice less another run over the test queries of all draws: mean, p, interval."""
-    ours, theirs = (by_query(draws, run) for run in (CHOICE, other))
-    off = ours - theirs
-    lower, upper = bootstrap_intervals(off[:, None])[0]
-    return float(off.mean()), fisher_randomization(ours, theirs), float(lower), float(upper)
+def paired_difference(draws: Sequence[Outcome], run: str, other: str) -> dict[str, float]:
+    """Return the mean difference of two runs over the test queries of all draws, its interval and p-value."""
+    ours, theirs = (mean_by_query(draws, name) for name in (run, other))
+    lower, upper = bootstrap_interval(ours - theirs)
+    p = fisher_randomization(ours, theirs)
+    return {"difference": float((ours - theirs).mean()), "lower": lower, "upper": upper, "p": p}
 
 
-def by_query(draws: Sequence[Draw], run: str) -> Floats:
-    """The values of a run, one for each test query: its mean over the draws that tested it."""
-    names = np.concatenate([queries for _, _, queries in draws])
-    values = np.concatenate([found[run] for _, found, _ in draws])
-    _, group = np.unique(names, return_inverse=True)
+def mean_by_query(draws: Sequence[Outcome], run: str) -> Floats:
+    """Return the values of a run, one per test query: the mean over the draws that tested it."""
+    ids = np.concatenate([draw.test_ids for draw in draws])
+    values = np.concatenate([draw.values[run] for draw in draws])
+    _, group = np.unique(ids, return_inverse=True)
     return np.asarray(np.bincount(group, values) / np.bincount(group))
 
 
-def told_of(draws: Draws, budgets: Sequence[int]) -> list[str]:
-    """Whether the aims are met, in sentences."""
-    told = []
-    enough = [budget for budget in budgets if budget >= FROM]
-    if enough:
-        rows = {budget: choice_row(budget, draws[budget]) for budget in enough}
-        mean = float(np.mean([row["regret"] for row in rows.values()]))
-        lost = [budget for budget, row in rows.items() if row["over average"] < 0 and row["p"] <= 0.05]
-        told.append(
-            f"From {FROM} expert queries on the mean regret is {mean:.4f} ({'at most' if mean <= MARGIN else 'above'} "
-            f"{MARGIN:g}); the choice loses to LambdaMART on averages beyond chance "
-            f"{'nowhere' if not lost else 'with ' + ', '.join(map(str, lost))}."
-        )
-    for budget in budgets:
-        if all(ALL_EXPERTS in found for _, found, _ in draws[budget]):
-            off, p, lower, upper = against(draws[budget], ALL_EXPERTS)
-            word = "is not inferior" if lower > -MARGIN else "may be inferior"
-            told.append(
-                f"With {budget} expert queries the choice differs from '{ALL_EXPERTS}' by {off:+.4f} [{lower:+.4f}, "
-                f"{upper:+.4f}] (p {p:.3f}): within a margin of {MARGIN:g} it {word}."
+def describe_regret(selections: Mapping[int, Row]) -> list[str]:
+    """Return a sentence about the regret and the losses to LambdaMART on averages with enough expert queries."""
+    rows = {budget: row for budget, row in selections.items() if budget >= MIN_BUDGET}
+    if not rows:
+        return []
+    mean = float(np.mean([row["regret"] for row in rows.values()]))
+    losses = [str(budget) for budget, row in rows.items() if row["over average"] < 0 and row["p"] <= 0.05]
+    return [
+        f"With {MIN_BUDGET} or more expert queries the mean regret is {mean:.4f} "
+        f"({'at most' if mean <= MARGIN else 'above'} {MARGIN:g}); the selected candidate is significantly worse than "
+        f"LambdaMART on averages {'with ' + ', '.join(losses) + ' queries' if losses else 'with no budget'}."
+    ]
+
+
+def describe_control(outcomes: Mapping[int, Sequence[Outcome]]) -> list[str]:
+    """Return a sentence for each budget about the difference to LambdaMART on all expert grades."""
+    sentences = []
+    for budget, draws in outcomes.items():
+        if all(ALL_EXPERTS in draw.values for draw in draws):
+            test = paired_difference(draws, SELECTED, ALL_EXPERTS)
+            word = "is not inferior" if test["lower"] > -MARGIN else "may be inferior"
+            sentences.append(
+                f"With {budget} expert queries the selected candidate differs from '{ALL_EXPERTS}' by "
+                f"{test['difference']:+.4f} [{test['lower']:+.4f}, {test['upper']:+.4f}] (p {test['p']:.3f}): within a "
+                f"margin of {MARGIN:g} it {word}."
             )
-    return told
+    return sentences

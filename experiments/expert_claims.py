@@ -1,76 +1,59 @@
-"""What the experiment of experts makes of the papers' headline."""
+"""Test of the papers' claims in the experiment `experts`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from crowdrank.evaluation.comparison import Comparison, compare_evaluations
-from experiments.base import Row, Table
-from experiments.expert_lessons import CONTROLS, MAIN, MARTS
-from experiments.rankers import against
+from crowdrank.evaluation.comparison import Comparison
+from experiments.base import Row, Table, claim_word, count_words, describe_difference, pair_rows
+from experiments.expert_candidates import CONTROLS, MARTS
 
+MAIN = "DCG@10"
 BASELINE = "majority"
 CLAIMS: Mapping[str, tuple[str, ...]] = {"MGBDT": ("boosted-t", "boosted-w+t"), "REMAP": ("linear-w+t",)}
-"""Who beats them, by which paper."""
+"""Runs that beat all LambdaMART baselines, as claimed by each paper."""
 BACKGROUND = "gls-average"
-"""The ranker that remappers learn through, on labels that nobody learned."""
-ROOM = 0.01
-"""The papers' gains are of several percent: one below this part of the baseline is none."""
-
-
-def judged(comparison: Comparison, run: str) -> str | None:
-    """What a comparison makes of the claim that a run beats all LambdaMART baselines; None where it lacks some."""
-    evaluations = comparison.evaluations
-    if not {run, *MARTS} <= set(evaluations):
-        return None
-    part = compare_evaluations({name: evaluations[name] for name in (run, *MARTS)}, baseline=run)
-    rows = [row for row in part.rows.to_pylist() if row["measure"] == MAIN and row["run"] != run]
-    if all(row["significant"] and row["difference"] < 0 for row in rows):
-        return "confirmed"
-    if any(row["significant"] and row["difference"] > 0 for row in rows):
-        return "refuted"
-    best = max(rows, key=lambda row: row["mean"])
-    room = ROOM * evaluations[BASELINE].means[MAIN]
-    # The differences are the baselines' to the run: the run's gain is at most minus the lower end.
-    return "refuted" if -best["lower"] < room else "undecided"
+"""Ranker that remappers are learned through, with the same features and ridges, on labels that are not learned."""
+MIN_GAIN = 0.01
+"""Smallest gain that supports a claim, as a share of the baseline; the papers report several percent."""
 
 
 def headline(comparison: Comparison, paper: str) -> str | None:
-    """The word on all runs that a paper's headline names."""
-    words = [judged(comparison, run) for run in CLAIMS[paper]]
-    if None in words:
-        return None
+    """Return whether a paper's claim is confirmed, refuted or undecided; None if a run is missing."""
+    words = []
+    for run in CLAIMS[paper]:
+        rows = pair_rows(comparison, run, MARTS, MAIN)
+        if not rows:
+            return None
+        words.append(claim_word(rows, MIN_GAIN * comparison.evaluations[BASELINE].means[MAIN]))
     if "refuted" in words:
         return "refuted"
     return "confirmed" if set(words) == {"confirmed"} else "undecided"
 
 
-def verdict(comparison: Comparison, paper: str) -> list[str]:
-    """What a comparison makes of a paper's headline, in sentences, and of its runs next to the best control."""
-    word = headline(comparison, paper)
-    if word is None:
+def describe_headline(comparison: Comparison, paper: str) -> list[str]:
+    """Return sentences about a paper's claim, and about its runs compared with the controls."""
+    word, best = headline(comparison, paper), best_of(comparison, MARTS)
+    if word is None or best is None:
         return []
-    best = best_of(comparison, MARTS)
-    table = Table("", "", (), comparison=comparison)
-    said = [f"{paper}'s headline ({' and '.join(CLAIMS[paper])} beat every LambdaMART baseline) is {word} here."]
+    sentences = [f"{paper}'s claim ({' and '.join(CLAIMS[paper])} beat every LambdaMART baseline) is {word} here."]
     for run in CLAIMS[paper]:
-        said += against(table, run, best, MAIN)
+        sentences += describe_difference(comparison, run, best, MAIN)
     ours, control = best_of(comparison, CLAIMS[paper]), best_of(comparison, CONTROLS)
-    # What least squares gains over LambdaMART by itself is no merit of what was learned.
-    for other in dict.fromkeys(name for name in (BACKGROUND, control) if name in comparison.evaluations):
-        said += against(table, ours, other, MAIN)
-    return said
+    # What least squares gains over LambdaMART by itself is no merit of the learned labels.
+    for other in dict.fromkeys(name for name in (BACKGROUND, control) if name is not None):
+        sentences += describe_difference(comparison, str(ours), other, MAIN)
+    return sentences
 
 
-def best_of(comparison: Comparison, runs: Sequence[str]) -> Any:
-    """The run of the highest mean; None where none of them ran."""
-    there = [run for run in runs if run in comparison.evaluations]
-    return max(there, key=lambda run: comparison.evaluations[run].means[MAIN]) if there else None
+def best_of(comparison: Comparison, runs: Sequence[str]) -> str | None:
+    """Return the run with the highest mean, or None if none of them was trained."""
+    trained = [run for run in runs if run in comparison.evaluations]
+    return max(trained, key=lambda run: comparison.evaluations[run].means[MAIN]) if trained else None
 
 
 def claim_table(tables: Sequence[Table]) -> list[Table]:
-    """The papers' headlines in all settings at a glance; nothing where they were not put to the test."""
+    """Return a table of the papers' claims on all data sets, or nothing if they were not tested."""
     rows: list[Row] = []
     for table in tables:
         assert table.comparison is not None
@@ -79,16 +62,13 @@ def claim_table(tables: Sequence[Table]) -> list[Table]:
             if word is None:
                 continue
             row: Row = {"run": f"{table.name}, {paper}"}
-            for what, runs in (("claimed", claimed), ("baseline", MARTS), ("control", CONTROLS)):
+            for role, runs in (("claimed", claimed), ("baseline", MARTS), ("control", CONTROLS)):
                 best = best_of(table.comparison, runs)
-                row[what] = best or ""
-                row[f"{what} %"] = float("nan") if best is None else table.row(best)[f"{MAIN} %"]
+                row[role] = best or ""
+                row[f"{role} %"] = float("nan") if best is None else table.row(best)[f"{MAIN} %"]
             rows.append({**row, "headline": word})
     if not rows:
         return []
-    counts = [(word, sum(row["headline"] == word for row in rows)) for word in ("confirmed", "refuted", "undecided")]
-    told = ", ".join(f"{word} in {n} of {len(rows)}" for word, n in counts if n)
-    note = (
-        f"That learned targets (and weights) beat every LambdaMART baseline is {told}. The best run of a kind is shown."
-    )
-    return [Table("claim", f"The papers' headline, gains in {MAIN} over {BASELINE}", tuple(rows), (note,))]
+    words = count_words([row["headline"] for row in rows])
+    note = f"That learned labels beat every LambdaMART baseline is {words}. The best run of each kind is shown."
+    return [Table("claim", f"The papers' claims, gains in {MAIN} over {BASELINE}", tuple(rows), (note,))]

@@ -10,7 +10,7 @@ from crowdrank.consensus import get_aggregator
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.judgments.read import read_gold
 from crowdrank.simulation.world import simulate
-from experiments.base import UNJUDGED, Experiment, Row, Table, Tell, averaged, quiet, ranking, seeds_told
+from experiments.base import UNJUDGED, Experiment, Row, Table, Tell, averaged, quiet, ranking, seeds_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = S
         draws = [_figures(method, seed, tell) for seed in seeds]
         rows += [{"method": method, **row} for row in averaged(draws)]
     notes = (
-        f"simulate(queries=60, documents=15, labels=5, assessors=60) with {seeds_told(seeds)}; means over the seeds.",
+        f"simulate(queries=60, documents=15, labels=5, assessors=60) with {seeds_text(seeds)}; means over the seeds.",
         f"Experts graded a random half of the documents; binary: grades {GOOD} and higher are 1 (gold_map {MAP}).",
         "'no map' lets the model place the binary grades on its own line; models of classes need the map.",
         "Measured on all documents, with gold on five grades; one configuration each.",

@@ -22,7 +22,7 @@ from experiments.base import (
     choose,
     fit_all,
     quiet,
-    seeds_told,
+    seeds_text,
 )
 
 OWN_RULE = ("majority", "highest")
@@ -43,7 +43,7 @@ def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = S
         "absolute error), the mode (least probability of an error) and the grade nearest to the mean (least expected "
         "squared error). Measures are over all documents with an expert grade.",
         f"Data and expert grades are those of the experiments rf10, web5 and dl20; simulated crowds are drawn with "
-        f"{seeds_told(seeds)}.",
+        f"{seeds_text(seeds)}.",
         f"One rule is the default of all methods: {DEFAULT_RULE}.",
         ONE_CONFIGURATION,
     )

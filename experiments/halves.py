@@ -9,7 +9,7 @@ import numpy as np
 from crowdrank.consensus.result import Consensus
 from crowdrank.judgments.table import Judgments
 from experiments.agreement import spearman
-from experiments.base import Chosen, Fits, Table, Tell, averaged, fit_all, seeds_told
+from experiments.base import Chosen, Fits, Table, Tell, averaged, fit_all, seeds_text
 
 MIN_JUDGMENTS = 3
 """Minimum number of judgments of a document in each half."""
@@ -41,7 +41,7 @@ def split_half_table(chosen: Chosen, fits: Fits, crowd: Judgments, *, seeds: Seq
         one, other = (fit_all(with_difficulty, half, on=on, tell=tell).models for half in split_assessors(crowd, seed))
         draws.append({run: _correlations(one[run].consensus_, other[run].consensus_) for run in with_difficulty})
     notes = (
-        f"Assessors are split in two at random ({seeds_told(seeds)}), and each half is fitted alone; documents with at "
+        f"Assessors are split in two at random ({seeds_text(seeds)}), and each half is fitted alone; documents with at "
         f"least {MIN_JUDGMENTS} judgments in both halves are used. Spearman's correlation between the halves, mean "
         "over the splits; a correlation of 0 means that the difficulty is noise.",
     )

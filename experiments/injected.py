@@ -15,7 +15,7 @@ from crowdrank.judgments.combine import combine
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
-from experiments.base import UNJUDGED, Chosen, Fits, Row, Table, Tell, compared, fit_all, ranking, seeds_told
+from experiments.base import UNJUDGED, Chosen, Fits, Row, Table, Tell, compared, fit_all, ranking, seeds_text
 
 INJECTED = "(injected)"
 """Id of an injected assessor; a second one has a name before it."""
@@ -75,7 +75,7 @@ def injected_tables(
         measures,
         baseline=baseline,
     )
-    note = f"The expert gives the gold grades; the random assessor judges all documents ({seeds_told(seeds[:1])})."
+    note = f"The expert gives the gold grades; the random assessor judges all documents ({seeds_text(seeds[:1])})."
     return replace(together, notes=(note, *together.notes)), _one_at_a_time(
         chosen, fits, crowd, gold, seeds=seeds, tell=tell
     )
@@ -100,7 +100,7 @@ def _one_at_a_time(
         tuple(_row(run, model, gold, results) for run, model in fits.models.items()),
         (
             f"Injected, one at a time: the expert, with the gold grades of all {len(gold):,} gold documents; a random "
-            f"assessor, uniform on the grades on all {crowd.n_items:,} documents (means over {seeds_told(seeds)}); "
+            f"assessor, uniform on the grades on all {crowd.n_items:,} documents (means over {seeds_text(seeds)}); "
             f"and a reversed expert, {highest} - gold on the gold documents.",
             "AP is against the same gold that was injected: it shows whether a method recognizes which assessor to "
             "trust or to reverse, not how good its consensus is otherwise.",

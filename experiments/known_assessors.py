@@ -23,9 +23,8 @@ from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.linear import LinearRemapper
 from crowdrank.label_learning.remapper import Remapper
 from crowdrank.rankers.boosting import default_threads
-from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_told
-from experiments.lessons import generated_documents
-from experiments.rankers import joined, mq2008, named, query_numbers
+from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
+from experiments.documents import generated_documents, joined, mq2008, query_numbers
 
 SEEDS = (0, 1, 2, 3, 4)
 MIN_MONOTONE = 4
@@ -189,7 +188,7 @@ def run(
     tell: Tell = quiet,
 ) -> Experiment:
     """Return a table per data set, and a table with the number of monotone splits."""
-    chosen, sets = named(methods, REMAPPERS, "remapper"), named(only, SOURCES, "data set")
+    chosen, sets = select_names(methods, REMAPPERS, "remapper"), select_names(only, SOURCES, "data set")
     sources = [SOURCES[name](design.generated) for name in sets]
     tables = [split_table(design, source, chosen, seeds=seeds, tell=tell) for source in sources]
     return Experiment(
@@ -273,7 +272,7 @@ def protocol(design: KnownAssessors, seeds: Sequence[int]) -> list[str]:
     """Return the protocol of all data sets."""
     ridges = ", ".join(f"{ridge:g}" for ridge in RIDGES)
     return [
-        f"{counted(len(seeds), 'split')} of the queries of each data set ({seeds_told(seeds)}); every labeled "
+        f"{counted(len(seeds), 'split')} of the queries of each data set ({seeds_text(seeds)}); every labeled "
         f"document has one label, as in the paper, by one of {ASSESSORS} assessors drawn evenly; each level has as "
         "many assessors.",
         "The remapper maximizes DCG@10 by LambdaRank gradients (gains 15, 7, 3, 1, 0 for grades 4 to 0); the ridge "

@@ -32,14 +32,15 @@ from experiments.base import (
     Row,
     Table,
     Tell,
+    average_repeats,
     comparison_table,
+    describe_difference,
     quiet,
-    seeds_told,
+    seeds_text,
     testing_protocol,
 )
-from experiments.dl20 import COVERED, sizes_told, thorough
-from experiments.lessons import over_repeats, within_query
-from experiments.rankers import against, query_numbers
+from experiments.dl20 import COVERED, sizes_text, thorough
+from experiments.documents import query_numbers, within_query
 from experiments.rf10 import in_odd_places
 from experiments.subsample import equal_count
 
@@ -89,9 +90,9 @@ def _protocol(
     one, other = rf10[0].full, dl20[0].full
     return [
         f"RF10: documents with at least {LABELS} labels ({one.n_items:,}), {LABELS} of each kept at random "
-        f"({seeds_told(seeds)}), so that the number of labels tells nothing; a document may be judged by those "
+        f"({seeds_text(seeds)}), so that the number of labels tells nothing; a document may be judged by those "
         f"{LABELS}. Scored on topics in even places; one number of the policies (variety) was chosen on the odd ones.",
-        f"DL20: the {other.n_assessors} LLM judges of more than {COVERED:,} items ({sizes_told(other)}), each of whom "
+        f"DL20: the {other.n_assessors} LLM judges of more than {COVERED:,} items ({sizes_text(other)}), each of whom "
         f"may judge any of {counted(other.n_items, 'passage')}; nothing was chosen on it.",
         f"Every replay spends {LABELS / 2:g} labels a document in {ROUNDS} equal rounds; after each, GDA is fitted "
         "from where it was, and a document without a label has the middle of what is expected. A policy that wants no "
@@ -179,12 +180,12 @@ def setting_tables(
             money = budget * one.full.n_items
             curve = replay(policy, one.crowd, one.gold, measures, budget=money, rounds=ROUNDS, scheme_labels=False)
             curves.setdefault(name, []).append(curve)
-    full = over_repeats([full_evaluation(one, measures) for one in crowds])
+    full = average_repeats([full_evaluation(one, measures) for one in crowds])
     grid = [budget * crowds[0].full.n_items * (number + 1) / ROUNDS for number in range(ROUNDS)]
     areas = {
-        name: over_repeats([curve.at(money) for curve in found for money in grid]) for name, found in curves.items()
+        name: average_repeats([curve.at(money) for curve in found for money in grid]) for name, found in curves.items()
     }
-    ends = {name: over_repeats([curve.at(grid[-1]) for curve in found]) for name, found in curves.items()}
+    ends = {name: average_repeats([curve.at(grid[-1]) for curve in found]) for name, found in curves.items()}
     return [
         area_table(setting, areas),
         end_table(setting, {FULL: full, **ends}),
@@ -205,7 +206,12 @@ def area_table(setting: str, areas: Mapping[str, Evaluation]) -> Table:
         f"{setting.upper()}: mean over {LABELS / 2:g} labels a document, bought in {ROUNDS} rounds",
         compare_evaluations(areas, baseline=baseline),
     )
-    notes = [sentence for name in MODEL_POLICIES for rival in RIVALS for sentence in against(table, name, rival)]
+    notes = [
+        sentence
+        for name in MODEL_POLICIES
+        for rival in RIVALS
+        for sentence in describe_difference(table.comparison, name, rival, MAIN)
+    ]
     return replace(table, notes=(*table.notes, *notes))
 
 
@@ -231,7 +237,7 @@ def _sufficiency_notes(table: Table) -> list[str]:
             f"By {measure}, {best} with at most half of the labels {word} the quality of {LABELS} everywhere "
             f"({rows[best][measure]:.4f} and {rows[FULL][measure]:.4f})."
         )
-        sentences += against(table, best, FULL, measure)
+        sentences += describe_difference(table.comparison, best, FULL, measure)
     return sentences
 
 
@@ -314,11 +320,16 @@ def experts_table(judges: Judgments, money: int, seeds: Sequence[int], *, tell: 
             evaluation = evaluate(frame, table.gold[keep], [MAIN, "AP(rel=2)", "Tau"], unjudged=UNJUDGED)
             runs.setdefault(run, []).append(evaluation)
     runs = _same_queries(runs)
-    compared = compare_evaluations({run: over_repeats(found) for run, found in runs.items()}, baseline="llm")
+    compared = compare_evaluations({run: average_repeats(found) for run, found in runs.items()}, baseline="llm")
     made = comparison_table(f"experts-{money}", f"DL20: money for {money} LLM labels a document", compared)
     mixed = [run for run in runs if run.startswith("llm, then")]
     others = [("llm", MAIN), ("llm, ranker", MAIN), ("experts", MAIN), ("llm", "Tau"), ("experts", "Tau")]
-    tests = [one for run in mixed for other, measure in others for one in against(made, run, other, measure)]
+    tests = [
+        one
+        for run in mixed
+        for other, measure in others
+        for one in describe_difference(made.comparison, run, other, measure)
+    ]
     worth = bought * EXPERT / judges.n_items
     cost = f"{counted(bought, 'expert grade')} at {EXPERT:g} cost what {worth:.1f} LLM labels a document do."
     return replace(made, notes=(*made.notes, cost, *tests))

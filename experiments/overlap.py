@@ -38,13 +38,14 @@ from experiments.base import (
     Row,
     Table,
     Tell,
+    average_repeats,
     comparison_table,
+    describe_difference,
     quiet,
-    seeds_told,
+    seeds_text,
     testing_protocol,
 )
-from experiments.lessons import over_repeats
-from experiments.rankers import against, query_numbers
+from experiments.documents import query_numbers
 
 MEASURES = ("nDCG@3", "nDCG@1", "nDCG@5", "nDCG@10")
 MAIN = "nDCG@3"
@@ -219,7 +220,7 @@ def _protocol(seeds: Sequence[int], tables: Sequence[Table]) -> list[str]:
         f"set plus stands for Clean+: a third world whose labels were bought by {CLAIMED}. The frequencies of the "
         "grades were set so that single labels have the paper's ratio of other to good labels; eight ratios were "
         "tried, without looking at rankers.",
-        f"A scheme buys the labels of a document in random order ({seeds_told(seeds)}; on plus, by time). The value of "
+        f"A scheme buys the labels of a document in random order ({seeds_text(seeds)}; on plus, by time). The value of "
         "a query is its mean over the draws, and tests count each query once.",
         f"Settings of trees and network: {', '.join(settings)}. Nothing was tuned; there are no validation queries.",
         "Labels of one document are rows of one list, in which the document competes with itself, as in the paper; "
@@ -264,7 +265,7 @@ def run_all(
     with warnings.catch_warnings(), ThreadPoolExecutor(min(default_threads(), len(places))) as pool:
         warnings.simplefilter("ignore")
         found = dict(zip(places, pool.map(run, places), strict=True))
-    return {name: over_repeats([found[name, seed] for seed in seeds]) for name in runs}
+    return {name: average_repeats([found[name, seed] for seed in seeds]) for name in runs}
 
 
 def ranker_table(
@@ -364,7 +365,7 @@ def _verdict_notes(table: Table) -> list[str]:
     return [
         f"The claim that {CLAIMED} is best for its cost is {word} here. Significantly better: "
         f"{', '.join(better) or 'none'}; significantly worse: {', '.join(worse) or 'none'}.",
-        *against(table, f"{CLAIMED}, a list per judge", BASELINE, MAIN),
+        *describe_difference(table.comparison, f"{CLAIMED}, a list per judge", BASELINE, MAIN),
     ]
 
 

@@ -16,7 +16,7 @@ LEVELS = (0.0, 0.5, 0.75, 1.0)
 
 
 class Quality(known_assessors.KnownAssessors):
-    """Assessors say whether a document is good, and are right with the chance that is their quality.
+    """Assessors who label documents good or bad, correctly with a probability equal to their quality.
 
     >>> rng = np.random.default_rng(0)
     >>> Quality().label(np.array([0.0, 4.0, 0.0, 4.0]), np.array([1.0, 1.0, 0.0, 0.0]), 4, rng).tolist()
@@ -29,21 +29,21 @@ class Quality(known_assessors.KnownAssessors):
     tried = "of 600 queries with 20 features, weights were monotone in 3 of these 5 splits."
 
     def levels(self, grades: Floats) -> Floats:
-        """The paper's."""
+        """Return the levels of the paper."""
         return np.array(LEVELS)
 
     def label(self, grades: Floats, own: Floats, highest: float, rng: np.random.Generator) -> Integers:
-        """Whether the grade is in the upper half of the scale; the contrary, where the assessor errs."""
+        """Return whether the grade is in the upper half of the scale, reversed if the assessor errs."""
         good = grades >= highest / 2
         right = rng.random(len(grades)) < own
         return np.where(right, good, ~good).astype(np.int64)
 
     def columns(self, label: Integers, own: Floats, levels: Floats) -> dict[str, Any]:
-        """Whether the assessor is of each level."""
+        """Return an indicator of each level."""
         return {f"quality_{level:g}": own == level for level in levels}
 
     def read(self, remapper: Remapper, label: Integers, own: Floats, level: float) -> float:
-        """The weight of labels."""
+        """Return the mean weight of the labels of a level."""
         return float(remapper.weights_[own == level].mean())
 
 
@@ -54,5 +54,5 @@ def experiment(
     seeds: Sequence[int] = known_assessors.SEEDS,
     tell: Tell = quiet,
 ) -> Experiment:
-    """The experiment on all data sets, or on those named, with both remappers, or those named."""
+    """Run the experiment with all remappers and data sets, or with those in `methods` and `only`."""
     return known_assessors.run(Quality(), methods, only, seeds=seeds, tell=tell)

@@ -1,225 +1,145 @@
-"""Rankers on given labels: ours next to LightGBM's and XGBoost's own on MQ2008, with the same settings."""
+"""Rankers on given labels: ours, LightGBM's and XGBoost's with the same parameters on MQ2008."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 
+from crowdrank import Features, read_judgments
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
-from crowdrank.errors import InputError, UsageError, near
-from crowdrank.evaluation.comparison import compare_evaluations
-from crowdrank.judgments import ids
-from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.features import Features, read_features
+from crowdrank.errors import UsageError
+from crowdrank.pipeline.candidates import (
+    Candidate,
+    TrainingView,
+    expert_candidate,
+    lambdamart,
+    least_squares,
+    tree_parameters,
+)
+from crowdrank.pipeline.settings import RunSettings
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import Ensemble
-from crowdrank.rankers.lambdamart import LambdaMART
-from crowdrank.rankers.linear import GLS, TreeFeatureGLS
 from crowdrank.rankers.network import LambdaRankNet
 from crowdrank.rankers.pointwise import PointwiseGBDT
 from crowdrank.rankers.reweighting import RD
-from experiments.base import Experiment, Table, Tell, compared_runs, quiet, testing_protocol
+from experiments.base import Experiment, Table, Tell, describe_difference, quiet, testing_protocol
+from experiments.documents import mq2008, run_frame
+from experiments.driver import Setting, compare_rankings, rotate_parts, select, train_candidates
 
 MEASURES = ("nDCG@1", "nDCG@3", "nDCG@5", "nDCG@10", "AP")
 MAIN = "nDCG@10"
 BASELINE = "lightgbm"
 PEERS = ("lightgbm", "xgboost")
 OURS = "lambdamart"
-"""What is held against the peers: the same trees with forces of our own."""
-FOLDS = 5
+"""Ranker that is compared with the peers: the same trees with our own gradients."""
 TREES: Mapping[str, Any] = {"n_estimators": 100, "learning_rate": 0.1, "num_leaves": 31, "min_child_samples": 20}
 PATIENCE = 50
 TRUNCATION = 30
-RIDGES = (1.0, 10.0, 100.0, 1000.0)
-"""Of linear rankers; the validation queries choose."""
-TREE_RIDGES = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
-"""Of the linear ranker over trees, whose outputs are many and alike; the validation queries choose here too."""
-
-Learn = Callable[[Features, Features, Features], Floats]
-"""From training, validation and test documents, with their grades, to the scores of the test documents."""
-
-
-@dataclass(frozen=True, eq=False)
-class Fold:
-    """The rows to learn from, to stop by, and to test on."""
-
-    train: Integers
-    validate: Integers
-    test: Integers
 
 
 def experiment(methods: Sequence[str] | None = None, *, tell: Tell = quiet) -> Experiment:
-    """The table on MQ2008, for the rankers named or for all."""
-    chosen = named(methods, LEARNERS)
+    """Compare rankers on MQ2008: all of them, or those in `methods`."""
+    candidates = select(CANDIDATES, methods)
     features, part = mq2008()
-    table = given_labels(chosen, features, folds(part), tell=tell)
+    table = given_labels(given_setting(features, part), candidates, tell=tell)
     return Experiment("rankers", (table,), tuple(_protocol(features, table)))
 
 
 def _protocol(features: Features, table: Table) -> list[str]:
-    told = ", ".join(f"{name} {value:g}" for name, value in TREES.items())
+    parameters = ", ".join(f"{name} {value:g}" for name, value in TREES.items())
     return [
         f"Data: LETOR 4.0 MQ2008, {counted(len(features.query), 'document')} of "
         f"{counted(len(features.query.unique()), 'query')}, {counted(len(features.names), 'feature')}, grades 0-2.",
-        "LETOR's five folds: fold k learns from parts k, k+1 and k+2, stops by part k+3 and is tested on part k+4; the "
-        "test parts of all folds together are one run.",
-        f"All trees, ours and the peers', have the same settings ({told}), pairs down to rank {TRUNCATION}, and stop "
-        f"after {PATIENCE} rounds without a better {MAIN} of the validation part; that is what the library does unless "
-        "told otherwise. The peers stop by their own nDCG, which breaks ties otherwise.",
-        "lightgbm is its lambdarank; xgboost is its rank:ndcg with lossguide trees of as many leaves. XGBoost knows no "
-        "least number of documents in a leaf, and keeps its own least sum of curvatures and its own L2 penalty.",
-        f"gls and rd choose their ridge of {', '.join(f'{mu:g}' for mu in RIDGES)} by the validation part; ensemble is "
-        "lambdamart and gls with weights from the validation part.",
-        "tree-features is gls over features and the outputs of 0, 100, 200 or 300 pointwise trees of 8 leaves; the "
-        f"validation part chooses their number and the ridge, from {', '.join(f'{mu:g}' for mu in TREE_RIDGES)}. Grids "
-        "of ridges extend themselves if the best value is at an end.",
-        "gda-pairwise-mart explains judgments of several assessors, and here are none: see crowd-rankers.",
-        "Every ranker ran once with one configuration (seed 0); nothing was tuned on the test parts.",
-        "A document is relevant in AP from grade 1 up.",
+        "LETOR's five folds: fold k is trained on parts k, k+1 and k+2, validated on part k+3 and tested on part k+4; "
+        "the test parts of all folds are evaluated together.",
+        f"All boosted trees, ours and the peers', have the same parameters ({parameters}, truncation {TRUNCATION}) and "
+        f"stop after {PATIENCE} rounds without a better {MAIN} of the validation part. The peers use their own nDCG "
+        "for this, which breaks ties differently.",
+        "lightgbm is LightGBM's lambdarank; xgboost is XGBoost's rank:ndcg with lossguide trees of as many leaves. "
+        "XGBoost has no minimum number of documents per leaf; its minimum Hessian and L2 penalty are its defaults.",
+        "pointwise-gbdt is a regression by boosted trees, and rd-gbdt the same reweighted by deviations.",
+        "gls and rd are linear; the validation part selects their ridge and RD's delta on grids that extend themselves "
+        "if the best value is at an end. tree-features is gls on features and the outputs of 0, 100, 200 or 300 "
+        "pointwise trees of 8 leaves; the validation part selects the number together with the ridge.",
+        "ensemble is lambdamart and gls with weights selected on the validation part.",
+        "gda-pairwise-mart needs judgments of several assessors; see crowd-rankers.",
+        "Every ranker was trained once with one configuration (seed 0); nothing was tuned on the test parts.",
+        "A document is relevant in AP if its grade is at least 1.",
         *testing_protocol(table),
     ]
 
 
-def mq2008() -> tuple[Features, Integers]:
-    """All documents of MQ2008, and the part (0-4) of each."""
-    data = dataset("mq2008")
-    parts = [read_features(data.path(name), format="letor") for name in data.files]
-    return joined(parts), np.repeat(np.arange(len(parts)), [len(part.query) for part in parts])
+def given_setting(features: Features, part: Integers) -> Setting:
+    """Return the setting whose labels are the grades of the features, as if they were expert grades."""
+    judgments = read_judgments(run_frame(features, features.grade, "grade").assign(assessor="given"))
+    trees = {**TREES, "patience": PATIENCE, "truncation": TRUNCATION}
+    folds = rotate_parts(part, crowd=(0, 1, 2, 3), experts=(0, 1, 2, 3))
+    settings = RunSettings(measure=MAIN, trees=trees)
+    return Setting("mq2008", "MQ2008, five folds", features, (judgments,), (folds,), MEASURES, settings)
 
 
-def joined(parts: Sequence[Features]) -> Features:
-    """Features of the same columns, one after the other."""
-    grades = [part.grade for part in parts if part.grade is not None]
-    return Features(
-        pa.concat_arrays([part.query for part in parts]),
-        pa.concat_arrays([part.document for part in parts]),
-        np.vstack([part.matrix for part in parts]),
-        parts[0].names,
-        np.concatenate(grades),
-    )
+def given_labels(setting: Setting, candidates: Sequence[Candidate], *, tell: Tell = quiet) -> Table:
+    """Return the table of all rankers, with paired tests and a comparison of our LambdaMART with the peers."""
+    table = compare_rankings(setting, train_candidates(setting, candidates, tell=tell), BASELINE)
+    sentences = [one for peer in PEERS for one in describe_difference(table.comparison, OURS, peer, MAIN)]
+    return replace(table, notes=(*table.notes, *sentences))
 
 
-def folds(part: Integers) -> list[Fold]:
-    """LETOR's folds: three parts to learn from, one to stop by, one to test on.
-
-    >>> first = folds(np.array([0, 1, 2, 3, 4, 4]))[0]
-    >>> first.train.tolist(), first.validate.tolist(), first.test.tolist()
-    ([0, 1, 2], [3], [4, 5])
-    """
-    return [
-        Fold(*(np.flatnonzero(np.isin(part, (np.array(numbers) + k) % FOLDS)) for numbers in ([0, 1, 2], [3], [4])))
-        for k in range(FOLDS)
-    ]
+# Rankers.
 
 
-def named(methods: Sequence[str] | None, known: Mapping[str, Any], what: str = "ranker") -> list[str]:
-    """The runs to make (or the data sets to take): those named, or all that an experiment knows.
-
-    >>> named(["b"], {"a": 1, "b": 2})
-    ['b']
-    """
-    if methods is None:
-        return list(known)
-    if not methods:
-        raise UsageError(f"There is no {what} to run; name some of: {', '.join(known)}.")
-    for method in methods:
-        if method not in known:
-            meant, listed = near(method, known), ", ".join(known)
-            raise UsageError(f"There is no {what} '{method}' in this experiment{meant}; it has: {listed}.")
-    return list(dict.fromkeys(methods))
+def tree_feature_regression(view: TrainingView, n_rows: int, has_validation: bool) -> Ranker:
+    """Return unfitted least squares with outputs of trees as features; validation queries select their number."""
+    extended = least_squares(view, n_rows, has_validation)
+    return extended.set_params(tree_features="auto" if has_validation else 0, n_jobs=view.n_jobs)
 
 
-def given_labels(chosen: Sequence[str], features: Features, splits: Sequence[Fold], *, tell: Tell = quiet) -> Table:
-    """Every ranker over all folds on the grades that the features come with, with paired tests."""
-    runs, notes, problem = {}, [], ""
-    for name in chosen:
-        tell(f"{name} on MQ2008")
-        try:
-            runs[name] = run_frame(features, across(LEARNERS[name], features, splits))
-        except UsageError as refusal:  # what it needs is not installed
-            problem = str(refusal)
-            notes.append(f"{name} was left out: {problem}")
-    if not runs:
-        raise InputError(f"no ranker can learn here ({problem})")
-    gold = run_frame(features, features.grade).rename(columns={"score": "grade"})
-    table = compared_runs("mq2008", "MQ2008, five folds", runs, gold, MEASURES, baseline=BASELINE, notes=notes)
-    said = [sentence for peer in PEERS for sentence in against(table, OURS, peer)]
-    return replace(table, notes=(*table.notes, *said))
+def pointwise_trees(view: TrainingView, n_rows: int, has_validation: bool) -> PointwiseGBDT:
+    """Return unfitted boosted regression trees."""
+    parameters = tree_parameters(view, n_rows, has_validation)
+    parameters.pop("truncation", None)
+    return PointwiseGBDT(**parameters)
 
 
-def across(learn: Learn, features: Features, splits: Sequence[Fold]) -> Floats:
-    """The score of each document from the fold that tests it."""
-    score = np.full(len(features.query), np.nan)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for fold in splits:
-            train, validate, test = (features.take(rows) for rows in (fold.train, fold.validate, fold.test))
-            score[fold.test] = learn(train, validate, test)
-    return score
+def reweighted_regression(view: TrainingView, n_rows: int, has_validation: bool) -> Ranker:
+    """Return unfitted RD on least squares."""
+    return RD(least_squares(view, n_rows, has_validation), validate_by=view.settings.measure)
 
 
-def run_frame(features: Features, score: Any) -> pd.DataFrame:
-    """Query, document and score."""
-    frame = {"query": features.query.to_pandas(), "document": features.document.to_pandas(), "score": score}
-    return pd.DataFrame(frame)
+def tree_ensemble(view: TrainingView, n_rows: int, has_validation: bool) -> Ranker:
+    """Return an unfitted ensemble of LambdaMART and least squares."""
+    members = [lambdamart(view, n_rows, has_validation), least_squares(view, n_rows, has_validation)]
+    return Ensemble(members, validate_by=view.settings.measure)
 
 
-def against(table: Table, run: str, other: str, measure: str = MAIN) -> list[str]:
-    """Whether one run is worse than another beyond chance, the two alone; nothing where one of them did not run."""
-    evaluations = {} if table.comparison is None else table.comparison.evaluations
-    if run not in evaluations or other not in evaluations:
-        return []
-    both = compare_evaluations({name: evaluations[name] for name in (other, run)}, baseline=other)
-    (row,) = (row for row in both.rows.to_pylist() if (row["run"], row["measure"]) == (run, measure))
-    how = "no better and no worse than"
-    if row["significant"]:
-        how = "better than" if row["difference"] > 0 else "worse than"
-    return [
-        f"By {measure}, {run} is {how} {other} beyond chance: {row['difference']:+.4f} "
-        f"[{row['lower']:+.4f}, {row['upper']:+.4f}], p {row['p']:.3f} of this one test."
-    ]
+# Peers.
 
 
-# Our rankers.
+@dataclass(frozen=True)
+class Peer:
+    """Trained model of another library."""
+
+    score: Callable[[Any], Any]
+
+    def predict(self, X: Any, query: Any) -> Floats:
+        """Return the scores of documents."""
+        return np.asarray(self.score(X.matrix), dtype=np.float64)
 
 
-def learner(make: Callable[[], Ranker]) -> Learn:
-    """How one of our rankers learns and scores."""
-
-    def learn(train: Features, validate: Features, test: Features) -> Floats:
-        held_out = (validate, validate.grade, validate.query)
-        return make().fit(train, train.grade, query=train.query, eval_set=held_out).predict(test, test.query)
-
-    return learn
+def _parts(view: TrainingView) -> list[tuple[Floats, Floats, Integers]]:
+    """Return features, grades and queries for training and for validation."""
+    assert view.validation_queries is not None
+    is_validation = np.isin(view.data.query[view.experts], view.validation_queries)
+    rows = (view.experts[~is_validation], view.experts[is_validation])
+    return [(view.data.features.matrix[one], view.data.expert[one], view.data.query[one]) for one in rows]
 
 
-def trees(**other: Any) -> LambdaMART:
-    """LambdaMART as the experiment sets it; one thread is no slower on lists as short as these."""
-    return LambdaMART(**{**TREES, "patience": PATIENCE, "truncation": TRUNCATION, "n_jobs": 1, **other})
-
-
-def pointwise_trees() -> PointwiseGBDT:
-    """Pointwise regression trees with the parameters of LambdaMART."""
-    return PointwiseGBDT(**TREES, patience=PATIENCE, n_jobs=1)
-
-
-def tree_features() -> TreeFeatureGLS:
-    """Trees as features; the ridge over them is one that the validation part chooses, never a default."""
-    return TreeFeatureGLS("auto", mu=TREE_RIDGES, n_jobs=1)
-
-
-# The peers.
-
-
-def lightgbm(train: Features, validate: Features, test: Features) -> Floats:
-    """LightGBM's lambdarank."""
+def fit_lightgbm(view: TrainingView) -> Any:
+    """Train LightGBM's lambdarank."""
     import lightgbm as lgb
 
     settings = {
@@ -236,15 +156,21 @@ def lightgbm(train: Features, validate: Features, test: Features) -> Floats:
         "seed": 0,
         "verbosity": -1,
     }
-    data = lgb.Dataset(train.matrix, train.grade, group=list_sizes(train), params={"verbosity": -1})
-    held_out = lgb.Dataset(validate.matrix, validate.grade, group=list_sizes(validate), reference=data)
+    (X, y, query), (X_held_out, y_held_out, query_held_out) = _parts(view)
+    data = lgb.Dataset(X, y, group=_list_sizes(query), params={"verbosity": -1})
+    held_out = lgb.Dataset(X_held_out, y_held_out, group=_list_sizes(query_held_out), reference=data)
     stop = lgb.early_stopping(PATIENCE, verbose=False)
     booster = lgb.train(settings, data, TREES["n_estimators"], valid_sets=[held_out], callbacks=[stop])
-    return np.asarray(booster.predict(test.matrix, num_iteration=booster.best_iteration, num_threads=1))
+    return Peer(lambda matrix: booster.predict(matrix, num_iteration=booster.best_iteration, num_threads=1))
 
 
-def xgboost(train: Features, validate: Features, test: Features) -> Floats:
-    """XGBoost's rank:ndcg."""
+def _list_sizes(query: Integers) -> Integers:
+    """Return the number of documents of each query."""
+    return np.unique(query, return_counts=True)[1]
+
+
+def fit_xgboost(view: TrainingView) -> Any:
+    """Train XGBoost's rank:ndcg; raise UsageError if it is not installed."""
     try:
         import xgboost as xgb
     except ImportError as problem:
@@ -262,7 +188,7 @@ def xgboost(train: Features, validate: Features, test: Features) -> Floats:
         "nthread": 1,
         "seed": 0,
     }
-    data, held_out = (xgb.DMatrix(part.matrix, part.grade, qid=query_numbers(part)) for part in (train, validate))
+    data, held_out = (xgb.DMatrix(X, y, qid=query) for X, y, query in _parts(view))
     booster = xgb.train(
         settings,
         data,
@@ -272,29 +198,18 @@ def xgboost(train: Features, validate: Features, test: Features) -> Floats:
         verbose_eval=False,
     )
     best = (0, booster.best_iteration + 1)
-    return np.asarray(booster.predict(xgb.DMatrix(test.matrix), iteration_range=best), dtype=np.float64)
+    return Peer(lambda matrix: booster.predict(xgb.DMatrix(matrix), iteration_range=best))
 
 
-def query_numbers(features: Features) -> Integers:
-    """Queries as numbers in the order of their first rows."""
-    return ids.encode(pa.chunked_array([features.query]))[0].astype(np.int64)
-
-
-def list_sizes(features: Features) -> Integers:
-    """How many documents each query has."""
-    return np.bincount(query_numbers(features))
-
-
-LEARNERS: Mapping[str, Learn] = {
-    "lightgbm": lightgbm,
-    "xgboost": xgboost,
-    "lambdamart": learner(trees),
-    "gls": learner(lambda: GLS(RIDGES)),
-    "rd": learner(lambda: RD(GLS(RIDGES))),
-    "pointwise-gbdt": learner(pointwise_trees),
-    "rd-gbdt": learner(lambda: RD(pointwise_trees())),
-    "lambdarank-net": learner(lambda: LambdaRankNet(n_jobs=1)),
-    "ensemble": learner(lambda: Ensemble([trees(), GLS(RIDGES)])),
-    "tree-features": learner(tree_features),
-}
-"""The runs of the experiment by name: the peers, then our rankers."""
+CANDIDATES = (
+    Candidate("lightgbm", "LightGBM's lambdarank", fit_lightgbm),
+    Candidate("xgboost", "XGBoost's rank:ndcg", fit_xgboost),
+    expert_candidate("lambdamart", "LambdaMART"),
+    expert_candidate("pointwise-gbdt", "pointwise regression trees", pointwise_trees),
+    expert_candidate("gls", "least squares", least_squares),
+    expert_candidate("rd", "reweighting by deviations", reweighted_regression),
+    expert_candidate("rd-gbdt", "pointwise trees reweighted by deviations", lambda *of: RD(pointwise_trees(*of))),
+    expert_candidate("lambdarank-net", "LambdaRank network", lambda *_: LambdaRankNet(n_jobs=1)),
+    expert_candidate("ensemble", "LambdaMART and least squares", tree_ensemble),
+    expert_candidate("tree-features", "least squares on outputs of trees", tree_feature_regression),
+)

@@ -10,7 +10,7 @@ import numpy as np
 from crowdrank._text import counted
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
-from experiments.base import Chosen, Fits, Table, Tell, averaged, figures, fit_all, gold_in, seeds_told
+from experiments.base import Chosen, Fits, Table, Tell, averaged, figures, fit_all, gold_in, seeds_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +62,7 @@ def equal_count_table(
         f"{counted(documents, 'document')} took part and {counted(judgments.n_items - documents, 'document')} with "
         f"fewer labels did not.",
         f"{counted(scored, 'document')} with gold are scored.",
-        f"Figures are means over the draws with {seeds_told(seeds)}; sd is over the draws, not over queries; "
+        f"Figures are means over the draws with {seeds_text(seeds)}; sd is over the draws, not over queries; "
         "there are no tests.",
         *notes,
     )

@@ -1,7 +1,8 @@
-"""The experiment of how many expert queries are enough: its draws, its figures, its words."""
+"""The experiments on `run`'s selection and ensemble: their draws, figures and sentences."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 
 from crowdrank.errors import UsageError
 from crowdrank.pipeline.candidates import BY_NAME
+from experiments import ensemble_members
 from experiments import expert_budget as module
+from experiments.expert_budget import Outcome
 
 FEW = ("majority", "average", "expert-only")
 
@@ -18,14 +21,14 @@ FEW = ("majority", "average", "expert-only")
 def small() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "GENERATED", {"queries": 60, "documents": 8, "features": 5})
-        patch.setattr(module, "candidates_of", lambda data: [BY_NAME[name] for name in FEW])
+        patch.setattr(module, "run_candidates", lambda data: [BY_NAME[name] for name in FEW])
         return module.experiment(only=["generated"], seeds=[0, 1], budgets=[6, 10])
 
 
 def test_every_run_has_a_figure_for_every_budget(small: Any) -> None:
     means, choice = small.tables
     runs = [row["run"] for row in means.rows]
-    assert {*FEW, "ensemble-all", "ensemble-crowd", module.CHOICE} <= set(runs)
+    assert {*FEW, "ensemble-all", "ensemble-crowd", module.SELECTED} <= set(runs)
     for row in means.rows:
         assert 0 < row["6 queries"] < 1
         assert 0 < row["10 queries"] < 1
@@ -41,35 +44,61 @@ def test_what_the_crowd_alone_teaches_does_not_depend_on_the_budget(small: Any) 
     assert small.tables[0].row("expert-only")["6 queries"] != small.tables[0].row("expert-only")["10 queries"]
 
 
-def test_crowd_pool_and_test_are_apart() -> None:
-    place = module.apart("x", module.generated_features(0), 0)
-    judged = set(place.data.query[place.data.n_labels > 0].tolist())
+def test_crowd_pool_and_test_share_no_query() -> None:
+    (draw,) = module.simulated_draws("generated", [0])
+    judged = set(draw.data.query[draw.data.n_labels > 0].tolist())
     assert judged
-    assert not judged & set(place.pool.tolist())
-    assert not judged & set(place.test.tolist())
-    assert not set(place.pool.tolist()) & set(place.test.tolist())
+    assert not judged & set(draw.pool.tolist())
+    assert not judged & set(draw.test.tolist())
+    assert not set(draw.pool.tolist()) & set(draw.test.tolist())
 
 
 def test_queries_tested_often_count_once() -> None:
-    choice = ""
-    draws = [(choice, {"a": np.array([0.2, 0.4])}, np.array([1, 2])), (choice, {"a": np.array([0.6])}, np.array([1]))]
-    np.testing.assert_allclose(module.by_query(draws, "a"), [0.4, 0.4])
+    draws = [
+        Outcome("", {"a": np.array([0.2, 0.4])}, np.array([1, 2])),
+        Outcome("", {"a": np.array([0.6])}, np.array([1])),
+    ]
+    np.testing.assert_allclose(module.mean_by_query(draws, "a"), [0.4, 0.4])
 
 
-def test_aims_are_told() -> None:
-    choice = "average"
+def test_regret_and_control_are_described() -> None:
     values = np.linspace(0.2, 0.8, 30)
-    found = {"average": values, module.CHOICE: values, module.ALL_EXPERTS: values + 0.02}
-    sentences = module.told_of({20: [(choice, found, np.arange(30))]}, [20])
-    assert "mean regret is 0.0000 (at most 0.01)" in sentences[0]
-    assert "nowhere" in sentences[0]
-    assert "may be inferior" in sentences[1]
-    better = {**found, module.ALL_EXPERTS: values - 0.02}
-    assert "is not inferior" in module.told_of({20: [(choice, better, np.arange(30))]}, [20])[1]
+    worse = Outcome(
+        "average",
+        {"average": values, module.SELECTED: values, module.ALL_EXPERTS: values + 0.02},
+        np.arange(30),
+    )
+    (sentence,) = module.describe_regret({20: module.selection_row(20, [worse]), 5: {}})
+    assert "mean regret is 0.0000 (at most 0.01)" in sentence
+    assert "with no budget" in sentence
+    assert "may be inferior" in module.describe_control({20: [worse]})[0]
+    better = replace(worse, values={**worse.values, module.ALL_EXPERTS: values - 0.02})
+    assert "is not inferior" in module.describe_control({20: [better]})[0]
+
+
+def test_members_are_added_to_the_ensemble_of_run() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "GENERATED", {"queries": 60, "documents": 8, "features": 5})
+        patch.setattr(ensemble_members, "run_candidates", lambda data: [BY_NAME[name] for name in FEW])
+        patch.setattr(ensemble_members, "N_TREES", 5)
+        result = ensemble_members.experiment(only=["generated"], seeds=[20], budget=6)
+    (table,) = result.tables
+    assert len(table.rows) == len(ensemble_members.VARIANTS)
+    for row in table.rows:
+        assert row["lower"] <= row["difference"] <= row["upper"]
+        assert 0 < row["p"] <= 1
+        assert row["seeds better"] <= 1
+    by_run = {row["run"]: row for row in table.rows}
+    tree = by_run["+ gls-trees (over run)"]["difference"]
+    both = by_run["+ gls-trees, remap-trees (over run)"]["difference"]
+    added = by_run["+ gls-trees, remap-trees (over + gls-trees)"]["difference"]
+    assert both == pytest.approx(tree + added)
+    assert any(row["difference"] != 0 for row in table.rows)
 
 
 def test_unknown_settings_are_refused() -> None:
     with pytest.raises(UsageError, match="'x'"):
         module.experiment(only=["x"])
-    with pytest.raises(UsageError, match="--methods"):
-        module.experiment(["average"])
+    for one in (module, ensemble_members):
+        with pytest.raises(UsageError, match="--methods"):
+            one.experiment(["average"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,15 @@ from crowdrank.evaluation.comparison import Comparison, compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.label_learning.boosted import BoostedRemapper
 from crowdrank.label_learning.linear import LinearRemapper
-from experiments import PARTS, expert_lessons, experts, get_experiment, known_assessors
+from crowdrank.pipeline.settings import RunSettings
+from experiments import PARTS, experts, get_experiment, known_assessors
 from experiments.base import Experiment, Table
 from experiments.command import experiment as run_command
 from experiments.command import words
-from experiments.expert_claims import CLAIMS, claim_table, headline, judged, verdict
-from experiments.expert_lessons import CONTROLS, LEARNERS, MARTS, REMAPPED, folds
-from experiments.experts import FEATURE_SETS, Setting, generated_setting, only_groups, setting_tables
+from experiments.driver import Setting, train_candidates
+from experiments.expert_candidates import CANDIDATES, CONTROLS, LEARNED, MARTS, REMAPPERS, single_labels
+from experiments.expert_claims import CLAIMS, claim_table, describe_headline, headline
+from experiments.experts import FEATURE_SETS, generated_setting, select_groups, setting_tables
 from experiments.known_assessors import Source, count_table, generated, split_table
 from experiments.quality import Quality
 from experiments.rigor import Rigor
@@ -75,7 +76,7 @@ def test_labels_follow_rigor_and_quality(source: Source) -> None:
 
 
 def test_what_is_learned_is_read_from_the_right_labels(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Targets and weights that are given, not learned, come out again by level."""
+    """Targets and weights that are told, not learned, come out again by level."""
 
     class Told:
         def __init__(self, mode: str, **settings: Any) -> None:
@@ -86,13 +87,13 @@ def test_what_is_learned_is_read_from_the_right_labels(source: Source, monkeypat
             self.targets_ = self.weights_ = labels.matrix @ numbers
             return self
 
-    remapper_class: Any = Told
-    rigor = Rigor().learn(source, 0, remapper_class)
+    told: Any = Told
+    rigor = Rigor().learn(source, 0, told)
     assert [rigor[f"rigor {level}"] for level in range(4)] == [1, 2, 3, 4]
     assert rigor["monotone"] == "yes"
-    quality = Quality().learn(source, 0, remapper_class)
+    quality = Quality().learn(source, 0, told)
     assert [quality[f"quality {level:g}"] for level in (0, 0.5, 0.75, 1)] == [1, 2, 3, 4]
-    monkeypatch.setitem(known_assessors.REMAPPERS, "linear", remapper_class)
+    monkeypatch.setitem(known_assessors.REMAPPERS, "linear", told)
     table = split_table(Quality(), source, ["linear"], seeds=(0, 1))
     assert table.row("linear, mean")["quality 1"] == 4
     counts = count_table(Quality(), [table], ["linear"], 2)
@@ -104,8 +105,8 @@ def test_what_is_learned_is_read_from_the_right_labels(source: Source, monkeypat
 
 @pytest.mark.parametrize("experiment", [Rigor(), Quality()])
 def test_both_remappers_have_a_row_for_every_split(source: Source, experiment: Any) -> None:
-    calls: list[str] = []
-    table = split_table(experiment, source, ["linear", "boosted"], seeds=(0, 1), tell=calls.append)
+    told: list[str] = []
+    table = split_table(experiment, source, ["linear", "boosted"], seeds=(0, 1), tell=told.append)
     assert [row["run"] for row in table.rows] == [
         f"{name}, {which}" for name in ("linear", "boosted") for which in ("split 1", "split 2", "mean")
     ]
@@ -113,7 +114,7 @@ def test_both_remappers_have_a_row_for_every_split(source: Source, experiment: A
         levels = [row[name] for name in row if name.startswith(experiment.quality)]
         assert len(levels) == 4
         assert (row["monotone"] == "yes") == all(a < b for a, b in pairwise(levels))
-    assert len(calls) == 4
+    assert len(told) == 4
     strict(table, count_table(experiment, [table], ["linear", "boosted"], 2))
 
 
@@ -127,99 +128,95 @@ def test_weights_of_reversed_assessors_fall(source: Source) -> None:
 
 # The comparison.
 
-
-@pytest.fixture(scope="module")
-def tiny() -> Setting:
-    setting = generated_setting(0, {"queries": 150, "documents": 10, "features": 8, "random_state": 5})
-    return replace(setting, trees=SMALL, n_trees=5)
+BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
 
 
 @pytest.fixture(scope="module")
-def quick() -> Any:
-    """Remappers of a few steps."""
-    patch = pytest.MonkeyPatch()
-    for name, cls in (("LinearRemapper", LinearRemapper), ("BoostedRemapper", BoostedRemapper)):
-        patch.setattr(expert_lessons, name, lambda mode, cls=cls, **more: cls(mode, n_iter=4, ridge=0.1, learning_rate=0.03, **more))
-    yield
-    patch.undo()
+def tiny() -> Any:
+    """Few documents, small trees, at most 5 trees among the features, and remappers of a few steps."""
+    setting = generated_setting(0, {"queries": 120, "documents": 8, "features": 6, "random_state": 5})
+    quick = {"n_iter": 2, "ridge": 0.1}
+    settings = RunSettings(measure="DCG@10", trees=SMALL, linear=quick, boosted=quick)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("crowdrank.rankers.linear", "crowdrank.label_learning.remapper"):
+            patch.setattr(f"{module}.AUTO_TREES", (0, 5))
+        yield replace(setting, settings=settings)
 
 
 @pytest.fixture(scope="module")
-def tables(tiny: Setting, quick: Any) -> list[Table]:
-    assert quick is None
-    return setting_tables(tiny, list(LEARNERS))
+def tables(tiny: Setting) -> list[Table]:
+    return setting_tables(tiny, CANDIDATES)
 
 
-def test_folds_share_no_part_and_test_every_row_once() -> None:
-    part = np.repeat(np.arange(5), 3)
-    found = folds(part)
-    assert sorted(np.concatenate([fold.test for fold in found]).tolist()) == list(range(15))
-    for fold in found:
-        rows = np.concatenate([fold.crowd, fold.train, fold.validate, fold.test])
-        assert sorted(rows.tolist()) == list(range(15))
-        assert len(fold.crowd) == 6
-
-
-def test_nobody_sees_grades_of_the_test_and_the_crowd_has_none(tiny: Setting, quick: Any) -> None:
-    """Whatever the grades of test and crowd documents are, every run gives the same scores."""
-    assert quick is None
-    fold = folds(tiny.parts[0])[0]
+def test_no_candidate_sees_grades_of_test_or_crowd_documents(tiny: Setting) -> None:
+    """Every candidate gives the same scores if the grades of test and crowd documents are reversed."""
+    first = replace(tiny, splits=(tiny.splits[0][:1],))
+    (fold,) = first.splits[0]
     assert tiny.features.grade is not None
     grade = tiny.features.grade.copy()
     hidden = np.concatenate([fold.test, fold.crowd])
     grade[hidden] = 4 - grade[hidden]
-    other = replace(tiny, features=replace(tiny.features, grade=grade))
-    lessons = [setting.lesson(0, fold) for setting in (tiny, other)]
-    for name in LEARNERS:
-        if name != "family-mean":
-            one, two = (LEARNERS[name](lesson) for lesson in lessons)
-            np.testing.assert_array_equal(one, two, err_msg=name)
+    other = replace(first, features=replace(tiny.features, grade=grade))
+    one, two = (train_candidates(setting, CANDIDATES).scores for setting in (first, other))
+    assert set(one) == set(BY_NAME) - {"family-mean"}
+    for name in one:
+        np.testing.assert_array_equal(one[name], two[name], err_msg=name)
 
 
 def test_experts_reach_no_consensus_and_no_label_feature(tiny: Setting) -> None:
-    fold = folds(tiny.parts[0])[0]
+    fold = tiny.splits[0][0]
+    assert sorted(np.concatenate([fold.crowd, fold.experts, fold.validation, fold.test])) == list(
+        range(len(tiny.features.query))
+    )
     assert tiny.features.grade is not None
     other = replace(tiny, features=replace(tiny.features, grade=4 - tiny.features.grade))
-    one, two = (setting.lesson(0, fold) for setting in (tiny, other))
-    for family in ("linear", "boosted"):
-        np.testing.assert_array_equal(one.known[family].matrix, two.known[family].matrix)
-        assert not len(one.known[family].gold_queries)
+    one, two = (setting.view(0, fold) for setting in (tiny, other))
+    for parameters in REMAPPERS.values():
+        labels = [view.remapper_sample(parameters["kind"]) for view in (one, two)]
+        np.testing.assert_array_equal(labels[0].matrix, labels[1].matrix)
+        assert not len(labels[0].gold_queries)
     crowd = set(np.array(tiny.features.query.to_pylist())[fold.crowd])
-    assert set(one.told.queries.to_pylist()) <= crowd
-    assert one.judgments.n_items < one.told.n_items  # honeypots are read, and not learned from
+    assert set(one.data.judgments.queries.to_pylist()) <= crowd
+    assert one.data.labels.n_items < one.data.judgments.n_items  # rankers are not trained on honeypots
 
 
-def test_trees_are_fitted_to_the_labels_of_the_crowds_documents_only(tiny: Setting) -> None:
-    fold = folds(tiny.parts[0])[0]
-    lesson = tiny.lesson(0, fold)
-    assert lesson.extended(0) is tiny.features
-    extended = lesson.extended(3)
-    assert extended.matrix.shape[1] == tiny.features.matrix.shape[1] + 3
-    for rows, is_same in ((fold.test, True), (fold.crowd[:5], False)):
-        changed = tiny.lesson(0, fold)
-        labels = changed.labels("average", "relevance").copy()
-        labels[rows] = 1 - labels[rows]
-        changed.labels = partial(lambda labels, method, target: labels, labels)  # type: ignore[method-assign]
-        assert np.array_equal(changed.forest, lesson.forest) is is_same
+def test_single_labels_are_all_labels_of_the_crowd(tiny: Setting) -> None:
+    view = tiny.view(0, tiny.splits[0][0])
+    rows, y = single_labels(view)
+    assert len(rows) == len(view.data.labels)
+    crowd, average = view.labels("average", "relevance")
+    np.testing.assert_allclose(np.bincount(rows, y)[crowd] / np.bincount(rows)[crowd], average)
 
 
-def test_the_table_has_the_papers_layout_and_every_control(tables: list[Table], tiny: Setting) -> None:
-    table, mattered = tables
+def test_learned_labels_and_their_control_have_the_same_choices(tiny: Setting) -> None:
+    view = tiny.view(0, tiny.splits[0][0])
+    control: Any = view.ranker(BY_NAME["gls-average"])
+    assert control.tree_features == "auto"
+    assert control.mu == "auto"
+    for name in LEARNED:
+        kind: Any = name.split("-")[0]
+        remapper = view.remapper(kind, mode=name.split("-")[1].upper(), **REMAPPERS[kind])
+        assert remapper.tree_features == "auto"
+        assert view.ranker(BY_NAME[name]) is remapper.ranker_
+
+
+def test_the_table_has_the_papers_layout_and_every_control(tables: list[Table]) -> None:
+    table, importances = tables
     assert table.comparison is not None
     runs = [row["run"] for row in table.rows]
-    assert runs == [run for run in LEARNERS if run != "family-mean"]
-    assert {*MARTS, "rd", *REMAPPED, *CONTROLS} - {"family-mean"} <= set(runs)
-    assert {f"mart-{name}" for name in REMAPPED if name.endswith("t")} <= set(runs)
+    assert runs == [run for run in BY_NAME if run != "family-mean"]
+    baselines = {f"{prefix}{label}" for prefix in ("", "gbdt-", "gls-") for label in MARTS}
+    assert {*baselines, "rd", *LEARNED, *CONTROLS} - {"family-mean"} <= set(runs)
+    assert {f"mart-{name}" for name in LEARNED if name.endswith("t")} <= set(runs)
     assert table.comparison.baseline == "majority"
     assert all(table.row("majority")[f"DCG@{k} %"] == 0 for k in (1, 5, 10))
     row, base = table.row("expert-only"), table.row("majority")
     assert row["DCG@10 %"] == pytest.approx(100 * (row["DCG@10"] - base["DCG@10"]) / base["DCG@10"])
-    assert table.comparison.evaluations["majority"].counts.queries == 150
-    assert row["DCG@10"] > 3  # a random order has about 2
-    assert sum("headline" in note for note in table.notes) == len(CLAIMS)
-    assert any(" than gls-average beyond chance" in note for note in table.notes)
-    assert {row["run"] for row in mattered.rows} == {"boosted-w", "boosted-t"}
-    assert all(0 <= row["importance"] <= 1 for row in mattered.rows)
+    assert table.comparison.evaluations["majority"].counts.queries == 120
+    assert sum("claim" in note for note in table.notes) == len(CLAIMS)
+    assert any(" gls-average: " in note for note in table.notes)
+    assert {row["run"] for row in importances.rows} == {"boosted-w", "boosted-t"}
+    assert all(0 <= row["importance"] <= 1 for row in importances.rows)
     (claim,) = claim_table([table])
     assert [row["run"] for row in claim.rows] == ["generated, MGBDT", "generated, REMAP"]
     assert claim.rows[0]["baseline"] in MARTS
@@ -227,32 +224,30 @@ def test_the_table_has_the_papers_layout_and_every_control(tables: list[Table], 
     strict(*tables, claim)
 
 
-def test_ablation_and_numbers_of_trees(tiny: Setting, quick: Any) -> None:
-    assert quick is None
-    labels = tiny.lesson(0, folds(tiny.parts[0])[0]).known["linear"]
-    assert only_groups(labels, FEATURE_SETS["all"]).names == labels.names
-    basic = only_groups(labels, ())
+def test_ablation_and_numbers_of_trees(tiny: Setting) -> None:
+    once = replace(tiny, splits=(tiny.splits[0],))
+    labels = once.view(0, once.splits[0][0]).remapper_sample("remap")
+    assert select_groups(labels, FEATURE_SETS["all"]).names == labels.names
+    basic = select_groups(labels, ())
     assert basic.names == (
         "label",
         *(f"{name}_of_{grade}" for grade in (1, 0) for name in ("log_tasks", "share_bad", "honeypots_right")),
     )
     np.testing.assert_array_equal(basic.column("share_bad_of_0"), labels.column("share_bad_of_0"))
-    assert any("glad" in name for name in only_groups(labels, ("glad",)).names)
-    table = experts.number_table(tiny, numbers=(0, 3))
+    assert any("glad" in name for name in select_groups(labels, ("glad",)).names)
+    table = experts.tree_count_table(once, counts=(0, 3))
     assert [row["run"] for row in table.rows] == ["0 trees", "3 trees"]
-    assert set(table.rows[0]) == {
-        "run",
-        *(f"{run}-t, {of} %" for run in ("linear", "boosted") for of in ("validation", "test")),
-    }
+    runs = ("linear-t", "boosted-t", "gls-average")
+    assert set(table.rows[0]) == {"run", *(f"{run}, {of} %" for run in runs for of in ("validation", "test"))}
     assert table.rows[0] | {"run": ""} != table.rows[1] | {"run": ""}
-    ablation = experts.ablation_table(tiny)
+    ablation = experts.ablation_table(once)
     assert [row["run"] for row in ablation.rows] == ["linear-w", "linear-t", "linear-w+t"]
     assert len({round(ablation.row("linear-t")[f"{name} %"], 9) for name in FEATURE_SETS}) > 1
     strict(table, ablation)
 
 
 def drawn(gains: Mapping[str, float], spread: float) -> Comparison:
-    """Runs that differ from majority votes by so much in DCG@10, more or less."""
+    """Return a comparison of runs whose DCG@10 differs from that of a baseline by about `gains`."""
     rng = np.random.default_rng(0)
     gold = pd.DataFrame({"query": np.repeat(np.arange(300), 2), "document": [1, 2] * 300, "grade": [1, 0] * 300})
     base = evaluate(gold.assign(score=0.0), gold, ["DCG@10"])
@@ -281,8 +276,8 @@ def test_the_headline_is_judged_by_the_figures(
     comparison = drawn(gains, spread)
     assert [headline(comparison, paper) for paper in ("MGBDT", "REMAP")] == words
     few = drawn({"majority": 0.0, "boosted-t": 0.1}, spread)
-    assert judged(few, "boosted-t") is None
-    assert not verdict(few, "MGBDT")
+    assert headline(few, "MGBDT") is None
+    assert not describe_headline(few, "MGBDT")
 
 
 # The command.
@@ -319,9 +314,11 @@ def test_dl20_has_judges_of_all_families_and_nist_as_experts(data_folder: Path) 
     setting = experts.dl20_setting()
     assert setting.crowds[0].n_assessors == 19
     assert setting.crowds[0].families is not None
-    fold = folds(setting.parts[0])[0]
-    lesson = setting.lesson(0, fold)
-    scores = {name: LEARNERS[name](lesson) for name in ("majority", "family-mean", "expert-only", "gls-average")}
+    once = replace(setting, splits=(setting.splits[0][:1],))
+    names = ("majority", "family-mean", "expert-only", "gls-majority")
+    rankings = train_candidates(once, [BY_NAME[name] for name in names])
+    (fold,) = once.splits[0]
     assert setting.features.grade is not None
     truth = setting.features.grade[fold.test]
-    assert all(np.corrcoef(score, truth)[0, 1] > 0.2 for score in scores.values())
+    assert all(np.corrcoef(score[0, fold.test], truth)[0, 1] > 0.2 for score in rankings.scores.values())
+    assert set(rankings.scores) == set(names)

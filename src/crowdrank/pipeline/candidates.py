@@ -94,6 +94,7 @@ class TrainingView:
     report: Report | bool = False
     validation_queries: Integers | None = None
     validate_on_experts: bool = False
+    _rankers: dict[str, Ranker] = field(default_factory=dict)
     _remappers: dict[str, Remapper] = field(default_factory=dict)
     _remapped: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.Lock)
@@ -105,6 +106,12 @@ class TrainingView:
     def expert_grades(self) -> tuple[Integers, Floats]:
         """Return the rows with expert grades, and the grades."""
         return self.experts, self.data.expert[self.experts]
+
+    def ranker(self, candidate: Candidate) -> Ranker:
+        """Return the ranker of a candidate, trained on this view once; ensembles share their members."""
+        if candidate.name not in self._rankers:
+            self._rankers[candidate.name] = candidate.fit(self)
+        return self._rankers[candidate.name]
 
     def fit(
         self,
@@ -167,7 +174,7 @@ class TrainingView:
 
     # Remappers.
 
-    def remapper(self, kind: RemapperKind, **parameters: Any) -> Remapper:
+    def remapper(self, kind: RemapperKind, /, **parameters: Any) -> Remapper:
         """Return a remapper fitted to the expert grades of this view, once for all candidates that use it."""
         name = digest(kind, parameters)
         with self._lock:
@@ -175,18 +182,18 @@ class TrainingView:
                 self._remappers[name] = self.cache.get(
                     f"remapper-{kind}",
                     digest(self.key, kind, parameters),
-                    lambda: self._fit_remapper(kind, parameters),
+                    lambda: self.fit_remapper(kind, parameters),
                     lambda remapper, path: remapper.save(path),
                     Remapper.load,
                 )
             return self._remappers[name]
 
-    def remap(self, kind: RemapperKind, **parameters: Any) -> Remapped:
+    def remap(self, kind: RemapperKind, /, **parameters: Any) -> Remapped:
         """Return the targets and weights that a remapper gives the crowd labels of this view."""
         remapper = self.remapper(kind, **parameters)
         return remapper.transform(self.fits.label_features(remapper.kind).where(self._is_visible(remapper.kind)))
 
-    def remapped_labels(self, kind: RemapperKind, **parameters: Any) -> tuple[Floats, Floats]:
+    def remapped_labels(self, kind: RemapperKind, /, **parameters: Any) -> tuple[Floats, Floats]:
         """Return the target and the weight that a remapper gives each row with crowd labels, computed once."""
         remapper, name = self.remapper(kind, **parameters), digest(kind, parameters)
         with self._lock:
@@ -197,7 +204,10 @@ class TrainingView:
                 self._remapped[name] = target[items], weight[items]
             return self._remapped[name]
 
-    def _fit_remapper(self, kind: RemapperKind, parameters: Mapping[str, Any]) -> Remapper:
+    def fit_remapper(
+        self, kind: RemapperKind, parameters: Mapping[str, Any], labels: LabelFeatures | None = None
+    ) -> Remapper:
+        """Fit a remapper to label features, by default those of `remapper_sample`."""
         rows, grades = self.expert_grades()
         n_queries = len(np.unique(self.data.query[rows]))
         if n_queries < MIN_REMAPPER_QUERIES:
@@ -207,9 +217,8 @@ class TrainingView:
         shared = {"objective": "DCG@10", "gains": self.settings.gains, "random_state": self.settings.random_state}
         remapper = REMAPPERS[kind]().set_params(**{**shared, **REMAPPER_PARAMETERS[kind], **own, **parameters})
         experts = (self.data.matrix(rows), grades, self.data.query[rows])
-        sample = self.remapper_sample(remapper.kind)
         return remapper.fit(
-            sample,
+            self.remapper_sample(remapper.kind) if labels is None else labels,
             self.data.features,
             experts,
             eval_set=self._validation_set(rows[:0], grades[:0]) if self.validate_on_experts else None,
