@@ -43,6 +43,7 @@ from crowdrank.pipeline.summary import RankerTest, describe_protocol, summarize
 from crowdrank.pipeline.tables import (
     comparison_table,
     documents_table,
+    feature_table,
     next_table,
     per_query_table,
     remapping_table,
@@ -223,6 +224,7 @@ class _Runner:
             "per_query": per_query_table(test),
             "training": training_table(self.data, self.fits, outcome),
             "remapping": remapping_table(outcome),
+            "features": feature_table(self.data, ranker),
         }
         split = outcome.split
         rankers = RankerResults(

@@ -201,7 +201,7 @@ def difference_text(contrast: Contrast) -> str:
 def _best(test: RankerTest) -> str:
     """Return whether another candidate is better on the test queries."""
     best = max(test.outcome.scores, key=test.mean)
-    if best == test.chosen:
+    if np.isclose(test.mean(best), test.mean(test.chosen)):
         return "No other candidate has a higher mean there."
     difference = difference_text(test.contrast(test.chosen, best))
     return f"The highest mean there is that of {best} ({test.mean(best):.4f}); the selected ranker has {difference}."

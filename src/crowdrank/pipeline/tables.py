@@ -15,6 +15,7 @@ from crowdrank.pipeline.result import json_number
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.selection import SelectionResult
 from crowdrank.pipeline.summary import RankerTest, describe
+from crowdrank.rankers.base import Ranker
 
 LABELS = {
     "majority": "grade",
@@ -141,3 +142,9 @@ def per_query_table(test: RankerTest) -> pa.Table | None:
         return None
     table = pa.Table.from_pandas(test.comparison.per_query, preserve_index=False)
     return table.rename_columns(["candidate" if name == "run" else name for name in table.column_names])
+
+
+def feature_table(data: RunData, ranker: Ranker) -> pa.Table:
+    """Return each feature with its share of missing values, its range and its importance in the selected ranker."""
+    importance = pa.array(ranker.feature_importances_)
+    return data.feature_table().append_column("importance", importance).sort_by([("importance", "descending")])

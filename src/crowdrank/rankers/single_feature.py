@@ -23,8 +23,8 @@ class SingleFeature(Ranker):
     """Rank documents by the values of one feature; documents without a value are last.
 
     Args:
-        feature: name of the feature, higher is better; by default the feature and the direction with the best measure
-            on the training queries.
+        feature: name of the feature, higher is better; by default the best one on the validation queries, or on the
+            training queries without an `eval_set`, in the direction that is better on the training queries.
         validate_by: measure that the feature is chosen by.
         gains: gains of the grades.
         random_state: not used.
@@ -61,9 +61,7 @@ class SingleFeature(Ranker):
 
     def _learn(self, data: RankingData, validation: Validation | None, report: Report, engine: Engine | None) -> None:
         if self.feature is None:
-            scorer = Validation(data, self.validate_by, self.gains)
-            choices = [(column, sign) for column in range(len(data.names)) for sign in (1, -1)]
-            column, self.sign_ = max(choices, key=lambda one: scorer(signed_feature(data.features[:, one[0]], one[1])))
+            column, self.sign_ = self._choose(data, validation)
         elif self.feature in data.names:
             column, self.sign_ = data.names.index(self.feature), 1
         else:
@@ -73,6 +71,20 @@ class SingleFeature(Ranker):
         self.feature_importances_ = np.eye(len(data.names))[column]
         if validation is not None:
             self.history_ = [validation(signed_feature(validation.data.features[:, column], self.sign_))]
+
+    def _choose(self, data: RankingData, validation: Validation | None) -> tuple[int, int]:
+        """Return the column and the sign of the best feature; the sign is the better one on the training queries."""
+        train = Validation(data, self.validate_by, self.gains)
+        choices = []
+        for column in range(len(data.names)):
+            values = {sign: train(signed_feature(data.features[:, column], sign)) for sign in (1, -1)}
+            sign = max(values, key=values.__getitem__)
+            value = values[sign]
+            if validation is not None:
+                value = validation(signed_feature(validation.data.features[:, column], sign))
+            choices.append((value, -column, sign))
+        _, column, sign = max(choices)
+        return -column, sign
 
     def _score(self, features: Floats, query: Any = None) -> Floats:
         return signed_feature(features[:, self.features_.index(self.feature_)], self.sign_)

@@ -24,6 +24,8 @@ from crowdrank.judgments.features import read_features
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.data_checks import ConstantFeatureWarning, MissingValueWarning
 from crowdrank.rankers.instances import Instances
+from crowdrank.rankers.ranking_data import RankingData
+from crowdrank.rankers.validation import Validation
 from crowdrank.simulation.world import World, simulate
 from crowdrank.testing.assertions import assert_arrays_equal, raises, record_warnings
 
@@ -252,14 +254,17 @@ def check_validation_queries(ranker: Ranker) -> None:
 
 
 def check_history_uses_validation_queries(ranker: Ranker) -> None:
-    """Check that history_ is computed on the validation queries: it must be lower if their grades are reversed."""
+    """Check that history_ is computed on the validation queries: reversed grades must lower its gain over chance."""
     X, late = _feature_matrix(), _validation_rows()
     held_out = _fit_arguments(ranker, late)
-    best = []
+    gains = []
     for y in (held_out["y"], held_out["y"].max() - held_out["y"]):
         options: Any = {"eval_set": (X[late], y, held_out["query"])}
-        best.append(max(ranker.unfitted().fit(X[~late], **_fit_arguments(ranker, ~late), **options).history_))
-    assert best[0] > best[1], f"reversed validation grades must lower the measure: {best}"
+        fitted = ranker.unfitted().fit(X[~late], **_fit_arguments(ranker, ~late), **options)
+        data = RankingData.from_ids(X[late], y, held_out["query"])
+        measure = Validation(data, getattr(ranker, "validate_by", "nDCG@10"), getattr(ranker, "gains", "exponential"))
+        gains.append(max(fitted.history_) - measure(np.zeros(len(y))))
+    assert gains[0] > gains[1], f"reversed validation grades must lower the measure: {gains}"
 
 
 def check_unsorted_queries(ranker: Ranker) -> None:
