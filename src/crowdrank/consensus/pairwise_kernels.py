@@ -495,7 +495,7 @@ def step_modes(query: Query, parameters: Parameters, documents: Documents, sums:
             step = min(max(step / (eps_precision + by_document[WIDTH_CURVE, d]), -MAX_STEP), MAX_STEP)
             log_eps[d] += step
             longest = max(longest, abs(step))
-    return longest
+    return float(longest)
 
 
 @njit(cache=True, nogil=True)
