@@ -28,39 +28,41 @@ def _random_data() -> Any:
 
 def _step_seconds() -> dict[str, float]:
     """Measure X'X, a step without functions in each mode, the linear functions, and two trees."""
-    from crowdrank.label_learning.boosted import Binned, BoostedFunctions
-    from crowdrank.label_learning.gls_gradients import Background
-    from crowdrank.label_learning.linear import Inputs, LinearFunctions
-    from crowdrank.label_learning.objectives import Aim
+    from crowdrank.label_learning.boosted import BoostedFunctions, GrowingTrees, binned_dataset
+    from crowdrank.label_learning.gls_gradients import LabelRegression
+    from crowdrank.label_learning.linear import LinearFunctions, StandardizedInputs
+    from crowdrank.label_learning.objectives import ObjectiveSpec
     from crowdrank.rankers.ranking_data import RankingData
     from crowdrank.rankers.standardize import Standardizer
 
     X, document, Y, experts = _random_data()
-    background, unweighted = Background(X, document), Background(X, document)
-    (V, steer), (W, stop) = ((rows[0], Aim("DCG@10").of(RankingData.from_ids(*rows))) for rows in experts)
+    regression, unweighted = LabelRegression(X, document), LabelRegression(X, document)
+    (V, training), (W, validation) = (
+        (rows[0], ObjectiveSpec("DCG@10").on(RankingData.from_ids(*rows))) for rows in experts
+    )
     label, weight = Y[:, 0].copy(), np.full(len(Y), 0.5)
 
-    def step(background: Background, weight: Any, of_weight: bool) -> tuple[Any, Any]:
-        background.solve(label, weight, 1e4)
-        score = background.scores(V)
-        steer.value(score), stop.value(background.scores(W))
-        return background.slopes(V, steer.slope(score), of_weight=of_weight)
+    def step(regression: LabelRegression, weight: Any, of_weight: bool) -> tuple[Any, Any]:
+        regression.solve(label, weight, 1e4)
+        score = regression.predict(V)
+        training.value(score), validation.value(regression.predict(W))
+        return regression.gradients(V, training.gradient(score), of_weight=of_weight)
 
-    pulls = step(background, weight, True)
+    gradients = step(regression, weight, True)
     step(unweighted, weight, False)
-    standard = Standardizer.fit(Y, np.ones(len(Y)))
-    linear = LinearFunctions(standard, Inputs(standard, Y), label, 0, "W+T")
-    boosted = BoostedFunctions(Binned(Y, 64), label, "W+T", 3, 50, 0.05)
-    boosted.step(*pulls, 0.05)
+    linear = LinearFunctions(StandardizedInputs(Standardizer.fit(Y, np.ones(len(Y))), Y), label, weight, "W+T")
+    trees = [GrowingTrees(binned_dataset(Y, 64), 3, 50) for _ in range(2)]
+    boosted = BoostedFunctions(trees[0], trees[1], label, weight, "W+T")
+    boosted.step(*gradients, 0.05)
     seconds: dict[str, float] = {}
     # In turns, so that other load of the machine affects all measurements alike.
     for _ in range(RUNS):
         for name, work in {
             "XX": lambda: X.T @ X,
-            "weights and targets": lambda: step(background, weight.copy(), True),
+            "weights and targets": lambda: step(regression, weight.copy(), True),
             "targets": lambda: step(unweighted, weight, False),
-            "linear functions": lambda: linear.step(*pulls, 0.1),
-            "two trees": lambda: boosted.step(*pulls, 0.05),
+            "linear functions": lambda: linear.step(*gradients, 0.1),
+            "two trees": lambda: boosted.step(*gradients, 0.05),
         }.items():
             seconds[name] = min(seconds.get(name, np.inf), best(work, 1))
     return seconds

@@ -264,8 +264,8 @@ def importances(setting: Setting, lessons: Mapping[tuple[int, int], Lesson]) -> 
     if not rows:
         return []
     note = (
-        "Parts of what the splits took off the squared error of the gradients, summed over trees and averaged over "
-        "folds; steps is the mean number of trees; where a fold kept none, its importances are 0."
+        "Share of each label feature in the gain of a tree's splits, averaged over trees and folds; "
+        "steps is the mean number of trees; where a fold kept none, its importances are 0."
     )
     return [
         Table(f"{setting.name}-importances", f"{setting.title}: label features that mattered", tuple(rows), (note,))

@@ -22,6 +22,7 @@ from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.errors import InputError
 from crowdrank.judgments.sharded import load_sharded
 from crowdrank.label_learning.boosted import BoostedRemapper
+from crowdrank.label_learning.linear import LinearRemapper
 from crowdrank.label_learning.remapper import Remapper
 from crowdrank.pipeline.result import RunResult
 from crowdrank.rankers.base import Ranker
@@ -222,8 +223,23 @@ def test_indices_in_trees_are_checked(trees: Path, line: str, value: str) -> Non
 def test_arrays_of_a_remapper_are_checked(tmp_path: Path) -> None:
     world = crowdrank.simulate(queries=16, documents=4, label_grades=2, gold_queries=12, random_state=1)
     folder = tmp_path / "remapper"
-    BoostedRemapper(n_iter=2, mode="T").fit(world.judgments, world.features, world.gold).save(folder)
-    sealed(folder, array_change(folder / "arrays.parquet", "target_feature", lambda array: np.full_like(array, 10**6)))
+    LinearRemapper(n_iter=2, mode="T").fit(world.judgments, world.features, world.gold).save(folder)
+    sealed(folder, array_change(folder / "arrays.parquet", "beta", lambda array: np.append(array, 1.0)))
+    with pytest.raises(InputError, match="remapper: it is not a saved remapper"):
+        Remapper.load(folder)
+
+
+def test_trees_of_a_remapper_are_checked(tmp_path: Path) -> None:
+    world = crowdrank.simulate(queries=16, documents=4, label_grades=2, gold_queries=12, random_state=1)
+    folder = tmp_path / "remapper"
+    remapper = BoostedRemapper(n_iter=9, mode="T", start="zero", min_child_samples=2)
+    remapper.fit(world.judgments, world.features, world.gold).save(folder)
+
+    def change() -> None:
+        text = (folder / "target.txt").read_text()
+        (folder / "target.txt").write_text(text.replace("split_feature=", "split_feature=9"))
+
+    sealed(folder, change)
     with pytest.raises(InputError, match="remapper: it is not a saved remapper"):
         Remapper.load(folder)
 

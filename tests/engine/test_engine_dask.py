@@ -27,7 +27,7 @@ from crowdrank import (
 from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS
 from crowdrank.errors import UsageError
-from crowdrank.label_learning import optimizer
+from crowdrank.label_learning import gls_gradients
 from crowdrank.rankers import linear
 
 from .fits import SHARD_SIZE, assert_same, fit, interrupt, tables
@@ -150,12 +150,13 @@ def test_the_command_line_runs_on_a_cluster(other_cluster: tuple[str, Any], part
 
 @pytest.mark.parametrize("cls", [LinearRemapper, BoostedRemapper])
 def test_remappers_learn_the_same(cls: Any, cluster: DaskEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizer.blocks, "__defaults__", (60,))
+    monkeypatch.setattr(gls_gradients, "DOCUMENTS_PER_SHARD", 20)
     world = simulate(queries=24, documents=6, label_grades=2, gold_queries=16, random_state=1)
     features = crowdrank.label_features(world.judgments, kind="mgbdt")
     engines: list[Any] = [LocalEngine(), cluster]
     expected, remapper = (
-        cls(n_iter=2, ridge=0.1).fit(features, world.features, world.gold, engine=engine) for engine in engines
+        cls(n_iter=2, ridge=0.1, learning_rate=0.03).fit(features, world.features, world.gold, engine=engine)
+        for engine in engines
     )
     np.testing.assert_array_equal(remapper.targets_, expected.targets_)
     np.testing.assert_array_equal(remapper.weights_, expected.weights_)

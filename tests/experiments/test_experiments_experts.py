@@ -139,7 +139,7 @@ def quick() -> Any:
     """Remappers of a few steps."""
     patch = pytest.MonkeyPatch()
     for name, cls in (("LinearRemapper", LinearRemapper), ("BoostedRemapper", BoostedRemapper)):
-        patch.setattr(expert_lessons, name, lambda mode, cls=cls, **more: cls(mode, n_iter=4, ridge=0.1, **more))
+        patch.setattr(expert_lessons, name, lambda mode, cls=cls, **more: cls(mode, n_iter=4, ridge=0.1, learning_rate=0.03, **more))
     yield
     patch.undo()
 

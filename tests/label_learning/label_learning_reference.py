@@ -1,4 +1,4 @@
-"""Slow, obvious references of the kernels, and finite differences."""
+"""Slow references of what the package computes, and finite differences."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 
 from crowdrank._typing import Floats
 
 
 def solve_unfolded(X: Floats, document: Any, target: Floats, weight: Floats, mu: float) -> Floats:
-    """Ridge regression with one row for each label, the intercept last and free."""
+    """Ridge regression with one row for each label, the intercept last and without penalty."""
     rows = np.column_stack([X[document], np.ones(len(document))])
     ridge = mu * np.diag([*np.ones(X.shape[1]), 0.0])
     Z = rows.T @ (weight[:, None] * rows) + ridge
@@ -30,36 +31,47 @@ def differences(function: Callable[[Floats], float], at: Floats, step: float = 1
     return slopes
 
 
-def grow_tree(bins: Any, n_bins: Any, target: Floats, depth: int, least: int) -> tuple[Floats, float]:
-    """What a tree grown by trying every split says of each row, and the squares that its splits took off."""
+def grow_tree(matrix: Floats, target: Floats, depth: int, min_labels: int) -> Floats:
+    """Outputs of a regression tree that tries every split."""
+    outputs = np.empty(len(target))
 
-    def grow(rows: Any, left: int) -> float:
-        said[rows] = target[rows].mean()
-        if left == 0:
-            return 0.0
-        before = ((target[rows] - target[rows].mean()) ** 2).sum()
-        best, split = 1e-12 * (target**2).sum(), None
-        for f in range(bins.shape[1]):
-            for b in range(n_bins[f] - 1):
-                low, high = rows[bins[rows, f] <= b], rows[bins[rows, f] > b]
-                if len(low) < least or len(high) < least:
+    def grow(rows: Any, left: int) -> None:
+        outputs[rows] = target[rows].mean()
+        best, split = 1e-9, None
+        for column in matrix.T if left else ():
+            for cut in np.unique(column[rows])[:-1]:
+                low, high = rows[column[rows] <= cut], rows[column[rows] > cut]
+                if min(len(low), len(high)) < min_labels:
                     continue
-                after = sum(((target[part] - target[part].mean()) ** 2).sum() for part in (low, high))
-                if before - after > best * (1 + 1e-9):
-                    best, split = before - after, (low, high)
-        if split is None:
-            return 0.0
-        return float(best + grow(split[0], left - 1) + grow(split[1], left - 1))
+                gain = len(rows) * target[rows].var() - sum(len(part) * target[part].var() for part in (low, high))
+                if gain > best:
+                    best, split = gain, (low, high)
+        for part in split or ():
+            grow(part, left - 1)
 
-    said = np.empty(len(target))
-    return said, grow(np.arange(len(target)), depth)
+    grow(np.arange(len(target)), depth)
+    return outputs
 
 
-def inputs(matrix: Floats, mean: Floats, scale: Floats, farthest: float) -> Floats:
-    """Standardized features within bounds, blanks and constants as the mean, and a column of ones."""
+def standardized_inputs(matrix: Floats, mean: Floats, scale: Floats, limit: float) -> Floats:
+    """Clipped standardized features, with missing and constant values at the mean, and a column of ones."""
     rows = np.ones((len(matrix), matrix.shape[1] + 1))
     for i, row in enumerate(matrix):
         for j, value in enumerate(row):
             known = not np.isnan(value) and scale[j] > 0
-            rows[i, j] = np.clip((value - mean[j]) / scale[j], -farthest, farthest) if known else 0.0
+            rows[i, j] = np.clip((value - mean[j]) / scale[j], -limit, limit) if known else 0.0
     return rows
+
+
+def soft_dcg(score: Floats, gain: Floats, cutoff: int, noise: float) -> float:
+    """Expected DCG of one query if each score has normal noise: rank distributions by convolution."""
+    discount = np.where(np.arange(len(score)) < cutoff, 1 / np.log2(np.arange(len(score)) + 2), 0)
+    total = 0.0
+    for i in range(len(score)):
+        ranks = np.ones(1)
+        for j in range(len(score)):
+            if j != i:
+                above = norm.cdf((score[j] - score[i]) / (noise * np.sqrt(2)))
+                ranks = np.convolve(ranks, [1 - above, above])
+        total += gain[i] * discount @ ranks
+    return total

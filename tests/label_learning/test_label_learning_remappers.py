@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from label_learning_reference import solve_unfolded
 from scipy.special import expit
 
 import crowdrank
@@ -27,16 +28,23 @@ from crowdrank import (
     read_judgments,
 )
 from crowdrank._folders import write_manifest
-from crowdrank.errors import InputError, NotFittedError, UsageError
-from crowdrank.label_learning.objectives import Aim
+from crowdrank.errors import CrowdrankWarning, DataWarning, InputError, NotFittedError, UsageError
+from crowdrank.label_learning import gls_gradients
+from crowdrank.label_learning.objectives import ObjectiveSpec
 from crowdrank.label_learning.remapper import MODES
+from crowdrank.label_learning.tuning import GridLimits, coordinate_search
 from crowdrank.rankers.data_checks import MissingValueWarning
 from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.store import REMAPPER
 
 REMAPPERS: list[Any] = [LinearRemapper, BoostedRemapper]
 Few = dict[str, Any]
-few: Few = {"n_iter": 6, "ridge": 0.1, "patience": 6}
+few: Few = {"n_iter": 6, "ridge": 0.1, "learning_rate": 0.03, "patience": 6}
+few_trees: Few = {**few, "depth": 3}
+
+
+def settings_of(cls: Any) -> Few:
+    return few_trees if cls is BoostedRemapper else few
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +62,7 @@ def fitted(world: Any, labels: LabelFeatures) -> dict[str, Remapper]:
     found: dict[str, Remapper] = {}
     for cls in REMAPPERS:
         for mode in MODES:
-            found[f"{cls.__name__} {mode}"] = cls(mode, **few).fit(labels, world.features, world.gold)
+            found[f"{cls.__name__} {mode}"] = cls(mode, **settings_of(cls)).fit(labels, world.features, world.gold)
     return found
 
 
@@ -100,7 +108,7 @@ def test_weights_grow_with_the_quality_of_assessors(cls: Any) -> None:
     levels = [0.5, 0.75, 1.0]
     table, features, gold, quality = crowd(quality=levels)
     label_table = LabelFeatures.of(table, {f"quality_{level}": quality == level for level in levels})
-    remapper = cls("W", ridge=0.1).fit(label_table, features, gold)
+    remapper = cls("W", ridge=0.1, learning_rate=0.03).fit(label_table, features, gold)
     means = [remapper.weights_[quality == level].mean() for level in levels]
     assert means[0] < means[1] < means[2]
     assert means[0] < 0.5 * means[2]
@@ -117,7 +125,7 @@ def test_targets_of_positive_labels_grow_with_rigor(cls: Any) -> None:
     label_table = LabelFeatures.of(
         table, {"label": positive, **{f"rigor_{level}": positive & (rigor == level) for level in levels}}
     )
-    remapper = cls("T", ridge=0.1).fit(label_table, features, gold)
+    remapper = cls("T", ridge=0.1, learning_rate=0.03).fit(label_table, features, gold)
     means = [remapper.targets_[positive & (rigor == level)].mean() for level in levels]
     assert means[0] < means[1] < min(means[2:])  # the most rigorous say 1 of one document in twenty: too few to tell
     assert min(means[2:]) > means[0] + 0.1
@@ -129,7 +137,7 @@ def test_spam_weighs_less_by_what_a_crowd_tells_of_itself() -> None:
     world = crowdrank.simulate(
         queries=150, documents=12, label_grades=2, labels=3, spammers=0.4, adversaries=0, noise=0.5, random_state=1
     )
-    remapper = LinearRemapper("W", ridge=0.01).fit(world.judgments, world.features, world.gold)
+    remapper = LinearRemapper("W", ridge=0.01, learning_rate=0.03).fit(world.judgments, world.features, world.gold)
     frame = remapper.remapped_.frame
     spam = frame["assessor"].map(world.assessors.set_index("assessor")["kind"]).str.contains("spammer")
     assert frame["weight"][spam].mean() < 0.85 * frame["weight"][~spam].mean()
@@ -146,13 +154,40 @@ def test_the_squared_loss_serves_beyond_ranking(cls: Any) -> None:
     plain = cls("W+T", objective="squared", n_iter=0).fit(
         label_table, rows, (X[:300], y[:300]), eval_set=(X[300:], y[300:])
     )
-    learned = cls("W+T", objective="squared", ridge=0.01).fit(
-        label_table, rows, (X[:300], y[:300]), eval_set=(X[300:], y[300:])
-    )
+    learned = cls("W+T", objective="squared").fit(label_table, rows, (X[:300], y[:300]), eval_set=(X[300:], y[300:]))
     errors = [((remapper.predict(X[300:]) - y[300:]) ** 2).mean() for remapper in (plain, learned)]
     assert errors[1] < 0.9 * errors[0]  # in grades again
     careful = quality == 1
     assert learned.weights_[careful].mean() > learned.weights_[~careful].mean()
+
+
+@pytest.mark.parametrize("cls", REMAPPERS)
+def test_the_logistic_loss_classifies(cls: Any) -> None:
+    """Its predictions are logits, and it classifies about as well as the squared loss."""
+    table, features, gold, quality = crowd(quality=[0.5, 1.0])
+    labels = LabelFeatures.of(table, {"careful": quality == 1, "label": table.grade == 1})
+    rows = read_features(features)
+    X, y = rows.matrix[1000:], (gold["grade"].to_numpy() >= 2).astype(float)
+    accuracy, losses = {}, {}
+    for objective, threshold in (("squared", 0.5), ("logistic", 0.0)):
+        remapper = cls("W+T", objective=objective, ridge=0.01, learning_rate=0.1, n_iter=100)
+        remapper.fit(labels, rows, (X[:400], y[:400]), eval_set=(X[400:700], y[400:700]))
+        score = remapper.predict(X[700:])
+        accuracy[objective] = np.mean((score > threshold) == (y[700:] == 1))
+        probability = expit(score) if objective == "logistic" else np.clip(score, 0.01, 0.99)
+        losses[objective] = -np.log(np.where(y[700:] == 1, probability, 1 - probability)).mean()
+    assert accuracy["logistic"] > max(0.85, accuracy["squared"] - 0.02)
+    assert losses["logistic"] < losses["squared"]
+
+
+@pytest.mark.parametrize("cls", REMAPPERS)
+def test_softrank_learns_like_lambdarank(cls: Any) -> None:
+    levels = [0.5, 1.0]
+    table, features, gold, quality = crowd(quality=levels)
+    labels = LabelFeatures.of(table, {f"quality_{level}": quality == level for level in levels})
+    remapper = cls("W", measure="softrank", ridge=0.1, learning_rate=0.03, n_iter=60).fit(labels, features, gold)
+    assert remapper.weights_[quality == 1.0].mean() > 1.5 * remapper.weights_[quality == 0.5].mean()
+    assert remapper.validation_ > remapper.history_[0]["validation"]
 
 
 def test_a_loss_of_ones_own_is_what_its_name_was(world: Any, labels: LabelFeatures) -> None:
@@ -173,7 +208,7 @@ def test_a_loss_of_ones_own_is_what_its_name_was(world: Any, labels: LabelFeatur
 def test_modes_learn_what_they_say(cls: Any, fitted: dict[str, Remapper], labels: LabelFeatures) -> None:
     for mode in MODES:
         remapper = fitted[f"{cls.__name__} {mode}"]
-        target, weight = remapper.learned_.importances()
+        target, weight = remapper.learned_.importances(len(labels.names))
         assert (remapper.weights_ == 0.5).all() == ("W" not in mode or remapper.best_iteration_ == 0)
         assert target.sum() == 0 or "T" in mode
         assert weight.sum() == 0 or "W" in mode
@@ -182,7 +217,7 @@ def test_modes_learn_what_they_say(cls: Any, fitted: dict[str, Remapper], labels
 
 @pytest.mark.parametrize("name", [f"{cls.__name__} {mode}" for cls in REMAPPERS for mode in MODES])
 def test_what_was_learned_is_what_the_steps_reached(fitted: dict[str, Remapper], name: str, world: Any) -> None:
-    """Targets and weights computed again from the learned functions give the ranker that was kept."""
+    """Targets and weights made anew from the learned functions give the ranker that was kept."""
     remapper = fitted[name]
     rows = remapper.instances(rescale=False)
     X = remapper.ranker_.standardizer_(rows.features.matrix)
@@ -216,6 +251,15 @@ def test_learned_functions_serve_new_labels_without_experts(
     assert ((other.weight > 0) & (other.weight < 1)).all()
     ranker = LambdaMART(n_estimators=5).fit(**other.instances(new.features).arguments)
     assert len(ranker.predict(new.features.drop(columns=["query", "document"]))) == len(new.features)
+
+
+def test_labels_on_another_scale_are_refused(fitted: dict[str, Remapper]) -> None:
+    new = crowdrank.simulate(queries=10, documents=5, label_grades=5, random_state=77)
+    with pytest.raises(InputError) as caught:
+        fitted["LinearRemapper T"].transform(new.judgments)
+    assert caught.value.kind == "other-scale"
+    assert caught.value.fix is not None
+    assert (caught.value.fix.parameter, caught.value.fix.value) == ("grades", "0,1")
 
 
 def test_any_ranker_takes_the_instances(fitted: dict[str, Remapper]) -> None:
@@ -279,30 +323,118 @@ def test_a_loss_of_ones_own_is_saved_by_name(cls: Any, world: Any, labels: Label
     def mine(score: Any, y: Any) -> Any:
         return (score - y) ** 2, 2 * (score - y)
 
-    remapper = cls("T", objective=mine, n_iter=2, ridge=0.1).fit(labels, world.features, world.gold)
+    remapper = cls("T", objective=mine, **settings_of(cls)).fit(labels, world.features, world.gold)
     remapper.save(tmp_path / "remapper")
     assert np.array_equal(cls.load(tmp_path / "remapper").transform(labels).target, remapper.targets_)
 
 
 @pytest.mark.parametrize("cls", REMAPPERS)
 def test_the_same_seed_gives_the_same_functions(cls: Any, world: Any, labels: LabelFeatures) -> None:
-    one, two = (cls(**few).fit(labels, world.features, world.gold) for _ in range(2))
+    one, two = (cls(**settings_of(cls)).fit(labels, world.features, world.gold) for _ in range(2))
     assert np.array_equal(one.targets_, two.targets_)
     assert np.array_equal(one.weights_, two.weights_)
 
 
-def test_the_ridge_is_chosen_with_the_steps(world: Any, labels: LabelFeatures) -> None:
-    ridges = (0.01, 1.0, 1000.0)
-    together = LinearRemapper("T", ridge=ridges, n_iter=5).fit(labels, world.features, world.gold)
-    alone = [LinearRemapper("T", ridge=ridge, n_iter=5).fit(labels, world.features, world.gold) for ridge in ridges]
-    best = max(alone, key=lambda remapper: remapper.validation_)
-    assert together.validation_ == best.validation_
-    assert np.array_equal(together.targets_, best.targets_)
-    assert len({step["mu"] for step in together.history_}) == 3
-    trees = BoostedRemapper("T", ridge=ridges, n_iter=5).fit(labels, world.features, world.gold)
-    single = [BoostedRemapper("T", ridge=ridge, n_iter=5).fit(labels, world.features, world.gold) for ridge in ridges]
-    winner = max(single, key=lambda remapper: remapper.validation_)
-    assert np.allclose(trees.targets_, winner.targets_)
+@pytest.mark.parametrize("cls", REMAPPERS)
+def test_parameters_are_tuned_on_the_validation_queries(cls: Any, world: Any, labels: LabelFeatures) -> None:
+    fixed = {**settings_of(cls), "n_iter": 5}
+    tuned = cls("T", **{**fixed, "ridge": (0.01, 1.0, 1000.0)}).fit(labels, world.features, world.gold)
+    ridges = sorted({step["ridge"] for step in tuned.history_})
+    assert set(ridges) >= {0.01, 1.0, 1000.0}
+    single = [cls("T", **{**fixed, "ridge": ridge}).fit(labels, world.features, world.gold) for ridge in ridges]
+    best = max(single, key=lambda remapper: remapper.validation_)
+    assert tuned.validation_ == best.validation_
+    assert np.allclose(tuned.targets_, best.targets_)
+    assert tuned.best_params_ == best.best_params_
+
+
+@pytest.mark.parametrize("cls", REMAPPERS)
+def test_no_grid_ends_at_the_best_value(cls: Any, world: Any, labels: LabelFeatures) -> None:
+    remapper = cls("W+T", n_iter=3, ridge=(1e-3, 1e-2), learning_rate=(1e-3, 2e-3))
+    remapper.fit(labels, world.features, world.gold)
+    assert remapper.best_params_.keys() >= {"ridge", "learning_rate", "tree_features"}
+    for name, limits in remapper._grid_limits.items():
+        grid = sorted({step[name] for step in remapper.history_})
+        best = remapper.best_params_[name]
+        assert grid[0] < best < grid[-1] or limits.beyond(grid, best) is None
+
+
+def test_neighboring_settings_are_no_better() -> None:
+    """The joint optimum of ridge and step size is found though each alone has another one."""
+
+    def measure(settings: dict[str, float]) -> float:
+        x, y = np.log10(settings["x"]) - 3, np.log10(settings["y"]) + 2
+        return -float(x**2 + y**2 + 0.5 * x * y)
+
+    limits = {name: GridLimits(1e-6, 1e6) for name in "xy"}
+    assert coordinate_search({"x": (1.0, 10.0), "y": (1.0, 10.0)}, limits, measure) == {"x": 1000.0, "y": 0.01}
+
+
+def test_a_grid_stops_at_its_limits() -> None:
+    evaluated = []
+
+    def measure(settings: dict[str, float]) -> float:
+        evaluated.append(settings["depth"])
+        return settings["depth"]
+
+    limits = {"depth": GridLimits(1, 8, geometric=False)}
+    assert coordinate_search({"depth": (2, 3)}, limits, measure) == {"depth": 8}
+    assert sorted(evaluated) == [2, 3, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("n_grades", [2, 4])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("cls", REMAPPERS)
+def test_step_zero_is_least_squares_on_the_labels(cls: Any, mode: str, n_grades: int) -> None:
+    world = crowdrank.simulate(
+        queries=20, documents=8, label_grades=n_grades, labels=3, gold_queries=10, honeypots=0, random_state=3
+    )
+    more = {"start": "label", "depth": 3} if cls is BoostedRemapper else {}
+    remapper = cls(mode, n_iter=0, ridge=0.1, learning_rate=0.1, **more)
+    remapper.fit(label_features(world.judgments, kind="mgbdt"), world.features, world.gold)
+    assert np.allclose(remapper.targets_, remapper.label_features_.start, atol=1e-12)
+    rows = read_features(world.features)
+    labels = world.judgments.groupby(["query", "document"])["grade"].agg(["mean", "size"]).reset_index()
+    labels = labels.merge(world.features, on=["query", "document"])
+    plain = GLS(remapper.mu_ / 0.5).fit(
+        labels[list(rows.names)], labels["mean"] / (n_grades - 1), query=labels["query"], sample_weight=labels["size"]
+    )
+    assert np.allclose(remapper.predict(rows), plain.predict(rows.matrix), atol=1e-8)
+
+
+@pytest.mark.parametrize("cls", REMAPPERS)
+def test_trees_extend_the_features(cls: Any, world: Any, labels: LabelFeatures, tmp_path: Path) -> None:
+    plain, extended = (
+        cls("T", **settings_of(cls), tree_features=n).fit(labels, world.features, world.gold) for n in (0, 5)
+    )
+    rows = extended.instances(rescale=False).features
+    n = len(rows.names)
+    assert len(extended.ranker_.coef_) == n + 5
+    assert np.abs(extended.ranker_.coef_[n:]).max() > 0
+    assert extended.ranker_.features_ == plain.ranker_.features_
+    # The ranker is least squares on the learned targets, over features and trees.
+    trees = extended.ranker_.tree_features_
+    assert trees is not None
+    X = extended.ranker_.standardizer_(np.hstack([rows.matrix, trees.transform(rows)]))
+    folded_target, folded_weight = extended.remapped_.folded()
+    place = extended.label_features_.judgments.positions(rows.query, rows.document)
+    document = np.arange(len(X))
+    expected = solve_unfolded(X, document, folded_target[place], folded_weight[place], extended.mu_)
+    assert np.allclose(extended.predict(rows), X @ expected[:-1] + expected[-1])
+    extended.save(tmp_path / "remapper")
+    assert np.array_equal(Remapper.load(tmp_path / "remapper").predict(rows), extended.predict(rows))
+
+
+def test_the_number_of_trees_is_tuned(world: Any, labels: LabelFeatures) -> None:
+    settings = {**few, "n_iter": 2}
+    remapper = LinearRemapper("T", **settings, tree_features="auto").fit(labels, world.features, world.gold)
+    values = {
+        n: LinearRemapper("T", **settings, tree_features=n).fit(labels, world.features, world.gold).validation_
+        for n in (0, 100, 200, 300)
+    }
+    assert {step["tree_features"] for step in remapper.history_} == set(values)
+    assert remapper.validation_ == pytest.approx(max(values.values()))
+    assert values[int(remapper.best_params_["tree_features"])] == pytest.approx(remapper.validation_)
 
 
 def test_it_stops_when_validation_does_not_rise(world: Any, labels: LabelFeatures) -> None:
@@ -311,13 +443,32 @@ def test_it_stops_when_validation_does_not_rise(world: Any, labels: LabelFeature
     assert len(remapper.history_) == remapper.best_iteration_ + 4
 
 
-def test_progress_is_told(world: Any, labels: LabelFeatures) -> None:
-    calls: list[tuple[int, int, float]] = []
-    LinearRemapper(n_iter=3, ridge=(0.1, 1)).fit(
-        labels, world.features, world.gold, progress=lambda *step: calls.append(step)
+def test_progress_is_reported(world: Any, labels: LabelFeatures) -> None:
+    reports: list[tuple[int, int, float]] = []
+    LinearRemapper(**{**few, "n_iter": 3}).fit(
+        labels, world.features, world.gold, progress=lambda *step: reports.append(step)
     )
-    assert [step[0] for step in calls] == [0, 1, 2, 3, 3, 4, 5, 6]
-    assert {step[1] for step in calls} == {6}
+    assert [step[:2] for step in reports] == [(0, 3), (1, 3), (2, 3), (3, 3)]
+
+
+def counting(name: str, function: Any, calls: list[Any]) -> Any:
+    """Return the function, made to append its name to the calls."""
+
+    def call(*arguments: Any) -> Any:
+        calls.append(name)
+        return function(*arguments)
+
+    return call
+
+
+def test_least_squares_is_factored_once_per_ridge_if_only_targets_are_learned(
+    world: Any, labels: LabelFeatures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    for name in ("normal_equations", "cholesky"):
+        monkeypatch.setattr(gls_gradients, name, counting(name, getattr(gls_gradients, name), calls))
+    LinearRemapper("T", **{**few, "learning_rate": (0.01, 0.1)}).fit(labels, world.features, world.gold)
+    assert sorted(calls) == ["cholesky", "normal_equations"]
 
 
 # Leaks.
@@ -331,7 +482,7 @@ def test_grades_of_validation_and_test_queries_reach_no_feature_and_no_gradient(
     changed = held_out.assign(grade=4 - held_out["grade"])
     found = []
     for validation in (held_out, changed):
-        remapper = BoostedRemapper(**few, kind="all")
+        remapper = BoostedRemapper(**few_trees, kind="all")
         remapper.fit(world.judgments, world.features, training, eval_set=validation)
         found.append(remapper)
     one, two = found
@@ -344,18 +495,22 @@ def test_leaks_are_refused(world: Any, labels: LabelFeatures) -> None:
     gold = world.gold
     queries = gold["query"].unique()
     training, held_out = gold[gold["query"].isin(queries[:20])], gold[gold["query"].isin(queries[15:])]
-    with pytest.raises(InputError, match="5 validation queries are among the training experts too"):
+    with pytest.raises(InputError) as caught:
         LinearRemapper(**few).fit(labels, world.features, training, eval_set=held_out)
+    assert caught.value.kind == "validation-leak"
+    assert "5 validation queries" in caught.value.problem
     seen = label_features(world.judgments, kind="mgbdt", gold=gold.assign(grade=(gold["grade"] > 1).astype(int)))
-    with pytest.raises(InputError, match="in the label features too"):
+    with pytest.raises(InputError) as caught:
         LinearRemapper(**few).fit(seen, world.features, gold)
+    assert caught.value.kind == "validation-leak"
+    assert "label features" in caught.value.problem
 
 
 def test_experts_come_in_several_forms(world: Any, labels: LabelFeatures) -> None:
     features = read_features(world.features)
     rows = Instances.from_labels(world.gold, features, missing="skip")
-    experts = [world.gold, rows, (rows.features, rows.y, rows.features.query), crowdrank.read_gold(world.gold)]
-    found = [LinearRemapper(**few).fit(labels, features, expert).targets_ for expert in experts]
+    label_table = [world.gold, rows, (rows.features, rows.y, rows.features.query), crowdrank.read_gold(world.gold)]
+    found = [LinearRemapper(**few).fit(labels, features, expert).targets_ for expert in label_table]
     for other in found[1:]:
         assert np.allclose(other, found[0])
 
@@ -365,7 +520,7 @@ def test_experts_come_in_several_forms(world: Any, labels: LabelFeatures) -> Non
 
 def test_experts_documents_without_features_are_left_out_and_said(world: Any, labels: LabelFeatures) -> None:
     more = pd.concat([world.gold, pd.DataFrame({"query": ["1"], "document": ["unheard-of"], "grade": [4]})])
-    with pytest.warns(match="1 document with a label but without features"):
+    with pytest.warns(CrowdrankWarning, match="1 document with a label but without features"):
         remapper = LinearRemapper(**few).fit(labels, world.features, more)
     assert np.allclose(remapper.targets_, LinearRemapper(**few).fit(labels, world.features, world.gold).targets_)
     with pytest.raises(InputError, match="no labeled document has features"):
@@ -374,64 +529,79 @@ def test_experts_documents_without_features_are_left_out_and_said(world: Any, la
 
 def test_judged_documents_without_features_are_left_out_and_said(world: Any, labels: LabelFeatures) -> None:
     lost = world.features[world.features["query"] != "55"]
-    with pytest.warns(match="judged documents without features were left out"):
+    with pytest.warns(DataWarning, match="judged documents without features are skipped"):
         remapper = LinearRemapper(**few).fit(labels, lost, world.gold)
     assert "55" not in set(remapper.remapped_.frame["query"])
-    with pytest.raises(InputError, match="no judged document has features"):
+    with pytest.raises(InputError) as caught:
         LinearRemapper(**few).fit(labels, lost.assign(query="elsewhere"), world.gold)
+    assert caught.value.kind == "no-features"
 
 
 @pytest.mark.parametrize("cls", REMAPPERS)
 def test_one_assessor_works(cls: Any, world: Any) -> None:
     first = world.judgments.groupby("document").head(1).assign(assessor="ann")
-    remapper = cls(**few).fit(first, world.features, world.gold)
+    remapper = cls(**settings_of(cls)).fit(first, world.features, world.gold)
     assert np.isfinite(remapper.targets_).all()
 
 
 @pytest.mark.parametrize("cls", REMAPPERS)
 def test_equal_labels_are_said_or_work(cls: Any, world: Any) -> None:
     same = world.judgments.assign(grade=1).drop(columns="honeypot")
-    with pytest.raises(InputError, match="every label says the same"):
-        cls("W", **few).fit(same, world.features, world.gold)
-    remapper = cls("T", **few).fit(label_features(same, kind="all"), world.features, world.gold)
+    with pytest.raises(InputError) as caught:
+        cls("W", **settings_of(cls)).fit(same, world.features, world.gold)
+    assert caught.value.kind == "equal-labels"
+    assert caught.value.fix is not None
+    assert (caught.value.fix.parameter, caught.value.fix.value) == ("mode", "T")
+    remapper = cls("T", **settings_of(cls)).fit(label_features(same, kind="all"), world.features, world.gold)
     assert np.isfinite(remapper.targets_).all()
     bare = LabelFeatures.of(read_judgments(same), {"label": np.ones(len(same))})
-    with pytest.raises(InputError, match="no label feature differs"):
-        cls("T", **few).fit(bare, world.features, world.gold)
+    with pytest.raises(InputError) as caught:
+        cls("T", **settings_of(cls)).fit(bare, world.features, world.gold)
+    assert caught.value.kind == "constant-label-features"
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "parameter"),
     [
-        ({"mode": "TW"}, "mode must be one of W, T, W"),
-        ({"ridge": 0}, "ridge must be a number above 0"),
-        ({"ridge": ()}, "ridge must be a number above 0 or a sequence"),
-        ({"n_iter": -1}, "n_iter must be a whole number"),
-        ({"learning_rate": 0}, "learning_rate must be a number above 0"),
-        ({"objective": "P@3"}, "objective is a measure"),
-        ({"objective": 3}, "objective must be the name"),
-        ({"kind": "some"}, "kind must be one of"),
-        ({"depth": 9}, "depth must be a whole number of at least 1 and at most 8"),
-        ({"start": "end"}, "start must be one of"),
-        ({"mode": "W", "start": "zero"}, "start must not be 'zero' if mode is 'W'"),
+        ({"mode": "TW"}, "mode"),
+        ({"ridge": 0}, "ridge"),
+        ({"ridge": ()}, "ridge"),
+        ({"n_iter": -1}, "n_iter"),
+        ({"learning_rate": (0.1, 0)}, "learning_rate"),
+        ({"objective": "P@3"}, "objective"),
+        ({"objective": 3}, "objective"),
+        ({"measure": "rank"}, "measure"),
+        ({"measure": "softrank", "objective": "AP"}, "measure"),
+        ({"tree_features": -1}, "tree_features"),
+        ({"tree_features": "some"}, "tree_features"),
+        ({"kind": "some"}, "kind"),
+        ({"depth": 9}, "depth"),
+        ({"start": "end"}, "start"),
+        ({"mode": "W", "start": "zero"}, "start"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(
-    settings: dict[str, Any], sentence: str, world: Any, labels: LabelFeatures
+def test_invalid_parameters_are_refused(
+    settings: dict[str, Any], parameter: str, world: Any, labels: LabelFeatures
 ) -> None:
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises(UsageError) as caught:
         BoostedRemapper(**settings).fit(labels, world.features, world.gold)
+    assert caught.value.parameter == parameter
 
 
 def test_too_few_experts_are_said(world: Any, labels: LabelFeatures) -> None:
     one = world.gold[world.gold["query"] == world.gold["query"].iloc[0]]
-    with pytest.raises(InputError, match="1 expert-graded query cannot be split"):
+    with pytest.raises(InputError) as caught:
         LinearRemapper(**few).fit(labels, world.features, one)
-    with pytest.raises(UsageError, match=r"expert is \(X, y, query\)"):
+    assert caught.value.kind == "too-few-expert-queries"
+    assert caught.value.fix is not None
+    assert caught.value.fix.parameter == "eval_set"
+    with pytest.raises(UsageError) as refused:
         LinearRemapper(**few).fit(labels, world.features, (np.eye(3), [1, 2, 3]))
+    assert refused.value.parameter == "expert"
     flat = world.gold.assign(grade=1)
-    with pytest.raises(InputError, match="no expert-graded query has two documents of different grades"):
+    with pytest.raises(InputError) as caught:
         LinearRemapper(**few).fit(labels, world.features, flat)
+    assert caught.value.kind == "equal-expert-grades"
 
 
 def test_unfitted_ones_say_so() -> None:
@@ -445,9 +615,9 @@ def test_unfitted_ones_say_so() -> None:
 
 def test_dependence_and_importances(fitted: dict[str, Remapper], labels: LabelFeatures) -> None:
     remapper = fitted["BoostedRemapper W+T"]
-    result = remapper.importances_
-    assert set(result["feature"]) == set(labels.names)
-    sums = result[["target", "weight"]].sum()
+    label_table = remapper.importances_
+    assert set(label_table["feature"]) == set(labels.names)
+    sums = label_table[["target", "weight"]].sum()
     assert sums.tolist() == pytest.approx([1, 1] if remapper.best_iteration_ else [0, 0])
     table = remapper.dependence("good_dawid_skene", points=5)
     assert table["labels"].sum() == len(labels)
@@ -468,7 +638,7 @@ def test_blanks_among_label_features_and_features_work(world: Any) -> None:
     features = world.features.assign(f1=world.features["f1"].where(world.features.index % 5 > 0))
     for cls in REMAPPERS:
         with pytest.warns(MissingValueWarning):
-            remapper = cls(**few, kind="all").fit(judgments, features, world.gold)
+            remapper = cls(**settings_of(cls), kind="all").fit(judgments, features, world.gold)
         assert np.isfinite(remapper.targets_).all()
         assert np.isfinite(remapper.predict(features.drop(columns=["query", "document"]))).all()
         assert remapper.dependence("duration")["labels"].sum() == len(remapper.targets_)
@@ -477,7 +647,9 @@ def test_blanks_among_label_features_and_features_work(world: Any) -> None:
 @pytest.mark.parametrize("mode", ["T", "W+T"])
 def test_targets_may_start_from_nothing(mode: str, world: Any, labels: LabelFeatures) -> None:
     """As in MGBDT: all scores are equal at first, and which document of equal ones stands first is chance."""
-    remapper = BoostedRemapper(mode, start="zero", ridge=0.1, n_iter=20).fit(labels, world.features, world.gold)
+    remapper = BoostedRemapper(mode, start="zero", ridge=0.1, learning_rate=0.02, depth=3, n_iter=20).fit(
+        labels, world.features, world.gold
+    )
     assert remapper.best_iteration_ > 0
     assert remapper.validation_ > 1.2 * remapper.history_[0]["validation"]
     assert np.ptp(remapper.targets_) > 0
@@ -489,9 +661,14 @@ def test_the_order_of_rows_breaks_no_ties(world: Any, labels: LabelFeatures, mon
     order = np.lexsort((-rows.y, rows.lists))
     expert = (rows.features.matrix[order], rows.y[order], rows.lists[order])
     made: list[RankingData] = []
-    of = Aim.of
-    monkeypatch.setattr(Aim, "of", lambda aim, lists: made.append(lists) or of(aim, lists))  # type: ignore[func-returns-value]
-    LinearRemapper(n_iter=0).fit(labels, world.features, expert)
+    on = ObjectiveSpec.on
+
+    def record(spec: ObjectiveSpec, data: RankingData) -> Any:
+        made.append(data)
+        return on(spec, data)
+
+    monkeypatch.setattr(ObjectiveSpec, "on", record)
+    LinearRemapper(**{**few, "n_iter": 0}).fit(labels, world.features, expert)
     steering, stopping = made
     falling = [np.mean(np.diff(lists.grade)[np.diff(lists.query) == 0] <= 0) for lists in (steering, stopping)]
     assert falling[0] < 0.9

@@ -1,4 +1,4 @@
-"""Trees over binned label features."""
+"""Sums of trees over label features."""
 
 from __future__ import annotations
 
@@ -11,81 +11,64 @@ from hypothesis import strategies as st
 from label_learning_reference import grow_tree
 
 from crowdrank._typing import Floats
-from crowdrank.label_learning import kernels
-from crowdrank.label_learning.boosted import Binned, Grower, Trees
+from crowdrank.label_learning.boosted import GrowingTrees, LearnedTrees, TreeSum, binned_dataset
 
 
 def matrix_of(seed: int, n: int = 80) -> Floats:
-    """Features of few values, of many, with blanks, and a constant one."""
+    """Features of few values, of many, and a constant one."""
     rng = np.random.default_rng(seed)
-    few, many = rng.integers(0, 3, n).astype(float), rng.normal(size=n)
-    blanks = np.where(rng.random(n) < 0.3, np.nan, rng.normal(size=n))
-    return np.column_stack([few, many, blanks, np.ones(n)])
+    return np.column_stack([rng.integers(0, 3, n), rng.integers(0, 20, n), np.ones(n)]).astype(float)
 
 
-@given(st.integers(0, 200), st.integers(1, 4), st.sampled_from([1, 3, 10]), st.sampled_from([2, 5, 16, 255]))
-def test_a_tree_is_the_one_that_trying_every_split_grows(seed: int, depth: int, least: int, bins: int) -> None:
-    binned = Binned(matrix_of(seed), bins)
-    aim = np.random.default_rng(seed + 1).normal(size=len(binned.bins))
-    tree, said = Grower(binned, depth, least)(aim)
-    expected, won = grow_tree(binned.bins, binned.n_bins, aim, depth, least)
-    assert np.allclose(said, expected)
-    assert tree.gain.sum() == pytest.approx(won)
+def trees_over(matrix: Floats, depth: int = 3, min_labels: int = 2) -> GrowingTrees:
+    return GrowingTrees(binned_dataset(matrix, 255), depth, min_labels)
 
 
-@given(st.integers(0, 100), st.sampled_from([4, 255]))
-def test_a_tree_says_the_same_of_bins_and_of_values(seed: int, bins: int) -> None:
+@given(st.integers(0, 50), st.integers(1, 3), st.sampled_from([1, 3, 10]))
+def test_a_tree_is_the_one_with_the_best_splits(seed: int, depth: int, min_labels: int) -> None:
     matrix = matrix_of(seed)
-    binned = Binned(matrix, bins)
-    trees, sums = [], np.zeros(len(matrix))
-    for number in range(3):
-        tree, said = Grower(binned, 3, 2)(np.random.default_rng(seed + number).normal(size=len(matrix)))
-        trees.append(tree)
-        sums += said
-    together = Trees.of(trees, 15)
-    assert np.allclose(together.add_to(np.ones(len(matrix)), matrix, 0.5), 1 + 0.5 * sums)
-    assert together.importances(4).sum() == pytest.approx(1)
-    assert together.importances(4)[3] == 0
+    gradient = 1e-6 * np.random.default_rng(seed + 1).normal(size=len(matrix))
+    outputs = trees_over(matrix, depth, min_labels).add(gradient, 0.5)
+    expected = grow_tree(matrix, gradient * 1e6, depth, min_labels)
+    assert np.sqrt(np.mean(outputs**2)) == pytest.approx(0.5)
+    assert np.allclose(outputs, expected * 0.5 / np.sqrt(np.mean(expected**2)), atol=1e-5)
 
 
-@given(st.integers(0, 100), st.sampled_from([2, 7, 64, 255]))
-def test_bins_keep_the_order_of_values(seed: int, most: int) -> None:
-    matrix = matrix_of(seed, 300)
-    binned = Binned(matrix, most)
-    assert (binned.n_bins <= most).all()
-    for column, bins, edges in zip(matrix.T, binned.bins.T, binned.edges, strict=True):
-        there = ~np.isnan(column)
-        assert (bins[~there] == 0).all()
-        assert (bins[there] == (column[there][:, None] > edges).sum(axis=1)).all()
-    assert (np.bincount(binned.bins[:, 1]) >= 300 // most - 1).all()
+@given(st.integers(0, 50))
+def test_saved_trees_give_the_sum_of_the_outputs(seed: int) -> None:
+    matrix = matrix_of(seed)
+    matrix[np.random.default_rng(seed).random(matrix.shape) < 0.2] = np.nan
+    trees, total, early = trees_over(matrix), np.zeros(len(matrix)), np.zeros(0)
+    for number in range(4):
+        total = total + trees.add(np.random.default_rng(seed + number).normal(size=len(matrix)), 0.1)
+        if number == 1:
+            snapshot, early = trees.snapshot(), total
+    assert np.allclose(snapshot.predict(matrix), early)
+    again = TreeSum.from_text(trees.snapshot().text, 3)
+    assert np.allclose(again.predict(matrix), total)
+    assert again.importances(3) == pytest.approx(trees.snapshot().importances(3), rel=1e-4)
 
 
-def test_a_tree_of_nothing_to_explain_is_a_leaf() -> None:
-    tree, said = Grower(Binned(matrix_of(0), 16), 3, 1)(np.full(80, 0.1))
-    assert (tree.feature == kernels.LEAF).all()
-    assert np.allclose(said, 0.1)
+def test_every_tree_has_the_same_total_importance() -> None:
+    matrix = matrix_of(0)
+    trees = trees_over(matrix, depth=1)
+    trees.add(np.where(matrix[:, 0] > 0, 1e6, 0.0), 1.0)
+    trees.add(np.where(matrix[:, 1] > 9, 1e-6, 0.0), 1.0)
+    assert trees.snapshot().importances(3).tolist() == pytest.approx([0.5, 0.5, 0.0])
 
 
-def test_no_trees_add_nothing() -> None:
-    nothing = Trees.of([], 7)
-    assert (nothing.add_to(np.arange(3.0), np.zeros((3, 2)), 1.0) == np.arange(3)).all()
+@pytest.mark.parametrize("gradient", [np.zeros(80), np.full(80, 0.1)])
+def test_a_gradient_without_splits_adds_nothing(gradient: Any) -> None:
+    trees = trees_over(matrix_of(0))
+    for _ in range(2):
+        assert (trees.add(gradient, 1.0) == 0).all()
+    assert (trees.snapshot().importances(3) == 0).all()
+    assert (trees.snapshot().predict(matrix_of(1)) == 0).all()
+
+
+def test_no_trees_leave_the_start() -> None:
+    nothing = TreeSum.from_text(None, 2)
+    target, weight = LearnedTrees(nothing, nothing).apply(np.zeros((3, 2)), np.arange(3.0))
+    assert (target == np.arange(3)).all()
+    assert (weight == 0.5).all()
     assert (nothing.importances(2) == 0).all()
-
-
-def test_one_reading_gives_both_products() -> None:
-    rng = np.random.default_rng(0)
-    X, a, b = rng.normal(size=(9, 5)), rng.normal(size=5), rng.normal(size=5)
-    of_a, of_b = np.empty(9), np.empty(9)
-    kernels.two_products(X, a, b, of_a, of_b)
-    assert np.allclose(of_a, X @ a)
-    assert np.allclose(of_b, X @ b)
-
-
-def test_scaled_rows() -> None:
-    rng = np.random.default_rng(0)
-    X, root, aim = rng.normal(size=(9, 2)), rng.random(9), rng.random(9)
-    scaled: Any = np.zeros((4, 5))
-    kernels.scale_rows(X, root, aim, 3, 6, scaled)
-    expected = np.column_stack([X * root[:, None], root, aim])[3:6]
-    assert np.allclose(scaled[:3, :4], expected)
-    assert (scaled[3] == 0).all()

@@ -320,6 +320,8 @@ def test_a_report_on_labels_fits_the_screen(browser: Any, labels_run: Path, widt
     page_width = view.page.locator(".cards").bounding_box()["width"]
     used = sum(box["width"] for box in boxes) if width > 640 else boxes[0]["width"]
     assert used > 0.9 * page_width
+    flags = view.page.locator(".scroll:has(.flags)")
+    assert flags.evaluate("box => box.scrollWidth - box.clientWidth") <= 2
     passage = view.page.locator('[data-table="disputed"] tr.below span[title]').first
     assert passage.inner_text().endswith("…")
     assert len(passage.get_attribute("title")) > len(passage.inner_text())

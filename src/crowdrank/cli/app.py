@@ -25,6 +25,7 @@ from crowdrank.cli import (
     demo,
     evaluate,
     rank,
+    remap,
     report,
     run,
     simulate,
@@ -100,6 +101,7 @@ for panel, functions in COMMANDS_BY_PANEL.items():
     for function in functions:
         add_command(app, function, panel)
 app.add_typer(collect.collect, rich_help_panel="Judgments")
+app.add_typer(remap.remap, rich_help_panel="Rankers")
 
 
 def _print_version(requested: bool) -> None:

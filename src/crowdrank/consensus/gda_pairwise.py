@@ -100,7 +100,7 @@ class GDAPairwise(FamilyAggregator):
     assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "n_grades")
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
         "unit": POSITIVE,
-        "learn_unit": PROBABILITY,
+        "learn_unit": (0.0, 2.0),
         "typical": PROBABILITY,
     }
     _parameter_constraints: ClassVar[Constraints] = {
@@ -186,18 +186,16 @@ class GDAPairwise(FamilyAggregator):
                 "moments": moments(shard, local),
                 "expert_grades": grades,
             }
-        if theta["learn_unit"][0]:
-            mode_steps = MODE_STEPS if theta["learn_unit"][0] == 1 else 0
-            local, value = self._sweep(shard, local, theta, mode_steps, UNIT_STEPS, slope[:0], curve[:0])
-        else:
+        if not theta["learn_unit"][0]:
             local, value = self._sweep(shard, local, theta, 1, 0, slope, curve)
+            return local, {**statistics, "value": np.array([value])}
+        mode_steps = MODE_STEPS if theta["learn_unit"][0] == 1 else 0  # the unit does not change the modes
+        local, _ = self._sweep(shard, local, theta, mode_steps, UNIT_STEPS, slope[:0], curve[:0])
         unknown = shard.gold < 0
         shrinkage = local["information"] / (local["precision"] + local["information"])
-        statistics["spread"] = np.array(
-            [unknown.sum(), (local["relevance"][unknown] ** 2).sum(), shrinkage[unknown].sum()]
-        )
-        statistics["value"] = np.array([value])
-        return local, {**statistics, "residuals": residual_sums(shard, local, theta["params"])}
+        spread = unknown.sum(), (local["relevance"][unknown] ** 2).sum(), shrinkage[unknown].sum()
+        residuals = residual_sums(shard, local, theta["params"])
+        return local, {"judgments": judgments, "spread": np.array(spread, np.float64), "residuals": residuals}
 
     def _sweep(
         self,
@@ -299,14 +297,11 @@ class GDAPairwise(FamilyAggregator):
             n, squares, shrinkage = statistics["spread"] + UNIT_DOCUMENTS * np.array([1.0, unit**2, 1.0])
             change = np.sqrt(squares / shrinkage) / unit
             # The relative change of this fixed point by the unit is 1 - shrinkage: a Newton step of the log unit.
-            theta = {
-                **theta,
-                "unit": unit * np.full(1, change ** min(n / shrinkage, MAX_ACCELERATION)),
-                "learn_unit": np.full(1, 2.0),
-            }
-            if abs(theta["unit"][0] / unit - 1) < UNIT_TOL:
+            change **= min(n / shrinkage, MAX_ACCELERATION)
+            theta = {**theta, "unit": np.full(1, unit * change), "learn_unit": np.full(1, 2.0)}
+            if abs(change - 1) < UNIT_TOL:
                 break
-        theta = {**theta, "residuals": residual_moments(statistics["residuals"])}
+        theta = {**theta, "learn_unit": np.ones(1), "residuals": residual_moments(statistics["residuals"])}
         return self._with_typical(theta, statistics), statistics
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
@@ -338,9 +333,9 @@ class GDAPairwise(FamilyAggregator):
         mu, log_alpha, log_width = np.split(on_line(theta), 3, axis=1)
         absent = np.arange(mu.shape[1]) >= theta["n_grades"][:, None]
         if self.difficulty:
+            mu, width = self._estimated_gaussians(theta)
             alpha = softmax(np.where(absent, -np.inf, log_alpha), axis=1)
-            mu, width, alpha = (np.where(absent, np.nan, values) for values in (mu, np.exp(log_width), alpha))
-            return mu, width, alpha
+            return mu, width, np.where(absent, np.nan, alpha)
         residual, _, log_factor = theta["residuals"]
         mu = mu + residual / theta["unit"][0]
         precision = theta["unit"][0] * np.exp(log_factor - 0.5 * log_width)
@@ -349,9 +344,16 @@ class GDAPairwise(FamilyAggregator):
         curves = GaussianCurves(np.ones(1), self.tied_variance, NODES)
         return curves.gaussians(np.concatenate(params, axis=1), absent)
 
+    @staticmethod
+    def _estimated_gaussians(theta: Arrays) -> tuple[Floats, Floats]:
+        """Return mu and w as estimated, in the unit of relevance; NaN for grades that a scale lacks."""
+        mu, _, log_width = np.split(on_line(theta), 3, axis=1)
+        absent = np.arange(mu.shape[1]) >= theta["n_grades"][:, None]
+        return np.where(absent, np.nan, mu), np.where(absent, np.nan, np.exp(log_width))
+
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
-        """Return means and widths of the grades, the slope of the answers, and pairwise informativeness."""
-        mu, width, _ = self._gaussians(theta)
+        """Return means and widths as estimated, the slope of the answers, and pairwise informativeness."""
+        mu, width = self._estimated_gaussians(theta)
         mean_width = np.exp(np.nanmean(np.log(width), axis=1))
         highest = np.take_along_axis(mu, theta["n_grades"][:, None] - 1, axis=1)[:, 0]
         widths = {} if self.tied_variance else {f"width_{g}": width[:, g] for g in range(width.shape[1])}

@@ -26,7 +26,7 @@ SHORT_STEP = 1e-6
 """Newton steps end when no document moves further than this."""
 GOLDEN = 0.6180339887498949
 """The fractional parts of its multiples are evenly spread over [0, 1)."""
-SLOTS = 128
+SLOTS = 116
 """Number of judgments computed together, in loops that the compiler can vectorize."""
 RESIDUAL, FACTOR, WEIGHT, VARIANCE, SHARE = range(5)
 """Columns of the values of a judgment: relevance minus the mean of its grade, precision factor, weight, and variance of
@@ -176,7 +176,7 @@ def exponential(value: float) -> float:
 def load_judgments(
     query: Query, parameters: Parameters, start: int, n: int, relevance: Floats, log_eps: Floats, block: Block
 ) -> int:
-    """Write the parameters of `n` judgments into a block, set its sums to 0; return the largest number of partners."""
+    """Write the parameters of `n` judgments into a block; return the largest number of partners."""
     n_grades, most = len(block.share), 0
     for m in range(n):
         d, a = query.doc[start + m], query.assessor[start + m]
@@ -187,7 +187,7 @@ def load_judgments(
             block.own[2 * n_grades + h, m] = parameters.offset[a, h]
             block.is_grade[h, m] = 1.0 if query.grade[start + m] == h else 0.0
         most = max(most, query.first[start + m + 1] - query.first[start + m])
-    block.sums[:], block.slope[:], block.curve[:], block.product[:] = 0.0, 0.0, 0.0, 1.0
+    block.sums[:] = 0.0
     return most
 
 
@@ -372,6 +372,8 @@ def pair_terms(
     for start in range(0, len(query.doc), SLOTS):
         n = min(SLOTS, len(query.doc) - start)
         most = load_judgments(query, parameters, start, n, relevance, log_eps, block)
+        if by_assessor:
+            block.slope[:], block.curve[:], block.product[:] = 0.0, 0.0, 1.0
         for number in range(2 * most if by_assessor and query.all_pairs else most):
             select_partners(query, start, n, number, by_assessor, by_judgment, block)
             explain(n, block)

@@ -1,5 +1,6 @@
-"""Training targets and weights learned from a small expert set: what a crowd label is worth, and how much it counts.
+"""Training targets and weights of labels, learned from a small set of expert grades (REMAP, MGBDT).
 
-`label_features.py` says what is known of every label; `gls_gradients.py` how a measure of the ranker moves with every
-label; `objectives.py` which measure; `remap.py` and `boosted.py` learn the functions from label to target and weight.
+`label_features.py` computes features of every label, `gls_gradients.py` the gradient of a ranking measure in every
+label, and `objectives.py` the measures. `linear.py` and `boosted.py` learn functions from label features to targets and
+weights.
 """

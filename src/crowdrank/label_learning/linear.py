@@ -1,51 +1,56 @@
-"""Linear functions from label features to targets and weights (REMAP's Algorithm 1)."""
+"""Linear functions from label features to targets and weights (REMAP Algorithm 1)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from scipy import sparse
+from scipy.special import expit, logit
 
 from crowdrank._saved import require_floats
 from crowdrank._typing import Floats
-from crowdrank.engine.base import Engine
-from crowdrank.label_learning import kernels
 from crowdrank.label_learning.label_features import LabelFeatures
-from crowdrank.label_learning.objectives import Loss
-from crowdrank.label_learning.optimizer import LinearSteps, blocks, chance
-from crowdrank.label_learning.remapper import Functions, Learned, Remapper
+from crowdrank.label_learning.remapper import LabelFunctions, LearnedFunctions, Remapper, sigmoid
+from crowdrank.label_learning.tuning import Settings
 from crowdrank.rankers.base import normalized
 from crowdrank.rankers.standardize import Standardizer
+from crowdrank.rankers.store import State
 
-FARTHEST = 20.0
-"""Label features further than so many standard deviations from their mean count as so many.
+MAX_DEVIATION = 20.0
+"""Maximum distance of a label feature from its mean, in standard deviations.
 
-What is true of one label in 400 lies 20 of them out: it must not be cut. Cut at 5, as it once was, the coefficient of
-what is true of one label in 125 moved at a fifth of its pace, and steps ended before it was where it belongs.
+A feature that is 1 for one label in 400 and 0 otherwise lies 20 out; a smaller limit would slow its coefficient down.
 """
+TARGET_LOW, TARGET_SPAN = 0.5, float(expit(1.0)) - 0.5
+"""Sigma of REMAP's start for the lowest label (0), and the distance to that of the highest label (1)."""
 
 
 class LinearRemapper(Remapper):
-    """Targets sigma(beta . y) and weights sigma(alpha . y) of label features y (REMAP's Algorithm 1).
+    """Targets and weights that are sigmoids of linear functions of label features (REMAP Algorithm 1).
 
-    Targets start as sigma(label), weights at 1/2. Features are standardized, with an intercept; a step goes
-    `learning_rate` far along the gradient of each vector of coefficients.
+    Weights are sigma(alpha . y) and start at 1/2. Targets are sigma(offset + beta . y), rescaled so that with beta = 0
+    they equal the label (from 0 to 1); for labels of two grades this is REMAP's start. Label features y are
+    standardized, with an intercept; a step has length `learning_rate` along the gradient of each coefficient vector.
 
     Args:
-        mode: learn weights (`W`, from targets that are the labels), targets (`T`), or both (`W+T`).
-        objective: what to raise on the experts' queries: `DCG@10`, `nDCG@5`, `ERR`, `AP`, by their LambdaRank
-            gradients; `squared` or `logistic`, minus the loss of scores against grades scaled from 0 to 1; or a
-            function (scores, grades) -> (losses, slopes), (n,) each.
-        gains: of the experts' grades.
-        ridge: of the least squares, as a part of what a standardized feature weighs at the start; several are tried,
-            each with all its steps.
-        n_iter, learning_rate: how many steps at most, and how long they are.
-        patience: stop after so many steps in which the validation measure did not rise.
-        validation: the share of expert queries set aside for it where no `eval_set` is given.
-        kind: of label features, where judgments are given.
-        random_state: of what is set aside, and of the order of equal scores.
+        mode: what to learn: weights (`W`, for targets that are the labels), targets (`T`), or both (`W+T`).
+        objective: what to maximize on the expert queries: a ranking measure (`DCG@10`, `nDCG@5`, `ERR`, `AP`); the
+            negative loss `squared` or `logistic` of scores against grades scaled to [0, 1]; or a loss function
+            (scores, grades) -> (losses, derivatives), (n,) each.
+        measure: smooth surrogate of a ranking measure that gives the gradient: `lambdarank`, or `softrank` (DCG and
+            nDCG only).
+        gains: gain of each expert grade.
+        ridge: ridge of the least squares, relative to the sum of weights at the start. A sequence is tuned on the
+            validation queries, together with `learning_rate`; see :mod:`crowdrank.label_learning.tuning`.
+        n_iter: maximum number of steps.
+        learning_rate: length of a step, or several to tune.
+        patience: number of steps without a higher validation measure after which to stop.
+        validation: share of the expert queries for validation, if `fit` gets no `eval_set`.
+        tree_features: number of trees whose outputs extend the features of documents (REMAP 5.2), or `auto`: 0, 100,
+            200 or 300, tuned with the others. The trees are those of a regression on the average labels.
+        kind: kind of label features, if `fit` gets judgments.
+        random_state: seed of the validation split and of the order of tied scores.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=40, documents=10, label_grades=2, gold_queries=20, random_state=1)
@@ -56,170 +61,106 @@ class LinearRemapper(Remapper):
     True
     """
 
-    learned_: LinearLearnt
+    learned_: LinearCoefficients
 
-    def __init__(
-        self,
-        mode: str = "W+T",
-        *,
-        objective: str | Loss = "DCG@10",
-        gains: str | Sequence[float] = "exponential",
-        ridge: float | Sequence[float] = (0.01, 0.1, 1.0),
-        n_iter: int = 200,
-        learning_rate: float = 0.03,
-        patience: int = 30,
-        validation: float = 0.3,
-        kind: str = "remap",
-        random_state: int = 0,
-    ) -> None:
-        self.mode = mode
-        self.objective = objective
-        self.gains = gains
-        self.ridge = ridge
-        self.n_iter = n_iter
-        self.learning_rate = learning_rate
-        self.patience = patience
-        self.validation = validation
-        self.kind = kind
-        self.random_state = random_state
+    def _prepare(self, labels: LabelFeatures) -> StandardizedInputs:
+        return StandardizedInputs(Standardizer.fit(labels.matrix, np.ones(len(labels))), labels.matrix)
 
-    def _prepare(self, labels: LabelFeatures) -> tuple[Standardizer, Inputs]:
-        standard = Standardizer.fit(labels.matrix, np.ones(len(labels)))
-        return standard, Inputs(standard, labels.matrix)
+    def _initial_functions(
+        self, labels: LabelFeatures, inputs: StandardizedInputs, weight: Floats, settings: Settings
+    ) -> LinearFunctions:
+        return LinearFunctions(inputs, labels.start, weight, self.mode)
 
-    def _begin(self, labels: LabelFeatures, prepared: tuple[Standardizer, Inputs]) -> LinearFunctions:
-        label = labels.names.index("label") if "label" in labels.names else None
-        return LinearFunctions(*prepared, labels.start, label, self.mode)
-
-    def _on_engine(
-        self, functions: LinearFunctions, prepared: Any, labels: LabelFeatures, X: Floats, engine: Engine
-    ) -> LinearSteps:
-        cut = blocks(labels.judgments.offsets, {"X": X}, {"Y": prepared[1].dense, "start": labels.start})
-        return LinearSteps(functions, cut, engine)
-
-    def _restore(self, arrays: dict[str, Any]) -> LinearLearnt:
+    def _restore(self, state: State) -> LinearCoefficients:
         n = len(self.feature_names_in_)
-        require_floats(arrays, ["alpha", "beta"], (n + 1,))
-        standard = Standardizer.from_arrays(arrays, n)
-        return LinearLearnt(standard, arrays["alpha"], arrays["beta"], "T" in self.mode)
+        require_floats(state.arrays, ["alpha", "beta"], (n + 1,))
+        standard = Standardizer.from_arrays(state.arrays, n)
+        return LinearCoefficients(standard, state.arrays["alpha"], state.arrays["beta"], "T" in self.mode)
 
 
-class Inputs:
-    """Standardized label features, none too far out, and a column of ones, to be multiplied with from both sides.
+class StandardizedInputs:
+    """Standardized label features and a column of ones, stored as sparse deviations from a standardized 0.
 
-    A feature that is told for each grade apart is 0 for labels of all others, and most features are. Only what is not
-    0 is kept, as its distance from what a 0 is when standardized; both products cost as much as is kept.
+    A feature that exists once per grade is 0 for labels of all other grades, so most values are 0.
 
     >>> matrix = np.array([[1.0, 0.0], [0.0, 4.0], [0.0, 8.0]])
-    >>> known = Inputs(Standardizer.fit(matrix, np.ones(3)), matrix)
-    >>> len(known.value), known.dense[:, 2].tolist()
-    (3, [1.0, 1.0, 1.0])
-    >>> bool(np.allclose(known.sums(np.arange(3.0), np.ones(3))[0], known.dense @ np.arange(3)))
-    True
+    >>> inputs = StandardizedInputs(Standardizer.fit(matrix, np.ones(3)), matrix)
+    >>> inputs.deviations.nnz, inputs.products(np.array([[0.0], [0.0], [7.0]])).ravel().tolist()
+    (3, [7.0, 7.0, 7.0])
     """
 
     def __init__(self, standard: Standardizer, matrix: Floats) -> None:
-        # matrix (n, k); offsets (n + 1,); column, value: of what is not 0, row by row; base (k,)
-        matrix = np.ascontiguousarray(matrix)
-        self.base = np.clip(standard(np.zeros((1, matrix.shape[1])))[0], -FARTHEST, FARTHEST)
-        self.offsets = np.append(0, np.cumsum(np.count_nonzero(matrix, axis=1)))
-        self.column, self.value = np.empty(self.offsets[-1], np.int32), np.empty(self.offsets[-1])
-        told = (standard.mean, standard.scale, FARTHEST, self.base)
-        kernels.fill_sparse(matrix, *told, self.offsets, self.column, self.value)
+        self.standard = standard
+        self.deviations = sparse.csr_matrix(matrix)
+        value, column = self.deviations.data, self.deviations.indices
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = (value - standard.mean[column]) / standard.scale[column]
+        value = np.where(np.isnan(value) | (standard.scale[column] == 0), 0.0, value)
+        self.base = np.clip(standard(np.zeros((1, matrix.shape[1])))[0], -MAX_DEVIATION, MAX_DEVIATION)
+        self.deviations.data = np.clip(value, -MAX_DEVIATION, MAX_DEVIATION) - self.base[column]
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return int(self.deviations.shape[0])
 
     @property
-    def width(self) -> int:
-        """The number of coefficients, the last of the ones."""
+    def n_coefficients(self) -> int:
+        """Number of coefficients: one per feature and the intercept."""
         return len(self.base) + 1
 
-    @property
-    def dense(self) -> Floats:
-        """(n, width), written out."""
-        rows = np.repeat(np.arange(len(self)), np.diff(self.offsets))
-        found = np.tile(np.append(self.base, 1.0), (len(self), 1))
-        found[rows, self.column] += self.value
-        return found
+    def products(self, coefficients: Floats) -> Floats:
+        """Return the product with coefficient vectors, (n_coefficients, m) -> (n, m)."""
+        return np.asarray(self.deviations @ coefficients[:-1] + (self.base @ coefficients[:-1] + coefficients[-1]))
 
-    def sums(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
-        """The products with two vectors of coefficients (width,), in one reading."""
-        found = (
-            np.full(len(self), first[:-1] @ self.base + first[-1]),
-            np.full(len(self), second[:-1] @ self.base + second[-1]),
-        )
-        kernels.add_sparse_sums(self.offsets, self.column, self.value, first, second, *found)
-        return found
-
-    def moments(self, first: Floats, second: Floats) -> tuple[Floats, Floats]:
-        """The products from the left with two vectors of rows (n,), in one reading."""
-        found = tuple(np.append(self.base, 1.0) * part.sum() for part in (first, second))
-        kernels.add_sparse_moments(self.offsets, self.column, self.value, first, second, *found)
-        return found[0], found[1]
+    def transposed_products(self, values: Floats) -> Floats:
+        """Return the product of the transpose with vectors of rows, (n, m) -> (n_coefficients, m)."""
+        sums = values.sum(axis=0)
+        return np.vstack([self.deviations.T @ values + np.outer(self.base, sums), sums])
 
 
-class LinearFunctions(Functions):
-    """Coefficients of label features while they are being learned.
+class LinearFunctions(LabelFunctions):
+    """Coefficients of label features while they are learned.
 
     Args:
-        standard: of the label features.
-        Y: what is known of the labels.
-        start: (n_labels,) the targets where they are not learned.
-        label: the place of the label among the features: targets start as sigma of it, or at 1/2 where it is none.
+        inputs: standardized label features.
+        start: (n_labels,) labels from 0 to 1.
+        weight: (n_labels,) weights at the start.
         mode: what is learned.
 
     """
 
-    def __init__(self, standard: Standardizer, Y: Inputs, start: Floats, label: int | None, mode: str) -> None:
-        self.standard, self.Y, self.mode = standard, Y, mode
-        self.alpha, self.beta = np.zeros(Y.width), np.zeros(Y.width)
-        if label is not None:
-            # On standardized features these are a 1 for the label as it is, and nothing for the others.
-            self.beta[label], self.beta[-1] = standard.scale[label], standard.mean[label]
-        target, self.weight = self._chances()
-        self.target = target if "T" in mode else start
+    def __init__(self, inputs: StandardizedInputs, start: Floats, weight: Floats, mode: str) -> None:
+        self.inputs, self.mode = inputs, mode
+        self.alpha, self.beta = np.zeros(inputs.n_coefficients), np.zeros(inputs.n_coefficients)
+        self.offset, self.target, self.weight = target_offset(start), start, weight
 
-    def _chances(self) -> tuple[Floats, Floats]:
-        target, weight = self.Y.sums(self.beta, self.alpha)
-        return chance(target), chance(weight)
-
-    def gradient(self, of_target: Floats, of_weight: Floats | None) -> tuple[Floats | None, Floats | None]:
-        """dM/dbeta and dM/dalpha from dM/dt and dM/dw of every label; None of what is not learned."""
-        nothing = np.zeros(len(self.Y))
-        beta, alpha = self.Y.moments(
-            of_target * self.target * (1 - self.target) if "T" in self.mode else nothing,
-            nothing if of_weight is None else of_weight * self.weight * (1 - self.weight),
-        )
-        return (beta if "T" in self.mode else None), (None if of_weight is None else alpha)
+    def gradient(self, of_target: Floats, of_weight: Floats | None) -> tuple[Floats, Floats]:
+        """Return dM/dbeta and dM/dalpha from dM/dt and dM/dw of every label; zeros for what is not learned."""
+        probability = TARGET_LOW + TARGET_SPAN * self.target
+        slopes = np.zeros((len(self.inputs), 2))
+        if "T" in self.mode:
+            slopes[:, 0] = of_target * probability * (1 - probability) / TARGET_SPAN
+        if of_weight is not None:
+            slopes[:, 1] = of_weight * self.weight * (1 - self.weight)
+        beta, alpha = self.inputs.transposed_products(slopes).T
+        return beta, alpha
 
     def step(self, of_target: Floats, of_weight: Floats | None, rate: float) -> None:
-        """Go `rate` far along each gradient."""
-        self.move(*self.gradient(of_target, of_weight), rate)
+        """Move both coefficient vectors by `rate` along their gradients."""
+        beta, alpha = self.gradient(of_target, of_weight)
+        self.beta, self.alpha = self.beta + rate * _unit(beta), self.alpha + rate * _unit(alpha)
+        raw = self.inputs.products(np.column_stack([self.beta, self.alpha]))
+        if "T" in self.mode:
+            self.target = rescaled_target(self.offset + raw[:, 0])
+        if "W" in self.mode:  # otherwise the array stays the same, and least squares is not factored again
+            self.weight = sigmoid(raw[:, 1])
 
-    def move(self, beta: Floats | None, alpha: Floats | None, rate: float) -> None:
-        """Go `rate` far along dM/dbeta and dM/dalpha."""
-        if beta is not None:
-            self.beta = self.beta + rate * _direction(beta)
-        if alpha is not None:
-            self.alpha = self.alpha + rate * _direction(alpha)
-        target, weight = self._chances()
-        if beta is not None:
-            self.target = target
-        if alpha is not None:  # else the same array: least squares knows by it that nothing has changed
-            self.weight = weight
-
-    def kept(self) -> tuple[Floats, Floats]:
-        """The coefficients."""
-        return self.alpha, self.beta
-
-    def learned(self, kept: tuple[Floats, Floats]) -> LinearLearnt:
-        """The functions of these coefficients."""
-        return LinearLearnt(self.standard, *kept, "T" in self.mode)
+    def snapshot(self) -> LinearCoefficients:
+        """Return the functions as they are now."""
+        return LinearCoefficients(self.inputs.standard, self.alpha, self.beta, "T" in self.mode)
 
 
 @dataclass(frozen=True)
-class LinearLearnt(Learned):
+class LinearCoefficients(LearnedFunctions):
     """Coefficients of standardized label features, the intercept last."""
 
     standard: Standardizer
@@ -228,27 +169,39 @@ class LinearLearnt(Learned):
     learns_target: bool
 
     def apply(self, matrix: Floats, start: Floats) -> tuple[Floats, Floats]:
-        """Sigma of the linear functions."""
-        target, weight = np.full(len(matrix), self.beta[-1]), np.full(len(matrix), self.alpha[-1])
-        told = (self.standard.mean, self.standard.scale, FARTHEST, self.beta, self.alpha)
-        kernels.add_standard_sums(np.ascontiguousarray(matrix), *told, target, weight)
-        return (chance(target) if self.learns_target else start), chance(weight)
+        """Return targets and weights."""
+        raw = StandardizedInputs(self.standard, matrix).products(np.column_stack([self.beta, self.alpha]))
+        target = rescaled_target(target_offset(start) + raw[:, 0]) if self.learns_target else start
+        return target, sigmoid(raw[:, 1])
 
-    def importances(self) -> tuple[Floats, Floats]:
-        """The sizes of coefficients of standardized features."""
-        target = np.abs(self.beta[:-1]) if self.learns_target else np.zeros(len(self.beta) - 1)
-        return normalized(target), normalized(np.abs(self.alpha[:-1]))
+    def importances(self, n_features: int) -> tuple[Floats, Floats]:
+        """Return the absolute coefficients of standardized features, each vector normalized to sum 1."""
+        return normalized(np.abs(self.beta[:-1])), normalized(np.abs(self.alpha[:-1]))
 
-    def arrays(self) -> dict[str, Any]:
-        """All there is."""
-        return {
-            "mean": self.standard.mean,
-            "scale": self.standard.scale,
-            "alpha": self.alpha,
-            "beta": self.beta,
-        }
+    def state(self) -> State:
+        """Return the coefficients and the standardization."""
+        arrays = {**self.standard.arrays, "alpha": self.alpha, "beta": self.beta}
+        return State(arrays=arrays)
 
 
-def _direction(gradient: Floats) -> Floats:
-    length = float(np.linalg.norm(gradient))
-    return gradient / length if length > 0 else gradient
+def target_offset(label: Floats) -> Floats:
+    """Return the argument of the sigmoid at which the target equals the label (from 0 to 1).
+
+    >>> target_offset(np.array([0.0, 0.5, 1.0])).round(3).tolist()
+    [0.0, 0.471, 1.0]
+    """
+    return np.asarray(logit(TARGET_LOW + TARGET_SPAN * label))
+
+
+def rescaled_target(argument: Floats) -> Floats:
+    """Return the sigmoid, rescaled such that its values at 0 and 1 are 0 and 1.
+
+    >>> rescaled_target(np.array([0.0, 1.0])).tolist()
+    [0.0, 1.0]
+    """
+    return (sigmoid(argument) - TARGET_LOW) / TARGET_SPAN
+
+
+def _unit(vector: Floats) -> Floats:
+    length = float(np.linalg.norm(vector))
+    return vector / length if length > 0 else vector

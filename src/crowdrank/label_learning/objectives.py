@@ -1,9 +1,10 @@
-"""What training raises: a measure of scores on expert-graded documents, and its slope in every score."""
+"""Objectives on expert-graded documents: a measure of their scores, and its gradient in every score."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.special import expit
@@ -11,74 +12,141 @@ from scipy.special import expit
 from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.measures import parse_measure
+from crowdrank.label_learning import kernels
 from crowdrank.rankers.lambdas import LambdaObjective, check_measure
 from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
 
+Gains = str | Sequence[float]
 Loss = Callable[[Floats, Floats], tuple[Floats, Floats]]
-"""From scores and expert grades to the loss of every row and its slope in the row's score."""
-FLAT = 1e-12
-"""Scores whose spread is below this part of their size are all the same."""
+"""Function (scores, expert grades) that returns the loss of every row and its derivative in the score of the row."""
+MIN_RELATIVE_SPREAD = 1e-12
+"""Scores with a smaller standard deviation, relative to their size, are treated as equal."""
+SOFTRANK_NOISE = 0.5
+"""Standard deviation of the noise of SoftRank, in standard deviations of the scores."""
+LOGIT_SLOPE = 4.0
+"""Logit per unit of score; at a score of 1/2 the probability then has slope 1, like the score itself."""
 
 
 class Objective(Protocol):
-    """A measure of scores: the higher the better."""
+    """A measure of scores; higher is better."""
 
     def value(self, score: Floats) -> float:
-        """The measure."""
+        """Return the measure."""
 
-    def slope(self, score: Floats) -> Floats:
-        """How it moves with every score."""
+    def gradient(self, score: Floats) -> Floats:
+        """Return its derivative (or that of a smooth surrogate) in every score."""
 
 
-class RankingObjective:
-    """A ranking measure and its LambdaRank slope: each pair pulls as hard as its swap would change the measure.
+class RankingObjective(ABC):
+    """A ranking measure and the gradient of a smooth surrogate of standardized scores.
 
-    The sigmoid is as steep as scores are wide (1 / their standard deviation), and of the slope that part is taken out
-    which would only stretch all scores: linear scores are small, and a sigmoid of a fixed width would call every
-    stretch a gain. What is left is the slope of a function that scaling and shifting scores does not change: the pair
-    loss of standardized scores, with what each swap changes held fixed.
+    Scores are standardized before the surrogate sees them, so its gradient has no part that only stretches all scores:
+    scores of least squares are small, and a surrogate of a fixed width would take any stretch for a gain.
 
-    >>> from crowdrank.rankers.ranking_data import RankingData
-    >>> lists = RankingData.from_ids(np.eye(3), [2, 0, 1], ["q"] * 3)
-    >>> objective = RankingObjective(lists, "DCG@2")
-    >>> slope = objective.slope(np.array([0.0, 1.0, 2.0]))
-    >>> bool(slope[0] > 0), bool(abs(slope @ [0, 1, 2]) < 1e-12)
-    (True, True)
+    Args:
+        data: expert-graded documents, query by query.
+        measure: such as `DCG@10`.
+        gains: gain of each expert grade.
+
     """
 
     def __init__(
-        self, lists: RankingData, measure: str = "DCG@10", gains: str | Sequence[float] = "exponential"
+        self, data: RankingData, measure: str = "DCG@10", gains: str | Sequence[float] = "exponential"
     ) -> None:
-        cutoff = parse_measure(measure).cutoff or int(np.diff(lists.offsets).max())
-        # Ranks below the cutoff count nothing, so that pairs below it pull nothing.
-        self._forces = LambdaObjective(lists, measure=measure, gains=gains, truncation=cutoff, norm=False)
-        if not self._forces.has_pairs():
+        self.data = data
+        cutoff = parse_measure(measure).cutoff or int(np.diff(data.offsets).max())
+        # Ranks below the cutoff count nothing, so pairs below it have no gradient.
+        self._lambdas = LambdaObjective(data, measure=measure, gains=gains, truncation=cutoff, norm=False)
+        if not self._lambdas.has_pairs():
             raise InputError(
                 "no expert-graded query has two documents of different grades",
+                kind="equal-expert-grades",
                 fix="give expert grades that differ within a query",
             )
-        self._measure = Validation(lists, measure, gains)
+        self._measure = Validation(data, measure, gains)
+
+    @abstractmethod
+    def surrogate_gradient(self, score: Floats) -> Floats:
+        """Return the gradient of the surrogate in standardized scores."""
 
     def value(self, score: Floats) -> float:
-        """The mean over queries; equal scores count as the expectation over their orders."""
+        """Return the mean of the measure over queries; tied scores count as the expectation over their orders."""
         return self._measure(score)
 
-    def slope(self, score: Floats) -> Floats:
-        """The LambdaRank slope of standardized scores; where all are equal, of the scores as they are."""
-        off = score - score.mean()
-        spread = float(np.sqrt(off @ off / len(off)))
-        flat = spread <= FLAT * float(np.abs(score).max())
-        self._forces.sigmoid = 1.0 if flat else 1.0 / spread
-        slope = -self._forces(score)[0] / (len(self._forces.data.offsets) - 1)
-        return np.asarray(slope if flat else slope - (slope @ off) / (off @ off) * off)
+    def gradient(self, score: Floats) -> Floats:
+        """Return the gradient of the surrogate through the standardization of scores."""
+        centered, spread = _centered(score)
+        standardized = centered / spread
+        gradient = self.surrogate_gradient(standardized)
+        if (squares := standardized @ standardized) > 0:
+            gradient = gradient - (gradient @ standardized) / squares * standardized
+        return np.asarray(gradient / spread)
 
 
-class SmoothObjective:
-    """Minus the mean of a loss of every row by itself, for what is not a ranking.
+class LambdaRankObjective(RankingObjective):
+    """LambdaRank gradients: each pair counts as much as swapping it would change the measure.
 
-    >>> objective = SmoothObjective(np.array([1.0, 0.0]), squared)
-    >>> objective.value(np.array([1.0, 1.0])), objective.slope(np.array([2.0, 1.0])).tolist()
+    >>> from crowdrank.rankers.ranking_data import RankingData
+    >>> objective = LambdaRankObjective(RankingData.from_ids(np.eye(3), [2, 0, 1], ["q"] * 3), "DCG@2")
+    >>> gradient = objective.gradient(np.array([0.0, 1.0, 2.0]))
+    >>> bool(gradient[0] > 0), bool(abs(gradient @ [0, 1, 2]) < 1e-12)
+    (True, True)
+    """
+
+    def surrogate_gradient(self, score: Floats) -> Floats:
+        """Return the LambdaRank gradient, per query."""
+        return -self._lambdas(score)[0] / (len(self.data.offsets) - 1)
+
+
+class SoftRankObjective(RankingObjective):
+    """SoftRank (Taylor et al. 2008): the expected DCG or nDCG if each score has normal noise.
+
+    >>> from crowdrank.rankers.ranking_data import RankingData
+    >>> objective = SoftRankObjective(RankingData.from_ids(np.eye(3), [2, 0, 1], ["q"] * 3), "DCG@2")
+    >>> [round(objective.smooth_value(np.array(score)), 2) for score in ([0.0, 1.0, 2.0], [2.0, 0.0, 1.0])]
+    [1.06, 3.57]
+    """
+
+    def __init__(
+        self, data: RankingData, measure: str = "DCG@10", gains: str | Sequence[float] = "exponential"
+    ) -> None:
+        if parse_measure(measure).name not in ("DCG", "nDCG"):
+            raise UsageError(f"must be 'lambdarank' for {measure}; SoftRank has DCG and nDCG", parameter="measure")
+        super().__init__(data, measure, gains)
+        exact = self._measure
+        share = np.where(exact.defined, 1 / np.where(exact.defined, exact.ideal, 1), 0) / exact.defined.sum()
+        self._gain = exact.gain * share[exact.query]
+        cutoff = min(exact.cutoff, int(np.diff(data.offsets).max()))
+        self._discount = 1 / np.log2(np.arange(cutoff) + 2)
+
+    def smooth_value(self, score: Floats) -> float:
+        """Return the surrogate whose gradient `gradient` returns."""
+        centered, spread = _centered(score)
+        return self._soft_dcg(centered / spread)[0]
+
+    def surrogate_gradient(self, score: Floats) -> Floats:
+        """Return the gradient of the expected measure, averaged over queries."""
+        return self._soft_dcg(score)[1]
+
+    def _soft_dcg(self, score: Floats) -> tuple[float, Floats]:
+        gradient = np.empty(len(score))
+        value = kernels.soft_dcg(score, self._gain, self.data.offsets, self._discount, SOFTRANK_NOISE, gradient)
+        return float(value), gradient
+
+
+def _centered(score: Floats) -> tuple[Floats, float]:
+    """Return the scores minus their mean, and their standard deviation, or 1 if all are equal."""
+    centered = score - score.mean()
+    spread = float(np.sqrt(np.mean(centered**2)))
+    return centered, spread if spread > MIN_RELATIVE_SPREAD * float(np.abs(score).max()) else 1.0
+
+
+class LossObjective:
+    """The negative mean of a loss of single rows, for targets that are not rankings.
+
+    >>> objective = LossObjective(np.array([1.0, 0.0]), squared)
+    >>> objective.value(np.array([1.0, 1.0])), objective.gradient(np.array([2.0, 1.0])).tolist()
     (-0.5, [-1.0, -1.0])
     """
 
@@ -86,72 +154,98 @@ class SmoothObjective:
         self.y, self.loss = y, loss
 
     def value(self, score: Floats) -> float:
-        """Minus the mean loss."""
+        """Return the negative mean loss."""
         return -float(self._losses(score)[0].mean())
 
-    def slope(self, score: Floats) -> Floats:
-        """Its slope."""
+    def gradient(self, score: Floats) -> Floats:
+        """Return the gradient of the negative mean loss."""
         return -self._losses(score)[1] / len(score)
 
     def _losses(self, score: Floats) -> tuple[Floats, Floats]:
-        loss, slope = (np.asarray(part, dtype=np.float64) for part in self.loss(score, self.y))
-        if loss.shape != score.shape or slope.shape != score.shape:
-            raise UsageError("A loss returns two arrays, the loss of every row and its slope in the row's score.")
-        return loss, slope
+        loss, derivative = (np.asarray(part, dtype=np.float64) for part in self.loss(score, self.y))
+        if loss.shape != score.shape or derivative.shape != score.shape:
+            raise UsageError(
+                "must return two arrays, the loss of every row and its derivative in the score of the row",
+                parameter="objective",
+            )
+        return loss, derivative
 
 
 def squared(score: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """(s - y)^2 and its slope."""
+    """Return (s - y)^2 and its derivative."""
     return (score - y) ** 2, 2 * (score - y)
 
 
 def logistic(score: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """The log loss of the chance sigma(s) against y, from 0 to 1, and its slope.
+    """Return the log loss of the probability sigma(4 (s - 1/2)) against y in [0, 1], and its derivative.
 
-    >>> logistic(np.array([0.0]), np.array([1.0]))
-    (array([0.69314718]), array([-0.5]))
+    Targets start at labels in [0, 1], so a score is close to a probability, not to a logit.
+
+    >>> logistic(np.array([0.5]), np.array([1.0]))
+    (array([0.69314718]), array([-2.]))
     """
-    return np.logaddexp(0.0, score) - y * score, expit(score) - y
+    logit = LOGIT_SLOPE * (score - 0.5)
+    return np.logaddexp(0.0, logit) - y * logit, LOGIT_SLOPE * (expit(logit) - y)
 
 
 LOSSES: dict[str, Loss] = {"squared": squared, "logistic": logistic}
+RANKING_OBJECTIVES: dict[str, type[RankingObjective]] = {
+    "lambdarank": LambdaRankObjective,
+    "softrank": SoftRankObjective,
+}
+"""Smooth surrogates of ranking measures."""
 
 
-class Aim:
-    """What is asked for (`DCG@10`, `squared`, `logistic`, a function), to be made of any expert-graded rows.
+class ObjectiveSpec:
+    """The objective that a remapper is asked for; `on` builds it for any expert-graded rows.
 
-    The named losses see grades as parts of the range of the training experts' grades, as targets of labels are; a
-    function sees them as they are.
+    The named losses see expert grades scaled to [0, 1] by the range of the training grades, as targets start in [0, 1];
+    a loss function of the user sees grades as they are.
 
-    >>> Aim("squared").ranks, Aim("nDCG@5").ranks
+    Args:
+        objective: ranking measure such as `DCG@10`, `squared`, `logistic`, or a loss function.
+        gains: gain of each expert grade, for ranking measures.
+        measure: surrogate of a ranking measure: `lambdarank` or `softrank`.
+
+    >>> ObjectiveSpec("squared").ranks, ObjectiveSpec("nDCG@5").ranks
     (False, True)
     """
 
-    def __init__(self, asked: str | Loss, gains: str | Sequence[float] = "exponential") -> None:
-        self.asked, self.gains = asked, gains
-        self.ranks = isinstance(asked, str) and asked not in LOSSES
-        self.low, self.range = 0.0, 1.0
+    def __init__(self, objective: str | Loss, gains: Gains = "exponential", measure: str = "lambdarank") -> None:
+        self.objective, self.gains, self.measure = objective, gains, measure
+        self.ranks = isinstance(objective, str) and objective not in LOSSES
+        self._low, self._range = 0.0, 1.0
         if self.ranks:
-            _check(str(asked))
+            _require_measure(objective)
 
-    def adopt(self, y: Floats) -> None:
-        """Take the range of the training experts' grades."""
-        if isinstance(self.asked, str) and not self.ranks:
-            self.low, self.range = float(y.min()), float(np.ptp(y))
-            if not self.range:
-                raise InputError("every expert grade is the same", fix="give expert grades that differ")
+    def set_range(self, y: Floats) -> None:
+        """Scale grades by the range of the training grades, if the objective is a named loss."""
+        if isinstance(self.objective, str) and not self.ranks:
+            self._low, self._range = float(y.min()), float(np.ptp(y))
+            if not self._range:
+                raise InputError(
+                    "every expert grade is the same", kind="equal-expert-grades", fix="give expert grades that differ"
+                )
 
-    def of(self, lists: RankingData) -> Objective:
-        """The objective on these rows."""
-        if isinstance(self.asked, str) and self.ranks:
-            return RankingObjective(lists, self.asked, self.gains)
-        loss = LOSSES[self.asked] if isinstance(self.asked, str) else self.asked
-        return SmoothObjective((lists.grade - self.low) / self.range, loss)
+    def on(self, data: RankingData) -> Objective:
+        """Return the objective on these rows."""
+        if isinstance(self.objective, str) and self.ranks:
+            return RANKING_OBJECTIVES[self.measure](data, self.objective, self.gains)
+        loss = LOSSES[self.objective] if isinstance(self.objective, str) else self.objective
+        return LossObjective((data.grade - self._low) / self._range, loss)
+
+    @property
+    def output_scale(self) -> tuple[float, float]:
+        """Factor and offset of predictions: grades for the squared loss, logits for the logistic loss."""
+        scales = {"squared": (self._range, self._low), "logistic": (LOGIT_SLOPE, -LOGIT_SLOPE / 2)}
+        return scales.get(self.objective, (1.0, 0.0)) if isinstance(self.objective, str) else (1.0, 0.0)
 
 
-def _check(measure: str) -> None:
+def _require_measure(measure: Any) -> None:
     try:
         check_measure(measure)
     except UsageError as problem:
-        known = "a measure such as DCG@10, squared, logistic, or a function"
-        raise UsageError(f"objective is {known}, not {measure!r}: {problem}") from problem
+        raise UsageError(
+            f"must be a measure such as DCG@10, squared, logistic, or a function, not {measure!r}: {problem}",
+            parameter="objective",
+        ) from problem

@@ -1,4 +1,4 @@
-"""Functions from label features to targets and weights, learned through the ranker that they train (REMAP 5)."""
+"""Base class of estimators that learn targets and weights of labels through the ranker they train (REMAP 5)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.special import expit
 
 from crowdrank._base import load_class, require_integer, require_one_of
 from crowdrank._folders import FolderKind
@@ -18,38 +19,50 @@ from crowdrank._notebook import heading, html_table, panel, paragraph
 from crowdrank._progress import Report, reporting
 from crowdrank._saved import Fields, is_number, require
 from crowdrank._text import counted
-from crowdrank._typing import Floats
+from crowdrank._typing import Floats, Integers
 from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf, SequenceOf
 from crowdrank.engine.base import Engine
-from crowdrank.errors import InputError, NotFittedError
+from crowdrank.errors import DataWarning, Fix, InputError, NotFittedError, shown
 from crowdrank.evaluation.measures import parse_gains
-from crowdrank.label_learning.expert_set import Experts, refuse_leaks
-from crowdrank.label_learning.gls_gradients import Background
+from crowdrank.judgments.features import Features
+from crowdrank.label_learning.expert_set import ExpertSet, refuse_leaks
+from crowdrank.label_learning.gls_gradients import LabelRegression
 from crowdrank.label_learning.label_features import KINDS, LabelFeatures, label_features
-from crowdrank.label_learning.objectives import Aim, Loss, Objective
-from crowdrank.label_learning.optimizer import Climb, EngineSteps, Steps
-from crowdrank.label_learning.remapped_labels import Remapped, groups
+from crowdrank.label_learning.objectives import RANKING_OBJECTIVES, Loss, Objective, ObjectiveSpec
+from crowdrank.label_learning.remapped_labels import Remapped, group_by_value
+from crowdrank.label_learning.tuning import GridLimits, Settings, coordinate_search
 from crowdrank.rankers import store
-from crowdrank.rankers.base import normalized
 from crowdrank.rankers.data_checks import warn_missing_values
 from crowdrank.rankers.instances import Instances, as_features
 from crowdrank.rankers.labels import pair_positions
-from crowdrank.rankers.linear import GLS
+from crowdrank.rankers.linear import AUTO_TREES, GLS
+from crowdrank.rankers.ranking_data import NamedMatrix, RankingData
 from crowdrank.rankers.standardize import Standardizer
 from crowdrank.rankers.store import State
+from crowdrank.rankers.tree_features import TreeFeatures
 
 MODES = ("W", "T", "W+T")
 """What is learned: weights, targets, or both."""
 REMAPPERS = ("linear.LinearRemapper", "boosted.BoostedRemapper")
-"""Locations of the remappers."""
+"""Paths of the remapper classes in this package."""
+MAX_RAW_WEIGHT = 30.0
+"""Limit of the argument of the sigmoid, so that no weight becomes 0."""
 
 
-class Functions(ABC):
-    """A target and a weight for every label, as functions of what is known of it, while they are being learned.
+def sigmoid(raw: Floats) -> Floats:
+    """Return the logistic sigmoid of numbers that are clipped to +-30.
+
+    >>> sigmoid(np.array([0.0, -1e9])).round(6).tolist()
+    [0.5, 0.0]
+    """
+    return np.asarray(expit(np.clip(raw, -MAX_RAW_WEIGHT, MAX_RAW_WEIGHT)))
+
+
+class LabelFunctions(ABC):
+    """Targets and weights of the training labels as functions of their features, while they are learned.
 
     Attributes:
-        target, weight: (n_labels,) of the training labels, as the functions stand. Of what is not learned (`mode`) the
-            array stays the same one.
+        target, weight: (n_labels,) current values. An array that is not learned (`mode`) is never replaced.
 
     """
 
@@ -58,88 +71,127 @@ class Functions(ABC):
 
     @abstractmethod
     def step(self, of_target: Floats, of_weight: Floats | None, rate: float) -> None:
-        """Move up along dM/dt and dM/dw of the training labels."""
+        """Move along the gradients dM/dt and dM/dw of the training labels."""
 
     @abstractmethod
-    def kept(self) -> Any:
-        """What `learned` needs to make of these functions as they stand."""
-
-    @abstractmethod
-    def learned(self, kept: Any) -> Learned:
-        """The functions as they stood."""
+    def snapshot(self) -> LearnedFunctions:
+        """Return the functions as they are now."""
 
 
-class Learned(ABC):
-    """Learned functions, free of the labels that they were learned on."""
+class LearnedFunctions(ABC):
+    """Learned functions, without the labels that they were learned from."""
 
     @abstractmethod
     def apply(self, matrix: Floats, start: Floats) -> tuple[Floats, Floats]:
-        """Targets and weights of labels with these features (n_labels, n_features) and starting values."""
+        """Return targets and weights of labels from their features (n_labels, n_features) and starting targets."""
 
     @abstractmethod
-    def importances(self) -> tuple[Floats, Floats]:
-        """How much each label feature counts for the target and for the weight, each summing to 1 where any does."""
+    def importances(self, n_features: int) -> tuple[Floats, Floats]:
+        """Return the importance of each label feature for the target and for the weight; each sums to 1 or is 0."""
 
     @abstractmethod
-    def arrays(self) -> dict[str, Any]:
-        """Named arrays of which `of_arrays` makes the functions again."""
+    def state(self) -> State:
+        """Return the arrays and texts to save."""
 
 
 @dataclass(frozen=True)
-class Best:
-    """The best functions so far."""
+class BestStep:
+    """The functions after the best step of a fit, and the least squares on their targets and weights."""
 
-    value: float
-    mu: float
+    validation: float
     iteration: int
-    steps: Climb
-    kept: Any
+    mu: float
+    settings: Settings
+    functions: LearnedFunctions
     coefficients: Floats
 
 
-class Remapper(FittedEstimator):
-    """Learns what labels are worth and how much they count, so that a ranker trained on them serves the experts best.
+class TrainingData:
+    """Standardized features of labeled documents and of expert-graded documents for training and validation.
 
-    The ranker in between is weighted least squares (`GLS`), whose answer to a change of any label is known; the slope
-    of a measure on expert-graded queries is carried through it to every label's target and weight, and from there to
-    the functions of label features. Which ridge and how many steps is told by validation queries; step 0 is least
-    squares on the labels as they are (or as Dawid-Skene reads them), so that learning nothing is among the choices.
-
-    Compare the learned labels with others before you trust them: least squares on plain averages,
-    a ranker on expected grades, and one on the expert grades alone are hard to beat where experts are many.
-
-    Attributes:
-        targets_, weights_: of every label of the fit that has features.
-        remapped_: the same with ids, per label and per document.
-        ranker_: the `GLS` that the learned targets and weights make.
-        history_: a dict for each step: mu, iteration, training, validation.
-        best_iteration_, mu_, validation_: of the step that was kept, and its measure on the validation queries.
-        importances_: how much each label feature counts for the target and the weight (DataFrame).
-        label_features_: what was known of the labels.
+    Args:
+        labels: label features of the training labels.
+        X: (n_documents, n_features) of the labeled documents.
+        expert_parts: rows with expert grades for training and for validation.
+        objective: objective to build for both.
+        trees: fitted trees whose outputs extend all features, or None.
+        engine: where sums over documents are computed; by default in memory.
 
     """
 
-    mode: str
-    objective: str | Loss
-    gains: str | Sequence[float]
-    ridge: float | Sequence[float]
-    n_iter: int
-    learning_rate: float
-    patience: int
-    validation: float
-    kind: str
-    random_state: int
+    def __init__(
+        self,
+        labels: LabelFeatures,
+        X: Floats,
+        expert_parts: Sequence[RankingData],
+        objective: ObjectiveSpec,
+        trees: TreeFeatures | None,
+        engine: Engine | None,
+    ) -> None:
+        self.labels, self.trees, self.engine, self.n_features = labels, trees, engine, X.shape[1]
+        self.weight = np.full(len(labels), 0.5)
+        X = self._extend(X)
+        self.standardizer = Standardizer.fit(X, np.diff(labels.judgments.offsets).astype(np.float64))
+        self._X = self.standardizer(X)
+        self._experts = [(self.standardizer(self._extend(part.features)), objective.on(part)) for part in expert_parts]
+        self._regressions: dict[int, LabelRegression] = {}
+
+    def _extend(self, X: Floats) -> Floats:
+        return X if self.trees is None else np.hstack([X, self.trees.transform(X)])
+
+    def regression(self, n_trees: int) -> LabelRegression:
+        """Return the least squares on the features and the first trees; the same object for each number."""
+        if n_trees not in self._regressions:
+            X = np.ascontiguousarray(self._X[:, : self.n_features + n_trees])
+            self._regressions[n_trees] = LabelRegression(X, self.labels.item, self.engine)
+        return self._regressions[n_trees]
+
+    def experts(self, n_trees: int) -> list[tuple[Floats, Objective]]:
+        """Return features and objective of the expert-graded rows for training and for validation."""
+        return [(V[:, : self.n_features + n_trees], objective) for V, objective in self._experts]
+
+
+class Remapper(FittedEstimator):
+    """Base of estimators that learn a target and a weight for every label, such that a ranker on them serves experts.
+
+    The ranker is weighted least squares (`GLS`). The gradient of a measure on expert-graded queries is propagated
+    through it to the target and the weight of every label, and from there to functions of label features. Validation
+    queries decide on the parameters and the number of steps; step 0 is least squares on the labels as they are (or on
+    the grades expected by Dawid-Skene), so learning nothing is one of the choices.
+
+    Compare the result with simpler labels before you use it: least squares on average labels, a ranker on expected
+    grades and a ranker on the expert grades alone are often as good.
+
+    Attributes:
+        targets_, weights_: target and weight of every label of the fit that has features.
+        remapped_: the same with ids, per label and per document.
+        ranker_: the ranker (`GLS`) on the learned targets and weights.
+        history_: a dict for each step: the tuned parameters, run, mu, iteration, training, validation.
+        best_params_: the tuned parameters of the best run.
+        best_iteration_, mu_, validation_: number of the best step, its ridge, and its validation measure.
+        validation_queries_: ids of the validation queries, as text.
+        grades_: grades of the scale of the labels.
+        importances_: importance of each label feature for the target and the weight (DataFrame).
+        label_features_: features of the labels of the fit.
+
+    """
 
     _folder: ClassVar[FolderKind] = store.REMAPPER
     _file: ClassVar[str] = store.FILE
+    _grid_limits: ClassVar[dict[str, GridLimits]] = {
+        "ridge": GridLimits(1e-6, 1e6),
+        "learning_rate": GridLimits(1e-4, 10.0),
+    }
     _parameter_constraints: ClassVar[Constraints] = {
         "mode": [OneOf(*MODES)],
         "objective": [InstanceOf(str, "the name of a measure or loss"), InstanceOf(Callable, "a function")],
+        "measure": [OneOf(*RANKING_OBJECTIVES)],
         "ridge": [Number(0, above=True), SequenceOf(Number(0, above=True))],
         "n_iter": [Number(0, integer=True)],
-        "learning_rate": [Number(0, above=True)],
+        "learning_rate": [Number(0, above=True), SequenceOf(Number(0, above=True))],
         "patience": [Number(1, integer=True)],
         "validation": [Number(0, above=True)],
+        "tree_features": [Number(0, integer=True), OneOf("auto")],
         "kind": [OneOf(*KINDS)],
         "random_state": [Number(0, integer=True)],
     }
@@ -148,44 +200,72 @@ class Remapper(FittedEstimator):
     remapped_: Remapped
     ranker_: GLS
     history_: list[dict[str, float]]
+    best_params_: Settings
     best_iteration_: int
     mu_: float
     validation_: float
+    validation_queries_: tuple[str, ...]
+    grades_: tuple[float, ...]
     feature_names_in_: tuple[str, ...]
     recipe_: dict[str, Any]
-    learned_: Learned
+    learned_: LearnedFunctions
+
+    def __init__(
+        self,
+        mode: str = "W+T",
+        *,
+        objective: str | Loss = "DCG@10",
+        measure: str = "lambdarank",
+        gains: str | Sequence[float] = "exponential",
+        ridge: float | Sequence[float] = (0.01, 0.1, 1.0),
+        n_iter: int = 200,
+        learning_rate: float | Sequence[float] = (0.01, 0.03, 0.1),
+        patience: int = 30,
+        validation: float = 0.3,
+        tree_features: int | str = 0,
+        kind: str = "remap",
+        random_state: int = 0,
+    ) -> None:
+        self.mode = mode
+        self.objective = objective
+        self.measure = measure
+        self.gains = gains
+        self.ridge = ridge
+        self.n_iter = n_iter
+        self.learning_rate = learning_rate
+        self.patience = patience
+        self.validation = validation
+        self.tree_features = tree_features
+        self.kind = kind
+        self.random_state = random_state
 
     def _repr_html_(self) -> str:
         if not hasattr(self, "learned_"):
             return panel(heading(repr(self)), paragraph("not fitted yet"))
-        said = f"step {self.best_iteration_} was kept: {self.validation_:.4f} on the validation queries"
-        return panel(heading(repr(self)), paragraph(said), html_table(self.importances_.to_dict("records")))
+        best = f"best step: {self.best_iteration_}, {self.validation_:.4f} on the validation queries"
+        return panel(heading(repr(self)), paragraph(best), html_table(self.importances_.to_dict("records")))
 
-    # What a remapper states.
+    # Hooks of subclasses.
 
     @abstractmethod
     def _prepare(self, labels: LabelFeatures) -> Any:
-        """Whatever is made of the label features once."""
+        """Return the label features in the form that the functions use."""
 
     @abstractmethod
-    def _begin(self, labels: LabelFeatures, prepared: Any) -> Functions:
-        """The functions before the first step."""
+    def _initial_functions(
+        self, labels: LabelFeatures, prepared: Any, weight: Floats, settings: Settings
+    ) -> LabelFunctions:
+        """Return the functions before the first step."""
 
     @abstractmethod
-    def _restore(self, arrays: dict[str, Any]) -> Learned:
-        """The functions again from their arrays."""
+    def _restore(self, state: State) -> LearnedFunctions:
+        """Return the functions from their saved state; raise ValueError if it is invalid."""
 
     def _start(self, labels: LabelFeatures) -> Floats:
-        """What targets start from, (n_labels,)."""
+        """Return the targets before the first step, (n_labels,)."""
         return labels.start
 
-    # What users call.
-
-    @abstractmethod
-    def _on_engine(
-        self, functions: Any, prepared: Any, labels: LabelFeatures, X: Floats, engine: Engine
-    ) -> EngineSteps:
-        """The functions, to be moved on an engine; X are the standardized features of the documents."""
+    # Fit.
 
     def fit(
         self,
@@ -200,164 +280,201 @@ class Remapper(FittedEstimator):
         """Learn the functions.
 
         Args:
-            labels: judgments (`Judgments`, a path or a DataFrame), or the `LabelFeatures` made of them.
-            features: `Features`, a path or a DataFrame: of the judged documents, and of the experts' where `expert`
-                names documents.
-            expert: the grades that steer: `Gold`, a path or a DataFrame of grades of documents that have features;
-                `Instances`; or (X, y, query). Where the objective is a loss, (X, y) will do.
-            eval_set: the grades that tell when to stop, likewise, of other queries; by default a part of `expert`
-                (`validation`) is set aside.
-            progress: show a bar when it takes long, or call a function with (step, most, validation measure).
-            engine: where the sums over labels are made; by default here, in memory.
+            labels: judgments (`Judgments`, a path or a DataFrame), or their `LabelFeatures`.
+            features: features of the judged documents, and of the expert-graded ones if `expert` only has ids
+                (`Features`, a path or a DataFrame).
+            expert: expert grades for the gradients: `Gold`, a path or a DataFrame; `Instances`; or (X, y, query). If
+                the objective is a loss, (X, y) is enough.
+            eval_set: expert grades of other queries for validation, in the same forms; by default a share of the
+                queries in `expert` (`validation`).
+            progress: show a progress bar, or a function to call with (step, maximum, validation measure).
+            engine: where sums over documents are computed; by default in memory.
+
+        Returns:
+            The fitted remapper.
 
         """
         self._check_parameters()
-        known = as_features(features)
-        told = labels if isinstance(labels, LabelFeatures) else label_features(labels, kind=self.kind, engine=engine)
-        told, row = _with_features(told, known)
-        self._refuse_flat(told)
-        aim = Aim(self.objective, parse_gains(self.gains))
-        experts, held_out = self._experts(expert, eval_set, known, aim)
-        refuse_leaks(experts, held_out, told.gold_queries)
-        aim.adopt(experts.lists.grade)
-        X = known.matrix[row]
-        standard = Standardizer.fit(X, np.diff(told.judgments.offsets).astype(np.float64))
-        warn_missing_values(X, known.names, "GLS")
-        standardized = standard(X)
-        background = Background(standardized, told.item) if engine is None else None
-        rows = [
-            (standard(part.lists.features), aim.of(part.lists))
-            for part in (experts.shuffled(self.random_state), held_out)
-        ]
-        prepared = self._prepare(told)
+        table = as_features(features)
+        if not isinstance(labels, LabelFeatures):
+            labels = label_features(labels, kind=self.kind, engine=engine)
+        labels, row = _with_document_features(labels, table)
+        self._refuse_constant(labels)
+        objective = ObjectiveSpec(self.objective, parse_gains(self.gains), self.measure)
+        training, validation = self._split_experts(expert, eval_set, table, objective)
+        refuse_leaks(training, validation, labels.gold_queries)
+        objective.set_range(training.data.grade)
+        X = table.matrix[row]
+        warn_missing_values(X, table.names, "GLS")
+        trees = self._fit_trees(labels, X, table.names)
+        parts = [training.shuffled(self.random_state).data, validation.data]
+        data = TrainingData(labels, X, parts, objective, trees, engine)
         with reporting(progress, type(self).__name__) as report:
-
-            def begin() -> Climb:
-                functions = self._begin(told, prepared)
-                if background is not None:
-                    return Steps(functions, background, "W" in self.mode)
-                assert engine is not None
-                return self._on_engine(functions, prepared, told, standardized, engine)
-
-            best = self._climb(begin, rows, report)
-        self._keep(told, known.names, standard, aim, best)
-        self._features = known
+            best = self._search(data, report)
+        self._set_fitted(data, table, objective, best)
+        self.validation_queries_ = validation.queries
         return self
 
-    def _climb(
-        self,
-        begin: Callable[[], Climb],
-        rows: list[tuple[Floats, Objective]],
-        report: Report,
-    ) -> Best:
-        """Steps up the measure for each ridge, until the validation measure has not risen for a while."""
-        (V, steering), (held_out, stopping) = rows
+    def _fit_trees(self, labels: LabelFeatures, X: Floats, names: tuple[str, ...]) -> TreeFeatures | None:
+        """Fit the trees that extend the features, to the average labels of documents (REMAP 5.2)."""
+        n_trees = int(max(self._grids()["tree_features"]))
+        if n_trees == 0:
+            return None
+        judgments = labels.judgments
+        n_labels = np.diff(judgments.offsets)
+        average = np.add.reduceat(labels.start, judgments.offsets[:-1]) / n_labels
+        trees = TreeFeatures(n_trees, random_state=self.random_state)
+        return trees.fit(NamedMatrix(X, names), average, judgments.item_query, n_labels)
+
+    def _search(self, data: TrainingData, report: Report) -> BestStep:
+        """Run gradient ascent with several settings; return the step with the highest validation measure."""
+        grids = self._grids()
+        planned = 1 + sum(len(values) - 1 for values in grids.values())
+        prepared = self._prepare(data.labels)
         self.history_ = []
-        best: Best | None = None
-        ridges = _several(self.ridge)
-        for number, ridge in enumerate(ridges):
-            steps = begin()
-            # The ridge is a part of what a standardized feature weighs at the start.
-            mu = ridge * steps.weight
-            highest, at = -np.inf, 0
-            for iteration in range(self.n_iter + 1):
-                steps.solve(mu)
-                score = steps.scores(V)
-                value = stopping.value(steps.scores(held_out))
-                told = {"training": steering.value(score), "validation": value}
-                self.history_.append({"mu": mu, "iteration": iteration, **told})
-                if best is None or value > best.value:
-                    best = Best(value, mu, iteration, steps, steps.kept(), steps.coefficients)
-                if value > highest:
-                    highest, at = value, iteration
-                report(number * self.n_iter + iteration, len(ridges) * self.n_iter, value)
-                if iteration == self.n_iter or iteration - at >= self.patience:
-                    break
-                steps.climb(V, steering.slope(score), self.learning_rate)
+        best: BestStep | None = None
+        run = -1
+
+        def evaluate(settings: Settings) -> float:
+            nonlocal best, run
+            run += 1
+
+            def report_step(iteration: int, value: float) -> None:
+                report(run * self.n_iter + iteration, max(planned, run + 1) * self.n_iter, value)
+
+            step = self._ascend(data, prepared, settings, run, report_step)
+            if best is None or step.validation > best.validation:
+                best = step
+            return step.validation
+
+        coordinate_search(grids, self._grid_limits, evaluate)
         assert best is not None
         return best
 
-    def _keep(
+    def _grids(self) -> dict[str, Sequence[float]]:
+        """Return the values to try for each tuned parameter."""
+        trees = AUTO_TREES if self.tree_features == "auto" else (self.tree_features,)
+        values = {"tree_features": trees, **{name: getattr(self, name) for name in self._grid_limits}}
+        return {name: value if np.ndim(value) else (value,) for name, value in values.items()}
+
+    def _ascend(
         self,
-        labels: LabelFeatures,
-        names: tuple[str, ...],
-        standard: Standardizer,
-        aim: Aim,
-        best: Best,
-    ) -> None:
-        self.learned_ = best.steps.learned(best.kept)
+        data: TrainingData,
+        prepared: Any,
+        settings: Settings,
+        run: int,
+        report: Callable[[int, float], None],
+    ) -> BestStep:
+        """Run gradient ascent until the validation measure stops rising; return the best step."""
+        functions = self._initial_functions(data.labels, prepared, data.weight, settings)
+        n_trees = int(settings["tree_features"])
+        regression, ((V, training), (V_held_out, held_out)) = data.regression(n_trees), data.experts(n_trees)
+        mu = settings["ridge"] * float(functions.weight.sum())
+        best: BestStep | None = None
+        for iteration in range(self.n_iter + 1):
+            coefficients = regression.solve(functions.target, functions.weight, mu)
+            score = regression.predict(V)
+            value = held_out.value(regression.predict(V_held_out))
+            step = {
+                "run": run,
+                "mu": mu,
+                "iteration": iteration,
+                "training": training.value(score),
+                "validation": value,
+            }
+            self.history_.append({**settings, **step})
+            if best is None or value > best.validation:
+                best = BestStep(value, iteration, mu, settings, functions.snapshot(), coefficients)
+            report(iteration, value)
+            if iteration == self.n_iter or iteration - best.iteration >= self.patience:
+                break
+            gradients = regression.gradients(V, training.gradient(score), of_weight="W" in self.mode)
+            functions.step(*gradients, settings["learning_rate"])
+        assert best is not None
+        return best
+
+    def _set_fitted(self, data: TrainingData, features: Features, objective: ObjectiveSpec, best: BestStep) -> None:
+        labels = data.labels
         self.feature_names_in_, self.recipe_ = labels.names, dict(labels.recipe)
-        self.best_iteration_, self.mu_, self.validation_ = best.iteration, best.mu, best.value
-        self.label_features_ = labels
-        self.remapped_ = self._remapped(labels)
-        self.ranker_ = _ranker(best, standard, names, aim)
+        self.grades_ = _grades(labels)
+        self.learned_ = self._restore(best.functions.state())
+        self.best_params_, self.best_iteration_ = dict(best.settings), best.iteration
+        self.mu_, self.validation_ = best.mu, best.validation
+        self.label_features_, self._features = labels, features
+        self.remapped_ = self._apply(labels)
+        self.ranker_ = _ranker(best, data, features.names, objective)
+
+    # Results.
 
     def transform(self, labels: Any) -> Remapped:
-        """Targets and weights of other labels, without experts: judgments, or the `LabelFeatures` made of them."""
+        """Return targets and weights of other labels (judgments or `LabelFeatures`); no expert grades are needed."""
         self._require_fitted()
         if not isinstance(labels, LabelFeatures):
             labels = label_features(labels, **self.recipe_)
-        return self._remapped(labels)
+        return self._apply(labels)
 
-    def _remapped(self, labels: LabelFeatures) -> Remapped:
+    def _apply(self, labels: LabelFeatures) -> Remapped:
+        if _grades(labels) != self.grades_:
+            ours, theirs = (", ".join(f"{grade:g}" for grade in grades) for grades in (self.grades_, _grades(labels)))
+            raise InputError(
+                f"the labels are on another scale ({theirs}) than those of the fit ({ours})",
+                kind="other-scale",
+                fix=Fix("if it is the same scale, name its grades with {}", "grades", f"{ours.replace(' ', '')}"),
+            )
         matrix = labels.aligned(self.feature_names_in_)
         return Remapped(labels, *self.learned_.apply(matrix, self._start(labels)))
 
     @property
     def targets_(self) -> Floats:
-        """The target of every label of the fit."""
-        return self._of_fit().target
+        """Target of every label of the fit."""
+        return self._fitted_labels().target
 
     @property
     def weights_(self) -> Floats:
-        """The weight of every label of the fit."""
-        return self._of_fit().weight
+        """Weight of every label of the fit."""
+        return self._fitted_labels().weight
 
     def instances(self, features: Any = None, *, rescale: bool = True) -> Instances:
-        """Rows with the learned targets and weights, one a document, for any ranker; see `Remapped.instances`."""
-        remapped = self._of_fit()
+        """Return training rows with the learned targets and weights, one per document; see `Remapped.instances`."""
+        remapped = self._fitted_labels()
         return remapped.instances(self._features if features is None else features, rescale=rescale)
 
     def predict(self, X: Any) -> Floats:
-        """The scores of documents by `ranker_`."""
+        """Return the scores of documents under `ranker_`."""
         self._require_fitted()
         return self.ranker_.predict(X)
 
     @property
     def importances_(self) -> Any:
-        """How much each label feature counts for the target and for the weight, the most important first."""
+        """Importance of each label feature for the target and for the weight, the most important first."""
         import pandas as pd
 
         self._require_fitted()
-        target, weight = self.learned_.importances()
-        told = pd.DataFrame({"feature": self.feature_names_in_, "target": target, "weight": weight})
-        by = (told["target"] + told["weight"]).sort_values(ascending=False, kind="stable").index
-        return told.loc[by].reset_index(drop=True)
+        target, weight = self.learned_.importances(len(self.feature_names_in_))
+        table = pd.DataFrame({"feature": self.feature_names_in_, "target": target, "weight": weight})
+        order = (table["target"] + table["weight"]).sort_values(ascending=False, kind="stable").index
+        return table.loc[order].reset_index(drop=True)
 
     def dependence(self, feature: str, *, points: int = 10, labels: LabelFeatures | None = None) -> Any:
-        """How target and weight go with a label feature, in up to `points` groups of labels by its value.
+        """Return mean target and weight by the value of a label feature, in up to `points` groups (DataFrame).
 
-        `target` and `weight` are the means over the group's labels; `target_alone` and `weight_alone` those over all
-        labels if only this feature were the group's mean. The labels are those of the fit unless others are given.
+        `target` and `weight` are means over the labels of a group; `target_alone` and `weight_alone` are means over all
+        labels if only this feature is set to the mean of the group. The labels are those of the fit by default.
         """
         import pandas as pd
 
         require_integer("points", points, 1)
-        known = self._of_fit().labels if labels is None else labels
-        remapped = self._remapped(known)
-        column = known.column(feature)
+        known = self._fitted_labels().labels if labels is None else labels
+        remapped, column = self._apply(known), known.column(feature)
         matrix, start = known.aligned(self.feature_names_in_), self._start(known)
-        place = self.feature_names_in_.index(feature) if feature in self.feature_names_in_ else None
+        own = np.array([name == feature for name in self.feature_names_in_])
         rows = []
-        for group in groups(column, points):
-            middle = float(column[group].mean()) if len(group) else np.nan
-            alone = matrix.copy()
-            if place is not None:
-                alone[:, place] = middle
-            target, weight = self.learned_.apply(alone, start)
+        for group in group_by_value(column, points):
+            mean = float(column[group].mean())
+            target, weight = self.learned_.apply(np.where(own, mean, matrix), start)
             rows.append(
                 {
-                    feature: middle,
+                    feature: mean,
                     "labels": len(group),
                     "target": remapped.target[group].mean(),
                     "weight": remapped.weight[group].mean(),
@@ -371,28 +488,31 @@ class Remapper(FittedEstimator):
 
     @classmethod
     def _registered_classes(cls) -> Iterable[type[Any]]:
-        return (load_class("label_learning", location) for location in REMAPPERS)
+        return (load_class("label_learning", path) for path in REMAPPERS)
 
     def _saved_parameters(self) -> dict[str, Any]:
-        """Return the parameters; a function as the objective is saved by its name."""
+        """Return the parameters; a loss function is saved by its name."""
         parameters = super()._saved_parameters()
         if not isinstance(self.objective, str):
             parameters["objective"] = getattr(self.objective, "__name__", "a function")
         return parameters
 
     def _write_state(self, folder: Path) -> dict[str, Any]:
-        """Write the learned functions and the ranker, but not the labels."""
+        """Write the learned functions and the ranker; labels are not saved."""
         values = {
             "best_iteration": self.best_iteration_,
             "mu": self.mu_,
             "validation": self.validation_,
+            "best_params": self.best_params_,
+            "grades": list(self.grades_),
             "recipe": self.recipe_,
         }
-        state = State(values, self.learned_.arrays(), {}, {"ranker": self.ranker_})
+        learned = self.learned_.state()
+        state = State(values, learned.arrays, learned.texts, {"ranker": self.ranker_})
         return {
             "features": list(self.feature_names_in_),
             "history": self.history_,
-            "validation_queries": [],
+            "validation_queries": list(self.validation_queries_),
             **state.write(folder),
         }
 
@@ -400,11 +520,14 @@ class Remapper(FittedEstimator):
         state = State.read(folder, fields, files)
         self.feature_names_in_ = tuple(fields.texts("features"))
         require(self.feature_names_in_, "there are no features")
-        self.history_ = fields.sequence("history", _is_step, "steps")
+        self.history_ = fields.sequence("history", _is_settings, "steps")
+        self.validation_queries_ = tuple(fields.texts("validation_queries"))
         values = Fields(state.values)
         self.best_iteration_, self.mu_ = values.integer("best_iteration"), values.number("mu")
         self.validation_, self.recipe_ = values.number("validation"), _recipe(values.object("recipe"))
-        self.learned_ = self._restore(state.arrays)
+        self.best_params_, self.grades_ = values.object("best_params"), tuple(values.numbers("grades"))
+        require(_is_settings(self.best_params_), "its parameters are not numbers")
+        self.learned_ = self._restore(state)
         ranker = state.parts["ranker"]
         require(isinstance(ranker, GLS), "its ranker is not a GLS")
         assert isinstance(ranker, GLS)
@@ -412,27 +535,32 @@ class Remapper(FittedEstimator):
 
     # Checks.
 
-    def _experts(self, expert: Any, eval_set: Any, features: Any, aim: Aim) -> tuple[Experts, Experts]:
-        experts = Experts.of(expert, features, ranks=aim.ranks, what="expert")
+    def _split_experts(
+        self, expert: Any, eval_set: Any, features: Features, objective: ObjectiveSpec
+    ) -> tuple[ExpertSet, ExpertSet]:
+        experts = ExpertSet.of(expert, features, ranks=objective.ranks, parameter="expert")
         if eval_set is None:
             return experts.split(self.validation, self.random_state)
-        return experts, Experts.of(eval_set, features, ranks=aim.ranks, what="eval_set")
+        return experts, ExpertSet.of(eval_set, features, ranks=objective.ranks, parameter="eval_set")
 
-    def _refuse_flat(self, labels: LabelFeatures) -> None:
+    def _refuse_constant(self, labels: LabelFeatures) -> None:
         if self.mode == "W" and np.ptp(self._start(labels)) == 0:
             raise InputError(
-                "every label says the same, and weights cannot change what labels say",
-                fix="learn targets (mode='T'), or give labels that differ",
+                "every label is the same, and weights of equal labels change nothing",
+                kind="equal-labels",
+                fix=[Fix("learn targets with {}", "mode", "T"), "give labels that differ"],
             )
         if (labels.matrix == labels.matrix[:1]).all():
             raise InputError(
-                "no label feature differs between two labels", fix="give labels of several assessors or grades"
+                "every label feature is constant",
+                kind="constant-label-features",
+                fix="give labels of several assessors or grades",
             )
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "learned_")
 
-    def _of_fit(self) -> Remapped:
+    def _fitted_labels(self) -> Remapped:
         self._require_fitted()
         if not hasattr(self, "remapped_"):
             raise NotFittedError(
@@ -441,41 +569,52 @@ class Remapper(FittedEstimator):
         return self.remapped_
 
 
-def _with_features(labels: LabelFeatures, features: Any) -> tuple[LabelFeatures, Any]:
-    """The labels of documents that have features, and the row of features of each document."""
+def _grades(labels: LabelFeatures) -> tuple[float, ...]:
+    return tuple(map(float, labels.judgments.scale.values))
+
+
+def _with_document_features(labels: LabelFeatures, features: Features) -> tuple[LabelFeatures, Integers]:
+    """Return the labels of documents that have features, and the row of features of each document."""
     table = labels.judgments
     query = table.queries.take(table.item_query)
     document = table.documents.take(table.item_document)
     row = pair_positions(features.query, features.document, query, document, "the features")
-    lost = row < 0
-    if lost.all():
+    missing = row < 0
+    if missing.all():
         raise InputError(
-            f"no judged document has features (the first one judged: '{document[0].as_py()}' of query "
-            f"'{query[0].as_py()}')",
-            fix="check that both name queries and documents alike",
+            f"no judged document has features (the first one: document {shown(document[0].as_py())} of query "
+            f"{shown(query[0].as_py())})",
+            kind="no-features",
+            fix="check that both files use the same ids of queries and documents",
         )
-    if lost.any():
+    if missing.any():
+        n = int(missing.sum())
         warnings.warn(
-            f"{counted(int(lost.sum()), 'judged document')} without features "
-            f"{'was' if lost.sum() == 1 else 'were'} left out.",
+            DataWarning(
+                f"{counted(n, 'judged document')} without features {'is' if n == 1 else 'are'} skipped",
+                kind="no-features",
+            ),
             stacklevel=3,
         )
-    return labels.where(~lost[labels.item]), row[~lost]
+    return labels.where(~missing[labels.item]), row[~missing]
 
 
-def _ranker(best: Best, standard: Standardizer, names: tuple[str, ...], aim: Aim) -> GLS:
-    """The least squares behind the best functions as a ranker; scores of a named loss are in grades again."""
-    ranker = GLS(best.mu)
-    graded = aim.range if aim.asked == "squared" else 1.0
-    ranker.coef_ = best.coefficients[:-1] * graded
-    ranker.intercept_ = float(best.coefficients[-1]) * graded + (aim.low if aim.asked == "squared" else 0.0)
-    ranker.standardizer_, ranker.mu_, ranker.history_ = standard, best.mu, [best.value]
-    ranker.feature_importances_, ranker.features_ = normalized(np.abs(ranker.coef_)), names
+def _ranker(best: BestStep, data: TrainingData, names: tuple[str, ...], objective: ObjectiveSpec) -> GLS:
+    """Return the least squares of the best step as a ranker."""
+    n_trees = int(best.settings["tree_features"])
+    factor, offset = objective.output_scale
+    ranker = GLS(best.mu, tree_features=n_trees)
+    ranker.coef_ = best.coefficients[:-1] * factor
+    ranker.intercept_ = float(best.coefficients[-1]) * factor + offset
+    ranker.tree_features_ = data.trees.first(n_trees) if data.trees is not None and n_trees else None
+    ranker.standardizer_ = data.standardizer.first(len(ranker.coef_))
+    ranker.mu_, ranker.history_, ranker.features_ = best.mu, [best.validation], names
+    ranker.feature_importances_ = ranker._importances(len(names))
     return ranker
 
 
 def _recipe(stored: dict[str, Any]) -> dict[str, Any]:
-    """Return the saved recipe of label features; labels with features of the user's own have none."""
+    """Return the saved arguments of `label_features`; label features of the user's own have none."""
     if not stored:
         return {}
     recipe = Fields(stored)
@@ -483,9 +622,5 @@ def _recipe(stored: dict[str, Any]) -> dict[str, Any]:
     return {"kind": recipe.text("kind"), "by_grade": recipe.flag("by_grade"), "good": recipe.number("good")}
 
 
-def _is_step(value: object) -> bool:
+def _is_settings(value: object) -> bool:
     return isinstance(value, dict) and all(is_number(one) for one in value.values())
-
-
-def _several(value: float | Sequence[float]) -> list[float]:
-    return [float(one) for one in (value if isinstance(value, Sequence | np.ndarray) else [value])]

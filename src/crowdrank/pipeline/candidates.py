@@ -54,7 +54,7 @@ RemapperKind = Literal["linear", "boosted"]
 REMAPPERS: Mapping[RemapperKind, type[Remapper]] = {"linear": LinearRemapper, "boosted": BoostedRemapper}
 REMAPPER_PARAMETERS: Mapping[RemapperKind, Mapping[str, Any]] = {
     "linear": {"learning_rate": 0.1, "patience": 15},
-    "boosted": {"learning_rate": 0.04, "patience": 15},
+    "boosted": {"learning_rate": 0.04, "depth": 3, "patience": 15},
 }
 """Parameters of remappers: larger steps and less patience than the defaults do as well in half the time."""
 MAX_LABELS_PER_DOCUMENT = 5

@@ -172,10 +172,10 @@ def convergence(model: Any) -> Any:
     """
     history = list(model.history_)
     if history and isinstance(history[0], dict):  # a remapper
-        table = pd.DataFrame(history).melt(["mu", "iteration"], ["training", "validation"], "on", "value")
-        table["run"] = table["on"] + table["mu"].rank(method="dense").astype(int).astype(str)
+        table = pd.DataFrame(history).melt(["run", "iteration"], ["training", "validation"], "on", "value")
+        table["line"] = table["on"] + table["run"].astype(str)
         color = alt.Color("on:N", title=None, scale=alt.Scale(range=[theme.BLUE, theme.ORANGE]))
-        lines = alt.Chart(table).mark_line(strokeWidth=1.8).encode(color=color, detail="run:N")
+        lines = alt.Chart(table).mark_line(strokeWidth=1.8).encode(color=color, detail="line:N")
         objective = "measure"
     else:
         values = [value for value in history if value == value]
