@@ -102,7 +102,7 @@ class Belief:
 
     @property
     def n_nodes(self) -> int:
-        """Number of nodes on the line; a state after them is that of a document that cannot be judged."""
+        """Number of nodes of the relevance scale; the state with this index is 'cannot be judged'."""
         return len(self.model.theta_.get("nodes", NODES))
 
     @property

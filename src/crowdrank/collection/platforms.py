@@ -175,7 +175,7 @@ def _is_url(column: pa.ChunkedArray) -> bool:
 
 
 def _fill_template(template: Template, fields: Mapping[str, bool], grades: Sequence[str]) -> str:
-    """Return the labeling interface for the fields of tasks (and whether each is a URL) and the grades."""
+    """Return the labeling interface: the template with the fields of tasks, as link or text, and the grades."""
     lines = [(template.link if is_url else template.text).replace("NAME", name) for name, is_url in fields.items()]
     choices = [template.choice.replace("GRADE", escape(grade)) for grade in grades]
     page = template.page.replace("NAME", list(fields)[-1])

@@ -348,7 +348,7 @@ class EMAggregator(Aggregator):
         """
 
     def _restart(self, shard: Shard) -> Arrays:
-        """Return local state for a pass with a theta, without the arrays that are carried over."""
+        """Return the state of a shard for a pass with known parameters, without the arrays of earlier passes."""
         return self._start(shard)
 
     def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
@@ -391,7 +391,7 @@ class EMAggregator(Aggregator):
         return local["posterior"]
 
     def _annotate(self, table: Table) -> Table:
-        """Return the judgments with properties that are estimated from them before a fit, such as families."""
+        """Return the judgments with what is estimated before a fit, such as families of assessors that err together."""
         return table
 
     def _prepare(self, table: Table) -> Table:

@@ -31,8 +31,14 @@ from crowdrank.consensus.latent import node_prior, softmax
 
 PRIOR_ASSESSORS = 5.0
 """Number of pseudo-assessors with the initial prior when the prior is learned."""
-SLOPE_SD, OFFSET_SD, LOG_WIDTH_SD, CURVATURE_SD = 0.5, 0.7, 0.5, 0.25
-"""Initial prior standard deviations of slopes, offsets (or log alpha), log widths and coefficients of r^2."""
+SLOPE_SD = 0.5
+"""Initial prior standard deviation of slopes."""
+OFFSET_SD = 0.7
+"""Initial prior standard deviation of offsets, or of log alpha."""
+LOG_WIDTH_SD = 0.5
+"""Initial prior standard deviation of log widths."""
+CURVATURE_SD = 0.25
+"""Initial prior standard deviation of the coefficients of squared relevance."""
 HIGHEST_SLOPE = 1.2
 """Initial slope of the highest grade without difficulty; that of the lowest grade is its negative."""
 UNJUDGEABLE_SLOPE = -0.5

@@ -35,7 +35,7 @@ PRIOR_JUDGMENTS = 3.0
 MAX_STEP = 1.0
 """Maximum length of a step of an assessor's parameters, in prior standard deviations."""
 MODE_STEPS, RELEVANCE_STEPS = 100, 30
-"""Maximum numbers of Newton steps of documents after the last iteration."""
+"""Maximum numbers of Newton steps after the last iteration, for the mode of all pairs and for relevance."""
 UNIT_STEPS = 2
 UNIT_PASSES, UNIT_TOL = 10, 0.01
 """Maximum number of passes that learn the unit of relevance, and the relative change that ends them."""
@@ -426,7 +426,7 @@ def initial_params(sums: Floats, own_grades: Integers) -> Floats:
 
 
 def in_grade_order(params: Floats, basis: Floats, covariance: Floats, own_grades: Integers) -> Floats:
-    """Return the nearest parameters with mu_0 <= mu_1 <= ..., in the metric of the free parameters' covariances."""
+    """Return the nearest parameters with mu_0 <= mu_1 <= ..., by Mahalanobis distance with the given covariances."""
     n_steps = params.shape[1] // 3 - 1
     rises = (np.eye(n_steps, basis.shape[1], 1) - np.eye(n_steps, basis.shape[1])).astype(np.float64)
     active: Booleans = np.arange(n_steps) < own_grades[:, None] - 1

@@ -77,7 +77,7 @@ class GLAD(EMAggregator):
         return {"beta": beta}, statistics
 
     def _betas(self, shard: Shard, local: Arrays, theta: Arrays | None) -> NDArray[np.float64]:
-        """Return the betas of the last pass; before the first, those of the prior or of known abilities."""
+        """Return beta (inverse difficulty) of the last pass; before the first, from known abilities or the prior."""
         if "beta" in local:
             return local["beta"]
         return np.ones(shard.n_items) if theta is None else self._update(shard, theta["ability"], MAX_STEPS)[0]

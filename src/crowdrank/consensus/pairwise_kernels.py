@@ -69,7 +69,7 @@ class Documents(NamedTuple):
 
 
 class Query(NamedTuple):
-    """Judgments of a query by position, and the positions of their partners."""
+    """Judgments of one query, and for each judgment the judgments that it is compared with (its partners)."""
 
     doc: Codes  # (n,)
     assessor: Codes  # (n,)

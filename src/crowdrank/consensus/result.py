@@ -29,7 +29,7 @@ DOCUMENT_ESTIMATES = ("relevance", "sd", "lower", "upper", "difficulty", "unjudg
 """Estimates that a model may have of a document besides its grade, in the order of the columns."""
 NOTEBOOK_DOCUMENTS = ("query", "document", "relevance", "lower", "upper", "grade", "judgments")
 NOTEBOOK_ASSESSORS = ("assessor", "family", "judgments", "informativeness", "accuracy", "ability", "precision")
-"""Columns that a notebook shows."""
+"""Columns of the tables of documents and assessors that a notebook shows."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -190,7 +190,7 @@ def grade_gains(grades: Floats, gains: Gains, measure: str) -> Floats:
 
 
 def _expected_count(ranking: Ranking, mask: Booleans, measure: Measure) -> Floats:
-    """Return the expected number of documents of the mask among the first ones, (n_queries,)."""
+    """Return the expected number of documents in a mask down to the cutoff, over orders of ties, (n_queries,)."""
     offsets = ranking.offsets
     ranks = np.arange(np.diff(offsets).max() + 1, dtype=np.float64)
     values = mask.astype(np.float64)

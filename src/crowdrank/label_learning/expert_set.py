@@ -1,4 +1,4 @@
-"""Expert-graded documents for the gradients and for validation."""
+"""Expert-graded documents that label learning computes its gradients from, and those that it is validated on."""
 
 from __future__ import annotations
 

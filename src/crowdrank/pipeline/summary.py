@@ -177,7 +177,7 @@ def _selected(test: RankerTest) -> str:
 
 
 def _gain(test: RankerTest) -> str:
-    """Return the comparison of the selected candidate with the baseline and with averages."""
+    """Return the comparison of the selected candidate with the baseline and with LambdaMART on average grades."""
     text = f"On the test queries its {test.settings.measure} is {test.mean(test.chosen):.4f}"
     others = [name for name in dict.fromkeys((test.baseline, "average")) if name in test.outcome.scores]
     differences = [difference_text(test.contrast(test.chosen, name)) for name in others if name != test.chosen]

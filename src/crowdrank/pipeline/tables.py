@@ -77,7 +77,7 @@ def comparison_table(test: RankerTest) -> pa.Table:
 
 
 def _figures(rows: pa.Table) -> dict[str, dict[str, Any]]:
-    """Return the figures of each measure in a comparison, by candidate."""
+    """Return mean, difference, interval and p-values of each measure in a comparison, by candidate."""
     figures: dict[str, dict[str, Any]] = {}
     for row in rows.to_pylist():
         own = figures.setdefault(row["run"], {})

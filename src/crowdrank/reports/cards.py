@@ -51,7 +51,7 @@ MIN_TEST_QUERIES = 20
 KAPPA_MARGIN = 0.02
 """Difference in kappa from which majority votes count as better than the consensus."""
 TRUST_LEVELS = ((0.8, "Yes", "good"), (0.6, "Mostly", "good"), (0.4, "With care", "open"), (-math.inf, "Hardly", "bad"))
-"""Answers and tones by minimum agreement with experts, after Landis and Koch (1977)."""
+"""Minimum agreement with experts, text and color of the card, after Landis and Koch (1977)."""
 
 
 @dataclass(frozen=True)
@@ -319,7 +319,7 @@ def _more_expert_grades(data: ReportData) -> list[str]:
 
 
 def _more_test_queries(data: ReportData) -> list[str]:
-    """Return how many test queries would show a difference that is not significant."""
+    """Return how many test queries would make the observed difference significant, if it is not yet."""
     if not data.tested:
         return [f"Have experts grade {EXPERT_QUERIES} queries, to select and to test a ranker."]
     contrast = _contrast(data)

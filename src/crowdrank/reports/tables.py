@@ -213,7 +213,7 @@ def pair_table(data: ReportData) -> Table:
 
 
 def document_table(data: ReportData, sorted_by: str, positions: Iterable[int]) -> Table:
-    """Return the table of the documents at some positions, which are sorted by the column `sorted_by`."""
+    """Return the table of the documents at given positions; the positions are in the order of column `sorted_by`."""
     unit, list_answers = data.relevance_unit, AnswerList(data)
     scale = "0 is the mean document; not a grade" if data.on_a_line else "a grade"
     spread = "; only of assessors with typical or high informativeness" * data.models_assessors

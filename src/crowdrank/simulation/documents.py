@@ -173,7 +173,9 @@ SHAPES: tuple[tuple[int, Callable[..., Floats]], ...] = (
     (1, lambda a: 3 * np.exp(-(a**2))),  # peak: relevance is highest in the middle
     (1, lambda a: 1.0 * a),  # linear
 )
-"""Number of columns and function: how relevance depends on standard-normal columns, with a variance of about 1 each.
+"""Shapes of the dependence of relevance on features: number of standard-normal columns, and function of them.
+
+Each function has a variance of about 1.
 
 A linear model sees little or nothing of the interaction, the gate and the peak.
 """
