@@ -253,7 +253,10 @@ def test_run_only_plans_when_asked(run: Run, world: Path, tmp_path: Path) -> Non
         ([], "A run needs judgments"),
         (["-j", "judgments.csv"], "A run needs a folder for its results"),
         (["-j", "judgments.csv", "-f", "features.letor"], "A run needs a folder for its results"),
-        (["-j", "judgments.csv", "-f", "features.letor", "-o", "o", "--candidates", "x"], "There is no candidate 'x'"),
+        (
+            ["-j", "judgments.csv", "-f", "features.letor", "-o", "o", "--candidates", "x"],
+            "--candidates must be names of candidates",
+        ),
         (["-j", "judgments.csv", "-f", "features.letor", "-o", "no/o"], "does not exist"),
         (["none.toml"], "it cannot be read"),
         (["bad.toml"], "it is not TOML"),

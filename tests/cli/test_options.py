@@ -123,7 +123,7 @@ def test_options_of_the_file_become_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "parameter"),
     [
-        ({"unjudgeable_as": "model"}, "unjudgeable_as"),
+        ({"unjudgeable_as": "best"}, "unjudgeable_as"),
         ({"repeats": "lst"}, "repeats"),
         ({"expert_unjudgeable_as": "model"}, "expert_unjudgeable_as"),
         ({"expert_format": "xml"}, "expert_format"),
@@ -136,25 +136,21 @@ def test_values_are_checked_before_files_are_read(options: dict[str, Any], param
     assert caught.value.parameter == parameter
 
 
-@pytest.mark.parametrize("name", ["judgments", "features"])
-def test_a_run_without_files_names_the_option(name: str) -> None:
-    files = {"judgments": "a.csv", "features": "b.letor"}
-    files.pop(name)
+def test_a_run_without_judgments_names_the_option() -> None:
     with pytest.raises(UsageError) as caught:
-        RunConfig.from_options(files)
-    assert caught.value.kind == f"no-{name}"
+        RunConfig.from_options({"features": "b.letor"})
+    assert caught.value.kind == "no-judgments"
     assert caught.value.fix is not None
-    assert caught.value.fix.parameter == name
+    assert caught.value.fix.parameter == "judgments"
 
 
-def test_run_does_not_offer_what_it_refuses(run: Run) -> None:
+def test_run_offers_every_use_of_cannot_judge_answers(run: Run) -> None:
     shown = run("run", "--help", COLUMNS="200").stdout
-    assert "[lowest|drop]" in shown
-    assert "lowest|drop|model" not in shown
+    assert "[lowest|drop|model]" in shown
     assert "--separator" in shown
-    done = run("run", "-j", "labels.csv", "-f", "labels.csv", "-o", "out", "--unjudgeable-as", "model")
+    done = run("run", "-j", "labels.csv", "-f", "labels.csv", "-o", "out", "--unjudgeable-as", "best")
     assert done.returncode == 2
-    assert done.stderr == "Error: --unjudgeable-as must be one of lowest, drop, not 'model'.\n"
+    assert done.stderr == "Error: --unjudgeable-as must be one of lowest, drop, model, not 'best'.\n"
 
 
 FITTING = [

@@ -74,7 +74,7 @@ def test_from_a_consensus_to_a_scored_run(world: Path, run: Run, tmp_path: Path,
     )
     assert (frame.groupby("query")["score"].diff().dropna() <= 0).all()
     assert (frame.groupby("query").cumcount() + 1 == frame["rank"]).all()
-    assert scored(run, world) > 0.65  # chance has 0.45
+    assert scored(run, world) > (0.6 if ranker == "single-feature" else 0.65)  # chance has 0.45
 
 
 def test_expert_grades_grades_in_features_and_tables_are_labels(world: Path, run: Run, tmp_path: Path) -> None:

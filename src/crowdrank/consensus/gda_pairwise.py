@@ -37,7 +37,7 @@ MAX_STEP = 1.0
 MODE_STEPS, RELEVANCE_STEPS = 100, 30
 """Maximum numbers of Newton steps after the last iteration, for the mode of all pairs and for relevance."""
 UNIT_STEPS = 2
-UNIT_PASSES, UNIT_TOL = 10, 0.01
+UNIT_PASSES, UNIT_TOL = 10, 0.001
 """Maximum number of passes that learn the unit of relevance, and the relative change that ends them."""
 INITIAL_UNIT, MAX_ACCELERATION = 2.0, 4.0
 UNIT_DOCUMENTS = 10.0
@@ -439,7 +439,7 @@ def residual_sums(shard: Shard, local: Arrays, params: Floats) -> Floats:
     residual, weight, query = judgment_residuals(shard, local, params)
     off = residual - query_means(residual, weight, query)[query]
     factor = -0.5 * params[shard.assessor, 2 * shard.n_grades + shard.grade.astype(np.int64)]
-    return np.array([weight.sum(), weight @ residual, weight @ off**2, weight @ factor])
+    return np.array([weight.sum(), *((weight * values).sum() for values in (residual, off**2, factor))])
 
 
 def residual_moments(sums: Floats) -> Floats:

@@ -42,8 +42,6 @@ ROUNDER = 1.5 * 2.0**52
 TAYLOR = tuple(1.0 / math.factorial(power) for power in range(12))
 MIN_PRODUCT = 1e-150
 """Products of probabilities below this could underflow: exp(-MAX_EXPONENT) is 1e-56."""
-FUSED = {"contract"}
-"""Multiply-add may be fused. Sums keep their order, so that cached and fresh code round alike."""
 
 
 class Parameters(NamedTuple):
@@ -159,7 +157,7 @@ def draw_partners(doc: Codes, bounds: Integers, partners: int, seed: int, query:
     return first, partner
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)
+@njit(cache=True, nogil=True)
 def exponential(value: float) -> float:
     """Return the exponential to 1e-13, in a form that the compiler vectorizes; exponents are at most MAX_EXPONENT."""
     value = min(max(value, -MAX_EXPONENT), MAX_EXPONENT)
@@ -218,7 +216,7 @@ def select_partners(
             values[RESIDUAL, m] += sd if (number if both else pair) % 2 == 0 else -sd
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)
+@njit(cache=True, nogil=True)
 def explain(n: int, block: Block) -> None:
     """Write P(grade) of the pairs of `n` judgments (eq. 7), and the derivatives of the exponents."""
     own, values, share, derivatives, total = block.own, block.values, block.share, block.derivatives, block.mean[0]
@@ -244,7 +242,7 @@ def explain(n: int, block: Block) -> None:
             share[h, m] *= total[m]
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)
+@njit(cache=True, nogil=True)
 def differentiate(n: int, slope: int, curve: int, row: int, block: Block) -> None:
     """Write and add up slope and expected curvature by a shift of the parameters of all grades from `row` on.
 
@@ -266,7 +264,7 @@ def differentiate(n: int, slope: int, curve: int, row: int, block: Block) -> Non
         sums[curve, m] += terms[curve, m]
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)
+@njit(cache=True, nogil=True)
 def differentiate_jointly(n: int, block: Block) -> None:
     """Write the expected curvature by mean and log width."""
     share, derivatives, mixed, mean = block.share, block.derivatives, block.terms[MIXED_CURVE], block.mean
@@ -279,7 +277,7 @@ def differentiate_jointly(n: int, block: Block) -> None:
         mixed[m] *= block.values[WEIGHT, m]
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)
+@njit(cache=True, nogil=True)
 def add_assessor_terms(n: int, stride: int, block: Block) -> None:
     """Add slope and `stride` times the expected curvature by the parameters of the assessors of `n` judgments."""
     is_grade, share, derivatives, weight = block.is_grade, block.share, block.derivatives, block.values[WEIGHT]

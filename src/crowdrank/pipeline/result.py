@@ -53,6 +53,11 @@ TEXT_COLUMNS = (
     *("feature", "remapper"),
 )
 """Columns of CSV files that are read as text, even if an id looks like a number."""
+FLOAT_COLUMNS = (
+    *("relevance", "lower", "upper", "width", "informativeness", "slope", "bias", "agreement", "difference", "kappa"),
+    *("selection_mean", "value", "target", "weight", "missing", "minimum", "maximum", "importance"),
+)
+"""Columns of CSV files that are read as floats, even if all values are whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -332,7 +337,11 @@ def read_csv(path: Path) -> pa.Table:
         path,
         parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
         convert_options=pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(TEXT_COLUMNS, pa.string()), strings_can_be_null=False
+            column_types={
+                **dict.fromkeys(TEXT_COLUMNS, pa.string()),
+                **dict.fromkeys(FLOAT_COLUMNS, pa.float64()),
+            },
+            strings_can_be_null=False,
         ),
     )
     for place, name in enumerate(table.column_names):

@@ -16,8 +16,7 @@ class PointwiseGBDT(BoostedTrees):
     Args:
         target: values to regress on: the (expected) `grade`, or its `gain`.
         gains: gains of grades, for the target `gain` and the validation measure.
-        n_estimators, learning_rate, num_leaves, min_child_samples, validate_by, patience, lightgbm, n_jobs,
-            random_state: as in `LambdaMART`.
+        n_estimators: as in `LambdaMART`, like all further parameters.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=30, documents=10, random_state=1)
