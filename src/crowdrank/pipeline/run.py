@@ -117,8 +117,9 @@ def run(
             inputs = {"judgments": judgments, "features": features, "expert": expert, "honeypots": honeypots}
             provenance = Provenance(python=python_call(inputs, run_settings, folder, engine))
         provenance = replace(provenance, units={**data.judgments.report.units, **provenance.units})
+        training = _TrainingPlan.choose(data, run_settings)
         cache = _open_cache(folder)
-        runner = _Runner(data, run_settings, cache, engine, progress)
+        runner = _Runner(data, run_settings, training, cache, engine, progress)
         result = replace(runner.run(), provenance=provenance, backend=data.judgments.backend)
         result = replace(result, seconds=time.monotonic() - began)
         if folder is None:
@@ -144,12 +145,31 @@ def _open_cache(folder: Path | None) -> StageCache:
     return StageCache(folder / CACHE)
 
 
+@dataclass(frozen=True, eq=False)
+class _TrainingPlan:
+    """Candidates to train, reasons why others are left out, and the scores of a baseline that is a run file."""
+
+    candidates: list[Candidate]
+    left_out: dict[str, str]
+    baseline_run: dict[str, Floats]
+
+    @classmethod
+    def choose(cls, data: RunData, settings: RunSettings) -> _TrainingPlan:
+        """Return the plan for these data; raise an error if candidates or the baseline are unknown."""
+        if not data.has_features:
+            return cls([], {}, {})
+        candidates, left_out = choose_candidates(data, settings.candidates, thorough=settings.thorough)
+        candidates, baseline_run = add_baseline(data, settings.baseline, candidates)
+        return cls(candidates, left_out, baseline_run)
+
+
 @dataclass(eq=False)
 class _Runner:
     """Stages of a run: consensus and assessors, then candidates, selection, test and the final ranker."""
 
     data: RunData
     settings: RunSettings
+    training: _TrainingPlan
     cache: StageCache
     engine: Engine | None
     progress: bool
@@ -157,11 +177,9 @@ class _Runner:
     def __post_init__(self) -> None:
         parameters = self.settings.consensus_parameters
         self.fits = ConsensusFits(self.data, self.cache, self.settings.n_jobs, self.engine, parameters)
-        self.baseline_run: dict[str, Floats] = {}
 
     def run(self) -> RunResult:
         """Run all stages; the result has no provenance and no duration yet."""
-        candidates, left_out = self._candidates()
         model, assessors = self._consensus()
         documents = documents_table(model.consensus_, self.data)
         tables = {
@@ -188,15 +206,7 @@ class _Runner:
         )
         if not self.data.has_features:
             return replace(labels, summary=summarize_labels(labels))
-        return self._with_rankers(labels, candidates, left_out)
-
-    def _candidates(self) -> tuple[list[Candidate], dict[str, str]]:
-        """Return the candidates to train, and the reasons why others are left out."""
-        if not self.data.has_features:
-            return [], {}
-        candidates, left_out = choose_candidates(self.data, self.settings.candidates, thorough=self.settings.thorough)
-        candidates, self.baseline_run = add_baseline(self.data, self.settings.baseline, candidates)
-        return candidates, left_out
+        return self._with_rankers(labels)
 
     def _consensus(self) -> tuple[Aggregator, AssessorReport]:
         method = self.settings.method
@@ -210,8 +220,9 @@ class _Runner:
         with reporting(self.progress, f"consensus by {method}") as report:
             self.fits.fit(method, report)
 
-    def _with_rankers(self, labels: RunResult, candidates: list[Candidate], left_out: dict[str, str]) -> RunResult:
+    def _with_rankers(self, labels: RunResult) -> RunResult:
         """Train, select and test rankers; return the result with them."""
+        candidates, left_out = self.training.candidates, dict(self.training.left_out)
         candidates = self._fit_methods(candidates, left_out)
         selection, has_experts = self._select(candidates, left_out)
         test = RankerTest(selection, self.settings, has_experts)
@@ -277,7 +288,7 @@ class _Runner:
         with ProgressBar("training candidates") as bar:
             report = bar if self.progress else None
             selection = CandidateSelection(
-                data, self.fits, self.settings, candidates, split, self.cache, report, self.baseline_run
+                data, self.fits, self.settings, candidates, split, self.cache, report, self.training.baseline_run
             )
             selection.run()
         selection.outcome.failed |= left_out
