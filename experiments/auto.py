@@ -158,7 +158,7 @@ class Outcome:
         return str(getattr(self.auto.reason_, purpose))
 
     def regret_row(self, name: str, measure: str) -> Row:
-        """Return the row of one column of a set."""
+        """Return the regret of `auto` in one measure on a data set, as a row of the table."""
         best, figure = self.best(measure)
         return {
             "run": f"{name} {measure}",

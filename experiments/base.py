@@ -217,7 +217,7 @@ def comparison_table(name: str, title: str, comparison: Comparison, notes: Seque
 
 
 def pair_rows(comparison: Comparison | None, run: str, others: Sequence[str], measure: str) -> list[Row]:
-    """Return the test of one run against each of the others, adjusted over these; nothing if one of them is missing."""
+    """Return a row per other run: difference to `run` and p-values adjusted over the rows; [] if a run is missing."""
     evaluations = {} if comparison is None else comparison.evaluations
     if not {run, *others} <= set(evaluations):
         return []

@@ -134,10 +134,10 @@ def fewer_table(
         fits = fit_all(chosen, few, on=f"{per_family} of each family, seed {seed}", tell=tell)
         draws.append(figures(fits, gold, MEASURES))
         notes |= dict.fromkeys(fits.notes)
-    told = (
+    lines = (
         f"At most {counted(per_family, 'judge')} of each family, drawn with {seeds_text(seeds)}; a family with fewer "
         f"takes part with all it has ({sizes_text(judges)}).",
         "Figures are means over the draws; sd is over the draws, not over queries; there are no tests.",
         *notes,
     )
-    return Table(f"per-family-{per_family}", f"{counted(per_family, 'judge')} of each family", averaged(draws), told)
+    return Table(f"per-family-{per_family}", f"{counted(per_family, 'judge')} of each family", averaged(draws), lines)

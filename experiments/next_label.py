@@ -90,17 +90,17 @@ def _protocol(
     one, other = rf10[0].full, dl20[0].full
     return [
         f"RF10: documents with at least {LABELS} labels ({one.n_items:,}), {LABELS} of each kept at random "
-        f"({seeds_text(seeds)}), so that the number of labels tells nothing; a document may be judged by those "
-        f"{LABELS}. Scored on topics in even places; one number of the policies (variety) was chosen on the odd ones.",
-        f"DL20: the {other.n_assessors} LLM judges of more than {COVERED:,} items ({sizes_text(other)}), each of whom "
-        f"may judge any of {counted(other.n_items, 'passage')}; nothing was chosen on it.",
+        f"({seeds_text(seeds)}), so that the number of labels carries no information; a document can be judged by "
+        f"those {LABELS}. Scored on topics in even places; one number of the policies (variety) was chosen on the odd ones.",
+        f"DL20: the {other.n_assessors} LLM judges of more than {COVERED:,} items ({sizes_text(other)}), each "
+        f"of which may judge any of {counted(other.n_items, 'passage')}; nothing was chosen on it.",
         f"Every replay spends {LABELS / 2:g} labels a document in {ROUNDS} equal rounds; after each, GDA is fitted "
         "from where it was, and a document without a label has the middle of what is expected. A policy that wants no "
         "more stays where it is.",
         f"'{FULL}' is GDA on {LABELS} labels of every document: all that were kept of RF10, and as many of random "
         "judges of DL20.",
         "Policies see judgments and the model, never gold, nor how many labels there are to be had. random, overlap-5 "
-        "and the schemes ask whoever is drawn of those who may; policies that ask the model choose the assessor too. "
+        "and the schemes draw the assessor at random; policies that use the model choose the assessor, too. "
         "majority-k and highest-k buy the labels of overlap-k, if-good-xk and single those of its first round.",
         f"Labels are good from grade {GOOD['rf10']:g} (RF10, grades 0-2) and {GOOD['dl20']:g} (DL20, grades 0-3) up. "
         "No document counts as settled here: every label is spent.",

@@ -57,7 +57,7 @@ def equal_count_table(
         draws.append(score(fits, known, measures))
         documents, scored = drawn.n_items, len(known)
         notes |= dict.fromkeys(fits.notes)
-    told = (
+    lines = (
         f"Of every document with at least {labels} labels, {labels} were drawn at random, without replacement; "
         f"{counted(documents, 'document')} took part and {counted(judgments.n_items - documents, 'document')} with "
         f"fewer labels did not.",
@@ -66,4 +66,4 @@ def equal_count_table(
         "there are no tests.",
         *notes,
     )
-    return Table("equal-count", f"{labels} labels for every document", averaged(draws), told)
+    return Table("equal-count", f"{labels} labels for every document", averaged(draws), lines)

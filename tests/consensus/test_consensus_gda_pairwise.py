@@ -221,7 +221,7 @@ def test_pairs_of_one_assessor_are_of_that_assessor() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"partners": 4}, {"pairs": "same-assessor"}])
 def test_intervals_cover(options: dict[str, Any]) -> None:
-    """Draw judgments from curves like the model's; the level of a query is part of the uncertainty."""
+    """Intervals hold for the true relevance itself, whose mean differs from query to query."""
     rng = np.random.default_rng(5)
     items, assessors, queries = 2000, 40, 20
     truth = rng.standard_normal(items)

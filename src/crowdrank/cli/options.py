@@ -117,7 +117,7 @@ class ModelOptions:
     method: str = method_option(DEFAULT_METHOD)
     setting: list[str] = setting_option("consensus model", "-s n_iter=10")
     unjudgeable_as: Literal["lowest", "drop", "model"] = option(
-        "lowest", "Use 'cannot judge' answers as the lowest grade, drop them, or model them (gda only)."
+        "lowest", "Use 'cannot judge' answers as the lowest grade, drop them, or let the method model them."
     )
 
     def build(self) -> Aggregator:

@@ -104,9 +104,10 @@ class HeldOutFolds:
 
     @cached_property
     def group(self) -> Integers:
-        """Group within which a judgment is compared to others: those of its assessor on its query.
+        """Index of the group in which each held-out judgment is compared with others, (n,).
 
-        If these have too few pairs, all judgments of the fold on the query; if these have too few, -1 everywhere.
+        A group holds the judgments of one assessor on one query. If such groups have too few pairs, a group holds all
+        held-out judgments on a query; if these have too few pairs, all indices are -1.
         """
         n_queries, rows = self.judgments.n_queries, self.predictable
         query = self.judgments.item_query[self.item].astype(np.int64)

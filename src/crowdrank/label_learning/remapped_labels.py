@@ -39,7 +39,7 @@ class Remapped:
 
     @property
     def table(self) -> pa.Table:
-        """Query, document, assessor, grade, target and weight of every label."""
+        """One row per label: query, document, assessor, grade, target and weight."""
         ids = self.labels.judgments.to_arrow().select(["query", "document", "assessor", "grade"])
         return ids.append_column("target", pa.array(self.target)).append_column("weight", pa.array(self.weight))
 

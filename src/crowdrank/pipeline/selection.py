@@ -222,7 +222,7 @@ class CandidateSelection:
 
     @property
     def runs_in_parallel(self) -> bool:
-        """Whether several fits run in parallel."""
+        """Whether candidates are fitted in parallel, each in one thread."""
         return len(self.data.query) <= MAX_PARALLEL_ROWS
 
     def key(self, candidate: Candidate, view: TrainingView) -> str:

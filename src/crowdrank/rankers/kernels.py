@@ -21,7 +21,7 @@ UNWEIGHTED, PRODUCT, LEFT, POST = 0, 1, 2, 3
 NORM_OFFSET = 0.01
 """Constant that LightGBM's `lambdarank_norm` adds to the difference of two scores before it divides by it."""
 MAX_EXPONENT_RANGE = 600.0
-"""Maximum range of scores (times sigmoid) within which exponentials of single scores do not overflow."""
+"""Maximum of sigmoid times (highest minus lowest score) of a query for which exp(score) does not overflow."""
 MAX_SORTED_RANKS = 50
 """Maximum cutoff of a measure for which only the first ranks are sorted."""
 

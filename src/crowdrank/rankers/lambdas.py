@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -23,11 +24,8 @@ Gradients = tuple[Floats, Floats]
 """Gradient and Hessian of a loss in every score, (n,) each."""
 
 
-class PairwiseObjective:
-    """Base of objectives that sum over pairs of documents of a query; threads share the queries.
-
-    A subclass implements `_pass`.
-    """
+class PairwiseObjective(ABC):
+    """Base of objectives that sum over pairs of documents of a query; threads share the queries."""
 
     def __init__(self, data: RankingData, truncation: int, n_jobs: int) -> None:
         self.data, self.truncation = data, int(truncation)
@@ -35,9 +33,9 @@ class PairwiseObjective:
         self._chunks = query_chunks(data.offsets, self.truncation, n_chunks)
         self._pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
 
+    @abstractmethod
     def _pass(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
         """Write gradient and Hessian for the queries from `first` up to `last`."""
-        raise NotImplementedError
 
     def __call__(self, score: Floats) -> Gradients:
         """Return gradient and Hessian of the loss in every score."""
