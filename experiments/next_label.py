@@ -91,7 +91,8 @@ def _protocol(
     return [
         f"RF10: documents with at least {LABELS} labels ({one.n_items:,}), {LABELS} of each kept at random "
         f"({seeds_text(seeds)}), so that the number of labels carries no information; a document can be judged by "
-        f"those {LABELS}. Scored on topics in even places; one number of the policies (variety) was chosen on the odd ones.",
+        f"those {LABELS}. Scored on topics in even places; one number of the policies (variety) was chosen on the "
+        "odd ones.",
         f"DL20: the {other.n_assessors} LLM judges of more than {COVERED:,} items ({sizes_text(other)}), each "
         f"of which may judge any of {counted(other.n_items, 'passage')}; nothing was chosen on it.",
         f"Every replay spends {LABELS / 2:g} labels a document in {ROUNDS} equal rounds; after each, GDA is fitted "
