@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from crowdrank.pipeline.run import run as run
     from crowdrank.rankers import get_ranker as get_ranker
     from crowdrank.rankers.base import Ranker as Ranker
+    from crowdrank.rankers.distillation import distill as distill
     from crowdrank.rankers.ensemble import Ensemble as Ensemble
     from crowdrank.rankers.gda_mart import GDAPairwiseMART as GDAPairwiseMART
     from crowdrank.rankers.instances import Instances as Instances
@@ -126,6 +127,7 @@ _LOCATIONS = {
     "TreeFeatures": "rankers.tree_features",
     "assess": "assessors.report",
     "compare": "evaluation.comparison",
+    "distill": "rankers.distillation",
     "evaluate": "evaluation.evaluate",
     "get_aggregator": "consensus",
     "get_engine": "engine.registry",

@@ -23,6 +23,7 @@ from crowdrank.cli import (
     compare,
     datasets,
     demo,
+    distill,
     evaluate,
     rank,
     remap,
@@ -92,7 +93,7 @@ app = typer.Typer(
 COMMANDS_BY_PANEL = {
     "Start here": (run.run, report.report, demo.demo),
     "Judgments": (validate.validate, aggregate.aggregate, assessors.assessors, check.check, trace.trace),
-    "Rankers": (train.train, rank.rank),
+    "Rankers": (train.train, rank.rank, distill.distill),
     "Evaluation": (evaluate.evaluate, compare.compare),
     "Data": (simulate.simulate, datasets.datasets),
 }
