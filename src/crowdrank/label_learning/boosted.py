@@ -35,8 +35,8 @@ class BoostedRemapper(Remapper):
     tree explains only a small part of them.
 
     Args:
-        mode, objective, measure, gains, ridge, n_iter, patience, validation, tree_features, kind, random_state: as in
-            `LinearRemapper`.
+        mode, objective, measure, gains, ridge, n_iter, patience, validation, tree_features, kind, n_jobs, random_state:
+            as in `LinearRemapper`.
         learning_rate: root mean square by which a step changes targets, and weights before the sigmoid; or several.
         start: targets before the first step: the `label` (from 0 to 1; the default if only weights are learned), the
             expected grade under Dawid-Skene (`consensus`; the default otherwise), or 0, as in the paper (`zero`; not
@@ -82,6 +82,7 @@ class BoostedRemapper(Remapper):
         depth: int | Sequence[int] = (2, 3, 4),
         min_child_samples: int = 50,
         bins: int = 64,
+        n_jobs: int | None = None,
         random_state: int = 0,
     ) -> None:
         super().__init__(
@@ -96,6 +97,7 @@ class BoostedRemapper(Remapper):
             validation=validation,
             tree_features=tree_features,
             kind=kind,
+            n_jobs=n_jobs,
             random_state=random_state,
         )
         self.start = start

@@ -50,6 +50,7 @@ class LinearRemapper(Remapper):
         tree_features: number of trees whose outputs extend the features of documents (REMAP 5.2), or `auto`: 0, 100,
             200 or 300, tuned with the others. The trees are those of a regression on the average labels.
         kind: kind of label features, if `fit` gets judgments.
+        n_jobs: number of threads for the trees among the features.
         random_state: seed of the validation split and of the order of tied scores.
 
     >>> import crowdrank

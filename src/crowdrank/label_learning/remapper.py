@@ -32,6 +32,7 @@ from crowdrank.label_learning.objectives import RANKING_OBJECTIVES, Loss, Object
 from crowdrank.label_learning.remapped_labels import Remapped, group_by_value
 from crowdrank.label_learning.tuning import GridLimits, Settings, coordinate_search
 from crowdrank.rankers import store
+from crowdrank.rankers.base import N_JOBS
 from crowdrank.rankers.data_checks import warn_missing_values
 from crowdrank.rankers.instances import Instances, as_features
 from crowdrank.rankers.labels import pair_positions
@@ -194,6 +195,7 @@ class Remapper(FittedEstimator):
         "tree_features": [Number(0, integer=True), OneOf("auto")],
         "kind": [OneOf(*KINDS)],
         "random_state": [Number(0, integer=True)],
+        **N_JOBS,
     }
 
     label_features_: LabelFeatures
@@ -224,6 +226,7 @@ class Remapper(FittedEstimator):
         validation: float = 0.3,
         tree_features: int | str = 0,
         kind: str = "remap",
+        n_jobs: int | None = None,
         random_state: int = 0,
     ) -> None:
         self.mode = mode
@@ -237,6 +240,7 @@ class Remapper(FittedEstimator):
         self.validation = validation
         self.tree_features = tree_features
         self.kind = kind
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
     def _repr_html_(self) -> str:
@@ -323,7 +327,7 @@ class Remapper(FittedEstimator):
         judgments = labels.judgments
         n_labels = np.diff(judgments.offsets)
         average = np.add.reduceat(labels.start, judgments.offsets[:-1]) / n_labels
-        trees = TreeFeatures(n_trees, random_state=self.random_state)
+        trees = TreeFeatures(n_trees, n_jobs=self.n_jobs, random_state=self.random_state)
         return trees.fit(NamedMatrix(X, names), average, judgments.item_query, n_labels)
 
     def _search(self, data: TrainingData, report: Report) -> BestStep:

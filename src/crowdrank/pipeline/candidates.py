@@ -48,6 +48,8 @@ RIDGES = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
 """Ridges that least squares chooses from, as multiples of the number of rows."""
 RIDGE = 0.03
 """Ridge of least squares without validation queries, as a multiple of the number of rows."""
+TREE_FEATURES = 200
+"""Number of trees among the features of least squares without validation queries, within REMAP's best range."""
 MAX_PAIRWISE_JUDGMENTS = 200_000
 """Maximum number of judgments for the pairwise model, whose time grows with the number of pairs."""
 RemapperKind = Literal["linear", "boosted"]
@@ -214,7 +216,12 @@ class TrainingView:
             problem = f"{counted(n_queries, 'expert-graded query')} cannot fit a remapper; {MIN_REMAPPER_QUERIES} can"
             raise InputError(problem, kind="few-expert-queries")
         own = {"linear": self.settings.linear, "boosted": self.settings.boosted}[kind]
-        shared = {"objective": "DCG@10", "gains": self.settings.gains, "random_state": self.settings.random_state}
+        shared = {
+            "objective": "DCG@10",
+            "gains": self.settings.gains,
+            "n_jobs": self.n_jobs,
+            "random_state": self.settings.random_state,
+        }
         remapper = REMAPPERS[kind]().set_params(**{**shared, **REMAPPER_PARAMETERS[kind], **own, **parameters})
         experts = (self.data.matrix(rows), grades, self.data.query[rows])
         return remapper.fit(
@@ -268,6 +275,7 @@ class Candidate:
         crowd: whether it is trained on crowd labels.
         experts: whether it is trained on expert grades.
         remapper: kind of remapper that it uses.
+        remapper_parameters: parameters of the remapper that are not those of the run.
         needs_families: whether the judgments must name families of assessors.
         needs_expert_scale: whether grades of the crowd must map to the scale of the experts.
         max_judgments: maximum number of judgments with which it is trained unless the user names it.
@@ -283,6 +291,7 @@ class Candidate:
     crowd: bool = True
     experts: bool = False
     remapper: RemapperKind | None = None
+    remapper_parameters: Mapping[str, Any] = field(default_factory=dict)
     needs_families: bool = False
     needs_expert_scale: bool = False
     max_judgments: int | None = None
@@ -293,6 +302,11 @@ class Candidate:
     def only_crowd(self) -> bool:
         """Whether it is trained on crowd labels alone."""
         return self.crowd and not self.experts
+
+    @property
+    def remapper_name(self) -> str | None:
+        """Name of the remapper: its kind, which candidates share, or the candidate's name if it has own parameters."""
+        return self.name if self.remapper_parameters else self.remapper
 
     def reason_to_skip(self, data: RunData) -> str:
         """Return why the candidate is not trained on these data, or an empty string."""
@@ -340,6 +354,19 @@ def least_squares(view: TrainingView, n_rows: int, has_validation: bool) -> GLS:
     """Return unfitted least squares; validation queries, if there are any, choose the ridge."""
     ridge = tuple(multiple * n_rows for multiple in RIDGES) if has_validation else RIDGE * n_rows
     return GLS(ridge, gains=view.settings.gains, validate_by=view.settings.measure)
+
+
+def tree_feature_least_squares(view: TrainingView, n_rows: int, has_validation: bool) -> GLS:
+    """Return unfitted least squares on features and outputs of trees (REMAP 5.2).
+
+    Validation queries, if there are any, choose the ridge and the number of trees.
+    """
+    ranker = least_squares(view, n_rows, has_validation)
+    return ranker.set_params(
+        tree_features="auto" if has_validation else TREE_FEATURES,
+        n_jobs=view.n_jobs,
+        random_state=view.settings.random_state,
+    )
 
 
 def single_feature(view: TrainingView, n_rows: int, has_validation: bool) -> SingleFeature:
@@ -402,21 +429,39 @@ def remapped_candidate(
     parameters: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Candidate:
-    """Return a candidate that is trained on remapped labels, by default with the remapper's own least squares."""
+    """Return a candidate that is trained on remapped labels.
+
+    Args:
+        name, description: name and description of the candidate.
+        kind: kind of remapper.
+        make: function that returns the unfitted ranker; None for the least squares of the remapper, with its ridge and
+            trees, fitted again to all labels.
+        parameters: parameters of the remapper that are not those of the run.
+        fields: further fields of the candidate.
+
+    """
+    parameters = parameters or {}
 
     def fit(view: TrainingView) -> Ranker:
-        target, weight = view.remapped_labels(kind, **(parameters or {}))
+        target, weight = view.remapped_labels(kind, **parameters)
         if make is not None:
             target, weight = rescaled(target, weight)
             return view.fit(make, view.crowd, target, weight)
-        remapper = view.remapper(kind, **(parameters or {}))
-        # The ridge was chosen for the sample of labels that the remapper was fitted to.
-        ranker = GLS(remapper.mu_ * view.labels_per_sampled_label(remapper.kind))
-        query, engine = view.data.query[view.crowd], view.fits.engine
-        return ranker.fit(view.data.matrix(view.crowd), target, query=query, sample_weight=weight, engine=engine)
+        remapper = view.remapper(kind, **parameters)
+        return remapper.ranker_.refit(
+            view.data.matrix(view.crowd),
+            target,
+            query=view.data.query[view.crowd],
+            sample_weight=weight,
+            # The ridge was chosen for the sample of labels that the remapper was fitted to.
+            mu=remapper.mu_ * view.labels_per_sampled_label(remapper.kind),
+            engine=view.fits.engine,
+        )
 
     methods = ("dawid-skene", "glad") if kind == "linear" else ("dawid-skene", "glad", "gda")
-    return Candidate(name, description, fit, methods, experts=True, remapper=kind, **fields)
+    return Candidate(
+        name, description, fit, methods, experts=True, remapper=kind, remapper_parameters=parameters, **fields
+    )
 
 
 def _fit_crowd_and_experts(view: TrainingView) -> Ranker:
@@ -445,6 +490,14 @@ CANDIDATES: tuple[Candidate, ...] = (
     ),
     consensus_candidate("gls", "least squares on average grades", "average", "relevance", least_squares),
     consensus_candidate(
+        "gls-trees",
+        "least squares on average grades, with outputs of trees as features",
+        "average",
+        "relevance",
+        tree_feature_least_squares,
+        thorough=True,
+    ),
+    consensus_candidate(
         "gda-pw-mart",
         "GDA-PW-MART, boosted trees fitted to pairs of judgments",
         "gda-pairwise",
@@ -455,6 +508,14 @@ CANDIDATES: tuple[Candidate, ...] = (
         max_judgments=MAX_PAIRWISE_JUDGMENTS,
     ),
     remapped_candidate("linear-gls", "least squares on labels remapped by linear functions", "linear", None),
+    remapped_candidate(
+        "remap-trees",
+        "least squares on labels remapped by linear functions, with outputs of trees as features",
+        "linear",
+        None,
+        {"tree_features": "auto"},
+        thorough=True,
+    ),
     remapped_candidate("linear-remap", "LambdaMART on labels remapped by linear functions", "linear"),
     remapped_candidate("boosted-gls", "least squares on labels remapped by trees", "boosted", None),
     remapped_candidate("boosted-remap", "LambdaMART on labels remapped by trees", "boosted"),
