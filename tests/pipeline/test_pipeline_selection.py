@@ -273,3 +273,18 @@ def test_reasons_of_skipped_candidates(world: World) -> None:
     kept, out = choose_candidates(data, None, thorough=True)
     assert {candidate.name for candidate in kept} | set(out) == set(BY_NAME)
     assert out["expert-only"] == "there are no expert grades"
+
+
+def test_items_of_the_data_are_those_of_label_features_and_models(world: World) -> None:
+    """Rankers and remappers find labels by item codes, without ids."""
+    grade = world.judgments["grade"]
+    judgments = crowdrank.read_judgments(
+        world.judgments.assign(grade=grade.where(grade.index % 9 > 0, -2)), grades="0-4", unjudgeable="-2"
+    )
+    for unjudgeable_as in ("lowest", "drop", "model"):
+        data = build_run_data(judgments, world.features, world.gold, unjudgeable_as=unjudgeable_as)
+        assert data.labels is not data.judgments, "there are honeypots"
+        fits = ConsensusFits(data, StageCache(None))
+        for table in (fits.label_features("remap").judgments, fits.model("gda-pairwise").judgments_):
+            items = table.positions(data.features.query, data.features.document)
+            np.testing.assert_array_equal(items, data.item)

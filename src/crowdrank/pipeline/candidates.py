@@ -122,8 +122,7 @@ class TrainingView:
         y: Floats,
         sample_weight: Floats | None = None,
         *,
-        with_ids: bool = False,
-        **options: Any,
+        with_items: bool = False,
     ) -> Ranker:
         """Train a ranker.
 
@@ -132,20 +131,20 @@ class TrainingView:
             rows: rows to train on, or to validate on if they are of validation queries.
             y: (n,) grades or (n, n_grades) probabilities of the rows.
             sample_weight: (n,) weights of the rows.
-            with_ids: whether the ranker needs the ids of the documents.
-            options: further arguments of the ranker's `fit`.
+            with_items: whether the ranker learns from judgments and needs the item of each row in `data.labels`.
 
         """
         if not len(rows):
             raise InputError("all of its training data are of held-out queries", kind="no-training-data")
         is_validation = self._is_validation(rows)
         validation = self._validation_set(rows[is_validation], y[is_validation])
-        train, weight = rows[~is_validation], None if sample_weight is None else sample_weight[~is_validation]
+        train = rows[~is_validation]
+        options: dict[str, Any] = {"items": self.data.item[train]} if with_items else {}
         ranker = make(self, len(rows), validation is not None).fit(
-            self.data.features.take(train) if with_ids else self.data.matrix(train),
+            self.data.matrix(train),
             y[~is_validation],
             query=self.data.query[train],
-            sample_weight=weight,
+            sample_weight=None if sample_weight is None else sample_weight[~is_validation],
             eval_set=validation,
             progress=self.report,
             **options,
@@ -202,7 +201,7 @@ class TrainingView:
             if name not in self._remapped:
                 # All labels are transformed: a copy of the visible ones would take longer.
                 target, weight = remapper.transform(self.fits.label_features(remapper.kind)).folded()
-                items = self.fits.items(remapper.kind)[self.crowd]
+                items = self.data.item[self.crowd]
                 self._remapped[name] = target[items], weight[items]
             return self._remapped[name]
 
@@ -243,17 +242,14 @@ class TrainingView:
 
     def _is_visible(self, kind: str) -> Booleans:
         """Return which labels are of documents of this view, (n_labels,)."""
-        return self._has_visible_labels(kind)[self.fits.label_features(kind).item]
-
-    def _has_visible_labels(self, kind: str) -> Booleans:
-        visible = np.zeros(self.fits.label_features(kind).judgments.n_items, bool)
-        visible[self.fits.items(kind)[self.crowd]] = True
-        return visible
+        is_visible = np.zeros(self.data.labels.n_items, bool)
+        is_visible[self.data.item[self.crowd]] = True
+        return is_visible[self.fits.label_features(kind).item]
 
     def _is_sampled(self, kind: str) -> Booleans:
         """Return which labels a remapper is fitted to, (n_labels,)."""
         label_rank, document_rank = self.fits.random_order(kind, self.settings.random_state)
-        visible = np.flatnonzero(self._has_visible_labels(kind))
+        visible = np.sort(self.data.item[self.crowd])
         sampled = np.zeros(len(document_rank), bool)
         sampled[visible[np.argsort(document_rank[visible])[:MAX_DOCUMENTS]]] = True
         return np.asarray((label_rank < MAX_LABELS_PER_DOCUMENT) & sampled[self.fits.label_features(kind).item])
@@ -391,13 +387,22 @@ def consensus_candidate(
     target: str,
     make: RankerFactory = lambdamart,
     *,
-    fit_options: Mapping[str, Any] | None = None,
+    with_items: bool = False,
     **fields: Any,
 ) -> Candidate:
-    """Return a candidate that is trained on a consensus; `fields` are further fields of the candidate."""
+    """Return a candidate that is trained on a consensus.
+
+    Args:
+        name, description: name and description of the candidate.
+        method, target: consensus model and kind of label, as in :meth:`ConsensusFits.labels`.
+        make: function that returns the unfitted ranker.
+        with_items: as in :meth:`TrainingView.fit`.
+        fields: further fields of the candidate.
+
+    """
 
     def fit(view: TrainingView) -> Ranker:
-        return view.fit(make, *view.labels(method, target), **(fit_options or {}))
+        return view.fit(make, *view.labels(method, target), with_items=with_items)
 
     return Candidate(name, description, fit, (method,), **fields)
 
@@ -503,7 +508,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "gda-pairwise",
         "probabilities",
         gda_pairwise_mart,
-        fit_options={"with_ids": True},
+        with_items=True,
         thorough=True,
         max_judgments=MAX_PAIRWISE_JUDGMENTS,
     ),

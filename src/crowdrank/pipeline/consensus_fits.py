@@ -71,7 +71,6 @@ class ConsensusFits:
         self._models: dict[str, Aggregator] = {}
         self._labels: dict[tuple[str, str], Floats] = {}
         self._label_features: dict[str, LabelFeatures] = {}
-        self._items: dict[str, Integers] = {}
         self._random_orders: dict[tuple[str, int], tuple[Integers, Integers]] = {}
 
     def fit(self, method: str, report: Report | bool = False) -> None:
@@ -161,20 +160,13 @@ class ConsensusFits:
         return self._labels[method, target]
 
     def label_features(self, kind: str) -> LabelFeatures:
-        """Return the features of every label."""
+        """Return the features of every label; the documents are those of `data.labels`, in the same order."""
         if kind not in self._label_features:
             models: dict[str, Any] = {"dawid_skene": self.model("dawid-skene"), "glad": self.model("glad")}
             if kind == "all":
                 models["latent"] = self.model("gda")
             self._label_features[kind] = label_features(self.data.judgments, kind=kind, **models)
         return self._label_features[kind]
-
-    def items(self, kind: str) -> Integers:
-        """Return the item of each row in the judgments of the label features."""
-        if kind not in self._items:
-            rows = self.data.features
-            self._items[kind] = self.label_features(kind).judgments.positions(rows.query, rows.document)
-        return self._items[kind]
 
     def random_order(self, kind: str, random_state: int) -> tuple[Integers, Integers]:
         """Return the random rank of each label within its document, (n_labels,), and of each document, (n_items,)."""
