@@ -44,13 +44,15 @@ def test_feature_with_expert_grades_is_refused(world: World, leaked: pd.DataFram
         run(world.judgments, leaked, world.gold, **QUICK)
     assert caught.value.kind == "leak"
     assert caught.value.location.column == "verdict"
+    assert str(caught.value).count("verdict") == 1
     assert "allow_leak" in {fix.parameter for fix in caught.value.fixes}
 
 
 def test_allowed_leak_is_noted(world: World, leaked: pd.DataFrame) -> None:
     result = run(world.judgments, leaked, world.gold, allow_leak=True, **QUICK)
     (note,) = [note for note in result.notes if note.kind == "leak"]
-    assert note.severity == "warning"
+    assert (note.severity, note.location.column) == ("warning", "verdict")
+    assert str(note).count("verdict") == 1
     assert result.comparison.set_index("candidate").loc["best-feature", "nDCG@10 mean"] == pytest.approx(1.0)
 
 
