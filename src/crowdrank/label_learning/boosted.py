@@ -12,8 +12,9 @@ from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.errors import UsageError
 from crowdrank.label_learning.label_features import LabelFeatures
+from crowdrank.label_learning.label_functions import LabelFunctions, LearnedFunctions, sigmoid
 from crowdrank.label_learning.objectives import Loss
-from crowdrank.label_learning.remapper import LabelFunctions, LearnedFunctions, Remapper, sigmoid
+from crowdrank.label_learning.remapper import Remapper
 from crowdrank.label_learning.tuning import GridLimits, Settings
 from crowdrank.rankers.boosting import import_lightgbm, tree_importances
 from crowdrank.rankers.store import State

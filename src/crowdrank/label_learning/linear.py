@@ -11,7 +11,8 @@ from scipy.special import expit, logit
 from crowdrank._saved import require_floats
 from crowdrank._typing import Floats
 from crowdrank.label_learning.label_features import LabelFeatures
-from crowdrank.label_learning.remapper import LabelFunctions, LearnedFunctions, Remapper, sigmoid
+from crowdrank.label_learning.label_functions import LabelFunctions, LearnedFunctions, sigmoid
+from crowdrank.label_learning.remapper import Remapper
 from crowdrank.label_learning.tuning import Settings
 from crowdrank.rankers.base import normalized
 from crowdrank.rankers.standardize import Standardizer
