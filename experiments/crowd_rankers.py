@@ -115,7 +115,7 @@ CANDIDATES = (
         "gda-pairwise",
         "probabilities",
         thorough_pairwise_mart,
-        fit_options={"with_ids": True},
+        with_items=True,
     ),
     consensus_candidate("gls", "least squares on average grades", "average", "relevance", least_squares),
     consensus_candidate("rd", "reweighted least squares", "average", "relevance", reweighted_regression),

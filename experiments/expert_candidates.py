@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from crowdrank._typing import Floats, Integers
-from crowdrank.label_learning.remapper import MODES
+from crowdrank.label_learning.label_functions import MODES
 from crowdrank.pipeline.candidates import (
     Candidate,
     RemapperKind,

@@ -11,7 +11,7 @@ import numpy as np
 
 from crowdrank._text import counted
 from crowdrank.label_learning.label_features import LabelFeatures
-from crowdrank.label_learning.remapper import MODES
+from crowdrank.label_learning.label_functions import MODES
 from crowdrank.pipeline.candidates import Candidate, RemapperKind, TrainingView, consensus_candidate
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.rankers.base import Ranker

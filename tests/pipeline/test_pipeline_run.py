@@ -16,8 +16,10 @@ from crowdrank.cli.run import print_candidates
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.pipeline import candidates as candidates_module
 from crowdrank.pipeline.candidates import CANDIDATES
+from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.result import RunResult
 from crowdrank.pipeline.run import run
+from crowdrank.pipeline.run_data import build_run_data
 from crowdrank.pipeline.selection import (
     CROWD,
     ENSEMBLES,
@@ -269,9 +271,54 @@ def test_changed_inputs_are_noted_and_used(world: World, tmp_path: Path) -> None
 
 def test_judgments_are_stored_once_for_all_consensus_stages(world: World, tmp_path: Path) -> None:
     run(world.judgments, world.features, world.gold, output=tmp_path / "out", candidates=FEW, trees=TREES)
-    saved = list((tmp_path / "out" / "stages").glob("consensus-*/judgments.parquet"))
-    assert len(saved) > 1
-    assert len({path.stat().st_ino for path in saved}) == 1
+    stages = tmp_path / "out" / "stages"
+    assert len(list(stages.glob("consensus-*"))) > 1
+    assert not list(stages.glob("consensus-*/**/judgments.parquet"))
+    (stored,) = stages.glob("judgments-*")
+    assert stored.read_bytes() == (tmp_path / "out" / "consensus" / "judgments.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["missing", "changed"])
+def test_damaged_judgments_of_models_are_stored_again(world: World, tmp_path: Path, damage: str) -> None:
+    data, folder = build_run_data(world.judgments, world.features, world.gold), tmp_path / "stages"
+    methods = ("majority", "auto")
+
+    def fit_all() -> tuple[StageCache, ConsensusFits]:
+        cache = StageCache(folder)
+        fits = ConsensusFits(data, cache)
+        for method in methods:
+            fits.fit(method)
+        cache.delete_unused()
+        return cache, fits
+
+    first, fits = fit_all()
+    assert (first.made, first.reused) == (2, 0)
+    (stored,) = folder.glob("judgments-*")
+    content = stored.read_bytes()
+    again, loaded = fit_all()
+    assert (again.made, again.reused) == (0, 2)
+    for method in methods:
+        assert loaded.model(method).consensus_.document_table.equals(fits.model(method).consensus_.document_table)
+    if damage == "missing":
+        stored.unlink()
+    else:
+        stored.write_bytes(content[:-9] + b"x" * 9)
+    repaired, _ = fit_all()
+    assert (repaired.made, repaired.reused) == (1, 1), "the first model stores the judgments again"
+    assert stored.read_bytes() == content
+    assert {path.name.split("-")[0] for path in folder.iterdir() if not path.name.startswith(".")} == {
+        "consensus",
+        "judgments",
+    }
+
+
+def test_judgments_of_other_runs_are_deleted(world: World, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES}
+    run(world.judgments, world.features, world.gold, **options)
+    (first,) = (tmp_path / "out" / "stages").glob("judgments-*")
+    run(world.judgments.iloc[:-50], world.features, world.gold, **options)
+    (second,) = (tmp_path / "out" / "stages").glob("judgments-*")
+    assert first.name != second.name
 
 
 @pytest.mark.parametrize("n", [1, MIN_SELECTION_QUERIES - 1, MIN_SELECTION_QUERIES + 1])

@@ -48,6 +48,8 @@ RIDGES = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
 """Ridges that least squares chooses from, as multiples of the number of rows."""
 RIDGE = 0.03
 """Ridge of least squares without validation queries, as a multiple of the number of rows."""
+TREE_FEATURES = 200
+"""Number of trees among the features of least squares without validation queries, within REMAP's best range."""
 MAX_PAIRWISE_JUDGMENTS = 200_000
 """Maximum number of judgments for the pairwise model, whose time grows with the number of pairs."""
 RemapperKind = Literal["linear", "boosted"]
@@ -120,8 +122,7 @@ class TrainingView:
         y: Floats,
         sample_weight: Floats | None = None,
         *,
-        with_ids: bool = False,
-        **options: Any,
+        with_items: bool = False,
     ) -> Ranker:
         """Train a ranker.
 
@@ -130,20 +131,20 @@ class TrainingView:
             rows: rows to train on, or to validate on if they are of validation queries.
             y: (n,) grades or (n, n_grades) probabilities of the rows.
             sample_weight: (n,) weights of the rows.
-            with_ids: whether the ranker needs the ids of the documents.
-            options: further arguments of the ranker's `fit`.
+            with_items: whether the ranker learns from judgments and needs the item of each row in `data.labels`.
 
         """
         if not len(rows):
             raise InputError("all of its training data are of held-out queries", kind="no-training-data")
         is_validation = self._is_validation(rows)
         validation = self._validation_set(rows[is_validation], y[is_validation])
-        train, weight = rows[~is_validation], None if sample_weight is None else sample_weight[~is_validation]
+        train = rows[~is_validation]
+        options: dict[str, Any] = {"items": self.data.item[train]} if with_items else {}
         ranker = make(self, len(rows), validation is not None).fit(
-            self.data.features.take(train) if with_ids else self.data.matrix(train),
+            self.data.matrix(train),
             y[~is_validation],
             query=self.data.query[train],
-            sample_weight=weight,
+            sample_weight=None if sample_weight is None else sample_weight[~is_validation],
             eval_set=validation,
             progress=self.report,
             **options,
@@ -200,7 +201,7 @@ class TrainingView:
             if name not in self._remapped:
                 # All labels are transformed: a copy of the visible ones would take longer.
                 target, weight = remapper.transform(self.fits.label_features(remapper.kind)).folded()
-                items = self.fits.items(remapper.kind)[self.crowd]
+                items = self.data.item[self.crowd]
                 self._remapped[name] = target[items], weight[items]
             return self._remapped[name]
 
@@ -214,7 +215,12 @@ class TrainingView:
             problem = f"{counted(n_queries, 'expert-graded query')} cannot fit a remapper; {MIN_REMAPPER_QUERIES} can"
             raise InputError(problem, kind="few-expert-queries")
         own = {"linear": self.settings.linear, "boosted": self.settings.boosted}[kind]
-        shared = {"objective": "DCG@10", "gains": self.settings.gains, "random_state": self.settings.random_state}
+        shared = {
+            "objective": "DCG@10",
+            "gains": self.settings.gains,
+            "n_jobs": self.n_jobs,
+            "random_state": self.settings.random_state,
+        }
         remapper = REMAPPERS[kind]().set_params(**{**shared, **REMAPPER_PARAMETERS[kind], **own, **parameters})
         experts = (self.data.matrix(rows), grades, self.data.query[rows])
         return remapper.fit(
@@ -236,17 +242,14 @@ class TrainingView:
 
     def _is_visible(self, kind: str) -> Booleans:
         """Return which labels are of documents of this view, (n_labels,)."""
-        return self._has_visible_labels(kind)[self.fits.label_features(kind).item]
-
-    def _has_visible_labels(self, kind: str) -> Booleans:
-        visible = np.zeros(self.fits.label_features(kind).judgments.n_items, bool)
-        visible[self.fits.items(kind)[self.crowd]] = True
-        return visible
+        is_visible = np.zeros(self.data.labels.n_items, bool)
+        is_visible[self.data.item[self.crowd]] = True
+        return is_visible[self.fits.label_features(kind).item]
 
     def _is_sampled(self, kind: str) -> Booleans:
         """Return which labels a remapper is fitted to, (n_labels,)."""
         label_rank, document_rank = self.fits.random_order(kind, self.settings.random_state)
-        visible = np.flatnonzero(self._has_visible_labels(kind))
+        visible = np.sort(self.data.item[self.crowd])
         sampled = np.zeros(len(document_rank), bool)
         sampled[visible[np.argsort(document_rank[visible])[:MAX_DOCUMENTS]]] = True
         return np.asarray((label_rank < MAX_LABELS_PER_DOCUMENT) & sampled[self.fits.label_features(kind).item])
@@ -268,6 +271,7 @@ class Candidate:
         crowd: whether it is trained on crowd labels.
         experts: whether it is trained on expert grades.
         remapper: kind of remapper that it uses.
+        remapper_parameters: parameters of the remapper that are not those of the run.
         needs_families: whether the judgments must name families of assessors.
         needs_expert_scale: whether grades of the crowd must map to the scale of the experts.
         max_judgments: maximum number of judgments with which it is trained unless the user names it.
@@ -283,6 +287,7 @@ class Candidate:
     crowd: bool = True
     experts: bool = False
     remapper: RemapperKind | None = None
+    remapper_parameters: Mapping[str, Any] = field(default_factory=dict)
     needs_families: bool = False
     needs_expert_scale: bool = False
     max_judgments: int | None = None
@@ -293,6 +298,11 @@ class Candidate:
     def only_crowd(self) -> bool:
         """Whether it is trained on crowd labels alone."""
         return self.crowd and not self.experts
+
+    @property
+    def remapper_name(self) -> str | None:
+        """Name of the remapper: its kind, which candidates share, or the candidate's name if it has own parameters."""
+        return self.name if self.remapper_parameters else self.remapper
 
     def reason_to_skip(self, data: RunData) -> str:
         """Return why the candidate is not trained on these data, or an empty string."""
@@ -342,6 +352,19 @@ def least_squares(view: TrainingView, n_rows: int, has_validation: bool) -> GLS:
     return GLS(ridge, gains=view.settings.gains, validate_by=view.settings.measure)
 
 
+def tree_feature_least_squares(view: TrainingView, n_rows: int, has_validation: bool) -> GLS:
+    """Return unfitted least squares on features and outputs of trees (REMAP 5.2).
+
+    Validation queries, if there are any, choose the ridge and the number of trees.
+    """
+    ranker = least_squares(view, n_rows, has_validation)
+    return ranker.set_params(
+        tree_features="auto" if has_validation else TREE_FEATURES,
+        n_jobs=view.n_jobs,
+        random_state=view.settings.random_state,
+    )
+
+
 def single_feature(view: TrainingView, n_rows: int, has_validation: bool) -> SingleFeature:
     """Return an unfitted ranker by the best feature."""
     return SingleFeature(validate_by=view.settings.measure, gains=view.settings.gains)
@@ -364,13 +387,22 @@ def consensus_candidate(
     target: str,
     make: RankerFactory = lambdamart,
     *,
-    fit_options: Mapping[str, Any] | None = None,
+    with_items: bool = False,
     **fields: Any,
 ) -> Candidate:
-    """Return a candidate that is trained on a consensus; `fields` are further fields of the candidate."""
+    """Return a candidate that is trained on a consensus.
+
+    Args:
+        name, description: name and description of the candidate.
+        method, target: consensus model and kind of label, as in :meth:`ConsensusFits.labels`.
+        make: function that returns the unfitted ranker.
+        with_items: as in :meth:`TrainingView.fit`.
+        fields: further fields of the candidate.
+
+    """
 
     def fit(view: TrainingView) -> Ranker:
-        return view.fit(make, *view.labels(method, target), **(fit_options or {}))
+        return view.fit(make, *view.labels(method, target), with_items=with_items)
 
     return Candidate(name, description, fit, (method,), **fields)
 
@@ -402,21 +434,39 @@ def remapped_candidate(
     parameters: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Candidate:
-    """Return a candidate that is trained on remapped labels, by default with the remapper's own least squares."""
+    """Return a candidate that is trained on remapped labels.
+
+    Args:
+        name, description: name and description of the candidate.
+        kind: kind of remapper.
+        make: function that returns the unfitted ranker; None for the least squares of the remapper, with its ridge and
+            trees, fitted again to all labels.
+        parameters: parameters of the remapper that are not those of the run.
+        fields: further fields of the candidate.
+
+    """
+    parameters = parameters or {}
 
     def fit(view: TrainingView) -> Ranker:
-        target, weight = view.remapped_labels(kind, **(parameters or {}))
+        target, weight = view.remapped_labels(kind, **parameters)
         if make is not None:
             target, weight = rescaled(target, weight)
             return view.fit(make, view.crowd, target, weight)
-        remapper = view.remapper(kind, **(parameters or {}))
-        # The ridge was chosen for the sample of labels that the remapper was fitted to.
-        ranker = GLS(remapper.mu_ * view.labels_per_sampled_label(remapper.kind))
-        query, engine = view.data.query[view.crowd], view.fits.engine
-        return ranker.fit(view.data.matrix(view.crowd), target, query=query, sample_weight=weight, engine=engine)
+        remapper = view.remapper(kind, **parameters)
+        return remapper.ranker_.refit(
+            view.data.matrix(view.crowd),
+            target,
+            query=view.data.query[view.crowd],
+            sample_weight=weight,
+            # The ridge was chosen for the sample of labels that the remapper was fitted to.
+            mu=remapper.mu_ * view.labels_per_sampled_label(remapper.kind),
+            engine=view.fits.engine,
+        )
 
     methods = ("dawid-skene", "glad") if kind == "linear" else ("dawid-skene", "glad", "gda")
-    return Candidate(name, description, fit, methods, experts=True, remapper=kind, **fields)
+    return Candidate(
+        name, description, fit, methods, experts=True, remapper=kind, remapper_parameters=parameters, **fields
+    )
 
 
 def _fit_crowd_and_experts(view: TrainingView) -> Ranker:
@@ -445,16 +495,32 @@ CANDIDATES: tuple[Candidate, ...] = (
     ),
     consensus_candidate("gls", "least squares on average grades", "average", "relevance", least_squares),
     consensus_candidate(
+        "gls-trees",
+        "least squares on average grades, with outputs of trees as features",
+        "average",
+        "relevance",
+        tree_feature_least_squares,
+        thorough=True,
+    ),
+    consensus_candidate(
         "gda-pw-mart",
         "GDA-PW-MART, boosted trees fitted to pairs of judgments",
         "gda-pairwise",
         "probabilities",
         gda_pairwise_mart,
-        fit_options={"with_ids": True},
+        with_items=True,
         thorough=True,
         max_judgments=MAX_PAIRWISE_JUDGMENTS,
     ),
     remapped_candidate("linear-gls", "least squares on labels remapped by linear functions", "linear", None),
+    remapped_candidate(
+        "remap-trees",
+        "least squares on labels remapped by linear functions, with outputs of trees as features",
+        "linear",
+        None,
+        {"tree_features": "auto"},
+        thorough=True,
+    ),
     remapped_candidate("linear-remap", "LambdaMART on labels remapped by linear functions", "linear"),
     remapped_candidate("boosted-gls", "least squares on labels remapped by trees", "boosted", None),
     remapped_candidate("boosted-remap", "LambdaMART on labels remapped by trees", "boosted"),

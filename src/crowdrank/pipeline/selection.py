@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -141,16 +142,19 @@ class SelectionResult:
     @cached_property
     def remapped(self) -> dict[str, Remapped]:
         """Targets and weights of the labels by each remapper of the final models."""
-        return {kind: self.final_view.remap(kind) for kind in self._remapper_kinds()} if self.final_view else {}
+        return {name: view.remap(kind, **parameters) for name, view, kind, parameters in self._used_remappers()}
 
     @property
     def remappers(self) -> dict[str, Remapper]:
-        """Remappers of the final models, by kind."""
-        return {kind: self.final_view.remapper(kind) for kind in self._remapper_kinds()} if self.final_view else {}
+        """Remappers of the final models, by name."""
+        return {name: view.remapper(kind, **parameters) for name, view, kind, parameters in self._used_remappers()}
 
-    def _remapper_kinds(self) -> list[RemapperKind]:
-        kinds = [candidate.remapper for candidate in self.candidates if candidate.remapper is not None]
-        return list(dict.fromkeys(kinds))
+    def _used_remappers(self) -> Iterator[tuple[str, TrainingView, RemapperKind, Mapping[str, Any]]]:
+        """Return name, view, kind and parameters of each remapper of the final models."""
+        by_name = {candidate.remapper_name: candidate for candidate in self.candidates}
+        for name, candidate in by_name.items():
+            if name is not None and candidate.remapper is not None and self.final_view is not None:
+                yield name, self.final_view, candidate.remapper, candidate.remapper_parameters
 
     def ranker(self, name: str, rankers: Mapping[str, Ranker] | None = None) -> Ranker:
         """Return the ranker of a candidate; an ensemble is made of the final models, or of other `rankers`."""
