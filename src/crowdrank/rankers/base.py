@@ -25,6 +25,7 @@ from crowdrank.errors import UsageError
 from crowdrank.evaluation.measures import parse_gains
 from crowdrank.rankers import RANKERS, store
 from crowdrank.rankers.data_checks import require_differences, warn_constant_features, warn_missing_values
+from crowdrank.rankers.feature_statistics import FeatureStatistics
 from crowdrank.rankers.metadata_routing import MetadataRequests, Request
 from crowdrank.rankers.ranking_data import RankingData, id_column, select_features
 from crowdrank.rankers.store import State
@@ -42,6 +43,8 @@ class Ranker(MetadataRequests, FittedEstimator):
 
     Attributes:
         feature_importances_: importance of each feature, (n_features,), which sum to 1 unless all are 0.
+        feature_statistics_: range and share of missing values of each feature in the training rows; None for a ranker
+            that an earlier version saved.
         features_: names of the features; f1, f2, ... if X had no names.
         n_features_in_: number of features.
         feature_names_in_: names of the features as an array; not there if X had no names.
@@ -73,6 +76,7 @@ class Ranker(MetadataRequests, FittedEstimator):
     gains: Any = "exponential"
 
     feature_importances_: Floats
+    feature_statistics_: FeatureStatistics | None = None
     features_: tuple[str, ...]
     history_: list[float]
     validation_queries_: tuple[Any, ...] = ()
@@ -93,7 +97,7 @@ class Ranker(MetadataRequests, FittedEstimator):
 
     @abstractmethod
     def _state(self) -> State:
-        """Return the fitted state; `feature_importances_` are added to it."""
+        """Return the fitted state; `feature_importances_` and `feature_statistics_` are added to it."""
 
     @abstractmethod
     def _restore(self, state: State) -> None:
@@ -176,6 +180,7 @@ class Ranker(MetadataRequests, FittedEstimator):
         measure = None if validation is None else Validation(validation, self.validate_by, self.gains)
         self._learn(data, measure, report, engine, **options)
         self.features_, self._has_feature_names = data.names, data.has_names
+        self.feature_statistics_ = FeatureStatistics.of(data.features)
         return self
 
     def require_engines(self) -> None:
@@ -266,7 +271,8 @@ class Ranker(MetadataRequests, FittedEstimator):
 
     def _write_state(self, folder: Path) -> dict[str, Any]:
         state = self._state()
-        state.arrays = {**state.arrays, "importances": self.feature_importances_}
+        statistics = {} if self.feature_statistics_ is None else self.feature_statistics_.arrays
+        state.arrays = {**state.arrays, **statistics, "importances": self.feature_importances_}
         return {
             "features": list(self.features_),
             "has_feature_names": self._has_feature_names,
@@ -284,6 +290,7 @@ class Ranker(MetadataRequests, FittedEstimator):
         self.validation_queries_ = tuple(fields.sequence("validation_queries", is_scalar, "ids"))
         require_floats(state.arrays, ["importances"], (self.n_features_in_,))
         self.feature_importances_ = state.arrays["importances"]
+        self.feature_statistics_ = FeatureStatistics.from_arrays(state.arrays, self.n_features_in_)
         self._restore(state)
 
 

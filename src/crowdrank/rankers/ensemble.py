@@ -99,6 +99,7 @@ class Ensemble(Ranker):
         made.members_, made.weights_, made.history_ = list(members), normalized(weights), []
         made.features_, made._has_feature_names = members[0].features_, members[0]._has_feature_names
         made.feature_importances_ = made._importances()
+        made.feature_statistics_ = members[0].feature_statistics_
         return made
 
     @property

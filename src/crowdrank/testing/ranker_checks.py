@@ -23,6 +23,7 @@ from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.judgments.features import read_features
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.data_checks import ConstantFeatureWarning, MissingValueWarning
+from crowdrank.rankers.feature_statistics import FeatureStatistics
 from crowdrank.rankers.instances import Instances
 from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
@@ -153,6 +154,9 @@ def check_save_and_load(ranker: Ranker) -> None:
             assert type(loaded) is type(ranker), "load must return a ranker of the same class"
             assert loaded.features_ == fitted.features_, "load must restore the names of features"
             assert_arrays_equal(loaded.feature_importances_, fitted.feature_importances_, "load")
+            for name, array in FeatureStatistics.of(X).arrays.items():
+                assert loaded.feature_statistics_ is not None, "load must restore the statistics of features"
+                assert_arrays_equal(loaded.feature_statistics_.arrays[name], array, "load")
             assert_arrays_equal(loaded.predict(X, query), fitted.predict(X, query), "load")
             loaded.save(Path(folder) / "again")
 
