@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from crowdrank import GLS, Ensemble, LambdaMART
+from crowdrank.errors import InputError
 from crowdrank.judgments import frames
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ranking_data import as_matrix
@@ -125,3 +126,67 @@ def test_columns_that_are_not_plain_numbers_are_converted_one_by_one() -> None:
 
 def test_columns_of_numbers_are_found_by_their_text() -> None:
     assert as_matrix(pd.DataFrame([[1.0, 2.0]], columns=[7, 8]), ("8", "7"))[0].tolist() == [[2.0, 1.0]]
+
+
+# Features by name.
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.from_pandas, pa.Table.from_pandas])
+def test_columns_are_found_by_name_and_others_are_ignored(library: Any) -> None:
+    world = example_world()
+    ranker = fitted(GLS())
+    expected = ranker.predict(world.features)
+    shuffled = world.features[world.features.columns[::-1]].assign(clicks="many", extra=np.inf)
+    np.testing.assert_array_equal(ranker.predict(library(shuffled)), expected)
+
+
+def test_missing_features_are_named_in_one_error() -> None:
+    world = example_world()
+    ranker, features = fitted(GLS()), world.features
+    first, second = ranker.features_[:2]
+    with pytest.raises(InputError) as caught:
+        ranker.predict(features.rename(columns={first: first.upper()}).drop(columns=second))
+    assert caught.value.kind == "missing-features"
+    assert repr(first) in caught.value.problem
+    assert repr(second) in caught.value.problem
+    assert f"did you mean '{first.upper()}'" in caught.value.problem
+
+
+def test_a_matrix_of_another_width_is_refused_with_both_numbers() -> None:
+    ranker = fitted(GLS())
+    with pytest.raises(InputError) as caught:
+        ranker.predict(np.zeros((3, 7)))
+    assert caught.value.kind == "feature-count"
+    assert "7 features" in caught.value.problem
+    assert str(ranker.n_features_in_) in caught.value.problem
+
+
+def test_a_frame_for_a_ranker_that_was_fitted_to_a_matrix_is_refused() -> None:
+    ranker = GLS().fit([[0.0], [1.0]], [0, 1], query=[1, 1])
+    with pytest.raises(InputError) as caught:
+        ranker.predict(pd.DataFrame({"bm25": [0.5]}))
+    assert caught.value.kind == "missing-features"
+    assert caught.value.fix is not None
+    assert "matrix" in caught.value.fix.text
+
+
+def test_trees_whose_features_have_other_names_are_not_loaded(tmp_path: Path) -> None:
+    ranker = fitted(small_forest())
+    names = ranker.features_
+    ranker.features_ = (names[1], names[0], *names[2:])
+    ranker.save(tmp_path / "model")
+    with pytest.raises(InputError) as caught:
+        Ranker.load(tmp_path / "model")
+    assert caught.value.kind == "damaged"
+    ranker.features_ = names
+    ranker.save(tmp_path / "model")
+    assert Ranker.load(tmp_path / "model").features_ == names
+
+
+def test_names_that_lightgbm_cannot_hold_are_checked_too(tmp_path: Path) -> None:
+    world = example_world()
+    names = ["title length", "title:length", "größe", "Länge [m]", *world.features.columns[6:]]
+    features = world.features.set_axis([*world.features.columns[:2], *names], axis=1)
+    ranker = small_forest().fit(features, world.gold["grade"].to_numpy())
+    ranker.save(tmp_path / "model")
+    np.testing.assert_array_equal(Ranker.load(tmp_path / "model").predict(features), ranker.predict(features))

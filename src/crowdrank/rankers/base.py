@@ -215,8 +215,12 @@ class Ranker(MetadataRequests, FittedEstimator):
         """Return the score of each row; higher is better.
 
         Args:
-            X: features as in :meth:`fit`; columns with names are found by name.
+            X: features as in :meth:`fit`. Columns of a DataFrame are found by name, in any order; further columns are
+                ignored. The columns of a matrix must be those of the fit, in the same order.
             query: id of the query of each row, which only some rankers use (`Ensemble`); not needed if X has it.
+
+        Raises:
+            InputError: X lacks features, has another number of columns, or has values that are not finite numbers.
 
         """
         self._require_fitted()

@@ -91,7 +91,7 @@ class BoostedTrees(Ranker):
         return State({"best_iteration": self.best_iteration_}, {}, {"trees": text})
 
     def _restore(self, state: State) -> None:
-        n_trees = check_trees(state.texts["trees"], self.n_features_in_)
+        n_trees = check_trees(state.texts["trees"], self.n_features_in_, lightgbm_names(self.features_))
         lgb = import_lightgbm()
         try:
             self.booster_ = lgb.Booster(model_str=state.texts["trees"])

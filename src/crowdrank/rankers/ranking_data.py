@@ -12,12 +12,14 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
-from crowdrank.errors import CrowdrankWarning, InputError, UsageError, shown
+from crowdrank.errors import CrowdrankWarning, InputError, UsageError, near, shown
 
 ID_COLUMNS = ("query", "document")
 """Columns of a frame that hold ids instead of features."""
 MAX_GRADE = 30
 """Highest grade that has the exponential gain 2^grade - 1."""
+MAX_LISTED = 10
+"""Maximum number of missing features that an error names."""
 SHAPE_FIX = "give one row per document and one column per feature"
 FITTED_FIX = "give the features that it was fitted on"
 
@@ -108,7 +110,7 @@ class RankingData:
             np.append(_run_starts(query), len(query)),
             probabilities,
             np.arange(len(features)),
-            names or tuple(f"f{number + 1}" for number in range(features.shape[1])),
+            names or default_names(features.shape[1]),
             names is not None,
         )
         order = _adjacent_order(query, data.offsets[:-1])
@@ -235,12 +237,12 @@ def checked_matrix(X: Any, names: tuple[str, ...] = ()) -> tuple[Floats, tuple[s
 
 
 def select_features(X: Any, names: tuple[str, ...]) -> Floats:
-    """Return the features of a fitted ranker from X, by name if X has names."""
+    """Return the features of a fitted ranker from X, by name if X has names; further columns are ignored."""
     matrix, found = checked_matrix(_fill_omitted_zeros(X, names), names)
     if found is None or found == names:
         if matrix.shape[1] != len(names):
             problem = f"there are {counted(matrix.shape[1], 'feature')}, but the ranker was fitted to {len(names)}"
-            raise InputError(problem, fix=FITTED_FIX)
+            raise InputError(problem, fix=FITTED_FIX, kind="feature-count")
         return matrix
     require_features(found, names)
     place = {name: number for number, name in enumerate(found)}
@@ -263,12 +265,25 @@ def _fill_omitted_zeros(X: Any, names: tuple[str, ...]) -> Any:
 
 def require_features(found: Sequence[str], names: Sequence[str]) -> None:
     """Raise InputError, which lists missing features, unless all features of a ranker are found."""
-    missing = sorted(set(names) - set(found), key=list(names).index)
+    known = set(found)
+    missing = [name for name in names if name not in known]
     if missing:
-        verb, more = "is" if len(missing) == 1 else "are", ", ..." if len(missing) > 3 else ""
-        listed = ", ".join(map(shown, missing[:3]))
+        verb, more = "is" if len(missing) == 1 else "are", ", ..." if len(missing) > MAX_LISTED else ""
+        others = [name for name in found if name not in set(names)]
+        listed = ", ".join(f"{shown(name)}{near(name, others)}" for name in missing[:MAX_LISTED])
         problem = f"the ranker needs {counted(len(missing), 'feature')} that {verb} missing ({listed}{more})"
-        raise InputError(problem, fix=FITTED_FIX, kind="missing-features")
+        unnamed = len(missing) == len(names) and tuple(names) == default_names(len(names))
+        fix = "if it was fitted to a matrix, give a matrix" if unnamed else FITTED_FIX
+        raise InputError(problem, fix=fix, kind="missing-features")
+
+
+def default_names(n_features: int) -> tuple[str, ...]:
+    """Return the names of the features of a matrix.
+
+    >>> default_names(2)
+    ('f1', 'f2')
+    """
+    return tuple(f"f{number + 1}" for number in range(n_features))
 
 
 # Queries.
