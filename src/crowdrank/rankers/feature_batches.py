@@ -26,9 +26,9 @@ from crowdrank.judgments.row_errors import Origin, columns_by_role
 from crowdrank.judgments.sources import Source
 from crowdrank.rankers.ranking_data import require_features
 
-CELLS_PER_BATCH = 1 << 20
+CELLS_PER_BATCH = 1 << 18
 """Default number of cells (rows times features) that are read at a time."""
-MAX_ROWS_PER_BATCH = 1 << 15
+MAX_ROWS_PER_BATCH = 1 << 13
 """Maximum of the default number of rows that are read at a time."""
 KNOWN_COLUMNS = ID_COLUMN_NAMES | GRADE_LIKE_COLUMNS | TEXT_LIKE_COLUMNS
 """Names of columns beside features that need no note, in lower case."""
@@ -42,7 +42,7 @@ class FeatureBatches:
         names: features of the ranker; other columns are not read.
         format: the format, if neither suffix nor content shows it.
         columns: the column for each role, as in `query=topicID,document=docID`.
-        n_rows: maximum number of rows per batch; by default about a million cells.
+        n_rows: maximum number of rows per batch; by default about 260,000 cells.
 
     Attributes:
         columns: name of the column that is read for each role.
