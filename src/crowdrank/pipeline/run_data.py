@@ -24,6 +24,7 @@ from crowdrank.judgments.summary import uncertain_scale_note
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments
 from crowdrank.label_learning.label_features import without_honeypots
 from crowdrank.pipeline.stage_cache import digest
+from crowdrank.rankers.feature_statistics import FeatureStatistics
 from crowdrank.rankers.instances import as_features
 from crowdrank.rankers.labels import pair_positions
 from crowdrank.rankers.ranking_data import MAX_GRADE, NamedMatrix
@@ -134,13 +135,15 @@ class RunData:
 
     def feature_table(self) -> pa.Table:
         """Return the name, the share of missing values and the range of each feature."""
-        X = self.features.matrix
-        is_missing = np.isnan(X)
-        low = np.where(is_missing, np.inf, X).min(axis=0)
-        high = np.where(is_missing, -np.inf, X).max(axis=0)
-        columns = {"missing": is_missing.mean(axis=0), "minimum": low, "maximum": high}
-        arrays = {name: pa.array(values, mask=is_missing.all(axis=0)) for name, values in columns.items()}
-        return pa.table({"feature": list(self.features.names), **arrays, "missing": is_missing.mean(axis=0)})
+        statistics = FeatureStatistics.of(self.features.matrix)
+        return pa.table(
+            {
+                "feature": list(self.features.names),
+                "missing": statistics.missing_share,
+                "minimum": pa.array(statistics.minimum, from_pandas=True),
+                "maximum": pa.array(statistics.maximum, from_pandas=True),
+            }
+        )
 
     def by_row(self, values: Floats) -> Floats:
         """Return values of the items of `labels` as values of the rows, NaN without a judgment."""

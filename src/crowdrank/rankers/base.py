@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,15 +20,18 @@ from crowdrank._saved import Fields, is_scalar, require, require_floats
 from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.constraints import MAX_INTEGER, Constraints, Number, Parsed
-from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.measures import parse_gains
 from crowdrank.rankers import RANKERS, store
 from crowdrank.rankers.data_checks import require_differences, warn_constant_features, warn_missing_values
+from crowdrank.rankers.feature_statistics import FeatureStatistics
 from crowdrank.rankers.metadata_routing import MetadataRequests, Request
 from crowdrank.rankers.ranking_data import RankingData, id_column, select_features
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation, check_validation
+
+if TYPE_CHECKING:
+    from crowdrank.engine.base import Engine
 
 N_JOBS: Constraints = {"n_jobs": [Number(1, integer=True), None]}
 """Constraint on the number of threads."""
@@ -42,6 +45,8 @@ class Ranker(MetadataRequests, FittedEstimator):
 
     Attributes:
         feature_importances_: importance of each feature, (n_features,), which sum to 1 unless all are 0.
+        feature_statistics_: range and share of missing values of each feature in the training rows; None for a ranker
+            that an earlier version saved.
         features_: names of the features; f1, f2, ... if X had no names.
         n_features_in_: number of features.
         feature_names_in_: names of the features as an array; not there if X had no names.
@@ -54,6 +59,8 @@ class Ranker(MetadataRequests, FittedEstimator):
     """Whether missing features (NaN) are used as such; otherwise they are replaced by the mean, with a warning."""
     supports_engines: ClassVar[bool] = False
     """Whether `fit` can run on an engine such as a cluster."""
+    scores_within_query: ClassVar[bool] = False
+    """Whether the score of a document depends on the other documents of its query, so that `predict` needs `query`."""
 
     _folder: ClassVar[FolderKind] = store.RANKER
     _file: ClassVar[str] = store.FILE
@@ -73,6 +80,7 @@ class Ranker(MetadataRequests, FittedEstimator):
     gains: Any = "exponential"
 
     feature_importances_: Floats
+    feature_statistics_: FeatureStatistics | None = None
     features_: tuple[str, ...]
     history_: list[float]
     validation_queries_: tuple[Any, ...] = ()
@@ -89,11 +97,14 @@ class Ranker(MetadataRequests, FittedEstimator):
 
     @abstractmethod
     def _score(self, features: Floats, query: Any = None) -> Floats:
-        """Return the scores of rows; their features are in the order of `features_`."""
+        """Return the scores of rows; their features are in the order of `features_`.
+
+        `query` has the ids of the queries if `scores_within_query`, else it may be None.
+        """
 
     @abstractmethod
     def _state(self) -> State:
-        """Return the fitted state; `feature_importances_` are added to it."""
+        """Return the fitted state; `feature_importances_` and `feature_statistics_` are added to it."""
 
     @abstractmethod
     def _restore(self, state: State) -> None:
@@ -176,6 +187,7 @@ class Ranker(MetadataRequests, FittedEstimator):
         measure = None if validation is None else Validation(validation, self.validate_by, self.gains)
         self._learn(data, measure, report, engine, **options)
         self.features_, self._has_feature_names = data.names, data.has_names
+        self.feature_statistics_ = FeatureStatistics.of(data.features)
         return self
 
     def require_engines(self) -> None:
@@ -203,12 +215,19 @@ class Ranker(MetadataRequests, FittedEstimator):
         """Return the score of each row; higher is better.
 
         Args:
-            X: features as in :meth:`fit`; columns with names are found by name.
+            X: features as in :meth:`fit`. Columns of a DataFrame are found by name, in any order; further columns are
+                ignored. The columns of a matrix must be those of the fit, in the same order.
             query: id of the query of each row, which only some rankers use (`Ensemble`); not needed if X has it.
+
+        Raises:
+            InputError: X lacks features, has another number of columns, or has values that are not finite numbers.
 
         """
         self._require_fitted()
-        return self._score(select_features(X, self.features_), id_column(X, "query") if query is None else query)
+        features = select_features(X, self.features_)
+        if query is None and self.scores_within_query:
+            query = id_column(X, "query")
+        return self._score(features, query)
 
     def score(self, X: Any, y: Any, *, query: Any = None, sample_weight: Any = None) -> float:
         """Return the mean nDCG@10 over the queries that have a relevant document.
@@ -264,9 +283,19 @@ class Ranker(MetadataRequests, FittedEstimator):
     def _registered_classes(cls) -> Iterable[type[Any]]:
         return (load_class("rankers", location) for location in RANKERS.values())
 
+    @classmethod
+    def _find_class(cls, class_name: str) -> type[Self] | None:
+        """Return the class of a ranker; only its module is loaded, since others need further libraries."""
+        for location in RANKERS.values():
+            if location.endswith(f".{class_name}"):
+                found = load_class("rankers", location)
+                return found if issubclass(found, cls) else None
+        return super()._find_class(class_name)
+
     def _write_state(self, folder: Path) -> dict[str, Any]:
         state = self._state()
-        state.arrays = {**state.arrays, "importances": self.feature_importances_}
+        statistics = {} if self.feature_statistics_ is None else self.feature_statistics_.arrays
+        state.arrays = {**state.arrays, **statistics, "importances": self.feature_importances_}
         return {
             "features": list(self.features_),
             "has_feature_names": self._has_feature_names,
@@ -284,6 +313,7 @@ class Ranker(MetadataRequests, FittedEstimator):
         self.validation_queries_ = tuple(fields.sequence("validation_queries", is_scalar, "ids"))
         require_floats(state.arrays, ["importances"], (self.n_features_in_,))
         self.feature_importances_ = state.arrays["importances"]
+        self.feature_statistics_ = FeatureStatistics.from_arrays(state.arrays, self.n_features_in_)
         self._restore(state)
 
 

@@ -160,6 +160,7 @@ class TreeFeatures(FittedEstimator):
         trees = PointwiseGBDT(**{**self.trees_.get_params(), "n_estimators": n_trees})
         trees._set_trees(self.trees_.booster_, min(n_trees, self.n_trees_), [])
         trees.features_, trees._has_feature_names = self.features_, self.trees_._has_feature_names
+        trees.feature_statistics_ = self.trees_.feature_statistics_
         made = self.unfitted().set_params(n_trees=n_trees)
         made.trees_, made.standardizer_ = trees, self.standardizer_.first(trees.best_iteration_)
         return made

@@ -23,6 +23,7 @@ from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.judgments.features import read_features
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.data_checks import ConstantFeatureWarning, MissingValueWarning
+from crowdrank.rankers.feature_statistics import FeatureStatistics
 from crowdrank.rankers.instances import Instances
 from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
@@ -153,6 +154,9 @@ def check_save_and_load(ranker: Ranker) -> None:
             assert type(loaded) is type(ranker), "load must return a ranker of the same class"
             assert loaded.features_ == fitted.features_, "load must restore the names of features"
             assert_arrays_equal(loaded.feature_importances_, fitted.feature_importances_, "load")
+            for name, array in FeatureStatistics.of(X).arrays.items():
+                assert loaded.feature_statistics_ is not None, "load must restore the statistics of features"
+                assert_arrays_equal(loaded.feature_statistics_.arrays[name], array, "load")
             assert_arrays_equal(loaded.predict(X, query), fitted.predict(X, query), "load")
             loaded.save(Path(folder) / "again")
 
@@ -201,6 +205,17 @@ def check_frames_of_any_library(ranker: Ranker) -> None:
 def _frame_converters() -> list[Callable[[Any], Any]]:
     made: list[Callable[[Any], Any]] = [lambda frame: frame, pa.Table.from_pandas]
     return [*made, import_module("polars").from_pandas] if find_spec("polars") is not None else made
+
+
+def check_scores_of_one_query(ranker: Ranker) -> None:
+    """Check that the scores of a query do not depend on other queries, nor on `query` unless `scores_within_query`."""
+    X, query = _feature_matrix(), _query_ids()
+    fitted, first = _fit_copy(ranker), query == query[0]
+    expected = fitted.predict(X, query)[first]
+    assert np.allclose(fitted.predict(X[first], query[first]), expected), "other queries must not change scores"
+    if not fitted.scores_within_query:
+        assert np.allclose(fitted.predict(X[first]), expected), "without scores_within_query, query must not matter"
+        assert np.allclose(fitted.predict(X[:1]), expected[:1]), "a document must have the same score on its own"
 
 
 def check_missing_columns_are_named(ranker: Ranker) -> None:
