@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from crowdrank.rankers import get_ranker as get_ranker
     from crowdrank.rankers.base import Ranker as Ranker
     from crowdrank.rankers.ensemble import Ensemble as Ensemble
+    from crowdrank.rankers.export.write import export as export
     from crowdrank.rankers.gda_mart import GDAPairwiseMART as GDAPairwiseMART
     from crowdrank.rankers.instances import Instances as Instances
     from crowdrank.rankers.lambdamart import LambdaMART as LambdaMART
@@ -127,6 +128,7 @@ _LOCATIONS = {
     "assess": "assessors.report",
     "compare": "evaluation.comparison",
     "evaluate": "evaluation.evaluate",
+    "export": "rankers.export.write",
     "get_aggregator": "consensus",
     "get_engine": "engine.registry",
     "get_policy": "collection",

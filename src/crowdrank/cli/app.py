@@ -24,6 +24,7 @@ from crowdrank.cli import (
     datasets,
     demo,
     evaluate,
+    export,
     rank,
     remap,
     report,
@@ -92,7 +93,7 @@ app = typer.Typer(
 COMMANDS_BY_PANEL = {
     "Start here": (run.run, report.report, demo.demo),
     "Judgments": (validate.validate, aggregate.aggregate, assessors.assessors, check.check, trace.trace),
-    "Rankers": (train.train, rank.rank),
+    "Rankers": (train.train, rank.rank, export.export),
     "Evaluation": (evaluate.evaluate, compare.compare),
     "Data": (simulate.simulate, datasets.datasets),
 }
