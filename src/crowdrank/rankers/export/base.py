@@ -207,22 +207,23 @@ def list_features(names: Sequence[str], features: Iterable[int]) -> str:
     return f"{counted(len(chosen), 'feature')} ({listed}{more})"
 
 
-def upload_script(engine: str, template: str, variables: Mapping[str, str], commands: str) -> str:
+def upload_script(engine: str, template: str, usage: str, commands: str) -> str:
     """Return a shell script that uploads an export, unless a template still has placeholders.
 
     Args:
         engine: name of the engine.
         template: file that the user has to edit.
-        variables: names of shell variables with their default values, such as the address of the server.
+        usage: command that runs the script, with the variables that it needs.
         commands: the commands.
 
     """
+    variables = [word.partition("=")[0] for word in usage.split() if "=" in word]
     lines = [
         "#!/bin/sh",
-        f"# Upload the model to {engine}. Set the variables in the environment, such as HOST=https://search.example.",
+        f"# Upload the model to {engine}: {usage}",
         "set -eu",
         'cd "$(dirname "$0")"',
-        *(f'{name}="${{{name}:-{value}}}"' for name, value in variables.items()),
+        *(f': "${{{name}:?run it as: {usage}}}"' for name in variables),
         f"if grep -q {PLACEHOLDER} {template}; then",
         f'  echo "Replace every {PLACEHOLDER} in {template} first." >&2',
         "  exit 2",

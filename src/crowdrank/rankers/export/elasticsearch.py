@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from crowdrank.rankers.export.base import PLACEHOLDER, Exporter, Guide, Target, upload_script
 from crowdrank.rankers.export.forest import Forest, Tree
 
+_USAGE = "HOST=https://search.example:9200 sh upload.sh"
 _UPLOAD = """
 {
   printf '{"inference_config":{"learning_to_rank":{"feature_extractors":'
@@ -41,7 +42,7 @@ class Elasticsearch(Exporter):
             for name in names
         ]
         target.write_json("feature_extractors.json", extractors, indent=2)
-        script = upload_script(self.title, "feature_extractors.json", {"HOST": "http://localhost:9200"}, _UPLOAD)
+        script = upload_script(self.title, "feature_extractors.json", _USAGE, _UPLOAD)
         target.write_text("upload.sh", script.replace("NAME", target.name))
         files = {
             "model.json": "the model, without feature extractors",
@@ -53,7 +54,7 @@ class Elasticsearch(Exporter):
         )
         steps = [
             f"Replace every `{PLACEHOLDER}` in `feature_extractors.json` by the query that computes the feature, then "
-            "run `HOST=https://your-server:9200 sh upload.sh`. You need Elasticsearch 8.15 or later, and a subscription "
+            f"run `{_USAGE}`. You need Elasticsearch 8.15 or later and a subscription "
             "that includes learning to rank.",
             f"Rescore a search with `{search}`.",
             "A feature whose query does not match a document is missing, unless its extractor has a `default_score`.",

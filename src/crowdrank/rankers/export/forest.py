@@ -151,14 +151,15 @@ def float32_above(threshold: float) -> float:
     >>> float32_above(0.0) > 0, float32_above(1e300) == MAX_FLOAT32
     (True, True)
     """
-    above = np.nextafter(_floor_float32(threshold), np.float32(np.inf))
+    with np.errstate(over="ignore"):
+        above = np.nextafter(_floor_float32(threshold), np.float32(np.inf))
     return float(np.clip(above, -MAX_FLOAT32, MAX_FLOAT32))
 
 
 def _floor_float32(value: float) -> np.float32:
     with np.errstate(over="ignore"):
         nearest = np.float32(value)
-    return np.nextafter(nearest, np.float32(-np.inf)) if float(nearest) > value else nearest
+        return np.nextafter(nearest, np.float32(-np.inf)) if float(nearest) > value else nearest
 
 
 def float32(value: float) -> float:

@@ -13,6 +13,7 @@ from crowdrank.rankers.export.base import PLACEHOLDER, Exporter, Guide, Target, 
 from crowdrank.rankers.export.forest import Forest, Tree, float32, float32_above
 from crowdrank.rankers.export.linear_model import LinearModel
 
+_USAGE = "HOST=https://search.example:9200 sh upload.sh"
 _UPLOAD = """
 # The first command creates the store for features and models; it reports an error if there is one already.
 curl -sS -X PUT "$HOST/_ltr" || true
@@ -53,7 +54,7 @@ class ElasticsearchLTR(Exporter):
         )
         features = [_feature_template(name) for name in names]
         target.write_json("featureset.json", {"featureset": {"name": target.name, "features": features}}, indent=2)
-        script = upload_script(self.title, "featureset.json", {"HOST": "http://localhost:9200"}, _UPLOAD)
+        script = upload_script(self.title, "featureset.json", _USAGE, _UPLOAD)
         target.write_text("upload.sh", script.replace("NAME", target.name))
         files = {
             "model.json": f"the model, of the type `{model_type}`",
@@ -62,7 +63,7 @@ class ElasticsearchLTR(Exporter):
         }
         steps = [
             f"Replace every `{PLACEHOLDER}` in `featureset.json` by the query that computes the feature, then run "
-            "`HOST=https://your-server:9200 sh upload.sh`.",
+            f"`{_USAGE}`.",
             f"Rescore a search with `{_SEARCH.replace('NAME', target.name)}`.",
         ]
         return Guide(files, steps)

@@ -32,6 +32,7 @@ MIN_THRESHOLD = 1e-30
 """Minimum size of thresholds that can cause a warning; LightGBM separates zeros by thresholds of 1e-35."""
 _RESERVED = frozenset("=,: \t\r\n")
 """Characters that separate features in Solr's feature logs."""
+_USAGE = "HOST=https://search.example:8983 COLLECTION=name sh upload.sh"
 _UPLOAD = """
 put() { curl -sS --fail-with-body -X PUT -H 'Content-Type: application/json' --data-binary "@$1" "$SCHEMA/$2"; }
 SCHEMA="$HOST/solr/$COLLECTION/schema"
@@ -91,8 +92,7 @@ class Solr(Exporter):
         target.write_json("model.json", model)
         store = [_feature_template(name, target, feature) for feature, name in enumerate(names)]
         target.write_json("feature_store.json", store, indent=2)
-        variables = {"HOST": "http://localhost:8983", "COLLECTION": "collection"}
-        target.write_text("upload.sh", upload_script(self.title, "feature_store.json", variables, _UPLOAD))
+        target.write_text("upload.sh", upload_script(self.title, "feature_store.json", _USAGE, _UPLOAD))
         files = {
             "model.json": f"the model, a `{class_name}`",
             "feature_store.json": "template of the feature store: one definition per feature",
@@ -100,7 +100,7 @@ class Solr(Exporter):
         }
         steps = [
             f"Replace every `{PLACEHOLDER}` in `feature_store.json` by your fields (or use other classes of features), "
-            "then run `HOST=https://your-server:8983 COLLECTION=name sh upload.sh`.",
+            f"then run `{_USAGE}`.",
             f"Rerank a search with `rq={{!ltr model={target.name} reRankDocs=100}}`.",
         ]
         return Guide(files, steps)
@@ -139,8 +139,9 @@ def lowered_threshold(threshold: float) -> float:
     """
     wanted = np.float32(float32_at_most(threshold))
     lowered = np.maximum(wanted - SLACK, np.float32(-np.finfo(np.float32).max))
-    for _ in range(2):  # rounding moves the sum by one step at most
-        lowered = np.nextafter(lowered, np.float32(np.inf))
+    with np.errstate(over="ignore"):
+        for _ in range(2):  # rounding moves the sum by one step at most
+            lowered = np.nextafter(lowered, np.float32(np.inf))
     while lowered + SLACK > wanted:
         lowered = np.nextafter(lowered, np.float32(-np.inf))
     return float(lowered)

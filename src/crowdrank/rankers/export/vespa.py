@@ -23,6 +23,7 @@ from crowdrank.rankers.export.forest import LEAF, Forest, Tree, float32_above
 _RANK_FEATURE = re.compile(r"[A-Za-z_]\w*(\([\w., \"]*\))?(\.\w+)*", re.ASCII)
 """Pattern of the names of rank features and functions, such as `bm25(title)` and `title_length`."""
 _FUNCTION = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_USAGE = "APPLICATION=/path/to/application sh upload.sh"
 _UPLOAD = """
 mkdir -p "$APPLICATION/models"
 cp model.json "$APPLICATION/models/NAME.json"
@@ -57,7 +58,7 @@ class Vespa(Exporter):
         }
         target.write_json("model.json", model)
         target.write_text("rank-profile.sd", _rank_profile(forest.names, target.name))
-        script = upload_script(self.title, "rank-profile.sd", {"APPLICATION": "."}, _UPLOAD)
+        script = upload_script(self.title, "rank-profile.sd", _USAGE, _UPLOAD)
         target.write_text("upload.sh", script.replace("NAME", target.name))
         files = {
             "model.json": "the model in LightGBM's JSON format",
@@ -66,7 +67,7 @@ class Vespa(Exporter):
         }
         steps = [
             f"Replace every `{PLACEHOLDER}` in `rank-profile.sd`, add the profile to your schema, run "
-            "`APPLICATION=path/to/application sh upload.sh`, and deploy the application.",
+            f"`{_USAGE}`, and deploy the application.",
             f"Search with `ranking={target.name}`.",
         ]
         return Guide(files, steps)
