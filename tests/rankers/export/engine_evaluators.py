@@ -165,7 +165,7 @@ def _empty_xgboost(n_features: int) -> str:
     """Return a saved XGBoost model as JSON, to be filled with other trees."""
     matrix = xgboost.DMatrix(np.zeros((4, n_features)), label=[0.0, 1.0, 0.0, 1.0])
     booster = xgboost.train({"base_score": 0.0, "objective": "reg:squarederror", "nthread": 1}, matrix, 1)
-    return booster.save_raw("json").decode()
+    return str(booster.save_raw("json"), "utf-8")
 
 
 def xgboost_model(folder: Path, names: list[str]) -> str:

@@ -62,7 +62,7 @@ def test_files_are_as_before(engine: str, model: Forest | LinearModel, tmp_path:
 def test_the_upload_stops_while_a_template_has_placeholders(engine: str, tmp_path: Path) -> None:
     folder = write_case(engine, FOREST, tmp_path)
     environment = {"HOST": "http://search.example", "COLLECTION": "shop", "APPLICATION": str(tmp_path)}
-    command = ["sh", folder / "upload.sh"]
+    command = ["sh", str(folder / "upload.sh")]
     done = subprocess.run(command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", **environment})
     assert done.returncode == 2
     assert "REPLACE_ME" in done.stderr

@@ -19,6 +19,7 @@ from crowdrank._typing import Floats
 from crowdrank.rankers.export import EXPORTERS, get_exporter
 from crowdrank.rankers.export.base import Target, find_exportable
 from crowdrank.rankers.export.forest import LEAF, Forest, Tree, float32_above, float32_at_most, read_forest
+from crowdrank.rankers.export.linear_model import LinearModel
 from crowdrank.rankers.export.solr import SLACK, lowered_threshold
 from crowdrank.rankers.single_feature import SingleFeature
 
@@ -214,6 +215,7 @@ def test_engines_score_linear_rankers_up_to_the_intercept(engine: str, ranker: A
     X = rng.normal(size=(60, 4)) * [1, 10, 0.1, 0] + [0, 5, 0, 3]
     ranker.fit(X, rng.integers(0, 3, 60), query=np.zeros(60, int))
     exporter, model = get_exporter(engine), find_exportable(ranker)
+    assert isinstance(model, LinearModel)
     exporter.write(model, Target(tmp_path, "products"))
     rows = X.astype(np.float32)
     expected = ranker.predict(rows.astype(float))

@@ -24,6 +24,7 @@ from crowdrank.rankers.single_feature import SingleFeature
 
 PLACEHOLDER = "REPLACE_ME"
 """Text that users replace in templates by their own fields and queries."""
+UPLOAD_SCRIPTS = Path(__file__).parent / "upload_scripts"
 DEPLOYABLE_FIX = "export the folder `deployable` that `crowdrank run` writes: one forest that imitates the ensemble"
 ONE_FOREST_FIX = "train one forest, such as LambdaMART"
 MAX_NAMES_IN_MESSAGE = 3
@@ -53,6 +54,11 @@ class Target:
     def write_text(self, file: str, text: str) -> None:
         """Write a file of text."""
         (self.folder / file).write_text(text, encoding="utf-8", newline="\n")
+
+    def write_upload_script(self, script: str) -> None:
+        """Write `upload.sh` from a file in `upload_scripts`; it stops while a template has placeholders."""
+        text = (UPLOAD_SCRIPTS / script).read_text(encoding="utf-8")
+        self.write_text("upload.sh", text.replace("MODEL_NAME", self.name))
 
     def has_missing(self, feature: int) -> bool:
         """Return whether a feature had missing values in training, as far as that is known."""
@@ -205,28 +211,3 @@ def list_features(names: Sequence[str], features: Iterable[int]) -> str:
     listed = ", ".join(shown(names[feature]) for feature in chosen[:MAX_NAMES_IN_MESSAGE])
     more = ", ..." if len(chosen) > MAX_NAMES_IN_MESSAGE else ""
     return f"{counted(len(chosen), 'feature')} ({listed}{more})"
-
-
-def upload_script(engine: str, template: str, usage: str, commands: str) -> str:
-    """Return a shell script that uploads an export, unless a template still has placeholders.
-
-    Args:
-        engine: name of the engine.
-        template: file that the user has to edit.
-        usage: command that runs the script, with the variables that it needs.
-        commands: the commands.
-
-    """
-    variables = [word.partition("=")[0] for word in usage.split() if "=" in word]
-    lines = [
-        "#!/bin/sh",
-        f"# Upload the model to {engine}: {usage}",
-        "set -eu",
-        'cd "$(dirname "$0")"',
-        *(f': "${{{name}:?run it as: {usage}}}"' for name in variables),
-        f"if grep -q {PLACEHOLDER} {template}; then",
-        f'  echo "Replace every {PLACEHOLDER} in {template} first." >&2',
-        "  exit 2",
-        "fi",
-    ]
-    return "\n".join([*lines, commands.strip("\n"), ""])

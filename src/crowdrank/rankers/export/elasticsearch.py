@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from crowdrank.rankers.export.base import PLACEHOLDER, Exporter, Guide, Target, upload_script
+from crowdrank.rankers.export.base import PLACEHOLDER, Exporter, Guide, Target
 from crowdrank.rankers.export.forest import Forest, Tree
 
 _USAGE = "HOST=https://search.example:9200 sh upload.sh"
-_UPLOAD = """
-{
-  printf '{"inference_config":{"learning_to_rank":{"feature_extractors":'
-  cat feature_extractors.json
-  printf '}},'
-  tail -c +2 model.json
-} | curl -sS --fail-with-body -X PUT -H 'Content-Type: application/json' --data-binary @- \\
-  "$HOST/_ml/trained_models/NAME"
-"""
 
 
 class Elasticsearch(Exporter):
@@ -42,8 +33,7 @@ class Elasticsearch(Exporter):
             for name in names
         ]
         target.write_json("feature_extractors.json", extractors, indent=2)
-        script = upload_script(self.title, "feature_extractors.json", _USAGE, _UPLOAD)
-        target.write_text("upload.sh", script.replace("NAME", target.name))
+        target.write_upload_script("elasticsearch.sh")
         files = {
             "model.json": "the model, without feature extractors",
             "feature_extractors.json": "template of the feature extractors: one query per feature",

@@ -9,18 +9,11 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
-from crowdrank.rankers.export.base import PLACEHOLDER, Exporter, Guide, Target, nested_nodes, upload_script
+from crowdrank.rankers.export.base import PLACEHOLDER, Exporter, Guide, Target, nested_nodes
 from crowdrank.rankers.export.forest import Forest, Tree, float32, float32_above
 from crowdrank.rankers.export.linear_model import LinearModel
 
 _USAGE = "HOST=https://search.example:9200 sh upload.sh"
-_UPLOAD = """
-# The first command creates the store for features and models; it reports an error if there is one already.
-curl -sS -X PUT "$HOST/_ltr" || true
-post() { curl -sS --fail-with-body -X POST -H 'Content-Type: application/json' --data-binary "@$1" "$HOST/_ltr/$2"; }
-post featureset.json _featureset/NAME
-post model.json _featureset/NAME/_createmodel
-"""
 _SEARCH = (
     '{"rescore": {"window_size": 100, "query": {"rescore_query": '
     '{"sltr": {"model": "NAME", "params": {"keywords": "..."}}}}}}'
@@ -54,8 +47,7 @@ class ElasticsearchLTR(Exporter):
         )
         features = [_feature_template(name) for name in names]
         target.write_json("featureset.json", {"featureset": {"name": target.name, "features": features}}, indent=2)
-        script = upload_script(self.title, "featureset.json", _USAGE, _UPLOAD)
-        target.write_text("upload.sh", script.replace("NAME", target.name))
+        target.write_upload_script("ltr_plugin.sh")
         files = {
             "model.json": f"the model, of the type `{model_type}`",
             "featureset.json": "template of the feature set: one query per feature",

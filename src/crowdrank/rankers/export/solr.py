@@ -19,7 +19,6 @@ from crowdrank.rankers.export.base import (
     Target,
     list_features,
     nested_nodes,
-    upload_script,
 )
 from crowdrank.rankers.export.forest import Forest, Tree, float32, float32_at_most, split_points
 from crowdrank.rankers.export.linear_model import LinearModel
@@ -33,12 +32,6 @@ MIN_THRESHOLD = 1e-30
 _RESERVED = frozenset("=,: \t\r\n")
 """Characters that separate features in Solr's feature logs."""
 _USAGE = "HOST=https://search.example:8983 COLLECTION=name sh upload.sh"
-_UPLOAD = """
-put() { curl -sS --fail-with-body -X PUT -H 'Content-Type: application/json' --data-binary "@$1" "$SCHEMA/$2"; }
-SCHEMA="$HOST/solr/$COLLECTION/schema"
-put feature_store.json feature-store
-put model.json model-store
-"""
 
 
 class Solr(Exporter):
@@ -92,7 +85,7 @@ class Solr(Exporter):
         target.write_json("model.json", model)
         store = [_feature_template(name, target, feature) for feature, name in enumerate(names)]
         target.write_json("feature_store.json", store, indent=2)
-        target.write_text("upload.sh", upload_script(self.title, "feature_store.json", _USAGE, _UPLOAD))
+        target.write_upload_script("solr.sh")
         files = {
             "model.json": f"the model, a `{class_name}`",
             "feature_store.json": "template of the feature store: one definition per feature",

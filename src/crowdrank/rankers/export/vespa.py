@@ -16,7 +16,6 @@ from crowdrank.rankers.export.base import (
     Guide,
     Target,
     nested_nodes,
-    upload_script,
 )
 from crowdrank.rankers.export.forest import LEAF, Forest, Tree, float32_above
 
@@ -24,11 +23,6 @@ _RANK_FEATURE = re.compile(r"[A-Za-z_]\w*(\([\w., \"]*\))?(\.\w+)*", re.ASCII)
 """Pattern of the names of rank features and functions, such as `bm25(title)` and `title_length`."""
 _FUNCTION = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _USAGE = "APPLICATION=/path/to/application sh upload.sh"
-_UPLOAD = """
-mkdir -p "$APPLICATION/models"
-cp model.json "$APPLICATION/models/NAME.json"
-echo "Add rank-profile.sd to your schema, then run: vespa deploy $APPLICATION"
-"""
 
 
 class Vespa(Exporter):
@@ -58,8 +52,7 @@ class Vespa(Exporter):
         }
         target.write_json("model.json", model)
         target.write_text("rank-profile.sd", _rank_profile(forest.names, target.name))
-        script = upload_script(self.title, "rank-profile.sd", _USAGE, _UPLOAD)
-        target.write_text("upload.sh", script.replace("NAME", target.name))
+        target.write_upload_script("vespa.sh")
         files = {
             "model.json": "the model in LightGBM's JSON format",
             "rank-profile.sd": "template of a rank profile: one function per feature that is not a rank feature",

@@ -146,7 +146,9 @@ def _readme(
     }
     steps = list(guide.steps)
     if isinstance(model, LinearModel) and not exporter.adds_intercept:
-        steps.append(f"The engine has no intercept: all scores are lower by {model.intercept:.6g} than the ranker's.")
+        steps.append(
+            f"The engine has no intercept: add {model.intercept:.6g} to its scores to get those of the ranker."
+        )
     steps += [f"Warning: {markdown_text(str(note))}" for note in notes]
     lines = [
         f"# {type(ranker).__name__} for {exporter.title}",

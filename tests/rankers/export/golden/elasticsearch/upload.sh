@@ -1,12 +1,13 @@
 #!/bin/sh
-# Upload the model to Elasticsearch: HOST=https://search.example:9200 sh upload.sh
+# Upload the model: HOST=https://search.example:9200 sh upload.sh
 set -eu
+: "${HOST:?set it to the address of the server}"
 cd "$(dirname "$0")"
-: "${HOST:?run it as: HOST=https://search.example:9200 sh upload.sh}"
 if grep -q REPLACE_ME feature_extractors.json; then
   echo "Replace every REPLACE_ME in feature_extractors.json first." >&2
   exit 2
 fi
+# Insert the feature extractors behind the first character of model.json.
 {
   printf '{"inference_config":{"learning_to_rank":{"feature_extractors":'
   cat feature_extractors.json

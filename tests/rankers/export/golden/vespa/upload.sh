@@ -1,8 +1,8 @@
 #!/bin/sh
-# Upload the model to Vespa: APPLICATION=/path/to/application sh upload.sh
+# Upload the model: APPLICATION=/path/to/application sh upload.sh
 set -eu
+: "${APPLICATION:?set it to the absolute path of the application package}"
 cd "$(dirname "$0")"
-: "${APPLICATION:?run it as: APPLICATION=/path/to/application sh upload.sh}"
 if grep -q REPLACE_ME rank-profile.sd; then
   echo "Replace every REPLACE_ME in rank-profile.sd first." >&2
   exit 2
