@@ -11,8 +11,7 @@ import pytest
 import scipy.stats
 from evaluation_reference import REFERENCES, random_world, tau
 
-from crowdrank.evaluation import evaluate
-from crowdrank.evaluation.evaluate import Ties, Unjudged
+from crowdrank.evaluation.evaluate import Ties, Unjudged, evaluate
 
 LINEAR = ["nDCG(dcg='log2')", *(f"nDCG(dcg='log2')@{k}" for k in (1, 5, 10))]
 TREC = [*LINEAR, "AP", "AP(rel=2)", "AP(rel=2)@5", "P@1", "P@5", "P(rel=3)@10"]

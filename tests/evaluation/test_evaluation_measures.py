@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from crowdrank.errors import UsageError
-from crowdrank.evaluation import Measure, parse_gains, parse_measure, parse_measures
+from crowdrank.evaluation.measures import Measure, parse_gains, parse_measure, parse_measures
 
 NAMES = [
     "DCG@5",

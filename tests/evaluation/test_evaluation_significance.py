@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crowdrank.errors import UsageError
-from crowdrank.evaluation import bootstrap_interval, effect_size, fisher_randomization, holm, paired_t
-from crowdrank.evaluation.significance import bootstrap_intervals, fisher_p_values
+from crowdrank.evaluation.significance import (
+    bootstrap_interval,
+    bootstrap_intervals,
+    effect_size,
+    fisher_p_values,
+    fisher_randomization,
+    holm,
+    paired_t,
+)
 
 RNG = np.random.default_rng(5)
 

@@ -11,8 +11,7 @@ from evaluation_reference import REFERENCES, one_query, orders, random_world, ta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crowdrank.evaluation import evaluate
-from crowdrank.evaluation.evaluate import Ties
+from crowdrank.evaluation.evaluate import Ties, evaluate
 
 NAMES = [*REFERENCES, "Tau", "TauB", "Spearman"]
 LISTS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=6)

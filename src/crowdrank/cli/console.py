@@ -61,6 +61,11 @@ def print_note(note: Message | str) -> None:
     print_status(f"Note: {note_text(note)}")
 
 
+def print_message(message: Message) -> None:
+    """Print a note or a warning on standard error."""
+    print_status(f"{message.severity.capitalize()}: {render(message)}")
+
+
 def print_columns(columns: Mapping[str, str], files: Sequence[Path]) -> None:
     """Print on standard error which column of the files has which role (query, document, assessor, grade)."""
     if columns:

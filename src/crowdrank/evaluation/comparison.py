@@ -241,7 +241,7 @@ def compare_evaluations(
     The treatment of documents without gold is not checked, because evaluations have only one of the two.
 
     >>> import pandas as pd
-    >>> from crowdrank.evaluation import evaluate
+    >>> from crowdrank.evaluation.evaluate import evaluate
     >>> gold = pd.DataFrame({"query": [1, 1, 2, 2], "document": [1, 2, 1, 2], "grade": [1, 0, 0, 1]})
     >>> bad, good = (evaluate(gold.assign(score=sign * gold.grade), gold, "RR") for sign in (-1, 1))
     >>> compare_evaluations({"bad": bad, "good": good}).to_dict()["details"][1]["difference"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -110,7 +111,7 @@ class DelimitedSource(FileSource):
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`, every cell as text."""
         # The last column shows whether a quote is left open: it then holds the rest of the file.
-        self._records = None
+        self._records, self._first_row = None, 0
         table, malformed = self._parse(list(dict.fromkeys((*names, self._last))))
         last = table[self._last][-1].as_py() if len(table) else ""
         if malformed.has_newline or _has_newline(last):
@@ -120,6 +121,60 @@ class DelimitedSource(FileSource):
             skipped = np.asarray(malformed.numbers) - 2
             self._records = np.delete(np.arange(len(table) + len(skipped)), skipped)
         return table.select(list(names))
+
+    def read_batches(self, names: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
+        """Yield the columns `names` in tables of at most `n_rows` rows, every cell as text."""
+        if type(self).read is not DelimitedSource.read:  # a subclass that changes rows
+            return super().read_batches(names, n_rows)
+        self._records = None
+        return self._count_rows(self._parse_batches(list(names), n_rows))
+
+    def _parse_batches(self, names: list[str], n_rows: int) -> Iterator[pa.Table]:
+        read = list(dict.fromkeys((*names, self._last)))
+        n_done, last_cell = 0, ""
+        for block_bytes in (CSV_BLOCK_BYTES, MAX_LINE_BYTES):
+            try:
+                for table in self._stream_with_arrow(read, None, block_bytes, n_done):
+                    n_done, last_cell = n_done + len(table), table[self._last][-1].as_py()
+                    for first in range(0, len(table), n_rows):
+                        yield table.slice(first, n_rows).select(names)
+                break
+            except _UnparsedRow as failure:
+                if not failure.is_long:
+                    self._refuse_malformed_rows(read)
+        else:
+            raise _open_quote_error(self.name, "")
+        if _has_newline(last_cell):
+            self._refuse_open_quote()
+
+    def _refuse_malformed_rows(self, names: list[str]) -> None:
+        """Raise InputError at the first row with another number of cells than the header."""
+        if place := first_undecodable_line(self.path):
+            raise encoding_error(self.path, place)
+        malformed = _MalformedRows()
+        for _ in self._stream_with_arrow(names, malformed.add, MAX_LINE_BYTES):
+            if malformed.first is not None:
+                break
+        if malformed.has_newline:
+            self._refuse_open_quote()
+        raise self._malformed_row_error(malformed.first)
+
+    def _stream_with_arrow(
+        self, names: list[str], on_malformed_row: Any, block_bytes: int, n_skipped: int = 0
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of each block after the first `n_skipped` rows; arguments as in `_parse_with_arrow`."""
+        with arrow_file(self.path) as file:
+            try:
+                reader = pyarrow.csv.open_csv(file, *self._csv_options(names, on_malformed_row, block_bytes))
+                for batch in reader:
+                    first = min(n_skipped, len(batch))
+                    n_skipped -= first
+                    if len(batch) > first:
+                        yield pa.Table.from_batches([batch.slice(first)])
+            except pa.ArrowInvalid as problem:
+                if _is_unparsed(problem):
+                    raise _UnparsedRow("straddling" in str(problem)) from problem
+                raise
 
     def _parse(self, names: list[str]) -> tuple[pa.Table, _MalformedRows]:
         """Return the rows that have as many cells as the header, and information about the other rows."""
@@ -147,20 +202,21 @@ class DelimitedSource(FileSource):
         """
         with arrow_file(self.path) as file:
             try:
-                return pyarrow.csv.read_csv(
-                    file,
-                    read_options=pyarrow.csv.ReadOptions(use_threads=on_malformed_row is None, block_size=block_bytes),
-                    parse_options=pyarrow.csv.ParseOptions(
-                        delimiter=self.separator, newlines_in_values=True, invalid_row_handler=on_malformed_row
-                    ),
-                    convert_options=pyarrow.csv.ConvertOptions(
-                        include_columns=names, column_types={name: pa.string() for name in names}
-                    ),
-                )
+                return pyarrow.csv.read_csv(file, *self._csv_options(names, on_malformed_row, block_bytes))
             except pa.ArrowInvalid as problem:
-                if "straddling" in str(problem) or "parse error: Expected" in str(problem):
+                if _is_unparsed(problem):
                     return None
                 raise
+
+    def _csv_options(self, names: list[str], on_malformed_row: Any, block_bytes: int) -> tuple[Any, Any, Any]:
+        """Return Arrow's options to read columns as text."""
+        return (
+            pyarrow.csv.ReadOptions(use_threads=on_malformed_row is None, block_size=block_bytes),
+            pyarrow.csv.ParseOptions(
+                delimiter=self.separator, newlines_in_values=True, invalid_row_handler=on_malformed_row
+            ),
+            pyarrow.csv.ConvertOptions(include_columns=names, column_types={name: pa.string() for name in names}),
+        )
 
     def _refuse_open_quote(self) -> None:
         """Raise InputError if a quote is open at the end of the file."""
@@ -186,7 +242,7 @@ class DelimitedSource(FileSource):
 
     def place(self, row: int) -> str:
         """Return the place of a row for errors: its number, from 1 below the header, and its line in the file."""
-        return self._place_of_record(row if self._records is None else int(self._records[row]))
+        return self._place_of_record(self._first_row + row if self._records is None else int(self._records[row]))
 
     def _take_rows(self, table: pa.Table, rows: Integers) -> pa.Table:
         """Return some rows of the table that was read, for which `place` is then called."""
@@ -216,6 +272,19 @@ class _MalformedRows:
         self.numbers.append(invalid_row.number)
         self.has_newline = self.has_newline or _has_newline(invalid_row.text)
         return "skip"
+
+
+class _UnparsedRow(Exception):  # noqa: N818
+    """Arrow cannot parse a row: it is longer than a block (`is_long`), or has another number of cells."""
+
+    def __init__(self, is_long: bool) -> None:
+        super().__init__()
+        self.is_long = is_long
+
+
+def _is_unparsed(problem: pa.ArrowInvalid) -> bool:
+    """Return whether Arrow's error is about a row that it cannot parse."""
+    return re.search(r"straddling|parse error: (Row #\d+: )?Expected", str(problem)) is not None
 
 
 def _has_newline(text: str) -> bool:

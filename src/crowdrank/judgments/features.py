@@ -146,22 +146,41 @@ def _read_features_from(source: Source, column_map: Mapping[str, str], max_bytes
     """Read features from one source."""
     if isinstance(source, LetorSource):
         table = source.read(source.names, BadRows())
-        matrix, names = source.features(max_bytes)
-        query, document = (table[role].combine_chunks() for role in ("query", "document"))
         letor_grades = require_floats(table["grade"], source, "grade", allow_blanks=True)
-        return Features(query, document, matrix, names, letor_grades, zeros_omitted=True)
+        return replace(letor_features(table, source, max_bytes), grade=letor_grades)
     roles = FEATURE_ROLES.find_columns(source.names, source.name, column_map)
     table = source.read(source.names, BadRows())
     rows = RoleTable.of(table, source, roles)
     names, notes = _select_feature_columns(table, roles, source)
     if not names:
         raise InputError("there is no feature column", source=source.name, fix="add a column of numbers per feature")
+    features = table_features(table, source, roles, names)
+    return replace(features, grade=rows.floats("grade", allow_blanks=True) if "grade" in roles else None, notes=notes)
+
+
+def letor_features(table: pa.Table, source: LetorSource, max_bytes: int) -> Features:
+    """Return the features of the lines that a LETOR source has read last, without grades."""
+    matrix, names = source.features(max_bytes)
+    query, document = (table[role].combine_chunks() for role in ("query", "document"))
+    return Features(query, document, matrix, names, zeros_omitted=True)
+
+
+def table_features(table: pa.Table, source: Source, roles: Mapping[str, str], names: Sequence[str]) -> Features:
+    """Return the columns `names` of a table that a source has read as features, without grades.
+
+    Args:
+        table: the columns of the roles, and the features.
+        source: source of the table, for errors.
+        roles: name of the column of each role.
+        names: names of the features.
+
+    """
+    rows = RoleTable.of(table, source, roles)
     fixes = ["features are numbers: encode text as numbers, for example one column per value", "remove the column"]
     values = [require_floats(table[name], source, name, allow_blanks=True, fixes=fixes) for name in names]
-    grades = rows.floats("grade", allow_blanks=True) if "grade" in roles else None
-    columns = columns_by_role([rows.origin])
     query, document = rows.row_ids("query"), rows.row_ids("document")
-    return Features(query, document, np.column_stack(values), names, grades, columns=columns, notes=notes)
+    columns = columns_by_role([rows.origin])
+    return Features(query, document, np.column_stack(values), tuple(names), columns=columns)
 
 
 def _select_feature_columns(

@@ -7,17 +7,30 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments.columns import refuse_duplicate_columns
 
 FRAME_SOURCE_NAME = "the frame"
 """Name of a DataFrame in error messages."""
+_POLARS_NUMBERS = {
+    *("Boolean", "Float32", "Float64", "Int8", "Int16", "Int32", "Int64"),
+    *("UInt8", "UInt16", "UInt32", "UInt64"),
+}
+"""Types of polars whose values are numbers of at most 64 bits."""
 
 
 def is_frame(value: object) -> bool:
     """Return whether `value` is a DataFrame of a library that narwhals supports."""
-    return isinstance(_to_narwhals(value), nw.DataFrame | nw.LazyFrame)
+    return _is_known_eager(value) or isinstance(_to_narwhals(value), nw.DataFrame | nw.LazyFrame)
+
+
+def _is_known_eager(value: object) -> bool:
+    """Return whether `value` is a frame in memory of pandas, polars or narwhals, without wrapping it."""
+    if isinstance(value, nw.DataFrame):
+        return True
+    return nw.dependencies.is_pandas_dataframe(value) or nw.dependencies.is_polars_dataframe(value)
 
 
 def _to_narwhals(frame: Any) -> Any:
@@ -64,6 +77,8 @@ def _native_column_names(frame: Any) -> list[Any]:
 
 def collect_columns(frame: Any, column_names: list[str]) -> Any:
     """Compute some columns of a lazy frame; return other frames unchanged."""
+    if _is_known_eager(frame):
+        return frame
     wrapped = _to_narwhals(frame)
     if not isinstance(wrapped, nw.LazyFrame):
         return frame
@@ -93,6 +108,34 @@ def column_to_arrow(frame: Any, column_name: str) -> pa.ChunkedArray:
     else:
         column = _series_to_arrow(wrapped.get_column(column_name), column_name)
     return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+
+
+def numeric_matrix(frame: Any, column_names: list[str]) -> NDArray[np.float64] | None:
+    """Return numeric columns of a frame of pandas or polars as a matrix, NaN for null; None for other frames.
+
+    It is many times faster than the conversion of one column after the other.
+
+    >>> import pandas as pd
+    >>> numeric_matrix(pd.DataFrame({"a": [1, 2], "b": [0.5, None]}), ["b", "a"])
+    array([[0.5, 1. ],
+           [nan, 2. ]])
+    >>> numeric_matrix(pd.DataFrame({"a": ["1"]}), ["a"])
+    """
+    native = nw.to_native(frame, pass_through=True)
+    if nw.dependencies.is_polars_dataframe(native):
+        chosen = native.select(column_names)
+        if not all(str(dtype) in _POLARS_NUMBERS for dtype in chosen.dtypes):
+            return None
+        return np.asarray(chosen.to_numpy(), dtype=np.float64)
+    if not nw.dependencies.is_pandas_dataframe(native):
+        return None
+    found = [str(name) for name in native.columns]
+    if found != column_names:
+        place = {name: number for number, name in enumerate(found)}
+        native = native.iloc[:, [place[name] for name in column_names]]
+    if not all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in native.dtypes):
+        return None
+    return np.asarray(native.to_numpy(np.float64))
 
 
 def _pandas_to_arrow(series: Any, column_name: str) -> Any:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Integers
 from crowdrank.errors import Location, Message
-from crowdrank.judgments import kernels
 
 CodedIds = tuple[Codes, pa.Array]
 """A column of ids: the code of each row, and the distinct ids, which the codes index."""
@@ -58,6 +57,8 @@ def _encode_array(array: pa.Array) -> CodedIds:
     """
     if len(array) < MIN_ROWS_FOR_HASH_TABLE or array.null_count:
         return _encode_with_arrow(array)
+    from crowdrank.judgments import kernels
+
     codes, first_row = np.empty(len(array), np.int32), np.empty(len(array), np.int32)
     text, hashes = None if pa.types.is_integer(array.type) else _text_buffers(array), hash_ids(array)
     n_coded, n_codes, size = 0, 0, 1 << 14
@@ -85,6 +86,8 @@ def hash_ids(array: pa.Array) -> NDArray[np.uint64]:
     >>> hash_ids(pa.array(["a", "b"])).tolist() == hash_ids(pa.array(["a", "b"], pa.large_string())).tolist()
     True
     """
+    from crowdrank.judgments import kernels
+
     hashes = np.empty(len(array), np.uint64)
     if pa.types.is_integer(array.type):
         kernels.hash_numbers(np.asarray(array), hashes)
@@ -245,6 +248,8 @@ def unusual_forms(ids: pa.Array) -> dict[str, str]:
     """
     if not pa.types.is_string(ids.type) or not len(ids):
         return {}
+    from crowdrank.judgments import kernels
+
     suspects = kernels.find_unusual_texts(*_text_buffers(ids), MAX_UNUSUAL_IDS)
     text = ids.take(pa.array(suspects))
     usual = pc.replace_substring_regex(

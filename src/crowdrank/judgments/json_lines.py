@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,7 +13,7 @@ from crowdrank.errors import InputError, shown
 from crowdrank.judgments.bad_rows import SKIP_BAD_ROWS, BadRows, no_rows_error
 from crowdrank.judgments.columns import ID_COLUMN_NAMES
 from crowdrank.judgments.files import open_decompressed
-from crowdrank.judgments.limits import numbered_lines
+from crowdrank.judgments.limits import batched, numbered_lines
 from crowdrank.judgments.sources import FileSource
 
 MAX_EXACT_INTEGER = 2**53
@@ -52,16 +52,31 @@ class JsonLinesSource(FileSource):
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`; a missing key becomes null."""
-        self._lines = []
-        columns: dict[str, list[Any]] = {name: [] for name in names}
+        self._first_row = 0
+        return self._to_table(self._labeled_rows(names, bad_rows), names)
+
+    def read_batches(self, names: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
+        """Yield the columns `names` in tables of at most `n_rows` rows."""
+        batches = batched(self._labeled_rows(names, BadRows()), n_rows)
+        return self._count_rows(self._to_table(rows, names) for rows in batches)
+
+    def _labeled_rows(self, names: Sequence[str], bad_rows: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the line number and the object of each line that has labels."""
         with open_decompressed(self.path) as stream:
             for line_number, row in self._read_objects(stream, bad_rows):
                 if is_unlabeled(row, names):
                     bad_rows.count_left_out(NOT_LABELED, 1)
-                    continue
-                self._lines.append(line_number)
-                for name, column in columns.items():
-                    column.append(only_label(name, row.get(name)))
+                else:
+                    yield line_number, row
+
+    def _to_table(self, rows: Iterable[tuple[int, dict[str, Any]]], names: Sequence[str]) -> pa.Table:
+        """Return the columns `names` of objects, and store their line numbers for `place`."""
+        self._lines = []
+        columns: dict[str, list[Any]] = {name: [] for name in names}
+        for line_number, row in rows:
+            self._lines.append(line_number)
+            for name, column in columns.items():
+                column.append(only_label(name, row.get(name)))
         return pa.table({name: self._typed_column(name, cells) for name, cells in columns.items()})
 
     def _typed_column(self, name: str, cells: list[Any]) -> pa.Array:
@@ -93,7 +108,7 @@ class JsonLinesSource(FileSource):
 
     def place(self, row: int) -> str:
         """Return the place of a row for errors: its number, and its line in the file."""
-        return f"row {row + 1} (line {self._lines[row]})"
+        return f"row {self._first_row + row + 1} (line {self._lines[row]})"
 
 
 def is_unlabeled(row: Mapping[str, Any], names: Sequence[str]) -> bool:

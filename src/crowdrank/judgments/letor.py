@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.files import open_decompressed
-from crowdrank.judgments.limits import BYTES_PER_FLOAT, numbered_lines, too_large_error
+from crowdrank.judgments.limits import BYTES_PER_FLOAT, batched, numbered_lines, too_large_error
 from crowdrank.judgments.sources import LineSource
 
 DOCID_PATTERN = re.compile(rb"docid\s*=\s*(\S+)")
@@ -23,6 +23,8 @@ FEATURE_NAME_PATTERN = re.compile(r"f[1-9]\d*", re.ASCII)
 """Pattern of feature names such as f46, made from the position 46."""
 MAX_FEATURE_POSITION = 2**31 - 1
 """Maximum position (number before the colon) of a feature."""
+LetorRow = tuple[int, tuple[str, str, str], list[int], list[float]]
+"""Line number; query, document and grade; positions and values of the features."""
 
 
 class LetorSource(LineSource):
@@ -34,8 +36,18 @@ class LetorSource(LineSource):
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`, and store the features for `features`."""
-        columns: dict[str, list[str]] = {"query": [], "document": [], "grade": []}
-        self._lines, self._sizes, self._positions, self._values = [], array("q"), array("q"), array("d")
+        table = self._to_table(self._parse_rows(bad_rows), names)
+        if not self._lines and not bad_rows.skipped:
+            raise no_rows_error(self.name)
+        return table
+
+    def read_batches(self, names: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
+        """Yield the columns `names` in tables of at most `n_rows` rows, and store the features of each."""
+        for rows in batched(self._parse_rows(BadRows()), n_rows):
+            yield self._to_table(rows, names)
+
+    def _parse_rows(self, bad_rows: BadRows) -> Iterator[LetorRow]:
+        """Yield the rows of the file."""
         n_documents: dict[str, int] = {}
         with open_decompressed(self.path) as stream:
             for line_number, line in numbered_lines(stream, self.name):
@@ -52,15 +64,20 @@ class LetorSource(LineSource):
                     continue
                 n_documents[query] = n_documents.get(query, 0) + 1
                 docid = DOCID_PATTERN.search(comment)
-                cells = (query, docid[1].decode() if docid else str(n_documents[query]), words[0].decode())
-                for role, cell in zip(columns, cells, strict=True):
-                    columns[role].append(cell)
-                self._lines.append(line_number)
-                self._sizes.append(len(positions))
-                self._positions.extend(positions)
-                self._values.extend(values)
-        if not self._lines and not bad_rows.skipped:
-            raise no_rows_error(self.name)
+                document = docid[1].decode() if docid else str(n_documents[query])
+                yield line_number, (query, document, words[0].decode()), positions, values
+
+    def _to_table(self, rows: Iterable[LetorRow], names: Sequence[str]) -> pa.Table:
+        """Return the columns `names` of rows, and store their features and line numbers."""
+        columns: dict[str, list[str]] = {"query": [], "document": [], "grade": []}
+        self._lines, self._sizes, self._positions, self._values = [], array("q"), array("q"), array("d")
+        for line_number, cells, positions, values in rows:
+            for role, cell in zip(columns, cells, strict=True):
+                columns[role].append(cell)
+            self._lines.append(line_number)
+            self._sizes.append(len(positions))
+            self._positions.extend(positions)
+            self._values.extend(values)
         return pa.table({name: pa.array(columns[name], pa.string()) for name in names})
 
     def features(self, max_bytes: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from decimal import Decimal
 from functools import partial
-from typing import BinaryIO
+from itertools import islice
+from typing import BinaryIO, TypeVar
 
 from crowdrank.errors import Fix, InputError, UsageError, shown
+
+T = TypeVar("T")
 
 MAX_BYTES = 16 << 30
 """Default maximum number of decompressed bytes that are read from one file: 16 GiB."""
@@ -91,6 +94,17 @@ def numbered_lines(stream: BinaryIO, source: str) -> Iterator[tuple[int, bytes]]
         if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
             raise line_too_long_error(source, f"line {line_number}")
         yield line_number, line.removeprefix(b"\xef\xbb\xbf") if line_number == 1 else line
+
+
+def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield lists of `size` rows; the last may be shorter.
+
+    >>> list(batched("abcde", 2))
+    [['a', 'b'], ['c', 'd'], ['e']]
+    """
+    remaining = iter(rows)
+    while batch := list(islice(remaining, size)):
+        yield batch
 
 
 def line_too_long_error(source: str, place: str) -> InputError:

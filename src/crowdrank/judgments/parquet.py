@@ -18,6 +18,8 @@ from crowdrank.judgments.sources import FileSource
 
 DICTIONARY_BYTES_PER_ROW = 0.1
 """Maximum size of a Parquet dictionary, in bytes per row, for which a column is read as dictionary codes."""
+READ_BUFFER_BYTES = 1 << 16
+"""Number of bytes of each column that are read at a time if the file is read in batches."""
 MIN_BYTES_PER_CELL = 4
 """Minimum memory for a cell: the size of a code."""
 
@@ -65,7 +67,26 @@ class ParquetSource(FileSource):
             table = pq.read_table(file, columns=list(names), read_dictionary=coded)
             if len(table) != parquet_file.metadata.num_rows:
                 raise damaged_rows_error(self.name)
+        return self._plain_table(table, names)
+
+    def _plain_table(self, table: pa.Table, names: Sequence[str]) -> pa.Table:
         return pa.table({name: frames.to_plain_values(table[name], self.name, name) for name in names})
+
+    def read_batches(self, names: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
+        """Yield the columns `names` in tables of at most `n_rows` rows."""
+        return self._count_rows(self._plain_batches(list(names), n_rows))
+
+    def _plain_batches(self, names: list[str], n_rows: int) -> Iterator[pa.Table]:
+        with self._open_seekable() as file:
+            # With a buffer, columns of a row group are not read as a whole.
+            parquet_file = pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BUFFER_BYTES)
+            require_parquet_rows(parquet_file.metadata, names, self.max_bytes, self.name)
+            n_read = 0
+            for batch in parquet_file.iter_batches(batch_size=n_rows, columns=names, use_threads=False):
+                n_read += len(batch)
+                yield self._plain_table(pa.Table.from_batches([batch]), names)
+            if n_read != parquet_file.metadata.num_rows:
+                raise damaged_rows_error(self.name)
 
 
 def require_parquet_rows(metadata: pq.FileMetaData, names: Sequence[str], max_bytes: int, source_name: str) -> None:

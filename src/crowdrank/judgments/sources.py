@@ -7,7 +7,7 @@ grade or an id is.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -28,14 +28,29 @@ class Source(ABC):
     names: list[str]  # column names
     units: Mapping[str, str] = MappingProxyType({})  # units of durations and costs, if the format defines them
     has_assessor_column = True  # whether a file of this format can have an assessor column
+    _first_row = 0  # number of rows before the table that was read last
 
     @abstractmethod
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`; `bad_rows` raises an error for malformed lines, or counts them."""
 
+    def read_batches(self, names: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
+        """Yield the columns `names` in tables of at most `n_rows` rows; malformed lines raise an error.
+
+        A format that cannot be read in parts gives one table. `place` refers to the table that was yielded last.
+        """
+        yield self.read(names, BadRows())
+
+    def _count_rows(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Yield tables that follow each other in the file, and set `_first_row` for each."""
+        self._first_row = 0
+        for table in tables:
+            yield table
+            self._first_row += len(table)
+
     def place(self, row: int) -> str:
-        """Return the place in the file, for errors, of a row of the table that `read` returned."""
-        return f"row {row + 1}"
+        """Return the place in the file, for errors, of a row of the table that was read last."""
+        return f"row {self._first_row + row + 1}"
 
     def cell_error(
         self, row: int, column: str, problem: str, fix: str | Fix | Sequence[str | Fix], kind: str | None = None

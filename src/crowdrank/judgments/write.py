@@ -6,7 +6,8 @@ import gzip
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -118,22 +119,68 @@ def write_table(table: pa.Table, path: str | Path, *, csv_safe: bool = False) ->
 
     """
     check_output(path, allow_qrels=set(QRELS_COLUMNS) <= set(table.column_names))
-    lines = qrels_lines(table) if is_qrels(path) else []
-    with write_file(path) as draft, _open_output(draft, compress=Path(path).suffix.lower() == ".gz") as stream:
+    if is_qrels(path):
+        lines = qrels_lines(table)
+        with output_stream(path) as stream:
+            stream.writelines(lines)
+        return
+    with table_writer(path, csv_safe=csv_safe) as write:
+        write(table)
+
+
+@contextmanager
+def table_writer(path: str | Path, *, csv_safe: bool = False) -> Iterator[Callable[[pa.Table], None]]:
+    """Yield a function that appends a table to a file; the file is put in place when the block succeeds.
+
+    All tables must have the same columns. Arguments and formats are those of :func:`write_table`, without qrels.
+    """
+    check_output(path)
+    with output_stream(path) as stream, ExitStack() as closing:
         match _suffix(path):
-            case ".qrels":
-                stream.writelines(lines)
             case ".parquet":
-                pyarrow.parquet.write_table(table, stream)
+                yield _parquet_appender(stream, closing)
             case ".jsonl":
-                for batch in _nan_as_null(table).to_batches(max_chunksize=10_000):
-                    stream.writelines(json.dumps(row, default=str).encode() + b"\n" for row in batch.to_pylist())
+                yield partial(_append_json_lines, stream)
             case suffix:
-                options = pyarrow.csv.WriteOptions(
-                    delimiter="\t" if suffix == ".tsv" else ",", quoting_style="needed", quoting_header="needed"
-                )
-                decoded = _decode_dictionaries(table)
-                pyarrow.csv.write_csv(_escape_formulas(decoded) if csv_safe else decoded, stream, options)
+                yield _csv_appender(stream, "\t" if suffix == ".tsv" else ",", csv_safe)
+
+
+@contextmanager
+def output_stream(path: str | Path) -> Iterator[IO[Any]]:
+    """Open a draft of an output as a stream of bytes, compressed if the name of the file ends in .gz."""
+    with write_file(path) as draft, _open_output(draft, compress=Path(path).suffix.lower() == ".gz") as stream:
+        yield stream
+
+
+def _parquet_appender(stream: IO[Any], closing: ExitStack) -> Callable[[pa.Table], None]:
+    writers: list[pyarrow.parquet.ParquetWriter] = []
+
+    def append(table: pa.Table) -> None:
+        if not writers:
+            writers.append(closing.enter_context(pyarrow.parquet.ParquetWriter(stream, table.schema)))
+        writers[0].write_table(table)
+
+    return append
+
+
+def _csv_appender(stream: IO[Any], delimiter: str, csv_safe: bool) -> Callable[[pa.Table], None]:
+    is_first = True
+
+    def append(table: pa.Table) -> None:
+        nonlocal is_first
+        options = pyarrow.csv.WriteOptions(
+            include_header=is_first, delimiter=delimiter, quoting_style="needed", quoting_header="needed"
+        )
+        decoded = _decode_dictionaries(table)
+        pyarrow.csv.write_csv(_escape_formulas(decoded) if csv_safe else decoded, stream, options)
+        is_first = False
+
+    return append
+
+
+def _append_json_lines(stream: IO[Any], table: pa.Table) -> None:
+    for batch in _nan_as_null(table).to_batches(max_chunksize=10_000):
+        stream.writelines(json.dumps(row, default=str).encode() + b"\n" for row in batch.to_pylist())
 
 
 def qrels_lines(table: pa.Table) -> list[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,6 @@ from crowdrank._saved import Fields, is_scalar, require, require_floats
 from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.constraints import MAX_INTEGER, Constraints, Number, Parsed
-from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.measures import parse_gains
 from crowdrank.rankers import RANKERS, store
@@ -30,6 +29,9 @@ from crowdrank.rankers.metadata_routing import MetadataRequests, Request
 from crowdrank.rankers.ranking_data import RankingData, id_column, select_features
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation, check_validation
+
+if TYPE_CHECKING:
+    from crowdrank.engine.base import Engine
 
 N_JOBS: Constraints = {"n_jobs": [Number(1, integer=True), None]}
 """Constraint on the number of threads."""
@@ -57,6 +59,8 @@ class Ranker(MetadataRequests, FittedEstimator):
     """Whether missing features (NaN) are used as such; otherwise they are replaced by the mean, with a warning."""
     supports_engines: ClassVar[bool] = False
     """Whether `fit` can run on an engine such as a cluster."""
+    scores_within_query: ClassVar[bool] = False
+    """Whether the score of a document depends on the other documents of its query, so that `predict` needs `query`."""
 
     _folder: ClassVar[FolderKind] = store.RANKER
     _file: ClassVar[str] = store.FILE
@@ -93,7 +97,10 @@ class Ranker(MetadataRequests, FittedEstimator):
 
     @abstractmethod
     def _score(self, features: Floats, query: Any = None) -> Floats:
-        """Return the scores of rows; their features are in the order of `features_`."""
+        """Return the scores of rows; their features are in the order of `features_`.
+
+        `query` has the ids of the queries if `scores_within_query`, else it may be None.
+        """
 
     @abstractmethod
     def _state(self) -> State:
@@ -208,12 +215,19 @@ class Ranker(MetadataRequests, FittedEstimator):
         """Return the score of each row; higher is better.
 
         Args:
-            X: features as in :meth:`fit`; columns with names are found by name.
+            X: features as in :meth:`fit`. Columns of a DataFrame are found by name, in any order; further columns are
+                ignored. The columns of a matrix must be those of the fit, in the same order.
             query: id of the query of each row, which only some rankers use (`Ensemble`); not needed if X has it.
+
+        Raises:
+            InputError: X lacks features, has another number of columns, or has values that are not finite numbers.
 
         """
         self._require_fitted()
-        return self._score(select_features(X, self.features_), id_column(X, "query") if query is None else query)
+        features = select_features(X, self.features_)
+        if query is None and self.scores_within_query:
+            query = id_column(X, "query")
+        return self._score(features, query)
 
     def score(self, X: Any, y: Any, *, query: Any = None, sample_weight: Any = None) -> float:
         """Return the mean nDCG@10 over the queries that have a relevant document.
@@ -268,6 +282,15 @@ class Ranker(MetadataRequests, FittedEstimator):
     @classmethod
     def _registered_classes(cls) -> Iterable[type[Any]]:
         return (load_class("rankers", location) for location in RANKERS.values())
+
+    @classmethod
+    def _find_class(cls, class_name: str) -> type[Self] | None:
+        """Return the class of a ranker; only its module is loaded, since others need further libraries."""
+        for location in RANKERS.values():
+            if location.endswith(f".{class_name}"):
+                found = load_class("rankers", location)
+                return found if issubclass(found, cls) else None
+        return super()._find_class(class_name)
 
     def _write_state(self, folder: Path) -> dict[str, Any]:
         state = self._state()

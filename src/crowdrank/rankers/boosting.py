@@ -7,7 +7,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from crowdrank._saved import Fields
 from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, InstanceOf, Number
-from crowdrank.engine.base import Engine
 from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.base import N_JOBS, Ranker, normalized
 from crowdrank.rankers.lambdas import Objective
@@ -24,6 +23,9 @@ from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.store import State
 from crowdrank.rankers.trees_text import check_trees
 from crowdrank.rankers.validation import Validation
+
+if TYPE_CHECKING:
+    from crowdrank.engine.base import Engine
 
 ONE_THREAD_CELLS = 1_000_000
 """Number of cells (rows times features) below which a second thread does not make LightGBM faster."""
@@ -89,7 +91,7 @@ class BoostedTrees(Ranker):
         return State({"best_iteration": self.best_iteration_}, {}, {"trees": text})
 
     def _restore(self, state: State) -> None:
-        n_trees = check_trees(state.texts["trees"], self.n_features_in_)
+        n_trees = check_trees(state.texts["trees"], self.n_features_in_, lightgbm_names(self.features_))
         lgb = import_lightgbm()
         try:
             self.booster_ = lgb.Booster(model_str=state.texts["trees"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from crowdrank._progress import Report
 from crowdrank._saved import require, require_floats
 from crowdrank._typing import Floats, Integers
 from crowdrank.constraints import Constraints, Flag, InstanceOf, Number, SequenceOf
-from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.rankers.base import N_JOBS, Ranker, normalized
 from crowdrank.rankers.lambdamart import LambdaMART
@@ -19,6 +18,9 @@ from crowdrank.rankers.linear import GLS
 from crowdrank.rankers.ranking_data import RankingData, query_codes
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
+
+if TYPE_CHECKING:
+    from crowdrank.engine.base import Engine
 
 N_HALVES = 10
 """Number of random halves of the queries on which weights are searched; a single search overfits."""
@@ -54,6 +56,8 @@ class Ensemble(Ranker):
     (219,)
 
     """
+
+    scores_within_query = True
 
     members_: list[Ranker]
     weights_: Floats

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from crowdrank._progress import Report
 from crowdrank.constraints import Constraints, Flag, Number, OneOf, Parsed
-from crowdrank.engine.base import Engine
 from crowdrank.evaluation.measures import Measure, parse_gains
 from crowdrank.rankers.boosting import BoostedTrees, Loss
 from crowdrank.rankers.data_checks import require_differences
@@ -15,6 +14,9 @@ from crowdrank.rankers.lambdamart_dask import boost_on_cluster
 from crowdrank.rankers.lambdas import PAIR_TARGETS, WEIGHTINGS, LambdaObjective, check_measure
 from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
+
+if TYPE_CHECKING:
+    from crowdrank.engine.base import Engine
 
 LAMBDA_CONSTRAINTS: Constraints = {
     "measure": [Parsed(check_measure)],

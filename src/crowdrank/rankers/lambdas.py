@@ -13,10 +13,9 @@ import numpy as np
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import Fix, InputError, UsageError
 from crowdrank.evaluation.measures import Measure, effective_gains, parse_measure
-from crowdrank.rankers import kernels
 from crowdrank.rankers.ranking_data import RankingData, differ_within
 
-WEIGHTINGS = {"product": kernels.PRODUCT, "left": kernels.LEFT, "post": kernels.POST}
+WEIGHTINGS = ("product", "left", "post")
 PAIR_TARGETS = ("grade", "posterior")
 MEASURES = ("nDCG", "DCG", "ERR", "AP")
 CHUNKS_PER_THREAD = 8
@@ -75,6 +74,8 @@ class LambdaObjective(PairwiseObjective):
         norm: bool = True,
         n_jobs: int = 1,
     ) -> None:
+        from crowdrank.rankers import kernels
+
         super().__init__(data, truncation, n_jobs)
         self.sigmoid, self.norm = float(sigmoid), norm
         # Without a measure only the order of labels counts, so that they need no gains.
@@ -82,10 +83,13 @@ class LambdaObjective(PairwiseObjective):
         self.gain = data.gain(effective_gains(measure, gains)) if has_gains else data.grade
         self.swaps = SwapMeasure.of(data, self.gain, measure, self.truncation)
         self.weight = np.ones(0) if data.weight is None else data.weight
-        self.weighting = kernels.UNWEIGHTED if data.weight is None else WEIGHTINGS[weighting]
+        codes = {"product": kernels.PRODUCT, "left": kernels.LEFT, "post": kernels.POST}
+        self.weighting = kernels.UNWEIGHTED if data.weight is None else codes[weighting]
         self.probabilities, self.below = _soft_targets(data, pair_targets)
 
     def _pass(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
+        from crowdrank.rankers import kernels
+
         kernels.lambda_gradients(
             self.data.offsets,
             first,
@@ -137,6 +141,8 @@ class SwapMeasure(NamedTuple):
     @classmethod
     def of(cls, data: RankingData, gain: Floats, measure: str | Measure | None, truncation: int) -> SwapMeasure:
         """Return a measure of documents with these gains; the ideal of nDCG without a cutoff ends at `truncation`."""
+        from crowdrank.rankers import kernels
+
         sizes = np.diff(data.offsets)
         ranks = np.arange(1, int(sizes.max()) + 1, dtype=np.float64)
         ones = np.ones(len(sizes))

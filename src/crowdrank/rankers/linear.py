@@ -6,18 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy import linalg
 
 from crowdrank._progress import Report
 from crowdrank._saved import Fields, require, require_floats
 from crowdrank._typing import Arrays, Booleans, Floats
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
-from crowdrank.engine.base import Engine
-from crowdrank.engine.local import LocalEngine
-from crowdrank.rankers import kernels
 from crowdrank.rankers.base import N_JOBS, Ranker, normalized
 from crowdrank.rankers.grid_search import choose_value, require_one_value
 from crowdrank.rankers.ranking_data import RankingData
@@ -25,6 +21,9 @@ from crowdrank.rankers.standardize import Standardizer, sum_squares, sum_values,
 from crowdrank.rankers.store import State
 from crowdrank.rankers.tree_features import TreeFeatures
 from crowdrank.rankers.validation import Validation
+
+if TYPE_CHECKING:
+    from crowdrank.engine.base import Engine
 
 ROWS_PER_BLOCK = 1 << 16
 """Number of rows that are summed at once."""
@@ -113,6 +112,8 @@ class GLS(Ranker):
         return AUTO_TREES if isinstance(n_trees, str) else (n_trees,)
 
     def _learn(self, data: RankingData, validation: Validation | None, report: Report, engine: Engine | None) -> None:
+        from crowdrank.engine.local import LocalEngine
+
         target, weight = data.target(self.target, self.gains), data.weights
         counts, grid = self._tree_counts(), self._grid(float(weight.sum()), validation is not None)
         if validation is None:
@@ -304,6 +305,8 @@ class NormalEquations:
         return coef
 
     def _solve_used(self, Z: Floats, right: Floats, mu: float, used: Booleans) -> Floats:
+        from scipy import linalg
+
         ridged = Z + mu * np.eye(len(Z))
         try:
             factor = linalg.cho_factor(ridged, lower=True)
@@ -326,6 +329,8 @@ def merge_equal_rows(X: Floats, target: Floats, weight: Floats) -> tuple[Floats,
            [2.]]), array([2., 5.]), array([3., 1.]))
     """
     X, target, weight = X[weight > 0], target[weight > 0], weight[weight > 0]
+    from crowdrank.rankers import kernels
+
     hashes = np.empty(len(X), np.uint64)
     kernels.hash_rows(np.ascontiguousarray(X).view(np.int64), hashes)
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)

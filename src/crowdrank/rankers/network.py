@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from crowdrank._progress import Report
 from crowdrank._saved import Fields, require, require_floats
 from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, Number, SequenceOf
-from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.measures import Measure
 from crowdrank.rankers.base import N_JOBS, Ranker, normalized
@@ -23,6 +22,9 @@ from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.standardize import Standardizer
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
+
+if TYPE_CHECKING:
+    from crowdrank.engine.base import Engine
 
 
 class LambdaRankNet(Ranker):

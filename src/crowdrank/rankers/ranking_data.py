@@ -12,16 +12,14 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
-from crowdrank.errors import CrowdrankWarning, InputError, UsageError, shown
-from crowdrank.judgments import frames, ids
-from crowdrank.judgments.cells import parse_floats
-from crowdrank.judgments.features import Features
-from crowdrank.judgments.letor import feature_position, is_letor_feature
+from crowdrank.errors import CrowdrankWarning, InputError, UsageError, near, shown
 
 ID_COLUMNS = ("query", "document")
 """Columns of a frame that hold ids instead of features."""
 MAX_GRADE = 30
 """Highest grade that has the exponential gain 2^grade - 1."""
+MAX_LISTED = 10
+"""Maximum number of missing features that an error names."""
 SHAPE_FIX = "give one row per document and one column per feature"
 FITTED_FIX = "give the features that it was fitted on"
 
@@ -112,7 +110,7 @@ class RankingData:
             np.append(_run_starts(query), len(query)),
             probabilities,
             np.arange(len(features)),
-            names or tuple(f"f{number + 1}" for number in range(features.shape[1])),
+            names or default_names(features.shape[1]),
             names is not None,
         )
         order = _adjacent_order(query, data.offsets[:-1])
@@ -182,14 +180,14 @@ def as_matrix(X: Any, names: tuple[str, ...] = ()) -> tuple[Floats, tuple[str, .
            [2.]]), ('bm25',))
 
     """
-    if isinstance(X, Features | NamedMatrix):
-        return X.matrix, X.names
-    if frames.is_frame(X):
-        columns = frames.column_names(X)
-        require_features(columns, names)
-        chosen = list(names) or [name for name in columns if name not in ID_COLUMNS]
-        values = [_parse_column(frames.column_to_arrow(X, name), name) for name in chosen]
-        return (np.column_stack(values) if values else np.empty((0, 0))), tuple(chosen)
+    if not isinstance(X, np.ndarray):  # frames need libraries that a matrix does not need
+        from crowdrank.judgments.features import Features
+        from crowdrank.judgments.frames import is_frame
+
+        if isinstance(X, Features | NamedMatrix):
+            return X.matrix, X.names
+        if is_frame(X):
+            return _frame_matrix(X, names)
     try:
         matrix = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as problem:
@@ -199,7 +197,24 @@ def as_matrix(X: Any, names: tuple[str, ...] = ()) -> tuple[Floats, tuple[str, .
     return matrix, None
 
 
+def _frame_matrix(frame: Any, names: tuple[str, ...]) -> tuple[Floats, tuple[str, ...]]:
+    """Return columns of a frame as a matrix, and their names; all columns but ids by default."""
+    from crowdrank.judgments import frames
+
+    columns = frames.column_names(frame)
+    require_features(columns, names)
+    chosen = list(names) or [name for name in columns if name not in ID_COLUMNS]
+    frame = frames.collect_columns(frame, chosen)
+    matrix = frames.numeric_matrix(frame, chosen)
+    if matrix is None:
+        values = [_parse_column(frames.column_to_arrow(frame, name), name) for name in chosen]
+        matrix = np.column_stack(values) if values else np.empty((0, 0))
+    return matrix, tuple(chosen)
+
+
 def _parse_column(column: pa.ChunkedArray, name: str) -> Floats:
+    from crowdrank.judgments.cells import parse_floats
+
     values = parse_floats(column)
     if values is None:
         raise InputError("it is not all numbers", source="the features", column=name, fix="leave it out")
@@ -222,12 +237,12 @@ def checked_matrix(X: Any, names: tuple[str, ...] = ()) -> tuple[Floats, tuple[s
 
 
 def select_features(X: Any, names: tuple[str, ...]) -> Floats:
-    """Return the features of a fitted ranker from X, by name if X has names."""
+    """Return the features of a fitted ranker from X, by name if X has names; further columns are ignored."""
     matrix, found = checked_matrix(_fill_omitted_zeros(X, names), names)
     if found is None or found == names:
         if matrix.shape[1] != len(names):
             problem = f"there are {counted(matrix.shape[1], 'feature')}, but the ranker was fitted to {len(names)}"
-            raise InputError(problem, fix=FITTED_FIX)
+            raise InputError(problem, fix=FITTED_FIX, kind="feature-count")
         return matrix
     require_features(found, names)
     place = {name: number for number, name in enumerate(found)}
@@ -236,6 +251,11 @@ def select_features(X: Any, names: tuple[str, ...]) -> Floats:
 
 def _fill_omitted_zeros(X: Any, names: tuple[str, ...]) -> Any:
     """Return LETOR features with zeros for features that no line has, up to the last one that a line has."""
+    if isinstance(X, np.ndarray):
+        return X
+    from crowdrank.judgments.features import Features
+    from crowdrank.judgments.letor import feature_position, is_letor_feature
+
     if not isinstance(X, Features) or not X.zeros_omitted or not all(map(is_letor_feature, names)):
         return X
     found, last = set(X.names), max(map(feature_position, X.names), default=0)
@@ -245,12 +265,25 @@ def _fill_omitted_zeros(X: Any, names: tuple[str, ...]) -> Any:
 
 def require_features(found: Sequence[str], names: Sequence[str]) -> None:
     """Raise InputError, which lists missing features, unless all features of a ranker are found."""
-    missing = sorted(set(names) - set(found), key=list(names).index)
+    known = set(found)
+    missing = [name for name in names if name not in known]
     if missing:
-        verb, more = "is" if len(missing) == 1 else "are", ", ..." if len(missing) > 3 else ""
-        listed = ", ".join(map(shown, missing[:3]))
+        verb, more = "is" if len(missing) == 1 else "are", ", ..." if len(missing) > MAX_LISTED else ""
+        others = [name for name in found if name not in set(names)]
+        listed = ", ".join(f"{shown(name)}{near(name, others)}" for name in missing[:MAX_LISTED])
         problem = f"the ranker needs {counted(len(missing), 'feature')} that {verb} missing ({listed}{more})"
-        raise InputError(problem, fix=FITTED_FIX, kind="missing-features")
+        unnamed = len(missing) == len(names) and tuple(names) == default_names(len(names))
+        fix = "if it was fitted to a matrix, give a matrix" if unnamed else FITTED_FIX
+        raise InputError(problem, fix=fix, kind="missing-features")
+
+
+def default_names(n_features: int) -> tuple[str, ...]:
+    """Return the names of the features of a matrix.
+
+    >>> default_names(2)
+    ('f1', 'f2')
+    """
+    return tuple(f"f{number + 1}" for number in range(n_features))
 
 
 # Queries.
@@ -263,6 +296,11 @@ def id_column(X: Any, role: str) -> Any:
     >>> id_column(pd.DataFrame({"query": [7, 7], "bm25": [1, 2]}), "query").to_pylist()
     [7, 7]
     """
+    if isinstance(X, np.ndarray):
+        return None
+    from crowdrank.judgments import frames
+    from crowdrank.judgments.features import Features
+
     if isinstance(X, Features):
         return X.query if role == "query" else X.document
     return frames.column_to_arrow(X, role) if frames.is_frame(X) and role in frames.column_names(X) else None
@@ -278,8 +316,12 @@ def query_codes(query: Any, n: int) -> Integers:
     column = query if is_coded or isinstance(query, pa.ChunkedArray) else pa.chunked_array([_id_array(query)])
     if len(column) != n:
         raise InputError(f"there are {n:,} rows, but {len(column):,} query ids", fix="give the query of each row")
-    codes = column if is_coded else ids.encode(column)[0]
-    if not is_coded and (codes < 0).any():
+    if is_coded:
+        return column.astype(np.int64)
+    from crowdrank.judgments import ids
+
+    codes = ids.encode(column)[0]
+    if (codes < 0).any():
         raise InputError("the query is missing", place=f"row {int(np.argmax(codes < 0)) + 1}", fix="fill it in")
     return codes.astype(np.int64)
 

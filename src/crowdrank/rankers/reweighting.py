@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from crowdrank._progress import Report
 from crowdrank._saved import Fields, require
 from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf, SequenceOf
-from crowdrank.engine.base import Engine
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.grid_search import choose_value
 from crowdrank.rankers.linear import GLS
@@ -20,6 +19,9 @@ from crowdrank.rankers.pointwise import PointwiseGBDT
 from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
+
+if TYPE_CHECKING:
+    from crowdrank.engine.base import Engine
 
 DEFAULT_DELTA = 0.5
 AUTO_DELTAS = (0.25, 0.5, 1.0)

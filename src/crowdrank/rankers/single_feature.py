@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -11,12 +11,14 @@ from crowdrank._progress import Report
 from crowdrank._saved import require
 from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, InstanceOf
-from crowdrank.engine.base import Engine
 from crowdrank.errors import UsageError, near
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation
+
+if TYPE_CHECKING:
+    from crowdrank.engine.base import Engine
 
 
 class SingleFeature(Ranker):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from crowdrank._files import check_output_file, write_file
+from crowdrank._files import check_output_file
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.features import Features, read_features
 from crowdrank.judgments.letor import feature_position, is_letor_feature
-from crowdrank.judgments.write import TABLE_SUFFIXES, check_output, write_table
+from crowdrank.judgments.write import TABLE_SUFFIXES, check_output, output_stream, table_writer
 from crowdrank.rankers.base import Ranker
 
 TREC_SUFFIXES = (".trec", ".run")
@@ -68,17 +69,30 @@ def is_trec(path: str | Path) -> bool:
 
 def write_run(run: pa.Table, path: str | Path, tag: str = "crowdrank", *, csv_safe: bool = False) -> None:
     """Write a run as TREC's `query Q0 document rank score tag`, or as a table, depending on the suffix of the path."""
+    with run_writer(path, tag, csv_safe=csv_safe) as write:
+        write(run)
+
+
+@contextmanager
+def run_writer(
+    path: str | Path, tag: str = "crowdrank", *, csv_safe: bool = False
+) -> Iterator[Callable[[pa.Table], None]]:
+    """Yield a function that appends queries to a run file; the file is put in place when the block succeeds."""
     check_run(path)
     if not is_trec(path):
-        write_table(run, path, csv_safe=csv_safe)
+        with table_writer(path, csv_safe=csv_safe) as write:
+            yield write
         return
+    _require_no_spaces({"tag": [tag]})
+    with output_stream(path) as stream:
+        yield lambda run: stream.writelines(_trec_lines(run, tag))
+
+
+def _trec_lines(run: pa.Table, tag: str) -> Iterator[bytes]:
     columns = [run[name].to_pylist() for name in ("query", "document", "rank", "score")]
-    _require_no_spaces({"query": columns[0], "document": columns[1], "tag": [tag]})
-    lines = (f"{q} Q0 {d} {rank} {score!r} {tag}\n" for q, d, rank, score in zip(*columns, strict=True))
-    with write_file(path) as draft:
-        text = "".join(lines).encode()
-        # Without a timestamp, the same run gives the same bytes.
-        draft.write_bytes(gzip.compress(text, mtime=0) if Path(path).suffix.lower() == ".gz" else text)
+    _require_no_spaces({"query": columns[0], "document": columns[1]})
+    for query, document, rank, score in zip(*columns, strict=True):
+        yield f"{query} Q0 {document} {rank} {score!r} {tag}\n".encode()
 
 
 def _require_no_spaces(columns: dict[str, list[object]]) -> None:

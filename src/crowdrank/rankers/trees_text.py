@@ -6,6 +6,7 @@ LightGBM does not validate indices in a model file: an invalid one crashes the p
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,13 +45,20 @@ _N_MISSING_TYPES = 3
 """Number of missing-value types in LightGBM's decision_type."""
 
 
-def check_trees(text: str, n_features: int) -> int:
-    """Return the number of trees; raise ValueError unless the text is a complete model with `n_features` features."""
+def check_trees(text: str, n_features: int, names: Sequence[str] | None = None) -> int:
+    """Return the number of trees; raise ValueError unless the text is a complete model with `n_features` features.
+
+    Args:
+        text: the model, as LightGBM writes it.
+        n_features: number of features.
+        names: names that the features must have in the text, in this order; by default any.
+
+    """
     head, start, rest = text.partition("Tree=")
     require(start and END in rest, "the trees are incomplete")
     body, _, tail = (start + rest).partition(END)
     require(body.isascii(), "the trees are not plain text")
-    sizes = _check_header(head, n_features)
+    sizes = _check_header(head, n_features, names)
     require(body.rstrip("\n").count("Tree=") == len(sizes), "there are more or fewer trees than tree_sizes says")
     place = 0
     for number, size in enumerate(sizes):
@@ -61,7 +69,7 @@ def check_trees(text: str, n_features: int) -> int:
     return len(sizes)
 
 
-def _check_header(head: str, n_features: int) -> list[int]:
+def _check_header(head: str, n_features: int, names: Sequence[str] | None) -> list[int]:
     """Check the lines before the trees; return the length of each tree in characters."""
     name, *lines = head.splitlines()
     require(name == "tree", "it does not begin with 'tree'")
@@ -73,6 +81,8 @@ def _check_header(head: str, n_features: int) -> list[int]:
     require(int(found["max_feature_idx"]) == n_features - 1, "the trees have other features")
     for key in ("feature_names", "feature_infos"):
         require(len(found[key].split(" ")) == n_features, f"{key} has another number of features")
+    if names is not None:
+        require(found["feature_names"].split(" ") == list(names), "the features of the trees have other names")
     return [int(size) for size in found["tree_sizes"].split(" ")]
 
 

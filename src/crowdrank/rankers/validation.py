@@ -8,10 +8,7 @@ import numpy as np
 
 from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
-from crowdrank.evaluation import kernels as exact
 from crowdrank.evaluation.measures import effective_gains, parse_measure
-from crowdrank.evaluation.scoring import cumulative_discounts, ideal_dcg
-from crowdrank.rankers.kernels import ranked_groups
 from crowdrank.rankers.ranking_data import RankingData
 
 NO_CUTOFF = int(np.iinfo(np.int32).max)
@@ -28,6 +25,8 @@ class Validation:
     """
 
     def __init__(self, data: RankingData, measure: str = "nDCG@10", gains: Any = "exponential") -> None:
+        from crowdrank.evaluation.scoring import cumulative_discounts, ideal_dcg
+
         check_validation(measure)
         self.data, self.measure = data, parse_measure(measure)
         self.cutoff = self.measure.cutoff or NO_CUTOFF
@@ -44,6 +43,9 @@ class Validation:
 
     def per_query(self, score: Floats) -> Floats:
         """Return the value of every query that has a relevant document."""
+        from crowdrank.evaluation import kernels as exact
+        from crowdrank.rankers.kernels import ranked_groups
+
         data, offsets = self.data, self.data.offsets
         scores = np.asarray(score, dtype=np.float64)
         order, new_group = ranked_groups(self.rows, self.query, scores, offsets, self.cutoff)

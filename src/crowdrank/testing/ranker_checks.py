@@ -207,6 +207,17 @@ def _frame_converters() -> list[Callable[[Any], Any]]:
     return [*made, import_module("polars").from_pandas] if find_spec("polars") is not None else made
 
 
+def check_scores_of_one_query(ranker: Ranker) -> None:
+    """Check that the scores of a query do not depend on other queries, nor on `query` unless `scores_within_query`."""
+    X, query = _feature_matrix(), _query_ids()
+    fitted, first = _fit_copy(ranker), query == query[0]
+    expected = fitted.predict(X, query)[first]
+    assert np.allclose(fitted.predict(X[first], query[first]), expected), "other queries must not change scores"
+    if not fitted.scores_within_query:
+        assert np.allclose(fitted.predict(X[first]), expected), "without scores_within_query, query must not matter"
+        assert np.allclose(fitted.predict(X[:1]), expected[:1]), "a document must have the same score on its own"
+
+
 def check_missing_columns_are_named(ranker: Ranker) -> None:
     """Check that predict raises an error with the name of a missing feature."""
     world, query = example_world(), _query_ids()
