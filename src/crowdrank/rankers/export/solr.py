@@ -62,7 +62,7 @@ class Solr(Exporter):
     def write_forest(self, forest: Forest, target: Target) -> Guide:
         """Write `model.json` with trees, and a template of the feature store."""
         trees = [{"weight": "1", "root": _solr_tree(tree, forest.names)} for tree in forest.trees]
-        params = {"isNullSameAsZero": "false", "trees": trees}
+        params = {"isNullSameAsZero": False, "trees": trees}
         guide = self._write(forest.names, "MultipleAdditiveTreesModel", params, target)
         missing = (
             'A feature can be missing if its definition has `"defaultValue": "NaN"`; Solr before 9.2 reads it as 0.'
