@@ -76,6 +76,7 @@ _RUN = (
 _TABLES = "aggregate in/judgments.csv -o out/table.csv --assessors out/who.csv --save out/model -m"
 _FOLDER = "aggregate in/parts --work out/shards -o out/consensus --threads 1 -m"
 _TRAIN = "train -f in/features.letor -o out/ranker --threads 1 -r"
+_EXPORT = "export out/ranker -o out/export --to"
 _NEXT = "collect next out/labels.csv --pairs in/pairs.csv --budget 7 -o out/requests.csv"
 _STATUS = words("collect status out/labels.csv -m majority")
 
@@ -107,6 +108,8 @@ CASES = (
     Case("aggregate folder", words(f"{_FOLDER} average"), ("shards", "consensus"), (words(f"{_FOLDER} majority"),)),
     Case("train, new", words(f"{_TRAIN} lambdamart -s n_estimators=3"), ("ranker",)),
     Case("train", words(f"{_TRAIN} lambdamart -s n_estimators=3"), ("ranker",), (words(f"{_TRAIN} gls"),)),
+    Case("export, new", words(f"{_EXPORT} solr"), ("export",), (words(f"{_TRAIN} gls"),)),
+    Case("export", words(f"{_EXPORT} solr"), ("export",), (words(f"{_TRAIN} gls"), words(f"{_EXPORT} ranklib"))),
     *_adding("csv"),
     *_adding("csv.gz"),
     *_adding("jsonl"),

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from crowdrank.rankers.base import Ranker as Ranker
     from crowdrank.rankers.distillation import distill as distill
     from crowdrank.rankers.ensemble import Ensemble as Ensemble
+    from crowdrank.rankers.export.write import export as export
     from crowdrank.rankers.gda_mart import GDAPairwiseMART as GDAPairwiseMART
     from crowdrank.rankers.instances import Instances as Instances
     from crowdrank.rankers.lambdamart import LambdaMART as LambdaMART
@@ -129,6 +130,7 @@ _LOCATIONS = {
     "compare": "evaluation.comparison",
     "distill": "rankers.distillation",
     "evaluate": "evaluation.evaluate",
+    "export": "rankers.export.write",
     "get_aggregator": "consensus",
     "get_engine": "engine.registry",
     "get_policy": "collection",

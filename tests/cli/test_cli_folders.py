@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from crowdrank import simulate
+from crowdrank import GLS, simulate
 from crowdrank._files import locked
 from crowdrank.cli.app import app
 from crowdrank.errors import OutputError
@@ -22,6 +22,7 @@ COMMANDS = {
     "save": (["aggregate", "in/judgments.csv", "--save", "mine"], "model.json"),
     "checkpoint": (["aggregate", "in/judgments.csv", "-o", "out.csv", "--checkpoint", "mine"], "checkpoint.json"),
     "train": (["train", "-f", "in/features.letor", "-r", "gls", "-o", "mine"], "ranker.json"),
+    "export": (["export", "ranker", "--to", "solr", "-o", "mine"], "model.json"),
     "simulate": (["simulate", "-o", "mine", "--overwrite"], "world.json"),
     "demo": (["demo", "-o", "mine"], "world/thesis.txt"),
 }
@@ -34,6 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "parts").mkdir()
     pd.read_csv(tmp_path / "in" / "judgments.csv", dtype=str).to_parquet(tmp_path / "parts" / "1.parquet")
     monkeypatch.chdir(tmp_path)
+    GLS().fit(world.features, world.gold["grade"]).save(tmp_path / "ranker")
     return tmp_path
 
 

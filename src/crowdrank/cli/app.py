@@ -25,6 +25,7 @@ from crowdrank.cli import (
     demo,
     distill,
     evaluate,
+    export,
     rank,
     remap,
     report,
@@ -93,7 +94,7 @@ app = typer.Typer(
 COMMANDS_BY_PANEL = {
     "Start here": (run.run, report.report, demo.demo),
     "Judgments": (validate.validate, aggregate.aggregate, assessors.assessors, check.check, trace.trace),
-    "Rankers": (train.train, rank.rank, distill.distill),
+    "Rankers": (train.train, rank.rank, distill.distill, export.export),
     "Evaluation": (evaluate.evaluate, compare.compare),
     "Data": (simulate.simulate, datasets.datasets),
 }

@@ -1,0 +1,167 @@
+"""Forests of regression trees as plain arrays, read from LightGBM, and thresholds in single precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.errors import Fix, UsageError
+from crowdrank.rankers.boosting import BoostedTrees
+
+LEAF = -1
+"""Feature of a node that is a leaf."""
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
+KEEP_AS_LIGHTGBM = Fix("export with {}, which holds every model of LightGBM", "to", "lightgbm")
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A regression tree: a split sends values of at most its threshold to the left, other values to the right.
+
+    Node 0 is the root, and a parent comes before its children.
+
+    Attributes:
+        feature: (n_nodes,) number of the feature of a split; LEAF for a leaf.
+        threshold: (n_nodes,) threshold of a split.
+        missing_left: (n_nodes,) whether a split sends a missing value (NaN) to the left.
+        left, right: (n_nodes,) children of a split.
+        value: (n_nodes,) output of a leaf.
+
+    """
+
+    feature: Integers
+    threshold: Floats
+    missing_left: Booleans
+    left: Integers
+    right: Integers
+    value: Floats
+
+    def __len__(self) -> int:
+        return len(self.feature)
+
+    def is_leaf(self, node: int) -> bool:
+        """Return whether a node is a leaf."""
+        return bool(self.feature[node] == LEAF)
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Trees whose outputs add up to the score.
+
+    Attributes:
+        names: names of the features.
+        trees: the trees; shrinkage is part of their outputs, and a start score is part of the first tree.
+
+    """
+
+    names: tuple[str, ...]
+    trees: tuple[Tree, ...]
+
+    @property
+    def splits(self) -> Iterator[tuple[int, float, bool]]:
+        """Feature, threshold and direction of missing values of every split."""
+        for tree in self.trees:
+            for node in np.flatnonzero(tree.feature != LEAF):
+                yield int(tree.feature[node]), float(tree.threshold[node]), bool(tree.missing_left[node])
+
+
+def dump_trees(ranker: BoostedTrees) -> list[Mapping[str, Any]]:
+    """Return the root nodes of the trees that a ranker uses, as LightGBM's nested dictionaries."""
+    dump = ranker.booster_.dump_model(num_iteration=ranker.best_iteration_)
+    return [tree["tree_structure"] for tree in dump["tree_info"]]
+
+
+def read_forest(ranker: BoostedTrees) -> Forest:
+    """Return the trees that a ranker uses.
+
+    Raises:
+        UsageError: a tree has categorical splits or linear leaves, or counts zeros as missing.
+
+    """
+    return Forest(ranker.features_, tuple(map(_read_tree, dump_trees(ranker))))
+
+
+def split_points(ranker: BoostedTrees) -> list[Floats]:
+    """Return the different thresholds of each feature, sorted; categorical splits have none."""
+    found: list[set[float]] = [set() for _ in ranker.features_]
+    nodes = dump_trees(ranker)
+    for node in nodes:  # grows while it is read
+        if "split_feature" in node:
+            if node["decision_type"] == "<=":
+                found[node["split_feature"]].add(float(node["threshold"]))
+            nodes += [node["left_child"], node["right_child"]]
+    return [np.array(sorted(points), dtype=np.float64) for points in found]
+
+
+def _read_tree(root: Mapping[str, Any]) -> Tree:
+    """Convert a tree of LightGBM to arrays, with its nodes in preorder."""
+    rows: list[list[float]] = []  # feature, threshold, missing_left, left, right, value
+
+    def add(node: Mapping[str, Any]) -> int:
+        number = len(rows)
+        rows.append([LEAF, 0.0, 0.0, 0.0, 0.0, 0.0])
+        if "split_feature" not in node:
+            if "leaf_const" in node:
+                fixes = ("train without linear_tree", KEEP_AS_LIGHTGBM)
+                raise UsageError("The trees have linear functions in their leaves", kind="linear-leaves", fix=fixes)
+            rows[number][5] = node["leaf_value"]
+            return number
+        threshold = _numeric_threshold(node)
+        rows[number][:3] = node["split_feature"], threshold, _goes_left_if_missing(node, threshold)
+        rows[number][3], rows[number][4] = add(node["left_child"]), add(node["right_child"])
+        return number
+
+    add(root)
+    feature, threshold, missing_left, left, right, value = np.array(rows, dtype=np.float64).T
+    integers = [column.astype(np.int64) for column in (feature, left, right)]
+    return Tree(integers[0], threshold, missing_left.astype(bool), integers[1], integers[2], value)
+
+
+def _numeric_threshold(node: Mapping[str, Any]) -> float:
+    if node["decision_type"] != "<=":
+        fixes = ("train without categorical features", KEEP_AS_LIGHTGBM)
+        raise UsageError("The trees have splits on categories", kind="categorical-splits", fix=fixes)
+    return float(node["threshold"])
+
+
+def _goes_left_if_missing(node: Mapping[str, Any], threshold: float) -> bool:
+    """Return the direction of a missing value; LightGBM replaces it by 0 if the feature had none in training."""
+    if node["missing_type"] == "Zero":
+        fixes = ("train with zero_as_missing=False", KEEP_AS_LIGHTGBM)
+        raise UsageError("The trees count zeros as missing values", kind="zero-as-missing", fix=fixes)
+    return bool(node["default_left"]) if node["missing_type"] == "NaN" else threshold >= 0
+
+
+def float32_at_most(threshold: float) -> float:
+    """Return the largest finite float32 that is at most a number, so that x <= it holds for the same float32 x.
+
+    >>> float32_at_most(0.1) < 0.1 < float(np.nextafter(np.float32(float32_at_most(0.1)), np.float32(1)))
+    True
+    """
+    return float(np.clip(_floor_float32(threshold), -MAX_FLOAT32, MAX_FLOAT32))
+
+
+def float32_above(threshold: float) -> float:
+    """Return the smallest float32 above a number, so that x < it holds where x <= threshold does, for float32 x.
+
+    >>> float32_above(0.0) > 0, float32_above(1e300) == MAX_FLOAT32
+    (True, True)
+    """
+    with np.errstate(over="ignore"):
+        above = np.nextafter(_floor_float32(threshold), np.float32(np.inf))
+    return float(np.clip(above, -MAX_FLOAT32, MAX_FLOAT32))
+
+
+def _floor_float32(value: float) -> np.float32:
+    with np.errstate(over="ignore"):
+        nearest = np.float32(value)
+        return np.nextafter(nearest, np.float32(-np.inf)) if float(nearest) > value else nearest
+
+
+def float32(value: float) -> float:
+    """Return the nearest float32; as text, every JSON parser reads it as exactly this number."""
+    return float(np.float32(value))
