@@ -15,10 +15,17 @@ from crowdrank import GDAPairwise, Judgments, LocalEngine, evaluate
 from crowdrank._typing import Floats
 from crowdrank.consensus import pairwise_kernels
 from crowdrank.consensus.experts import expert_lines
-from crowdrank.consensus.gda_pairwise import PRIOR_SD, on_line, pairwise_informativeness, prior_mean
+from crowdrank.consensus.gda_pairwise import (
+    PRIOR_SD,
+    on_line,
+    pairwise_informativeness,
+    posterior_variance,
+    prior_mean,
+)
 from crowdrank.engine.shards import split
 from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
+from experiments.calibration import draw_gda
 
 N_GRADES = 3
 
@@ -219,20 +226,53 @@ def test_pairs_of_one_assessor_are_of_that_assessor() -> None:
     assert len(local["groups"]) - 1 == len(frame.groupby(["query", "assessor"]))
 
 
+@pytest.mark.parametrize(("n_labels", "n_documents"), [(5, 1500), (17, 1000), (60, 600), (120, 600)])
+@pytest.mark.parametrize("options", [{}, {"pairs": "same-assessor"}])
+def test_intervals_cover_with_few_and_many_labels(options: dict[str, Any], n_labels: int, n_documents: int) -> None:
+    world = draw_gda(n_labels, seed=0, n_documents=n_documents)
+    table = GDAPairwise(**options).fit(world.judgments).consensus_.documents
+    inside = (table["lower"] <= world.relevance) & (world.relevance <= table["upper"])
+    assert 0.93 <= inside.mean() <= 0.97
+
+
 @pytest.mark.parametrize("options", [{}, {"partners": 4}, {"pairs": "same-assessor"}])
-def test_intervals_cover(options: dict[str, Any]) -> None:
-    """Intervals hold for the true relevance itself, whose mean differs from query to query."""
+@pytest.mark.parametrize("queries", [20, 200])
+def test_intervals_are_of_the_difference_from_the_mean_of_the_query(options: dict[str, Any], queries: int) -> None:
+    """Draw relevance whose mean differs from query to query, most of all in queries of ten documents."""
     rng = np.random.default_rng(5)
-    items, assessors, queries = 2000, 40, 20
+    items, assessors = 2000, 40
     truth = rng.standard_normal(items)
     item, assessor = np.nonzero(rng.random((items, assessors)) < 0.2)
     steep = rng.uniform(0.5, 2.5, assessors)[assessor][:, None] * np.linspace(-1, 1, N_GRADES)
     grade = (steep * truth[item][:, None] + rng.gumbel(size=steep.shape)).argmax(axis=1)
     frame = pd.DataFrame({"query": item % queries, "document": item, "assessor": assessor, "grade": grade})
-    for level, least, most in ((0.5, 0.45, 0.55), (0.95, 0.93, 0.975)):
+    by_document = frame.drop_duplicates("document").set_index("document")
+    truth = truth[by_document.index]
+    truth -= pd.Series(truth).groupby(by_document["query"].to_numpy()).transform("mean").to_numpy()
+    for level, least, most in ((0.5, 0.45, 0.56), (0.95, 0.93, 0.975)):
         table = GDAPairwise(interval=level, **options).fit(frame).consensus_.documents.set_index("document")
-        inside = (table["lower"] <= truth[table.index]) & (truth[table.index] <= table["upper"])
-        assert least < inside.mean() < most
+        table = table.loc[by_document.index]
+        assert least < ((table["lower"] <= truth) & (truth <= table["upper"])).mean() < most
+        assert (table["relevance"] ** 2 + table["sd"] ** 2).mean() == pytest.approx(1 - queries / items, abs=0.01)
+
+
+def test_the_only_document_of_a_query_has_the_prior() -> None:
+    frame, _ = crowd()
+    alone = frame[frame["document"] == 0].assign(query="alone", document=-1)
+    table = GDAPairwise().fit(pd.concat([frame.astype({"query": str}), alone])).consensus_.documents
+    (row,) = table[table["query"] == "alone"].to_dict("records")
+    assert (row["relevance"], row["sd"]) == pytest.approx((0.0, 1.0), abs=1e-9)
+
+
+def test_the_variance_is_that_of_the_inverse_curvature() -> None:
+    """Invert the curvature of equally connected documents, and take the differences from their weighted mean."""
+    rng = np.random.default_rng(0)
+    information, precision = rng.uniform(0.1, 5, 6), rng.uniform(0.5, 3, 6)
+    curvature = np.diag(precision + information) - np.outer(information, information) / information.sum()
+    difference = np.eye(6) - precision / precision.sum()
+    expected = np.diag(difference @ np.linalg.inv(curvature) @ difference.T)
+    local = {"information": information, "precision": precision, "query_items": np.array([0, 6])}
+    assert posterior_variance(local) == pytest.approx(expected, rel=1e-9)
 
 
 def crowd(seed: int = 0, items: int = 200, assessors: int = 12, queries: int = 4) -> tuple[pd.DataFrame, Floats]:

@@ -25,6 +25,9 @@ from crowdrank.judgments.table import Judgments
 if TYPE_CHECKING:
     from crowdrank.consensus._base import EMAggregator
 
+PART = 1 << 20
+"""Number of codes that are counted at once."""
+
 
 @dataclass(frozen=True, eq=False)
 class Assembly:
@@ -87,7 +90,7 @@ class Assembly:
         """Return the consensus of judgments in memory from the rows of their items."""
         judgments = self.judgments
         assert isinstance(judgments, Judgments)
-        counts = np.bincount(judgments.assessor, minlength=judgments.n_assessors)
+        counts = count_codes(judgments.assessor, judgments.n_assessors)
         agreements = None if self.gold is None else count_agreements(judgments, self.gold)
         return Consensus(
             type(self.model).__name__,
@@ -110,6 +113,20 @@ class Assembly:
             **({} if agreements is None else gold_accuracy(self.judgments, agreements)),
         }
         return pa.table(columns)
+
+
+def count_codes(codes: NDArray[np.int32], n_codes: int) -> NDArray[np.int64]:
+    """Return the number of occurrences of each code.
+
+    Codes are counted in parts, because np.bincount copies its argument to int64.
+
+    >>> count_codes(np.array([0, 2, 2], np.int32), 4).tolist()
+    [1, 0, 2, 0]
+    """
+    counts = np.zeros(n_codes, np.int64)
+    for start in range(0, len(codes), PART):
+        counts += np.bincount(codes[start : start + PART], minlength=n_codes)
+    return counts
 
 
 def _family_column(judgments: Judgments | ShardedJudgments) -> dict[str, pa.Array]:

@@ -60,8 +60,11 @@ class GDAPairwise(FamilyAggregator):
 
     In eq. 8 a document also serves to explain other documents, which draws documents together at the ends of the scale
     and counts judgments twice. `relevance` is therefore the posterior mode of a document given its own judgments, each
-    explained by its partners, and `sd` follows from their information and from the unknown level of the query. Pairs do
-    not determine the unit of relevance: it is learned such that relevance has variance 1 over documents.
+    explained by its partners. Pairs determine neither the origin nor the unit of relevance. The origin is the mean of
+    the documents of a query, unless the query has expert grades, which then set it. The unit is learned such that
+    relevance has variance 1 within queries. `sd`, `lower` and `upper` are those of the difference from the mean of the
+    query, with a normal approximation of the posterior at its mode. The only document of a query has relevance 0 and
+    sd 1.
 
     Only documents of one query can be compared by `relevance`. `grade` and `p0..` are those of a typical careful
     assessor, integrated over the posterior; for them the level of a query is estimated from its grades. Assessors may
@@ -193,6 +196,7 @@ class GDAPairwise(FamilyAggregator):
         local, _ = self._sweep(shard, local, theta, mode_steps, UNIT_STEPS, slope[:0], curve[:0])
         unknown = shard.gold < 0
         shrinkage = local["information"] / (local["precision"] + local["information"])
+        shrinkage *= 1 - local["precision"] * level_variance(local)  # relevance is centered within queries
         spread = unknown.sum(), (local["relevance"][unknown] ** 2).sum(), shrinkage[unknown].sum()
         residuals = residual_sums(shard, local, theta["params"])
         return local, {"judgments": judgments, "spread": np.array(spread, np.float64), "residuals": residuals}
@@ -311,12 +315,14 @@ class GDAPairwise(FamilyAggregator):
         nothing = np.empty((0, theta["params"].shape[1]))
         local, _ = self._sweep(shard, local, theta, MODE_STEPS, RELEVANCE_STEPS, nothing, nothing[:, :, None])
         unit = theta["unit"][0]
-        relevance, sd = local["relevance"] / unit, np.sqrt(posterior_variance(local)) / unit
+        relevance, variance = local["relevance"] / unit, posterior_variance(local) / unit**2
+        sd = np.sqrt(variance)
         reach = ndtri((1 + self.interval) / 2) * sd
-        place = relevance + query_levels(shard, local, theta) / unit
+        level, uncertainty = query_levels(shard, local, theta)
+        place, place_sd = relevance + level / unit, np.sqrt(variance + uncertainty / unit**2)
         nodes, weights = QUADRATURE
         shares = sum(
-            weight * np.stack([np.interp(place + node * sd, NODES, curve) for curve in theta["typical"]], axis=1)
+            weight * np.stack([np.interp(place + node * place_sd, NODES, curve) for curve in theta["typical"]], axis=1)
             for node, weight in zip(nodes, weights / weights.sum(), strict=True)
         )
         restrict_to_gold(shares, shard)
@@ -460,24 +466,43 @@ def query_means(values: Floats, weight: Floats, query: Integers) -> Floats:
     return means
 
 
-def query_levels(shard: Shard, local: Arrays, theta: Arrays) -> Floats:
-    """Return the level of each item's query, from its grades: residuals are lower in queries with high grades."""
+def query_levels(shard: Shard, local: Arrays, theta: Arrays) -> tuple[Floats, Floats]:
+    """Estimate the level of each item's query from its grades: residuals are lower in queries with high grades.
+
+    Returns:
+        The level and its variance, (n_items,) each.
+
+    """
     residual, weight, query = judgment_residuals(shard, local, theta["params"])
+    mean, variance, _ = theta["residuals"]
     n = np.bincount(query, weight)
-    level = (theta["residuals"][0] - query_means(residual, weight, query)) * n / (n + 1)
-    return np.repeat(level, np.diff(local["query_items"]))
+    level = (mean - query_means(residual, weight, query)) * n / (n + 1)
+    items = np.diff(local["query_items"])
+    return np.repeat(level, items), np.repeat(variance / (n + 1), items)
+
+
+def level_variance(local: Arrays) -> Floats:
+    """Return the variance of the mean of each item's query, which only the prior and expert grades determine.
+
+    The mean is weighted by their precisions: it is then independent of the differences between documents.
+    """
+    first, sizes = local["query_items"][:-1], np.diff(local["query_items"])
+    variance: Floats = np.repeat(1 / np.add.reduceat(local["precision"], first), sizes)
+    return variance
 
 
 def posterior_variance(local: Arrays) -> Floats:
-    """Return the variance of relevance: given the level of the query, and that of the level.
+    """Return the variance of relevance relative to the mean of the query (see `level_variance`).
 
-    The curvature is taken as that of equally connected documents, a diagonal plus a matrix of rank one.
+    The curvature by relevance is taken as that of equally connected documents, a diagonal plus a matrix of rank one.
+    The only document of a query has the variance of prior and expert grades.
     """
     information, precision = local["information"], local["precision"]
+    first, sizes = local["query_items"][:-1], np.diff(local["query_items"])
     own = 1 / (precision + information)
-    level = np.add.reduceat(information * precision * own, local["query_items"][:-1])
-    level = np.repeat(np.maximum(level, 1e-300), np.diff(local["query_items"]))
-    variance: Floats = own + (information * own) ** 2 / level
+    connected = np.add.reduceat(information * precision * own, first)
+    with_level = own + (information * own) ** 2 / np.repeat(np.maximum(connected, 1e-300), sizes)
+    variance: Floats = np.where(np.repeat(sizes, sizes) > 1, with_level - level_variance(local), own)
     return variance
 
 
