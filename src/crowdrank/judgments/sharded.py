@@ -33,7 +33,6 @@ from crowdrank.judgments.table import (
     UNJUDGEABLE,
     AssessorTable,
     Judgments,
-    JudgmentsLike,
     assessor_fields,
     no_judgments_left_error,
 )
@@ -63,7 +62,7 @@ class StoredShard:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ShardedJudgments(JudgmentsLike):
+class ShardedJudgments(AssessorTable):
     """Judgments on disk, in shards. Make one with :func:`crowdrank.read_partitions`.
 
     Methods such as :meth:`with_unjudgeable` change what :meth:`load` returns, not the files. The object is small and

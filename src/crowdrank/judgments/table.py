@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -135,52 +134,7 @@ def assessor_fields(table: AssessorTable) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class JudgmentsLike(AssessorTable, ABC):
-    """Base class of judgments in memory (`Judgments`) and on disk (`ShardedJudgments`)."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def n_items(self) -> int:
-        """Number of (query, document) pairs with a judgment."""
-
-    @property
-    @abstractmethod
-    def n_queries(self) -> int:
-        """Number of queries with a judgment."""
-
-    @property
-    @abstractmethod
-    def n_unjudgeable(self) -> int:
-        """Number of 'cannot judge' answers."""
-
-    @abstractmethod
-    def iterate(self) -> Iterator[Judgments]:
-        """Yield the judgments of one shard at a time, loaded into memory."""
-
-    @abstractmethod
-    def on_one_scale(self) -> Self:
-        """Return the judgments with every grade mapped to the common scale."""
-
-    @abstractmethod
-    def with_unjudgeable(self, how: str) -> Self:
-        """Return the judgments with 'cannot judge' answers replaced or left out.
-
-        Args:
-            how: `lowest` (replace them by the lowest grade), `drop` (leave them out) or `model` (leave them as they are
-                for the model).
-
-        """
-
-    @abstractmethod
-    def with_unjudgeable_answer(self) -> Self:
-        """Return the judgments with 'cannot judge' coded as one more answer after the grades of all scales."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Judgments(JudgmentsLike):
+class Judgments(AssessorTable):
     """Judgments sorted by query and document, with ids as codes. Make one with :func:`crowdrank.read_judgments`.
 
     >>> import pandas as pd
@@ -305,7 +259,13 @@ class Judgments(JudgmentsLike):
         return code_table
 
     def with_unjudgeable(self, how: str) -> Self:
-        """Return the judgments with 'cannot judge' as the lowest grade, left out (`drop`) or as it is (`model`)."""
+        """Return the judgments with 'cannot judge' answers replaced or left out.
+
+        Args:
+            how: `lowest` (replace them by the lowest grade), `drop` (leave them out) or `model` (leave them as they are
+                for the model).
+
+        """
         require_one_of("unjudgeable_as", how, ("lowest", "drop", "model"))
         is_unjudgeable = self.grade == UNJUDGEABLE
         if how == "model":
