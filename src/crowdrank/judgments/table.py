@@ -299,22 +299,32 @@ class Judgments(AssessorTable):
         """Return the judgments for which `row_mask` (n,) is true; ids without a judgment are left out."""
         if not row_mask.any():
             raise no_judgments_left_error()
-        rows = np.flatnonzero(row_mask)
-        items, counts = np.unique(self.by_row(np.arange(self.n_items, dtype=np.int32))[rows], return_counts=True)
-        query, queries = drop_unused_ids(self.item_query[items], self.queries)
-        document, documents = drop_unused_ids(self.item_document[items], self.documents)
-        assessor, _ = drop_unused_ids(self.assessor[rows], self.assessors)
+        kept = self.keep_rows(row_mask)
+        query, queries = drop_unused_ids(kept.item_query, kept.queries)
+        document, documents = drop_unused_ids(kept.item_document, kept.documents)
+        assessor, _ = drop_unused_ids(kept.assessor, kept.assessors)
         return replace(
-            self,
+            kept,
             queries=queries,
             documents=documents,
             item_query=query,
             item_document=document,
-            offsets=np.append(0, np.cumsum(counts)),
             assessor=assessor,
-            grade=self.grade[rows],
-            extras={name: column[rows] for name, column in self.extras.items()},
-            **assessor_fields(self.select_assessors(np.unique(self.assessor[rows]))),
+            **assessor_fields(kept.select_assessors(np.unique(kept.assessor))),
+        )
+
+    def keep_rows(self, row_mask: Booleans) -> Self:
+        """Return the judgments for which `row_mask` (n,) is true, with all ids and their codes as they are."""
+        sizes = np.bincount(self.item[row_mask], minlength=self.n_items)
+        has_rows = sizes > 0
+        return replace(
+            self,
+            item_query=self.item_query[has_rows],
+            item_document=self.item_document[has_rows],
+            offsets=offsets_from_sizes(sizes[has_rows]),
+            assessor=self.assessor[row_mask],
+            grade=self.grade[row_mask],
+            extras={name: column[row_mask] for name, column in self.extras.items()},
         )
 
     def to_arrow(self) -> pa.Table:
@@ -354,6 +364,13 @@ class Judgments(AssessorTable):
         key_order = np.argsort(item_keys)
         nearest = key_order[np.minimum(np.searchsorted(item_keys, wanted_keys, sorter=key_order), self.n_items - 1)]
         return np.where((query_codes >= 0) & (document_codes >= 0) & (item_keys[nearest] == wanted_keys), nearest, -1)
+
+
+def offsets_from_sizes(sizes: NDArray[Any]) -> Integers:
+    """Return the start of each group, and the end of the last, from the group sizes."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
 
 
 def no_judgments_left_error() -> InputError:
