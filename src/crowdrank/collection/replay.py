@@ -71,18 +71,12 @@ class Point:
 class Curve:
     """Quality after each round, by labels bought."""
 
-    policy: Policy
     points: tuple[Point, ...]
     bought: Booleans  # (n_judgments,) after the last round
 
     def table(self) -> list[dict[str, float]]:
         """Return labels, money and the mean of each measure after each round."""
         return [{"labels": point.labels, "money": point.money, **point.evaluation.means} for point in self.points]
-
-    def at(self, money: float) -> Evaluation:
-        """Return the evaluation when an amount of money was spent: the last one within it, or the first."""
-        within = [point for point in self.points if point.money <= money + 1e-6]
-        return (within[-1] if within else self.points[0]).evaluation
 
 
 def replay(
@@ -139,7 +133,7 @@ def replay(
             points.append(Point(int(bought.sum()), spent, evaluation))
     if not points:
         raise UsageError(f"of {budget:g} in {rounds} rounds buys no label", parameter="budget", fix="raise it")
-    return Curve(policy, tuple(points), bought)
+    return Curve(tuple(points), bought)
 
 
 def refit(model: Callable[[], Aggregator], judgments: Judgments, previous: Aggregator | None) -> Aggregator:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from crowdrank._numba import njit
 from crowdrank._saved import LARGEST, PROBABILITY
+from crowdrank._threads import map_in_order
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus._base import EMAggregator
@@ -17,7 +18,6 @@ from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.result import discrete_rows, restrict_to_gold
 from crowdrank.consensus.votes import count_votes, count_weighted_votes
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
-from crowdrank.engine.local import map_in_order
 from crowdrank.engine.shards import Shard
 from crowdrank.engine.tree_reduce import tree_sum
 

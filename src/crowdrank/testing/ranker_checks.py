@@ -348,25 +348,3 @@ def check_invalid_arguments(ranker: Ranker) -> None:
             _fit_copy(ranker, **change)
     with raises(UsageError, "random_state=-1", parameter="random_state"):
         _fit_copy(ranker.unfitted().set_params(random_state=-1))
-
-
-CHECKS = (
-    check_signatures,
-    check_predict_needs_fit,
-    check_learns_to_rank,
-    check_same_seed_same_scores,
-    check_score_is_ndcg,
-    check_feature_names,
-    check_save_and_load,
-    check_damaged_files_are_refused,
-    check_frames_of_any_library,
-    check_missing_columns_are_named,
-    check_constant_labels_are_refused,
-    check_validation_queries,
-    check_history_uses_validation_queries,
-    check_unsorted_queries,
-    check_one_hot_probabilities_fit_like_grades,
-    check_missing_and_constant_features,
-    check_invalid_arguments,
-)
-"""Checks of every ranker, in the order in which they run."""
