@@ -78,6 +78,11 @@ class Curve:
         """Return labels, money and the mean of each measure after each round."""
         return [{"labels": point.labels, "money": point.money, **point.evaluation.means} for point in self.points]
 
+    def at(self, money: float) -> Evaluation:
+        """Return the evaluation when an amount of money was spent: the last one within it, or the first."""
+        within = [point for point in self.points if point.money <= money + 1e-6]
+        return (within[-1] if within else self.points[0]).evaluation
+
 
 def replay(
     policy: Policy,
