@@ -17,6 +17,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.errors import DataWarning, Fix, Message, UsageError, near
 from crowdrank.evaluation.evaluate import (
+    EXPECTED_GRADES,
     Conventions,
     Evaluation,
     NoRelevant,
@@ -148,6 +149,7 @@ class Comparison:
             f"'{self.baseline}'.",
             "Runs are paired query by query; a query that a run lacks counts 0.",
             *self._first.conventions.sentences(self.measures),
+            *([EXPECTED_GRADES] if self._first.expected_grades else []),
             f"p is the p-value of {_TESTS[self.test]}.",
             "p_holm is p adjusted by Holm's method over the runs of each measure; "
             f"a difference with p_holm of at most {self.alpha:g} is significant.",
