@@ -69,7 +69,8 @@ def test_a_run_beside_itself_has_no_difference() -> None:
 def test_without_experts_the_bias_is_unknown() -> None:
     with pytest.warns(DataWarning) as caught:
         result = estimate(expert=None)
-    assert [warning.message.kind for warning in caught] == ["bias-unknown"]
+    assert [str(warning.message) for warning in caught] == [str(message) for message in result.warnings]
+    assert [warning.kind for warning in result.warnings] == ["bias-unknown"]
     assert result.unit == "none"
     table = result.table
     assert np.isnan(table["experts_only"]).all()

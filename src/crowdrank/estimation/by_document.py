@@ -90,7 +90,8 @@ def document_weights(aligned: Alignment, measure: Measure) -> Floats:
     gains, pool = expected_gains(aligned, measure), Scoring(aligned, skip_unjudged=False).pool
     longest = int(np.diff(pool.offsets).max())
     ideal = ideal_dcg(gains[pool.row], pool.query, pool.offsets, cumulative_discounts(longest), measure.cutoff)
-    return np.divide(weight, ideal[ranking.query], out=np.zeros(len(weight)), where=ideal[ranking.query] > 0)
+    best = ideal[ranking.query]
+    return np.asarray(np.divide(weight, best, out=np.zeros(len(weight)), where=best > 0))
 
 
 def expected_gains(aligned: Alignment, measure: Measure) -> Floats:

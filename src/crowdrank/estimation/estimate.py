@@ -306,8 +306,8 @@ def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Mess
     n_queries = int(is_expert.sum())
     if n_queries < 2:
         problem = f"they are of {counted(n_queries, 'query')}, and an estimate by query needs at least 2"
-        fix = "let experts grade more queries"
-        raise InputError(problem, source="the expert grades", kind="few-expert-queries", fix=fix)
+        more = "let experts grade more queries"
+        raise InputError(problem, source="the expert grades", kind="few-expert-queries", fix=more)
     graded = np.zeros(len(joined.is_labeled), np.bool_)
     graded[joined.sample.row] = True
     shares = joined.judged(measure, graded, np.flatnonzero(is_expert))

@@ -223,8 +223,8 @@ def read_gold(
     report = replace(judged.report, skipped=dict(skipped), repeats=len(used) - used.n_items)
     gold = Gold.of(replace(used, report=report))
     names = [share_columns(table.origin.source.names) for table in tables]
-    columns = names[0] if all(one == names[0] for one in names) else []
-    extras = _item_columns(tables, used, columns, partial(read_shares, on_bad_rows=on_bad_rows))
+    shared = names[0] if all(one == names[0] for one in names) else []
+    extras = _item_columns(tables, used, shared, partial(read_shares, on_bad_rows=on_bad_rows))
     return replace(gold, grade_map=grade_map, extras=extras)
 
 

@@ -55,7 +55,7 @@ def read_shares(source: Source, on_bad_rows: str = "error") -> Floats:
     total = shares.sum(axis=1)
     problem = f"the probabilities {names[0]} to {names[-1]} do not sum to 1"
     source.require(np.abs(total - 1) <= SUM_TOLERANCE, names[0], problem, fix, "not-a-share")
-    return shares / total[:, None]
+    return np.asarray(shares / total[:, None])
 
 
 def share_grades(names: Iterable[str]) -> Floats:
