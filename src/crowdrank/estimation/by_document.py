@@ -138,13 +138,13 @@ def estimate_by_document(
     for run, aligned in enumerate(alignments):
         weight, ranking = document_weights(aligned, measure), aligned.ranking
         for prediction, values in ((calibrated, corrected), (np.zeros_like(predicted), alone)):
-            for share, gains in _corrected_gains(prediction, sample, truth):
+            for share, gains in corrected_gains(prediction, sample, truth):
                 values[:, run] += share * np.bincount(ranking.query, weight * gains[ranking.row], n_queries)
         labels[:, run] = np.bincount(ranking.query, weight * predicted[ranking.row], n_queries)
     return ByDocument(corrected[queries], alone[queries], labels[queries], slope)
 
 
-def _corrected_gains(predicted: Floats, sample: Sample, truth: Floats) -> Iterator[tuple[float, Floats]]:
+def corrected_gains(predicted: Floats, sample: Sample, truth: Floats) -> Iterator[tuple[float, Floats]]:
     """Yield the share of each round and its unbiased gains by row, given the documents of the rounds before."""
     known = predicted.copy()
     for number in np.unique(sample.round):

@@ -13,9 +13,9 @@ from crowdrank.evaluation.measures import Measure
 def comparison_sizes(alignments: list[Alignment], measure: Measure) -> Floats:
     """Return how much an error in the grade of each row of the gold changes a comparison of runs, (n_gold,).
 
-    It is |w| sqrt(E (G - G^)^2): the weight of the document in the difference to the first run (the root of the sum of
-    squares over the others), times the standard deviation of its gain by the probabilities of its grades. Labels are
-    often too sure, so that the mean variance of all documents enters with the same weight as that of the document.
+    It is |w| sqrt(E (G - G^)^2): the weight of the document in the difference of a run to the mean of the runs (root
+    of the sum of squares over the runs), times the standard deviation of its gain by the probabilities of its grades.
+    Labels are often too sure, so that the mean variance of all documents counts as much as that of the document.
 
     Args:
         alignments: the runs, joined with the same gold: the labels.
@@ -28,11 +28,14 @@ def comparison_sizes(alignments: list[Alignment], measure: Measure) -> Floats:
         ranking, weight = aligned.ranking, document_weights(aligned, measure)
         is_known = ranking.row != NO_GOLD
         weights.append(np.bincount(ranking.row[is_known], weight[is_known], n_rows))
-    differences = np.array([weight - weights[0] for weight in weights[1:]] or weights)
-    return np.sqrt((differences**2).sum(axis=0) * _gain_variances(alignments[0], measure))
+    differences = np.array(weights)
+    if len(weights) > 1:
+        differences -= differences.mean(axis=0)
+    return np.sqrt((differences**2).sum(axis=0) * gain_variances(alignments[0], measure))
 
 
-def _gain_variances(aligned: Alignment, measure: Measure) -> Floats:
+def gain_variances(aligned: Alignment, measure: Measure) -> Floats:
+    """Return the variance of the gain of each row of the gold, plus the mean variance; 1 if all grades are certain."""
     mean = expected_gains(aligned, measure)[:-1]
     square = aligned.grades.expected(lambda grade: document_gains(grade, measure) ** 2)[:-1]
     variance = np.maximum(square - mean**2, 0.0)
