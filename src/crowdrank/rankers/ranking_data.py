@@ -317,7 +317,7 @@ def query_codes(query: Any, n: int) -> Integers:
     if len(column) != n:
         raise InputError(f"there are {n:,} rows, but {len(column):,} query ids", fix="give the query of each row")
     if is_coded:
-        return np.asarray(column, np.int64)
+        return np.asarray(column, dtype=np.int64)
     from crowdrank.judgments import ids
 
     codes = ids.encode(column)[0]
