@@ -179,7 +179,7 @@ def _time_ensembles(data: RunData, settings: RunSettings, candidates: list[Candi
 
 
 def _time_forests(data: RunData, settings: RunSettings, queries: Integers) -> float:
-    """Return the time of the two forests that imitate the selected ranker, from few trees that imitate least squares."""
+    """Return the time of the two forests that imitate the selected ranker, from a few trees that imitate another."""
     rows = data.rows_of(queries)
     X, query = data.matrix(rows), data.query[rows]
     ranker = GLS().fit(X, np.random.default_rng(0).normal(size=len(rows)), query=query)
@@ -189,7 +189,7 @@ def _time_forests(data: RunData, settings: RunSettings, queries: Integers) -> fl
         distill(ranker, X, query, n_trees=n_trees, n_jobs=settings.n_jobs)
         seconds.append(time.perf_counter() - start)
     per_tree = max(0.0, float(np.diff(seconds)[0])) / (FEW_TREES[1] - FEW_TREES[0])
-    n_trees = settings.forest.get("n_trees", N_TREES)
+    n_trees = int(settings.forest.get("n_trees", N_TREES))
     whole, sampled = (max(MIN_CELLS, n * len(X.names)) for n in (len(data.query), len(rows)))
     return 2 * (seconds[0] + per_tree * (n_trees - FEW_TREES[0])) * whole / sampled
 
