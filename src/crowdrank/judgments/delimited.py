@@ -153,16 +153,19 @@ class DelimitedSource(FileSource):
         """Return the error for the first row with another number of cells than the header, without Arrow."""
         if place := first_undecodable_line(self.path):
             return encoding_error(self.path, place)
-        with open_decompressed(self.path) as stream:
-            records = enumerate(self._read_records(stream, self.separator), start=-1)
-            malformed = ((index, cells) for index, (_, cells) in records if len(cells) != self._n_columns)
-            index, cells = next(malformed, (-1, []))
-        if index < 0:  # Python's parser finds no such row, unlike Arrow's
-            return InputError("a row has another number of cells than the header", source=self.name)
+        index, cells = self._find_malformed_record()
         has_newline = any(map(_has_newline, cells))
         if has_newline:
             self._refuse_open_quote()
         return self._malformed_row_error(index, len(cells), has_newline)
+
+    def _find_malformed_record(self) -> tuple[int, list[str]]:
+        """Return the index and the cells of the first record with another number of cells than the header."""
+        with open_decompressed(self.path) as stream:
+            for index, (_, cells) in enumerate(self._read_records(stream, self.separator), start=-1):
+                if len(cells) != self._n_columns:
+                    return index, cells
+        raise InputError("a row has another number of cells than the header", source=self.name)
 
     def _stream_with_arrow(self, names: list[str], block_bytes: int, n_skipped: int) -> Iterator[pa.Table]:
         """Yield the rows of each block after the first `n_skipped` rows; arguments as in `_parse_with_arrow`."""
