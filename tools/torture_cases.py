@@ -76,6 +76,7 @@ _RUN = (
 _TABLES = "aggregate in/judgments.csv -o out/table.csv --assessors out/who.csv --save out/model -m"
 _FOLDER = "aggregate in/parts --work out/shards -o out/consensus --threads 1 -m"
 _TRAIN = "train -f in/features.letor -o out/ranker --threads 1 -r"
+_RANK = "rank -m out/ranker -f in/features.letor -o out/ranking.csv"
 _NEXT = "collect next out/labels.csv --pairs in/pairs.csv --budget 7 -o out/requests.csv"
 _STATUS = words("collect status out/labels.csv -m majority")
 
@@ -107,6 +108,13 @@ CASES = (
     Case("aggregate folder", words(f"{_FOLDER} average"), ("shards", "consensus"), (words(f"{_FOLDER} majority"),)),
     Case("train, new", words(f"{_TRAIN} lambdamart -s n_estimators=3"), ("ranker",)),
     Case("train", words(f"{_TRAIN} lambdamart -s n_estimators=3"), ("ranker",), (words(f"{_TRAIN} gls"),)),
+    Case("rank, new", words(_RANK), ("ranking.csv",), (words(f"{_TRAIN} gls"),)),
+    Case(
+        "rank",
+        words(_RANK),
+        ("ranking.csv",),
+        (words(f"{_TRAIN} gls"), words(_RANK), words(f"{_TRAIN} single-feature")),
+    ),
     *_adding("csv"),
     *_adding("csv.gz"),
     *_adding("jsonl"),
