@@ -263,8 +263,8 @@ def _fill_omitted_zeros(X: Any, names: tuple[str, ...]) -> Any:
     return X.on_columns((*X.names, *omitted)) if omitted else X
 
 
-def require_features(found: Sequence[str], names: Sequence[str]) -> None:
-    """Raise InputError, which lists missing features, unless all features of a ranker are found."""
+def require_features(found: Sequence[str], names: Sequence[str], source: str = "") -> None:
+    """Raise InputError, which lists missing features, unless all features of a ranker are found in a source."""
     known = set(found)
     missing = [name for name in names if name not in known]
     if missing:
@@ -274,7 +274,7 @@ def require_features(found: Sequence[str], names: Sequence[str]) -> None:
         problem = f"the ranker needs {counted(len(missing), 'feature')} that {verb} missing ({listed}{more})"
         unnamed = len(missing) == len(names) and tuple(names) == default_names(len(names))
         fix = "if it was fitted to a matrix, give a matrix" if unnamed else FITTED_FIX
-        raise InputError(problem, fix=fix, kind="missing-features")
+        raise InputError(problem, source=source, fix=fix, kind="missing-features")
 
 
 def default_names(n_features: int) -> tuple[str, ...]:
