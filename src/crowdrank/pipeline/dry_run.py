@@ -13,13 +13,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Integers
 from crowdrank.errors import CrowdrankError
 from crowdrank.pipeline.baseline import add_baseline
-from crowdrank.pipeline.candidates import (
-    Candidate,
-    TrainingView,
-    choose_candidates,
-    consensus_methods,
-    remapper_label_features,
-)
+from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensus_methods, remapper_label_features
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.leaks import check_leaks
 from crowdrank.pipeline.run_data import RunData, build_run_data
@@ -34,6 +28,7 @@ from crowdrank.pipeline.selection import (
 )
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.pipeline.training_view import TrainingView
 from crowdrank.rankers.boosting import default_threads
 from crowdrank.rankers.distillation import MIN_CELLS, N_TREES, distill
 from crowdrank.rankers.ensemble import shrunk_weights
