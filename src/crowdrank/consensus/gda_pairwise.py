@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from crowdrank._saved import POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
-from crowdrank.consensus import experts, pairwise_kernels
+from crowdrank.consensus import experts, pair_likelihood, pairwise_kernels
 from crowdrank.consensus._base import EMAggregator, Gaussians, States
 from crowdrank.consensus.curves import GaussianCurves, careful_curves, project
 from crowdrank.consensus.families import FamilyAggregator
@@ -231,9 +231,9 @@ class GDAPairwise(FamilyAggregator):
         )
         return local | documents._asdict(), float(value)
 
-    def _kernel_parameters(self, theta: Arrays) -> pairwise_kernels.Parameters:
+    def _kernel_parameters(self, theta: Arrays) -> pair_likelihood.Parameters:
         mu, log_alpha, log_width = np.split(theta["params"], 3, axis=1)
-        return pairwise_kernels.Parameters(
+        return pair_likelihood.Parameters(
             mean=np.ascontiguousarray(mu),
             offset=log_alpha - 0.25 * log_width,
             factor=np.exp(-0.5 * log_width),
