@@ -32,6 +32,8 @@ READING = "Reading judgments"
 GOLD = "Expert grades"
 SCORING = "Scoring"
 
+MAX_LISTED_QUERIES = 10
+"""Maximum number of validation queries that are printed."""
 FORMATS_HELP = (
     "CSV, TSV, Parquet, JSON Lines, Excel or qrels, also with .gz; exports of doccano, Label Studio, Toloka, MTurk, "
     "Quepid and OpenSearch; patterns and folders of such files"
@@ -189,6 +191,23 @@ def input_files(
 ) -> list[Path | None]:
     """Return all input files of a command, which its outputs must not replace."""
     return [*judgment_files, read_options.exclude, read_options.scales, *other_files]
+
+
+def validation_queries_text(query_ids: Sequence[object]) -> str:
+    """Return a sentence with the first validation queries, which must not be used to test the model."""
+    listed = ", ".join(map(str, query_ids[:MAX_LISTED_QUERIES]))
+    more = f", ... ({len(query_ids):,} in all; ranker.json has them)" if len(query_ids) > MAX_LISTED_QUERIES else ""
+    return f"Validation queries: {listed}{more}."
+
+
+def write_tables(tables: Sequence[tuple[Path | None, Any]], *, csv_safe: bool) -> list[Path]:
+    """Write each table whose path is given; return the paths that were written."""
+    from crowdrank.judgments.write import write_table
+
+    written = [(path, table) for path, table in tables if path is not None]
+    for path, table in written:
+        write_table(table, path, csv_safe=csv_safe)
+    return [path for path, _ in written]
 
 
 def read_judgment_files(paths: Sequence[Path], read_options: ReadOptions) -> Judgments:
