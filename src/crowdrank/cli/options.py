@@ -40,26 +40,20 @@ FORMATS_HELP = (
 )
 
 
-def local_file(path: Path) -> Path:
-    """Return the local path of a `file:` URL; return other paths and URLs unchanged."""
-    if not str(path).startswith("file:/"):
-        return path
+def local_files(paths: Any) -> Any:
+    """Return the local path of a `file:` URL, or of each in a list; other paths, URLs and None are unchanged."""
+    if isinstance(paths, list):
+        return [local_files(path) for path in paths]
+    if not str(paths).startswith("file:/"):
+        return paths
     from crowdrank.judgments.files import local_path
 
-    return Path(local_path(path))
-
-
-def _local_files(paths: list[Path] | None) -> list[Path] | None:
-    return None if paths is None else [local_file(path) for path in paths]
-
-
-def _maybe_local_file(path: Path | None) -> Path | None:
-    return None if path is None else local_file(path)
+    return local_path(paths)
 
 
 def path_argument(help: str) -> Any:
     """Return a typer argument for one or more files or URLs of judgments."""
-    return typer.Argument(callback=_local_files, metavar="JUDGMENTS...", help=help, show_default=False)
+    return typer.Argument(callback=local_files, metavar="JUDGMENTS...", help=help, show_default=False)
 
 
 def path_option(help: str, *flags: str, help_panel: str = "Options", **more: Any) -> Any:
@@ -79,10 +73,10 @@ CSV_SAFE_HELP = (
 )
 JudgmentFiles = Annotated[list[Path], path_argument(f"Judgments: {FORMATS_HELP}.")]
 JudgmentFilesOrFolder = Annotated[list[Path], path_argument(ON_DISK_HELP)]
-GoldFile = Annotated[Path, path_option("Expert grades: qrels, LETOR, CSV, Parquet, ...", callback=local_file)]
+GoldFile = Annotated[Path, path_option("Expert grades: qrels, LETOR, CSV, Parquet, ...", callback=local_files)]
 MaybeGoldFile = Annotated[
     Path | None,
-    path_option("Expert grades; the model takes them as known.", help_panel=GOLD, callback=_maybe_local_file),
+    path_option("Expert grades; the model takes them as known.", help_panel=GOLD, callback=local_files),
 ]
 FeatureFiles = Annotated[
     list[Path],
