@@ -17,10 +17,10 @@ from crowdrank.consensus import pair_likelihood, pairwise_kernels
 from crowdrank.consensus.experts import expert_lines
 from crowdrank.consensus.gda_pairwise import (
     PRIOR_SD,
-    on_line,
     pairwise_informativeness,
     posterior_variance,
     prior_mean,
+    standardized_params,
 )
 from crowdrank.consensus.partners import draw_partners
 from crowdrank.engine.shards import split
@@ -172,7 +172,7 @@ def test_exponentials_are_exponentials() -> None:
 @given(seed=st.integers(0, 10_000), unit=st.floats(0.2, 5))
 def test_pairs_do_not_determine_the_unit(seed: int, unit: float) -> None:
     data = random_pairs(seed)
-    params = on_line({"params": data["params"], "unit": np.array([unit])})
+    params = standardized_params({"params": data["params"], "unit": np.array([unit])})
     scaled = {"relevance": data["relevance"] / unit, "params": params}
     assert log_likelihood(data, **scaled) == pytest.approx(log_likelihood(data), rel=1e-9)
 
