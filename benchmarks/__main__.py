@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import collection, consensus, encoding, latent, pipeline, rankers, training
+from benchmarks import collection, consensus, encoding, latent, pipeline, rankers, scoring, training
 from benchmarks.measure import Result, to_json
 
 BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
@@ -27,6 +27,8 @@ BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
     "lambdamart-round": rankers.rounds,
     "lambdamart-threads": rankers.threads,
     "lambdamart-mq2008": rankers.mq2008,
+    "scoring": scoring.predict,
+    "scoring-memory": scoring.memory,
     "training": training.step,
     "collection": collection.next_requests,
     "remap-size": pipeline.remap_size,

@@ -26,9 +26,9 @@ from crowdrank.judgments.row_errors import Origin, columns_by_role
 from crowdrank.judgments.sources import Source
 from crowdrank.rankers.ranking_data import require_features
 
-CELLS_PER_BATCH = 1 << 20
+CELLS_PER_BATCH = 1 << 18
 """Default number of cells (rows times features) that are read at a time."""
-MAX_ROWS_PER_BATCH = 1 << 15
+MAX_ROWS_PER_BATCH = 1 << 13
 """Maximum of the default number of rows that are read at a time."""
 KNOWN_COLUMNS = ID_COLUMN_NAMES | GRADE_LIKE_COLUMNS | TEXT_LIKE_COLUMNS
 """Names of columns beside features that need no note, in lower case."""
@@ -42,7 +42,7 @@ class FeatureBatches:
         names: features of the ranker; other columns are not read.
         format: the format, if neither suffix nor content shows it.
         columns: the column for each role, as in `query=topicID,document=docID`.
-        n_rows: maximum number of rows per batch; by default about a million cells.
+        n_rows: maximum number of rows per batch; by default about 260,000 cells.
 
     Attributes:
         columns: name of the column that is read for each role.
@@ -74,11 +74,12 @@ class FeatureBatches:
         """Return the column of each role, none for LETOR; raise InputError if the source lacks features."""
         if isinstance(source, LetorSource):
             if not all(map(is_letor_feature, self.names)):
-                require_features((), self.names)
+                require_features((), self.names, source.name)
             return {}
         roles = FEATURE_ROLES.find_columns(source.names, source.name, column_map)
         roles.pop("grade", None)
-        require_features([name for name in source.names if name not in roles.values()], self.names)
+        found = [name for name in source.names if name not in roles.values()]
+        require_features(found, self.names, source.name)
         return roles
 
     def __iter__(self) -> Iterator[Features]:
