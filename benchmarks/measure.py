@@ -31,13 +31,13 @@ class Result:
         return f"{'ok  ' if self.met else 'MISS'} {self.name}: {self.ratio:.2f} (goal: {self.goal}) | {details}"
 
 
-def best(work: Callable[[], object], runs: int = 5) -> float:
-    """Return the seconds of the fastest of several runs."""
+def best(work: Callable[[], object], runs: int = 5, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the seconds of the fastest of several runs, by a clock: wall-clock time, or `time.process_time`."""
     seconds = []
     for _ in range(runs):
-        start = time.perf_counter()
+        start = clock()
         work()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(clock() - start)
     return min(seconds)
 
 

@@ -27,12 +27,13 @@ EXPERIMENTS = {
     "experts": "targets and weights learned from experts, next to the papers' baselines and every control",
     "expert-budget": "run's candidates and its choice with 5 to 100 expert-graded queries",
     "ensemble-members": "further members of run's ensemble: soft pairs, tree features, learned labels on them",
+    "distillation": "what is lost when one forest replaces the ranker that run selects",
     "next-label": "quality against labels bought for every policy (RF10, DL20), experts next to LLM judges",
     "overlap": "labeling schemes: what each costs and how good a ranker it makes (simulated 11-judge sets, mslr-5k)",
 }
 """Names of the experiments, each a module (with _ for -), and their questions."""
 
-PARTS = ("rigor", "quality", "experts", "expert-budget", "ensemble-members", "overlap")
+PARTS = ("rigor", "quality", "experts", "expert-budget", "ensemble-members", "distillation", "overlap")
 """Experiments whose parts can be selected by name (`only`)."""
 KEEPING = ("expert-budget", "ensemble-members")
 """Experiments that store fitted models in a folder (`keep`) and can resume."""
@@ -45,7 +46,7 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10,
     web5, dl20, auto, grades, expert-scale, calibration, difficulty, rankers, crowd-rankers, rigor, quality,
-    experts, expert-budget, ensemble-members, next-label, overlap.
+    experts, expert-budget, ensemble-members, distillation, next-label, overlap.
     """
     if name not in EXPERIMENTS:
         raise UsageError(

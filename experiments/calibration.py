@@ -14,6 +14,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.gda import GDA
+from crowdrank.consensus.gda_pairwise import standardized
 from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_judgments
@@ -69,7 +70,8 @@ def _protocol(crowd: Judgments, latent: Chosen, seeds: Sequence[int]) -> list[st
     return [
         f"Data: judgments drawn from a GDA fitted to TREC RF10: the same {counted(crowd.n_assessors, 'assessor')} with "
         f"their fitted curves on the same {counted(crowd.n_items, 'document')} ({counted(len(crowd), 'judgment')}, "
-        f"'broken link' as grade 0), relevance drawn from N(0, 1); drawn with {seeds_text(seeds)}.",
+        f"'broken link' as grade 0), relevance drawn from N(0, 1) and standardized within each query; drawn with "
+        f"{seeds_text(seeds)}.",
         "That is the best case for GDA: it shows whether its intervals and probabilities are computed right, not "
         "whether real crowds follow the model; other methods are fitted to data of another model than theirs.",
         f"Intervals and drawn grades are of methods with relevance on the latent scale: {', '.join(latent) or 'none'}.",
@@ -96,7 +98,7 @@ def draw(source: GDA, seed: int) -> Drawn:
     # Not the seed alone: it draws the answers of the random assessor, which must not depend on relevance.
     rng = np.random.default_rng((seed, 1))
     crowd, n_grades = source.judgments_, len(source.consensus_.scale)
-    relevance = rng.standard_normal(crowd.n_items)
+    relevance = _draw_relevance(crowd.item_query, rng)
     curves = source.theta_["curves"][crowd.assessor]
     scores = curves[:, :n_grades] * np.repeat(relevance, np.diff(crowd.offsets))[:, None] + curves[:, n_grades:]
     return Drawn(replace(crowd, grade=_draw_answers(scores, rng).astype(np.int8), extras={}), relevance)
@@ -112,6 +114,12 @@ def careful_grades(source: GDA, relevance: Floats, seed: int) -> NDArray[np.int6
 def _draw_answers(scores: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw from the softmax of scores along the last axis."""
     return np.asarray((scores + rng.gumbel(size=scores.shape)).argmax(axis=-1))
+
+
+def _draw_relevance(query: NDArray[np.integer], rng: np.random.Generator) -> Floats:
+    """Draw normal relevance with mean 0 and variance 1 in each query; documents are sorted by query."""
+    bounds = np.append(np.flatnonzero(np.diff(query, prepend=-1)), len(query))
+    return standardized(rng.standard_normal(len(query)), bounds)
 
 
 def draw_gda(n_labels: int, seed: int, n_documents: int = 1000) -> Drawn:
@@ -149,9 +157,7 @@ def _draw_world(
 
     """
     query = np.arange(n_documents) // DOCUMENTS_PER_QUERY
-    relevance = rng.standard_normal((n_documents // DOCUMENTS_PER_QUERY, DOCUMENTS_PER_QUERY))
-    relevance -= relevance.mean(axis=1, keepdims=True)
-    relevance = (relevance / relevance.std(axis=1, keepdims=True)).ravel()
+    relevance = _draw_relevance(query, rng)
     panels = [rng.permutation(N_ASSESSORS)[: 2 * n_labels] for _ in range(query[-1] + 1)]
     assessor = np.stack([rng.permutation(panels[one])[:n_labels] for one in query])[:, :, None]
     grade = _draw_answers(scores(relevance[:, None, None], assessor), rng)

@@ -10,15 +10,15 @@ import numpy as np
 from crowdrank._text import counted
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.significance import bootstrap_interval, fisher_randomization
-from crowdrank.pipeline.candidates import BY_NAME, Candidate, TrainingView, consensus_candidate, least_squares
+from crowdrank.pipeline.candidates import BY_NAME, Candidate
 from crowdrank.pipeline.selection import SAFE
-from crowdrank.rankers.base import Ranker
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
 from experiments.expert_budget import (
     MEASURE,
     TITLES,
     Draw,
     Outcome,
+    describe_tree_counts,
     evaluate_selection,
     fit_consensus,
     paired_difference,
@@ -32,37 +32,8 @@ SEEDS = tuple(range(20, 30))
 """Seeds that no other experiment uses."""
 BUDGET = 50
 """Number of expert-graded queries."""
-N_TREES = 200
-"""Number of trees among the features of least squares."""
-
-
-def extended_least_squares(view: TrainingView, n_rows: int, has_validation: bool) -> Ranker:
-    """Return unfitted least squares with outputs of trees as features."""
-    return least_squares(view, n_rows, has_validation).set_params(tree_features=N_TREES, n_jobs=view.n_jobs)
-
-
-def _fit_extended_remap(view: TrainingView) -> Ranker:
-    """Return least squares on labels remapped by linear functions, with outputs of trees as features."""
-    return view.remapper("linear", tree_features=N_TREES).ranker_
-
-
-MEMBERS: Mapping[str, Candidate] = {
-    candidate.name: candidate
-    for candidate in (
-        BY_NAME["soft-pairs"],
-        consensus_candidate(
-            "gls-trees", "least squares on tree features", "average", "relevance", extended_least_squares
-        ),
-        Candidate(
-            "remap-trees",
-            "least squares on remapped labels and tree features",
-            _fit_extended_remap,
-            ("dawid-skene", "glad"),
-            experts=True,
-            remapper="linear",
-        ),
-    )
-}
+MEMBERS: Mapping[str, Candidate] = {name: BY_NAME[name] for name in ("soft-pairs", "gls-trees", "remap-trees")}
+"""Candidates of `run --thorough` that are added to the ensemble."""
 BASE = "run"
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     BASE: (),
@@ -104,9 +75,10 @@ def _protocol(seeds: Sequence[int], budget: int) -> list[str]:
         f"'{BASE}' is {SAFE}, the weighted ensemble of the candidates that `crowdrank run` trains by default, "
         f"with {counted(budget, 'expert-graded query')}; its weights are "
         "cross-fitted on these queries. Each variant adds members.",
-        f"soft-pairs is LambdaMART on P(d > d') by Dawid-Skene's posterior; gls-trees is least squares on averages "
-        f"with the outputs of {N_TREES} pointwise trees as further features; remap-trees is least squares on labels "
-        "remapped by linear functions (targets and weights) with the same features.",
+        "The members are candidates of `crowdrank run --thorough`. soft-pairs is LambdaMART on P(d > d') by "
+        "Dawid-Skene's posterior; gls-trees is least squares on averages with the outputs of pointwise trees as "
+        "further features; remap-trees is least squares on labels remapped by linear functions (targets and weights) "
+        f"with such features. {describe_tree_counts()}",
         f"New {seeds_text(seeds)}; nothing was selected or tuned on them. One configuration of each member was tried.",
         "p and the interval pair the test queries of all seeds (Fisher's randomization test, two-sided; 95% bootstrap "
         "interval); the value of an MQ2008 query that is tested with several seeds is its mean. p by seed pairs the "
@@ -131,7 +103,7 @@ def evaluate_variants(draw: Draw, budget: int, keep: Path | None, tell: Tell) ->
     base = [candidate for candidate in run_candidates(draw.data) if candidate.name not in MEMBERS]
     values = {}
     with stage_cache(keep) as cache:
-        fits = fit_consensus(draw.data, base, cache)
+        fits = fit_consensus(draw.data, [*base, *MEMBERS.values()], cache)
         for variant, members in VARIANTS.items():
             tell(f"{variant}, {draw.test_ids[0].split()[0]}, seed {draw.seed}")
             candidates = [*base, *(MEMBERS[member] for member in members)]

@@ -18,6 +18,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.significance import bootstrap_interval, fisher_randomization
+from crowdrank.pipeline.candidate_rankers import TREE_FEATURES
 from crowdrank.pipeline.candidates import (
     BY_NAME,
     Candidate,
@@ -30,6 +31,8 @@ from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, deal_folds
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.pipeline.training_view import MIN_QUERIES_FOR_VALIDATION, VALIDATION_SHARE
+from crowdrank.rankers.linear import AUTO_TREES
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
 from experiments.crowd_rankers import dl20_setting
 from experiments.documents import crowd_over, describe_crowd, generated_documents, mq2008
@@ -46,6 +49,8 @@ FOLDS = 5
 GENERATED: Mapping[str, Any] = {"queries": 450, "documents": 20, "features": 20}
 CROWD_SHARE, POOL_SHARE = 0.45, 0.25
 """Shares of the queries that the crowd judges and that experts may grade; the others are for the test."""
+TREE_CANDIDATES = ("gls-trees", "remap-trees")
+"""Slow candidates of `run` that are tried too: least squares with outputs of trees as features."""
 SELECTED = "run's choice"
 AVERAGE = "average"
 ALL_EXPERTS = "all experts"
@@ -113,8 +118,11 @@ def experiment(
 
 def _protocol() -> list[str]:
     return [
-        f"Candidates are those of `crowdrank run` with its settings; '{SELECTED}' is what it selects by "
-        "cross-validation on the expert-graded queries of the budget. All are tested on held-out queries.",
+        f"Candidates are those of `crowdrank run` with its settings, and {' and '.join(TREE_CANDIDATES)} of `crowdrank "
+        f"run --thorough`; the other slow candidates are left out, see crowd-rankers. '{SELECTED}' is what `run` "
+        "selects among them by cross-validation on the expert-graded queries of the budget. All are tested on held-out "
+        "queries.",
+        describe_tree_counts(),
         f"Regret is the mean {MEASURE} over draws of the candidate that is best over all draws of the budget, minus "
         "that of the selected one. In hindsight, it is relative to the best candidate of each draw, which is partly "
         "luck.",
@@ -124,8 +132,17 @@ def _protocol() -> list[str]:
         "standard errors, were designed on other seeds (0 to 6), but with the test queries of DL20 in view, which has "
         "no others.",
         "The learning rate and patience of the remappers were set on generated documents with seeds 0 to 2.",
-        "Slow candidates (`run --thorough`) are left out; see crowd-rankers.",
     ]
+
+
+def describe_tree_counts() -> str:
+    """Return a sentence about the number of trees among the features of candidates."""
+    *others, last = map(str, AUTO_TREES)
+    return (
+        f"The number of trees among the features is {', '.join(others)} or {last}: gls-trees chooses it by the labels "
+        f"of {VALIDATION_SHARE:.0%} of the training queries if there are {MIN_QUERIES_FOR_VALIDATION} or more "
+        f"(otherwise {TREE_FEATURES}), remap-trees by some of the expert-graded queries of the budget."
+    )
 
 
 # One draw.
@@ -144,8 +161,8 @@ def evaluate_selection(
 
 
 def run_candidates(data: RunData) -> list[Candidate]:
-    """Return the candidates that `run` trains by default."""
-    return choose_candidates(data, None)[0]
+    """Return the candidates that `run` trains by default, and those with outputs of trees as features."""
+    return [*choose_candidates(data, None)[0], *(BY_NAME[name] for name in TREE_CANDIDATES)]
 
 
 def fit_consensus(data: RunData, candidates: Sequence[Candidate], cache: StageCache) -> ConsensusFits:

@@ -12,15 +12,10 @@ from crowdrank import Features, read_judgments
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
-from crowdrank.pipeline.candidates import (
-    Candidate,
-    TrainingView,
-    expert_candidate,
-    lambdamart,
-    least_squares,
-    tree_parameters,
-)
+from crowdrank.pipeline.candidate_rankers import lambdamart, least_squares, tree_feature_least_squares, tree_parameters
+from crowdrank.pipeline.candidates import Candidate, expert_candidate
 from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.training_view import TrainingView
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.network import LambdaRankNet
@@ -90,12 +85,6 @@ def given_labels(setting: Setting, candidates: Sequence[Candidate], *, tell: Tel
 
 
 # Rankers.
-
-
-def tree_feature_regression(view: TrainingView, n_rows: int, has_validation: bool) -> Ranker:
-    """Return unfitted least squares with outputs of trees as features; validation queries select their number."""
-    extended = least_squares(view, n_rows, has_validation)
-    return extended.set_params(tree_features="auto" if has_validation else 0, n_jobs=view.n_jobs)
 
 
 def pointwise_trees(view: TrainingView, n_rows: int, has_validation: bool) -> PointwiseGBDT:
@@ -211,5 +200,5 @@ CANDIDATES = (
     expert_candidate("rd-gbdt", "pointwise trees reweighted by deviations", lambda *of: RD(pointwise_trees(*of))),
     expert_candidate("lambdarank-net", "LambdaRank network", lambda *_: LambdaRankNet(n_jobs=1)),
     expert_candidate("ensemble", "LambdaMART and least squares", tree_ensemble),
-    expert_candidate("tree-features", "least squares on outputs of trees", tree_feature_regression),
+    expert_candidate("tree-features", "least squares on outputs of trees", tree_feature_least_squares),
 )

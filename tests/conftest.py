@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,16 @@ def pytest_collection_finish() -> None:
     """Exempt what was imported from garbage collection: these objects stay to the end."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_rows_for_forests() -> Iterator[None]:
+    """Let the forest of a run imitate the selected ranker on fewer rows: hundreds of tests do not look at it."""
+    from crowdrank.rankers import distillation
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distillation, "MIN_CELLS", 20_000)
+        yield
 
 
 @pytest.fixture(scope="session")

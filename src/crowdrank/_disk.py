@@ -211,6 +211,14 @@ def flush_tree(folder: Path) -> None:
         flush_folder(Path(root))
 
 
+def link_or_copy(source: str | Path, target: str | Path) -> None:
+    """Create a hard link, or a copy on a file system without hard links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 def remove(path: Path) -> None:
     """Delete a temporary file or folder; ignore errors, because a later process deletes what is left."""
     if path.is_dir() and not path.is_symlink():

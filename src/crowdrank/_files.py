@@ -165,9 +165,9 @@ class _Step:
     renames: list[Rename] = field(default_factory=list)
     locks: ExitStack = field(default_factory=ExitStack)
 
-    def new_draft(self, target: Path, *, wait: bool = True) -> Path:
+    def new_draft(self, target: Path) -> Path:
         """Lock an output until the step ends; return a path for its draft."""
-        self.locks.enter_context(locked(target, wait=wait))
+        self.locks.enter_context(locked(target))
         self.drafts.append(new_draft_path(target))
         return self.drafts[-1]
 

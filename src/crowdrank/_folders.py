@@ -70,7 +70,7 @@ class FolderKind:
 
 
 @contextmanager
-def write_folder(path: str | Path, folder_kind: FolderKind, *, wait: bool = True) -> Iterator[Path]:
+def write_folder(path: str | Path, folder_kind: FolderKind) -> Iterator[Path]:
     """Yield an empty draft folder; when the block succeeds, it replaces the folder `path`.
 
     Raises:
@@ -85,7 +85,7 @@ def write_folder(path: str | Path, folder_kind: FolderKind, *, wait: bool = True
         return
     check_output_folder(path, folder_kind)
     with current_step(path) as step:
-        draft = step.new_draft(target, wait=wait)
+        draft = step.new_draft(target)
         _check_owned(path, target, folder_kind)
         draft.mkdir()
         with mark_private_draft(draft):

@@ -131,8 +131,6 @@ def test_what_is_looked_up_on_the_grid_is_what_is_worked_out() -> None:
 
 def test_small_kernels_are_numpy() -> None:
     rng = np.random.default_rng(0)
-    codes = rng.integers(0, 5, 40).astype(np.int32)
-    np.testing.assert_array_equal(kernels.count_codes(codes, 7), np.bincount(codes, minlength=7))
     table, x, y = rng.random((4, 3)), rng.uniform(-1, 5, 50), rng.uniform(-1, 4, 50)
     row, other, found = rng.integers(-1, 50, 80), (0.25, 1.5), np.empty(80)
     at_x, at_y = np.append(x, other[0])[row], np.append(y, other[1])[row]

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crowdrank.engine.local import LocalPasses, map_in_order, report_progress
+from crowdrank._threads import map_in_order
+from crowdrank.engine.local import LocalPasses, report_progress
 from crowdrank.engine.streaming import FileStates
 from crowdrank.engine.tree_reduce import tree_sum
 

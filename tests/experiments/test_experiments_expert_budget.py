@@ -44,6 +44,14 @@ def test_what_the_crowd_alone_teaches_does_not_depend_on_the_budget(small: Any) 
     assert small.tables[0].row("expert-only")["6 queries"] != small.tables[0].row("expert-only")["10 queries"]
 
 
+def test_candidates_with_trees_are_tried_too() -> None:
+    (draw,) = module.simulated_draws("generated", [0])
+    names = [candidate.name for candidate in module.run_candidates(draw.data)]
+    assert len(names) == len(set(names))
+    assert {"gls", "gls-trees", "linear-gls", "remap-trees"} <= set(names)
+    assert "gda-pw-mart" not in names
+
+
 def test_crowd_pool_and_test_share_no_query() -> None:
     (draw,) = module.simulated_draws("generated", [0])
     judged = set(draw.data.query[draw.data.n_labels > 0].tolist())
@@ -80,7 +88,6 @@ def test_members_are_added_to_the_ensemble_of_run() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "GENERATED", {"queries": 60, "documents": 8, "features": 5})
         patch.setattr(ensemble_members, "run_candidates", lambda data: [BY_NAME[name] for name in FEW])
-        patch.setattr(ensemble_members, "N_TREES", 5)
         result = ensemble_members.experiment(only=["generated"], seeds=[20], budget=6)
     (table,) = result.tables
     assert len(table.rows) == len(ensemble_members.VARIANTS)
@@ -93,7 +100,7 @@ def test_members_are_added_to_the_ensemble_of_run() -> None:
     both = by_run["+ gls-trees, remap-trees (over run)"]["difference"]
     added = by_run["+ gls-trees, remap-trees (over + gls-trees)"]["difference"]
     assert both == pytest.approx(tree + added)
-    assert any(row["difference"] != 0 for row in table.rows)
+    assert {row["run"] for row in table.rows if row["difference"] == 0} == set(), "every member takes part"
 
 
 def test_unknown_settings_are_refused() -> None:

@@ -77,7 +77,7 @@ def test_rows_that_a_platform_marks_as_unused_are_counted(
     assert uncounted(judgments) == 0
     inspection = inspect(judgments)
     assert inspection.problems == [], "a rejected assignment is no fault of the file"
-    assert sum(remark.kind == "rows-left-out" for remark in inspection.remarks) == len(skipped)
+    assert sum(remark.kind == "rows-left-out" for remark in inspection.messages) == len(skipped)
 
 
 def test_malformed_annotations_are_refused_or_counted(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from crowdrank.errors import InputError, UsageError
 from crowdrank.label_learning import gls_gradients
 from crowdrank.label_learning.boosted import BoostedFunctions, GrowingTrees, binned_dataset
 from crowdrank.label_learning.gls_gradients import LabelRegression, normal_equations
+from crowdrank.label_learning.label_functions import MODES
 from crowdrank.label_learning.linear import (
     MAX_DEVIATION,
     LinearCoefficients,
@@ -32,7 +33,6 @@ from crowdrank.label_learning.objectives import (
     ObjectiveSpec,
     SoftRankObjective,
 )
-from crowdrank.label_learning.remapper import MODES
 from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.standardize import Standardizer
 

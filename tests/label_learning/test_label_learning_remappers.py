@@ -30,8 +30,8 @@ from crowdrank import (
 from crowdrank._folders import write_manifest
 from crowdrank.errors import CrowdrankWarning, DataWarning, InputError, NotFittedError, UsageError
 from crowdrank.label_learning import gls_gradients
+from crowdrank.label_learning.label_functions import MODES
 from crowdrank.label_learning.objectives import ObjectiveSpec
-from crowdrank.label_learning.remapper import MODES
 from crowdrank.label_learning.tuning import GridLimits, coordinate_search
 from crowdrank.rankers.data_checks import MissingValueWarning
 from crowdrank.rankers.ranking_data import RankingData

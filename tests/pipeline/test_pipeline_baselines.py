@@ -44,13 +44,15 @@ def test_feature_with_expert_grades_is_refused(world: World, leaked: pd.DataFram
         run(world.judgments, leaked, world.gold, **QUICK)
     assert caught.value.kind == "leak"
     assert caught.value.location.column == "verdict"
+    assert str(caught.value).count("verdict") == 1
     assert "allow_leak" in {fix.parameter for fix in caught.value.fixes}
 
 
 def test_allowed_leak_is_noted(world: World, leaked: pd.DataFrame) -> None:
     result = run(world.judgments, leaked, world.gold, allow_leak=True, **QUICK)
     (note,) = [note for note in result.notes if note.kind == "leak"]
-    assert note.severity == "warning"
+    assert (note.severity, note.location.column) == ("warning", "verdict")
+    assert str(note).count("verdict") == 1
     assert result.comparison.set_index("candidate").loc["best-feature", "nDCG@10 mean"] == pytest.approx(1.0)
 
 
@@ -74,7 +76,7 @@ def test_features_are_summarized(world: World) -> None:
     )
     with pytest.warns(crowdrank.errors.DataWarning):
         data = build_run_data(world.judgments, features)
-    assert [note.kind for note in data.dropped_columns] == ["grade-like-features"]
+    assert [note.kind for note in data.features.notes] == ["grade-like-features"]
     table = data.feature_table().to_pandas().set_index("feature")
     assert "target" not in table.index
     assert table.loc["f1", "missing"] == pytest.approx(0.5, abs=0.01)
@@ -209,7 +211,7 @@ def candidate_names(data: RunData, **options: Any) -> set[str]:
 def test_thorough_runs_train_slow_candidates(world: World) -> None:
     data = build_run_data(world.judgments, world.features, world.gold)
     slow = {candidate.name for candidate in CANDIDATES if candidate.thorough}
-    assert {"gda-pw-mart", "soft-pairs"} <= slow
+    assert slow == {"gda-pw-mart", "soft-pairs", "gls-trees", "remap-trees"}
     assert not slow & candidate_names(data)
     assert candidate_names(data, thorough=True) == candidate_names(data) | slow
     named, _ = choose_candidates(data, ["majority", "gda-pw-mart"])

@@ -14,10 +14,12 @@ import crowdrank
 from crowdrank._text import markdown_text
 from crowdrank.cli.run import print_candidates
 from crowdrank.errors import CrowdrankError, InputError, UsageError
-from crowdrank.pipeline import candidates as candidates_module
+from crowdrank.pipeline import training_view
 from crowdrank.pipeline.candidates import CANDIDATES
+from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.result import RunResult
 from crowdrank.pipeline.run import run
+from crowdrank.pipeline.run_data import build_run_data
 from crowdrank.pipeline.selection import (
     CROWD,
     ENSEMBLES,
@@ -70,7 +72,7 @@ def test_every_candidate_is_trained_and_every_file_is_written(whole: tuple[RunRe
     assert names == {
         *("consensus.parquet", "assessors.csv", "training.parquet", "model", "comparison.csv", "next.csv", "pairs.csv"),
         *("crowdrank.json", "run.json", "report.md", "stages", "consensus", "per_query.csv", "remapping.csv"),
-        *("remappers", "features.csv"),
+        *("remappers", "features.csv", "deployable"),
     }
     about = json.loads((folder / "run.json").read_text())
     assert about["rankers"]["chosen"] == result.chosen
@@ -156,7 +158,7 @@ def test_repeated_run_reuses_every_stage(world: World, tmp_path: Path, monkeypat
     options: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES}
     first = run(world.judgments, world.features, world.gold, **options)
     fits: list[str] = []
-    monkeypatch.setattr(candidates_module.TrainingView, "fit", lambda *a, **k: fits.append("fit"))
+    monkeypatch.setattr(training_view.TrainingView, "fit", lambda *a, **k: fits.append("fit"))
     second = run(world.judgments, world.features, world.gold, **options)
     assert not fits
     pd.testing.assert_frame_equal(first.comparison, second.comparison)
@@ -197,7 +199,7 @@ def test_gold_accuracy_of_assessors(whole: tuple[RunResult, Path], world: World)
 
 def test_interrupted_run_resumes(world: World, tmp_path: Path, monkeypatch: Any) -> None:
     options: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES, "n_jobs": 1}
-    real, seen = candidates_module.TrainingView.fit, []
+    real, seen = training_view.TrainingView.fit, []
 
     def stopping(self: Any, *words: Any, **more: Any) -> Any:
         seen.append(1)
@@ -205,7 +207,7 @@ def test_interrupted_run_resumes(world: World, tmp_path: Path, monkeypatch: Any)
             raise KeyboardInterrupt
         return real(self, *words, **more)
 
-    monkeypatch.setattr(candidates_module.TrainingView, "fit", stopping)
+    monkeypatch.setattr(training_view.TrainingView, "fit", stopping)
     with pytest.raises(KeyboardInterrupt):
         run(world.judgments, world.features, world.gold, **options)
     there = sorted(path.name for path in (tmp_path / "out").iterdir())
@@ -216,7 +218,7 @@ def test_interrupted_run_resumes(world: World, tmp_path: Path, monkeypatch: Any)
         counted.append(1)
         return real(self, *words, **more)
 
-    monkeypatch.setattr(candidates_module.TrainingView, "fit", counting)
+    monkeypatch.setattr(training_view.TrainingView, "fit", counting)
     resumed = run(world.judgments, world.features, world.gold, **options)
     left = len(counted)
     fresh = run(world.judgments, world.features, world.gold, **{**options, "output": tmp_path / "other"})
@@ -234,7 +236,7 @@ def test_interrupted_run_keeps_earlier_results(world: World, tmp_path: Path, mon
     def stopped(self: Any, *words: Any, **more: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(candidates_module.TrainingView, "fit", stopped)
+    monkeypatch.setattr(training_view.TrainingView, "fit", stopped)
     with pytest.raises(KeyboardInterrupt):
         run(world.judgments.iloc[:-200], world.features, world.gold, **options)
     assert {path.name: path.read_bytes() for path in files} == before
@@ -269,9 +271,54 @@ def test_changed_inputs_are_noted_and_used(world: World, tmp_path: Path) -> None
 
 def test_judgments_are_stored_once_for_all_consensus_stages(world: World, tmp_path: Path) -> None:
     run(world.judgments, world.features, world.gold, output=tmp_path / "out", candidates=FEW, trees=TREES)
-    saved = list((tmp_path / "out" / "stages").glob("consensus-*/judgments.parquet"))
-    assert len(saved) > 1
-    assert len({path.stat().st_ino for path in saved}) == 1
+    stages = tmp_path / "out" / "stages"
+    assert len(list(stages.glob("consensus-*"))) > 1
+    assert not list(stages.glob("consensus-*/**/judgments.parquet"))
+    (stored,) = stages.glob("judgments-*")
+    assert stored.read_bytes() == (tmp_path / "out" / "consensus" / "judgments.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["missing", "changed"])
+def test_damaged_judgments_of_models_are_stored_again(world: World, tmp_path: Path, damage: str) -> None:
+    data, folder = build_run_data(world.judgments, world.features, world.gold), tmp_path / "stages"
+    methods = ("majority", "auto")
+
+    def fit_all() -> tuple[StageCache, ConsensusFits]:
+        cache = StageCache(folder)
+        fits = ConsensusFits(data, cache)
+        for method in methods:
+            fits.fit(method)
+        cache.delete_unused()
+        return cache, fits
+
+    first, fits = fit_all()
+    assert (first.made, first.reused) == (2, 0)
+    (stored,) = folder.glob("judgments-*")
+    content = stored.read_bytes()
+    again, loaded = fit_all()
+    assert (again.made, again.reused) == (0, 2)
+    for method in methods:
+        assert loaded.model(method).consensus_.document_table.equals(fits.model(method).consensus_.document_table)
+    if damage == "missing":
+        stored.unlink()
+    else:
+        stored.write_bytes(content[:-9] + b"x" * 9)
+    repaired, _ = fit_all()
+    assert (repaired.made, repaired.reused) == (1, 1), "the first model stores the judgments again"
+    assert stored.read_bytes() == content
+    assert {path.name.split("-")[0] for path in folder.iterdir() if not path.name.startswith(".")} == {
+        "consensus",
+        "judgments",
+    }
+
+
+def test_judgments_of_other_runs_are_deleted(world: World, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES}
+    run(world.judgments, world.features, world.gold, **options)
+    (first,) = (tmp_path / "out" / "stages").glob("judgments-*")
+    run(world.judgments.iloc[:-50], world.features, world.gold, **options)
+    (second,) = (tmp_path / "out" / "stages").glob("judgments-*")
+    assert first.name != second.name
 
 
 @pytest.mark.parametrize("n", [1, MIN_SELECTION_QUERIES - 1, MIN_SELECTION_QUERIES + 1])

@@ -10,9 +10,10 @@ import pytest
 
 import crowdrank
 from crowdrank.errors import UsageError
-from crowdrank.pipeline import candidates as candidates_module
 from crowdrank.pipeline import selection as selection_module
-from crowdrank.pipeline.candidates import BY_NAME, Candidate, RemapperKind, choose_candidates
+from crowdrank.pipeline import training_view
+from crowdrank.pipeline.candidate_rankers import TREE_FEATURES
+from crowdrank.pipeline.candidates import BY_NAME, Candidate, choose_candidates
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData, build_run_data
 from crowdrank.pipeline.selection import (
@@ -25,8 +26,10 @@ from crowdrank.pipeline.selection import (
 )
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.pipeline.training_view import RemapperKind
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import PRIOR_QUERIES, shrunk_weights
+from crowdrank.rankers.linear import AUTO_TREES, GLS
 from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
 from crowdrank.simulation.world import World
@@ -145,9 +148,52 @@ def test_least_squares_on_remapped_labels_equals_ranker_of_remapper(world: World
     assert np.corrcoef(ranker.predict(known), own.predict(known))[0, 1] > 0.9999
 
 
+@pytest.mark.parametrize("kind", ["linear", "boosted"])
+def test_least_squares_on_remapped_labels_has_the_trees_of_the_remapper(world: World, kind: RemapperKind) -> None:
+    options = {"n_iter": 5, "ridge": 0.1, "tree_features": 5}
+    data, settings = data_of(world), RunSettings(linear=options, boosted=options)
+    selection = selection_of(data, [f"{kind}-gls"], settings, split_expert_queries(data.graded_queries, settings))
+    view = selection.view(selection.split.test, selection.split.development)
+    ranker, own = BY_NAME[f"{kind}-gls"].fit(view), view.remapper(kind).ranker_
+    assert isinstance(ranker, GLS)
+    assert ranker.tree_features_ is own.tree_features_
+    assert len(ranker.coef_) == data.features.matrix.shape[1] + 5
+    assert np.corrcoef(ranker.predict(data.features), own.predict(data.features))[0, 1] > 0.999
+
+
+def test_number_of_trees_is_chosen_if_there_are_validation_queries(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, settings = data_of(world), RunSettings(linear={"n_iter": 2, "ridge": 0.1})
+    selection = selection_of(
+        data, ["gls-trees", "remap-trees"], settings, split_expert_queries(data.graded_queries, settings)
+    )
+    view = selection.view(selection.split.test, selection.split.development)
+    fixed = BY_NAME["gls-trees"].fit(view)
+    assert isinstance(fixed, GLS)
+    assert fixed.tree_features_ is not None
+    assert fixed.tree_features_.n_trees_ == TREE_FEATURES
+    monkeypatch.setattr(training_view, "MIN_QUERIES_FOR_VALIDATION", 1)
+    chosen = BY_NAME["gls-trees"].fit(view)
+    assert chosen.get_params()["tree_features"] == "auto"
+    assert chosen.validation_queries_
+    assert view.remapper("linear", tree_features="auto").best_params_["tree_features"] in AUTO_TREES
+    n_trees = int(view.remapper("linear", tree_features="auto").best_params_["tree_features"])
+    assert len(BY_NAME["remap-trees"].fit(view).coef_) == data.features.matrix.shape[1] + n_trees  # type: ignore[attr-defined]
+
+
+def test_remappers_of_a_result_have_names_of_their_own(world: World) -> None:
+    data, settings = data_of(world), RunSettings(linear={"n_iter": 2, "ridge": 0.1}, trees=TREES)
+    names = ["majority", "linear-gls", "linear-remap", "remap-trees"]
+    selection = selection_of(data, names, settings, split_expert_queries(data.graded_queries, settings))
+    remappers = selection.run().remappers
+    assert list(remappers) == ["linear", "remap-trees"]
+    assert [remapper.tree_features for remapper in remappers.values()] == [0, "auto"]
+
+
 def test_remapper_is_fitted_to_a_sample_of_many_labels(world: World, monkeypatch: Any) -> None:
-    monkeypatch.setattr(candidates_module, "MAX_LABELS_PER_DOCUMENT", 2)
-    monkeypatch.setattr(candidates_module, "MAX_DOCUMENTS", 100)
+    monkeypatch.setattr(training_view, "MAX_LABELS_PER_DOCUMENT", 2)
+    monkeypatch.setattr(training_view, "MAX_DOCUMENTS", 100)
     data, settings = (
         data_of(world),
         RunSettings(linear={"n_iter": 3, "ridge": 0.1}, trees=TREES),
@@ -229,3 +275,18 @@ def test_reasons_of_skipped_candidates(world: World) -> None:
     kept, out = choose_candidates(data, None, thorough=True)
     assert {candidate.name for candidate in kept} | set(out) == set(BY_NAME)
     assert out["expert-only"] == "there are no expert grades"
+
+
+def test_items_of_the_data_are_those_of_label_features_and_models(world: World) -> None:
+    """Rankers and remappers find labels by item codes, without ids."""
+    grade = world.judgments["grade"]
+    judgments = crowdrank.read_judgments(
+        world.judgments.assign(grade=grade.where(grade.index % 9 > 0, -2)), grades="0-4", unjudgeable="-2"
+    )
+    for unjudgeable_as in ("lowest", "drop", "model"):
+        data = build_run_data(judgments, world.features, world.gold, unjudgeable_as=unjudgeable_as)
+        assert data.labels is not data.judgments, "there are honeypots"
+        fits = ConsensusFits(data, StageCache(None))
+        for table in (fits.label_features("remap").judgments, fits.model("gda-pairwise").judgments_):
+            items = table.positions(data.features.query, data.features.document)
+            np.testing.assert_array_equal(items, data.item)

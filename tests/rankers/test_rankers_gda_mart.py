@@ -238,6 +238,30 @@ def test_a_frame_with_ids_and_features_needs_no_other_arguments() -> None:
         GDAPairwiseMART(model, gains=(0, 0, 0, 0, 0)).fit(world.features)
 
 
+def test_items_take_the_place_of_ids() -> None:
+    world = crowdrank.simulate(queries=15, documents=8, labels=3, random_state=7)
+    model = GDAPairwise().fit(world.judgments)
+    features = read_features(world.features)
+    expected = GDAPairwiseMART(model, n_estimators=5).fit(features)
+    items = model.judgments_.positions(features.query, features.document)
+    query = pd.factorize(world.features["query"])[0]
+    ranker = GDAPairwiseMART(model, n_estimators=5).fit(features.matrix, query=query, items=items)
+    assert np.array_equal(ranker.predict(features.matrix), expected.predict(features))
+    some = np.where(np.arange(len(items)) < 5, -1, items)
+    with pytest.warns(UserWarning, match="5 documents without judgments"):
+        left = GDAPairwiseMART(model, n_estimators=5).fit(features, items=some)
+    assert np.array_equal(
+        left.predict(features), GDAPairwiseMART(model, n_estimators=5).fit(world.features.iloc[5:]).predict(features)
+    )
+    for invalid in (items[1:], items + 1, items.astype(float)):
+        with pytest.raises(UsageError) as caught:
+            GDAPairwiseMART(model).fit(features, items=invalid)
+        assert (caught.value.kind, caught.value.parameter) == ("bad-items", "items")
+    with pytest.raises(UsageError) as caught:
+        GDAPairwiseMART(model).fit(features.matrix, items=items)
+    assert caught.value.parameter == "query"
+
+
 def test_an_invalid_weight_is_named_by_its_row_in_the_input() -> None:
     world = crowdrank.simulate(queries=10, documents=6, labels=2, random_state=7)
     model = GDAPairwise().fit(world.judgments)

@@ -117,6 +117,18 @@ def test_validation_chooses_the_number_of_trees_and_the_ridge() -> None:
         assert (caught.value.kind, caught.value.parameter) == ("no-validation", next(iter(parameters)))
 
 
+@pytest.mark.parametrize("ranker", [GLS(10.0), GLS(10.0, tree_features=20), TreeFeatureGLS(20)])
+def test_refit_keeps_the_trees(ranker: GLS) -> None:
+    X, y, query = world(queries=20)
+    ranker.fit(X, y, query=query)
+    same = ranker.refit(X, y, query=query, mu=ranker.mu_)
+    assert np.allclose(same.predict(X), ranker.predict(X))
+    other = ranker.refit(X, 1.0 - y, query=query, mu=ranker.mu_)
+    assert other.tree_features_ is ranker.tree_features_
+    assert np.allclose(other.coef_, -ranker.coef_)
+    assert other.get_params() == same.get_params()
+
+
 @pytest.mark.parametrize("ranker", [GLS(10.0, tree_features=20), TreeFeatureGLS(20), RD(GLS(10.0, tree_features=20))])
 def test_rankers_with_trees_are_saved_and_loaded(ranker: Ranker, tmp_path: Path) -> None:
     X, y, query = world(queries=20)

@@ -249,12 +249,3 @@ def interpolate_at_points(
             u = min(max((middle + width * points[p] - grid[0]) * per_step, 0.0), last)
             i = int(u)
             values[p, place] = table[i] + (u - i) * (table[i + 1] - table[i])
-
-
-@njit(cache=True, nogil=True)
-def count_codes(codes: Codes, n_codes: int) -> Integers:
-    """Return how often each code occurs (n_codes,), like np.bincount but without a copy of the codes."""
-    counts = np.zeros(n_codes, np.int64)
-    for code in codes:
-        counts[code] += 1
-    return counts

@@ -243,14 +243,14 @@ def parse_numbers(table: RoleTable, role: str, fix: str, *, blank: bool = False,
     return values
 
 
-def read_roster(source: Any, prices: Mapping[str, float] | None = None, separator: str | None = None) -> Roster:
+def read_roster(source: Any, prices: Mapping[str, float] | None = None) -> Roster:
     """Read a roster from a table with the columns assessor and, optionally, kind (crowd, expert, llm) and price.
 
     >>> import pandas as pd
     >>> read_roster(pd.DataFrame({"worker": ["ann", "gpt"], "kind": ["expert", "llm"]}), {"expert": 50, "llm": 1})
     <Roster: 2 assessors (1 expert at 50, 1 llm at 1)>
     """
-    opened, _ = open_source(source, None, separator)
+    opened, _ = open_source(source)
     found = Roles(("assessor",), ("cost",)).find_columns(opened.names, opened.name)
     kind_column = ["kind"] if "kind" in opened.names else []
     table = opened.read(list(dict.fromkeys((*found.values(), *kind_column))), BadRows())

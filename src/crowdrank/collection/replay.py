@@ -71,7 +71,6 @@ class Point:
 class Curve:
     """Quality after each round, by labels bought."""
 
-    policy: Policy
     points: tuple[Point, ...]
     bought: Booleans  # (n_judgments,) after the last round
 
@@ -139,7 +138,7 @@ def replay(
             points.append(Point(int(bought.sum()), spent, evaluation))
     if not points:
         raise UsageError(f"of {budget:g} in {rounds} rounds buys no label", parameter="budget", fix="raise it")
-    return Curve(policy, tuple(points), bought)
+    return Curve(tuple(points), bought)
 
 
 def refit(model: Callable[[], Aggregator], judgments: Judgments, previous: Aggregator | None) -> Aggregator:

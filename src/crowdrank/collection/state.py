@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 
 from crowdrank._typing import Booleans, Integers
-from crowdrank.collection import kernels
 from crowdrank.collection.pool import ANYONE, Pool, find_pairs
 from crowdrank.collection.request_ledger import OutstandingRequests
 from crowdrank.judgments import ids
@@ -72,7 +71,7 @@ class PoolState:
         load = np.bincount(self.outstanding_by_assessor[1], minlength=len(self.pool.roster))
         if self.judgments is not None:
             place = ids.match(self.pool.roster.assessors, self.judgments.assessors)
-            n_judged = kernels.count_codes(self.judgments.assessor, self.judgments.n_assessors)
+            n_judged = np.bincount(self.judgments.assessor, minlength=self.judgments.n_assessors)
             load[place[place >= 0]] += n_judged[place >= 0]
         return load
 

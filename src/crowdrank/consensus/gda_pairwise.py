@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from crowdrank._saved import POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
-from crowdrank.consensus import experts, pairwise_kernels
+from crowdrank.consensus import experts, pair_likelihood, pairwise_kernels
 from crowdrank.consensus._base import EMAggregator, Gaussians, States
 from crowdrank.consensus.curves import GaussianCurves, careful_curves, project
 from crowdrank.consensus.families import FamilyAggregator
@@ -37,14 +37,16 @@ MAX_STEP = 1.0
 MODE_STEPS, RELEVANCE_STEPS = 100, 30
 """Maximum numbers of Newton steps after the last iteration, for the mode of all pairs and for relevance."""
 UNIT_STEPS = 2
+"""Number of Newton steps of relevance in each pass that learns the unit."""
 UNIT_PASSES, UNIT_TOL = 10, 0.001
 """Maximum number of passes that learn the unit of relevance, and the relative change that ends them."""
 INITIAL_UNIT, MAX_ACCELERATION = 2.0, 4.0
+"""Unit before it is learned, and maximum factor by which a Newton step exceeds a step of the fixed-point iteration."""
 UNIT_DOCUMENTS = 10.0
 """Number of pseudo-documents for which the previous unit is right."""
 ABSENT = -40.0
 """Log alpha of grades that an assessor's scale does not have."""
-BLOCK = 4096
+ASSESSORS_PER_BLOCK = 4096
 """Number of assessors for which pairwise informativeness is computed at once."""
 QUADRATURE = np.polynomial.hermite_e.hermegauss(7)
 """Nodes and weights of Gauss-Hermite quadrature."""
@@ -60,8 +62,11 @@ class GDAPairwise(FamilyAggregator):
 
     In eq. 8 a document also serves to explain other documents, which draws documents together at the ends of the scale
     and counts judgments twice. `relevance` is therefore the posterior mode of a document given its own judgments, each
-    explained by its partners, and `sd` follows from their information and from the unknown level of the query. Pairs do
-    not determine the unit of relevance: it is learned such that relevance has variance 1 over documents.
+    explained by its partners. Pairs determine neither the origin nor the unit of relevance. The origin is the mean of
+    the documents of a query, unless the query has expert grades, which then set it. The unit is learned such that
+    relevance has variance 1 within queries. `sd`, `lower` and `upper` are those of the difference from the mean of the
+    query, with a normal approximation of the posterior at its mode. The only document of a query has relevance 0 and
+    sd 1.
 
     Only documents of one query can be compared by `relevance`. `grade` and `p0..` are those of a typical careful
     assessor, integrated over the posterior; for them the level of a query is estimated from its grades. Assessors may
@@ -183,7 +188,7 @@ class GDAPairwise(FamilyAggregator):
             return local, {
                 **statistics,
                 **count_answers(shard),
-                "moments": moments(shard, local),
+                "moments": grade_moments(shard, local),
                 "expert_grades": grades,
             }
         if not theta["learn_unit"][0]:
@@ -193,6 +198,7 @@ class GDAPairwise(FamilyAggregator):
         local, _ = self._sweep(shard, local, theta, mode_steps, UNIT_STEPS, slope[:0], curve[:0])
         unknown = shard.gold < 0
         shrinkage = local["information"] / (local["precision"] + local["information"])
+        shrinkage *= 1 - local["precision"] * level_variance(local)  # relevance is centered within queries
         spread = unknown.sum(), (local["relevance"][unknown] ** 2).sum(), shrinkage[unknown].sum()
         residuals = residual_sums(shard, local, theta["params"])
         return local, {"judgments": judgments, "spread": np.array(spread, np.float64), "residuals": residuals}
@@ -227,9 +233,9 @@ class GDAPairwise(FamilyAggregator):
         )
         return local | documents._asdict(), float(value)
 
-    def _kernel_parameters(self, theta: Arrays) -> pairwise_kernels.Parameters:
+    def _kernel_parameters(self, theta: Arrays) -> pair_likelihood.Parameters:
         mu, log_alpha, log_width = np.split(theta["params"], 3, axis=1)
-        return pairwise_kernels.Parameters(
+        return pair_likelihood.Parameters(
             mean=np.ascontiguousarray(mu),
             offset=log_alpha - 0.25 * log_width,
             factor=np.exp(-0.5 * log_width),
@@ -311,12 +317,14 @@ class GDAPairwise(FamilyAggregator):
         nothing = np.empty((0, theta["params"].shape[1]))
         local, _ = self._sweep(shard, local, theta, MODE_STEPS, RELEVANCE_STEPS, nothing, nothing[:, :, None])
         unit = theta["unit"][0]
-        relevance, sd = local["relevance"] / unit, np.sqrt(posterior_variance(local)) / unit
+        relevance, variance = local["relevance"] / unit, posterior_variance(local) / unit**2
+        sd = np.sqrt(variance)
         reach = ndtri((1 + self.interval) / 2) * sd
-        place = relevance + query_levels(shard, local, theta) / unit
+        level, uncertainty = query_levels(shard, local, theta)
+        place, place_sd = relevance + level / unit, np.sqrt(variance + uncertainty / unit**2)
         nodes, weights = QUADRATURE
         shares = sum(
-            weight * np.stack([np.interp(place + node * sd, NODES, curve) for curve in theta["typical"]], axis=1)
+            weight * np.stack([np.interp(place + node * place_sd, NODES, curve) for curve in theta["typical"]], axis=1)
             for node, weight in zip(nodes, weights / weights.sum(), strict=True)
         )
         restrict_to_gold(shares, shard)
@@ -330,7 +338,7 @@ class GDAPairwise(FamilyAggregator):
 
     def _gaussians(self, theta: Arrays) -> Gaussians:
         """Return mu, w and alpha: with difficulty as estimated, else those of a comparison with the average partner."""
-        mu, log_alpha, log_width = np.split(on_line(theta), 3, axis=1)
+        mu, log_alpha, log_width = np.split(standardized_params(theta), 3, axis=1)
         absent = np.arange(mu.shape[1]) >= theta["n_grades"][:, None]
         if self.difficulty:
             mu, width = self._estimated_gaussians(theta)
@@ -347,7 +355,7 @@ class GDAPairwise(FamilyAggregator):
     @staticmethod
     def _estimated_gaussians(theta: Arrays) -> tuple[Floats, Floats]:
         """Return mu and w as estimated, in the unit of relevance; NaN for grades that a scale lacks."""
-        mu, _, log_width = np.split(on_line(theta), 3, axis=1)
+        mu, _, log_width = np.split(standardized_params(theta), 3, axis=1)
         absent = np.arange(mu.shape[1]) >= theta["n_grades"][:, None]
         return np.where(absent, np.nan, mu), np.where(absent, np.nan, np.exp(log_width))
 
@@ -362,7 +370,7 @@ class GDAPairwise(FamilyAggregator):
             "width": mean_width,
             **widths,
             "slope": (highest - mu[:, 0]) / mean_width,
-            "pairwise_informativeness": pairwise_informativeness(on_line(theta)),
+            "pairwise_informativeness": pairwise_informativeness(standardized_params(theta)),
         }
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
@@ -400,7 +408,7 @@ def prior_mean(own_grades: Integers, n_grades: int) -> Floats:
     return mean
 
 
-def moments(shard: Shard, local: Arrays) -> Floats:
+def grade_moments(shard: Shard, local: Arrays) -> Floats:
     """Return number, sum and sum of squares of relevance by assessor and grade, (3, n_assessors, n_grades)."""
     relevance = local["mode"][local["item"]]
     cell = shard.assessor.astype(np.int64) * shard.n_grades + shard.grade
@@ -460,29 +468,48 @@ def query_means(values: Floats, weight: Floats, query: Integers) -> Floats:
     return means
 
 
-def query_levels(shard: Shard, local: Arrays, theta: Arrays) -> Floats:
-    """Return the level of each item's query, from its grades: residuals are lower in queries with high grades."""
-    residual, weight, query = judgment_residuals(shard, local, theta["params"])
-    n = np.bincount(query, weight)
-    level = (theta["residuals"][0] - query_means(residual, weight, query)) * n / (n + 1)
-    return np.repeat(level, np.diff(local["query_items"]))
+def query_levels(shard: Shard, local: Arrays, theta: Arrays) -> tuple[Floats, Floats]:
+    """Estimate the level of each item's query from its grades: residuals are lower in queries with high grades.
 
+    Returns:
+        The level and its variance, (n_items,) each.
 
-def posterior_variance(local: Arrays) -> Floats:
-    """Return the variance of relevance: given the level of the query, and that of the level.
-
-    The curvature is taken as that of equally connected documents, a diagonal plus a matrix of rank one.
     """
-    information, precision = local["information"], local["precision"]
-    own = 1 / (precision + information)
-    level = np.add.reduceat(information * precision * own, local["query_items"][:-1])
-    level = np.repeat(np.maximum(level, 1e-300), np.diff(local["query_items"]))
-    variance: Floats = own + (information * own) ** 2 / level
+    residual, weight, query = judgment_residuals(shard, local, theta["params"])
+    mean, variance, _ = theta["residuals"]
+    n = np.bincount(query, weight)
+    level = (mean - query_means(residual, weight, query)) * n / (n + 1)
+    items = np.diff(local["query_items"])
+    return np.repeat(level, items), np.repeat(variance / (n + 1), items)
+
+
+def level_variance(local: Arrays) -> Floats:
+    """Return the variance of the mean of each item's query, which only the prior and expert grades determine.
+
+    The mean is weighted by their precisions: it is then independent of the differences between documents.
+    """
+    first, sizes = local["query_items"][:-1], np.diff(local["query_items"])
+    variance: Floats = np.repeat(1 / np.add.reduceat(local["precision"], first), sizes)
     return variance
 
 
-def on_line(theta: Arrays) -> Floats:
-    """Return the parameters in the unit in which relevance has variance 1."""
+def posterior_variance(local: Arrays) -> Floats:
+    """Return the variance of relevance relative to the mean of the query (see `level_variance`).
+
+    The curvature by relevance is taken as that of equally connected documents, a diagonal plus a matrix of rank one.
+    The only document of a query has the variance of prior and expert grades.
+    """
+    information, precision = local["information"], local["precision"]
+    first, sizes = local["query_items"][:-1], np.diff(local["query_items"])
+    own = 1 / (precision + information)
+    connected = np.add.reduceat(information * precision * own, first)
+    with_level = own + (information * own) ** 2 / np.repeat(np.maximum(connected, 1e-300), sizes)
+    variance: Floats = np.where(np.repeat(sizes, sizes) > 1, with_level - level_variance(local), own)
+    return variance
+
+
+def standardized_params(theta: Arrays) -> Floats:
+    """Return the parameters of assessors in the unit in which relevance has variance 1."""
     n_grades = theta["params"].shape[1] // 3
     scaled: Floats = theta["params"] * np.repeat([1 / theta["unit"][0], 1.0, 1.0], n_grades)
     scaled[:, 2 * n_grades :] -= 2 * np.log(theta["unit"][0])
@@ -504,7 +531,7 @@ def answer_curves(theta: Arrays) -> Floats:
 
 def pairwise_informativeness(params: Floats) -> Floats:
     """Return the information of two grades of an assessor about the difference of documents, per judgment (eq. 11)."""
-    blocks = [params[start : start + BLOCK] for start in range(0, len(params), BLOCK)]
+    blocks = [params[start : start + ASSESSORS_PER_BLOCK] for start in range(0, len(params), ASSESSORS_PER_BLOCK)]
     return np.concatenate([pair_information(PRIOR, pair_curves(block))[0] for block in blocks])
 
 

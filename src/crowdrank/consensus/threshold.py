@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._saved import PROBABILITY
+from crowdrank._threads import map_in_order
 from crowdrank._typing import Arrays, Floats, Grades
 from crowdrank.consensus._base import EMAggregator, Table
 from crowdrank.consensus.curves import blocks, learn_prior
@@ -19,7 +20,6 @@ from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import softmax
 from crowdrank.consensus.result import discrete_rows
 from crowdrank.constraints import Constraints, Number, OneOf
-from crowdrank.engine.local import map_in_order
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
 from crowdrank._base import require_integer
+from crowdrank._threads import map_in_order
 from crowdrank._typing import Arrays
 from crowdrank.engine.base import ShardModel, ShardT, Sink
 from crowdrank.engine.blas import single_blas_thread
@@ -200,25 +199,6 @@ class LocalPasses(Generic[ShardT]):
     def _map_shards(self, function: Callable[[int], T]) -> Iterator[T]:
         n = len(self.shards)
         return report_progress(map_in_order(function, range(n), min(self.n_jobs, n)), n, self._report)
-
-
-def map_in_order(function: Callable[[S], T], arguments: Sequence[S], n_jobs: int) -> Iterator[T]:
-    """Call a function with each argument in threads; yield results in order and keep only a few in memory."""
-    if n_jobs == 1:
-        yield from map(function, arguments)
-        return
-    with ThreadPoolExecutor(n_jobs) as pool:
-        pending: deque[Future[T]] = deque()
-        try:
-            for argument in arguments:
-                pending.append(pool.submit(function, argument))
-                if len(pending) > n_jobs:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
 
 
 def report_progress(results: Iterator[T], n_results: int, report: Callable[[float], None] | None) -> Iterator[T]:

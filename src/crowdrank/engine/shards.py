@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._typing import Codes
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
@@ -26,7 +27,6 @@ ShardT_co = TypeVar("ShardT_co", covariant=True)
 class Shard:
     """Consecutive items (query-document pairs) with all their judgments; in memory, arrays are views into the table."""
 
-    first_item: int
     offsets: NDArray[np.int64]  # (n_items + 1,) first judgment of each item, and the end
     assessor: NDArray[np.int32]  # (n,)
     grade: NDArray[np.int8]  # (n,)
@@ -75,30 +75,39 @@ def split(
     >>> [shard.n_items for shard in split(read_judgments(frame), shard_size=2)]
     [1, 1, 1]
     """
-    values = np.array(judgments.main_scale.values)
-    gold_code, gold_sets = _gold_arrays(gold, judgments.n_items, len(values))
-    sizes = tuple(len(scale) for scale in judgments.scales)
-    family = judgments.family_of
-    bounds = _shard_bounds(judgments, locality, shard_size)
+    whole = _shard(judgments, gold, judgments.item_query, judgments.family_of)
     shards = []
-    for start, stop in pairwise(bounds):
+    for start, stop in pairwise(_shard_bounds(judgments, locality, shard_size)):
         first, last = judgments.offsets[start], judgments.offsets[stop]
         shards.append(
-            Shard(
-                first_item=int(start),
-                offsets=judgments.offsets[start : stop + 1] - first,
-                assessor=judgments.assessor[first:last],
-                grade=judgments.grade[first:last],
-                item_query=judgments.item_query[start:stop],
-                gold=gold_code[start:stop],
-                gold_sets=gold_sets,
-                family=family,
-                scale_of=judgments.assessor_scale,
-                scale_sizes=sizes,
-                values=values,
+            replace(
+                whole,
+                offsets=whole.offsets[start : stop + 1] - first,
+                assessor=whole.assessor[first:last],
+                grade=whole.grade[first:last],
+                item_query=whole.item_query[start:stop],
+                gold=whole.gold[start:stop],
             )
         )
     return shards
+
+
+def _shard(judgments: Judgments, gold: ItemGold | None, item_query: Codes, family: Codes) -> Shard:
+    """Return all judgments as one shard."""
+    values = np.array(judgments.main_scale.values)
+    gold_code, gold_sets = _gold_arrays(gold, judgments.n_items, len(values))
+    return Shard(
+        offsets=judgments.offsets,
+        assessor=judgments.assessor,
+        grade=judgments.grade,
+        item_query=item_query,
+        gold=gold_code,
+        gold_sets=gold_sets,
+        family=family,
+        scale_of=judgments.assessor_scale,
+        scale_sizes=tuple(len(scale) for scale in judgments.scales),
+        values=values,
+    )
 
 
 def _gold_arrays(gold: ItemGold | None, n_items: int, n_grades: int) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
@@ -168,10 +177,6 @@ class OnDiskShards:
         return range(len(self.judgments.shards)) if self.indices is None else self.indices
 
     @cached_property
-    def _first_items(self) -> list[int]:
-        return [0, *np.cumsum([shard.items for shard in self.judgments.shards]).tolist()]
-
-    @cached_property
     def _family(self) -> NDArray[np.int32]:
         return self.judgments.family_of
 
@@ -179,22 +184,9 @@ class OnDiskShards:
         """Read the shard at an index from disk; it is not cached, so that only shards in use take memory."""
         stored_index = self._indices[shard_index]
         table = self.judgments.load(stored_index, ids=False)
-        values = np.array(table.main_scale.values)
         gold = None if self.gold is None else self.gold.shard(stored_index, table.n_items)
-        gold_code, gold_sets = _gold_arrays(gold, table.n_items, len(values))
-        return Shard(
-            first_item=self._first_items[stored_index],
-            offsets=table.offsets,
-            assessor=table.assessor,
-            grade=table.grade,
-            item_query=self.judgments.query_indexes(stored_index)[table.item_query],
-            gold=gold_code,
-            gold_sets=gold_sets,
-            family=self._family,
-            scale_of=table.assessor_scale,
-            scale_sizes=tuple(len(scale) for scale in table.scales),
-            values=values,
-        )
+        item_query = self.judgments.query_indexes(stored_index)[table.item_query]
+        return _shard(table, gold, item_query, self._family)
 
     def subset(self, start: int, stop: int) -> OnDiskShards:
         """Return the shards with indices from `start` (inclusive) to `stop` (exclusive)."""

@@ -90,7 +90,8 @@ DATASETS: Mapping[str, Dataset] = {
         ),
         Dataset(
             "web-5grade",
-            "web search relevance on five grades (the WB set of SQUARE), with truth; 15,567 labels, no query ids",
+            "web search relevance on five grades (the WB set of SQUARE); 15,567 labels, no query ids; its expert "
+            "grades are the majority of nine of its own assessors",
             "http://ir.ischool.utexas.edu/square/ (Sheshadri and Lease 2013)",
             ("label.csv", "truth.csv"),
             ("label.csv", {"grades": "0-4"}),

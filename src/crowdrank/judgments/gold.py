@@ -15,7 +15,7 @@ from crowdrank.judgments import frames, ids, kernels
 from crowdrank.judgments.grade_map import GradeMap
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
-from crowdrank.judgments.table import Judgments, JudgmentsLike, ReadReport
+from crowdrank.judgments.table import Judgments, ReadReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ class Gold:
             return self.grade_map.sets(self.scale, scale)
         return np.eye(len(scale), dtype=np.bool_) if len(scale) == len(self.scale) else None
 
-    def n_unjudged(self, judgments: JudgmentsLike) -> int:
+    def n_unjudged(self, judgments: Judgments | ShardedJudgments) -> int:
         """Return the number of expert grades whose query-document pair has no judgment.
 
         >>> import pandas as pd

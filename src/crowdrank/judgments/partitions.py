@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +28,7 @@ from crowdrank._files import recover
 from crowdrank._folders import check_output_folder, write_folder
 from crowdrank._progress import Report, reporting
 from crowdrank._text import counted
+from crowdrank._threads import map_in_order
 from crowdrank._typing import Integers
 from crowdrank.errors import DataWarning, Fix, InputError, UsageError, shown
 from crowdrank.judgments import addresses, ids, shuffle
@@ -36,7 +36,7 @@ from crowdrank.judgments.bad_rows import no_rows_error
 from crowdrank.judgments.columns import Roles, parse_column_map
 from crowdrank.judgments.encode_options import EncodeOptions, compile_family_pattern, excluded_ids, parse_unjudgeable
 from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
-from crowdrank.judgments.merge import id_notes, sum_repeats
+from crowdrank.judgments.merge import complete_report
 from crowdrank.judgments.parquet import require_parquet_rows
 from crowdrank.judgments.scale import Scale, ScaleRules
 from crowdrank.judgments.sharded import HEADER_FILE, SHARDS_FOLDER, ShardedJudgments, load_sharded, sharded_judgments
@@ -140,7 +140,8 @@ def read_partitions(
         family_pattern=compile_family_pattern(family_pattern),
         on_bad_rows=on_bad_rows,
     )
-    run_tasks = partial(_map_with_progress, partial(_thread_map, n_jobs) if engine is None else engine.each, progress)
+    in_parallel = partial(map_in_order, n_jobs=n_jobs) if engine is None else engine.each
+    run_tasks = partial(_map_with_progress, in_parallel, progress)
     files, others = addresses.split_parquet_files(address)
     if others:
         unread = addresses.describe_unread_files(others)
@@ -187,8 +188,7 @@ def _build_shards(
 
     """
     with closing(run_tasks(partial(shuffle.split_part, plan=plan, folder=draft_folder), parts, "reading")) as summaries:
-        shared = unify_tables(shuffle.require_same_types(summaries), plan.options, address)
-    tables = shuffle.write_part_tables(shared, draft_folder)
+        tables = unify_tables(shuffle.require_same_types(summaries), plan.options, address)
     build = partial(shuffle.build_shard, tables=tables, plan=plan, parts=parts, folder=draft_folder)
     shards: list[shuffle.BuiltShard] = []
     counts = np.zeros((tables.header.n_assessors, 2), np.int64)
@@ -219,22 +219,16 @@ def _assemble_judgments(
 ) -> ShardedJudgments:
     """Return judgments that consist of the shards, with one read report for all of them."""
     stored = tuple(built.shard for built in shards if built.shard is not None)
-    report = replace(
-        tables.header.report,
-        skipped=dict(tables.bad_rows.skipped),
-        examples=tables.bad_rows.examples,
-        **sum_repeats(built.repeats for built in shards),
-    )
-    header, whole_queries = replace(tables.header, report=report), plan.by == "query" or len(stored) == 1
-    judgments = sharded_judgments(draft_folder, stored, header, counts, whole_queries=whole_queries)
+    whole_queries = plan.by == "query" or len(stored) == 1
+    judgments = sharded_judgments(draft_folder, stored, tables.header, counts, whole_queries=whole_queries)
     unusual_forms: dict[str, Any] = {}
     for role in ("query", "document"):
         unusual = ((name, form) for built in shards for name, form in built.unusual_ids.get(role, {}).items())
         unusual_forms[role] = dict(islice(unusual, ids.MAX_UNUSUAL_IDS)), judgments.iterate_ids(role)
     assessors = judgments.without_unused_assessors().assessors
     unusual_forms["assessor"] = ids.unusual_forms(assessors), [assessors]
-    report = replace(report, notes=id_notes(unusual_forms, report.columns, address))
-    return replace(judgments, report=report, stored=replace(header, report=report))
+    report = complete_report(tables, (built.repeats for built in shards), unusual_forms, address)
+    return replace(judgments, report=report, stored=replace(tables.header, report=report))
 
 
 # Files.
@@ -356,15 +350,3 @@ def _map_with_progress(
         for done, result in enumerate(map_function(function, inputs), start=1):
             report(done, len(inputs), float("nan"))
             yield result
-
-
-def _thread_map(n_jobs: int, function: Callable[[S], T], inputs: Sequence[S]) -> Iterator[T]:
-    """Yield the result of `function` for each input, computed by `n_jobs` threads."""
-    if n_jobs == 1:
-        yield from map(function, inputs)
-        return
-    pool = ThreadPoolExecutor(n_jobs)
-    try:
-        yield from pool.map(function, inputs)
-    finally:
-        pool.shutdown(cancel_futures=True)

@@ -33,9 +33,9 @@ from crowdrank.judgments.table import (
     UNJUDGEABLE,
     AssessorTable,
     Judgments,
-    JudgmentsLike,
     assessor_fields,
     no_judgments_left_error,
+    offsets_from_sizes,
 )
 
 HEADER_FILE = "judgments.json"
@@ -63,7 +63,7 @@ class StoredShard:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ShardedJudgments(JudgmentsLike):
+class ShardedJudgments(AssessorTable):
     """Judgments on disk, in shards. Make one with :func:`crowdrank.read_partitions`.
 
     Methods such as :meth:`with_unjudgeable` change what :meth:`load` returns, not the files. The object is small and
@@ -196,7 +196,7 @@ class ShardedJudgments(JudgmentsLike):
                 documents=pa.nulls(shard.documents),
                 item_query=item_query,
                 item_document=item_document,
-                offsets=_offsets_from_sizes(sizes),
+                offsets=offsets_from_sizes(sizes),
                 assessor=assessor,
                 grade=grade,
                 **assessor_fields(self.stored),
@@ -452,35 +452,16 @@ def concat_shards(shards: Sequence[Judgments]) -> Judgments:
         documents=documents,
         item_query=np.concatenate(item_query).astype(np.int32),
         item_document=item_document,
-        offsets=_offsets_from_sizes(np.concatenate([np.diff(shard.offsets) for shard in shards])),
+        offsets=offsets_from_sizes(np.concatenate([np.diff(shard.offsets) for shard in shards])),
         assessor=np.concatenate([shard.assessor for shard in shards]),
         grade=np.concatenate([shard.grade for shard in shards]),
     )
 
 
-def _offsets_from_sizes(sizes: NDArray[Any]) -> Integers:
-    """Return the start of each group, and the end of the last, from the group sizes."""
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return offsets
-
-
 def _drop_unjudgeable(judgments: Judgments) -> Judgments:
     """Return the judgments without 'cannot judge' answers; the codes of queries and documents do not change."""
-    rows = np.flatnonzero(judgments.grade != UNJUDGEABLE)
-    if len(rows) == len(judgments):
-        return judgments
-    item = judgments.item[rows]
-    sizes = np.bincount(item, minlength=judgments.n_items)
-    is_left = sizes > 0
-    return replace(
-        judgments,
-        item_query=judgments.item_query[is_left],
-        item_document=judgments.item_document[is_left],
-        offsets=_offsets_from_sizes(sizes[is_left]),
-        assessor=judgments.assessor[rows],
-        grade=judgments.grade[rows],
-    )
+    is_judged = judgments.grade != UNJUDGEABLE
+    return judgments if is_judged.all() else judgments.keep_rows(is_judged)
 
 
 _IN_MEMORY_ATTRIBUTES = {field.name for field in fields(Judgments)}

@@ -1,7 +1,7 @@
 """Distribute the rows of many parts to shards on disk.
 
-    split_part(part, ...)         -> writes the part's rows sorted by shard; returns its summary
-    merge.unify_tables(summaries)        -> assessors, families and scales of all parts
+    split_part(part, ...)           -> writes the part's rows sorted by shard; returns its summary
+    unify_tables(summaries)         -> assessors, families and scales of all parts (`shared_tables`)
     build_shard(shard_number, ...)  -> merges the shard's rows of all parts and writes them
 
 `split_part` and `build_shard` take arguments that can be pickled, handle one part or shard, and return little: they
@@ -11,7 +11,7 @@ run in threads or on other machines.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,6 @@ from crowdrank.judgments.row_errors import Origin
 from crowdrank.judgments.sharded import StoredShard, numbered_path, write_shard
 from crowdrank.judgments.shared_tables import SharedTables
 from crowdrank.judgments.sources import Source
-
-PART_FILE_SUFFIXES = {"part": ".arrow", "tables": ".npy"}
-"""Suffix of each temporary file of a part, by the prefix of its name."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +145,7 @@ def split_part(part: FilePart, plan: ShardPlan, folder: Path) -> PartSummary:
         columns["query"] = rows.query[1].take(pa.array(rows.query[0][order]))
     if rows.family is not None:
         columns["family"] = pa.array(rows.family[order])
-    _write_batches(pa.table(columns), bounds, _part_file(folder, "part", part.number))
+    _write_batches(pa.table(columns), bounds, _part_file(folder, part.number))
     return summary
 
 
@@ -160,35 +157,14 @@ def _write_batches(table: pa.Table, batch_bounds: Integers, path: Path) -> None:
             writer.write_batch(batch.slice(start, stop - start))
 
 
-def write_part_tables(tables: SharedTables, folder: Path) -> SharedTables:
-    """Write the shared codes of each part's assessors and families to files, and return the tables without them."""
-    empty = np.empty(0, np.int32)
-    for part in tables.parts:
-        with _part_file(folder, "tables", part.origin.part_number).open("wb") as stream:
-            np.save(stream, part.assessor)
-            np.save(stream, empty if part.family is None else part.family)
-    return replace(tables, parts=[replace(part, assessor=empty, family=None) for part in tables.parts])
-
-
-def _read_part_tables(tables: SharedTables, folder: Path) -> SharedTables:
-    """Return the tables with the codes that :func:`write_part_tables` wrote."""
-    parts = []
-    for part in tables.parts:
-        with _part_file(folder, "tables", part.origin.part_number).open("rb") as stream:
-            assessor, family = np.load(stream, allow_pickle=False), np.load(stream, allow_pickle=False)
-        parts.append(replace(part, assessor=assessor, family=family))
-    return replace(tables, parts=parts)
-
-
-def _part_file(folder: Path, prefix: str, part_number: int) -> Path:
-    return numbered_path(folder, prefix, part_number, PART_FILE_SUFFIXES[prefix])
+def _part_file(folder: Path, part_number: int) -> Path:
+    return numbered_path(folder, "part", part_number, ".arrow")
 
 
 def delete_part_files(parts: Iterable[FilePart], folder: Path) -> None:
     """Delete the temporary files of the parts."""
     for part in parts:
-        for prefix in PART_FILE_SUFFIXES:
-            _part_file(folder, prefix, part.number).unlink()
+        _part_file(folder, part.number).unlink()
 
 
 # Shards.
@@ -213,7 +189,7 @@ def build_shard(
     shard_number: int, tables: SharedTables, plan: ShardPlan, parts: Sequence[FilePart], folder: Path
 ) -> BuiltShard:
     """Read the rows of one shard from the files of all parts, merge them and write the shard."""
-    tables, bad_rows = _read_part_tables(tables, folder), BadRows(plan.options.on_bad_rows)
+    bad_rows = BadRows(plan.options.on_bad_rows)
     rows = [_read_rows(part, shard_number, tables, folder) for part in parts]
     merged = merge_rows(rows, tables, bad_rows, plan.options.repeats)
     n_assessors = tables.header.n_assessors
@@ -239,7 +215,7 @@ def build_shard(
 
 def _read_rows(part: FilePart, shard_number: int, tables: SharedTables, folder: Path) -> PartRows:
     """Read the rows of a part that belong to a shard."""
-    with pa.OSFile(str(_part_file(folder, "part", part.number))) as file:
+    with pa.OSFile(str(_part_file(folder, part.number))) as file:
         batch = pa.ipc.open_file(file).get_batch(shard_number)
     column = {name: batch[name] for name in batch.schema.names}
     return PartRows(

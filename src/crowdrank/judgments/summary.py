@@ -36,11 +36,6 @@ class Inspection:
         """Messages about data that cannot be used."""
         return [message for message in self.messages if message.severity == "error"]
 
-    @property
-    def remarks(self) -> list[Message]:
-        """Warnings and notes."""
-        return [message for message in self.messages if message.severity != "error"]
-
 
 @dataclass(frozen=True, eq=False)
 class Tally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -135,52 +134,7 @@ def assessor_fields(table: AssessorTable) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class JudgmentsLike(AssessorTable, ABC):
-    """Base class of judgments in memory (`Judgments`) and on disk (`ShardedJudgments`)."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def n_items(self) -> int:
-        """Number of (query, document) pairs with a judgment."""
-
-    @property
-    @abstractmethod
-    def n_queries(self) -> int:
-        """Number of queries with a judgment."""
-
-    @property
-    @abstractmethod
-    def n_unjudgeable(self) -> int:
-        """Number of 'cannot judge' answers."""
-
-    @abstractmethod
-    def iterate(self) -> Iterator[Judgments]:
-        """Yield the judgments of one shard at a time, loaded into memory."""
-
-    @abstractmethod
-    def on_one_scale(self) -> Self:
-        """Return the judgments with every grade mapped to the common scale."""
-
-    @abstractmethod
-    def with_unjudgeable(self, how: str) -> Self:
-        """Return the judgments with 'cannot judge' answers replaced or left out.
-
-        Args:
-            how: `lowest` (replace them by the lowest grade), `drop` (leave them out) or `model` (leave them as they are
-                for the model).
-
-        """
-
-    @abstractmethod
-    def with_unjudgeable_answer(self) -> Self:
-        """Return the judgments with 'cannot judge' coded as one more answer after the grades of all scales."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Judgments(JudgmentsLike):
+class Judgments(AssessorTable):
     """Judgments sorted by query and document, with ids as codes. Make one with :func:`crowdrank.read_judgments`.
 
     >>> import pandas as pd
@@ -305,7 +259,13 @@ class Judgments(JudgmentsLike):
         return code_table
 
     def with_unjudgeable(self, how: str) -> Self:
-        """Return the judgments with 'cannot judge' as the lowest grade, left out (`drop`) or as it is (`model`)."""
+        """Return the judgments with 'cannot judge' answers replaced or left out.
+
+        Args:
+            how: `lowest` (replace them by the lowest grade), `drop` (leave them out) or `model` (leave them as they are
+                for the model).
+
+        """
         require_one_of("unjudgeable_as", how, ("lowest", "drop", "model"))
         is_unjudgeable = self.grade == UNJUDGEABLE
         if how == "model":
@@ -339,22 +299,32 @@ class Judgments(JudgmentsLike):
         """Return the judgments for which `row_mask` (n,) is true; ids without a judgment are left out."""
         if not row_mask.any():
             raise no_judgments_left_error()
-        rows = np.flatnonzero(row_mask)
-        items, counts = np.unique(self.by_row(np.arange(self.n_items, dtype=np.int32))[rows], return_counts=True)
-        query, queries = drop_unused_ids(self.item_query[items], self.queries)
-        document, documents = drop_unused_ids(self.item_document[items], self.documents)
-        assessor, _ = drop_unused_ids(self.assessor[rows], self.assessors)
+        kept = self.keep_rows(row_mask)
+        query, queries = drop_unused_ids(kept.item_query, kept.queries)
+        document, documents = drop_unused_ids(kept.item_document, kept.documents)
+        assessor, _ = drop_unused_ids(kept.assessor, kept.assessors)
         return replace(
-            self,
+            kept,
             queries=queries,
             documents=documents,
             item_query=query,
             item_document=document,
-            offsets=np.append(0, np.cumsum(counts)),
             assessor=assessor,
-            grade=self.grade[rows],
-            extras={name: column[rows] for name, column in self.extras.items()},
-            **assessor_fields(self.select_assessors(np.unique(self.assessor[rows]))),
+            **assessor_fields(kept.select_assessors(np.unique(kept.assessor))),
+        )
+
+    def keep_rows(self, row_mask: Booleans) -> Self:
+        """Return the judgments for which `row_mask` (n,) is true, with all ids and their codes as they are."""
+        sizes = np.bincount(self.item[row_mask], minlength=self.n_items)
+        has_rows = sizes > 0
+        return replace(
+            self,
+            item_query=self.item_query[has_rows],
+            item_document=self.item_document[has_rows],
+            offsets=offsets_from_sizes(sizes[has_rows]),
+            assessor=self.assessor[row_mask],
+            grade=self.grade[row_mask],
+            extras={name: column[row_mask] for name, column in self.extras.items()},
         )
 
     def to_arrow(self) -> pa.Table:
@@ -394,6 +364,13 @@ class Judgments(JudgmentsLike):
         key_order = np.argsort(item_keys)
         nearest = key_order[np.minimum(np.searchsorted(item_keys, wanted_keys, sorter=key_order), self.n_items - 1)]
         return np.where((query_codes >= 0) & (document_codes >= 0) & (item_keys[nearest] == wanted_keys), nearest, -1)
+
+
+def offsets_from_sizes(sizes: NDArray[Any]) -> Integers:
+    """Return the start of each group, and the end of the last, from the group sizes."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
 
 
 def no_judgments_left_error() -> InputError:

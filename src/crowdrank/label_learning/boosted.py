@@ -12,8 +12,9 @@ from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.errors import UsageError
 from crowdrank.label_learning.label_features import LabelFeatures
+from crowdrank.label_learning.label_functions import LabelFunctions, LearnedFunctions, sigmoid
 from crowdrank.label_learning.objectives import Loss
-from crowdrank.label_learning.remapper import LabelFunctions, LearnedFunctions, Remapper, sigmoid
+from crowdrank.label_learning.remapper import Remapper
 from crowdrank.label_learning.tuning import GridLimits, Settings
 from crowdrank.rankers.boosting import import_lightgbm, tree_importances
 from crowdrank.rankers.store import State
@@ -35,8 +36,8 @@ class BoostedRemapper(Remapper):
     tree explains only a small part of them.
 
     Args:
-        mode, objective, measure, gains, ridge, n_iter, patience, validation, tree_features, kind, random_state: as in
-            `LinearRemapper`.
+        mode, objective, measure, gains, ridge, n_iter, patience, validation, tree_features, kind, n_jobs, random_state:
+            as in `LinearRemapper`.
         learning_rate: root mean square by which a step changes targets, and weights before the sigmoid; or several.
         start: targets before the first step: the `label` (from 0 to 1; the default if only weights are learned), the
             expected grade under Dawid-Skene (`consensus`; the default otherwise), or 0, as in the paper (`zero`; not
@@ -82,6 +83,7 @@ class BoostedRemapper(Remapper):
         depth: int | Sequence[int] = (2, 3, 4),
         min_child_samples: int = 50,
         bins: int = 64,
+        n_jobs: int | None = None,
         random_state: int = 0,
     ) -> None:
         super().__init__(
@@ -96,6 +98,7 @@ class BoostedRemapper(Remapper):
             validation=validation,
             tree_features=tree_features,
             kind=kind,
+            n_jobs=n_jobs,
             random_state=random_state,
         )
         self.start = start
@@ -297,7 +300,4 @@ class LearnedTrees(LearnedFunctions):
     def state(self) -> State:
         """Return the trees as LightGBM's text."""
         sums = zip(ROLES, (self.target, self.weight), strict=True)
-        texts = {
-            role: trees.booster.model_to_string(num_iteration=trees.n_trees) for role, trees in sums if trees.n_trees
-        }
-        return State(texts=texts)
+        return State(texts={role: trees.text for role, trees in sums if trees.n_trees})

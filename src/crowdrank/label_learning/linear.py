@@ -11,7 +11,8 @@ from scipy.special import expit, logit
 from crowdrank._saved import require_floats
 from crowdrank._typing import Floats
 from crowdrank.label_learning.label_features import LabelFeatures
-from crowdrank.label_learning.remapper import LabelFunctions, LearnedFunctions, Remapper, sigmoid
+from crowdrank.label_learning.label_functions import LabelFunctions, LearnedFunctions, sigmoid
+from crowdrank.label_learning.remapper import Remapper
 from crowdrank.label_learning.tuning import Settings
 from crowdrank.rankers.base import normalized
 from crowdrank.rankers.standardize import Standardizer
@@ -50,6 +51,7 @@ class LinearRemapper(Remapper):
         tree_features: number of trees whose outputs extend the features of documents (REMAP 5.2), or `auto`: 0, 100,
             200 or 300, tuned with the others. The trees are those of a regression on the average labels.
         kind: kind of label features, if `fit` gets judgments.
+        n_jobs: number of threads for the trees among the features.
         random_state: seed of the validation split and of the order of tied scores.
 
     >>> import crowdrank

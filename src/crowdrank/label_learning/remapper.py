@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import expit
 
 from crowdrank._base import load_class, require_integer, require_one_of
 from crowdrank._folders import FolderKind
@@ -18,137 +15,31 @@ from crowdrank._model_io import FittedEstimator
 from crowdrank._notebook import heading, html_table, panel, paragraph
 from crowdrank._progress import Report, reporting
 from crowdrank._saved import Fields, is_number, require
-from crowdrank._text import counted
-from crowdrank._typing import Floats, Integers
+from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf, SequenceOf
 from crowdrank.engine.base import Engine
-from crowdrank.errors import DataWarning, Fix, InputError, NotFittedError, shown
+from crowdrank.errors import Fix, InputError, NotFittedError
 from crowdrank.evaluation.measures import parse_gains
 from crowdrank.judgments.features import Features
 from crowdrank.label_learning.expert_set import ExpertSet, refuse_leaks
-from crowdrank.label_learning.gls_gradients import LabelRegression
+from crowdrank.label_learning.gradient_ascent import BestStep, GradientAscent
 from crowdrank.label_learning.label_features import KINDS, LabelFeatures, label_features
-from crowdrank.label_learning.objectives import RANKING_OBJECTIVES, Loss, Objective, ObjectiveSpec
+from crowdrank.label_learning.label_functions import MODES, LabelFunctions, LearnedFunctions
+from crowdrank.label_learning.labeled_documents import LabeledDocuments, fit_average_trees, with_document_features
+from crowdrank.label_learning.objectives import RANKING_OBJECTIVES, Loss, ObjectiveSpec
 from crowdrank.label_learning.remapped_labels import Remapped, group_by_value
-from crowdrank.label_learning.tuning import GridLimits, Settings, coordinate_search
+from crowdrank.label_learning.tuning import GridLimits, Settings
 from crowdrank.rankers import store
+from crowdrank.rankers.base import N_JOBS
 from crowdrank.rankers.data_checks import warn_missing_values
 from crowdrank.rankers.instances import Instances, as_features
-from crowdrank.rankers.labels import pair_positions
 from crowdrank.rankers.linear import AUTO_TREES, GLS
-from crowdrank.rankers.ranking_data import NamedMatrix, RankingData
-from crowdrank.rankers.standardize import Standardizer
+from crowdrank.rankers.ranking_data import NamedMatrix
 from crowdrank.rankers.store import State
 from crowdrank.rankers.tree_features import TreeFeatures
 
-MODES = ("W", "T", "W+T")
-"""What is learned: weights, targets, or both."""
 REMAPPERS = ("linear.LinearRemapper", "boosted.BoostedRemapper")
 """Paths of the remapper classes in this package."""
-MAX_RAW_WEIGHT = 30.0
-"""Limit of the argument of the sigmoid, so that no weight becomes 0."""
-
-
-def sigmoid(raw: Floats) -> Floats:
-    """Return the logistic sigmoid of numbers that are clipped to +-30.
-
-    >>> sigmoid(np.array([0.0, -1e9])).round(6).tolist()
-    [0.5, 0.0]
-    """
-    return np.asarray(expit(np.clip(raw, -MAX_RAW_WEIGHT, MAX_RAW_WEIGHT)))
-
-
-class LabelFunctions(ABC):
-    """Targets and weights of the training labels as functions of their features, while they are learned.
-
-    Attributes:
-        target, weight: (n_labels,) current values. An array that is not learned (`mode`) is never replaced.
-
-    """
-
-    target: Floats
-    weight: Floats
-
-    @abstractmethod
-    def step(self, of_target: Floats, of_weight: Floats | None, rate: float) -> None:
-        """Move along the gradients dM/dt and dM/dw of the training labels."""
-
-    @abstractmethod
-    def snapshot(self) -> LearnedFunctions:
-        """Return the functions as they are now."""
-
-
-class LearnedFunctions(ABC):
-    """Learned functions, without the labels that they were learned from."""
-
-    @abstractmethod
-    def apply(self, matrix: Floats, start: Floats) -> tuple[Floats, Floats]:
-        """Return targets and weights of labels from their features (n_labels, n_features) and starting targets."""
-
-    @abstractmethod
-    def importances(self, n_features: int) -> tuple[Floats, Floats]:
-        """Return the importance of each label feature for the target and for the weight; each sums to 1 or is 0."""
-
-    @abstractmethod
-    def state(self) -> State:
-        """Return the arrays and texts to save."""
-
-
-@dataclass(frozen=True)
-class BestStep:
-    """The functions after the best step of a fit, and the least squares on their targets and weights."""
-
-    validation: float
-    iteration: int
-    mu: float
-    settings: Settings
-    functions: LearnedFunctions
-    coefficients: Floats
-
-
-class TrainingData:
-    """Standardized features of labeled documents and of expert-graded documents for training and validation.
-
-    Args:
-        labels: label features of the training labels.
-        X: (n_documents, n_features) of the labeled documents.
-        expert_parts: rows with expert grades for training and for validation.
-        objective: objective to build for both.
-        trees: fitted trees whose outputs extend all features, or None.
-        engine: where sums over documents are computed; by default in memory.
-
-    """
-
-    def __init__(
-        self,
-        labels: LabelFeatures,
-        X: Floats,
-        expert_parts: Sequence[RankingData],
-        objective: ObjectiveSpec,
-        trees: TreeFeatures | None,
-        engine: Engine | None,
-    ) -> None:
-        self.labels, self.trees, self.engine, self.n_features = labels, trees, engine, X.shape[1]
-        self.weight = np.full(len(labels), 0.5)
-        X = self._extend(X)
-        self.standardizer = Standardizer.fit(X, np.diff(labels.judgments.offsets).astype(np.float64))
-        self._X = self.standardizer(X)
-        self._experts = [(self.standardizer(self._extend(part.features)), objective.on(part)) for part in expert_parts]
-        self._regressions: dict[int, LabelRegression] = {}
-
-    def _extend(self, X: Floats) -> Floats:
-        return X if self.trees is None else np.hstack([X, self.trees.transform(X)])
-
-    def regression(self, n_trees: int) -> LabelRegression:
-        """Return the least squares on the features and the first trees; the same object for each number."""
-        if n_trees not in self._regressions:
-            X = np.ascontiguousarray(self._X[:, : self.n_features + n_trees])
-            self._regressions[n_trees] = LabelRegression(X, self.labels.item, self.engine)
-        return self._regressions[n_trees]
-
-    def experts(self, n_trees: int) -> list[tuple[Floats, Objective]]:
-        """Return features and objective of the expert-graded rows for training and for validation."""
-        return [(V[:, : self.n_features + n_trees], objective) for V, objective in self._experts]
 
 
 class Remapper(FittedEstimator):
@@ -194,6 +85,7 @@ class Remapper(FittedEstimator):
         "tree_features": [Number(0, integer=True), OneOf("auto")],
         "kind": [OneOf(*KINDS)],
         "random_state": [Number(0, integer=True)],
+        **N_JOBS,
     }
 
     label_features_: LabelFeatures
@@ -224,6 +116,7 @@ class Remapper(FittedEstimator):
         validation: float = 0.3,
         tree_features: int | str = 0,
         kind: str = "remap",
+        n_jobs: int | None = None,
         random_state: int = 0,
     ) -> None:
         self.mode = mode
@@ -237,6 +130,7 @@ class Remapper(FittedEstimator):
         self.validation = validation
         self.tree_features = tree_features
         self.kind = kind
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
     def _repr_html_(self) -> str:
@@ -298,7 +192,7 @@ class Remapper(FittedEstimator):
         table = as_features(features)
         if not isinstance(labels, LabelFeatures):
             labels = label_features(labels, kind=self.kind, engine=engine)
-        labels, row = _with_document_features(labels, table)
+        labels, row = with_document_features(labels, table)
         self._refuse_constant(labels)
         objective = ObjectiveSpec(self.objective, parse_gains(self.gains), self.measure)
         training, validation = self._split_experts(expert, eval_set, table, objective)
@@ -306,50 +200,31 @@ class Remapper(FittedEstimator):
         objective.set_range(training.data.grade)
         X = table.matrix[row]
         warn_missing_values(X, table.names, "GLS")
-        trees = self._fit_trees(labels, X, table.names)
+        trees = self._fit_trees(labels, NamedMatrix(X, table.names))
         parts = [training.shuffled(self.random_state).data, validation.data]
-        data = TrainingData(labels, X, parts, objective, trees, engine)
+        data = LabeledDocuments(labels, X, parts, objective, trees, engine)
+        ascent = self._ascent(data)
         with reporting(progress, type(self).__name__) as report:
-            best = self._search(data, report)
+            best = ascent.search(self._grids(), self._grid_limits, report)
         self._set_fitted(data, table, objective, best)
-        self.validation_queries_ = validation.queries
+        self.history_, self.validation_queries_ = ascent.history, validation.queries
         return self
 
-    def _fit_trees(self, labels: LabelFeatures, X: Floats, names: tuple[str, ...]) -> TreeFeatures | None:
-        """Fit the trees that extend the features, to the average labels of documents (REMAP 5.2)."""
+    def _fit_trees(self, labels: LabelFeatures, X: NamedMatrix) -> TreeFeatures | None:
+        """Fit the trees that extend the features of documents, or return None without such."""
         n_trees = int(max(self._grids()["tree_features"]))
         if n_trees == 0:
             return None
-        judgments = labels.judgments
-        n_labels = np.diff(judgments.offsets)
-        average = np.add.reduceat(labels.start, judgments.offsets[:-1]) / n_labels
-        trees = TreeFeatures(n_trees, random_state=self.random_state)
-        return trees.fit(NamedMatrix(X, names), average, judgments.item_query, n_labels)
+        return fit_average_trees(labels, X, TreeFeatures(n_trees, n_jobs=self.n_jobs, random_state=self.random_state))
 
-    def _search(self, data: TrainingData, report: Report) -> BestStep:
-        """Run gradient ascent with several settings; return the step with the highest validation measure."""
-        grids = self._grids()
-        planned = 1 + sum(len(values) - 1 for values in grids.values())
-        prepared = self._prepare(data.labels)
-        self.history_ = []
-        best: BestStep | None = None
-        run = -1
+    def _ascent(self, data: LabeledDocuments) -> GradientAscent:
+        """Return the gradient ascent on the label functions; the runs share what does not depend on settings."""
+        labels, prepared, weight = data.labels, self._prepare(data.labels), np.full(len(data.labels), 0.5)
 
-        def evaluate(settings: Settings) -> float:
-            nonlocal best, run
-            run += 1
+        def start(settings: Settings) -> LabelFunctions:
+            return self._initial_functions(labels, prepared, weight, settings)
 
-            def report_step(iteration: int, value: float) -> None:
-                report(run * self.n_iter + iteration, max(planned, run + 1) * self.n_iter, value)
-
-            step = self._ascend(data, prepared, settings, run, report_step)
-            if best is None or step.validation > best.validation:
-                best = step
-            return step.validation
-
-        coordinate_search(grids, self._grid_limits, evaluate)
-        assert best is not None
-        return best
+        return GradientAscent(data, start, learns_weights="W" in self.mode, n_iter=self.n_iter, patience=self.patience)
 
     def _grids(self) -> dict[str, Sequence[float]]:
         """Return the values to try for each tuned parameter."""
@@ -357,43 +232,7 @@ class Remapper(FittedEstimator):
         values = {"tree_features": trees, **{name: getattr(self, name) for name in self._grid_limits}}
         return {name: value if np.ndim(value) else (value,) for name, value in values.items()}
 
-    def _ascend(
-        self,
-        data: TrainingData,
-        prepared: Any,
-        settings: Settings,
-        run: int,
-        report: Callable[[int, float], None],
-    ) -> BestStep:
-        """Run gradient ascent until the validation measure stops rising; return the best step."""
-        functions = self._initial_functions(data.labels, prepared, data.weight, settings)
-        n_trees = int(settings["tree_features"])
-        regression, ((V, training), (V_held_out, held_out)) = data.regression(n_trees), data.experts(n_trees)
-        mu = settings["ridge"] * float(functions.weight.sum())
-        best: BestStep | None = None
-        for iteration in range(self.n_iter + 1):
-            coefficients = regression.solve(functions.target, functions.weight, mu)
-            score = regression.predict(V)
-            value = held_out.value(regression.predict(V_held_out))
-            step = {
-                "run": run,
-                "mu": mu,
-                "iteration": iteration,
-                "training": training.value(score),
-                "validation": value,
-            }
-            self.history_.append({**settings, **step})
-            if best is None or value > best.validation:
-                best = BestStep(value, iteration, mu, settings, functions.snapshot(), coefficients)
-            report(iteration, value)
-            if iteration == self.n_iter or iteration - best.iteration >= self.patience:
-                break
-            gradients = regression.gradients(V, training.gradient(score), of_weight="W" in self.mode)
-            functions.step(*gradients, settings["learning_rate"])
-        assert best is not None
-        return best
-
-    def _set_fitted(self, data: TrainingData, features: Features, objective: ObjectiveSpec, best: BestStep) -> None:
+    def _set_fitted(self, data: LabeledDocuments, features: Features, objective: ObjectiveSpec, best: BestStep) -> None:
         labels = data.labels
         self.feature_names_in_, self.recipe_ = labels.names, dict(labels.recipe)
         self.grades_ = _grades(labels)
@@ -402,7 +241,7 @@ class Remapper(FittedEstimator):
         self.mu_, self.validation_ = best.mu, best.validation
         self.label_features_, self._features = labels, features
         self.remapped_ = self._apply(labels)
-        self.ranker_ = _ranker(best, data, features.names, objective)
+        self.ranker_ = best.ranker(data, features.names, objective)
 
     # Results.
 
@@ -571,46 +410,6 @@ class Remapper(FittedEstimator):
 
 def _grades(labels: LabelFeatures) -> tuple[float, ...]:
     return tuple(map(float, labels.judgments.scale.values))
-
-
-def _with_document_features(labels: LabelFeatures, features: Features) -> tuple[LabelFeatures, Integers]:
-    """Return the labels of documents that have features, and the row of features of each document."""
-    table = labels.judgments
-    query = table.queries.take(table.item_query)
-    document = table.documents.take(table.item_document)
-    row = pair_positions(features.query, features.document, query, document, "the features")
-    missing = row < 0
-    if missing.all():
-        raise InputError(
-            f"no judged document has features (the first one: document {shown(document[0].as_py())} of query "
-            f"{shown(query[0].as_py())})",
-            kind="no-features",
-            fix="check that both files use the same ids of queries and documents",
-        )
-    if missing.any():
-        n = int(missing.sum())
-        warnings.warn(
-            DataWarning(
-                f"{counted(n, 'judged document')} without features {'is' if n == 1 else 'are'} skipped",
-                kind="no-features",
-            ),
-            stacklevel=3,
-        )
-    return labels.where(~missing[labels.item]), row[~missing]
-
-
-def _ranker(best: BestStep, data: TrainingData, names: tuple[str, ...], objective: ObjectiveSpec) -> GLS:
-    """Return the least squares of the best step as a ranker."""
-    n_trees = int(best.settings["tree_features"])
-    factor, offset = objective.output_scale
-    ranker = GLS(best.mu, tree_features=n_trees)
-    ranker.coef_ = best.coefficients[:-1] * factor
-    ranker.intercept_ = float(best.coefficients[-1]) * factor + offset
-    ranker.tree_features_ = data.trees.first(n_trees) if data.trees is not None and n_trees else None
-    ranker.standardizer_ = data.standardizer.first(len(ranker.coef_))
-    ranker.mu_, ranker.history_, ranker.features_ = best.mu, [best.validation], names
-    ranker.feature_importances_ = ranker._importances(len(names))
-    return ranker
 
 
 def _recipe(stored: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from crowdrank.judgments.gold import Gold
     from crowdrank.judgments.table import Judgments
 
-TABLES = ("method_settings", "trees", "linear", "boosted")
+TABLES = ("method_settings", "trees", "linear", "boosted", "forest")
 """Tables that a TOML file may have: parameters of models."""
 
 

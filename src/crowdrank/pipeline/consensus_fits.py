@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import filecmp
-import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +19,7 @@ from crowdrank.engine.base import Engine
 from crowdrank.engine.local import LocalEngine
 from crowdrank.errors import CrowdrankError, DataWarning, Fix, InputError, Message
 from crowdrank.label_learning.label_features import LabelFeatures, label_features
+from crowdrank.pipeline.model_stages import Fit, load_fit, save_fit
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.stage_cache import StageCache, code, digest
 from crowdrank.rankers.boosting import default_threads
@@ -31,10 +29,6 @@ MANY_LABELS = 10
 """Mean number of judgments per document above which the pairwise model uses fewer partners per judgment."""
 FEW_PARTNERS = 5
 """Number of partners per judgment in the pairwise model if documents have many judgments."""
-JUDGMENTS_FILE = "judgments.parquet"
-"""Name of the judgments in a saved model."""
-WARNINGS_FILE = "warnings.json"
-"""Name of the file with the data warnings of a fit."""
 
 
 class ConsensusFits:
@@ -71,7 +65,6 @@ class ConsensusFits:
         self._models: dict[str, Aggregator] = {}
         self._labels: dict[tuple[str, str], Floats] = {}
         self._label_features: dict[str, LabelFeatures] = {}
-        self._items: dict[str, Integers] = {}
         self._random_orders: dict[tuple[str, int], tuple[Integers, Integers]] = {}
 
     def fit(self, method: str, report: Report | bool = False) -> None:
@@ -84,8 +77,8 @@ class ConsensusFits:
                 f"consensus-{method}",
                 self.key(method),
                 lambda: self._fit_model(method, parameters, report),
-                _save,
-                _load,
+                lambda fit, path: save_fit(fit, path, self.cache),
+                lambda path: load_fit(path, self.cache),
             )
         except CrowdrankError as problem:
             self.failed[method] = str(problem).rstrip(".")
@@ -106,9 +99,7 @@ class ConsensusFits:
         many = method == "gda-pairwise" and len(labels) > MANY_LABELS * labels.n_items
         return {**({"partners": FEW_PARTNERS} if many else {}), **self.parameters.get(method, {})}
 
-    def _fit_model(
-        self, method: str, parameters: Mapping[str, Any], report: Report | bool
-    ) -> tuple[Aggregator, list[Message]]:
+    def _fit_model(self, method: str, parameters: Mapping[str, Any], report: Report | bool) -> Fit:
         """Fit a method; return the model and its data warnings without repetition."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -161,20 +152,13 @@ class ConsensusFits:
         return self._labels[method, target]
 
     def label_features(self, kind: str) -> LabelFeatures:
-        """Return the features of every label."""
+        """Return the features of every label; the documents are those of `data.labels`, in the same order."""
         if kind not in self._label_features:
             models: dict[str, Any] = {"dawid_skene": self.model("dawid-skene"), "glad": self.model("glad")}
             if kind == "all":
                 models["latent"] = self.model("gda")
             self._label_features[kind] = label_features(self.data.judgments, kind=kind, **models)
         return self._label_features[kind]
-
-    def items(self, kind: str) -> Integers:
-        """Return the item of each row in the judgments of the label features."""
-        if kind not in self._items:
-            rows = self.data.features
-            self._items[kind] = self.label_features(kind).judgments.positions(rows.query, rows.document)
-        return self._items[kind]
 
     def random_order(self, kind: str, random_state: int) -> tuple[Integers, Integers]:
         """Return the random rank of each label within its document, (n_labels,), and of each document, (n_items,)."""
@@ -204,33 +188,6 @@ def consensus_labels(consensus: Consensus, target: str) -> Floats:
     if target == "grade":
         return choose_grades(probabilities, "mode").astype(np.float64)
     return np.asarray(probabilities @ np.arange(probabilities.shape[1]))
-
-
-def _save(fit: tuple[Aggregator, list[Message]], path: Path) -> None:
-    """Save a fitted model together with its data warnings."""
-    model, messages = fit
-    model.save(path)
-    (path / WARNINGS_FILE).write_text(json.dumps([message.to_dict() for message in messages]), encoding="utf-8")
-    _share_judgments(path / JUDGMENTS_FILE)
-
-
-def _share_judgments(saved: Path) -> None:
-    """Replace saved judgments by a hard link to equal ones of another stage, so that they are stored once."""
-    for other in saved.parent.parent.glob(f"consensus-*/{JUDGMENTS_FILE}"):
-        if other != saved and filecmp.cmp(other, saved, shallow=False):
-            link = saved.with_suffix(".link")
-            try:
-                link.hardlink_to(other)
-            except OSError:  # a file system without hard links keeps both
-                return
-            link.replace(saved)
-            return
-
-
-def _load(path: Path) -> tuple[Aggregator, list[Message]]:
-    """Load what `_save` wrote."""
-    stored = json.loads((path / WARNINGS_FILE).read_text(encoding="utf-8"))
-    return Aggregator.load(path), [Message.from_dict(fields) for fields in stored]
 
 
 def _enumerate(names: list[str]) -> str:

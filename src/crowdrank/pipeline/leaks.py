@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from crowdrank._typing import Floats
-from crowdrank.errors import Fix, InputError, Message, shown
+from crowdrank.errors import Fix, InputError, Location, Message
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.selection import ExpertScorer
 from crowdrank.pipeline.settings import RunSettings
@@ -38,11 +38,11 @@ class Leak:
     def message(self) -> Message:
         """Return the warning about the leak."""
         problem = (
-            f"the feature {shown(self.feature)} alone ranks documents as the expert grades do (nDCG@10 {self.ndcg:.3f},"
-            f" rank correlation {self.correlation:.3f}), so it seems to hold these grades"
+            f"it alone ranks documents as the expert grades do (nDCG@10 {self.ndcg:.3f}, rank correlation "
+            f"{self.correlation:.3f}), so it seems to hold these grades"
         )
         fixes = (Fix("leave it out"), Fix("if it is a real feature, use it with {}", "allow_leak", True))
-        return Message(problem, "leak", "warning", fixes=fixes)
+        return Message(problem, "leak", "warning", Location("the features", column=self.feature), fixes)
 
 
 def find_leaks(data: RunData) -> list[Leak]:
@@ -66,9 +66,7 @@ def check_leaks(data: RunData, *, allow: bool) -> list[Message]:
     """Return a warning for each feature that holds the expert grades; raise InputError unless these are allowed."""
     leaks = find_leaks(data)
     if leaks and not allow:
-        leak = leaks[0]
-        message = leak.message()
-        raise InputError(message.problem, source="the features", column=leak.feature, kind="leak", fix=message.fixes)
+        raise InputError(replace(leaks[0].message(), severity="error"))
     return [leak.message() for leak in leaks]
 
 

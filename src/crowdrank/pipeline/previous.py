@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from crowdrank._disk import link_or_copy
 from crowdrank._files import CACHE, MANIFEST
 from crowdrank._saved import READ_FAILURES, read_parquet
 from crowdrank._text import counted
@@ -44,16 +44,9 @@ def keep_previous(folder: Path, draft: Path, result: RunResult) -> None:
         target = draft / PREVIOUS / entry.name
         target.parent.mkdir(exist_ok=True)
         if entry.is_dir():
-            shutil.copytree(entry, target, copy_function=_link_or_copy)
+            shutil.copytree(entry, target, copy_function=link_or_copy)
         else:
-            _link_or_copy(str(entry), str(target))
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without hard links
-        shutil.copy2(source, target)
+            link_or_copy(entry, target)
 
 
 def describe_changes(folder: Path, result: RunResult) -> tuple[str, ...]:

@@ -29,12 +29,15 @@ from crowdrank.pipeline.result_checks import check_metadata, check_tables
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import STAGE_NAMES
 from crowdrank.rankers.base import Ranker
+from crowdrank.rankers.boosting import BoostedTrees
 
 RUN_FILE = "run.json"
 """Name of the file with everything of a run but its tables and models."""
 PREVIOUS = "previous"
 """Name of the folder with the results that a run replaced."""
-RUN = FolderKind("run", 2, "run", "'crowdrank run'", STAGE_NAMES, optional=("report.", f"{PREVIOUS}/"))
+DEPLOYABLE = "deployable"
+"""Name of the folder with the forest for search engines, and of the forest in comparisons."""
+RUN = FolderKind("run", 3, "run", "'crowdrank run'", STAGE_NAMES, optional=("report.", f"{PREVIOUS}/"))
 TABLE_FILES = {
     "documents": "consensus.parquet",
     "assessors": "assessors.csv",
@@ -92,6 +95,42 @@ class Contrast:
 
 
 @dataclass(frozen=True, eq=False)
+class Deployable:
+    """One forest that search engines can evaluate, in place of the best ranker.
+
+    Attributes:
+        ranker: the forest.
+        n_trees: its number of trees.
+        imitates: name of the candidate that it imitates; empty if it is the selected ranker itself.
+        contrast: difference on the test queries to the ranker that is selected without regard to deployment; None if
+            nothing was tested, or if that is the forest itself.
+        rank_correlation: mean Kendall's tau-b within test queries with the scores of that ranker, likewise.
+
+    """
+
+    ranker: BoostedTrees
+    n_trees: int
+    imitates: str = ""
+    contrast: Contrast | None = None
+    rank_correlation: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the ranker, ready for JSON."""
+        contrast = None if self.contrast is None else asdict(self.contrast)
+        values = {"n_trees": self.n_trees, "imitates": self.imitates, "rank_correlation": self.rank_correlation}
+        return {**values, "contrast": contrast}
+
+    @classmethod
+    def load(cls, fields: Mapping[str, Any], folder: Path) -> Deployable:
+        """Load the forest from its folder; `fields` are those of :meth:`to_dict`."""
+        ranker = Ranker.load(folder)
+        if not isinstance(ranker, BoostedTrees):
+            raise ValueError("the deployable ranker is not a forest")
+        contrast = fields["contrast"]
+        return cls(**{**fields, "ranker": ranker, "contrast": None if contrast is None else Contrast(**contrast)})
+
+
+@dataclass(frozen=True, eq=False)
 class RankerResults:
     """Rankers of a run and their comparison.
 
@@ -100,6 +139,7 @@ class RankerResults:
         reason: why it was selected.
         baseline: name of the candidate that the others are compared with.
         ranker: the selected ranker.
+        deployable: one forest for search engines.
         remappers: fitted remappers by name.
         weights: weight of each member of each ensemble.
         left_out: reasons why candidates were not trained, by name.
@@ -112,6 +152,7 @@ class RankerResults:
     reason: str
     baseline: str
     ranker: Ranker
+    deployable: Deployable
     remappers: Mapping[str, Remapper] = field(default_factory=dict)
     weights: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -129,6 +170,7 @@ class RankerResults:
             "chosen": self.chosen,
             "reason": self.reason,
             "baseline": self.baseline,
+            "deployable": self.deployable.to_dict(),
             "remappers": list(self.remappers),
             "weights": {name: dict(weights) for name, weights in self.weights.items()},
             "left_out": dict(self.left_out),
@@ -140,6 +182,7 @@ class RankerResults:
     def save(self, folder: Path) -> None:
         """Save the models into the folder of a run."""
         self.ranker.save(folder / "model")
+        self.deployable.ranker.save(folder / DEPLOYABLE)
         if self.remappers:
             (folder / "remappers").mkdir()
         for name, remapper in self.remappers.items():
@@ -151,8 +194,16 @@ class RankerResults:
         remappers = {name: Remapper.load(folder / "remappers" / name) for name in fields["remappers"]}
         contrasts = tuple(Contrast(**one) for one in fields["contrasts"])
         queries = {name: tuple(fields[name]) for name in ("selection_queries", "test_queries")}
-        ranker = Ranker.load(folder / "model")
-        return cls(**{**fields, **queries, "ranker": ranker, "remappers": remappers, "contrasts": contrasts})
+        return cls(
+            **{
+                **fields,
+                **queries,
+                "ranker": Ranker.load(folder / "model"),
+                "deployable": Deployable.load(fields["deployable"], folder / DEPLOYABLE),
+                "remappers": remappers,
+                "contrasts": contrasts,
+            }
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +264,11 @@ class RunResult:
     def ranker(self) -> Ranker:
         """The selected ranker, to `predict` with or to `save`."""
         return self._rankers().ranker
+
+    @property
+    def deployable(self) -> Ranker:
+        """The forest for search engines: the selected ranker if it is one forest, otherwise its imitation."""
+        return self._rankers().deployable.ranker
 
     @property
     def chosen(self) -> str:

@@ -88,13 +88,29 @@ def _check_rankers(rankers: Fields) -> None:
     require(isinstance(contrasts, list), "contrasts is not a list")
     for one in contrasts or ():
         require(isinstance(one, dict), "a contrast is not an object")
-        contrast = Fields(one)
-        for name in ("candidate", "other"):
-            contrast.text(name)
-        for name in CONTRAST_NUMBERS:
-            contrast.number(name)
-        for name in CONTRAST_COUNTS:
-            contrast.integer(name)
+        _check_contrast(Fields(one))
+    _check_deployable(Fields(rankers.object("deployable")))
+
+
+def _check_contrast(contrast: Fields) -> None:
+    for name in ("candidate", "other"):
+        contrast.text(name)
+    for name in CONTRAST_NUMBERS:
+        contrast.number(name)
+    for name in CONTRAST_COUNTS:
+        contrast.integer(name)
+
+
+def _check_deployable(deployable: Fields) -> None:
+    require(
+        set(deployable.values) == {"n_trees", "imitates", "rank_correlation", "contrast"}, "deployable is incomplete"
+    )
+    deployable.integer("n_trees", 1)
+    deployable.text("imitates")
+    if deployable.values["rank_correlation"] is not None:
+        deployable.number("rank_correlation")
+    if deployable.values["contrast"] is not None:
+        _check_contrast(Fields(deployable.object("contrast")))
 
 
 def _check_offset(offset: Fields) -> None:

@@ -29,12 +29,13 @@ from crowdrank.judgments.grade_map import GradeMapLike
 from crowdrank.pipeline.baseline import add_baseline
 from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensus_methods, remapper_label_features
 from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.deployment import describe_deployable, make_deployable
 from crowdrank.pipeline.label_summary import summarize_labels
 from crowdrank.pipeline.leaks import check_leaks
 from crowdrank.pipeline.markdown import markdown
 from crowdrank.pipeline.previous import describe_changes, keep_previous
 from crowdrank.pipeline.provenance import Provenance, python_call
-from crowdrank.pipeline.result import RUN, RankerResults, RunResult
+from crowdrank.pipeline.result import RUN, Deployable, RankerResults, RunResult
 from crowdrank.pipeline.run_data import RunData, build_run_data
 from crowdrank.pipeline.selection import CandidateSelection, ExpertSplit, split_expert_queries, without_experts
 from crowdrank.pipeline.settings import RunSettings
@@ -49,6 +50,7 @@ from crowdrank.pipeline.tables import (
     remapping_table,
     training_table,
 )
+from crowdrank.rankers.base import Ranker
 
 HELD_OUT = 0.2
 """Share of the judged queries that are held out if there are no expert grades."""
@@ -230,6 +232,7 @@ class _Runner:
         if test.comparison is not None:
             test.test_controls()
         ranker = self._refit(selection) if self.settings.refit else outcome.ranker(outcome.chosen)
+        deployable = self._deployable(test, ranker)
         tables = {
             "comparison": comparison_table(test),
             "per_query": per_query_table(test),
@@ -243,6 +246,7 @@ class _Runner:
             reason=outcome.reason,
             baseline=test.baseline,
             ranker=ranker,
+            deployable=deployable,
             remappers=outcome.remappers,
             weights=outcome.weights,
             left_out=outcome.failed,
@@ -254,7 +258,7 @@ class _Runner:
             labels,
             rankers=rankers,
             tables={**labels.tables, **{name: table for name, table in tables.items() if table is not None}},
-            summary=summary,
+            summary=f"{summary} {describe_deployable(deployable, self.settings.measure)}",
             protocol=describe_protocol(test),
             notes=(*self.data.notes, *self.fits.notes, *_fold_notes(split, self.settings)),
         )
@@ -294,10 +298,15 @@ class _Runner:
         selection.outcome.failed |= left_out
         return selection, has_experts
 
-    def _refit(self, selection: CandidateSelection) -> Any:
+    def _refit(self, selection: CandidateSelection) -> Ranker:
         """Train the selected candidate on all data."""
         with ProgressBar("training on all data") as bar:
             return selection.refit(selection.outcome.chosen, bar if self.progress else None)
+
+    def _deployable(self, test: RankerTest, ranker: Ranker) -> Deployable:
+        """Return one forest for search engines."""
+        with ProgressBar("forest for search engines") as bar:
+            return make_deployable(test, ranker, bar if self.progress else None)
 
 
 def _consensus_as_experts(data: RunData, fits: ConsensusFits, settings: RunSettings) -> tuple[RunData, ExpertSplit]:

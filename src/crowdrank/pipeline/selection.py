@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -15,16 +16,17 @@ from threadpoolctl import threadpool_limits
 from crowdrank._progress import Report
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
-from crowdrank.errors import CrowdrankError, InputError
+from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.label_learning.remapped_labels import Remapped
 from crowdrank.label_learning.remapper import Remapper
-from crowdrank.pipeline.candidates import Candidate, RemapperKind, TrainingView
+from crowdrank.pipeline.candidates import Candidate
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache, code, digest
+from crowdrank.pipeline.training_view import RemapperKind, TrainingView
 from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.boosting import default_threads
+from crowdrank.rankers.boosting import BoostedTrees, default_threads
 from crowdrank.rankers.ensemble import Ensemble, shrunk_weights, standardize_within_query
 from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
@@ -41,6 +43,8 @@ LEAD = 2.0
 """Number of standard errors by which a candidate must lead the safe one to be selected."""
 FIT_SETTINGS = ("gains", "measure", "random_state", "trees")
 """Settings that every fit depends on."""
+PREFERRED_FOREST = "gda"
+"""Single forest that is selected if nothing can be measured."""
 PROGRESS_STEPS = 1000
 """Number of progress steps per fit."""
 WEIGHT_STEPS = 10
@@ -119,6 +123,7 @@ class SelectionResult:
         final_view: view that the final models are trained on.
         failed: reason for each candidate that could not be trained.
         chosen: name of the selected candidate.
+        unrestricted: name of the candidate that would be selected among all, not among single forests only.
         reason: reason for the selection.
 
     """
@@ -132,21 +137,25 @@ class SelectionResult:
     final_view: TrainingView | None = None
     failed: dict[str, str] = field(default_factory=dict)
     chosen: str = ""
+    unrestricted: str = ""
     reason: str = ""
 
     @cached_property
     def remapped(self) -> dict[str, Remapped]:
         """Targets and weights of the labels by each remapper of the final models."""
-        return {kind: self.final_view.remap(kind) for kind in self._remapper_kinds()} if self.final_view else {}
+        return {name: view.remap(kind, **parameters) for name, view, kind, parameters in self._used_remappers()}
 
     @property
     def remappers(self) -> dict[str, Remapper]:
-        """Remappers of the final models, by kind."""
-        return {kind: self.final_view.remapper(kind) for kind in self._remapper_kinds()} if self.final_view else {}
+        """Remappers of the final models, by name."""
+        return {name: view.remapper(kind, **parameters) for name, view, kind, parameters in self._used_remappers()}
 
-    def _remapper_kinds(self) -> list[RemapperKind]:
-        kinds = [candidate.remapper for candidate in self.candidates if candidate.remapper is not None]
-        return list(dict.fromkeys(kinds))
+    def _used_remappers(self) -> Iterator[tuple[str, TrainingView, RemapperKind, Mapping[str, Any]]]:
+        """Return name, view, kind and parameters of each remapper of the final models."""
+        by_name = {candidate.remapper_name: candidate for candidate in self.candidates}
+        for name, candidate in by_name.items():
+            if name is not None and candidate.remapper is not None and self.final_view is not None:
+                yield name, self.final_view, candidate.remapper, candidate.remapper_parameters
 
     def ranker(self, name: str, rankers: Mapping[str, Ranker] | None = None) -> Ranker:
         """Return the ranker of a candidate; an ensemble is made of the final models, or of other `rankers`."""
@@ -404,20 +413,51 @@ class CandidateSelection:
 
     def _select(self) -> None:
         outcome = self.outcome
-        if not self.split.folds:
+        if self.split.folds:
+            scorer = ExpertScorer(self.data, self.split.development, self.settings)
+            outcome.values = {name: scorer.values(score) for name, score in outcome.scores.items()}
+            choices = {name: values for name, values in outcome.values.items() if name not in self.runs}
+            outcome.unrestricted, outcome.reason = select_candidate(choices, SAFE if SAFE in choices else CROWD)
+        else:
             n = len(self.data.graded_queries)
             few = f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few for a selection"
-            outcome.chosen = CROWD
+            outcome.unrestricted = CROWD
             outcome.reason = f"{few if n else 'there are no expert grades to select by'}: {ENSEMBLES[CROWD]}"
-            return
-        scorer = ExpertScorer(self.data, self.split.development, self.settings)
-        outcome.values = {name: scorer.values(score) for name, score in outcome.scores.items()}
-        choices = {name: values for name, values in outcome.values.items() if name not in self.runs}
-        outcome.chosen, outcome.reason = select_candidate(choices, SAFE if SAFE in choices else CROWD)
+        outcome.chosen = outcome.unrestricted
+        if self.settings.deployable:
+            self._select_forest()
+
+    def _select_forest(self) -> None:
+        """Select the best candidate that is a single forest, or the first one if nothing can be measured."""
+        outcome = self.outcome
+        controls = {candidate.name for candidate in self.candidates if candidate.is_control}
+        forests = [
+            name for name, one in outcome.rankers.items() if isinstance(one, BoostedTrees) and name not in controls
+        ]
+        if not forests:
+            fix = "add a candidate such as gda"
+            raise UsageError("none of the candidates is a single forest", parameter="deployable", fix=fix)
+        if outcome.values:
+            outcome.chosen = max(forests, key=lambda name: float(outcome.values[name].mean()))
+            outcome.reason = "it is the best single forest on the development queries"
+        else:
+            outcome.chosen = PREFERRED_FOREST if PREFERRED_FOREST in forests else forests[0]
+            outcome.reason = outcome.reason.partition(":")[0]
+
+    @property
+    def full_view(self) -> TrainingView:
+        """View with all crowd labels and expert grades."""
+        return self.view(np.empty(0, np.int64), self.data.graded_queries)
+
+    def ensemble_key(self, name: str, view: TrainingView) -> str:
+        """Return the cache key of a candidate or an ensemble whose members are trained on a view."""
+        members = set(self.outcome.members(name))
+        keys = [self.key(candidate, view) for candidate in self.candidates if candidate.name in members]
+        return digest(name, self.outcome.weights.get(name, {}), keys)
 
     def refit(self, name: str, report: Report | None = None) -> Ranker:
         """Train a candidate again on all crowd labels and expert grades."""
-        view = self.view(np.empty(0, np.int64), self.data.graded_queries)
+        view = self.full_view
         members = [candidate for candidate in self.candidates if candidate.name in self.outcome.members(name)]
         self.report, self._n_done, self._n_fits = report, 0, len(members)
 

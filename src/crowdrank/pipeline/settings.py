@@ -11,6 +11,9 @@ from crowdrank._options import check_choices, option
 from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.errors import Fix, UsageError, near
 
+FOREST_PARAMETERS = ("n_trees", "learning_rate", "num_leaves")
+"""Parameters of the forest that imitates the selected ranker."""
+
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -22,6 +25,7 @@ class RunSettings:
         gains: gain of each grade in training, and in the measure unless its name states other gains.
         candidates: names of the candidates to train; by default all that the data allow.
         thorough: whether to train slow candidates too.
+        deployable: whether to select among single forests only, which search engines can evaluate.
         baseline: what the candidates are compared with: a candidate, `feature:NAME`, or the path of a TREC run.
         allow_leak: whether to use features that seem to hold the expert grades.
         test: share of the expert-graded queries that are held out from the selection. With 0 all of them are used for
@@ -34,6 +38,7 @@ class RunSettings:
         random_state: random seed.
         method_settings: parameters of the consensus model.
         trees, linear, boosted: parameters of LambdaMART and of the linear and boosted remappers.
+        forest: parameters of `distill` for the forest that imitates the selected ranker, such as `n_trees`.
 
     >>> RunSettings(measure="AP").test, RunSettings(gains="linear").measure
     (0.35, "nDCG(dcg='log2')@10")
@@ -46,6 +51,7 @@ class RunSettings:
         None, "Candidates to train, such as majority,gda,expert-only; ensembles are made of them."
     )
     thorough: bool = option(False, "Train slow candidates too.")
+    deployable: bool = option(False, "Select among single forests only, which search engines can evaluate.")
     baseline: str = option("majority", "Baseline: a candidate, feature:NAME, or a TREC run (file).")
     allow_leak: bool = option(False, "Use features that seem to hold the expert grades.")
     test: float = option(0.35, "Share of the expert queries held out for the final test.")
@@ -60,6 +66,7 @@ class RunSettings:
     trees: Mapping[str, Any] = field(default_factory=dict)
     linear: Mapping[str, Any] = field(default_factory=dict)
     boosted: Mapping[str, Any] = field(default_factory=dict)
+    forest: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> RunSettings:
@@ -99,6 +106,10 @@ class RunSettings:
             raise UsageError("must be one or more names", parameter="candidates")
         if self.method_settings:
             get_aggregator(self.method).set_params(**self.method_settings)._check_parameters()
+        unknown = next((name for name in self.forest if name not in FOREST_PARAMETERS), None)
+        if unknown is not None:
+            problem = f"must have {', '.join(FOREST_PARAMETERS)}, not '{unknown}'{near(unknown, FOREST_PARAMETERS)}"
+            raise UsageError(problem, parameter="forest", kind="unknown-parameter")
         if self.unjudgeable_as == "model" and not _models_unjudgeable(self.method):
             problem = f"'model' needs a consensus method that models 'cannot judge' answers, not {self.method}"
             raise UsageError(problem, parameter="unjudgeable_as", fix=Fix("take {}", "method", "gda"))

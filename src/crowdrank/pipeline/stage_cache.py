@@ -104,6 +104,13 @@ class StageCache:
         """Return the path of a stage, or None without a folder."""
         return None if self.folder is None else self.folder / f"{name}-{key}"
 
+    def shared_file(self, name: str, key: str) -> Path:
+        """Return the path of a file that several stages refer to by the digest of its content."""
+        assert self.folder is not None
+        path = self.folder / f"{name}-{key[: 2 * DIGEST_BYTES]}"
+        self._used.add(path.name)
+        return path
+
     def get(
         self, name: str, key: str, make: Callable[[], T], save: Callable[[T, Path], None], load: Callable[[Path], T]
     ) -> T:

@@ -107,23 +107,28 @@ class RankerTest:
     def contrast(self, candidate: str, other: str) -> Contrast:
         """Return the difference between two candidates on the test queries."""
         if (candidate, other) not in self.contrasts:
-            ours, theirs = self.values(candidate), self.values(other)
-            seed, off = self.settings.random_state, self.values(candidate) - self.values(other)
-            lower, upper = bootstrap_intervals(off[:, None], level=1 - ALPHA, random_state=seed)[0]
-            self.contrasts[candidate, other] = Contrast(
-                candidate,
-                other,
-                float(ours.mean()),
-                float(theirs.mean()),
-                float(off.mean()),
-                float(lower),
-                float(upper),
-                float(fisher_randomization(ours, theirs, random_state=seed)),
-                int((off > 0).sum()),
-                int((off < 0).sum()),
-                int((off == 0).sum()),
-            )
+            score = self.outcome.scores[candidate]
+            self.contrasts[candidate, other] = self.contrast_scores(candidate, score, other)
         return self.contrasts[candidate, other]
+
+    def contrast_scores(self, name: str, score: Floats, other: str) -> Contrast:
+        """Return the difference between scores (n_rows,) and a candidate on the test queries."""
+        ours, theirs = self._scorer.values(score), self.values(other)
+        seed, off = self.settings.random_state, ours - theirs
+        lower, upper = bootstrap_intervals(off[:, None], level=1 - ALPHA, random_state=seed)[0]
+        return Contrast(
+            name,
+            other,
+            float(ours.mean()),
+            float(theirs.mean()),
+            float(off.mean()),
+            float(lower),
+            float(upper),
+            float(fisher_randomization(ours, theirs, random_state=seed)),
+            int((off > 0).sum()),
+            int((off < 0).sum()),
+            int((off == 0).sum()),
+        )
 
     def test_controls(self) -> None:
         """Compare the selected candidate with the baseline and the simple candidates."""
@@ -286,11 +291,19 @@ def describe_protocol(test: RankerTest) -> tuple[str, ...]:
             "train only candidates that do not rank the query."
         )
     if split.folds:
+        leads = f" if it leads {SAFE} by more than {LEAD:g} standard errors of the difference, otherwise {SAFE}"
+        rule = "" if settings.deployable else leads
         lines.append(
-            f"The candidate with the highest mean {settings.measure} is selected if it leads {SAFE} by more than "
-            f"{LEAD:g} standard errors of the difference, otherwise {SAFE}. The weights of ensembles are cross-fitted "
-            f"on the selection queries: averages over {N_HALVES} halves of the queries, shrunk towards equal weights "
-            f"with the weight of {PRIOR_QUERIES} queries."
+            f"The candidate with the highest mean {settings.measure} is selected{rule}. The weights of ensembles are "
+            f"cross-fitted on the selection queries: averages over {N_HALVES} halves of the queries, shrunk towards "
+            f"equal weights with the weight of {PRIOR_QUERIES} queries."
+        )
+    if settings.deployable:
+        lines.append("Only single forests could be selected, so that search engines can evaluate the ranker.")
+    else:
+        lines.append(
+            "If the selected ranker is no single forest, one is fitted to its scores, standardized within each query. "
+            "The forest that is tested has not seen the features of the test queries."
         )
     if settings.refit and len(split.test):
         lines.append(

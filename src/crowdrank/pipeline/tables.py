@@ -106,10 +106,10 @@ def training_table(data: RunData, fits: ConsensusFits, outcome: SelectionResult)
     for method, target in LABELS.items():
         if fits.has(method):
             columns[method.replace("-", "_")] = fits.labels(method, target)[rows]
-    for kind, remapped in outcome.remapped.items():
+    for name, remapped in outcome.remapped.items():
         place = remapped.labels.judgments.positions(known.query, known.document)
         for role, values in zip(("target", "weight"), remapped.rescaled(), strict=True):
-            columns[f"{kind}_{role}"] = np.where(place >= 0, values[place], np.nan)
+            columns[f"{name.replace('-', '_')}_{role}"] = np.where(place >= 0, values[place], np.nan)
     columns["expert"] = data.expert[rows]
     return pa.table(
         {

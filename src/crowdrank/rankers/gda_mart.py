@@ -78,7 +78,7 @@ class GDAPairwiseMART(BoostedTrees):
     }
     _default_requests: ClassVar[Mapping[str, Mapping[str, Request]]] = {
         **BoostedTrees._default_requests,
-        "fit": {**BoostedTrees._default_requests["fit"], "document": True},
+        "fit": {**BoostedTrees._default_requests["fit"], "document": True, "items": None},
     }
 
     def __init__(
@@ -126,6 +126,7 @@ class GDAPairwiseMART(BoostedTrees):
         eval_set: tuple[Any, Any, Any] | None = None,
         progress: bool | Report = False,
         document: Any = None,
+        items: Any = None,
         engine: Engine | None = None,
     ) -> Self:
         """Fit the ranker to the judgments of the model; arguments as in `Ranker.fit`, except for these.
@@ -136,6 +137,8 @@ class GDAPairwiseMART(BoostedTrees):
             y: labels for the gains in dZ; by default the probabilities of grades in the model's consensus.
             query: queries by which rows are grouped; judgments are found by the ids in X if it has them.
             document: id of each row's document. Rows without judgments are left out, with a warning.
+            items: (n,) row of each document in the model's consensus, -1 if it has no judgments; ids are then not
+                needed to find judgments.
 
         """
         from crowdrank.rankers.labels import read_labels
@@ -143,8 +146,14 @@ class GDAPairwiseMART(BoostedTrees):
         self._check_parameters()
         if self.model is None:
             raise UsageError("must be a fitted GDAPairwise", parameter="model", kind="no-model")
-        query_ids, document_ids = _row_ids(X, query, document)
-        items = judged_items(self.model, query_ids, document_ids)
+        self.model._require_fitted()
+        if items is None:
+            query_ids, document_ids = _row_ids(X, query, document)
+            items = self.model._prepare(self.model.judgments_).positions(query_ids, document_ids)
+            query = query_ids if query is None else _decoded(query)
+        else:
+            items = _checked_items(items, len(as_matrix(X)[0]), self.model.consensus_.document_table.num_rows)
+            query = id_column(X, "query") if query is None else query
         rows = np.flatnonzero(items >= 0)
         if not len(rows):
             fix = "check that both use the same ids of queries and documents"
@@ -158,7 +167,7 @@ class GDAPairwiseMART(BoostedTrees):
         return self._fit(
             _take_rows(X, rows),
             labels[rows] if len(labels) == len(items) else labels,
-            (query_ids if query is None else _decoded(query)).take(pa.array(rows)),
+            None if query is None else np.asarray(query)[rows],
             None if weight is None else weight[rows],
             eval_set,
             progress,
@@ -248,10 +257,13 @@ class JudgmentObjective(PairwiseObjective):
         )
 
 
-def judged_items(model: GDAPairwise, query: pa.Array, document: pa.Array) -> Integers:
-    """Return the item number of each pair of ids in the model's consensus, or -1."""
-    model._require_fitted()
-    return model._prepare(model.judgments_).positions(query, document)
+def _checked_items(items: Any, n_rows: int, n_items: int) -> Integers:
+    """Return the items of the rows; raise UsageError unless there is one per row, from -1 to the last item."""
+    array = np.asarray(items)
+    is_valid = array.shape == (n_rows,) and array.dtype.kind in "iu" and bool(((array >= -1) & (array < n_items)).all())
+    if not is_valid:
+        raise UsageError(f"must be {n_rows:,} integers from -1 to {n_items - 1:,}", parameter="items", kind="bad-items")
+    return array.astype(np.int64)
 
 
 def _row_ids(X: Any, query: Any, document: Any) -> tuple[pa.Array, pa.Array]:

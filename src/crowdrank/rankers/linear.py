@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -111,7 +111,30 @@ class GLS(Ranker):
         n_trees = getattr(self, self._trees_parameter)
         return AUTO_TREES if isinstance(n_trees, str) else (n_trees,)
 
-    def _learn(self, data: RankingData, validation: Validation | None, report: Report, engine: Engine | None) -> None:
+    def refit(
+        self, X: Any, y: Any, *, query: Any = None, sample_weight: Any = None, mu: float, engine: Engine | None = None
+    ) -> Self:
+        """Return least squares on the same features and trees, fitted to other labels with another ridge.
+
+        Args:
+            X, y, query, sample_weight, engine: as in :meth:`fit`.
+            mu: the ridge.
+
+        """
+        self._require_fitted()
+        trees = self.tree_features_
+        ranker = self.unfitted().set_params(**{"mu": mu, self._trees_parameter: 0 if trees is None else trees.n_trees_})
+        return ranker._fit(X, y, query, sample_weight, None, False, engine, trees=trees)
+
+    def _learn(
+        self,
+        data: RankingData,
+        validation: Validation | None,
+        report: Report,
+        engine: Engine | None,
+        trees: TreeFeatures | None = None,
+    ) -> None:
+        """Learn from data; `trees` are fitted already, otherwise they are fitted to the same data."""
         from crowdrank.engine.local import LocalEngine
 
         target, weight = data.target(self.target, self.gains), data.weights
@@ -119,8 +142,10 @@ class GLS(Ranker):
         if validation is None:
             require_one_value(self._trees_parameter, counts)
             require_one_value("mu", grid)
-        X, self.tree_features_ = data.features, None
-        if max(counts) > 0:
+        X, self.tree_features_ = data.features, trees
+        if trees is not None:
+            X = self._extend(X)
+        elif max(counts) > 0:
             self.tree_features_ = TreeFeatures(max(counts), n_jobs=self.n_jobs, random_state=self.random_state)
             X = np.hstack([X, self.tree_features_._fit_data(data, target, report)])
         equations = NormalEquations.of(*merge_equal_rows(X, target, weight), engine or LocalEngine())
@@ -128,7 +153,7 @@ class GLS(Ranker):
         best_count, self.mu_ = self._choose(equations, counts, grid, validation)
         n_columns = data.features.shape[1] + best_count
         self.coef_, self.standardizer_ = equations.solve(self.mu_, n_columns), equations.standardizer.first(n_columns)
-        if self.tree_features_ is not None:
+        if trees is None and self.tree_features_ is not None:
             self.tree_features_ = self.tree_features_.first(best_count) if best_count else None
         self.feature_importances_ = self._importances(data.features.shape[1])
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from crowdrank.constraints import Constraints, OneOf
+import numpy as np
+
+from crowdrank._typing import Floats, Integers
+from crowdrank.constraints import Constraints, Flag, OneOf
 from crowdrank.rankers.boosting import BoostedTrees, Loss
 from crowdrank.rankers.ranking_data import RankingData
 
 
 class PointwiseGBDT(BoostedTrees):
-    """Boosted regression trees: the squared error of each document's label, regardless of its query.
+    """Boosted regression trees: the squared error of each document's label.
 
     Args:
         target: values to regress on: the (expected) `grade`, or its `gain`.
+        within_query: whether the mean error of each query is subtracted from its errors, so that trees are fitted to
+            differences between the documents of a query and not to the level of the query.
         gains: gains of grades, for the target `gain` and the validation measure.
         n_estimators: as in `LambdaMART`, like all further parameters.
 
@@ -26,12 +31,13 @@ class PointwiseGBDT(BoostedTrees):
 
     """
 
-    _parameter_constraints: ClassVar[Constraints] = {"target": [OneOf("grade", "gain")]}
+    _parameter_constraints: ClassVar[Constraints] = {"target": [OneOf("grade", "gain")], "within_query": [Flag()]}
 
     def __init__(
         self,
         *,
         target: str = "grade",
+        within_query: bool = False,
         gains: str | Sequence[float] = "exponential",
         n_estimators: int = 100,
         learning_rate: float = 0.1,
@@ -44,6 +50,7 @@ class PointwiseGBDT(BoostedTrees):
         random_state: int = 0,
     ) -> None:
         self.target = target
+        self.within_query = within_query
         self.gains = gains
         self.n_estimators = n_estimators
         self.learning_rate = learning_rate
@@ -59,4 +66,33 @@ class PointwiseGBDT(BoostedTrees):
         return self.target == "gain"
 
     def _loss(self, data: RankingData, n_jobs: int) -> Loss:
-        return Loss(target=data.target(self.target, self.gains), weight=data.weight)
+        target = data.target(self.target, self.gains)
+        if self.within_query:
+            return Loss(WithinQueryError(target, data.weights, data.offsets))
+        return Loss(target=target, weight=data.weight)
+
+
+class WithinQueryError:
+    """Weighted squared error after the mean error of each query is subtracted.
+
+    Args:
+        target: (n,) values to regress on.
+        weight: (n,) weights.
+        offsets: (n_queries + 1,) first row of each query.
+
+    >>> error = WithinQueryError(np.array([3.0, 1.0, 7.0]), np.ones(3), np.array([0, 2, 3]))
+    >>> error(np.zeros(3))[0].tolist()
+    [-1.0, 1.0, 0.0]
+
+    """
+
+    def __init__(self, target: Floats, weight: Floats, offsets: Integers) -> None:
+        self.target, self.weight, self.offsets = target, weight, offsets
+        total = np.add.reduceat(weight, offsets[:-1])
+        self._total = np.where(total > 0, total, 1.0)
+
+    def __call__(self, score: Floats) -> tuple[Floats, Floats]:
+        """Return gradient and Hessian of the error in every score."""
+        error = score - self.target
+        mean = np.add.reduceat(self.weight * error, self.offsets[:-1]) / self._total
+        return self.weight * (error - np.repeat(mean, np.diff(self.offsets))), self.weight

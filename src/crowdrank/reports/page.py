@@ -8,6 +8,7 @@ import json
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pyarrow.parquet as parquet
@@ -19,7 +20,8 @@ from crowdrank.assessors.flags import FLAGS
 from crowdrank.errors import UsageError
 from crowdrank.judgments.inputs import TableLike
 from crowdrank.judgments.texts import Texts, read_texts
-from crowdrank.pipeline.result import TABLE_FILES, RunResult, reading_run
+from crowdrank.pipeline.deployment import describe_deployable
+from crowdrank.pipeline.result import DEPLOYABLE, TABLE_FILES, RunResult, reading_run
 from crowdrank.reports.cards import ADVICE, ADVICE_HELP, make_cards
 from crowdrank.reports.embedded_charts import can_draw, draw_figures
 from crowdrank.reports.formatting import minus_signs
@@ -129,6 +131,8 @@ def render(data: ReportData) -> str:
         "result": data.result,
         "title": f"{'A ranker' if data.has_rankers else 'Labels'} from {counted(data.sizes['judgments'], 'judgment')}",
         "cards": make_cards(data),
+        "deployable": describe_deployable(data.rankers.deployable, data.measure) if data.has_rankers else "",
+        "export_command": f"crowdrank export {quote(str(data.folder / DEPLOYABLE))} --to elasticsearch-ltr -o engine",
         "figures": figures,
         "can_draw": can_draw(),
         "tables": tables,
@@ -156,7 +160,7 @@ def _files(data: ReportData) -> list[tuple[str, str]]:
     """Return the names and contents of the files of a run."""
     models = [("consensus", "the consensus model with its judgments")]
     if data.has_rankers:
-        models += [("model", "the ranker")]
+        models += [("model", "the ranker"), ("deployable", "one forest for search engines")]
         models += [("remappers", "the learned remappers")] * bool(data.rankers.remappers)
     tables = [(TABLE_FILES[name], text) for name, text in TABLE_CONTENTS.items() if name in data.result.tables]
     return [*models, *tables, ("run.json", "settings, versions, figures")]

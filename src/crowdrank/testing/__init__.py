@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from crowdrank._base import Estimator
@@ -27,12 +28,12 @@ from crowdrank.testing.ranker_checks import example_world
 
 __all__ = ["Check", "check_aggregator", "check_policy", "check_ranker", "example_world", "yield_checks"]
 
-CHECKS: dict[type[Estimator], tuple[Callable[[Any], None], ...]] = {
-    Aggregator: aggregator_checks.CHECKS,
-    Ranker: ranker_checks.CHECKS,
-    Policy: policy_checks.CHECKS,
+CHECK_MODULES: dict[type[Estimator], ModuleType] = {
+    Aggregator: aggregator_checks,
+    Ranker: ranker_checks,
+    Policy: policy_checks,
 }
-"""Checks by the base class of the estimators that they apply to; those of `estimator_checks` apply to all."""
+"""Module with the checks of each base class; the checks of `estimator_checks` apply to all classes."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,12 @@ def yield_checks(estimator: Any) -> Iterator[Check]:
 
     """
     instance = estimator() if isinstance(estimator, type) else estimator
-    contract_checks = [checks for base, checks in CHECKS.items() if isinstance(instance, base)]
-    if not contract_checks:
+    modules = [module for base, module in CHECK_MODULES.items() if isinstance(instance, base)]
+    if not modules:
         raise TypeError(f"{estimator!r} is neither an Aggregator nor a Ranker nor a Policy")
-    for function in (*estimator_checks.CHECKS, *contract_checks[0]):
-        yield Check(function, instance)
+    for module in (estimator_checks, modules[0]):
+        functions = [function for name, function in vars(module).items() if name.startswith("check_")]
+        yield from (Check(function, instance) for function in functions)
 
 
 def check_aggregator(estimator: Any) -> None:

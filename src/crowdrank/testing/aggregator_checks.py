@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.votes import Average, MajorityVote
 from crowdrank.engine.local import LocalEngine
 from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, NotFittedError, OutputError, UsageError
 from crowdrank.judgments.read import read_judgments
-from crowdrank.testing.assertions import assert_frames_close, raises
+from crowdrank.testing.assertions import assert_frames_close, frame_converters, raises
 
 CROWD_SEEDS = range(3)
 """Random states of the example judgments in checks that rows or ids in another order change nothing."""
@@ -292,12 +289,8 @@ def check_expert_grades_are_fixed(model: Aggregator) -> None:
 
 def check_results_have_type_of_input(model: Aggregator) -> None:
     """Check that results are of the same DataFrame library as the input: pandas, PyArrow or Polars (if installed)."""
-    content = example_judgments().to_dict("list")
-    makers: list[Any] = [pd.DataFrame, pa.table]
-    if find_spec("polars") is not None:
-        makers.append(import_module("polars").DataFrame)
-    for make in makers:
-        frame = make(content)
+    for convert in frame_converters():
+        frame = convert(example_judgments())
         consensus = _fit_copy(model, frame).consensus_
         for result in (consensus.documents, consensus.assessors):
             assert type(result) is type(frame), f"results for {type(frame)} must be of that type"
@@ -399,34 +392,3 @@ def check_grade_gaussians(model: Aggregator) -> None:
     own = table[table["assessor"] == "w0"].reset_index(drop=True)
     assert one["grade"].equals(own["grade"]), "one assessor must have its own rows"
     assert np.allclose(one["mu"], own["mu"], atol=1e-6), "one assessor must have its own rows"
-
-
-CHECKS = (
-    check_result_tables,
-    check_predict_needs_fit,
-    check_unfitted_copy_of_fitted_model,
-    check_order_of_rows_does_not_matter,
-    check_ids_do_not_matter,
-    check_copied_documents_change_no_assessor,
-    check_identical_assessors_are_equal,
-    check_small_inputs,
-    check_threads_do_not_change_results,
-    check_shard_size_does_not_matter,
-    check_save_and_load,
-    check_save_keeps_other_files,
-    check_predict_equals_fit_predict,
-    check_fit_in_two_steps,
-    check_adding_known_judgments_changes_nothing,
-    check_added_judgments_use_the_scale,
-    check_expert_grades_are_fixed,
-    check_results_have_type_of_input,
-    check_crowd_kit_frames,
-    check_unjudgeable_answers,
-    check_mixed_scales,
-    check_progress,
-    check_init_of_another_class,
-    check_interval_is_checked,
-    check_grade_curves,
-    check_grade_gaussians,
-)
-"""Checks of every aggregator, in the order in which they run."""

@@ -84,14 +84,3 @@ def check_not_fitted_error(estimator: Estimator) -> None:
         except sklearn.exceptions.NotFittedError:
             return
         raise AssertionError("check_is_fitted of scikit-learn must raise its NotFittedError")
-
-
-CHECKS = (
-    check_constructor_stores_parameters,
-    check_defaults_are_valid,
-    check_invalid_parameters_are_refused,
-    check_set_params_is_transactional,
-    check_unfitted_copy,
-    check_not_fitted_error,
-)
-"""Checks of every estimator, in the order in which they run."""

@@ -195,16 +195,3 @@ def check_judgments_outside_of_the_pool(policy: Policy) -> None:
     assert any(note.kind == "judgments-outside-pool" for note in requests.notes), (
         "judgments outside of the pool must be noted"
     )
-
-
-CHECKS = (
-    check_first_labels,
-    check_invalid_budgets,
-    check_same_seed_same_requests,
-    check_requests_are_complete,
-    check_random_rosters,
-    check_nobody_left,
-    check_budget_too_small,
-    check_judgments_outside_of_the_pool,
-)
-"""Checks of every policy, in the order in which they run."""

@@ -26,7 +26,7 @@ PLACEHOLDER = "REPLACE_ME"
 """Text that users replace in templates by their own fields and queries."""
 UPLOAD_SCRIPTS = Path(__file__).parent / "upload_scripts"
 DEPLOYABLE_FIX = "export the folder `deployable` that `crowdrank run` writes: one forest that imitates the ensemble"
-ONE_FOREST_FIX = "train one forest, such as LambdaMART"
+ONE_FOREST_FIX = "train one forest, such as LambdaMART, or let `crowdrank distill` make one of another ranker"
 MAX_NAMES_IN_MESSAGE = 3
 
 

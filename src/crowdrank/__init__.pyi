@@ -1,0 +1,72 @@
+"""Public names of crowdrank; `__init__.py` imports each of them on first use."""
+
+from crowdrank import constraints as constraints
+from crowdrank import errors as errors
+from crowdrank import testing as testing
+from crowdrank.assessors.report import assess as assess
+from crowdrank.collection import get_policy as get_policy
+from crowdrank.collection.base import Policy as Policy
+from crowdrank.collection.costs import scheme_costs as scheme_costs
+from crowdrank.collection.pool import Pool as Pool
+from crowdrank.collection.requests import Budget as Budget
+from crowdrank.consensus import get_aggregator as get_aggregator
+from crowdrank.consensus._base import Aggregator as Aggregator
+from crowdrank.consensus._base import EMAggregator as EMAggregator
+from crowdrank.consensus.auto import Auto as Auto
+from crowdrank.consensus.bwa import BWA as BWA
+from crowdrank.consensus.dawid_skene import DawidSkene as DawidSkene
+from crowdrank.consensus.dawid_skene import OneCoinDawidSkene as OneCoinDawidSkene
+from crowdrank.consensus.gda import GDA as GDA
+from crowdrank.consensus.gda_pairwise import GDAPairwise as GDAPairwise
+from crowdrank.consensus.glad import GLAD as GLAD
+from crowdrank.consensus.rasch import Rasch as Rasch
+from crowdrank.consensus.result import Consensus as Consensus
+from crowdrank.consensus.threshold import ThresholdDawidSkene as ThresholdDawidSkene
+from crowdrank.consensus.votes import Average as Average
+from crowdrank.consensus.votes import FamilyMean as FamilyMean
+from crowdrank.consensus.votes import Highest as Highest
+from crowdrank.consensus.votes import MajorityVote as MajorityVote
+from crowdrank.engine.dask import DaskEngine as DaskEngine
+from crowdrank.engine.local import LocalEngine as LocalEngine
+from crowdrank.engine.registry import get_engine as get_engine
+from crowdrank.evaluation.comparison import compare as compare
+from crowdrank.evaluation.evaluate import evaluate as evaluate
+from crowdrank.judgments.features import Features as Features
+from crowdrank.judgments.features import read_features as read_features
+from crowdrank.judgments.gold import Gold as Gold
+from crowdrank.judgments.partitions import read_partitions as read_partitions
+from crowdrank.judgments.read import read_gold as read_gold
+from crowdrank.judgments.read import read_judgments as read_judgments
+from crowdrank.judgments.runs import read_run as read_run
+from crowdrank.judgments.sharded import ShardedJudgments as ShardedJudgments
+from crowdrank.judgments.table import Judgments as Judgments
+from crowdrank.judgments.validation import validate as validate
+from crowdrank.label_learning.boosted import BoostedRemapper as BoostedRemapper
+from crowdrank.label_learning.label_features import LabelFeatures as LabelFeatures
+from crowdrank.label_learning.label_features import label_features as label_features
+from crowdrank.label_learning.linear import LinearRemapper as LinearRemapper
+from crowdrank.label_learning.remapped_labels import Remapped as Remapped
+from crowdrank.label_learning.remapper import Remapper as Remapper
+from crowdrank.pipeline.result import RunResult as RunResult
+from crowdrank.pipeline.run import run as run
+from crowdrank.rankers import get_ranker as get_ranker
+from crowdrank.rankers.base import Ranker as Ranker
+from crowdrank.rankers.distillation import distill as distill
+from crowdrank.rankers.ensemble import Ensemble as Ensemble
+from crowdrank.rankers.export.write import export as export
+from crowdrank.rankers.gda_mart import GDAPairwiseMART as GDAPairwiseMART
+from crowdrank.rankers.instances import Instances as Instances
+from crowdrank.rankers.lambdamart import LambdaMART as LambdaMART
+from crowdrank.rankers.linear import GLS as GLS
+from crowdrank.rankers.linear import TreeFeatureGLS as TreeFeatureGLS
+from crowdrank.rankers.network import LambdaRankNet as LambdaRankNet
+from crowdrank.rankers.pointwise import PointwiseGBDT as PointwiseGBDT
+from crowdrank.rankers.reweighting import RD as RD
+from crowdrank.rankers.tree_features import TreeFeatures as TreeFeatures
+from crowdrank.reports import charts as charts
+from crowdrank.reports.page import write_report as write_report
+from crowdrank.simulation.world import simulate as simulate
+
+__all__: list[str]
+__version__: str
+_LOCATIONS: dict[str, str]

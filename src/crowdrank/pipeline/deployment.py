@@ -1,0 +1,117 @@
+"""One forest in place of the selected ranker, for search engines that evaluate no ensembles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from crowdrank._progress import Report
+from crowdrank._typing import Floats, Integers
+from crowdrank.pipeline.result import DEPLOYABLE, Contrast, Deployable
+from crowdrank.pipeline.stage_cache import digest
+from crowdrank.pipeline.summary import ALPHA, RankerTest
+from crowdrank.pipeline.training_view import TrainingView
+from crowdrank.rankers.base import Ranker
+from crowdrank.rankers.boosting import BoostedTrees
+from crowdrank.rankers.distillation import distill, rank_correlation
+
+
+def make_deployable(test: RankerTest, ranker: Ranker, report: Report | None = None) -> Deployable:
+    """Return the forest of a run: the selected ranker if it is one forest, otherwise one that imitates it.
+
+    Args:
+        test: test of the candidates.
+        ranker: the final ranker.
+        report: progress function.
+
+    """
+    if not isinstance(ranker, BoostedTrees):
+        return _Distillation(test, report).run(ranker)
+    selected, other = test.chosen, test.outcome.unrestricted
+    if other == selected:
+        return Deployable(ranker, ranker.best_iteration_)
+    contrast = None if test.comparison is None else test.contrast(selected, other)
+    correlation = _correlation(test, test.outcome.scores[selected], other)
+    return Deployable(ranker, ranker.best_iteration_, "", contrast, correlation)
+
+
+@dataclass(frozen=True, eq=False)
+class _Distillation:
+    """Distillation of the selected ranker, once without the test queries for the test, once for good."""
+
+    test: RankerTest
+    report: Report | None
+
+    def run(self, ranker: Ranker) -> Deployable:
+        test, selection, outcome = self.test, self.test.selection, self.test.outcome
+        data, chosen = selection.data, test.chosen
+        is_test = np.isin(data.query, test.split.test)
+        tested, all_rows = outcome.ranker(chosen), np.arange(len(data.query))
+        assert outcome.final_view is not None
+        forest = self._distill(tested, outcome.final_view, all_rows[~is_test])
+        score = np.full(len(data.query), np.nan)
+        if is_test.any():
+            score[is_test] = forest.predict(data.matrix(all_rows[is_test]))
+        contrast = None if test.comparison is None else test.contrast_scores(DEPLOYABLE, score, chosen)
+        view = selection.full_view if test.settings.refit else outcome.final_view
+        final = self._distill(ranker, view, all_rows)
+        return Deployable(final, final.best_iteration_, chosen, contrast, _correlation(test, score, chosen))
+
+    def _distill(self, ranker: Ranker, view: TrainingView, rows: Integers) -> BoostedTrees:
+        """Return a forest that imitates the selected ranker, which was trained on a view; it is cached."""
+        selection, settings = self.test.selection, self.test.settings
+        parameters = {"random_state": settings.random_state, **settings.forest}
+
+        def make() -> BoostedTrees:
+            X, query = selection.data.matrix(rows), selection.data.query[rows]
+            return distill(ranker, X, query, n_jobs=settings.n_jobs, progress=self.report or False, **parameters)
+
+        key = digest(selection.ensemble_key(self.test.chosen, view), rows, parameters)
+        return selection.cache.get("deployable", key, make, lambda forest, path: forest.save(path), _load_forest)
+
+
+def _load_forest(path: Path) -> BoostedTrees:
+    forest = Ranker.load(path)
+    if not isinstance(forest, BoostedTrees):
+        raise ValueError("it is not a forest")
+    return forest
+
+
+def _correlation(test: RankerTest, score: Floats, other: str) -> float | None:
+    """Return the rank correlation of scores with those of a candidate on the test queries; None if it is undefined."""
+    data = test.selection.data
+    rows = data.rows_of(test.split.test)
+    value = rank_correlation(score[rows], test.outcome.scores[other][rows], data.query[rows]) if len(rows) else np.nan
+    return None if np.isnan(value) else float(value)
+
+
+def describe_deployable(deployable: Deployable, measure: str) -> str:
+    """Return what the forest costs, in a sentence.
+
+    >>> contrast = Contrast("deployable", "ensemble-all", 0.599, 0.6, -0.001, -0.004, 0.002, 0.5, 8, 9, 3)
+    >>> describe_deployable(Deployable(None, 500, "ensemble-all", contrast, 0.91), "nDCG@10")
+    'For search engines, one forest of 500 trees (deployable) imitates the selected ranker: nDCG@10 0.5990 instead of
+    0.6000 (-0.0010, 95% interval -0.0040 to +0.0020, not significant), rank correlation 0.91.'
+    """
+    contrast, trees = deployable.contrast, f"{deployable.n_trees} trees"
+    correlation = deployable.rank_correlation
+    similar = "" if correlation is None else f"rank correlation {correlation:.2f}"
+    cost = "" if contrast is None else _cost(contrast, measure)
+    figures = ", ".join(text for text in (cost, similar) if text)
+    if deployable.imitates:
+        text = f"For search engines, one forest of {trees} (deployable) imitates the selected ranker"
+        return f"{text}: {figures}." if figures else f"{text}."
+    text = f"The selected ranker is one forest of {trees}, which search engines can evaluate"
+    if contrast is None:
+        return f"{text}."
+    return f"{text}. Without this restriction, {contrast.other} would have been selected: {figures}."
+
+
+def _cost(contrast: Contrast, measure: str) -> str:
+    significance = "not significant" if contrast.p > ALPHA else "significant"
+    return (
+        f"{measure} {contrast.mean:.4f} instead of {contrast.other_mean:.4f} ({contrast.difference:+.4f}, 95% interval "
+        f"{contrast.lower:+.4f} to {contrast.upper:+.4f}, {significance})"
+    )
