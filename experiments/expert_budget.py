@@ -18,11 +18,9 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.significance import bootstrap_interval, fisher_randomization
+from crowdrank.pipeline.candidate_rankers import TREE_FEATURES
 from crowdrank.pipeline.candidates import (
     BY_NAME,
-    MIN_QUERIES_FOR_VALIDATION,
-    TREE_FEATURES,
-    VALIDATION_SHARE,
     Candidate,
     choose_candidates,
     consensus_methods,
@@ -30,9 +28,10 @@ from crowdrank.pipeline.candidates import (
 )
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData
-from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, deal_folds
+from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, split_into_folds
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.pipeline.training_view import MIN_QUERIES_FOR_VALIDATION, VALIDATION_SHARE
 from crowdrank.rankers.linear import AUTO_TREES
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
 from experiments.crowd_rankers import dl20_setting
@@ -154,7 +153,7 @@ def evaluate_selection(
 ) -> Outcome:
     """Return what `run` selects with a number of expert-graded queries, and the test values of all candidates."""
     graded = np.random.default_rng(draw.seed).permutation(draw.pool)[:budget]
-    split = deal_folds(graded, draw.test, draw.settings.folds)
+    split = split_into_folds(graded, draw.test, draw.settings.folds)
     result = CandidateSelection(draw.data, fits, draw.settings, candidates, split, cache).run()
     scorer = ExpertScorer(draw.data, draw.test, draw.settings)
     values = {name: scorer.values(score) for name, score in result.scores.items()}
@@ -265,7 +264,7 @@ def dl20_tables(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None,
 
 def _all_experts(draw: Draw, fits: ConsensusFits, cache: StageCache) -> Floats:
     """Return the test values of LambdaMART on the expert grades of the whole pool."""
-    split = deal_folds(draw.pool, draw.test, 2)
+    split = split_into_folds(draw.pool, draw.test, 2)
     selection = CandidateSelection(draw.data, fits, draw.settings, [], split, cache)
     score = np.full(len(draw.data.query), np.nan)
     score[selection.evaluated] = selection.scored(BY_NAME["expert-only"], selection.view(draw.test, draw.pool))

@@ -78,18 +78,15 @@ class Outputs:
     def write(self, model: Aggregator, *, csv_safe: bool) -> None:
         """Write all requested results together, or none if one cannot be written."""
         from crowdrank._files import write_together
-        from crowdrank.judgments.write import write_table
 
         first = next((path for path in asdict(self).values() if path is not None), None)
         if first is None:
             return
         with write_together(first):
-            if self.output is not None:
-                write_table(model.consensus_.document_table, self.output, csv_safe=csv_safe)
-            if self.assessors is not None:
-                write_table(model.consensus_.assessor_table, self.assessors, csv_safe=csv_safe)
-            if self.posterior is not None:
-                write_table(model.posterior_table(), self.posterior, csv_safe=csv_safe)
+            posterior = None if self.posterior is None else model.posterior_table()
+            tables = model.consensus_.document_table, model.consensus_.assessor_table, posterior
+            paths = self.output, self.assessors, self.posterior
+            o.write_tables(list(zip(paths, tables, strict=True)), csv_safe=csv_safe)
             if self.save is not None:
                 model.save(self.save)
 
@@ -264,7 +261,6 @@ def _print_result(summary: dict[str, Any], model: Aggregator, as_json: bool) -> 
 
 def _summary(method: str, model: Aggregator, report: ReadReport, outputs: Outputs) -> dict[str, Any]:
     judgments: Judgments | ShardedJudgments = model.judgments_
-    paths = {name: None if path is None else str(path) for name, path in asdict(outputs).items()}
     return {
         "method": method,
         "documents": model.consensus_.n_documents,
@@ -282,10 +278,10 @@ def _summary(method: str, model: Aggregator, report: ReadReport, outputs: Output
         "gold_unjudged": 0 if model.gold_ is None else model.gold_.n_unjudged(judgments),
         **_family_sizes(model),
         **_model_choice(model),
-        "output": paths["output"],
-        "assessors_output": paths["assessors"],
-        "posterior": paths["posterior"],
-        "saved": paths["save"],
+        "output": outputs.output,
+        "assessors_output": outputs.assessors,
+        "posterior": outputs.posterior,
+        "saved": outputs.save,
     }
 
 
@@ -338,5 +334,6 @@ def _summary_sentence(summary: dict[str, Any], judgments: Judgments | ShardedJud
         parts.append(f"families of {sizes} assessors found" if sizes else "no families found")
     if summary["iterations"] > 1 and "choice" not in summary:
         parts.append(f"{'converged' if summary['converged'] else 'stopped'} after {summary['iterations']} iterations")
-    written = [summary[name] for name in ("assessors_output", "posterior", "saved", "output") if summary[name]]
+    names = ("assessors_output", "posterior", "saved", "output")
+    written = [str(summary[name]) for name in names if summary[name] is not None]
     return "; ".join([*parts, *([f"written to {', '.join(written)}"] if written else [])]) + "."

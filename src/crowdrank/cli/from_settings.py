@@ -101,6 +101,19 @@ def complete_from(names: Iterable[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in known if name.startswith(incomplete)]
 
 
+def command_group(group_name: str, help: str, **more: Any) -> typer.Typer:
+    """Return a typer application for a group of commands; `more` are further arguments of typer."""
+    return typer.Typer(
+        name=group_name,
+        help=help,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+        **more,
+    )
+
+
 def add_command(app: typer.Typer, function: Callable[..., None], help_panel: str = "", command_name: str = "") -> None:
     """Add a function to a typer application as a command.
 
@@ -137,18 +150,13 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     def command(ctx: typer.Context, **values: Any) -> None:
         arguments = {name: value for name, value in values.items() if name in hints}
         for name, marks in groups.items():
-            arguments[name] = (
-                _command_line_options(ctx, marks) if _is_command_line_options(hints[name]) else marks[0].build(values)
-            )
+            wants_typed_options = get_args(hints[name])[0] == CommandLineOptions
+            arguments[name] = _command_line_options(ctx, marks) if wants_typed_options else marks[0].build(values)
         function(**arguments)
 
     command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     command.__annotations__ = {name: one.annotation for name, one in parameters.items()} | {"return": None}
     return command
-
-
-def _is_command_line_options(type_hint: Any) -> bool:
-    return bool(get_args(type_hint)[0] == CommandLineOptions)
 
 
 def _command_line_options(ctx: typer.Context, field_groups: tuple[FieldsOf, ...]) -> CommandLineOptions:

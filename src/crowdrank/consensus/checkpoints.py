@@ -149,7 +149,7 @@ class CheckpointedFit:
         """Raise ValueError unless saved arrays have the shapes and ranges of the model's and can be used."""
         model, first = self.model, shards.load(0)
         with np.errstate(all="ignore"):
-            example, _ = model_files.example(model, self.judgments.scales, first.n_expert_grades)
+            example, _ = model_files.example_parameters(model, self.judgments.scales, first.n_expert_grades)
             model._check_theta(theta, example, self.judgments.n_assessors)
             require_alike(statistics, model._accumulate(first, model._start(first), theta)[1])
             model._maximize(theta, statistics)  # raises an error if a matrix is singular
@@ -166,7 +166,7 @@ class CheckpointedFit:
         return digest.hexdigest()
 
     def _data_arrays(self, digest: hashlib.blake2b) -> list[Any]:
-        """Return the arrays of judgments and expert grades; for judgments on disk, update the digest by theirs."""
+        """Return arrays of judgments and expert grades to digest; judgments on disk add their own digest instead."""
         judgments, gold = self.judgments, self.gold
         if isinstance(judgments, ShardedJudgments):
             digest.update(judgments.fingerprint().encode())

@@ -10,7 +10,7 @@ import numpy as np
 
 from crowdrank._progress import ProgressBar, Report, reporting
 from crowdrank._typing import Arrays
-from crowdrank.consensus._coerce import gold_of
+from crowdrank.consensus._coerce import match_gold
 from crowdrank.consensus.assembly import Assembly
 from crowdrank.consensus.checkpoints import Checkpoint, CheckpointedFit, State
 from crowdrank.consensus.result import Consensus
@@ -55,7 +55,7 @@ def estimate(
     """
     name, n_iter = type(model).__name__, model.n_iter if rounds is None else rounds
     prepared = model._prepare(judgments)
-    gold_codes: Any = None if gold is None else gold_of(gold, prepared, model.takes_scales)
+    gold_codes: Any = None if gold is None else match_gold(gold, prepared, model.takes_scales)
     passes = (options.engine or LocalEngine()).open(model, prepared, gold_codes)
     checkpoint = options.checkpoint
     if isinstance(checkpoint, str | Path):

@@ -68,7 +68,7 @@ def read_results(model: EMAggregator, folder: Path) -> None:
     prepared = model._prepare(model.judgments_)
     n_expert_grades = 0 if model.gold_ is None else len(model.gold_.scale)
     model.theta_ = read_arrays(folder / "theta.parquet")
-    theta, statistics = example(model, prepared.scales, n_expert_grades)
+    theta, statistics = example_parameters(model, prepared.scales, n_expert_grades)
     model._check_theta(model.theta_, theta, prepared.n_assessors)
     documents, assessors = (read_parquet(folder / name) for name in ("documents.parquet", "assessors.parquet"))
     method, labels = type(model).__name__, grade_labels(prepared)
@@ -89,7 +89,7 @@ def check_theta(model: EMAggregator, theta: Arrays, made: Arrays, n_assessors: i
         require_range(name, theta[name], *model.theta_ranges.get(name, (-LARGEST, LARGEST)))
 
 
-def example(model: EMAggregator, scales: tuple[Scale, ...], n_expert_grades: int) -> tuple[Arrays, Arrays]:
+def example_parameters(model: EMAggregator, scales: tuple[Scale, ...], n_expert_grades: int) -> tuple[Arrays, Arrays]:
     """Return parameters and statistics of a model on a few synthetic judgments with these scales.
 
     The number of assessors differs from every other size, so that shapes show which axes are the assessors.
