@@ -164,7 +164,7 @@ def _comparison_row(run: str, n_expert: int, grades: float, error: Floats, alone
 def _comparisons(systems: Systems, n_expert: int, rng: np.random.Generator) -> list[list[float]]:
     """Return figures of pairs of systems: grades, errors of each estimator, and coverages."""
     rows_of_query = [np.flatnonzero(systems.query == query) for query in range(systems.n_queries)]
-    results = []
+    results: list[list[float]] = []
     while len(results) < N_PAIRS:
         pair = rng.choice(systems.labels.shape[1], 2, replace=False)
         used = (systems.weight[:, pair] != 0).any(axis=1)
@@ -219,7 +219,8 @@ def _estimate_documents(
     fold = rng.permutation(len(rows)) % N_FOLDS
     calibrated, slope = calibrate(systems.predicted[row], fold[query], sample, truth)
     ((_, gains),) = corrected_gains(calibrated, sample, truth)
-    mean = sample_mean(np.bincount(query, weight[row] * gains, len(rows)))
+    values: Floats = np.bincount(query, weight[row] * gains, len(rows)).astype(np.float64)
+    mean = sample_mean(values)
     return mean.contrast(LEVEL, 0.0, mean, slope)
 
 
@@ -322,7 +323,8 @@ def _simulated_documents(quality: str, rng: np.random.Generator) -> tuple[Contra
     relevance = rng.normal(0.8, 1.0, (n_queries, n_documents))
     first, second = (relevance + rng.normal(0, 1.5, relevance.shape) for _ in range(2))
     gains = np.exp2(np.clip(np.round(relevance), 0, 3)) - 1
-    shift = {"good": 0.0, "biased": 2.0 * (second > first), "reversed": -2 * relevance}[quality]
+    prefers_second = (second > first).astype(np.float64)
+    shift: Floats = {"good": 0 * relevance, "biased": 2 * prefers_second, "reversed": -2 * relevance}[quality]
     predicted = np.exp2(np.clip(relevance + shift + rng.normal(0, 0.7, relevance.shape), 0, 3)) - 1
     discount = np.append(1 / np.log2(np.arange(2, 7)), np.zeros(n_documents - 5))
     ranks = (np.argsort(np.argsort(-scores, axis=1), axis=1) for scores in (first, second))

@@ -13,7 +13,7 @@ from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.compare import parse_run_names
+from crowdrank.cli.compare import parse_run_names, read_rankings
 from crowdrank.cli.console import note_text, print_json, print_line, print_note, print_read_report, print_table
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.errors import Fix, Message, UsageError
@@ -69,7 +69,7 @@ class RequestOptions:
 
 
 @dataclass(frozen=True)
-class CompareOptions:
+class SampleOptions:
     """Options of the policy `compare`, which draws documents that tell rankings apart."""
 
     runs: str | None = option(None, "Rankings to compare, separated by commas, as FILE or NAME=FILE.")
@@ -85,17 +85,16 @@ class CompareOptions:
         if self.runs is None:
             fix = Fix("give the rankings to compare with {}", "runs", "live.trec,new.trec")
             raise UsageError(f"{COMPARE} needs rankings", parameter="policy", fix=fix)
-        from crowdrank.judgments.runs import read_run
+        return {"runs": read_rankings(self._run_files), "labels": self.labels, "measure": self.measure}
 
-        files = parse_run_names([run for run in self.runs.split(",") if run])
-        runs = {name: read_run(path) for name, path in files.items()}
-        return {"runs": runs, "labels": self.labels, "measure": self.measure}
+    @property
+    def _run_files(self) -> dict[str, str]:
+        return parse_run_names([run for run in (self.runs or "").split(",") if run])
 
     @property
     def files(self) -> list[Path | None]:
         """The files that the policy reads."""
-        runs = parse_run_names([run for run in (self.runs or "").split(",") if run])
-        return [self.labels, *map(Path, runs.values())]
+        return [self.labels, *map(Path, self._run_files.values())]
 
 
 def collect_next(
@@ -116,7 +115,7 @@ def collect_next(
     budget_options: Annotated[BudgetOptions, FieldsOf(BudgetOptions, "Budget")],
     requests: Annotated[RequestOptions, FieldsOf(RequestOptions, o.OUTPUT)],
     parameters: Annotated[c.PolicyOptions, FieldsOf(c.PolicyOptions, "Policy")],
-    comparison: Annotated[CompareOptions, FieldsOf(CompareOptions, "Policy compare")],
+    comparison: Annotated[SampleOptions, FieldsOf(SampleOptions, "Policy compare")],
     model: c.Model,
     reading: o.Reading,
     json: o.AsJson = False,

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from crowdrank._options import option
 from crowdrank.cli import options as o
-from crowdrank.cli.compare import parse_run_names
-from crowdrank.cli.console import print_cells, print_columns, print_json, print_line
+from crowdrank.cli.compare import parse_run_names, read_rankings
+from crowdrank.cli.console import print_cells, print_json, print_line, print_read_report
+from crowdrank.cli.from_settings import FieldsOf
 
 if TYPE_CHECKING:
     from crowdrank.estimation.estimate import Estimate
+
+
+@dataclass(frozen=True)
+class EstimateOptions:
+    """Options for the estimate."""
+
+    measure: str = option("nDCG@10", "Measure: DCG@k, nDCG@k, P@k, RR, AP, ERR@k; by document DCG, nDCG and P.")
+    baseline: str | None = option(None, "Name of the ranking to compare the others with.", show_default="the first")
+    level: float = option(0.95, "Level of the intervals.")
+    unit: Literal["auto", "query", "document"] = option(
+        "auto", "What was drawn for the experts; auto: documents if the expert grades have probabilities."
+    )
+    random_state: int = option(0, "Random seed.")
 
 
 def estimate(
@@ -25,28 +41,18 @@ def estimate(
         o.path_option(
             "Labels of all documents: a consensus, or a table of grades; p0, p1, ... are probabilities of grades. They "
             "must be made without the expert grades.",
-            callback=o.local_file,
+            callback=o.local_files,
         ),
     ],
     expert: Annotated[
         Path | None,
         o.path_option(
-            "Expert grades of a part: complete queries, or documents drawn with the chance in the column `probability`."
+            "Expert grades of a part: complete queries, or documents drawn with known `probability`.",
+            callback=o.local_files,
         ),
     ] = None,
-    measure: Annotated[
-        str, typer.Option(help="Measure: DCG@k, nDCG@k, P@k, RR, AP, ERR@k; by document DCG, nDCG and P.")
-    ] = "nDCG@10",
-    baseline: Annotated[
-        str | None, typer.Option(help="Name of the ranking to compare the others with.", show_default="the first")
-    ] = None,
-    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
-    unit: Annotated[
-        Literal["auto", "query", "document"],
-        typer.Option(help="What experts drew; auto: documents if the expert grades have probabilities."),
-    ] = "auto",
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     *,
+    settings: Annotated[EstimateOptions, FieldsOf(EstimateOptions)],
     size_limit: o.SizeLimit,
     output: Annotated[Path | None, o.output_option("File for the table of estimates.")] = None,
     csv_safe: o.CsvSafe = False,
@@ -59,28 +65,19 @@ def estimate(
         crowdrank estimate live.trec new.trec --labels consensus.parquet -o estimates.csv
     """
     from crowdrank.estimation.estimate import estimate as estimate_runs
-    from crowdrank.judgments.inputs import open_input
     from crowdrank.judgments.read import read_gold, read_sample
-    from crowdrank.judgments.runs import read_run_table
-    from crowdrank.judgments.write import check_outputs, write_table
+    from crowdrank.judgments.write import check_outputs
 
     files = parse_run_names(runs)
     check_outputs({"output": output}, [labels, expert, *map(Path, files.values())])
     known = read_gold(labels)
-    print_columns(known.report.columns, [labels])
-    sample = None if expert is None else read_sample(expert)
-    if sample is not None and expert is not None:
-        print_columns(sample.report.columns, [expert])
-    rankings = {}
-    for name, path in files.items():
-        ranking = read_run_table(open_input(path, allow_books=False))
-        rankings[name] = ranking.frame
-        print_columns(ranking.columns, [Path(path)])
-    result = estimate_runs(
-        rankings, known, sample, measure=measure, baseline=baseline, level=level, unit=unit, random_state=seed
-    )
-    if output is not None:
-        write_table(result.rows, output, csv_safe=csv_safe)
+    print_read_report(known.report, [labels])
+    sample = None
+    if expert is not None:
+        sample = read_sample(expert)
+        print_read_report(sample.report, [expert])
+    result = estimate_runs(read_rankings(files), known, sample, **asdict(settings))
+    o.write_tables([(output, result.rows)], csv_safe=csv_safe)
     if json:
         print_json(result.to_dict())
         return

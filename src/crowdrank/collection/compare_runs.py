@@ -178,7 +178,8 @@ def _labels_of_pool(labels: Any, pool: Pool) -> dict[str, Floats]:
     source = FrameSource(as_gold(labels), "the labels")
     shares = share_columns(source.names)
     table = source.read(["query", "document", "grade", *shares], BadRows())
-    row = find_pairs(*(table[name].combine_chunks() for name in ("query", "document")), pool.query, pool.document)
+    query, document = (table[name].combine_chunks() for name in ("query", "document"))
+    row = find_pairs(query, document, pool.query, pool.document)
     columns = {"grade": np.where(row >= 0, np.asarray(table["grade"], dtype=np.float64)[row], 0.0)}
     for name in shares:
         share = np.asarray(table[name])

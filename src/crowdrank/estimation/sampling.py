@@ -31,7 +31,7 @@ def comparison_sizes(alignments: list[Alignment], measure: Measure) -> Floats:
     differences = np.array(weights)
     if len(weights) > 1:
         differences -= differences.mean(axis=0)
-    return np.sqrt((differences**2).sum(axis=0) * gain_variances(alignments[0], measure))
+    return np.asarray(np.sqrt((differences**2).sum(axis=0) * gain_variances(alignments[0], measure)))
 
 
 def gain_variances(aligned: Alignment, measure: Measure) -> Floats:
