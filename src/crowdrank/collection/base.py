@@ -90,8 +90,14 @@ class Policy(Estimator, ABC):
         if state.n_outside:
             problem = f"{counted(state.n_outside, 'judged document')} not in the pool; they are not requested"
             notes.append(Message(problem, "judgments-outside-pool", "note"))
+        return self._choose_requests(state, model, terms, notes)
+
+    def _choose_requests(
+        self, state: PoolState, model: Aggregator | None, budget: Budget, notes: list[Message]
+    ) -> Requests:
+        """Return the labels to request now, by priority as far as the budget reaches."""
         ranked, scores = self.rank_requests(state, model), partial(self.assessor_scores, state, model)
-        return assign(ranked, state, terms, self.random_state, scores, notes)
+        return assign(ranked, state, budget, self.random_state, scores, notes)
 
     def _fitted_model(self, consensus: Any, judgments: Judgments | None) -> Aggregator:
         if consensus is None:

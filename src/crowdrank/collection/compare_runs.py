@@ -13,12 +13,10 @@ from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats
 from crowdrank.collection.assignment import assign
 from crowdrank.collection.base import Policy
-from crowdrank.collection.pool import Pool, as_pool, find_pairs
-from crowdrank.collection.request_ledger import OutstandingRequests
+from crowdrank.collection.pool import Pool, find_pairs
 from crowdrank.collection.requests import Budget, RankedRequests, Requests
 from crowdrank.collection.state import PoolState
 from crowdrank.consensus._base import Aggregator
-from crowdrank.consensus._coerce import as_judgments
 from crowdrank.constraints import Constraints, Number
 from crowdrank.errors import Fix, InputError, Message, UsageError
 from crowdrank.estimation.estimate import MEASURES
@@ -81,31 +79,19 @@ class CompareRuns(Policy):
         pair = np.flatnonzero(_is_open(state))
         return RankedRequests(pair, np.zeros(len(pair)), np.zeros(len(pair), np.int8), (REASON,))
 
-    def next(
-        self,
-        pool: Any,
-        judgments: Any = None,
-        consensus: Any = None,
-        budget: Budget | float = 100,
-        outstanding: OutstandingRequests | None = None,
+    def _choose_requests(
+        self, state: PoolState, model: Aggregator | None, budget: Budget, notes: list[Message]
     ) -> Requests:
-        """Draw the documents of a round; arguments as in :meth:`Policy.next`, with the judgments of the experts."""
-        self._check_parameters()
-        state = PoolState.of(as_pool(pool), None if judgments is None else as_judgments(judgments), outstanding)
-        terms = budget if isinstance(budget, Budget) else Budget(budget)
+        """Draw the documents of a round."""
         wanted = self.rank_requests(state, None)
         n_before = len(state.pool) - len(wanted) - int(state.pool.is_honeypot.sum())
         rng = np.random.default_rng([self.random_state or 0, n_before])
         probability = np.zeros(len(state.pool))
-        n_drawn = _affordable(terms, state.pool, len(wanted))
+        n_drawn = _affordable(budget, state.pool, len(wanted))
         probability[wanted.pair] = draw_probabilities(self._sizes(state.pool)[wanted.pair], n_drawn, self.floor)
         drawn = wanted.pair[draw(probability[wanted.pair], rng)]
         ranked = RankedRequests(drawn, np.zeros(len(drawn)), np.zeros(len(drawn), np.int8), wanted.reasons)
-        notes = []
-        if state.n_outside:
-            problem = f"{counted(state.n_outside, 'judged document')} not in the pool; they are not requested"
-            notes.append(Message(problem, "judgments-outside-pool", "note"))
-        requests = assign(ranked, state, terms, self.random_state, notes=notes)
+        requests = assign(ranked, state, budget, self.random_state, notes=notes)
         if requests.unmet:
             problem = f"nobody can judge {counted(requests.unmet, 'drawn document')}, so the sample is not random"
             warning = Message(

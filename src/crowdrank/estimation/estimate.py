@@ -153,7 +153,7 @@ def estimate(
 
     Labels of crowds or LLM judges exist for all queries and may be biased; experts graded a few. By `query`, experts
     graded the first documents of all runs for a random part of the queries. By `document`, they graded documents that
-    were drawn with known probabilities, as `collect next --policy compare` does. Both estimates are unbiased.
+    were drawn with known probabilities, as the policy `compare` of `collect next` does. Both estimates are unbiased.
     Issues a :class:`crowdrank.errors.DataWarning` for each entry of `Estimate.warnings`.
 
     Args:
@@ -275,7 +275,7 @@ def _choose_unit(joined: JoinedRuns, unit: str) -> str:
         return "none"
     if unit == "document" and not joined.has_probabilities:
         problem = "there is no column 'probability', so it is not known how the documents were drawn"
-        fixes = [Fix("draw documents with `collect next --policy compare`"), Fix("use {}", "unit", "query")]
+        fixes = [Fix("draw documents with the policy compare"), Fix("use {}", "unit", "query")]
         raise InputError(problem, source="the expert grades", kind="unknown-probabilities", fix=fixes)
     if unit != "auto":
         return unit
@@ -318,7 +318,7 @@ def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Mess
             f"experts graded {shares[lowest]:.0%} of the first documents of their queries in run '{lowest}', and there "
             "is no column 'probability', so it is not known how they were drawn"
         )
-        fixes = ["let experts grade the first documents of all runs", "draw with `collect next --policy compare`"]
+        fixes = ["let experts grade the first documents of all runs", "draw documents with the policy compare"]
         raise InputError(problem, source="the expert grades", kind="unknown-probabilities", fix=fixes)
     if shares[lowest] < 1:
         listed = ", ".join(f"{run} {share:.1%}" for run, share in shares.items())
