@@ -111,8 +111,10 @@ def print_estimate(result: Estimate) -> None:
 def _differences(row: dict[str, Any], is_baseline: bool) -> list[str]:
     if is_baseline:
         return ["", "", ""]
+    from crowdrank.evaluation.significance import format_p
+
     interval = f"[{row['difference_lower']:+.4f}, {row['difference_upper']:+.4f}]"
-    return [f"{row['difference']:+.4f}", interval, f"{row['p_holm']:.4f}"]
+    return [f"{row['difference']:+.4f}", interval, format_p(row["p_holm"])]
 
 
 def _number(value: float, name: str) -> str:
