@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,6 +18,7 @@ from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
     from crowdrank.evaluation.comparison import Comparison
+    from crowdrank.judgments.scale import Scale
 
 
 @dataclass(frozen=True)
@@ -53,19 +55,13 @@ def compare(
 
     from crowdrank.evaluation.comparison import compare as compare_runs
     from crowdrank.evaluation.measures import parse_measures
-    from crowdrank.judgments.inputs import open_input
-    from crowdrank.judgments.runs import read_run_table
     from crowdrank.judgments.write import check_outputs
 
     files = parse_run_names(runs)
     measures = parse_measures(scoring.measures)
     check_outputs({"per_query": per_query}, [gold, *map(Path, files.values())])
     grades = o.read_gold_file(gold, gold_reading)
-    rankings = {}
-    for name, path in files.items():
-        ranking = read_run_table(open_input(path, allow_books=False), scale=grades.scale)
-        rankings[name] = ranking.frame
-        print_columns(ranking.columns, [Path(path)])
+    rankings = read_rankings(files, grades.scale)
     comparison = compare_runs(rankings, grades.frame, measures, **asdict(comparing), **scoring.conventions)
     values = pa.Table.from_pandas(comparison.per_query, preserve_index=False)
     o.write_tables([(per_query, values)], csv_safe=csv_safe)
@@ -74,6 +70,19 @@ def compare(
         return
     print_comparison(comparison)
     print_differences(comparison)
+
+
+def read_rankings(files: Mapping[str, str], scale: Scale | None = None) -> dict[str, Any]:
+    """Read the ranking of each file by name; print which columns were read."""
+    from crowdrank.judgments.inputs import open_input
+    from crowdrank.judgments.runs import read_run_table
+
+    rankings = {}
+    for name, path in files.items():
+        ranking = read_run_table(open_input(path, allow_books=False), scale=scale)
+        rankings[name] = ranking.frame
+        print_columns(ranking.columns, [Path(path)])
+    return rankings
 
 
 def parse_run_names(run_arguments: list[str]) -> dict[str, str]:
