@@ -9,7 +9,7 @@ import typer
 
 from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_cells, print_columns, print_json, print_line
+from crowdrank.cli.console import print_cells, print_columns, print_json, print_line, print_message
 from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,14 +55,17 @@ def compare(
     measures = parse_measures(scoring.measures)
     check_outputs({"per_query": per_query}, [gold, *map(Path, files.values())])
     grades = o.read_gold_file(gold, gold_reading)
-    rankings = {}
+    rankings, by_features = {}, []
     for name, path in files.items():
         ranking = read_run_table(open_input(path, allow_books=False), scale=grades.scale)
         rankings[name] = ranking.frame
         print_columns(ranking.columns, [Path(path)])
+        for message in ranking.notes:
+            print_message(message)
+            by_features.append(name)
     comparison = compare_runs(
         rankings,
-        grades.frame,
+        grades,
         measures,
         baseline=baseline,
         test=test,
@@ -72,7 +75,9 @@ def compare(
     if per_query is not None:
         write_table(pa.Table.from_pandas(comparison.per_query, preserve_index=False), per_query, csv_safe=csv_safe)
     if json:
-        print_json({**comparison.to_dict(), "columns": {"gold": dict(grades.report.columns)}})
+        used_features = {"gold": grades.used_features, "runs": by_features}
+        columns = {"gold": dict(grades.report.columns)}
+        print_json({**comparison.to_dict(), "columns": columns, "used_features": used_features})
         return
     print_comparison(comparison)
     print_differences(comparison)
@@ -93,6 +98,8 @@ def parse_run_names(run_arguments: list[str]) -> dict[str, str]:
 
 def print_comparison(comparison: Comparison) -> None:
     """Print the mean of each measure and Judged@k per ranking; mark the best and significant differences."""
+    from crowdrank.evaluation.evaluate import GOLD_USED_FEATURES
+
     details = {(row["run"], row["measure"]): row for row in comparison.rows.to_pylist()}
     first = next(iter(comparison.evaluations.values()))
     judged = [name for name in first.judged if name not in first.means]
@@ -111,6 +118,8 @@ def print_comparison(comparison: Comparison) -> None:
     )
     for sentence in first.conventions.sentences(comparison.measures):
         print_line(sentence)
+    if first.gold_used_features:
+        print_line(GOLD_USED_FEATURES)
 
 
 def print_differences(comparison: Comparison) -> None:

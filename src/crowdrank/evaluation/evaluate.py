@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from crowdrank.evaluation.measures import (
     parse_measures,
 )
 from crowdrank.evaluation.scoring import Scoring
+from crowdrank.judgments.columns import PRIOR_RELEVANCE
 from crowdrank.judgments.frames import column_names, frame_library, from_arrow
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold
@@ -35,6 +36,9 @@ NoRelevant = Literal["skip", "zero", "one"]
 
 JUDGED_CUTOFF = 10
 """Cutoff of Judged@k if no evaluated measure has a cutoff."""
+GOLD_USED_FEATURES = (
+    "The gold is a consensus that used features of the documents: it favors rankers that use the same features."
+)
 _JUDGED_ONLY = "rank correlations and grade measures"
 _TIES = {
     "expected": "Equal scores count as the exact expectation over all orders of the tied documents",
@@ -128,6 +132,7 @@ class Evaluation:
         measures: the measures.
         conventions: treatment of ties and of missing gold.
         backend: library of the run's DataFrame, for `frame`.
+        gold_used_features: whether the gold is a consensus that used features of the documents.
 
     >>> import pandas as pd
     >>> run = pd.DataFrame({"query": [1, 1, 2], "document": ["a", "b", "c"], "score": [0.9, 0.2, 0.1]})
@@ -150,6 +155,7 @@ class Evaluation:
     measures: tuple[Measure, ...]
     conventions: Conventions
     backend: str
+    gold_used_features: bool = False
 
     @property
     def frame(self) -> Any:
@@ -204,6 +210,7 @@ class Evaluation:
                 if (number := self.without_relevant[str(measure)])
             ),
             *self.conventions.measure_sentences(self.measures),
+            *([GOLD_USED_FEATURES] if self.gold_used_features else []),
         ]
 
 
@@ -251,8 +258,9 @@ def evaluate(
 
     """
     parsed, conventions = parse_measures(measures), Conventions(ties, unjudged, no_relevant)
-    run = as_run(run)
-    return evaluate_alignment(align_for(run, gold, parsed, ties), parsed, conventions, frame_library(run))
+    run, gold = as_run(run), load_gold(gold)
+    evaluation = evaluate_alignment(align_for(run, gold, parsed, ties), parsed, conventions, frame_library(run))
+    return replace(evaluation, gold_used_features=used_features(gold))
 
 
 def evaluate_codes(
@@ -316,9 +324,18 @@ def as_run(run: Any) -> Any:
 
 def as_gold(gold: Any) -> Any:
     """Return gold as a DataFrame; read a path, take the frame of a `Gold`."""
-    if isinstance(gold, str | Path):
-        gold = read_gold(gold)
+    gold = load_gold(gold)
     return gold.frame if isinstance(gold, Gold) else gold
+
+
+def load_gold(gold: Any) -> Any:
+    """Return the `Gold` of a path, and anything else as it is."""
+    return read_gold(gold) if isinstance(gold, str | Path) else gold
+
+
+def used_features(gold: Any) -> bool:
+    """Return whether gold, a DataFrame or a `Gold`, is a consensus that used features of the documents."""
+    return gold.used_features if isinstance(gold, Gold) else PRIOR_RELEVANCE in column_names(gold)
 
 
 def _mean(values: Floats) -> float:
