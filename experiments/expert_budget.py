@@ -18,11 +18,9 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.significance import bootstrap_interval, fisher_randomization
+from crowdrank.pipeline.candidate_rankers import TREE_FEATURES
 from crowdrank.pipeline.candidates import (
     BY_NAME,
-    MIN_QUERIES_FOR_VALIDATION,
-    TREE_FEATURES,
-    VALIDATION_SHARE,
     Candidate,
     choose_candidates,
     consensus_methods,
@@ -33,6 +31,7 @@ from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, deal_folds
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.pipeline.training_view import MIN_QUERIES_FOR_VALIDATION, VALIDATION_SHARE
 from crowdrank.rankers.linear import AUTO_TREES
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
 from experiments.crowd_rankers import dl20_setting

@@ -12,8 +12,9 @@ import numpy as np
 from crowdrank._text import counted
 from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.label_functions import MODES
-from crowdrank.pipeline.candidates import Candidate, RemapperKind, TrainingView, consensus_candidate
+from crowdrank.pipeline.candidates import Candidate, consensus_candidate
 from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.training_view import RemapperKind, TrainingView
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.linear import AUTO_TREES
 from experiments.base import (

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
@@ -23,6 +22,7 @@ from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.linear import LinearRemapper
 from crowdrank.label_learning.remapper import Remapper
 from crowdrank.rankers.boosting import default_threads
+from experiments.agreement import spearman
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
 from experiments.documents import generated_documents, joined, mq2008, query_numbers
 
@@ -147,9 +147,7 @@ def rank_correlation(levels: Floats, values: Floats) -> float:
     >>> rank_correlation(np.array([0, 1, 2]), np.array([5.0, 5.0, 5.0]))
     0.0
     """
-    if np.ptp(values) == 0:
-        return 0.0
-    return float(np.round(np.corrcoef(rankdata(levels), rankdata(values))[0, 1], 12))
+    return 0.0 if np.ptp(values) == 0 else spearman(levels, values)
 
 
 def generated(sizes: Mapping[str, Any]) -> Source:

@@ -12,16 +12,10 @@ from crowdrank import Features, read_judgments
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
-from crowdrank.pipeline.candidates import (
-    Candidate,
-    TrainingView,
-    expert_candidate,
-    lambdamart,
-    least_squares,
-    tree_feature_least_squares,
-    tree_parameters,
-)
+from crowdrank.pipeline.candidate_rankers import lambdamart, least_squares, tree_feature_least_squares, tree_parameters
+from crowdrank.pipeline.candidates import Candidate, expert_candidate
 from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.training_view import TrainingView
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.network import LambdaRankNet

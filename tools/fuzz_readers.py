@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from crowdrank import Gold, Judgments, read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import CrowdrankError
 from crowdrank.judgments.features import Features
+from crowdrank.rankers.feature_batches import FeatureBatches
 from tools.mutations import mutate
 
 MAX_MESSAGE_LENGTH = 1500
@@ -148,24 +149,30 @@ def read_with_exclude(path: Path) -> Judgments:
     return read_judgments(VALID, exclude=path)
 
 
+def read_in_batches(path: Path) -> Features:
+    """Read features of a ranker row by row."""
+    names = ("f1", "f2") if path.suffix in (".letor", ".txt") else ("cost",)
+    return FeatureBatches([path], names, n_rows=1).read_all()
+
+
 Reader = Callable[..., Any]
 SAMPLES: Mapping[str, tuple[str, bytes, tuple[Reader, ...]]] = {
-    "csv": ("a.csv", CSV.encode(), (read_judgments, read_gold, read_features, read_run)),
+    "csv": ("a.csv", CSV.encode(), (read_judgments, read_gold, read_features, read_in_batches, read_run)),
     "tsv": ("a.tsv", CSV.replace(",", "\t").encode(), (read_judgments,)),
-    "jsonl": ("a.jsonl", JSONL.encode(), (read_judgments, read_gold, read_run)),
+    "jsonl": ("a.jsonl", JSONL.encode(), (read_judgments, read_gold, read_in_batches, read_run)),
     "json": ("a.json", json.dumps(FLAT).encode(), (read_judgments, read_gold, read_features)),
-    "parquet": ("a.parquet", parquet(compression="none"), (read_judgments, read_gold)),
-    "parquet zstd": ("a.parquet", parquet(compression="zstd", row_group_size=2), (read_judgments,)),
+    "parquet": ("a.parquet", parquet(compression="none"), (read_judgments, read_gold, read_in_batches)),
+    "parquet zstd": ("a.parquet", parquet(compression="zstd", row_group_size=2), (read_judgments, read_in_batches)),
     "doccano": ("ann.jsonl", DOCCANO.encode(), (read_judgments, read_gold)),
     "xlsx": ("a.xlsx", excel(), (read_judgments, read_gold, read_features)),
-    "utf-16": ("a.csv", CSV.encode("utf-16"), (read_judgments, read_gold, read_features)),
+    "utf-16": ("a.csv", CSV.encode("utf-16"), (read_judgments, read_gold, read_features, read_in_batches)),
     "semicolons": ("a.csv", CSV.replace(",", ";").encode(), (read_judgments,)),
-    "csv.gz": ("a.csv.gz", gzip.compress(CSV.encode(), mtime=0), (read_judgments,)),
+    "csv.gz": ("a.csv.gz", gzip.compress(CSV.encode(), mtime=0), (read_judgments, read_in_batches)),
     "jsonl.gz": ("a.jsonl.gz", gzip.compress(JSONL.encode(), mtime=0), (read_judgments,)),
     "parquet.gz": ("a.parquet.gz", gzip.compress(parquet(), mtime=0), (read_judgments,)),
     "qrels": ("a.qrels", QRELS.encode(), (read_judgments, read_gold)),
     "run": ("a.run", RUN.encode(), (read_run,)),
-    "letor": ("a.letor", LETOR.encode(), (read_features, read_gold, read_judgments)),
+    "letor": ("a.letor", LETOR.encode(), (read_features, read_in_batches, read_gold, read_judgments)),
     "trec-rf10": ("a.txt", RF10.encode(), (read_rf10, read_rf10_gold)),
     "toloka": ("a.tsv", TOLOKA.encode(), (read_judgments,)),
     "mturk": ("a.csv", MTURK.encode(), (read_judgments,)),

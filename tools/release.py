@@ -58,6 +58,7 @@ def check_content(wheel: Path, sdist: Path) -> None:
     """
     files = zipfile.ZipFile(wheel).namelist()
     required = (
+        "crowdrank/__init__.pyi",
         "crowdrank/py.typed",
         "crowdrank/reports/page.html",
         "crowdrank/reports/page.js",

@@ -77,6 +77,7 @@ _TABLES = "aggregate in/judgments.csv -o out/table.csv --assessors out/who.csv -
 _FOLDER = "aggregate in/parts --work out/shards -o out/consensus --threads 1 -m"
 _TRAIN = "train -f in/features.letor -o out/ranker --threads 1 -r"
 _EXPORT = "export out/ranker -o out/export --to"
+_RANK = "rank -m out/ranker -f in/features.letor -o out/ranking.csv"
 _NEXT = "collect next out/labels.csv --pairs in/pairs.csv --budget 7 -o out/requests.csv"
 _STATUS = words("collect status out/labels.csv -m majority")
 
@@ -110,6 +111,13 @@ CASES = (
     Case("train", words(f"{_TRAIN} lambdamart -s n_estimators=3"), ("ranker",), (words(f"{_TRAIN} gls"),)),
     Case("export, new", words(f"{_EXPORT} solr"), ("export",), (words(f"{_TRAIN} gls"),)),
     Case("export", words(f"{_EXPORT} solr"), ("export",), (words(f"{_TRAIN} gls"), words(f"{_EXPORT} ranklib"))),
+    Case("rank, new", words(_RANK), ("ranking.csv",), (words(f"{_TRAIN} gls"),)),
+    Case(
+        "rank",
+        words(_RANK),
+        ("ranking.csv",),
+        (words(f"{_TRAIN} gls"), words(_RANK), words(f"{_TRAIN} single-feature")),
+    ),
     *_adding("csv"),
     *_adding("csv.gz"),
     *_adding("jsonl"),

@@ -19,7 +19,7 @@ __version__ = "0.1.0"
 # Public names are loaded on first use, so that `import crowdrank` is fast and does not load numba.
 _MODULES = {"charts": "reports.charts", "constraints": "constraints", "errors": "errors", "testing": "testing"}
 """Path of each public module, relative to the package."""
-_STUB = (pkgutil.get_data("crowdrank", "__init__.pyi") or b"").decode()
+_STUB = pkgutil.get_data("crowdrank", "__init__.pyi").decode()
 """Lines `from crowdrank.MODULE import NAME as NAME`, which type checkers read too."""
 _LOCATIONS = {
     name: module

@@ -13,7 +13,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from crowdrank import BWA, GDA, DawidSkene, GDAPairwise, Rasch, simulate
-from crowdrank.consensus.diagnostics import connect
+from crowdrank.consensus.diagnostics import find_groups
 from crowdrank.errors import DataWarning
 
 LINES = [BWA, GDA, GDAPairwise, Rasch]
@@ -31,7 +31,7 @@ def test_connect_equals_connected_components(seed: int, experts: bool) -> None:
     columns = np.append(assessor, np.full(len(marked), 12)) + 8
     graph = coo_array((np.ones(len(rows)), (rows, columns)), shape=(21, 21))
     expected = connected_components(graph, directed=False)[1][8:]
-    found = connect(offsets, assessor, gold, 12)
+    found = find_groups(offsets, assessor, gold, 12)
     assert ((found[:, None] == found) == (expected[:, None] == expected)).all()
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from crowdrank._typing import Booleans, Floats
 from crowdrank.consensus.curves import GaussianCurves, learn_prior, project
-from crowdrank.consensus.latent import DIFFICULTIES, N_NODES, NODES, PRIOR, points, states_prior
+from crowdrank.consensus.latent import DIFFICULTIES, N_NODES, NODES, PRIOR, mode_weights, states_prior
 
 KINDS = {
     "tied": GaussianCurves(np.ones(1), tied_variance=True, nodes=NODES),
@@ -215,7 +215,7 @@ def test_a_fixed_prior_is_kept() -> None:
 def test_points_hold_the_highest_place(at: float, width: float) -> None:
     """A normal density is a parabola in logarithms: its top is found between the nodes."""
     posterior = np.exp(-0.5 * ((NODES - at) / width) ** 2)[None]
-    share = points(posterior / posterior.sum(), N_NODES)
+    share = mode_weights(posterior / posterior.sum(), N_NODES)
     assert share.sum() == pytest.approx(1)
     assert share[0] @ NODES == pytest.approx(at, abs=1e-6)
 
@@ -223,6 +223,6 @@ def test_points_hold_the_highest_place(at: float, width: float) -> None:
 def test_points_among_difficulties_stay_in_their_row() -> None:
     posterior = states_prior(DIFFICULTIES)[None].copy()
     posterior[0, 2 * N_NODES] = 1.0  # the lowest node of the middle difficulty
-    assert points(posterior, N_NODES)[0].nonzero()[0].tolist() == [2 * N_NODES]
+    assert mode_weights(posterior, N_NODES)[0].nonzero()[0].tolist() == [2 * N_NODES]
     broken = np.append(PRIOR * 0.1, 0.9)[None]  # and a state after the nodes is no place on the line
-    assert points(broken, N_NODES)[0].nonzero()[0].tolist() == [N_NODES]
+    assert mode_weights(broken, N_NODES)[0].nonzero()[0].tolist() == [N_NODES]

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 
 from crowdrank import GDAPairwise, Judgments, LocalEngine, evaluate
 from crowdrank._typing import Floats
-from crowdrank.consensus import pairwise_kernels
+from crowdrank.consensus import pair_likelihood, pairwise_kernels
 from crowdrank.consensus.experts import expert_lines
 from crowdrank.consensus.gda_pairwise import (
     PRIOR_SD,
-    on_line,
     pairwise_informativeness,
     posterior_variance,
     prior_mean,
+    standardized_params,
 )
+from crowdrank.consensus.partners import draw_partners
 from crowdrank.engine.shards import split
 from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
@@ -92,17 +93,17 @@ def pair_terms(data: dict[str, Any]) -> tuple[float, Floats, Floats, Floats]:
     """Return log likelihood, derivatives by judgment, and slope and curvature by the assessors' parameters."""
     doc, params, n, items = data["doc"], data["params"], len(data["doc"]), len(data["relevance"])
     mu, log_alpha, log_width = (np.ascontiguousarray(part) for part in np.split(params, 3, axis=1))
-    parameters = pairwise_kernels.Parameters(
+    parameters = pair_likelihood.Parameters(
         mu, log_alpha - 0.25 * log_width, np.exp(-0.5 * log_width), np.zeros((2, 2)), 1.0, 0.0
     )
-    query = pairwise_kernels.Query(
+    query = pair_likelihood.Query(
         doc, data["assessor"], data["grade"], np.full(items, -1, np.int8), data["first"], data["partner"], True
     )
     documents = pairwise_kernels.Documents(data["relevance"], data["log_eps"], *np.zeros((4, items)))
-    by_judgment, sums = pairwise_kernels.judgment_values(query, data["weight"]), np.empty((2, n, 5))
+    by_judgment, sums = pair_likelihood.judgment_values(query, data["weight"]), np.empty((2, n, 5))
     slope, curve = np.zeros(params.shape), np.zeros((*params.shape, params.shape[1]))
-    pairwise_kernels.locate(query, parameters, documents, by_judgment)
-    value = pairwise_kernels.pair_terms(
+    pairwise_kernels.write_residuals(query, parameters, documents, by_judgment)
+    value = pair_likelihood.pair_terms(
         query, parameters, by_judgment, data["relevance"], data["log_eps"], True, sums, slope, curve
     )
     return value, sums, slope, curve
@@ -110,7 +111,7 @@ def pair_terms(data: dict[str, Any]) -> tuple[float, Floats, Floats, Floats]:
 
 def by_document(data: dict[str, Any], sums: Floats, column: int) -> Floats:
     """Return the sum over judgments of a document, explained and as partners."""
-    sign = -1 if column == pairwise_kernels.SLOPE else 1  # sums are by the mean of the grade, not by relevance
+    sign = -1 if column == pair_likelihood.SLOPE else 1  # sums are by the mean of the grade, not by relevance
     both = sign * sums[:, :, column].sum(axis=0)
     return np.bincount(data["doc"], both, len(data["relevance"])).astype(np.float64)
 
@@ -121,8 +122,8 @@ def test_slopes_are_those_of_the_log_likelihood(seed: int) -> None:
     data = random_pairs(seed)
     value, sums, slope, _ = pair_terms(data)
     assert value == pytest.approx(log_likelihood(data), rel=1e-10)
-    by_relevance = by_document(data, sums, pairwise_kernels.SLOPE)
-    by_difficulty = by_document(data, sums, pairwise_kernels.WIDTH_SLOPE)
+    by_relevance = by_document(data, sums, pair_likelihood.SLOPE)
+    by_difficulty = by_document(data, sums, pair_likelihood.WIDTH_SLOPE)
     for found, name in ((by_relevance, "relevance"), (by_difficulty, "log_eps"), (slope, "params")):
         expected = finite_differences(data, name)
         assert np.allclose(found, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
@@ -132,14 +133,14 @@ def test_slopes_are_those_of_the_log_likelihood(seed: int) -> None:
 @given(seed=st.integers(0, 10_000))
 def test_the_curvature_by_relevance_is_exact_for_tied_widths(seed: int) -> None:
     data = random_pairs(seed) | {"params": random_params(seed, 4, tied=True)}
-    curve = by_document(data, pair_terms(data)[1], pairwise_kernels.CURVE)
+    curve = by_document(data, pair_terms(data)[1], pair_likelihood.CURVE)
     for d in range(len(data["relevance"])):
         slopes = []
         for sign in (1, -1):
             moved = data["relevance"].copy()
             moved[d] += sign * 1e-5
             there = {**data, "relevance": moved}
-            slopes.append(by_document(there, pair_terms(there)[1], pairwise_kernels.SLOPE)[d])
+            slopes.append(by_document(there, pair_terms(there)[1], pair_likelihood.SLOPE)[d])
         assert curve[d] == pytest.approx(-(slopes[0] - slopes[1]) / 2e-5, rel=1e-5, abs=1e-6)
 
 
@@ -163,7 +164,7 @@ def test_the_curvature_by_assessors_is_the_expected_one(seed: int, given_grade: 
 
 def test_exponentials_are_exponentials() -> None:
     values = [*np.random.default_rng(0).normal(0, 30, 99), 0.0, -1e9, 1e9]
-    found = [pairwise_kernels.exponential(value) for value in values]
+    found = [pair_likelihood.exponential(value) for value in values]
     assert found == pytest.approx(np.exp(np.clip(values, -128, 128)), rel=1e-13)
 
 
@@ -171,7 +172,7 @@ def test_exponentials_are_exponentials() -> None:
 @given(seed=st.integers(0, 10_000), unit=st.floats(0.2, 5))
 def test_pairs_do_not_determine_the_unit(seed: int, unit: float) -> None:
     data = random_pairs(seed)
-    params = on_line({"params": data["params"], "unit": np.array([unit])})
+    params = standardized_params({"params": data["params"], "unit": np.array([unit])})
     scaled = {"relevance": data["relevance"] / unit, "params": params}
     assert log_likelihood(data, **scaled) == pytest.approx(log_likelihood(data), rel=1e-9)
 
@@ -199,7 +200,7 @@ def test_the_experts_slope_is_that_of_its_log_likelihood() -> None:
 def test_partners_are_of_other_documents(n: int, partners: int) -> None:
     doc = np.repeat(np.arange(n // 3 + 1), 3)[:n].astype(np.int32)
     bounds = np.array([7, 7 + n])
-    first, partner = pairwise_kernels.draw_partners(doc, bounds, partners, 0, 7)
+    first, partner = draw_partners(doc, bounds, partners, 0, 7)
     drawn = partner[: first[-1]]
     left = np.repeat(np.arange(n), np.diff(first))
     assert (doc[left] != doc[drawn]).all()

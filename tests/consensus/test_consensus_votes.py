@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank import Average, FamilyMean, Highest, MajorityVote, evaluate
-from crowdrank.consensus.gold_accuracy import count_gold_agreements
+from crowdrank.consensus.gold_accuracy import add_agreements
 from crowdrank.consensus.votes import count_votes
 from crowdrank.errors import UsageError
 from crowdrank.judgments.datasets import dataset
@@ -99,7 +99,7 @@ def test_counting_kernels_equal_numpy() -> None:
     answer = np.array([1, -1, 2], np.int8)
     agreed, asked = np.zeros(4), np.zeros(4)
     sets = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1]], dtype=np.bool_)
-    count_gold_agreements(offsets, assessor, grade, answer, sets, agreed, asked)
+    add_agreements(offsets, assessor, grade, answer, sets, agreed, asked)
     known = answer[item] >= 0
     assert (asked == np.bincount(assessor[known], minlength=4)).all()
     assert (agreed == np.bincount(assessor[known & sets[answer[item], grade]], minlength=4)).all()

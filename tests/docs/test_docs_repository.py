@@ -33,7 +33,7 @@ def test_versions_agree() -> None:
 def archives(folder: Path, *more: str) -> tuple[Path, Path]:
     """Write a wheel and an sdist with the required files and some more in the wheel."""
     wheel, sdist = folder / "crowdrank.whl", folder / "crowdrank.tar.gz"
-    package = ("py.typed", "reports/page.html", "reports/page.js", "cli/app.py")
+    package = ("__init__.pyi", "py.typed", "reports/page.html", "reports/page.js", "cli/app.py")
     with zipfile.ZipFile(wheel, "w") as archive:
         for name in (*(f"crowdrank/{name}" for name in package), *more):
             archive.writestr(name, "")

@@ -76,7 +76,7 @@ def test_features_are_summarized(world: World) -> None:
     )
     with pytest.warns(crowdrank.errors.DataWarning):
         data = build_run_data(world.judgments, features)
-    assert [note.kind for note in data.dropped_columns] == ["grade-like-features"]
+    assert [note.kind for note in data.features.notes] == ["grade-like-features"]
     table = data.feature_table().to_pandas().set_index("feature")
     assert "target" not in table.index
     assert table.loc["f1", "missing"] == pytest.approx(0.5, abs=0.01)

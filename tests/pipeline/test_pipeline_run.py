@@ -14,7 +14,7 @@ import crowdrank
 from crowdrank._text import markdown_text
 from crowdrank.cli.run import print_candidates
 from crowdrank.errors import CrowdrankError, InputError, UsageError
-from crowdrank.pipeline import candidates as candidates_module
+from crowdrank.pipeline import training_view
 from crowdrank.pipeline.candidates import CANDIDATES
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.result import RunResult
@@ -158,7 +158,7 @@ def test_repeated_run_reuses_every_stage(world: World, tmp_path: Path, monkeypat
     options: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES}
     first = run(world.judgments, world.features, world.gold, **options)
     fits: list[str] = []
-    monkeypatch.setattr(candidates_module.TrainingView, "fit", lambda *a, **k: fits.append("fit"))
+    monkeypatch.setattr(training_view.TrainingView, "fit", lambda *a, **k: fits.append("fit"))
     second = run(world.judgments, world.features, world.gold, **options)
     assert not fits
     pd.testing.assert_frame_equal(first.comparison, second.comparison)
@@ -199,7 +199,7 @@ def test_gold_accuracy_of_assessors(whole: tuple[RunResult, Path], world: World)
 
 def test_interrupted_run_resumes(world: World, tmp_path: Path, monkeypatch: Any) -> None:
     options: dict[str, Any] = {"output": tmp_path / "out", "candidates": FEW, "trees": TREES, "n_jobs": 1}
-    real, seen = candidates_module.TrainingView.fit, []
+    real, seen = training_view.TrainingView.fit, []
 
     def stopping(self: Any, *words: Any, **more: Any) -> Any:
         seen.append(1)
@@ -207,7 +207,7 @@ def test_interrupted_run_resumes(world: World, tmp_path: Path, monkeypatch: Any)
             raise KeyboardInterrupt
         return real(self, *words, **more)
 
-    monkeypatch.setattr(candidates_module.TrainingView, "fit", stopping)
+    monkeypatch.setattr(training_view.TrainingView, "fit", stopping)
     with pytest.raises(KeyboardInterrupt):
         run(world.judgments, world.features, world.gold, **options)
     there = sorted(path.name for path in (tmp_path / "out").iterdir())
@@ -218,7 +218,7 @@ def test_interrupted_run_resumes(world: World, tmp_path: Path, monkeypatch: Any)
         counted.append(1)
         return real(self, *words, **more)
 
-    monkeypatch.setattr(candidates_module.TrainingView, "fit", counting)
+    monkeypatch.setattr(training_view.TrainingView, "fit", counting)
     resumed = run(world.judgments, world.features, world.gold, **options)
     left = len(counted)
     fresh = run(world.judgments, world.features, world.gold, **{**options, "output": tmp_path / "other"})
@@ -236,7 +236,7 @@ def test_interrupted_run_keeps_earlier_results(world: World, tmp_path: Path, mon
     def stopped(self: Any, *words: Any, **more: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(candidates_module.TrainingView, "fit", stopped)
+    monkeypatch.setattr(training_view.TrainingView, "fit", stopped)
     with pytest.raises(KeyboardInterrupt):
         run(world.judgments.iloc[:-200], world.features, world.gold, **options)
     assert {path.name: path.read_bytes() for path in files} == before

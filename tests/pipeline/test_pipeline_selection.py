@@ -10,9 +10,10 @@ import pytest
 
 import crowdrank
 from crowdrank.errors import UsageError
-from crowdrank.pipeline import candidates as candidates_module
 from crowdrank.pipeline import selection as selection_module
-from crowdrank.pipeline.candidates import BY_NAME, Candidate, RemapperKind, choose_candidates
+from crowdrank.pipeline import training_view
+from crowdrank.pipeline.candidate_rankers import TREE_FEATURES
+from crowdrank.pipeline.candidates import BY_NAME, Candidate, choose_candidates
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData, build_run_data
 from crowdrank.pipeline.selection import (
@@ -25,6 +26,7 @@ from crowdrank.pipeline.selection import (
 )
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.pipeline.training_view import RemapperKind
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import PRIOR_QUERIES, shrunk_weights
 from crowdrank.rankers.linear import AUTO_TREES, GLS
@@ -170,8 +172,8 @@ def test_number_of_trees_is_chosen_if_there_are_validation_queries(
     fixed = BY_NAME["gls-trees"].fit(view)
     assert isinstance(fixed, GLS)
     assert fixed.tree_features_ is not None
-    assert fixed.tree_features_.n_trees_ == candidates_module.TREE_FEATURES
-    monkeypatch.setattr(candidates_module, "MIN_QUERIES_FOR_VALIDATION", 1)
+    assert fixed.tree_features_.n_trees_ == TREE_FEATURES
+    monkeypatch.setattr(training_view, "MIN_QUERIES_FOR_VALIDATION", 1)
     chosen = BY_NAME["gls-trees"].fit(view)
     assert chosen.get_params()["tree_features"] == "auto"
     assert chosen.validation_queries_
@@ -190,8 +192,8 @@ def test_remappers_of_a_result_have_names_of_their_own(world: World) -> None:
 
 
 def test_remapper_is_fitted_to_a_sample_of_many_labels(world: World, monkeypatch: Any) -> None:
-    monkeypatch.setattr(candidates_module, "MAX_LABELS_PER_DOCUMENT", 2)
-    monkeypatch.setattr(candidates_module, "MAX_DOCUMENTS", 100)
+    monkeypatch.setattr(training_view, "MAX_LABELS_PER_DOCUMENT", 2)
+    monkeypatch.setattr(training_view, "MAX_DOCUMENTS", 100)
     data, settings = (
         data_of(world),
         RunSettings(linear={"n_iter": 3, "ridge": 0.1}, trees=TREES),

@@ -7,9 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from crowdrank.judgments.features import read_features
 from crowdrank.rankers import RANKERS, InstanceKind
 from terminal import Run, crowdrank, without_columns
 
@@ -397,3 +399,30 @@ def test_options_of_rankers(world: Path, run: Run, options: str) -> None:
     assert done.returncode == 0, done.stderr
     assert run("rank", "-m", "model", "-f", world / "features.letor", "-o", "run.trec").returncode == 0
     assert scored(run, world) > 0.65
+
+
+def test_rank_compares_features_with_the_training(world: Path, run: Run, tmp_path: Path) -> None:
+    assert run("train", "-f", world / "features.letor", "-r", "gls", "-o", "model").returncode == 0
+    rank = ("rank", "-m", "model", "-o", "run.csv", "--check")
+    done = run(*rank, "-f", world / "features.letor", "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["messages"], found["check"]) == (0, [], [])
+    assert "No feature differs" in run(*rank, "-f", world / "features.letor").stdout
+    features = read_features(world / "features.letor")
+    frame = pd.DataFrame(features.matrix, columns=list(features.names)).assign(f1=np.nan, f2=3.5, notes="new")
+    frame.insert(0, "document", features.document.to_pylist())
+    frame.insert(0, "query", features.query.to_pylist())
+    frame.to_csv(tmp_path / "today.csv", index=False)
+    done = run(*rank, "-f", "today.csv", "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 0
+    kinds = [(message["kind"], message["severity"]) for message in found["messages"]]
+    assert kinds == [("extra-columns", "note"), ("always-missing", "warning"), ("constant", "warning")]
+    assert [(row["feature"], row["problem"]) for row in found["check"]] == [
+        ("f1", "always-missing"),
+        ("f2", "constant"),
+    ]
+    assert found["check"][1]["minimum"] == 3.5
+    assert len(without_columns(done.stderr).splitlines()) == 3
+    assert "always-missing" in run(*rank, "-f", "today.csv").stdout
+    assert len(pd.read_csv(tmp_path / "run.csv")) == len(frame)

@@ -255,6 +255,7 @@ def test_missing_columns_are_refused_before_rows_are_read(tmp_path: Path) -> Non
         FeatureBatches([path], fitted("gls").features_)
     assert caught.value.kind == "missing-features"
     assert "'f3' (did you mean 'F3'?)" in caught.value.problem
+    assert caught.value.location.source == str(path)
 
 
 def test_letor_files_have_only_numbered_features(tmp_path: Path) -> None:

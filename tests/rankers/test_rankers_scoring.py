@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from crowdrank import GLS, Ensemble, LambdaMART
+from crowdrank import GLS, Ensemble, GDAPairwise, GDAPairwiseMART, LambdaMART
 from crowdrank.errors import InputError
 from crowdrank.judgments import frames
 from crowdrank.rankers.base import Ranker
@@ -37,6 +37,8 @@ print(*(set(sys.modules) - before))
 
 def fitted(ranker: Ranker) -> Ranker:
     world = example_world()
+    if isinstance(ranker, GDAPairwiseMART):
+        ranker.model = GDAPairwise(n_iter=2).fit(world.judgments)
     return ranker.fit(world.features, world.gold["grade"].to_numpy())
 
 
@@ -51,8 +53,9 @@ def small_forest() -> LambdaMART:
         (small_forest(), "trees"),
         (GLS(tree_features=5), "trees"),
         (Ensemble([small_forest(), GLS()]), "trees"),
+        (GDAPairwiseMART(n_estimators=5, min_child_samples=5), "trees"),
     ],
-    ids=["linear", "forest", "tree-features", "ensemble"],
+    ids=["linear", "forest", "tree-features", "ensemble", "judgments"],
 )
 def test_loading_imports_only_what_a_matrix_needs(ranker: Ranker, libraries: str, tmp_path: Path) -> None:
     fitted(ranker).save(tmp_path / "model")

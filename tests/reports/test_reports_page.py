@@ -26,7 +26,7 @@ from crowdrank.errors import InputError, Message, OutputError, UsageError
 from crowdrank.pipeline.markdown import N_ROWS
 from crowdrank.pipeline.result import Contrast, RunResult
 from crowdrank.reports import charts, embedded_charts
-from crowdrank.reports.cards import better_card, gain_card, make_cards, next_card, trust_card, weighted_kappa
+from crowdrank.reports.cards import better_card, gain_card, make_cards, next_card, trust_card
 from crowdrank.reports.formatting import minus_signs, one_line, signed
 from crowdrank.reports.page import render, script_json, write_report
 from crowdrank.reports.report_data import ReportData
@@ -157,7 +157,7 @@ def test_trust_follows_the_agreement_with_experts(ranker_data: ReportData) -> No
     graded = ranker_data.against_experts
     assert len(graded) > 20
     assert ranker_data.result.same_scale
-    kappa = weighted_kappa(graded["consensus"].to_numpy(), graded["expert"].to_numpy())
+    kappa = ranker_data.kappa_with_experts("consensus")
     assert kappa == pytest.approx(
         cohen_kappa_score(graded["consensus"].astype(int), graded["expert"].astype(int), weights="quadratic")
     )

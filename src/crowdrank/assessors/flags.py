@@ -16,6 +16,8 @@ from crowdrank._typing import Booleans, Floats
 from crowdrank.assessors.reference import LEVEL, UNRELIABLE_SLOPE, AssessorComparison, interval
 
 FLAGS = ("careful", "", "lenient", "strict", "careless", "random", "reversed", "few")
+UNRELIABLE_FLAGS = ("random", "reversed")
+"""Flags of assessors whose answers say nothing, or the opposite of what is meant."""
 
 MIN_JUDGMENTS = 10
 """Minimum number of judgments for any other flag than `few`: standard errors of fewer are unreliable."""

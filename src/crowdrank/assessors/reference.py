@@ -1,4 +1,4 @@
-"""AssessorComparison of each assessor's answers with reference grades: those of the other assessors, or of experts."""
+"""Comparison of each assessor's answers with reference grades: those of the other assessors, or of experts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class AssessorComparison:
-    """AssessorComparison of each assessor's answers with reference grades of the same documents.
+    """Comparison of each assessor's answers with reference grades of the same documents.
 
     Attributes:
         n: (n_assessors,) number of judgments with a reference grade.

@@ -113,20 +113,18 @@ class Outputs:
     def write(self, model: Aggregator, *, csv_safe: bool) -> None:
         """Write all requested results together, or none if one cannot be written."""
         from crowdrank._files import write_together
-        from crowdrank.judgments.write import is_qrels, write_table
+        from crowdrank.judgments.write import is_qrels
 
         first = next((path for path in asdict(self).values() if path is not None), None)
         if first is None:
             return
         with write_together(first):
-            if self.output is not None:
-                if is_qrels(self.output) and model.consensus_.features_used:
-                    print_note(_unrecorded_features(self.output))
-                write_table(model.consensus_.all_documents(), self.output, csv_safe=csv_safe)
-            if self.assessors is not None:
-                write_table(model.consensus_.assessor_table, self.assessors, csv_safe=csv_safe)
-            if self.posterior is not None:
-                write_table(model.posterior_table(), self.posterior, csv_safe=csv_safe)
+            if is_qrels(self.output) and model.consensus_.features_used:
+                print_note(_unrecorded_features(str(self.output)))
+            posterior = None if self.posterior is None else model.posterior_table()
+            tables = model.consensus_.all_documents(), model.consensus_.assessor_table, posterior
+            paths = self.output, self.assessors, self.posterior
+            o.write_tables(list(zip(paths, tables, strict=True)), csv_safe=csv_safe)
             if self.save is not None:
                 model.save(self.save)
 
@@ -309,7 +307,6 @@ def _print_result(summary: dict[str, Any], model: Aggregator, as_json: bool) -> 
 
 def _summary(method: str, model: Aggregator, report: ReadReport, outputs: Outputs) -> dict[str, Any]:
     judgments: Judgments | ShardedJudgments = model.judgments_
-    paths = {name: None if path is None else str(path) for name, path in asdict(outputs).items()}
     return {
         "method": method,
         "documents": model.consensus_.n_documents,
@@ -329,10 +326,10 @@ def _summary(method: str, model: Aggregator, report: ReadReport, outputs: Output
         "gold_unjudged": 0 if model.gold_ is None else model.gold_.n_unjudged(judgments),
         **_family_sizes(model),
         **_model_choice(model),
-        "output": paths["output"],
-        "assessors_output": paths["assessors"],
-        "posterior": paths["posterior"],
-        "saved": paths["save"],
+        "output": outputs.output,
+        "assessors_output": outputs.assessors,
+        "posterior": outputs.posterior,
+        "saved": outputs.save,
     }
 
 
@@ -344,10 +341,10 @@ def _n_predicted(model: Aggregator) -> int:
     return sum(int((part["judgments"].to_numpy() == 0).sum()) for part in consensus.document_parts())
 
 
-def _unrecorded_features(path: Path) -> Message:
+def _unrecorded_features(path: str) -> Message:
     problem = "a qrels file cannot record that its labels used features"
     fix = Fix("write a .csv or .parquet file too")
-    return Message(problem, "features-unrecorded", "warning", Location(str(path)), (fix,))
+    return Message(problem, "features-unrecorded", "warning", Location(path), (fix,))
 
 
 def _model_choice(model: Aggregator) -> dict[str, Any]:
@@ -403,5 +400,6 @@ def _summary_sentence(summary: dict[str, Any], judgments: Judgments | ShardedJud
         parts.append(f"{counted(summary['predicted'], 'document')} without judgments predicted")
     if summary["iterations"] > 1 and "choice" not in summary:
         parts.append(f"{'converged' if summary['converged'] else 'stopped'} after {summary['iterations']} iterations")
-    written = [summary[name] for name in ("assessors_output", "posterior", "saved", "output") if summary[name]]
+    names = ("assessors_output", "posterior", "saved", "output")
+    written = [str(summary[name]) for name in names if summary[name] is not None]
     return "; ".join([*parts, *([f"written to {', '.join(written)}"] if written else [])]) + "."

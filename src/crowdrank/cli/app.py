@@ -36,7 +36,7 @@ from crowdrank.cli import (
     validate,
 )
 from crowdrank.cli.console import escape_unencodable, print_error, print_status
-from crowdrank.cli.from_settings import add_command
+from crowdrank.cli.from_settings import add_command, command_group
 from crowdrank.cli.help_links import help_for
 from crowdrank.cli.messages import render
 from crowdrank.errors import CrowdrankError, CrowdrankWarning, find_interrupt
@@ -80,15 +80,7 @@ class Commands(TyperGroup):
 
 
 APP_HELP = "Turn noisy relevance judgments of crowds, experts and LLM judges into labels, rankers and comparisons."
-app = typer.Typer(
-    name="crowdrank",
-    cls=Commands,
-    help=APP_HELP,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = command_group("crowdrank", APP_HELP, cls=Commands)
 
 
 COMMANDS_BY_PANEL = {

@@ -51,7 +51,7 @@ def assessors(
     from crowdrank.assessors.agreement import agreement_table, krippendorff_alpha
     from crowdrank.assessors.report import assess
     from crowdrank.consensus.inspection import grade_gaussians
-    from crowdrank.judgments.write import check_outputs, write_table
+    from crowdrank.judgments.write import check_outputs
 
     estimator = model.build()
     check_outputs({"output": output, "pairs": pairs, "gaussians": gaussians}, o.input_files(judgments, reading, gold))
@@ -63,15 +63,10 @@ def assessors(
     alpha, pair_table = krippendorff_alpha(table), agreement_table(table)
     unjudged = 0 if grades is None else grades.n_unjudged(table)
     print_unjudged_gold(unjudged)
-    if output is not None:
-        write_table(report.table, output, csv_safe=csv_safe)
-    if pairs is not None:
-        write_table(pair_table, pairs, csv_safe=csv_safe)
-    if gaussians is not None:
-        write_table(gaussian_table, gaussians, csv_safe=csv_safe)
+    o.write_tables([(output, report.table), (pairs, pair_table), (gaussians, gaussian_table)], csv_safe=csv_safe)
     if json:
         counts = {"rows": table.report.rows, "skipped": dict(table.report.skipped), "gold_unjudged": unjudged}
-        extra = {"columns": dict(table.report.columns), "gaussians": None if gaussians is None else str(gaussians)}
+        extra = {"columns": dict(table.report.columns), "gaussians": gaussians}
         print_json({**_summary(model.method, report, alpha, output), **counts, **extra})
         return
     _print_assessors(report)
@@ -115,7 +110,7 @@ def _summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | N
         "alpha": asdict(alpha),
         "expert_offset": None if report.expert_offset is None else asdict(report.expert_offset),
         "assessors": report.table.to_pylist(),
-        "output": None if output is None else str(output),
+        "output": output,
     }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from crowdrank.cli import (
     collect_add,
     collect_cost,
@@ -12,16 +10,9 @@ from crowdrank.cli import (
     collect_simulate,
     collect_status,
 )
-from crowdrank.cli.from_settings import add_command
+from crowdrank.cli.from_settings import add_command, command_group
 
-collect = typer.Typer(
-    name="collect",
-    help="Choose what to label next, add the answers, and follow the progress.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+collect = command_group("collect", "Choose what to label next, add the answers, and follow the progress.")
 add_command(collect, collect_next.collect_next, command_name="next")
 add_command(collect, collect_add.collect_add, command_name="add")
 add_command(collect, collect_status.collect_status, command_name="status")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crowdrank._options import option
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_cells, print_json, print_line
+from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.collection import SCHEMES
 
 if TYPE_CHECKING:
@@ -18,7 +20,30 @@ if TYPE_CHECKING:
 COLUMNS = ("scheme", "labels", "labeling", "formula", "training", "rest:good", "money", "basis")
 
 
+@dataclass(frozen=True)
+class CostOptions:
+    """Options for labeling schemes, and for rates and prices that replace those of the judgments."""
+
+    policy: list[str] = option(
+        [],
+        f"Labeling scheme: {', '.join(SCHEMES)}; k is a number, such as if-good-3. Repeatable.",
+        "-p",
+        metavar="SCHEME",
+        show_default="the schemes of the paper",
+    )
+    documents: int | None = option(None, "Number of documents to label.", show_default="the judged documents")
+    good_share: float | None = option(None, "Share of good labels among first labels.", show_default="as in JUDGMENTS")
+    repeat_agreement: float | None = option(
+        None,
+        "Share of good labels among further labels of documents whose first label is good.",
+        show_default="as in JUDGMENTS",
+    )
+    good: float = option(2.0, "Lowest grade of a good label.")
+    price: float | None = option(None, "Price of a label.", show_default="the costs in JUDGMENTS, or 1")
+
+
 def collect_cost(
+    rates: Annotated[CostOptions, FieldsOf(CostOptions)],
     judgments: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -26,33 +51,6 @@ def collect_cost(
             metavar="[JUDGMENTS]...",
             show_default=False,
         ),
-    ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--policy",
-            "-p",
-            help=f"Labeling scheme: {', '.join(SCHEMES)}; k is a number, such as if-good-3. Repeatable.",
-            metavar="SCHEME",
-            show_default="the schemes of the paper",
-        ),
-    ] = None,
-    documents: Annotated[
-        int | None, typer.Option(help="Number of documents to label.", show_default="the judged documents")
-    ] = None,
-    good_share: Annotated[
-        float | None, typer.Option(help="Share of good labels among first labels.", show_default="as in JUDGMENTS")
-    ] = None,
-    repeat_agreement: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of good labels among further labels of documents whose first label is good.",
-            show_default="as in JUDGMENTS",
-        ),
-    ] = None,
-    good: Annotated[float, typer.Option(help="Lowest grade of a good label.")] = 2.0,
-    price: Annotated[
-        float | None, typer.Option(help="Price of a label.", show_default="the costs in JUDGMENTS, or 1")
     ] = None,
     *,
     reading: o.Reading,
@@ -70,15 +68,8 @@ def collect_cost(
     from crowdrank.collection.costs import DEFAULT_SCHEMES, scheme_costs
 
     table = o.read_judgment_files(judgments, reading) if judgments else None
-    costs = scheme_costs(
-        table,
-        policy or DEFAULT_SCHEMES,
-        documents=documents,
-        good_share=good_share,
-        repeat_agreement=repeat_agreement,
-        good=good,
-        price=price,
-    )
+    arguments = asdict(rates)
+    costs = scheme_costs(table, arguments.pop("policy") or DEFAULT_SCHEMES, **arguments)
     if json:
         rows = [{"labels": cost.labels, **asdict(cost)} for cost in costs]
         print_json({"costs": rows, "columns": dict(table.report.columns) if table else {}})

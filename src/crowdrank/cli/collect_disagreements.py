@@ -29,14 +29,13 @@ def collect_disagreements(
         crowdrank collect disagreements labels.csv --top 20 -o disagreements.csv
     """
     from crowdrank.collection.disagreements import confusions, disagreements
-    from crowdrank.judgments.write import check_outputs, write_table
+    from crowdrank.judgments.write import check_outputs
 
     estimator = model.build()
     check_outputs({"output": output}, o.input_files(judgments, reading))
     table = o.read_judgment_files(judgments, reading)
     documents, confused = disagreements(table, estimator.fit(table, progress=True)), confusions(table)
-    if output is not None:
-        write_table(documents, output, csv_safe=csv_safe)
+    o.write_tables([(output, documents)], csv_safe=csv_safe)
     if json:
         listed = {"documents": documents.slice(0, top).to_pylist(), "disagreeing": len(documents)}
         print_json({**listed, "confusions": confused, "columns": dict(table.report.columns)})

@@ -129,8 +129,7 @@ def collect_next(
     if json:
         columns = {} if so_far is None else dict(so_far.report.columns)
         files = {"output": output, "template": template}
-        paths = {name: None if path is None else str(path) for name, path in files.items()}
-        print_json({"policy": policy, **_summary(wanted, outstanding), **paths, "columns": columns})
+        print_json({"policy": policy, **_summary(wanted, outstanding), **files, "columns": columns})
         return
     _print_requests(wanted, outstanding, output)
     if template is not None:
@@ -180,6 +179,6 @@ def _cost_text(requests: Requests) -> str:
 def _print_completed(output: Path, *, as_json: bool) -> None:
     """Print that an interrupted command was completed; it makes no new requests, which would replace its output."""
     if as_json:
-        print_json({"completed": True, "output": str(output)})
+        print_json({"completed": True, "output": output})
     else:
         print_line(f"Completed the interrupted command: its requests are in {output}. Run the command again for more.")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
-from crowdrank._base import require_one_of
+from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_cells, print_json, print_line, print_status
+from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 
@@ -22,40 +22,37 @@ DEFAULT_POLICIES = ["random", "if-good-3", "ndcg@10"]
 """Policies to compare by default."""
 
 
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Options for the policies to compare, the crowd that answers, and the scores."""
+
+    policy: list[str] = option(
+        [],
+        f"Policy to compare: {c.POLICY_HELP}. Repeatable.",
+        "-p",
+        metavar="POLICY",
+        show_default=", ".join(DEFAULT_POLICIES),
+    )
+    budget: float | None = option(None, "Budget of all rounds together.", show_default="half of all labels")
+    rounds: int = option(10, "Number of rounds.")
+    source: Path | None = option(None, "Judgments to replay.", "--from", show_default="a simulated crowd")
+    queries: int = option(60, "Number of queries of the simulated crowd.")
+    labels: int = option(9, "Number of available labels per document of the simulated crowd.")
+    measures: str = option("nDCG@10,Tau", "Measures to score with.")
+    aggregate: Literal["scheme", "model"] = option(
+        "scheme",
+        "How to score labeling schemes: by the labels that each makes (scheme: majority vote, highest grade, mean of "
+        "all labels), or by the consensus model (model).",
+    )
+    good: float | None = option(None, "Lowest grade of a good label.", show_default="2")
+    random_state: int = option(0, "Random seed.")
+
+
 def collect_simulate(
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--policy",
-            "-p",
-            help=f"Policy to compare: {c.POLICY_HELP}. Repeatable.",
-            metavar="POLICY",
-            show_default=", ".join(DEFAULT_POLICIES),
-        ),
-    ] = None,
-    budget: Annotated[
-        float | None, typer.Option(help="Budget of all rounds together.", show_default="half of all labels")
-    ] = None,
-    rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 10,
-    source: Annotated[
-        Path | None, o.path_option("Judgments to replay.", "--from", show_default="a simulated crowd")
-    ] = None,
+    options: Annotated[ReplayOptions, FieldsOf(ReplayOptions)],
     gold: Annotated[
         Path | None, o.path_option("Expert grades to score against, with --from.", help_panel=o.GOLD)
     ] = None,
-    queries: Annotated[int, typer.Option(help="Number of queries of the simulated crowd.")] = 60,
-    labels: Annotated[int, typer.Option(help="Number of available labels per document of the simulated crowd.")] = 9,
-    measures: Annotated[str, typer.Option(help="Measures to score with.")] = "nDCG@10,Tau",
-    aggregate: Annotated[
-        str,
-        typer.Option(
-            help="How to score labeling schemes: by the labels that each makes (scheme: majority vote, highest grade, "
-            "mean of all labels), or by the consensus model (model).",
-            metavar="[scheme|model]",
-        ),
-    ] = "scheme",
-    good: Annotated[float | None, typer.Option(help="Lowest grade of a good label.", show_default="2")] = None,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     *,
     model: c.Model,
     reading: o.Reading,
@@ -71,49 +68,43 @@ def collect_simulate(
     from crowdrank.collection.replay import Crowd, replay
 
     model.build()  # raises an error before files are read
-    parameters = {"good": good, "random_state": seed}
-    policies = {name: c.build_policy(name, parameters) for name in policy or DEFAULT_POLICIES}
-    require_one_of("aggregate", aggregate, ("scheme", "model"))
-    if budget is not None and not budget > 0:
-        raise UsageError(f"must be a number above 0, not {budget:g}", parameter="budget")
+    parameters = {"good": options.good, "random_state": options.random_state}
+    policies = {name: c.build_policy(name, parameters) for name in options.policy or DEFAULT_POLICIES}
+    if options.budget is not None and not options.budget > 0:
+        raise UsageError(f"must be a number above 0, not {options.budget:g}", parameter="budget")
     table, grades = (
-        _simulate_crowd(queries, labels, seed) if source is None else _read_files(source, gold, reading, gold_reading)
+        _simulate_crowd(options) if options.source is None else _read_files(options.source, gold, reading, gold_reading)
     )
-    money = len(table) / 2 if budget is None else budget
-    names = [name.strip() for name in measures.split(",") if name.strip()]
+    money, rounds = len(table) / 2 if options.budget is None else options.budget, options.rounds
+    names = [name.strip() for name in options.measures.split(",") if name.strip()]
     rows, notes = [], []
     for name, one in policies.items():
         print_status(f"{name}: {counted(rounds, 'round')}")
+        by_scheme = options.aggregate == "scheme"
+        crowd = Crowd.of(table)
         curve = replay(
-            one,
-            Crowd.of(table),
-            grades,
-            names,
-            budget=money,
-            rounds=rounds,
-            model=model.build,
-            scheme_labels=aggregate == "scheme",
+            one, crowd, grades, names, budget=money, rounds=rounds, model=model.build, scheme_labels=by_scheme
         )
         rows += [{"policy": name, "documents": table.n_items, **point} for point in curve.table()]
         if len(curve.points) < rounds:
             notes.append(_early_end_note(name, len(curve.points), rounds, money - curve.points[-1].money))
     if json:
-        about = {"simulated": source is None, "judgments": len(table), "budget": money}
+        about = {"simulated": options.source is None, "judgments": len(table), "budget": money}
         print_json({**about, "curve": rows, "notes": notes, "columns": dict(table.report.columns)})
         return
     _print_curve(rows, names)
     for note in notes:
         print_line(note)
-    origin = "Simulated crowd" if source is None else f"Replayed from {source}"
+    origin = "Simulated crowd" if options.source is None else f"Replayed from {options.source}"
     print_line(f"{origin}: {repr(table).strip('<>').removeprefix('Judgments: ')}.")
 
 
-def _simulate_crowd(n_queries: int, labels_per_document: int, seed: int) -> tuple[Judgments, Any]:
+def _simulate_crowd(options: ReplayOptions) -> tuple[Judgments, Any]:
     """Simulate judgments and expert grades."""
     from crowdrank.judgments.read import read_judgments
     from crowdrank.simulation.world import simulate
 
-    world = simulate(queries=n_queries, labels=labels_per_document, random_state=seed)
+    world = simulate(queries=options.queries, labels=options.labels, random_state=options.random_state)
     return read_judgments(world.judgments), world.gold
 
 
@@ -145,4 +136,4 @@ def _print_curve(rows: list[dict[str, Any]], measures: list[str]) -> None:
         ]
         for row in rows
     ]
-    print_cells(names, cells, [True] + [False] * (len(names) - 1), "Quality by number of labels bought")
+    print_cells(names, cells, title="Quality by number of labels bought")

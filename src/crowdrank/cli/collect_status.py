@@ -78,7 +78,7 @@ def collect_status(
             "out_by_kind": dict(outstanding.by_kind()),
         }
         written = {} if grades is None else {"from_one_answer": grades.n_single, "other_than_it": grades.n_overruled}
-        files = {"labels_output": None if labels is None else str(labels), "columns": dict(so_far.report.columns)}
+        files = {"labels_output": labels, "columns": dict(so_far.report.columns)}
         print_json({**asdict(result), **out, **written, **files})
         return
     for sentence in _status_sentences(result):

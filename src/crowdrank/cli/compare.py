@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_cells, print_columns, print_json, print_line, print_message
+from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
     from crowdrank.evaluation.comparison import Comparison
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Options for the comparison with a baseline."""
+
+    baseline: str | None = option(None, "Name of the ranking to test the others against.", show_default="the first")
+    test: Literal["fisher", "t"] = option("fisher", "Significance test: fisher (randomization) or t (paired).")
+    random_state: int = option(0, "Random seed.")
 
 
 def compare(
@@ -22,13 +34,7 @@ def compare(
         typer.Argument(help="Rankings, as FILE or NAME=FILE; the first is the baseline.", show_default=False),
     ],
     gold: o.GoldFile,
-    baseline: Annotated[
-        str | None, typer.Option(help="Name of the ranking to test the others against.", show_default="the first")
-    ] = None,
-    test: Annotated[
-        str, typer.Option(help="Significance test: fisher (randomization) or t (paired).", metavar="[fisher|t]")
-    ] = "fisher",
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    comparing: Annotated[CompareOptions, FieldsOf(CompareOptions)],
     *,
     scoring: o.Scoring,
     gold_reading: o.GoldReading,
@@ -49,7 +55,7 @@ def compare(
     from crowdrank.evaluation.measures import parse_measures
     from crowdrank.judgments.inputs import open_input
     from crowdrank.judgments.runs import read_run_table
-    from crowdrank.judgments.write import check_outputs, write_table
+    from crowdrank.judgments.write import check_outputs
 
     files = parse_run_names(runs)
     measures = parse_measures(scoring.measures)
@@ -63,17 +69,9 @@ def compare(
         for message in ranking.notes:
             print_message(message)
             by_features.append(name)
-    comparison = compare_runs(
-        rankings,
-        grades,
-        measures,
-        baseline=baseline,
-        test=test,
-        random_state=seed,
-        **scoring.conventions,
-    )
-    if per_query is not None:
-        write_table(pa.Table.from_pandas(comparison.per_query, preserve_index=False), per_query, csv_safe=csv_safe)
+    comparison = compare_runs(rankings, grades, measures, **asdict(comparing), **scoring.conventions)
+    values = pa.Table.from_pandas(comparison.per_query, preserve_index=False)
+    o.write_tables([(per_query, values)], csv_safe=csv_safe)
     if json:
         used_features = {"gold": grades.used_features, "runs": by_features}
         columns = {"gold": dict(grades.report.columns)}
@@ -111,7 +109,7 @@ def print_comparison(comparison: Comparison) -> None:
         ]
         for run, one in comparison.evaluations.items()
     ]
-    print_cells(["run", *first.means, *judged], rows, [True] + [False] * len(rows[0][1:]))
+    print_cells(["run", *first.means, *judged], rows)
     print_line(
         f"Bold (*): the best. ▲ ▼: significantly above or below {comparison.baseline} ({comparison.test} test, Holm's "
         f"correction over the rankings, {comparison.alpha:.0%}). {counted(first.counts.queries, 'query')}."

@@ -127,15 +127,24 @@ def print_table(table: pa.Table, title: str = "", max_rows: int = 10, total_rows
 def print_cells(
     column_names: Sequence[str],
     cell_rows: Sequence[Sequence[str | Text]],
-    left_aligned: Sequence[bool],
+    left_aligned: Sequence[bool] = (),
     title: str = "",
 ) -> None:
-    """Print a table of cells; `left_aligned` has one entry per column. A styled or multi-line cell is a rich Text."""
+    """Print a table of cells; a cell with a style or several lines is a rich Text.
+
+    Args:
+        column_names: names of the columns.
+        cell_rows: cells of each row.
+        left_aligned: whether each column is aligned left; by default only the first.
+        title: title of the table.
+
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     shown = Table(title=visible(title) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    left_aligned = left_aligned or [place == 0 for place in range(len(column_names))]
     for name, is_left in zip(column_names, left_aligned, strict=True):
         shown.add_column(visible(name), justify="left" if is_left else "right", overflow="fold")
     for row in cell_rows:

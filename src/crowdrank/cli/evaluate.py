@@ -39,7 +39,7 @@ def evaluate(
     from crowdrank.evaluation.measures import parse_measures
     from crowdrank.judgments.inputs import open_input
     from crowdrank.judgments.runs import read_run_table
-    from crowdrank.judgments.write import check_outputs, write_table
+    from crowdrank.judgments.write import check_outputs
 
     measures = parse_measures(scoring.measures)
     check_outputs({"per_query": per_query}, [gold, run])
@@ -49,15 +49,14 @@ def evaluate(
     for message in ranking.notes:
         print_message(message)
     scores = score(ranking.frame, grades, measures, **scoring.conventions)
-    if per_query is not None:
-        write_table(scores.per_query, per_query, csv_safe=csv_safe)
+    o.write_tables([(per_query, scores.per_query)], csv_safe=csv_safe)
     if json:
         roles = {"gold": dict(grades.report.columns), "run": dict(ranking.columns)}
-        result = {"run": str(run), "means": scores.means, "judged": scores.judged, "notes": scores.notes()}
+        result = {"run": run, "means": scores.means, "judged": scores.judged, "notes": scores.notes()}
         used_features = {"gold": grades.used_features, "run": bool(ranking.notes)}
         print_json({**result, "columns": roles, "used_features": used_features})
         return
     means = {**scores.means, **scores.judged}
-    print_cells(["measure", "mean"], [[name, f"{mean:.4f}"] for name, mean in means.items()], [True, False])
+    print_cells(["measure", "mean"], [[name, f"{mean:.4f}"] for name, mean in means.items()])
     for note in scores.notes():
         print_line(note)

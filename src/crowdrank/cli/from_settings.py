@@ -101,6 +101,19 @@ def complete_from(names: Iterable[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in known if name.startswith(incomplete)]
 
 
+def command_group(group_name: str, help: str, **more: Any) -> typer.Typer:
+    """Return a typer application for a group of commands; `more` are further arguments of typer."""
+    return typer.Typer(
+        name=group_name,
+        help=help,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+        **more,
+    )
+
+
 def add_command(app: typer.Typer, function: Callable[..., None], help_panel: str = "", command_name: str = "") -> None:
     """Add a function to a typer application as a command.
 

@@ -32,32 +32,28 @@ READING = "Reading judgments"
 GOLD = "Expert grades"
 SCORING = "Scoring"
 
+MAX_LISTED_QUERIES = 10
+"""Maximum number of validation queries that are printed."""
 FORMATS_HELP = (
     "CSV, TSV, Parquet, JSON Lines, Excel or qrels, also with .gz; exports of doccano, Label Studio, Toloka, MTurk, "
     "Quepid and OpenSearch; patterns and folders of such files"
 )
 
 
-def local_file(path: Path) -> Path:
-    """Return the local path of a `file:` URL; return other paths and URLs unchanged."""
-    if not str(path).startswith("file:/"):
-        return path
+def local_files(paths: Any) -> Any:
+    """Return the local path of a `file:` URL, or of each in a list; other paths, URLs and None are unchanged."""
+    if isinstance(paths, list):
+        return [local_files(path) for path in paths]
+    if not str(paths).startswith("file:/"):
+        return paths
     from crowdrank.judgments.files import local_path
 
-    return Path(local_path(path))
-
-
-def _local_files(paths: list[Path] | None) -> list[Path] | None:
-    return None if paths is None else [local_file(path) for path in paths]
-
-
-def _maybe_local_file(path: Path | None) -> Path | None:
-    return None if path is None else local_file(path)
+    return local_path(paths)
 
 
 def path_argument(help: str) -> Any:
     """Return a typer argument for one or more files or URLs of judgments."""
-    return typer.Argument(callback=_local_files, metavar="JUDGMENTS...", help=help, show_default=False)
+    return typer.Argument(callback=local_files, metavar="JUDGMENTS...", help=help, show_default=False)
 
 
 def path_option(help: str, *flags: str, help_panel: str = "Options", **more: Any) -> Any:
@@ -77,10 +73,10 @@ CSV_SAFE_HELP = (
 )
 JudgmentFiles = Annotated[list[Path], path_argument(f"Judgments: {FORMATS_HELP}.")]
 JudgmentFilesOrFolder = Annotated[list[Path], path_argument(ON_DISK_HELP)]
-GoldFile = Annotated[Path, path_option("Expert grades: qrels, LETOR, CSV, Parquet, ...", callback=local_file)]
+GoldFile = Annotated[Path, path_option("Expert grades: qrels, LETOR, CSV, Parquet, ...", callback=local_files)]
 MaybeGoldFile = Annotated[
     Path | None,
-    path_option("Expert grades; the model takes them as known.", help_panel=GOLD, callback=_maybe_local_file),
+    path_option("Expert grades; the model takes them as known.", help_panel=GOLD, callback=local_files),
 ]
 FeatureFiles = Annotated[
     list[Path],
@@ -189,6 +185,23 @@ def input_files(
 ) -> list[Path | None]:
     """Return all input files of a command, which its outputs must not replace."""
     return [*judgment_files, read_options.exclude, read_options.scales, *other_files]
+
+
+def validation_queries_text(query_ids: Sequence[object]) -> str:
+    """Return a sentence with the first validation queries, which must not be used to test the model."""
+    listed = ", ".join(map(str, query_ids[:MAX_LISTED_QUERIES]))
+    more = f", ... ({len(query_ids):,} in all; ranker.json has them)" if len(query_ids) > MAX_LISTED_QUERIES else ""
+    return f"Validation queries: {listed}{more}."
+
+
+def write_tables(tables: Sequence[tuple[Path | None, Any]], *, csv_safe: bool) -> list[Path]:
+    """Write each table whose path is given; return the paths that were written."""
+    from crowdrank.judgments.write import write_table
+
+    written = [(path, table) for path, table in tables if path is not None]
+    for path, table in written:
+        write_table(table, path, csv_safe=csv_safe)
+    return [path for path, _ in written]
 
 
 def read_judgment_files(paths: Sequence[Path], read_options: ReadOptions) -> Judgments:

@@ -12,7 +12,7 @@ from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_cells, print_columns, print_json, print_line, print_table
-from crowdrank.cli.from_settings import FieldsOf, add_command
+from crowdrank.cli.from_settings import FieldsOf, add_command, command_group
 from crowdrank.cli.model_settings import parse_settings
 from crowdrank.errors import parameter_prefix
 from crowdrank.judgments.read_options import FeatureReadOptions
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from crowdrank.label_learning.remapper import Remapper
 
 MAX_PRINTED = 10
-"""Maximum number of label features and of validation queries that are printed."""
+"""Maximum number of label features that are printed."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _fit_summary(name: str, model: Remapper, output: Path) -> dict[str, Any]:
         "validation_at_start": max(step["validation"] for step in starts),
         "validation_query_ids": list(model.validation_queries_),
         "importances": model.importances_.to_dict("records"),
-        "output": str(output),
+        "output": output,
     }
 
 
@@ -112,10 +112,9 @@ def _print_fit(summary: dict[str, Any]) -> None:
     else:
         rows = summary["importances"][:MAX_PRINTED]
         cells = [[row["feature"], f"{row['target']:.3f}", f"{row['weight']:.3f}"] for row in rows]
-        print_cells(["label feature", "target", "weight"], cells, [True, False, False])
+        print_cells(["label feature", "target", "weight"], cells)
     queries = summary["validation_query_ids"]
-    more = f", ... ({len(queries):,} in all; ranker.json has them)" if len(queries) > MAX_PRINTED else ""
-    print_line(f"Validation queries: {', '.join(queries[:MAX_PRINTED])}{more}.")
+    print_line(o.validation_queries_text(queries))
     parameters = ", ".join(f"{name}={value:g}" for name, value in summary["parameters"].items())
     print_line(
         f"{summary['remapper']} {summary['mode']} on {counted(summary['labels'], 'label')} of "
@@ -150,34 +149,24 @@ def remap_apply(
         crowdrank remap apply remapper new-labels.csv -o targets.csv
         crowdrank remap apply remapper new-labels.csv --documents targets.csv
     """
-    from crowdrank.judgments.write import check_outputs, write_table
+    from crowdrank.judgments.write import check_outputs
     from crowdrank.label_learning.remapper import Remapper
 
     check_outputs({"output": output, "documents": documents}, o.input_files(judgments, reading))
     remapper = Remapper.load(model)
     remapped = remapper.transform(o.read_judgment_files(judgments, reading))
-    if output is not None:
-        write_table(remapped.table, output, csv_safe=csv_safe)
-    if documents is not None:
-        write_table(remapped.training_table, documents, csv_safe=csv_safe)
+    tables = [(output, remapped.table), (documents, remapped.training_table)]
+    written = o.write_tables(tables, csv_safe=csv_safe)
     n_labels, n_documents = len(remapped.target), remapped.labels.judgments.n_items
-    written = [str(path) for path in (output, documents) if path is not None]
     if json:
         print_json({"labels": n_labels, "documents": n_documents, "output": written})
         return
     print_table(remapped.table if documents is None else remapped.training_table)
-    files = f"; written to {' and '.join(written)}" if written else ""
+    files = f"; written to {' and '.join(map(str, written))}" if written else ""
     amounts = f"{counted(n_labels, 'label')} of {counted(n_documents, 'document')}"
     print_line(f"{type(remapper).__name__} on {amounts}{files}.")
 
 
-remap = typer.Typer(
-    name="remap",
-    help="Learn targets and weights of labels from expert grades, and apply them to new labels.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+remap = command_group("remap", "Learn targets and weights of labels from expert grades, and apply them to new labels.")
 add_command(remap, remap_fit, command_name="fit")
 add_command(remap, remap_apply, command_name="apply")

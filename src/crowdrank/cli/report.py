@@ -40,7 +40,7 @@ def report(
     """
     path = write_run_report(folder, output, texts=texts or None)
     if json:
-        print_json({"report": str(path), "bytes": path.stat().st_size})
+        print_json({"report": path, "bytes": path.stat().st_size})
         return
     print_line(f"Report: {path}")
 

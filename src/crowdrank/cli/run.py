@@ -140,7 +140,7 @@ def print_run(result: RunResult, output_folder: Path, *, json: bool) -> None:
     report = output_folder / REPORT_NAME
     if json:
         columns = {"columns": dict(result.model.judgments_.report.columns)}
-        print_json({**result.to_dict(), "output": str(output_folder), "report": str(report), **columns})
+        print_json({**result.to_dict(), "output": output_folder, "report": report, **columns})
         return
     for question, answer in short_answers(ReportData(result, output_folder)):
         print_line(f"{question:<24} {answer}")
@@ -171,7 +171,7 @@ def print_candidates(result: RunResult, rankers: RankerResults) -> None:
         gain = f"; gain over {rankers.baseline} with 95% interval" if 3 in filled else ""
         cells = [[row[place] for place in filled] for row in rows]
         title = f"{measure} of the candidates (*: selected{gain})"
-        print_cells([names[place] for place in filled], cells, [place == 0 for place in filled], title)
+        print_cells([names[place] for place in filled], cells, title=title)
     for name, reason in failed.items():
         print_paragraph(f"Not trained: {name} ({reason}).")
 

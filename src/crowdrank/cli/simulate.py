@@ -86,7 +86,7 @@ def simulate(
         "assessors": len(world.assessors),
     }
     if json:
-        print_json({"folder": str(output), **counts, "seed": seed})
+        print_json({"folder": output, **counts, "seed": seed})
         return
     listed = ", ".join(counted(number, name.removesuffix("s")) for name, number in counts.items())
     print_line(

@@ -32,15 +32,14 @@ def trace(
         crowdrank trace labels.csv --document d17 --query q3
     """
     from crowdrank.consensus.replay import trace as replay
-    from crowdrank.judgments.write import check_outputs, write_table
+    from crowdrank.judgments.write import check_outputs
 
     estimator = model.build()
     check_outputs({"output": output}, o.input_files(judgments, reading))
     table = o.read_judgment_files(judgments, reading)
     with computation.open() as engine:
         steps = replay(estimator.fit(table, engine=engine, progress=True), table, document, query)
-    if output is not None:
-        write_table(steps, output, csv_safe=csv_safe)
+    o.write_tables([(output, steps)], csv_safe=csv_safe)
     if json:
         print_json({"steps": steps.to_pylist(), "columns": dict(table.report.columns)})
         return

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CERTAINTY_WEIGHTS = "certainty"
 MAX_PRINTED = 10
-"""Maximum number of features and of validation queries that are printed."""
+"""Maximum number of features that are printed."""
 
 
 @dataclass(frozen=True)
@@ -289,30 +289,23 @@ def _summary(
     order = sorted(
         zip(model.feature_importances_.tolist(), model.feature_names_in_, strict=True), key=lambda pair: -pair[0]
     )
+    validation_queries = model.validation_queries_
+    validation_notes = [o.validation_queries_text(validation_queries)] if len(validation_queries) else []
     return {
         "ranker": ranker_name,
         "rows": len(instances),
         "queries": len(instances.features.query.unique()),
         "features": len(model.feature_names_in_),
         "validation_queries": 0 if held_out is None else len(held_out.features.query.unique()),
-        "validation_query_ids": list(model.validation_queries_),
+        "validation_query_ids": list(validation_queries),
         "validated_by": getattr(model, "validate_by", "nDCG@10"),
         "validation": max(model.history_) if model.history_ else None,
         "rounds": getattr(model, "best_iteration_", None),
         "settings": {key: str(value) for key, value in model.get_params(deep=False).items()},
         "importances": {feature: share for share, feature in order},
-        "notes": [*instances.counts.notes(), *_validation_note(model)],
-        "output": str(output_folder),
+        "notes": [*instances.counts.notes(), *validation_notes],
+        "output": output_folder,
     }
-
-
-def _validation_note(model: Ranker) -> list[str]:
-    """Return a note that lists the validation queries, which must not be used to test the ranker."""
-    ids = [str(query) for query in model.validation_queries_]
-    if not ids:
-        return []
-    more = f", ... ({len(ids):,} in all; ranker.json has them)" if len(ids) > MAX_PRINTED else ""
-    return [f"Validation queries: {', '.join(ids[:MAX_PRINTED])}{more}."]
 
 
 def _summary_sentence(summary: dict[str, Any]) -> str:
@@ -329,6 +322,6 @@ def _summary_sentence(summary: dict[str, Any]) -> str:
 def _print_importances(model: Ranker) -> None:
     order = model.feature_importances_.argsort(kind="stable")[::-1][:MAX_PRINTED]
     cells = [[model.feature_names_in_[place], f"{model.feature_importances_[place]:.3f}"] for place in order]
-    print_cells(["feature", "importance"], cells, [True, False])
+    print_cells(["feature", "importance"], cells)
     if (more := len(model.feature_names_in_) - MAX_PRINTED) > 0:
         print_line(f"... and {counted(more, 'more feature')}")

@@ -49,7 +49,7 @@ def validate(
     from crowdrank.judgments.addresses import is_parquet_folder
     from crowdrank.judgments.validation import validate as validate_inputs
 
-    files = [o.local_file(path) for path in (*(judgments or []), *(more_judgments or []))]
+    files: list[Path] = o.local_files([*(judgments or []), *(more_judgments or [])])
     if not (files or gold or features or run):
         fixes = [Fix("give {}", name) for name in ("judgments", "gold", "features", "run")]
         raise UsageError("there is nothing to validate", fix=fixes)

@@ -54,7 +54,7 @@ def as_gold(gold: Any, judgments: Judgments, gold_map: GradeMapLike | None = Non
         return replace(known, grade_map=GradeMap.parse(gold_map))
 
 
-def gold_of(gold: Gold, judgments: Judgments | ShardedJudgments, own_scale: bool) -> ItemGold | ShardGold:
+def match_gold(gold: Gold, judgments: Judgments | ShardedJudgments, own_scale: bool) -> ItemGold | ShardGold:
     """Return the expert grades of the judgments' items.
 
     Args:

@@ -27,7 +27,7 @@ from crowdrank.judgments.table import Judgments
 if TYPE_CHECKING:
     from crowdrank.consensus._base import EMAggregator
 
-PART = 1 << 20
+CODES_PER_PART = 1 << 20
 """Number of codes that are counted at once."""
 
 
@@ -64,8 +64,8 @@ class Assembly:
         evidence = Evidence(
             judgments.assessors,
             overlapping=lambda: bool((np.diff(judgments.offsets) > 1).any()),
-            groups=lambda: diagnostics.groups_of(judgments, None if gold is None else gold.code),
-            by_relevance=lambda: diagnostics.moments(diagnostics.mean_grades(judgments), rows["relevance"]),
+            groups=lambda: diagnostics.assessor_groups(judgments, None if gold is None else gold.code),
+            by_relevance=lambda: diagnostics.covariance_sums(diagnostics.mean_grades(judgments), rows["relevance"]),
             by_experts=None if gold is None else lambda: diagnostics.by_experts(judgments, gold.code),
         )
         return replace(self.consensus(rows), prediction_table=self.predictions()), evidence
@@ -78,7 +78,7 @@ class Assembly:
         with writing_consensus(judgments, method, scale, labels, self.features_used) as output:
             writer = ShardWriter(judgments, gold, str(output.documents), self.model.grade_by)
             total = add_shard_sums(passes.finish_into(self.theta, writer))
-            agreements = None if gold is None else Agreements(total["agreed"], total["asked"])
+            agreements = None if gold is None else Agreements(total["agreed"], total["judged"])
             pq.write_table(self.assessor_table(judgments.counts[:, 0], agreements), output.assessors)
             output.n_documents = int(total["documents"][0])
             if (predictions := self.predictions()) is not None:
@@ -150,8 +150,8 @@ def count_codes(codes: NDArray[np.int32], n_codes: int) -> NDArray[np.int64]:
     [1, 0, 2, 0]
     """
     counts = np.zeros(n_codes, np.int64)
-    for start in range(0, len(codes), PART):
-        counts += np.bincount(codes[start : start + PART], minlength=n_codes)
+    for start in range(0, len(codes), CODES_PER_PART):
+        counts += np.bincount(codes[start : start + CODES_PER_PART], minlength=n_codes)
     return counts
 
 

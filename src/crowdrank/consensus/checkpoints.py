@@ -151,7 +151,7 @@ class CheckpointedFit:
         """Raise ValueError unless saved arrays have the shapes and ranges of the model's and can be used."""
         model, first = self.model, shards.load(0)
         with np.errstate(all="ignore"):
-            example, _ = model_files.example(
+            example, _ = model_files.example_parameters(
                 model, self.judgments.scales, first.n_expert_grades, has_scores=self.scores is not None
             )
             model._check_theta(theta, example, self.judgments.n_assessors)
@@ -170,7 +170,7 @@ class CheckpointedFit:
         return digest.hexdigest()
 
     def _data_arrays(self, digest: hashlib.blake2b) -> list[Any]:
-        """Return the arrays of judgments and expert grades; for judgments on disk, update the digest by theirs."""
+        """Return arrays of judgments and expert grades to digest; judgments on disk add their own digest instead."""
         judgments, gold = self.judgments, self.gold
         if isinstance(judgments, ShardedJudgments):
             digest.update(judgments.fingerprint().encode())

@@ -123,7 +123,7 @@ class GaussianCurves:
         return np.concatenate([slopes, offsets, rest])
 
     def has_fixed_prior(self, n_answers: int, n_grades: int) -> Booleans:
-        """Return which parameters keep their initial prior: log alpha of the grades, with difficulty."""
+        """Return which parameters keep their initial prior: with difficulty log alpha of the grades, otherwise none."""
         number = np.arange(len(self.initial_sd(n_answers)))
         return self.has_difficulty & (number >= n_answers) & (number < n_answers + n_grades)
 

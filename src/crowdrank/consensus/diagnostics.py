@@ -22,9 +22,9 @@ class Evidence:
     Attributes:
         assessors: ids of the assessors.
         overlapping: whether any document was judged twice.
-        groups: group of each assessor, and of the expert as the last (see :func:`groups_of`).
-        by_relevance: moments of mean grades and relevance.
-        by_experts: moments of mean grades and expert grades, if there are expert grades.
+        groups: group of each assessor, and of the expert as the last (see :func:`assessor_groups`).
+        by_relevance: `covariance_sums` of mean grades and relevance.
+        by_experts: `covariance_sums` of mean grades and expert grades, if there are expert grades.
 
     """
 
@@ -51,9 +51,9 @@ def data_warnings(evidence: Evidence, assessor_arrays: tuple[str, ...], on_a_lin
     elif on_a_line:
         found += _separate_groups(evidence.groups()[:-1], evidence.assessors)
     if evidence.by_experts is not None:
-        found += [_against_experts()] if is_negative(evidence.by_experts()) else []
+        found += [_against_experts()] if has_negative_covariance(evidence.by_experts()) else []
     elif assessor_arrays:
-        found += [_reversed_relevance()] if is_negative(evidence.by_relevance()) else []
+        found += [_reversed_relevance()] if has_negative_covariance(evidence.by_relevance()) else []
     return found
 
 
@@ -103,35 +103,35 @@ def _separate_groups(group: NDArray[np.int64], assessors: pa.Array) -> list[Data
     return [DataWarning(problem, kind="separate-groups", fix="let some assessors judge documents of several groups")]
 
 
-def groups_of(judgments: Judgments, gold: NDArray[np.int8] | None) -> NDArray[np.int64]:
+def assessor_groups(judgments: Judgments, gold: NDArray[np.int8] | None) -> NDArray[np.int64]:
     """Return the group of each assessor, and of the expert as the last, by its lowest member.
 
     Assessors are in one group if a chain of common documents connects them.
     """
     known = np.full(judgments.n_items, -1, np.int8) if gold is None else gold
-    groups: NDArray[np.int64] = connect(judgments.offsets, judgments.assessor, known, judgments.n_assessors)
+    groups: NDArray[np.int64] = find_groups(judgments.offsets, judgments.assessor, known, judgments.n_assessors)
     return groups
 
 
-def groups_of_both(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+def merge_groups(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the groups of the union of two sets of judgments.
 
-    >>> groups_of_both(np.array([0, 0, 2, 3]), np.array([0, 1, 1, 3])).tolist()
+    >>> merge_groups(np.array([0, 0, 2, 3]), np.array([0, 1, 1, 3])).tolist()
     [0, 0, 0, 3]
     """
     # Every member counts as having one document in common with the lowest member of its group.
     n = len(one)
     pairs = np.concatenate([np.stack([np.arange(n), group], axis=1) for group in (one, other)]).astype(np.int32)
-    both: NDArray[np.int64] = connect(
+    both: NDArray[np.int64] = find_groups(
         np.arange(0, 2 * len(pairs) + 1, 2), pairs.ravel(), np.full(len(pairs), -1, np.int8), n
     )
     return both[:-1]
 
 
 def by_experts(judgments: Judgments, gold: NDArray[np.int8]) -> NDArray[np.float64]:
-    """Return the moments of the mean grades and the expert grades."""
+    """Return the `covariance_sums` of mean grades and expert grades."""
     known = gold >= 0
-    return moments(mean_grades(judgments)[known], gold[known].astype(np.float64))
+    return covariance_sums(mean_grades(judgments)[known], gold[known].astype(np.float64))
 
 
 def mean_grades(judgments: Judgments) -> NDArray[np.float64]:
@@ -158,17 +158,17 @@ def mean_shares(
     return means
 
 
-def moments(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return n, sum(x), sum(y) and sum(x y) over the finite x; moments of shards can be added."""
+def covariance_sums(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return n, sum(x), sum(y) and sum(x y) over the finite x; those of shards can be added."""
     known = np.isfinite(x)
     x, y = x[known], y[known]
     return np.array([len(x), x.sum(), y.sum(), (x * y).sum()])
 
 
-def is_negative(sums: NDArray[np.float64]) -> bool:
-    """Return whether the covariance that belongs to moments is below 0, beyond rounding.
+def has_negative_covariance(sums: NDArray[np.float64]) -> bool:
+    """Return whether the covariance of `covariance_sums` is below 0, beyond rounding.
 
-    >>> is_negative(moments(np.array([0.0, 1.0]), np.array([1.0, 0.0])))
+    >>> has_negative_covariance(covariance_sums(np.array([0.0, 1.0]), np.array([1.0, 0.0])))
     True
     """
     n, x, y, products = sums
@@ -176,7 +176,7 @@ def is_negative(sums: NDArray[np.float64]) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def connect(
+def find_groups(
     offsets: NDArray[np.int64], assessor: NDArray[np.int32], gold: NDArray[np.int8], n_assessors: int
 ) -> NDArray[np.int64]:
     """Return the group of each assessor, named by its lowest member; assessors with a common item are in one group."""

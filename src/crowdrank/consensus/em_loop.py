@@ -10,7 +10,7 @@ import numpy as np
 
 from crowdrank._progress import ProgressBar, Report, reporting
 from crowdrank._typing import Arrays
-from crowdrank.consensus._coerce import gold_of
+from crowdrank.consensus._coerce import match_gold
 from crowdrank.consensus.assembly import Assembly
 from crowdrank.consensus.checkpoints import Checkpoint, CheckpointedFit, State
 from crowdrank.consensus.feature_prior import N_ROUNDS, FeatureScores, label_estimates, usable_features
@@ -60,7 +60,7 @@ def estimate(
     """
     name, n_iter = type(model).__name__, model.n_iter if rounds is None else rounds
     prepared = model._prepare(judgments)
-    gold_codes: Any = None if gold is None else gold_of(gold, prepared, model.takes_scales)
+    gold_codes: Any = None if gold is None else match_gold(gold, prepared, model.takes_scales)
     item_scores = None if scores is None else scores.for_items(prepared)
     passes = (options.engine or LocalEngine()).open(model, prepared, gold_codes, item_scores)
     checkpoint = options.checkpoint
@@ -107,7 +107,7 @@ def learn_scores(
     prior, found = usable_features(options.features, prepared)
     if prior is None:
         return theta, None, found
-    gold_codes: Any = None if gold is None else gold_of(gold, prepared, model.takes_scales)
+    gold_codes: Any = None if gold is None else match_gold(gold, prepared, model.takes_scales)
     engine = options.engine or LocalEngine()
     scores, item_scores = None, None
     with single_blas_thread():

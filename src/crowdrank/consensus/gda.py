@@ -31,14 +31,14 @@ from crowdrank.consensus.latent import (
     PRIOR_DOCUMENTS,
     by_difficulty,
     count_answers,
+    document_rows,
     example_on_nodes,
     expectation_step,
+    mode_weights,
     node_prior,
     node_statistics,
-    points,
     refined_nodes,
     relevance_moments,
-    rows_on_nodes,
     states_prior,
 )
 from crowdrank.consensus.result import restrict_to_gold
@@ -205,7 +205,7 @@ class GDA(FamilyAggregator):
             statistics |= score_statistics(shard, self._line_posterior(new) @ theta["nodes"])
         if self.estimation == "joint":
             statistics["counts"][:] = 0.0
-            at = points(new["posterior"], n_nodes)
+            at = mode_weights(new["posterior"], n_nodes)
             kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, at, statistics["counts"])
         statistics["expert_states"] = experts.count_states(shard, new["posterior"])
         return {**local, **new}, statistics
@@ -359,9 +359,9 @@ class GDA(FamilyAggregator):
         """Return relevance with its posterior spread, and the grades of a typical careful assessor."""
         posterior = self._line_posterior(local)
         typical = theta["typical"][: shard.n_grades]
-        rows = rows_on_nodes(posterior, typical / typical.sum(axis=0), self.interval)
+        rows = document_rows(posterior, typical / typical.sum(axis=0), self.interval)
         if self.estimation == "joint":
-            rows["relevance"] = points(posterior, posterior.shape[1]) @ theta["nodes"]
+            rows["relevance"] = mode_weights(posterior, posterior.shape[1]) @ theta["nodes"]
             rows["lower"] = np.minimum(rows["lower"], rows["relevance"])
             rows["upper"] = np.maximum(rows["upper"], rows["relevance"])
         restrict_to_gold(rows["p"], shard)

@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from crowdrank._saved import POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
-from crowdrank.consensus import experts, pairwise_kernels
+from crowdrank.consensus import experts, pair_likelihood, pairwise_kernels
 from crowdrank.consensus._base import EMAggregator, Gaussians, States
 from crowdrank.consensus.curves import GaussianCurves, careful_curves, project
 from crowdrank.consensus.families import FamilyAggregator
@@ -37,14 +37,16 @@ MAX_STEP = 1.0
 MODE_STEPS, RELEVANCE_STEPS = 100, 30
 """Maximum numbers of Newton steps after the last iteration, for the mode of all pairs and for relevance."""
 UNIT_STEPS = 2
+"""Number of Newton steps of relevance in each pass that learns the unit."""
 UNIT_PASSES, UNIT_TOL = 10, 0.001
 """Maximum number of passes that learn the unit of relevance, and the relative change that ends them."""
 INITIAL_UNIT, MAX_ACCELERATION = 2.0, 4.0
+"""Unit before it is learned, and maximum factor by which a Newton step exceeds a step of the fixed-point iteration."""
 UNIT_DOCUMENTS = 10.0
 """Number of pseudo-documents for which the previous unit is right."""
 ABSENT = -40.0
 """Log alpha of grades that an assessor's scale does not have."""
-BLOCK = 4096
+ASSESSORS_PER_BLOCK = 4096
 """Number of assessors for which pairwise informativeness is computed at once."""
 QUADRATURE = np.polynomial.hermite_e.hermegauss(7)
 """Nodes and weights of Gauss-Hermite quadrature."""
@@ -186,7 +188,7 @@ class GDAPairwise(FamilyAggregator):
             return local, {
                 **statistics,
                 **count_answers(shard),
-                "moments": moments(shard, local),
+                "moments": grade_moments(shard, local),
                 "expert_grades": grades,
             }
         if not theta["learn_unit"][0]:
@@ -231,9 +233,9 @@ class GDAPairwise(FamilyAggregator):
         )
         return local | documents._asdict(), float(value)
 
-    def _kernel_parameters(self, theta: Arrays) -> pairwise_kernels.Parameters:
+    def _kernel_parameters(self, theta: Arrays) -> pair_likelihood.Parameters:
         mu, log_alpha, log_width = np.split(theta["params"], 3, axis=1)
-        return pairwise_kernels.Parameters(
+        return pair_likelihood.Parameters(
             mean=np.ascontiguousarray(mu),
             offset=log_alpha - 0.25 * log_width,
             factor=np.exp(-0.5 * log_width),
@@ -336,7 +338,7 @@ class GDAPairwise(FamilyAggregator):
 
     def _gaussians(self, theta: Arrays) -> Gaussians:
         """Return mu, w and alpha: with difficulty as estimated, else those of a comparison with the average partner."""
-        mu, log_alpha, log_width = np.split(on_line(theta), 3, axis=1)
+        mu, log_alpha, log_width = np.split(standardized_params(theta), 3, axis=1)
         absent = np.arange(mu.shape[1]) >= theta["n_grades"][:, None]
         if self.difficulty:
             mu, width = self._estimated_gaussians(theta)
@@ -353,7 +355,7 @@ class GDAPairwise(FamilyAggregator):
     @staticmethod
     def _estimated_gaussians(theta: Arrays) -> tuple[Floats, Floats]:
         """Return mu and w as estimated, in the unit of relevance; NaN for grades that a scale lacks."""
-        mu, _, log_width = np.split(on_line(theta), 3, axis=1)
+        mu, _, log_width = np.split(standardized_params(theta), 3, axis=1)
         absent = np.arange(mu.shape[1]) >= theta["n_grades"][:, None]
         return np.where(absent, np.nan, mu), np.where(absent, np.nan, np.exp(log_width))
 
@@ -368,7 +370,7 @@ class GDAPairwise(FamilyAggregator):
             "width": mean_width,
             **widths,
             "slope": (highest - mu[:, 0]) / mean_width,
-            "pairwise_informativeness": pairwise_informativeness(on_line(theta)),
+            "pairwise_informativeness": pairwise_informativeness(standardized_params(theta)),
         }
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
@@ -406,7 +408,7 @@ def prior_mean(own_grades: Integers, n_grades: int) -> Floats:
     return mean
 
 
-def moments(shard: Shard, local: Arrays) -> Floats:
+def grade_moments(shard: Shard, local: Arrays) -> Floats:
     """Return number, sum and sum of squares of relevance by assessor and grade, (3, n_assessors, n_grades)."""
     relevance = local["mode"][local["item"]]
     cell = shard.assessor.astype(np.int64) * shard.n_grades + shard.grade
@@ -506,8 +508,8 @@ def posterior_variance(local: Arrays) -> Floats:
     return variance
 
 
-def on_line(theta: Arrays) -> Floats:
-    """Return the parameters in the unit in which relevance has variance 1."""
+def standardized_params(theta: Arrays) -> Floats:
+    """Return the parameters of assessors in the unit in which relevance has variance 1."""
     n_grades = theta["params"].shape[1] // 3
     scaled: Floats = theta["params"] * np.repeat([1 / theta["unit"][0], 1.0, 1.0], n_grades)
     scaled[:, 2 * n_grades :] -= 2 * np.log(theta["unit"][0])
@@ -529,7 +531,7 @@ def answer_curves(theta: Arrays) -> Floats:
 
 def pairwise_informativeness(params: Floats) -> Floats:
     """Return the information of two grades of an assessor about the difference of documents, per judgment (eq. 11)."""
-    blocks = [params[start : start + BLOCK] for start in range(0, len(params), BLOCK)]
+    blocks = [params[start : start + ASSESSORS_PER_BLOCK] for start in range(0, len(params), ASSESSORS_PER_BLOCK)]
     return np.concatenate([pair_information(PRIOR, pair_curves(block))[0] for block in blocks])
 
 

@@ -86,7 +86,12 @@ class GLAD(EMAggregator):
     def _update(
         shard: Shard, ability: NDArray[np.float64], n_steps: int, beta: NDArray[np.float64] | None = None
     ) -> tuple[Any, ...]:
-        """Return betas after steps from `beta` or the prior mean, posteriors, coefficients, and the log posterior."""
+        """Run the E-step, with betas that start from `beta` or the prior mean.
+
+        Returns:
+            Betas, posteriors, linear and quadratic coefficients of the bound for each assessor, and the log posterior.
+
+        """
         beta = np.ones(shard.n_items) if beta is None else beta.copy()
         posterior = np.empty((shard.n_items, shard.n_grades))
         linear, quadratic = np.zeros(shard.n_assessors), np.zeros(shard.n_assessors)

@@ -17,14 +17,14 @@ class Agreements(NamedTuple):
     """Number of judgments of each assessor on documents with an expert grade, (n_assessors,) each."""
 
     agreed: NDArray[np.float64]  # judgments equal to the expert grade
-    asked: NDArray[np.float64]  # all judgments
+    judged: NDArray[np.float64]  # all judgments
 
 
 def count_agreements(judgments: Judgments, gold: ItemGold) -> Agreements:
     """Return how often each assessor gives a grade that the expert grade stands for."""
     counts = Agreements(np.zeros(judgments.n_assessors), np.zeros(judgments.n_assessors))
     if gold.sets is not None:
-        count_gold_agreements(judgments.offsets, judgments.assessor, judgments.grade, gold.code, gold.sets, *counts)
+        add_agreements(judgments.offsets, judgments.assessor, judgments.grade, gold.code, gold.sets, *counts)
     return counts
 
 
@@ -34,27 +34,28 @@ def gold_accuracy(judgments: Judgments | ShardedJudgments, counts: Agreements) -
     Assessors with another scale than the main one, which the experts use, have none.
     """
     on_main = np.array([scale == judgments.main_scale for scale in judgments.scales])[judgments.assessor_scale]
-    agreed, asked = counts.agreed * on_main, counts.asked * on_main
-    share = np.divide(agreed, asked, out=np.full(len(asked), np.nan), where=asked > 0)
-    return {"gold_judgments": asked.astype(np.int64), "gold_accuracy": share}
+    agreed, judged = counts.agreed * on_main, counts.judged * on_main
+    share = np.divide(agreed, judged, out=np.full(len(judged), np.nan), where=judged > 0)
+    return {"gold_judgments": judged.astype(np.int64), "gold_accuracy": share}
 
 
 @njit(cache=True, nogil=True)
-def count_gold_agreements(
+def add_agreements(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
-    answer: NDArray[np.int8],
+    reference: NDArray[np.int8],
     sets: NDArray[np.bool_],
     agreed: NDArray[np.float64],
-    asked: NDArray[np.float64],
+    judged: NDArray[np.float64],
 ) -> None:
-    """Add, per assessor, the number of judgments of items with an answer (>= 0), and of those in the answer's set."""
-    # answer (n_items,); sets (n_answers, n_grades); agreed, asked (n_assessors,)
+    """Add, per assessor, the number of judgments of items with a reference grade, and of those that agree with it."""
+    # reference (n_items,), -1 if there is none; sets (n_references, n_grades): grades that a reference grade stands for
+    # agreed, judged (n_assessors,) are added to
     for item in range(len(offsets) - 1):
-        if answer[item] < 0:
+        if reference[item] < 0:
             continue
         for j in range(offsets[item], offsets[item + 1]):
-            asked[assessor[j]] += 1.0
-            if sets[answer[item], grade[j]]:
+            judged[assessor[j]] += 1.0
+            if sets[reference[item], grade[j]]:
                 agreed[assessor[j]] += 1.0

@@ -140,12 +140,12 @@ class HeldOutFolds:
         active = n_answered > 0
         fold_of = np.zeros(judgments.n_assessors, np.int64)
         fold_of[judgments.assessor] = self.fold
-        weights = family_weights(family[active], n_answered[active])
+        weights = balanced_weights(family[active], n_answered[active])
         grades = Score(*scoring.score_grades(answers[active], fold_of[active], weights))
         if not self.has_pairs:
             return Scores(Score(float("nan"), np.full(len(self.folds), np.nan)), grades)
         all_pairs = np.concatenate(pairs)
-        weights = family_weights(np.concatenate(families), all_pairs.sum(axis=1))
+        weights = balanced_weights(np.concatenate(families), all_pairs.sum(axis=1))
         return Scores(Score(*scoring.score_pairs(all_pairs, np.concatenate(folds), weights)), grades)
 
     def _predict(self, model: Aggregator, fold: int, engine: Engine | None) -> tuple[Integers, Floats, Integers]:
@@ -184,10 +184,10 @@ def _count_equal_pairs(*columns: Integers | Grades) -> int:
     return int((counts * (counts - 1) // 2).sum())
 
 
-def family_weights(family: Codes, size: Floats) -> Floats:
+def balanced_weights(family: Codes, size: Floats) -> Floats:
     """Return weights that give all families the same total, and leave the total over all families unchanged.
 
-    >>> family_weights(np.array([0, 0, 0, 1], np.int32), np.ones(4)).round(2).tolist()
+    >>> balanced_weights(np.array([0, 0, 0, 1], np.int32), np.ones(4)).round(2).tolist()
     [0.67, 0.67, 0.67, 2.0]
     """
     total = np.bincount(family, weights=size)

@@ -194,13 +194,13 @@ def example_on_nodes(example: Arrays, nodes: Floats) -> Arrays:
     return resized
 
 
-def points(posterior: Floats, n_nodes: int) -> Floats:
-    """Return the mode of each posterior as probabilities of the two nodes that it lies between.
+def mode_weights(posterior: Floats, n_nodes: int) -> Floats:
+    """Return the mode of each posterior as weights of the two nodes that it lies between.
 
     The mode is that of a parabola through the logarithms at the highest node and its neighbors.
 
-    >>> at = points(PRIOR[None], N_NODES)
-    >>> float(at.max()), int(at.argmax())
+    >>> weights = mode_weights(PRIOR[None], N_NODES)
+    >>> float(weights.max()), int(weights.argmax())
     (1.0, 10)
     """
     # (n_items, n_states) -> the same
@@ -217,7 +217,7 @@ def points(posterior: Floats, n_nodes: int) -> Floats:
     return at
 
 
-def rows_on_nodes(posterior: Floats, typical: Floats, interval: float) -> Arrays:
+def document_rows(posterior: Floats, typical: Floats, interval: float) -> Arrays:
     """Return the rows of documents: relevance, its interval, and the grades that a typical assessor would give."""
     # posterior (n_items, n_nodes), typical (n_grades, n_nodes) = P(grade | node)
     nodes = standard_nodes(posterior.shape[1])

@@ -95,7 +95,8 @@ def read_results(model: EMAggregator, folder: Path) -> None:
     prepared = model._prepare(model.judgments_)
     n_expert_grades = 0 if model.gold_ is None else len(model.gold_.scale)
     model.theta_ = read_arrays(folder / "theta.parquet")
-    theta, statistics = example(model, prepared.scales, n_expert_grades, has_scores=model.feature_scores_ is not None)
+    has_scores = model.feature_scores_ is not None
+    theta, statistics = example_parameters(model, prepared.scales, n_expert_grades, has_scores=has_scores)
     model._check_theta(model.theta_, theta, prepared.n_assessors)
     documents, assessors = (read_parquet(folder / name) for name in ("documents.parquet", "assessors.parquet"))
     method, labels = type(model).__name__, grade_labels(prepared)
@@ -119,7 +120,7 @@ def check_theta(model: EMAggregator, theta: Arrays, made: Arrays, n_assessors: i
         require_range(name, theta[name], *model.theta_ranges.get(name, (-LARGEST, LARGEST)))
 
 
-def example(
+def example_parameters(
     model: EMAggregator, scales: tuple[Scale, ...], n_expert_grades: int, *, has_scores: bool = False
 ) -> tuple[Arrays, Arrays]:
     """Return parameters and statistics of a model on a few synthetic judgments with these scales.

@@ -143,8 +143,8 @@ def shard_sums(judgments: Judgments, relevance: NDArray[np.float64], gold: ItemG
     """Return what data warnings and the accuracy on expert grades need of a shard."""
     sums = {
         "overlapping": np.array([int((np.diff(judgments.offsets) > 1).sum())]),
-        "groups": diagnostics.groups_of(judgments, None if gold is None else gold.code),
-        "by_relevance": diagnostics.moments(diagnostics.mean_grades(judgments), relevance),
+        "groups": diagnostics.assessor_groups(judgments, None if gold is None else gold.code),
+        "by_relevance": diagnostics.covariance_sums(diagnostics.mean_grades(judgments), relevance),
     }
     if gold is None:
         return sums
@@ -157,7 +157,7 @@ def add_shard_sums(shards: Iterable[Arrays]) -> Arrays:
     total: Arrays = {}
     for one in shards:
         for name, values in one.items():
-            add = diagnostics.groups_of_both if name == "groups" else np.add
+            add = diagnostics.merge_groups if name == "groups" else np.add
             total[name] = add(total[name], values) if name in total else values
     return total
 

@@ -18,13 +18,13 @@ from crowdrank.consensus.latent import (
     NODES,
     by_difficulty,
     count_answers,
+    document_rows,
     example_on_nodes,
     expectation_step,
     node_prior,
     node_statistics,
     refined_nodes,
     relevance_moments,
-    rows_on_nodes,
     softmax,
     states_prior,
 )
@@ -185,7 +185,7 @@ class Rasch(EMAggregator):
         return float(statistics["log_likelihood"][0]) / n
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        rows = rows_on_nodes(self._line_posterior(local), theta["typical"], self.interval)
+        rows = document_rows(self._line_posterior(local), theta["typical"], self.interval)
         restrict_to_gold(rows["p"], shard)
         if self.difficulty:
             rows["difficulty"] = self._split(local).sum(axis=2) @ DIFFICULTIES

@@ -55,7 +55,7 @@ def folds(judgments: Judgments, max_folds: int) -> Integers:
 
 
 def rank_shares(relevance: Floats, query: IntegerCodes, n_bins: int = N_BINS) -> Floats:
-    """Return the share of each item in each of the equal parts of its query's ranking; tied items share their places.
+    """Return the share of each item in each of the equal bins of its query's ranking; tied items share their places.
 
     >>> rank_shares(np.array([0.1, 0.9, 0.5, 0.5]), np.zeros(4, int), 2).tolist()
     [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]]
@@ -81,10 +81,11 @@ def rank_shares(relevance: Floats, query: IntegerCodes, n_bins: int = N_BINS) ->
 def pair_counts(
     group: IntegerCodes, item: IntegerCodes, answer: IntegerCodes, shares: Floats, n_answers: int
 ) -> Floats:
-    """Return the pairs of different answers per group, by how many parts the higher answer is ranked above the lower.
+    """Count pairs of judgments with different answers per group, by the distance of their documents in the ranking.
 
-    The columns go from -(n_bins - 1) to n_bins - 1. A pair has two documents. All judgments have the same weight,
-    however many are in their group.
+    The distance is the bin of the document with the higher answer minus that of the other; the columns go from
+    -(n_bins - 1) to n_bins - 1. Two judgments of one document are no pair. All judgments have the same weight, however
+    many are in their group.
 
     >>> shares = np.array([[0.0, 1.0], [1.0, 0.0]])
     >>> pair_counts(np.array([0, 0]), np.array([5, 6]), np.array([2, 0]), shares, 3).tolist()
@@ -120,7 +121,7 @@ def score_pairs(pairs: Floats, fold: IntegerCodes, weight: Floats) -> tuple[floa
     """Return the mean log probability of which of two answers is higher, over all pairs and in each fold.
 
     The probability that the answer to the document that is ranked higher is the higher one, given how far apart the
-    two are ranked, is estimated from the other folds, and at least 1/2. Within one part of a ranking it is 1/2.
+    two are ranked, is estimated from the other folds, and at least 1/2. Within one bin it is 1/2.
 
     >>> right, wrong = np.array([[0.0, 0.0, 9.0]] * 2), np.array([[9.0, 0.0, 0.0]] * 2)
     >>> fold, weight = np.array([0, 1]), np.ones(2)

@@ -14,7 +14,7 @@ from crowdrank._saved import PROBABILITY
 from crowdrank._typing import Arrays
 from crowdrank.consensus._base import EMAggregator
 from crowdrank.consensus.families import family_weights
-from crowdrank.consensus.gold_accuracy import count_gold_agreements
+from crowdrank.consensus.gold_accuracy import add_agreements
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, choose_grades
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.engine.shards import Shard
@@ -63,7 +63,7 @@ class _Vote(EMAggregator):
         """Return the sum of all votes, and for each assessor the number of items and of agreements with the result."""
         agreed, asked = np.zeros(shard.n_assessors), np.zeros(shard.n_assessors)
         grades = self._grades(local["votes"])
-        count_gold_agreements(
+        add_agreements(
             shard.offsets, shard.assessor, shard.grade, grades, np.eye(shard.n_grades, dtype=np.bool_), agreed, asked
         )
         return local, {"votes": local["votes"].sum(axis=0), "agreed": agreed, "asked": asked}

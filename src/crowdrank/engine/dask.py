@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import operator
 import os
 import time
 import warnings
@@ -116,7 +117,7 @@ class DaskEngine:
         pending: deque[Future[T]] = deque()
         try:
             for argument in arguments:
-                pending.append(self.client.submit(_call_function, function_future, argument, pure=False))
+                pending.append(self.client.submit(operator.call, function_future, argument, pure=False))
                 if len(pending) > max_pending:
                     yield self.client.gather(pending.popleft())
             while pending:
@@ -245,10 +246,6 @@ class DaskEngine:
             client.close(timeout=CLUSTER_TIMEOUT_SECONDS / 6)
         if cluster is not None:
             cluster.close(timeout=CLUSTER_TIMEOUT_SECONDS / 6)
-
-
-def _call_function(function: Callable[[S], T], argument: S) -> T:
-    return function(argument)
 
 
 def require_dask(starts_cluster: bool = False) -> Any:

@@ -50,7 +50,7 @@ class DelimitedSource(FileSource):
         if any("\0" in name for name in self.names):
             raise InputError("it is not a text file", source=self.name, kind="other-format", fix=EXPORT_AS_CSV_ADVICE)
         self._refuse_wrong_separator()
-        self._last = self.names[-1]
+        self._last, self._n_columns = self.names[-1], len(self.names)
         self._records: Integers | None = None  # number of the record of each row, from 0; None: all records in order
 
     def _read_header(self, separator: str) -> list[str]:
@@ -117,7 +117,9 @@ class DelimitedSource(FileSource):
         if malformed.has_newline or _has_newline(last):
             self._refuse_open_quote()
         if malformed.first is not None:
-            bad_rows.count_malformed(self._malformed_row_error(malformed.first), len(malformed.numbers))
+            first = malformed.first
+            error = self._malformed_row_error(first.number - 2, first.actual_columns, _has_newline(first.text))
+            bad_rows.count_malformed(error, len(malformed.numbers))
             skipped = np.asarray(malformed.numbers) - 2
             self._records = np.delete(np.arange(len(table) + len(skipped)), skipped)
         return table.select(list(names))
@@ -134,38 +136,42 @@ class DelimitedSource(FileSource):
         n_done, last_cell = 0, ""
         for block_bytes in (CSV_BLOCK_BYTES, MAX_LINE_BYTES):
             try:
-                for table in self._stream_with_arrow(read, None, block_bytes, n_done):
+                for table in self._stream_with_arrow(read, block_bytes, n_done):
                     n_done, last_cell = n_done + len(table), table[self._last][-1].as_py()
                     for first in range(0, len(table), n_rows):
                         yield table.slice(first, n_rows).select(names)
                 break
             except _UnparsedRow as failure:
                 if not failure.is_long:
-                    self._refuse_malformed_rows(read)
+                    raise self._first_malformed_row() from failure
         else:
             raise _open_quote_error(self.name, "")
         if _has_newline(last_cell):
             self._refuse_open_quote()
 
-    def _refuse_malformed_rows(self, names: list[str]) -> None:
-        """Raise InputError at the first row with another number of cells than the header."""
+    def _first_malformed_row(self) -> InputError:
+        """Return the error for the first row with another number of cells than the header, without Arrow."""
         if place := first_undecodable_line(self.path):
-            raise encoding_error(self.path, place)
-        malformed = _MalformedRows()
-        for _ in self._stream_with_arrow(names, malformed.add, MAX_LINE_BYTES):
-            if malformed.first is not None:
-                break
-        if malformed.has_newline:
+            return encoding_error(self.path, place)
+        index, cells = self._find_malformed_record()
+        has_newline = any(map(_has_newline, cells))
+        if has_newline:
             self._refuse_open_quote()
-        raise self._malformed_row_error(malformed.first)
+        return self._malformed_row_error(index, len(cells), has_newline)
 
-    def _stream_with_arrow(
-        self, names: list[str], on_malformed_row: Any, block_bytes: int, n_skipped: int = 0
-    ) -> Iterator[pa.Table]:
+    def _find_malformed_record(self) -> tuple[int, list[str]]:
+        """Return the index and the cells of the first record with another number of cells than the header."""
+        with open_decompressed(self.path) as stream:
+            for index, (_, cells) in enumerate(self._read_records(stream, self.separator), start=-1):
+                if len(cells) != self._n_columns:
+                    return index, cells
+        raise InputError("a row has another number of cells than the header", source=self.name)
+
+    def _stream_with_arrow(self, names: list[str], block_bytes: int, n_skipped: int) -> Iterator[pa.Table]:
         """Yield the rows of each block after the first `n_skipped` rows; arguments as in `_parse_with_arrow`."""
         with arrow_file(self.path) as file:
             try:
-                reader = pyarrow.csv.open_csv(file, *self._csv_options(names, on_malformed_row, block_bytes))
+                reader = pyarrow.csv.open_csv(file, **self._csv_options(names, None, block_bytes))
                 for batch in reader:
                     first = min(n_skipped, len(batch))
                     n_skipped -= first
@@ -202,21 +208,23 @@ class DelimitedSource(FileSource):
         """
         with arrow_file(self.path) as file:
             try:
-                return pyarrow.csv.read_csv(file, *self._csv_options(names, on_malformed_row, block_bytes))
+                return pyarrow.csv.read_csv(file, **self._csv_options(names, on_malformed_row, block_bytes))
             except pa.ArrowInvalid as problem:
                 if _is_unparsed(problem):
                     return None
                 raise
 
-    def _csv_options(self, names: list[str], on_malformed_row: Any, block_bytes: int) -> tuple[Any, Any, Any]:
+    def _csv_options(self, names: list[str], on_malformed_row: Any, block_bytes: int) -> dict[str, Any]:
         """Return Arrow's options to read columns as text."""
-        return (
-            pyarrow.csv.ReadOptions(use_threads=on_malformed_row is None, block_size=block_bytes),
-            pyarrow.csv.ParseOptions(
+        return {
+            "read_options": pyarrow.csv.ReadOptions(use_threads=on_malformed_row is None, block_size=block_bytes),
+            "parse_options": pyarrow.csv.ParseOptions(
                 delimiter=self.separator, newlines_in_values=True, invalid_row_handler=on_malformed_row
             ),
-            pyarrow.csv.ConvertOptions(include_columns=names, column_types={name: pa.string() for name in names}),
-        )
+            "convert_options": pyarrow.csv.ConvertOptions(
+                include_columns=names, column_types={name: pa.string() for name in names}
+            ),
+        }
 
     def _refuse_open_quote(self) -> None:
         """Raise InputError if a quote is open at the end of the file."""
@@ -226,13 +234,13 @@ class DelimitedSource(FileSource):
         if open_quote:
             raise _open_quote_error(self.name, last_place)
 
-    def _malformed_row_error(self, invalid_row: Any) -> InputError:
+    def _malformed_row_error(self, record_index: int, n_cells: int, has_newline: bool) -> InputError:
         """Return the error for a row with another number of cells than the header."""
-        quote = ", close a quote that spans lines" if _has_newline(invalid_row.text) else ""
+        quote = ", close a quote that spans lines" if has_newline else ""
         return InputError(
-            f"{_there_are(invalid_row.actual_columns, 'cell')} where the header has {invalid_row.expected_columns}",
+            f"{_there_are(n_cells, 'cell')} where the header has {self._n_columns}",
             source=self.name,
-            place=self._place_of_record(invalid_row.number - 2),
+            place=self._place_of_record(record_index),
             fix=[
                 f"correct the line{quote}",
                 Fix(f"if cells are not separated by {self._separator_name()}, give {{}}", "separator"),

@@ -65,7 +65,7 @@ def column_names(frame: Any) -> list[str]:
 def _native_column_names(frame: Any) -> list[Any]:
     """Return the column names with their own types; in pandas a name can also be a number."""
     native = nw.to_native(frame, pass_through=True)
-    if nw.dependencies.is_pandas_dataframe(native):
+    if nw.dependencies.is_pandas_dataframe(native) or nw.dependencies.is_polars_dataframe(native):
         return list(native.columns)
     if nw.dependencies.is_pyarrow_table(native):
         return list(native.column_names)
@@ -123,7 +123,7 @@ def numeric_matrix(frame: Any, column_names: list[str]) -> NDArray[np.float64] |
     """
     native = nw.to_native(frame, pass_through=True)
     if nw.dependencies.is_polars_dataframe(native):
-        chosen = native.select(column_names)
+        chosen = native[column_names]  # select would start polars' query engine
         if not all(str(dtype) in _POLARS_NUMBERS for dtype in chosen.dtypes):
             return None
         return np.asarray(chosen.to_numpy(), dtype=np.float64)

@@ -250,7 +250,9 @@ def unusual_forms(ids: pa.Array) -> dict[str, str]:
         return {}
     from crowdrank.judgments import kernels
 
-    suspects = kernels.find_unusual_texts(*_text_buffers(ids), MAX_UNUSUAL_IDS)
+    offsets, text_bytes, _ = _text_buffers(ids)
+    is_ascii = bool(text_bytes.max(initial=0) < 128)
+    suspects = kernels.find_unusual_texts(offsets, text_bytes, is_ascii, MAX_UNUSUAL_IDS)
     text = ids.take(pa.array(suspects))
     usual = pc.replace_substring_regex(
         pc.utf8_trim_whitespace(pc.utf8_normalize(text, "NFC")), _NUMBER_PATTERN, r"\1\2"

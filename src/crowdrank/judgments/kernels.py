@@ -100,13 +100,13 @@ def first_rows(codes: Codes, n_codes: int) -> Integers:
 
 
 @njit(cache=True, nogil=True)
-def find_unusual_texts(offsets: Integers, text_bytes: Bytes, words: Words, max_rows: int) -> Integers:
+def find_unusual_texts(offsets: Integers, text_bytes: Bytes, is_ascii: bool, max_rows: int) -> Integers:
     """Return the first `max_rows` rows whose text may differ from its usual form (see `ids.unusual_forms`).
 
-    Such text begins with a space, a zero or a minus, ends in a space or in a point and zeros, or is not ASCII.
+    Such text begins with a space, a zero or a minus, ends in a space or in a point and zeros, or is not ASCII;
+    `is_ascii` tells that all bytes are.
     """
     rows, n = np.empty(max_rows, np.int64), 0
-    high_bits, n_words = uint64(0x8080808080808080), uint64(len(words))
     for row in range(len(offsets) - 1):
         start, stop = offsets[row], offsets[row + 1]
         if start == stop:
@@ -116,13 +116,9 @@ def find_unusual_texts(offsets: Integers, text_bytes: Bytes, words: Words, max_r
             last -= 1
         unusual = begin <= 32 or begin == 45 or (begin == 48 and stop - start > 1)
         unusual |= text_bytes[stop - 1] <= 32 or (text_bytes[last] == 46 and last < stop - 1)
-        at = uint64(start)
-        while not unusual and at + uint64(8) <= uint64(stop) and at < n_words:
-            unusual = (words[at] & high_bits) != uint64(0)
-            at += uint64(8)
-        while not unusual and at < uint64(stop):
-            unusual = text_bytes[at] >= 128
-            at += uint64(1)
+        if not is_ascii:
+            for at in range(start, stop):
+                unusual |= text_bytes[at] >= 128
         if unusual and n < max_rows:
             rows[n] = row
             n += 1

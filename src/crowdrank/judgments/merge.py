@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank._typing import Arrays, Booleans, Codes, Grades, Integers
-from crowdrank.errors import Fix, InputError, Location, Message
+from crowdrank.errors import Fix, InputError, Location
 from crowdrank.judgments import ids, kernels
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.cells import ParsedColumn
@@ -26,7 +26,14 @@ from crowdrank.judgments.encode_options import MISSING_GRADE, OFF_SCALE_GRADE, E
 from crowdrank.judgments.ids import CodedIds
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.shared_tables import SharedTables, unify_tables
-from crowdrank.judgments.table import NO_HONEYPOT, NO_QUERY, Judgments, assessor_fields, drop_unused_ids
+from crowdrank.judgments.table import (
+    NO_HONEYPOT,
+    NO_QUERY,
+    Judgments,
+    ReadReport,
+    assessor_fields,
+    drop_unused_ids,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,34 +96,35 @@ def merge_parts(parts: Sequence[Part], options: EncodeOptions, source: str | Non
     judgments = merged.judgments if merged.used_rows is None else _without_unused_assessors(merged.judgments)
     names = {"query": judgments.queries, "document": judgments.documents, "assessor": judgments.assessors}
     ids_by_role = {role: (ids.unusual_forms(table), [table]) for role, table in names.items()}
-    notes = id_notes(ids_by_role, judgments.report.columns, source)
-    report = replace(
-        judgments.report,
-        skipped=dict(bad_rows.skipped),
-        examples=bad_rows.examples,
-        **sum_repeats([merged.repeats]),
-        notes=notes,
-    )
-    return replace(judgments, report=report)
+    return replace(judgments, report=complete_report(tables, [merged.repeats], ids_by_role, source))
 
 
-def id_notes(
-    ids_by_role: Mapping[str, tuple[dict[str, str], Iterable[pa.Array]]], columns: Mapping[str, str], source: str
-) -> tuple[Message, ...]:
-    """Return one note per role about ids that differ only in spaces, zeros or letter encoding.
+def complete_report(
+    tables: SharedTables,
+    repeats: Iterable[Mapping[str, tuple[int, int]]],
+    ids_by_role: Mapping[str, tuple[dict[str, str], Iterable[pa.Array]]],
+    source: str,
+) -> ReadReport:
+    """Return the read report of all parts: counts of unused rows and of repeats, and notes about ids.
+
+    There is one note per role with ids that differ only in spaces, zeros or letter encoding.
 
     Args:
+        tables: tables of all parts, after all rows were checked.
+        repeats: repeats by assessor id, as in `MergedRows`.
         ids_by_role: for each role, the result of `ids.unusual_forms`, and arrays of all ids.
-        columns: column name by role.
         source: name of the whole input, for messages.
 
     """
-    pairs = {role: ids.find_look_alikes(unusual, tables) for role, (unusual, tables) in ids_by_role.items()}
-    return tuple(
-        ids.look_alike_note(role, look_alikes, Location(source, column=columns[role]))
+    report, bad_rows = tables.header.report, tables.bad_rows
+    pairs = {role: ids.find_look_alikes(unusual, arrays) for role, (unusual, arrays) in ids_by_role.items()}
+    notes = tuple(
+        ids.look_alike_note(role, look_alikes, Location(source, column=report.columns[role]))
         for role, look_alikes in pairs.items()
-        if look_alikes and role in columns
+        if look_alikes and role in report.columns
     )
+    skipped, examples = dict(bad_rows.skipped), bad_rows.examples
+    return replace(report, skipped=skipped, examples=examples, **sum_repeats(repeats), notes=notes)
 
 
 def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRows, repeats: str) -> MergedRows | None:
@@ -132,7 +140,7 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
         The merged rows; None if no row can be used, or if there is a bad row and bad rows are errors.
 
     """
-    recoded_parts = [_recode_rows(rows, tables, bad_rows) for rows in parts]
+    recoded_parts = [_RecodedRows(rows, tables, bad_rows) for rows in parts]
     assessor, grade, row_mask = (
         _concat_arrays([getattr(part, name) for part in recoded_parts]) for name in ("assessor", "grade", "row_mask")
     )
@@ -208,44 +216,35 @@ def item_fields(
     }
 
 
-@dataclass(frozen=True, eq=False)
 class _RecodedRows:
-    """Rows of a part with shared codes; rows that are False in `row_mask` are bad."""
+    """Rows of a part with shared codes; rows with a bad grade, family or optional column are counted.
 
-    assessor: Codes
-    grade: Grades
-    row_mask: Booleans
-    extras: Arrays
+    Attributes:
+        assessor, grade: shared code of each row.
+        row_mask: whether each row can be used.
+        row_scale: index of the scale of each row.
+        extras: optional columns such as `time`, by role.
+
+    """
+
+    def __init__(self, rows: PartRows, tables: SharedTables, bad_rows: BadRows) -> None:
+        part, header = tables.parts[rows.origin.part_number], tables.header
+        one_scale = len(header.scales) == 1
+        self.rows, self.tables, self.bad_rows, self.part = rows, tables, bad_rows, part
+        self.row_mask: Booleans = np.ones(len(rows), dtype=bool)
+        self.assessor: Codes = rows.assessor if len(tables.parts) == 1 else part.assessor[rows.assessor]
+        self.row_scale: Grades = (
+            np.broadcast_to(np.int8(0), len(rows)) if one_scale else header.assessor_scale[self.assessor]
+        )
+        self._check_families()
+        self.grade: Grades = part.grade[0].take(rows.answer) if one_scale else part.grade[self.row_scale, rows.answer]
+        if part.has_bad_answers:
+            self._check_grades()
+        self.extras = {role: self._recode_extra(role, column) for role, column in rows.extras.items()}
 
     def extra_column(self, name: str) -> NDArray[Any]:
         """Return an optional column such as `time`, with blank values if the part lacks it."""
         return self.extras[name] if name in self.extras else blank_extra(name, len(self.grade))
-
-
-def _recode_rows(rows: PartRows, tables: SharedTables, bad_rows: BadRows) -> _RecodedRows:
-    """Map the codes of a part to shared codes; count rows with a bad grade, family or optional column."""
-    part, header = tables.parts[rows.origin.part_number], tables.header
-    assessor = rows.assessor if len(tables.parts) == 1 else part.assessor[rows.assessor]
-    one_scale = len(header.scales) == 1
-    row_scale = np.broadcast_to(np.int8(0), len(rows)) if one_scale else header.assessor_scale[assessor]
-    checks = _RowChecks(rows, tables, bad_rows, np.ones(len(rows), dtype=bool), row_scale)
-    checks.check_families(assessor)
-    grade = part.grade[0].take(rows.answer) if one_scale else part.grade[row_scale, rows.answer]
-    if part.has_bad_answers:
-        checks.check_grades(grade, [*part.answers, None])
-    extras = {role: checks.recode_extra(role, column) for role, column in rows.extras.items()}
-    return _RecodedRows(assessor, grade, checks.row_mask, extras)
-
-
-@dataclass(frozen=True, eq=False)
-class _RowChecks:
-    """Checks of the rows of a part; bad rows are counted, and set to False in `row_mask`."""
-
-    rows: PartRows
-    tables: SharedTables
-    bad_rows: BadRows
-    row_mask: Booleans
-    row_scale: Grades  # (n,) index of the scale of each row
 
     def _count_bad(self, is_bad: Booleans, reason: str, error: Callable[[int, int], InputError]) -> None:
         """Count bad rows; `error` is a function of the row in the part and in the source."""
@@ -259,32 +258,32 @@ class _RowChecks:
     def _scale(self, row: int) -> Scale:
         return self.tables.header.scales[int(self.row_scale[row])]
 
-    def check_families(self, assessor_codes: Codes) -> None:
+    def _check_families(self) -> None:
         """Count rows as bad whose family differs from that of their assessor."""
-        rows, header, new_codes = self.rows, self.tables.header, self.tables.parts[self.rows.origin.part_number].family
+        rows, header, new_codes = self.rows, self.tables.header, self.part.family
         if header.families is None or header.assessor_family is None or new_codes is None or rows.family is None:
             return
         names, family = header.families, np.append(new_codes, -1)[rows.family]
-        expected = header.assessor_family[assessor_codes]
+        expected = header.assessor_family[self.assessor]
 
         def error(row: int, at: int) -> InputError:
             here, first = (names[int(codes[row])].as_py() for codes in (family, expected))
-            return rows.origin.family_error(at, header.assessors[int(assessor_codes[row])].as_py(), here, first)
+            return rows.origin.family_error(at, header.assessors[int(self.assessor[row])].as_py(), here, first)
 
         self._count_bad((family >= 0) & (family != expected), "another family", error)
 
-    def check_grades(self, grade: Grades, cells: Sequence[Any]) -> None:
-        """Count rows as bad whose grade is missing or not on the scale; `rows.answer` indexes the cells."""
+    def _check_grades(self) -> None:
+        """Count rows as bad whose grade is missing or not on the scale."""
         origin, inferred = self.rows.origin, self.tables.scale_is_inferred
-        self._count_bad(grade == MISSING_GRADE, "no grade", lambda row, at: origin.missing_cell_error(at, "grade"))
+        self._count_bad(self.grade == MISSING_GRADE, "no grade", lambda row, at: origin.missing_cell_error(at, "grade"))
 
         def error(row: int, at: int) -> InputError:
-            cell = cells[self.rows.answer[row]]
+            cell = self.part.answers[self.rows.answer[row]]
             return origin.bad_grade_error(at, "grade", cell, self._scale(row), inferred=inferred)
 
-        self._count_bad(grade == OFF_SCALE_GRADE, "grade off the scale", error)
+        self._count_bad(self.grade == OFF_SCALE_GRADE, "grade off the scale", error)
 
-    def recode_extra(self, role: str, column: ParsedColumn) -> NDArray[Any]:
+    def _recode_extra(self, role: str, column: ParsedColumn) -> NDArray[Any]:
         """Return the values of an optional column such as `time`; count rows whose value cannot be parsed as bad."""
         origin, header = self.rows.origin, self.tables.header
         if role != "honeypot":

@@ -59,15 +59,19 @@ class ParquetSource(FileSource):
         """Return the columns `names`."""
         with self._open_seekable() as file:
             parquet_file = pq.ParquetFile(file, pre_buffer=True)
-            require_parquet_rows(parquet_file.metadata, names, self.max_bytes, self.name)
-            # Reading the metadata of a damaged column aborts the process; reading a row raises an error first.
-            next(parquet_file.iter_batches(batch_size=1, columns=list(names)), None)
-            require_parquet_size(parquet_file.metadata, names, self.max_bytes, self.name)
+            self._require_size(parquet_file, names)
             coded = self._dictionary_columns(parquet_file.metadata, names)
             table = pq.read_table(file, columns=list(names), read_dictionary=coded)
             if len(table) != parquet_file.metadata.num_rows:
                 raise damaged_rows_error(self.name)
         return self._plain_table(table, names)
+
+    def _require_size(self, parquet_file: pq.ParquetFile, names: Sequence[str]) -> None:
+        """Raise InputError if the file is damaged, or larger than the limit."""
+        require_parquet_rows(parquet_file.metadata, names, self.max_bytes, self.name)
+        # Reading the metadata of a damaged column aborts the process; reading a row raises an error first.
+        next(parquet_file.iter_batches(batch_size=1, columns=list(names)), None)
+        require_parquet_size(parquet_file.metadata, names, self.max_bytes, self.name)
 
     def _plain_table(self, table: pa.Table, names: Sequence[str]) -> pa.Table:
         return pa.table({name: frames.to_plain_values(table[name], self.name, name) for name in names})
@@ -80,7 +84,7 @@ class ParquetSource(FileSource):
         with self._open_seekable() as file:
             # With a buffer, columns of a row group are not read as a whole.
             parquet_file = pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BUFFER_BYTES)
-            require_parquet_rows(parquet_file.metadata, names, self.max_bytes, self.name)
+            self._require_size(parquet_file, names)
             n_read = 0
             for batch in parquet_file.iter_batches(batch_size=n_rows, columns=names, use_threads=False):
                 n_read += len(batch)

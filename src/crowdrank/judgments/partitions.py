@@ -36,7 +36,7 @@ from crowdrank.judgments.bad_rows import no_rows_error
 from crowdrank.judgments.columns import Roles, parse_column_map
 from crowdrank.judgments.encode_options import EncodeOptions, compile_family_pattern, excluded_ids, parse_unjudgeable
 from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
-from crowdrank.judgments.merge import id_notes, sum_repeats
+from crowdrank.judgments.merge import complete_report
 from crowdrank.judgments.parquet import require_parquet_rows
 from crowdrank.judgments.scale import Scale, ScaleRules
 from crowdrank.judgments.sharded import HEADER_FILE, SHARDS_FOLDER, ShardedJudgments, load_sharded, sharded_judgments
@@ -219,22 +219,16 @@ def _assemble_judgments(
 ) -> ShardedJudgments:
     """Return judgments that consist of the shards, with one read report for all of them."""
     stored = tuple(built.shard for built in shards if built.shard is not None)
-    report = replace(
-        tables.header.report,
-        skipped=dict(tables.bad_rows.skipped),
-        examples=tables.bad_rows.examples,
-        **sum_repeats(built.repeats for built in shards),
-    )
-    header, whole_queries = replace(tables.header, report=report), plan.by == "query" or len(stored) == 1
-    judgments = sharded_judgments(draft_folder, stored, header, counts, whole_queries=whole_queries)
+    whole_queries = plan.by == "query" or len(stored) == 1
+    judgments = sharded_judgments(draft_folder, stored, tables.header, counts, whole_queries=whole_queries)
     unusual_forms: dict[str, Any] = {}
     for role in ("query", "document"):
         unusual = ((name, form) for built in shards for name, form in built.unusual_ids.get(role, {}).items())
         unusual_forms[role] = dict(islice(unusual, ids.MAX_UNUSUAL_IDS)), judgments.iterate_ids(role)
     assessors = judgments.without_unused_assessors().assessors
     unusual_forms["assessor"] = ids.unusual_forms(assessors), [assessors]
-    report = replace(report, notes=id_notes(unusual_forms, report.columns, address))
-    return replace(judgments, report=report, stored=replace(header, report=report))
+    report = complete_report(tables, (built.repeats for built in shards), unusual_forms, address)
+    return replace(judgments, report=report, stored=replace(tables.header, report=report))
 
 
 # Files.

@@ -300,7 +300,4 @@ class LearnedTrees(LearnedFunctions):
     def state(self) -> State:
         """Return the trees as LightGBM's text."""
         sums = zip(ROLES, (self.target, self.weight), strict=True)
-        texts = {
-            role: trees.booster.model_to_string(num_iteration=trees.n_trees) for role, trees in sums if trees.n_trees
-        }
-        return State(texts=texts)
+        return State(texts={role: trees.text for role, trees in sums if trees.n_trees})

@@ -13,13 +13,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Integers
 from crowdrank.errors import CrowdrankError
 from crowdrank.pipeline.baseline import add_baseline
-from crowdrank.pipeline.candidates import (
-    Candidate,
-    TrainingView,
-    choose_candidates,
-    consensus_methods,
-    remapper_label_features,
-)
+from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensus_methods, remapper_label_features
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.leaks import check_leaks
 from crowdrank.pipeline.run_data import RunData, build_run_data
@@ -34,13 +28,19 @@ from crowdrank.pipeline.selection import (
 )
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.pipeline.training_view import TrainingView
 from crowdrank.rankers.boosting import default_threads
+from crowdrank.rankers.distillation import MIN_CELLS, N_TREES, distill
 from crowdrank.rankers.ensemble import shrunk_weights
+from crowdrank.rankers.linear import GLS
 
 MAX_SAMPLE_ROWS = 10_000
 """Maximum number of rows on which candidates are trained once to time them."""
 MIN_SAMPLE_QUERIES = 20
 """Minimum number of queries in this sample, of the expert-graded queries and of the others."""
+
+FEW_TREES = (5, 25)
+"""Numbers of trees from which the time of a forest is estimated."""
 
 
 def plan(judgments: Any, features: Any, expert: Any = None, honeypots: Any = None, **settings: Any) -> list[str]:
@@ -125,8 +125,9 @@ def estimate_seconds(data: RunData, settings: RunSettings, candidates: list[Cand
             n_fits = _count_fits(candidate, split, folds_hide_labels, settings)
             training += n_fits * seconds * _n_rows(candidate, whole) / max(1, _n_rows(candidate, view))
         ensembles = _time_ensembles(data, settings, candidates, split)
+        forests = _time_forests(data, settings, queries) if candidates and not settings.deployable else 0.0
     n_parallel = (settings.n_jobs or default_threads()) if selection.runs_in_parallel else 1
-    return consensus + training / n_parallel + ensembles
+    return consensus + training / n_parallel + ensembles + forests
 
 
 def _sample_queries(data: RunData, split: ExpertSplit, random_state: int) -> Integers:
@@ -170,6 +171,22 @@ def _time_ensembles(data: RunData, settings: RunSettings, candidates: list[Candi
     start = time.perf_counter()
     shrunk_weights(scores, scorer.validation, WEIGHT_STEPS)
     return (1 + len(split.folds)) * (time.perf_counter() - start)
+
+
+def _time_forests(data: RunData, settings: RunSettings, queries: Integers) -> float:
+    """Return the time of the two forests that imitate the selected ranker, from a few trees that imitate another."""
+    rows = data.rows_of(queries)
+    X, query = data.matrix(rows), data.query[rows]
+    ranker = GLS().fit(X, np.random.default_rng(0).normal(size=len(rows)), query=query)
+    seconds = []
+    for n_trees in FEW_TREES:
+        start = time.perf_counter()
+        distill(ranker, X, query, n_trees=n_trees, n_jobs=settings.n_jobs)
+        seconds.append(time.perf_counter() - start)
+    per_tree = max(0.0, float(np.diff(seconds)[0])) / (FEW_TREES[1] - FEW_TREES[0])
+    n_trees = int(settings.forest.get("n_trees", N_TREES))
+    whole, sampled = (max(MIN_CELLS, n * len(X.names)) for n in (len(data.query), len(rows)))
+    return 2 * (seconds[0] + per_tree * (n_trees - FEW_TREES[0])) * whole / sampled
 
 
 def _n_rows(candidate: Candidate, view: TrainingView) -> int:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from crowdrank._text import counted
 from crowdrank.assessors.agreement import krippendorff_alpha
+from crowdrank.assessors.flags import UNRELIABLE_FLAGS
 from crowdrank.pipeline.result import RunResult
-
-UNRELIABLE_FLAGS = ("random", "reversed")
 
 
 def summarize_labels(result: RunResult) -> str:

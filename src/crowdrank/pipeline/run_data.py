@@ -128,11 +128,6 @@ class RunData:
         fix = "say which grades each expert grade stands for with {}"
         return Message(problem, "scales-differ", "warning", fixes=(Fix(fix, "expert_map", example_map(expert, scale)),))
 
-    @property
-    def dropped_columns(self) -> tuple[Message, ...]:
-        """Notes about the columns of the features that are not used as features."""
-        return self.features.notes
-
     def feature_table(self) -> pa.Table:
         """Return the name, the share of missing values and the range of each feature."""
         statistics = FeatureStatistics.of(self.features.matrix)

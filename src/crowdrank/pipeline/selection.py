@@ -19,11 +19,12 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.label_learning.remapped_labels import Remapped
 from crowdrank.label_learning.remapper import Remapper
-from crowdrank.pipeline.candidates import Candidate, RemapperKind, TrainingView
+from crowdrank.pipeline.candidates import Candidate
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache, code, digest
+from crowdrank.pipeline.training_view import RemapperKind, TrainingView
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.boosting import BoostedTrees, default_threads
 from crowdrank.rankers.ensemble import Ensemble, shrunk_weights, standardize_within_query

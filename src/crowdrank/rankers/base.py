@@ -212,7 +212,7 @@ class Ranker(MetadataRequests, FittedEstimator):
     # Results.
 
     def predict(self, X: Any, query: Any = None) -> Floats:
-        """Return the score of each row; higher is better.
+        """Return the score of each row; higher is better. Several threads can call it at the same time.
 
         Args:
             X: features as in :meth:`fit`. Columns of a DataFrame are found by name, in any order; further columns are

@@ -118,7 +118,8 @@ def prediction_threads(n_jobs: int | None, n_cells: int) -> int:
     >>> prediction_threads(10**9, 100) <= (os.cpu_count() or 1)
     True
     """
-    return min(n_jobs or default_threads(n_cells), os.cpu_count() or 1)
+    n_threads = n_jobs or default_threads(n_cells)
+    return 1 if n_threads == 1 else min(n_threads, os.cpu_count() or 1)  # counting takes longer than the checks of X
 
 
 def tree_settings(ranker: BoostedTrees, n_jobs: int) -> dict[str, Any]:

@@ -74,11 +74,12 @@ class FeatureBatches:
         """Return the column of each role, none for LETOR; raise InputError if the source lacks features."""
         if isinstance(source, LetorSource):
             if not all(map(is_letor_feature, self.names)):
-                require_features((), self.names)
+                require_features((), self.names, source.name)
             return {}
         roles = FEATURE_ROLES.find_columns(source.names, source.name, column_map)
         roles.pop("grade", None)
-        require_features([name for name in source.names if name not in roles.values()], self.names)
+        found = [name for name in source.names if name not in roles.values()]
+        require_features(found, self.names, source.name)
         return roles
 
     def __iter__(self) -> Iterator[Features]:

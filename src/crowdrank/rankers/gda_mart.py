@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -12,19 +12,34 @@ import pyarrow as pa
 from crowdrank._progress import Report
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
-from crowdrank.consensus.gda_pairwise import GDAPairwise
-from crowdrank.constraints import Constraints, InstanceOf, Number, Parsed
-from crowdrank.engine.base import Engine
+from crowdrank.constraints import Constraint, Constraints, Number, Parsed
 from crowdrank.errors import CrowdrankWarning, InputError, UsageError
 from crowdrank.evaluation.measures import Measure, effective_gains
 from crowdrank.judgments import ids
-from crowdrank.rankers import kernels
 from crowdrank.rankers.boosting import BoostedTrees, Loss
 from crowdrank.rankers.data_checks import require_differences
-from crowdrank.rankers.labels import read_labels
 from crowdrank.rankers.lambdas import PairwiseObjective, SwapMeasure, check_measure
 from crowdrank.rankers.metadata_routing import Request
 from crowdrank.rankers.ranking_data import NamedMatrix, RankingData, as_matrix, checked_weights, id_column
+
+if TYPE_CHECKING:
+    from crowdrank.consensus.gda_pairwise import GDAPairwise
+    from crowdrank.engine.base import Engine
+
+
+class PairwiseModel(Constraint):
+    """A GDAPairwise, whose module is imported only if there is a value: a saved ranker does not need it."""
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether the value is a GDAPairwise."""
+        if value is None:
+            return False
+        from crowdrank.consensus.gda_pairwise import GDAPairwise
+
+        return isinstance(value, GDAPairwise)
+
+    def __str__(self) -> str:
+        return "a fitted GDAPairwise"
 
 
 class GDAPairwiseMART(BoostedTrees):
@@ -55,7 +70,7 @@ class GDAPairwiseMART(BoostedTrees):
     """
 
     _parameter_constraints: ClassVar[Constraints] = {
-        "model": [InstanceOf(GDAPairwise, "a fitted GDAPairwise"), None],
+        "model": [PairwiseModel(), None],
         "measure": [Parsed(check_measure)],
         "truncation": [Number(1, integer=True)],
         "max_pairs": [Number(1, integer=True)],
@@ -126,6 +141,8 @@ class GDAPairwiseMART(BoostedTrees):
                 needed to find judgments.
 
         """
+        from crowdrank.rankers.labels import read_labels
+
         self._check_parameters()
         if self.model is None:
             raise UsageError("must be a fitted GDAPairwise", parameter="model", kind="no-model")
@@ -215,6 +232,8 @@ class JudgmentObjective(PairwiseObjective):
             self.ease = model.consensus_.document_table["difficulty"].to_numpy()[items] ** -0.5
 
     def _pass(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
+        from crowdrank.rankers import kernels
+
         kernels.judgment_gradients(
             self.data.offsets,
             first,

@@ -58,7 +58,7 @@ def rank_files(
     Args:
         ranker: the ranker.
         batches: its features.
-        output: file for the ranking, as in `write_run`; the file is complete or not written.
+        output: file for the ranking, as in `run_writer`; it is complete or not written.
         tag: name of the ranking in a TREC run.
         csv_safe: protect spreadsheets from formulas.
         check: compare the features with those of the training.

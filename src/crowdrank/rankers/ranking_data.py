@@ -263,8 +263,8 @@ def _fill_omitted_zeros(X: Any, names: tuple[str, ...]) -> Any:
     return X.on_columns((*X.names, *omitted)) if omitted else X
 
 
-def require_features(found: Sequence[str], names: Sequence[str]) -> None:
-    """Raise InputError, which lists missing features, unless all features of a ranker are found."""
+def require_features(found: Sequence[str], names: Sequence[str], source: str = "") -> None:
+    """Raise InputError, which lists missing features, unless all features of a ranker are found in a source."""
     known = set(found)
     missing = [name for name in names if name not in known]
     if missing:
@@ -274,7 +274,7 @@ def require_features(found: Sequence[str], names: Sequence[str]) -> None:
         problem = f"the ranker needs {counted(len(missing), 'feature')} that {verb} missing ({listed}{more})"
         unnamed = len(missing) == len(names) and tuple(names) == default_names(len(names))
         fix = "if it was fitted to a matrix, give a matrix" if unnamed else FITTED_FIX
-        raise InputError(problem, fix=fix, kind="missing-features")
+        raise InputError(problem, source=source, fix=fix, kind="missing-features")
 
 
 def default_names(n_features: int) -> tuple[str, ...]:
@@ -317,7 +317,7 @@ def query_codes(query: Any, n: int) -> Integers:
     if len(column) != n:
         raise InputError(f"there are {n:,} rows, but {len(column):,} query ids", fix="give the query of each row")
     if is_coded:
-        return np.asarray(column, np.int64)
+        return np.asarray(column, dtype=np.int64)
     from crowdrank.judgments import ids
 
     codes = ids.encode(column)[0]

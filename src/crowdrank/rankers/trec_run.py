@@ -67,17 +67,14 @@ def is_trec(path: str | Path) -> bool:
     return Path(path).name.lower().removesuffix(".gz").endswith(TREC_SUFFIXES)
 
 
-def write_run(run: pa.Table, path: str | Path, tag: str = "crowdrank", *, csv_safe: bool = False) -> None:
-    """Write a run as TREC's `query Q0 document rank score tag`, or as a table, depending on the suffix of the path."""
-    with run_writer(path, tag, csv_safe=csv_safe) as write:
-        write(run)
-
-
 @contextmanager
 def run_writer(
     path: str | Path, tag: str = "crowdrank", *, csv_safe: bool = False
 ) -> Iterator[Callable[[pa.Table], None]]:
-    """Yield a function that appends queries to a run file; the file is put in place when the block succeeds."""
+    """Yield a function that appends queries to a run file; the file is put in place when the block succeeds.
+
+    The file is a TREC run (`query Q0 document rank score tag`) or a table, depending on the suffix of the path.
+    """
     check_run(path)
     if not is_trec(path):
         with table_writer(path, csv_safe=csv_safe) as write:

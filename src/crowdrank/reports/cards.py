@@ -10,7 +10,7 @@ from shlex import quote
 import pandas as pd
 
 from crowdrank._text import counted
-from crowdrank._typing import Floats
+from crowdrank.assessors.flags import UNRELIABLE_FLAGS
 from crowdrank.evaluation.significance import format_p
 from crowdrank.pipeline.result import Contrast
 from crowdrank.pipeline.summary import ALPHA, CONTROLS, DETECTABLE, EXPERT_QUERIES
@@ -23,7 +23,6 @@ BASELINE_NAMES = {"majority": "majority votes"}
 """Names of baselines in headlines, if they differ from the candidate's name."""
 TRUST_QUESTION = "Can I trust the labels?"
 ONE_ASSESSOR = "With one assessor, reliability cannot be measured"
-UNRELIABLE_FLAGS = ("random", "reversed")
 ADVICE = {
     "careful": "pay",
     "": "keep",
@@ -199,7 +198,7 @@ def _agreement_with_experts(data: ReportData) -> tuple[str, str, list[str]]:
     expert, votes_are_better = graded["expert"].to_numpy(), False
     if data.result.same_scale:
         consensus, majority = (graded[name].to_numpy() for name in ("consensus", "majority"))
-        value, majority_value = weighted_kappa(consensus, expert), weighted_kappa(majority, expert)
+        value, majority_value = (data.kappa_with_experts(name) for name in ("consensus", "majority"))
         votes_are_better = majority_value > value + KAPPA_MARGIN
         sentences = [
             f"The consensus grade equals the expert grade for {percent(float((consensus == expert).mean()))} of "
@@ -225,18 +224,6 @@ def agreement_level(alpha: float) -> str:
     ('low', 'moderate', 'high')
     """
     return "high" if alpha >= 0.8 else "moderate" if alpha >= 0.667 else "low"
-
-
-def weighted_kappa(first: Floats, second: Floats) -> float:
-    """Return Cohen's kappa with quadratic weights; NaN if all grades are equal.
-
-    >>> import numpy as np
-    >>> weighted_kappa(np.array([0.0, 1, 2]), np.array([0.0, 1, 2]))
-    1.0
-    """
-    observed = float(((first - second) ** 2).mean())
-    by_chance = float(first.var() + second.var() + (first.mean() - second.mean()) ** 2)
-    return 1 - observed / by_chance if by_chance > 0 else float("nan")
 
 
 def _unreliable_assessors(data: ReportData) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.assessors.agreement import Alpha, krippendorff_alpha
+from crowdrank.assessors.agreement import Alpha, krippendorff_alpha, weighted_kappa
 from crowdrank.assessors.flags import CAREFUL, CARELESS
 from crowdrank.consensus._base import Aggregator
 from crowdrank.errors import Message
@@ -282,6 +282,11 @@ class ReportData:
         shares = self.documents[self.model.consensus_.share_names].to_numpy(np.float64)[graded]
         frame = self.documents.loc[graded, ["query", "document", "relevance", "expert"]]
         return frame.assign(consensus=self._modes(shares), majority=self._modes(self.votes[graded]))
+
+    def kappa_with_experts(self, column: str) -> float:
+        """Return the quadratic kappa of a column of `against_experts` with the expert grades, on the same scale."""
+        codes = [np.searchsorted(self.grade_values, self.against_experts[name]) for name in (column, "expert")]
+        return weighted_kappa(codes[0], codes[1], len(self.grade_values))
 
     def _modes(self, counts: Any) -> Floats:
         """Return the grade with the highest count in each row; the higher of two with the same count."""

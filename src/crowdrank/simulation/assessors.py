@@ -214,11 +214,11 @@ def draw_assessors(
         assessor=np.array([f"worker-{n:0{width}}" for n in range(1, number + 1)], dtype=object),
         kind=kind,
         rigor=for_rigor.integers(grades - 1, size=number)[original],
-        noise=(noise * grades * _by_kind(NOISE, kind) * noise_factor)[original],
+        noise=(noise * grades * _values_by_kind(NOISE, kind) * noise_factor)[original],
         activity=activity / activity.sum(),
         favorite=for_favorite.integers(label_grades, size=number)[original],
-        seconds=(_by_kind(SECONDS, kind) * for_time.lognormal(0, 0.25, number)).round(1)[original],
-        price=_prices(for_price, price, _by_kind(PRICE_NOISE, kind) * noise_factor)[original],
+        seconds=(_values_by_kind(SECONDS, kind) * for_time.lognormal(0, 0.25, number)).round(1)[original],
+        price=_prices(for_price, price, _values_by_kind(PRICE_NOISE, kind) * noise_factor)[original],
         family=family,
         original=original,
         grades=grades,
@@ -267,5 +267,6 @@ def _prices(rng: np.random.Generator, price: float, noise: Floats) -> Floats:
     return np.array([float(f"{one:.3g}") for one in prices])
 
 
-def _by_kind(values: dict[str, float], kind: Texts) -> Floats:
+def _values_by_kind(values: dict[str, float], kind: Texts) -> Floats:
+    """Return the value for the kind of each assessor; 0 for kinds without one."""
     return np.array([values.get(name, 0.0) for name in kind])

@@ -182,7 +182,11 @@ A linear model sees little or nothing of the interaction, the gate and the peak.
 
 
 def _explained(hidden: Floats) -> Floats:
-    """Return the part of relevance that the features explain: all shapes in turn, with half the weight each round."""
+    """Return the part of relevance that the features explain.
+
+    It is a weighted sum of functions of the first features (`SHAPES`). If there are more features than these functions
+    need, they are used again on the next features, with half the weight.
+    """
     informative = max(1, round(hidden.shape[-1] * INFORMATIVE_SHARE))
     parts: list[Floats] = []
     weights: list[float] = []

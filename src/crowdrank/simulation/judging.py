@@ -42,8 +42,8 @@ def judge(rng: np.random.Generator, documents: Documents, assessors: Assessors, 
     grade = assessors.label(for_labels, assessor, documents.relevance[item] + shared_error, difficulty)
     if assessors.is_copy.any():
         grade = copy_grades(grade.reshape(chosen.shape), chosen, assessors.original).ravel()
-    duration = _durations(for_times, assessors, assessor, difficulty)
-    time = _times(for_times, assessor, duration, len(assessors))
+    duration = _draw_durations(for_times, assessors, assessor, difficulty)
+    time = _draw_times(for_times, assessor, duration, len(assessors))
     order = np.argsort(time, kind="stable")
     item, assessor = item[order], assessor[order]
     family = {"family": assessors.family_name[assessor]} if assessors.families else {}
@@ -97,13 +97,13 @@ def copy_grades(grade: Integers, chosen: Integers, original: Integers) -> Intege
     return copied
 
 
-def _durations(rng: np.random.Generator, assessors: Assessors, assessor: Integers, difficulty: Floats) -> Floats:
+def _draw_durations(rng: np.random.Generator, assessors: Assessors, assessor: Integers, difficulty: Floats) -> Floats:
     """Draw the seconds of each task; difficult documents take longer, except for spammers."""
     factor = np.where(assessors.reads_documents[assessor], np.sqrt(difficulty), 1.0)
     return np.maximum(1.0, assessors.seconds[assessor] * factor * rng.lognormal(0, 0.5, len(assessor))).round(1)
 
 
-def _times(rng: np.random.Generator, assessor: Integers, duration: Floats, n_assessors: int) -> Integers:
+def _draw_times(rng: np.random.Generator, assessor: Integers, duration: Floats, n_assessors: int) -> Integers:
     """Draw the time of each label in whole seconds from the start; the tasks of an assessor do not overlap."""
     arrival = rng.uniform(0, ARRIVAL, n_assessors)
     spent = duration + rng.exponential(PAUSE, len(assessor))

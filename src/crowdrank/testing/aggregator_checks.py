@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.votes import Average, MajorityVote
 from crowdrank.engine.local import LocalEngine
 from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, NotFittedError, OutputError, UsageError
 from crowdrank.judgments.read import read_judgments
-from crowdrank.testing.assertions import assert_frames_close, raises
+from crowdrank.testing.assertions import assert_frames_close, frame_converters, raises
 
 CROWD_SEEDS = range(3)
 """Random states of the example judgments in checks that rows or ids in another order change nothing."""
@@ -292,12 +289,8 @@ def check_expert_grades_are_fixed(model: Aggregator) -> None:
 
 def check_results_have_type_of_input(model: Aggregator) -> None:
     """Check that results are of the same DataFrame library as the input: pandas, PyArrow or Polars (if installed)."""
-    content = example_judgments().to_dict("list")
-    makers: list[Any] = [pd.DataFrame, pa.table]
-    if find_spec("polars") is not None:
-        makers.append(import_module("polars").DataFrame)
-    for make in makers:
-        frame = make(content)
+    for convert in frame_converters():
+        frame = convert(example_judgments())
         consensus = _fit_copy(model, frame).consensus_
         for result in (consensus.documents, consensus.assessors):
             assert type(result) is type(frame), f"results for {type(frame)} must be of that type"

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from crowdrank.errors import CrowdrankError
+
+
+def frame_converters() -> list[Callable[[pd.DataFrame], Any]]:
+    """Return functions that convert a pandas DataFrame to pandas, PyArrow and, if it is installed, Polars."""
+    polars = [import_module("polars").from_pandas] if find_spec("polars") is not None else []
+    return [lambda frame: frame, pa.Table.from_pandas, *polars]
 
 
 class CaughtError:

@@ -6,15 +6,11 @@ import inspect
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from crowdrank._files import MANIFEST
 from crowdrank._typing import Floats
@@ -28,7 +24,7 @@ from crowdrank.rankers.instances import Instances
 from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
 from crowdrank.simulation.world import World, simulate
-from crowdrank.testing.assertions import assert_arrays_equal, raises, record_warnings
+from crowdrank.testing.assertions import assert_arrays_equal, frame_converters, raises, record_warnings
 
 MIN_NDCG_GAIN = 0.15
 """Minimum difference in nDCG@5 between a ranker and constant scores, on the training queries."""
@@ -190,7 +186,7 @@ def check_frames_of_any_library(ranker: Ranker) -> None:
     world, query = example_world(), _query_ids()
     frame, y = world.features.drop(columns=["query", "document"]), world.gold["grade"].to_numpy()
     expected = _fit_copy(ranker).predict(_feature_matrix(), query)
-    for library in _frame_converters():
+    for library in frame_converters():
         fitted = _fit_copy(ranker, library(frame))
         assert fitted.features_ == tuple(frame.columns), "the names of columns must be kept"
         assert_arrays_equal(fitted.predict(library(frame), query), expected, "a frame")
@@ -200,11 +196,6 @@ def check_frames_of_any_library(ranker: Ranker) -> None:
         assert_arrays_equal(with_ids.predict(library(world.features)), expected, "a frame with ids")
         assert with_ids.validation_queries_ == (), "without eval_set there must be no validation queries"
     assert_arrays_equal(_fit_copy(ranker, read_features(world.features)).predict(frame, query), expected, "Features")
-
-
-def _frame_converters() -> list[Callable[[Any], Any]]:
-    made: list[Callable[[Any], Any]] = [lambda frame: frame, pa.Table.from_pandas]
-    return [*made, import_module("polars").from_pandas] if find_spec("polars") is not None else made
 
 
 def check_scores_of_one_query(ranker: Ranker) -> None:

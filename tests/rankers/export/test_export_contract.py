@@ -22,6 +22,7 @@ from crowdrank.rankers import RANKERS
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.export import EXPORTERS, get_exporter
 from crowdrank.rankers.export.base import Exporter
+from crowdrank.rankers.export.forest import read_forest
 from crowdrank.testing import example_world
 from terminal import crowdrank as command
 
@@ -162,6 +163,16 @@ def test_trees_that_only_lightgbm_evaluates_are_refused(settings: dict[str, Any]
             error = refusal(ranker, engine, tmp_path / engine)
             assert error.kind == kind
             assert any(fix.parameter == "to" and fix.value == "lightgbm" for fix in error.fixes)
+
+
+def test_trees_that_are_too_deep_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranker = simple_forest()
+    depth = max(tree.depth.max() for tree in read_forest(ranker).trees)
+    monkeypatch.setattr("crowdrank.rankers.export.forest.MAX_DEPTH", depth)
+    crowdrank.export(ranker, "solr", tmp_path / "solr")
+    monkeypatch.setattr("crowdrank.rankers.export.forest.MAX_DEPTH", depth - 1)
+    assert refusal(ranker, "solr", tmp_path / "out").kind == "deep-trees"
+    crowdrank.export(ranker, "lightgbm", tmp_path / "lightgbm")
 
 
 # Names of features.

@@ -26,7 +26,7 @@ PLACEHOLDER = "REPLACE_ME"
 """Text that users replace in templates by their own fields and queries."""
 UPLOAD_SCRIPTS = Path(__file__).parent / "upload_scripts"
 DEPLOYABLE_FIX = "export the folder `deployable` that `crowdrank run` writes: one forest that imitates the ensemble"
-ONE_FOREST_FIX = "train one forest, such as LambdaMART"
+ONE_FOREST_FIX = "train one forest, such as LambdaMART, or let `crowdrank distill` make one of another ranker"
 MAX_NAMES_IN_MESSAGE = 3
 
 
@@ -191,14 +191,12 @@ def nested_nodes(tree: Tree, write_node: Callable[[int, int, Any, Any], Any]) ->
         write_node: function (node, depth, left, right) that returns a node with its children; None for a leaf's.
 
     """
-
-    def convert(node: int, depth: int) -> Any:
-        if tree.is_leaf(node):
-            return write_node(node, depth, None, None)
-        left, right = (convert(int(child[node]), depth + 1) for child in (tree.left, tree.right))
-        return write_node(node, depth, left, right)
-
-    return convert(0, 0)
+    written: list[Any] = [None] * len(tree)
+    for node in reversed(range(len(tree))):  # children come after their parents
+        is_leaf = tree.is_leaf(node)
+        children = [None if is_leaf else written[child[node]] for child in (tree.left, tree.right)]
+        written[node] = write_node(node, int(tree.depth[node]), *children)
+    return written[0]
 
 
 def list_features(names: Sequence[str], features: Iterable[int]) -> str:

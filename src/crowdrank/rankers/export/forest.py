@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from crowdrank.rankers.boosting import BoostedTrees
 LEAF = -1
 """Feature of a node that is a leaf."""
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
+MAX_DEPTH = 200
+"""Maximum number of splits above a leaf; parsers of nested JSON and XML limit the depth."""
 KEEP_AS_LIGHTGBM = Fix("export with {}, which holds every model of LightGBM", "to", "lightgbm")
 
 
@@ -39,6 +42,14 @@ class Tree:
     left: Integers
     right: Integers
     value: Floats
+
+    @cached_property
+    def depth(self) -> Integers:
+        """Number of splits above each node."""
+        depth = np.zeros(len(self), np.int64)
+        for node in np.flatnonzero(self.feature != LEAF):
+            depth[self.left[node]] = depth[self.right[node]] = depth[node] + 1
+        return depth
 
     def __len__(self) -> int:
         return len(self.feature)
@@ -79,10 +90,15 @@ def read_forest(ranker: BoostedTrees) -> Forest:
     """Return the trees that a ranker uses.
 
     Raises:
-        UsageError: a tree has categorical splits or linear leaves, or counts zeros as missing.
+        UsageError: a tree has categorical splits or linear leaves, counts zeros as missing, or is too deep.
 
     """
-    return Forest(ranker.features_, tuple(map(_read_tree, dump_trees(ranker))))
+    forest = Forest(ranker.features_, tuple(map(_read_tree, dump_trees(ranker))))
+    depth = max(int(tree.depth.max()) for tree in forest.trees)
+    if depth > MAX_DEPTH:
+        problem = f"The trees have {depth} levels, and engines read at most {MAX_DEPTH}"
+        raise UsageError(problem, kind="deep-trees", fix=("train with a smaller max_depth", KEEP_AS_LIGHTGBM))
+    return forest
 
 
 def split_points(ranker: BoostedTrees) -> list[Floats]:
@@ -99,26 +115,27 @@ def split_points(ranker: BoostedTrees) -> list[Floats]:
 
 def _read_tree(root: Mapping[str, Any]) -> Tree:
     """Convert a tree of LightGBM to arrays, with its nodes in preorder."""
-    rows: list[list[float]] = []  # feature, threshold, missing_left, left, right, value
+    rows: list[dict[str, Any]] = []
+    unread: list[tuple[Mapping[str, Any], dict[str, Any], str]] = [(root, {}, "")]
+    while unread:
+        node, parent, side = unread.pop()
+        parent[side] = len(rows)
+        rows.append({"feature": LEAF, "threshold": 0.0, "missing_left": False, "left": 0, "right": 0, "value": 0.0})
+        if "split_feature" in node:
+            threshold = _numeric_threshold(node)
+            missing_left = _goes_left_if_missing(node, threshold)
+            rows[-1] |= {"feature": node["split_feature"], "threshold": threshold, "missing_left": missing_left}
+            unread += [(node["right_child"], rows[-1], "right"), (node["left_child"], rows[-1], "left")]
+        else:
+            rows[-1]["value"] = _leaf_value(node)
+    return Tree(**{name: np.array([row[name] for row in rows]) for name in rows[0]})
 
-    def add(node: Mapping[str, Any]) -> int:
-        number = len(rows)
-        rows.append([LEAF, 0.0, 0.0, 0.0, 0.0, 0.0])
-        if "split_feature" not in node:
-            if "leaf_const" in node:
-                fixes = ("train without linear_tree", KEEP_AS_LIGHTGBM)
-                raise UsageError("The trees have linear functions in their leaves", kind="linear-leaves", fix=fixes)
-            rows[number][5] = node["leaf_value"]
-            return number
-        threshold = _numeric_threshold(node)
-        rows[number][:3] = node["split_feature"], threshold, _goes_left_if_missing(node, threshold)
-        rows[number][3], rows[number][4] = add(node["left_child"]), add(node["right_child"])
-        return number
 
-    add(root)
-    feature, threshold, missing_left, left, right, value = np.array(rows, dtype=np.float64).T
-    integers = [column.astype(np.int64) for column in (feature, left, right)]
-    return Tree(integers[0], threshold, missing_left.astype(bool), integers[1], integers[2], value)
+def _leaf_value(node: Mapping[str, Any]) -> float:
+    if "leaf_const" in node:
+        fixes = ("train without linear_tree", KEEP_AS_LIGHTGBM)
+        raise UsageError("The trees have linear functions in their leaves", kind="linear-leaves", fix=fixes)
+    return float(node["leaf_value"])
 
 
 def _numeric_threshold(node: Mapping[str, Any]) -> float:

@@ -49,8 +49,9 @@ def single_weight(ranker: SingleFeature) -> LinearModel:
     ([-1.0, 0.0], [6.0, nan])
     """
     column, n = ranker.features_.index(ranker.feature_), ranker.n_features_in_
-    fill = np.full(n, np.nan)
+    weights, fill = np.zeros(n), np.full(n, np.nan)
+    weights[column] = ranker.sign_
     statistics = ranker.feature_statistics_
     if statistics is not None:
         fill[column] = statistics.minimum[column] - 1 if ranker.sign_ > 0 else statistics.maximum[column] + 1
-    return LinearModel(ranker.features_, ranker.sign_ * np.eye(n)[column], 0.0, fill)
+    return LinearModel(ranker.features_, weights, 0.0, fill)

@@ -1,0 +1,64 @@
+"""Draw the partners of judgments: judgments on other documents of the query that they are compared with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crowdrank._numba import njit
+from crowdrank._typing import Codes, Integers
+
+ALL_PAIRS = 10
+"""A group of up to this many times `partners` judgments has all its pairs."""
+GOLDEN = 0.6180339887498949
+"""The fractional parts of its multiples are evenly spread over [0, 1)."""
+
+
+@njit(cache=True, nogil=True)
+def hash_uniform(seed: int, query: int, number: int) -> float:
+    """Return a pseudo-random number in [0, 1) that depends only on the arguments (splitmix64)."""
+    mixed = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(query)
+    mixed = mixed * np.uint64(0xD1342543DE82EF95) + np.uint64(number)
+    for _ in range(2):
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+    return float(mixed >> np.uint64(11)) * 2.0**-53
+
+
+@njit(cache=True, nogil=True)
+def draw_partners(doc: Codes, bounds: Integers, partners: int, seed: int, query: int) -> tuple[Integers, Codes]:
+    """Return the partners of every judgment of a query: judgments of its group on other documents.
+
+    Args:
+        doc: document of each position, (n,).
+        bounds: start of each group, and the end.
+        partners: number of partners of a judgment in a large group.
+        seed: seed of the draws.
+        query: number of the query.
+
+    Returns:
+        Index of the first partner of each position, and the end, (n + 1,); positions of the partners, (n_pairs,).
+
+    """
+    sizes = np.diff(bounds)
+    partner = np.empty((sizes * np.where(sizes <= ALL_PAIRS * partners, sizes, partners)).sum(), np.int32)
+    first, n_pairs = np.empty(len(doc) + 1, np.int64), 0
+    for group in range(len(sizes)):
+        start, n = bounds[group] - bounds[0], sizes[group]
+        for i in range(start, start + n):
+            first[i] = n_pairs
+            if n <= ALL_PAIRS * partners:
+                for j in range(start, start + n):
+                    if doc[j] != doc[i]:
+                        partner[n_pairs] = j
+                        n_pairs += 1
+                continue
+            # One partner from each of `partners` equal parts; judgments are sorted by document.
+            offset, length = hash_uniform(seed, query, i), n / partners
+            for k in range(partners):
+                j = start + min(int((k + offset) * length), n - 1)
+                partner[n_pairs] = j
+                n_pairs += doc[j] != doc[i]
+                offset = offset + GOLDEN if offset < 1.0 - GOLDEN else offset + (GOLDEN - 1.0)
+    first[len(doc)] = n_pairs
+    return first, partner

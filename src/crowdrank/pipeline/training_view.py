@@ -1,0 +1,239 @@
+"""Part of the data of a run that a ranker may be trained on, and the remappers that are fitted to it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from crowdrank._progress import Report
+from crowdrank._text import counted
+from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.errors import InputError
+from crowdrank.label_learning.boosted import BoostedRemapper
+from crowdrank.label_learning.label_features import LabelFeatures
+from crowdrank.label_learning.linear import LinearRemapper
+from crowdrank.label_learning.remapped_labels import Remapped
+from crowdrank.label_learning.remapper import Remapper
+from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.run_data import RunData
+from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.stage_cache import StageCache, digest
+from crowdrank.rankers.base import Ranker
+
+if TYPE_CHECKING:
+    from crowdrank.pipeline.candidates import Candidate
+
+MIN_QUERIES_FOR_VALIDATION = 100
+"""Minimum number of training queries of which a share is held out for early stopping."""
+VALIDATION_SHARE = 0.15
+"""Share of the training queries that is held out for early stopping."""
+RemapperKind = Literal["linear", "boosted"]
+REMAPPERS: Mapping[RemapperKind, type[Remapper]] = {"linear": LinearRemapper, "boosted": BoostedRemapper}
+REMAPPER_PARAMETERS: Mapping[RemapperKind, Mapping[str, Any]] = {
+    "linear": {"learning_rate": 0.1, "patience": 15},
+    "boosted": {"learning_rate": 0.04, "depth": 3, "patience": 15},
+}
+"""Parameters of remappers: larger steps and less patience than the defaults do as well in half the time."""
+MAX_LABELS_PER_DOCUMENT = 5
+MAX_DOCUMENTS = 20_000
+"""Maximum number of labels per document and of documents used to fit a remapper, which is then applied to all."""
+MIN_REMAPPER_QUERIES = 4
+"""Minimum number of expert-graded queries to fit a remapper: some for the gradients, some for early stopping."""
+
+
+@dataclass(eq=False)
+class TrainingView:
+    """Part of the data that a candidate may be trained on.
+
+    Attributes:
+        data: data of the run.
+        fits: consensus models.
+        settings: settings of the run.
+        crowd: rows whose crowd labels may be used.
+        experts: rows whose expert grades may be used.
+        cache: cache of remappers.
+        key: cache key of the view.
+        n_jobs: number of threads of a fit.
+        report: progress function.
+        validation_queries: queries for early stopping; by default some of the training queries if there are enough.
+        validate_on_experts: whether the expert grades of these queries are used instead of the labels of the fit.
+
+    """
+
+    data: RunData
+    fits: ConsensusFits
+    settings: RunSettings
+    crowd: Integers
+    experts: Integers
+    cache: StageCache = field(default_factory=lambda: StageCache(None))
+    key: str = ""
+    n_jobs: int | None = None
+    report: Report | bool = False
+    validation_queries: Integers | None = None
+    validate_on_experts: bool = False
+    _rankers: dict[str, Ranker] = field(default_factory=dict)
+    _remappers: dict[str, Remapper] = field(default_factory=dict)
+    _remapped: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
+    _lock: Any = field(default_factory=threading.Lock)
+
+    def labels(self, method: str, target: str) -> tuple[Integers, Floats]:
+        """Return the rows with crowd labels, and the consensus of these rows as labels."""
+        return self.crowd, self.fits.labels(method, target)[self.crowd]
+
+    def expert_grades(self) -> tuple[Integers, Floats]:
+        """Return the rows with expert grades, and the grades."""
+        return self.experts, self.data.expert[self.experts]
+
+    def ranker(self, candidate: Candidate) -> Ranker:
+        """Return the ranker of a candidate, trained on this view once; ensembles share their members."""
+        if candidate.name not in self._rankers:
+            self._rankers[candidate.name] = candidate.fit(self)
+        return self._rankers[candidate.name]
+
+    def fit(
+        self,
+        make: RankerFactory,
+        rows: Integers,
+        y: Floats,
+        sample_weight: Floats | None = None,
+        *,
+        with_items: bool = False,
+    ) -> Ranker:
+        """Train a ranker.
+
+        Args:
+            make: function that returns the unfitted ranker.
+            rows: rows to train on, or to validate on if they are of validation queries.
+            y: (n,) grades or (n, n_grades) probabilities of the rows.
+            sample_weight: (n,) weights of the rows.
+            with_items: whether the ranker learns from judgments and needs the item of each row in `data.labels`.
+
+        """
+        if not len(rows):
+            raise InputError("all of its training data are of held-out queries", kind="no-training-data")
+        is_validation = self._is_validation(rows)
+        validation = self._validation_set(rows[is_validation], y[is_validation])
+        train = rows[~is_validation]
+        options: dict[str, Any] = {"items": self.data.item[train]} if with_items else {}
+        ranker = make(self, len(rows), validation is not None).fit(
+            self.data.matrix(train),
+            y[~is_validation],
+            query=self.data.query[train],
+            sample_weight=None if sample_weight is None else sample_weight[~is_validation],
+            eval_set=validation,
+            progress=self.report,
+            **options,
+        )
+        if validation is not None:
+            ranker.validation_queries_ = tuple(self.data.query_ids.take(pa.array(np.unique(validation[2]))).to_pylist())
+        return ranker
+
+    def _is_validation(self, rows: Integers) -> Booleans:
+        """Return which rows are held out for early stopping."""
+        queries = self.validation_queries
+        if queries is None:
+            training = np.unique(self.data.query[rows])
+            if len(training) < MIN_QUERIES_FOR_VALIDATION:
+                return np.zeros(len(rows), bool)
+            order = np.random.default_rng(self.settings.random_state).permutation(training)
+            queries = order[: round(VALIDATION_SHARE * len(order))]
+        is_held_out = np.zeros(len(self.data.query_ids), bool)
+        is_held_out[queries] = True
+        return is_held_out[self.data.query[rows]]
+
+    def _validation_set(self, rows: Integers, y: Floats) -> tuple[Any, Floats, Integers] | None:
+        """Return features, labels and queries for early stopping, or None if there are none."""
+        if self.validate_on_experts and self.validation_queries is not None:
+            rows = self.data.graded_rows(self.validation_queries)
+            y = self.data.expert[rows]
+        return (self.data.matrix(rows), y, self.data.query[rows]) if len(rows) else None
+
+    # Remappers.
+
+    def remapper(self, kind: RemapperKind, /, **parameters: Any) -> Remapper:
+        """Return a remapper fitted to the expert grades of this view, once for all candidates that use it."""
+        name = digest(kind, parameters)
+        with self._lock:
+            if name not in self._remappers:
+                self._remappers[name] = self.cache.get(
+                    f"remapper-{kind}",
+                    digest(self.key, kind, parameters),
+                    lambda: self.fit_remapper(kind, parameters),
+                    lambda remapper, path: remapper.save(path),
+                    Remapper.load,
+                )
+            return self._remappers[name]
+
+    def remap(self, kind: RemapperKind, /, **parameters: Any) -> Remapped:
+        """Return the targets and weights that a remapper gives the crowd labels of this view."""
+        remapper = self.remapper(kind, **parameters)
+        return remapper.transform(self.fits.label_features(remapper.kind).where(self._is_visible(remapper.kind)))
+
+    def remapped_labels(self, kind: RemapperKind, /, **parameters: Any) -> tuple[Floats, Floats]:
+        """Return the target and the weight that a remapper gives each row with crowd labels, computed once."""
+        remapper, name = self.remapper(kind, **parameters), digest(kind, parameters)
+        with self._lock:
+            if name not in self._remapped:
+                # All labels are transformed: a copy of the visible ones would take longer.
+                target, weight = remapper.transform(self.fits.label_features(remapper.kind)).folded()
+                items = self.data.item[self.crowd]
+                self._remapped[name] = target[items], weight[items]
+            return self._remapped[name]
+
+    def fit_remapper(
+        self, kind: RemapperKind, parameters: Mapping[str, Any], labels: LabelFeatures | None = None
+    ) -> Remapper:
+        """Fit a remapper to label features, by default those of `remapper_sample`."""
+        rows, grades = self.expert_grades()
+        n_queries = len(np.unique(self.data.query[rows]))
+        if n_queries < MIN_REMAPPER_QUERIES:
+            problem = f"{counted(n_queries, 'expert-graded query')} cannot fit a remapper; {MIN_REMAPPER_QUERIES} can"
+            raise InputError(problem, kind="few-expert-queries")
+        own = {"linear": self.settings.linear, "boosted": self.settings.boosted}[kind]
+        shared = {
+            "objective": "DCG@10",
+            "gains": self.settings.gains,
+            "n_jobs": self.n_jobs,
+            "random_state": self.settings.random_state,
+        }
+        remapper = REMAPPERS[kind]().set_params(**{**shared, **REMAPPER_PARAMETERS[kind], **own, **parameters})
+        experts = (self.data.matrix(rows), grades, self.data.query[rows])
+        return remapper.fit(
+            self.remapper_sample(remapper.kind) if labels is None else labels,
+            self.data.features,
+            experts,
+            eval_set=self._validation_set(rows[:0], grades[:0]) if self.validate_on_experts else None,
+            progress=self.report,
+            engine=self.fits.engine,
+        )
+
+    def remapper_sample(self, kind: str) -> LabelFeatures:
+        """Return the features of the labels that a remapper is fitted to."""
+        return self.fits.label_features(kind).where(self._is_sampled(kind))
+
+    def labels_per_sampled_label(self, kind: str) -> float:
+        """Return the number of visible labels divided by the number of labels that a remapper is fitted to."""
+        return float(self._is_visible(kind).sum() / self._is_sampled(kind).sum())
+
+    def _is_visible(self, kind: str) -> Booleans:
+        """Return which labels are of documents of this view, (n_labels,)."""
+        is_visible = np.zeros(self.data.labels.n_items, bool)
+        is_visible[self.data.item[self.crowd]] = True
+        return is_visible[self.fits.label_features(kind).item]
+
+    def _is_sampled(self, kind: str) -> Booleans:
+        """Return which labels a remapper is fitted to, (n_labels,)."""
+        label_rank, document_rank = self.fits.random_order(kind, self.settings.random_state)
+        visible = np.sort(self.data.item[self.crowd])
+        sampled = np.zeros(len(document_rank), bool)
+        sampled[visible[np.argsort(document_rank[visible])[:MAX_DOCUMENTS]]] = True
+        return np.asarray((label_rank < MAX_LABELS_PER_DOCUMENT) & sampled[self.fits.label_features(kind).item])
+
+
+RankerFactory = Callable[[TrainingView, int, bool], Ranker]
+"""Function (view, number of rows, whether there are validation queries) that returns an unfitted ranker."""
