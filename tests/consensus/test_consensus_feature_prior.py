@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from crowdrank import (
     GDA,
     DawidSkene,
+    GDAPairwise,
     MajorityVote,
     OneCoinDawidSkene,
     ThresholdDawidSkene,
@@ -206,6 +207,43 @@ def test_useless_features_do_not_move_true_grades() -> None:
     plain, model = DawidSkene().fit(judgments), DawidSkene().fit(judgments, features=features)
     assert model.theta_["feature_slope"][0] < 0.15
     assert np.abs(estimates(plain) - estimates(model)).mean() < 0.05
+
+
+@pytest.mark.parametrize("options", [{}, {"difficulty": True, "partners": 3}])
+def test_pairs_take_the_same_prior(world: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    judgments, features, relevance = world
+    few = judgments[judgments["document"] != "d0"]
+    model, plain = GDAPairwise(**options).fit(few, features=features), GDAPairwise(**options).fit(judgments)
+    query = np.repeat(np.arange(30), 20)
+    truth = relevance - (np.bincount(query, relevance) / 20)[query]
+    error, plain_error = (np.mean((estimates(one) - truth) ** 2) for one in (model, plain))
+    assert error < 0.9 * plain_error
+    covered = (estimates(model, "lower") <= truth) & (truth <= estimates(model, "upper"))
+    assert 0.93 <= covered.mean() <= 0.985  # without features 0.95 to 0.97
+    table = model.consensus_.documents
+    assert table["judgments"].tolist().count(0) == 1
+    assert table[["p0", "p1", "p2"]].sum(axis=1).to_numpy() == pytest.approx(1)
+    model.save(tmp_path / "model")
+    assert GDAPairwise.load(tmp_path / "model").consensus_.documents.equals(table)
+
+
+def test_useless_features_do_not_move_pairs() -> None:
+    judgments, features, _ = crowd(queries=60, rho=0.0, seed=1)
+    plain, model = GDAPairwise().fit(judgments), GDAPairwise().fit(judgments, features=features)
+    assert model.theta_["feature_weight"][0] < 0.15
+    assert np.abs(estimates(plain) - estimates(model)).mean() < 0.05
+
+
+def test_single_labels_do_not_make_the_prior_explain_everything() -> None:
+    judgments, features, relevance = crowd(queries=60, labels=1)
+    with pytest.warns(DataWarning):
+        plain, model = GDA().fit(judgments), GDA().fit(judgments, features=features)
+    assert 0.4 < model.theta_["feature_weight"][0] < 0.9
+    error, plain_error = (np.mean((estimates(one) - relevance) ** 2) for one in (model, plain))
+    assert error < plain_error
+    with pytest.warns(DataWarning):
+        classes = DawidSkene().fit(judgments, features=features)
+    assert classes.theta_["feature_slope"][0] == 0
 
 
 # Bad input.

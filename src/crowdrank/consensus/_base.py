@@ -325,6 +325,8 @@ class EMAggregator(Aggregator):
     """Names of the arrays of theta whose first axis is the assessors."""
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
     """Smallest and largest valid values of arrays of theta; other arrays have finite values."""
+    feature_rounds: ClassVar[int] = 2
+    """Number of fits of the regression on features, each to the relevance that labels imply by the last fit."""
     feature_arrays: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays of theta that exist only in a fit with features."""
     carries: ClassVar[tuple[str, ...] | None] = None

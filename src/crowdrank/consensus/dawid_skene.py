@@ -160,7 +160,7 @@ class DawidSkene(EMAggregator):
         counts = np.zeros((shard.n_assessors, shard.n_grades, shard.n_grades))
         if theta is None:
             kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
-            by_score = self._score_statistics(shard, posterior)
+            by_score = self._score_statistics(shard, posterior, local.get("weight"))
             classes = posterior.sum(axis=0)
             return local, {"counts": counts, "classes": classes, "log_likelihood": np.zeros(1), **by_score}
         classes = np.zeros(shard.n_grades)
@@ -185,12 +185,14 @@ class DawidSkene(EMAggregator):
                 counts.ravel(),
                 classes,
             )
-        by_score = self._score_statistics(shard, posterior)
+        by_score = self._score_statistics(shard, posterior, local.get("weight"))
         return local, {"counts": counts, "classes": classes, "log_likelihood": np.array([log_likelihood]), **by_score}
 
-    def _score_statistics(self, shard: Shard, posterior: NDArray[np.float64]) -> Arrays:
+    def _score_statistics(
+        self, shard: Shard, posterior: NDArray[np.float64], weight: NDArray[np.float64] | None
+    ) -> Arrays:
         """Return the statistics of the prior from features, if there are any."""
-        return {} if shard.score is None else {"score_classes": count_by_score(shard, posterior)}
+        return {} if shard.score is None else {"score_classes": count_by_score(shard, posterior, weight)}
 
     def _item_priors(self, shard: Shard, theta: Arrays) -> NDArray[np.float64]:
         """Return log P(true grade) of each item, from its score."""

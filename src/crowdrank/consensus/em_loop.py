@@ -13,7 +13,7 @@ from crowdrank._typing import Arrays
 from crowdrank.consensus._coerce import match_gold
 from crowdrank.consensus.assembly import Assembly
 from crowdrank.consensus.checkpoints import Checkpoint, CheckpointedFit, State
-from crowdrank.consensus.feature_prior import N_ROUNDS, FeatureScores, label_estimates, usable_features
+from crowdrank.consensus.feature_prior import FeatureScores, label_estimates, usable_features
 from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine, Passes
 from crowdrank.engine.blas import single_blas_thread
@@ -111,11 +111,11 @@ def learn_scores(
     engine = options.engine or LocalEngine()
     scores, item_scores = None, None
     with single_blas_thread():
-        for number in range(N_ROUNDS):
+        for number in range(model.feature_rounds):
             passes = engine.open(model, prepared, gold_codes, item_scores)
             state = State(theta, passes.accumulate(theta), [])
             iterate(model, passes, state, model.n_iter, len(prepared), _no_report, None)
-            theta = state.theta
+            theta, _ = model._after_iterations(passes, state.theta, state.statistics)
             if item_scores is not None:
                 passes = engine.open(model, prepared, gold_codes)
             estimates = label_estimates(passes, theta)

@@ -37,8 +37,8 @@ MIN_TREE_ROWS = 500
 """Minimum number of labeled documents for boosted trees; with fewer, or with one feature, the regression is linear."""
 N_FOLDS = 5
 """Maximum number of folds of queries."""
-N_ROUNDS = 2
-"""Number of times that the regression is fitted: each time to the relevance that the last fit inferred from labels."""
+MIN_LABELS = 1.5
+"""Documents with labels of a larger total weight inform the prior."""
 MAX_SCORE = 3.0
 """Maximum absolute prediction, in standard deviations, so that priors stay on the grid of relevance."""
 INITIAL_WEIGHT = 0.5
@@ -341,16 +341,39 @@ def prior_moments(score: Floats, weight: float) -> tuple[Floats, Floats]:
     return np.where(known, weight * np.nan_to_num(score), 0.0), np.where(known, 1 - weight**2, 1.0)
 
 
-def score_statistics(shard: Shard, relevance: Floats) -> Arrays:
-    """Return sums over the labeled items with scores: relevance times score, and score squared, (2,)."""
+def informs_prior(shard: Shard, weight: Floats | None) -> Booleans:
+    """Return which items have a score and labels that count as at least two independent ones, (n_items,).
+
+    Single labels determine only the product of an assessor's slope and rho: the likelihood of a crowd without overlap
+    would rise until the prior explains everything.
+
+    Args:
+        shard: the shard, with scores.
+        weight: weight of each judgment, (n,); None: all are 1.
+
+    """
     assert shard.score is not None
-    used = ~np.isnan(shard.score) & (np.diff(shard.offsets) > 0)
+    item = np.repeat(np.arange(shard.n_items), np.diff(shard.offsets))
+    labels = np.bincount(item, weight, minlength=shard.n_items)
+    informs: Booleans = ~np.isnan(shard.score) & (labels > MIN_LABELS)
+    return informs
+
+
+def score_statistics(shard: Shard, relevance: Floats, weight: Floats | None) -> Arrays:
+    """Return sums over the items that inform the prior: relevance times score, and score squared, (2,)."""
+    assert shard.score is not None
+    used = informs_prior(shard, weight)
     score = shard.score[used]
     return {"score_products": np.array([relevance[used] @ score, score @ score])}
 
 
-def learn_weight(products: Floats, scale: float, pseudo_documents: float) -> Floats:
-    """Return rho, (1,): the regression coefficient of relevance, in units of `scale`, on the score."""
+def learn_weight(before: Floats, products: Floats, scale: float, pseudo_documents: float) -> Floats:
+    """Return rho, (1,): the regression coefficient of relevance, in units of `scale`, on the score.
+
+    Without documents that inform the prior it is the previous one, from estimates without features.
+    """
+    if products[1] == 0:
+        return before
     weight = products[0] / (products[1] + pseudo_documents) / scale
     return np.array([np.clip(weight, 0.0, MAX_WEIGHT)])
 
@@ -445,6 +468,8 @@ class GradePrior:
 
         """
         n_states = len(levels)
+        if not counts.any():  # no document has two labels
+            return replace(self, slope=0.0)
         design = np.zeros((len(SCORE_BINS), n_states, n_states + 1))
         design[:, np.arange(n_states), np.arange(n_states)] = 1.0
         design[:, :, -1] = SCORE_BINS[:, None] * levels
@@ -468,10 +493,10 @@ def score_levels(values: Floats) -> Integers:
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
-def count_by_score(shard: Shard, posterior: Floats) -> Floats:
-    """Return the expected number of labeled items in each state by bin of the score, (n_bins, n_states)."""
+def count_by_score(shard: Shard, posterior: Floats, weight: Floats | None) -> Floats:
+    """Return the expected number of items in each state by bin of the score, (n_bins, n_states)."""
     assert shard.score is not None
-    used = ~np.isnan(shard.score) & (np.diff(shard.offsets) > 0)
+    used = informs_prior(shard, weight)
     counts = np.zeros((len(SCORE_BINS), posterior.shape[1]))
     nearest = np.abs(shard.score[used, None] - SCORE_BINS).argmin(axis=1)
     np.add.at(counts, nearest, posterior[used])

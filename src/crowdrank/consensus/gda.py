@@ -45,6 +45,7 @@ from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag, OneOf
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import Fix, UsageError
+from crowdrank.judgments.columns import PRIOR_RELEVANCE
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
@@ -202,7 +203,7 @@ class GDA(FamilyAggregator):
         new, statistics = expectation_step(shard, theta["likelihood"], gold, prior, local.get("weight"))
         statistics |= node_statistics(new["posterior"], statistics["state_counts"], n_nodes)
         if shard.score is not None:
-            statistics |= score_statistics(shard, self._line_posterior(new) @ theta["nodes"])
+            statistics |= score_statistics(shard, self._line_posterior(new) @ theta["nodes"], local.get("weight"))
         if self.estimation == "joint":
             statistics["counts"][:] = 0.0
             at = mode_weights(new["posterior"], n_nodes)
@@ -232,7 +233,8 @@ class GDA(FamilyAggregator):
             location, scale = relevance_moments(statistics)
             new |= self._standardize(new, location, scale)
             if "score_products" in statistics:
-                new["feature_weight"] = learn_weight(statistics["score_products"], scale, PRIOR_DOCUMENTS)
+                products = statistics["score_products"]
+                new["feature_weight"] = learn_weight(theta["feature_weight"], products, scale, PRIOR_DOCUMENTS)
         new["nodes"] = refined_nodes(statistics)
         unjudgeable = 0.0
         if self._models_unjudgeable:
@@ -366,7 +368,7 @@ class GDA(FamilyAggregator):
             rows["upper"] = np.maximum(rows["upper"], rows["relevance"])
         restrict_to_gold(rows["p"], shard)
         if shard.score is not None:
-            rows["prior_relevance"] = prior_moments(shard.score, float(theta["feature_weight"][0]))[0]
+            rows[PRIOR_RELEVANCE] = prior_moments(shard.score, float(theta["feature_weight"][0]))[0]
         if self._models_unjudgeable:
             rows["unjudgeable"] = local["posterior"][:, -1]
         if self.difficulty:
