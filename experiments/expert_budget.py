@@ -28,7 +28,7 @@ from crowdrank.pipeline.candidates import (
 )
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData
-from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, deal_folds
+from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, split_into_folds
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.pipeline.training_view import MIN_QUERIES_FOR_VALIDATION, VALIDATION_SHARE
@@ -153,7 +153,7 @@ def evaluate_selection(
 ) -> Outcome:
     """Return what `run` selects with a number of expert-graded queries, and the test values of all candidates."""
     graded = np.random.default_rng(draw.seed).permutation(draw.pool)[:budget]
-    split = deal_folds(graded, draw.test, draw.settings.folds)
+    split = split_into_folds(graded, draw.test, draw.settings.folds)
     result = CandidateSelection(draw.data, fits, draw.settings, candidates, split, cache).run()
     scorer = ExpertScorer(draw.data, draw.test, draw.settings)
     values = {name: scorer.values(score) for name, score in result.scores.items()}
@@ -264,7 +264,7 @@ def dl20_tables(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None,
 
 def _all_experts(draw: Draw, fits: ConsensusFits, cache: StageCache) -> Floats:
     """Return the test values of LambdaMART on the expert grades of the whole pool."""
-    split = deal_folds(draw.pool, draw.test, 2)
+    split = split_into_folds(draw.pool, draw.test, 2)
     selection = CandidateSelection(draw.data, fits, draw.settings, [], split, cache)
     score = np.full(len(draw.data.query), np.nan)
     score[selection.evaluated] = selection.scored(BY_NAME["expert-only"], selection.view(draw.test, draw.pool))

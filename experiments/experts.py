@@ -57,7 +57,7 @@ from experiments.expert_claims import BACKGROUND, BASELINE, CLAIMS, MAIN, MIN_GA
 MEASURES = ("DCG@1", "DCG@5", "DCG@10")
 TREE_COUNTS = (0, 50, 100, 200, 300, 400)
 """Numbers of tree features in REMAP's Figure 4."""
-GENERATED: Mapping[str, Any] = {"queries": 1500, "documents": 15, "features": 20, "random_state": 100}
+GENERATED: Mapping[str, Any] = {"queries": 600, "documents": 15, "features": 20, "random_state": 100}
 CROWD: Mapping[str, Any] = {"label_grades": 2, "honeypots": 0.05}
 JUDGES_PER_FAMILY = 9
 """Maximum number of DL20's judges per family."""

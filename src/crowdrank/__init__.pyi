@@ -45,7 +45,7 @@ from crowdrank.label_learning.boosted import BoostedRemapper as BoostedRemapper
 from crowdrank.label_learning.label_features import LabelFeatures as LabelFeatures
 from crowdrank.label_learning.label_features import label_features as label_features
 from crowdrank.label_learning.linear import LinearRemapper as LinearRemapper
-from crowdrank.label_learning.remapped_labels import Remapped as Remapped
+from crowdrank.label_learning.remapped_labels import RemappedLabels as RemappedLabels
 from crowdrank.label_learning.remapper import Remapper as Remapper
 from crowdrank.pipeline.result import RunResult as RunResult
 from crowdrank.pipeline.run import run as run

@@ -416,7 +416,7 @@ def test_trees_extend_the_features(cls: Any, world: Any, labels: LabelFeatures, 
     trees = extended.ranker_.tree_features_
     assert trees is not None
     X = extended.ranker_.standardizer_(np.hstack([rows.matrix, trees.transform(rows)]))
-    folded_target, folded_weight = extended.remapped_.folded()
+    folded_target, folded_weight = extended.remapped_.by_document()
     place = extended.label_features_.judgments.positions(rows.query, rows.document)
     document = np.arange(len(X))
     expected = solve_unfolded(X, document, folded_target[place], folded_weight[place], extended.mu_)

@@ -150,18 +150,13 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     def command(ctx: typer.Context, **values: Any) -> None:
         arguments = {name: value for name, value in values.items() if name in hints}
         for name, marks in groups.items():
-            arguments[name] = (
-                _command_line_options(ctx, marks) if _is_command_line_options(hints[name]) else marks[0].build(values)
-            )
+            wants_typed_options = get_args(hints[name])[0] == CommandLineOptions
+            arguments[name] = _command_line_options(ctx, marks) if wants_typed_options else marks[0].build(values)
         function(**arguments)
 
     command.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     command.__annotations__ = {name: one.annotation for name, one in parameters.items()} | {"return": None}
     return command
-
-
-def _is_command_line_options(type_hint: Any) -> bool:
-    return bool(get_args(type_hint)[0] == CommandLineOptions)
 
 
 def _command_line_options(ctx: typer.Context, field_groups: tuple[FieldsOf, ...]) -> CommandLineOptions:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from contextvars import ContextVar
 from shlex import quote
 from typing import Any
@@ -12,6 +11,7 @@ from typer.core import TyperCommand
 
 from crowdrank._options import option_name
 from crowdrank.errors import Message, ParameterText
+from crowdrank.judgments.limits import default_max_bytes
 
 SETTING_OPTION = "setting"
 """Name of the command option that sets parameters of a model (`-s`)."""
@@ -26,15 +26,8 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         _CURRENT_OPTIONS.set(self.params)
-        max_bytes = ctx.params.get("max_bytes")
-        with nullcontext() if max_bytes is None else _limit_file_size(max_bytes):
+        with default_max_bytes(ctx.params.get("max_bytes")):
             return super().invoke(ctx)
-
-
-def _limit_file_size(max_bytes: str) -> Any:
-    from crowdrank.judgments.limits import default_max_bytes
-
-    return default_max_bytes(max_bytes)
 
 
 def render(message: Message) -> str:

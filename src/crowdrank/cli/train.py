@@ -135,11 +135,12 @@ def train(
         crowdrank train -f train.letor -r gls -s mu=auto -s tree_features=auto --validation 0.2 -o ranker
     """
     from crowdrank._folders import check_output_folder
+    from crowdrank.consensus._base import Aggregator
     from crowdrank.rankers.store import RANKER
     from crowdrank.rankers.trec_run import join_features
 
     model = ranker.build(computation.n_jobs)
-    consensus = None if labels.consensus is None else _load_consensus(labels.consensus)
+    consensus = None if labels.consensus is None else Aggregator.load(labels.consensus)
     if "model" in model.get_params(deep=False):
         if consensus is None:
             problem = f"{ranker.ranker} needs a model of the judgments"
@@ -202,12 +203,6 @@ def _fit(model: Ranker, instances: Instances, held_out: Instances | None, comput
     model.require_engines()  # before a cluster is started in vain
     with computation.open() as engine:
         model.fit(**arguments, engine=engine)
-
-
-def _load_consensus(model_folder: Path) -> Aggregator:
-    from crowdrank.consensus._base import Aggregator
-
-    return Aggregator.load(model_folder)
 
 
 def _join_labels(features: Features, label_source: Aggregator | Path | None, options: LabelOptions) -> Instances:

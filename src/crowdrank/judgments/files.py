@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from crowdrank.errors import InputError
 from crowdrank.judgments.bad_rows import no_rows_error
-from crowdrank.judgments.limits import MAX_BYTES, numbered_lines, require_file_size
+from crowdrank.judgments.limits import CHUNK_BYTES, MAX_BYTES, MAX_GZIP_RATIO, numbered_lines, too_large_error
 
 
 def local_path(path: str | Path) -> Path:
@@ -35,8 +35,15 @@ def local_path(path: str | Path) -> Path:
 def check_size(path: str | Path, max_bytes: int = MAX_BYTES) -> None:
     """Raise InputError if a file has more than `max_bytes` bytes when decompressed."""
     with open_decompressed(path, text=False) as stream:
-        size = local_path(path).stat().st_size
-        require_file_size(stream, size, _is_gzip(path), max_bytes, str(path))
+        size, is_gzip = local_path(path).stat().st_size, _is_gzip(path)
+        if is_gzip and size * MAX_GZIP_RATIO <= max_bytes:
+            return
+        if is_gzip:
+            size = 0
+            while size <= max_bytes and (piece := stream.read(CHUNK_BYTES)):
+                size += len(piece)
+    if size > max_bytes:
+        raise too_large_error(str(path), f"{'decompressed, ' if is_gzip else ''}it", max_bytes)
 
 
 def _is_valid_path(path: Path) -> bool:

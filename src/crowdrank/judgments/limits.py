@@ -62,26 +62,6 @@ def parse_bytes(size: str | int | None) -> int:
     return n_bytes
 
 
-def require_file_size(stream: BinaryIO, file_size: int, is_gzip: bool, max_bytes: int, source: str) -> None:
-    """Raise InputError if a file has more than `max_bytes` bytes, decompressed.
-
-    Args:
-        stream: stream of the decompressed file.
-        file_size: number of bytes of the file on disk.
-        is_gzip: whether the file is compressed with gzip.
-        max_bytes: maximum number of bytes.
-        source: name of the file, for the message.
-    """
-    if is_gzip and file_size * MAX_GZIP_RATIO > max_bytes:
-        file_size = 0
-        while file_size <= max_bytes and (piece := stream.read(CHUNK_BYTES)):
-            file_size += len(piece)
-    elif is_gzip:
-        return
-    if file_size > max_bytes:
-        raise too_large_error(source, f"{'decompressed, ' if is_gzip else ''}it", max_bytes)
-
-
 def too_large_error(source: str, subject: str, max_bytes: int) -> InputError:
     """Return the error for a `subject` (file, cells, table) that takes more than `max_bytes` bytes."""
     fix = Fix("if it is the right file, raise the limit with {}", "max_bytes", "32GB")

@@ -263,18 +263,18 @@ class BoostedFunctions(LabelFunctions):
         self.target_trees, self.weight_trees, self.mode = target_trees, weight_trees, mode
         self.target, self.raw_weight, self.weight = start, np.zeros(len(start)), weight
 
-    def gradient(self, of_target: Floats, of_weight: Floats | None) -> tuple[Floats | None, Floats | None]:
+    def gradient(self, target_gradient: Floats, weight_gradient: Floats | None) -> tuple[Floats | None, Floats | None]:
         """Return the gradients in the sums of trees of every label: dM/dt, and dM/dw sigma'."""
-        of_raw = None if of_weight is None else of_weight * self.weight * (1 - self.weight)
-        return (of_target if "T" in self.mode else None), of_raw
+        raw_gradient = None if weight_gradient is None else weight_gradient * self.weight * (1 - self.weight)
+        return (target_gradient if "T" in self.mode else None), raw_gradient
 
-    def step(self, of_target: Floats, of_weight: Floats | None, rate: float) -> None:
+    def step(self, target_gradient: Floats, weight_gradient: Floats | None, learning_rate: float) -> None:
         """Add one tree to each sum that is learned."""
-        target, raw_weight = self.gradient(of_target, of_weight)
+        target, raw_weight = self.gradient(target_gradient, weight_gradient)
         if target is not None:
-            self.target = self.target + self.target_trees.add(target, rate)
+            self.target = self.target + self.target_trees.add(target, learning_rate)
         if raw_weight is not None:
-            self.raw_weight = self.raw_weight + self.weight_trees.add(raw_weight, rate)
+            self.raw_weight = self.raw_weight + self.weight_trees.add(raw_weight, learning_rate)
             self.weight = sigmoid(self.raw_weight)
 
     def snapshot(self) -> LearnedTrees:

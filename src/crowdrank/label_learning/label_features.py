@@ -52,7 +52,7 @@ class LabelFeatures:
         matrix: (n_labels, n_features).
         start: (n_labels,) the label itself, from 0 (lowest grade) to 1 (highest grade).
         expected: (n_labels,) the grade of its document expected under Dawid-Skene, from 0 to 1.
-        recipe: arguments of :func:`label_features` that compute the same features of other labels.
+        arguments: arguments of :func:`label_features` that compute the same features of other labels.
         gold_queries: queries whose expert grades a consensus model has used.
 
     """
@@ -62,7 +62,7 @@ class LabelFeatures:
     matrix: Floats
     start: Floats
     expected: Floats
-    recipe: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     gold_queries: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
 
     @classmethod
@@ -97,7 +97,7 @@ class LabelFeatures:
 
     @cached_property
     def item(self) -> Integers:
-        """Number of the document of each label, as in the judgments."""
+        """Index of the document of each label in `judgments`, (n_labels,)."""
         return np.repeat(np.arange(self.judgments.n_items), np.diff(self.judgments.offsets))
 
     def column(self, name: str) -> Floats:

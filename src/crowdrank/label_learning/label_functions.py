@@ -37,7 +37,7 @@ class LabelFunctions(ABC):
     weight: Floats
 
     @abstractmethod
-    def step(self, of_target: Floats, of_weight: Floats | None, rate: float) -> None:
+    def step(self, target_gradient: Floats, weight_gradient: Floats | None, learning_rate: float) -> None:
         """Move along the gradients dM/dt and dM/dw of the training labels."""
 
     @abstractmethod

@@ -135,21 +135,22 @@ class LinearFunctions(LabelFunctions):
         self.alpha, self.beta = np.zeros(inputs.n_coefficients), np.zeros(inputs.n_coefficients)
         self.offset, self.target, self.weight = target_offset(start), start, weight
 
-    def gradient(self, of_target: Floats, of_weight: Floats | None) -> tuple[Floats, Floats]:
+    def gradient(self, target_gradient: Floats, weight_gradient: Floats | None) -> tuple[Floats, Floats]:
         """Return dM/dbeta and dM/dalpha from dM/dt and dM/dw of every label; zeros for what is not learned."""
         probability = TARGET_LOW + TARGET_SPAN * self.target
         slopes = np.zeros((len(self.inputs), 2))
         if "T" in self.mode:
-            slopes[:, 0] = of_target * probability * (1 - probability) / TARGET_SPAN
-        if of_weight is not None:
-            slopes[:, 1] = of_weight * self.weight * (1 - self.weight)
+            slopes[:, 0] = target_gradient * probability * (1 - probability) / TARGET_SPAN
+        if weight_gradient is not None:
+            slopes[:, 1] = weight_gradient * self.weight * (1 - self.weight)
         beta, alpha = self.inputs.transposed_products(slopes).T
         return beta, alpha
 
-    def step(self, of_target: Floats, of_weight: Floats | None, rate: float) -> None:
-        """Move both coefficient vectors by `rate` along their gradients."""
-        beta, alpha = self.gradient(of_target, of_weight)
-        self.beta, self.alpha = self.beta + rate * _unit(beta), self.alpha + rate * _unit(alpha)
+    def step(self, target_gradient: Floats, weight_gradient: Floats | None, learning_rate: float) -> None:
+        """Move both coefficient vectors by `learning_rate` along their gradients."""
+        beta, alpha = self.gradient(target_gradient, weight_gradient)
+        self.beta = self.beta + learning_rate * _unit(beta)
+        self.alpha = self.alpha + learning_rate * _unit(alpha)
         raw = self.inputs.products(np.column_stack([self.beta, self.alpha]))
         if "T" in self.mode:
             self.target = rescaled_target(self.offset + raw[:, 0])

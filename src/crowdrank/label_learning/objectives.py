@@ -21,7 +21,7 @@ Gains = str | Sequence[float]
 Loss = Callable[[Floats, Floats], tuple[Floats, Floats]]
 """Function (scores, expert grades) that returns the loss of every row and its derivative in the score of the row."""
 MIN_RELATIVE_SPREAD = 1e-12
-"""Scores with a smaller standard deviation, relative to their size, are treated as equal."""
+"""Minimum standard deviation of scores relative to the largest; scores that differ less are treated as equal."""
 SOFTRANK_NOISE = 0.5
 """Standard deviation of the noise of SoftRank, in standard deviations of the scores."""
 LOGIT_SLOPE = 4.0

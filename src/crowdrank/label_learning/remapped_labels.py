@@ -20,7 +20,7 @@ TAIL = 0.005
 
 
 @dataclass(frozen=True, eq=False)
-class Remapped:
+class RemappedLabels:
     """Labels with a learned target and weight each.
 
     Attributes:
@@ -35,7 +35,7 @@ class Remapped:
 
     def __repr__(self) -> str:
         documents = counted(self.labels.judgments.n_items, "document")
-        return f"<Remapped: {counted(len(self.target), 'label')} of {documents}>"
+        return f"<RemappedLabels: {counted(len(self.target), 'label')} of {documents}>"
 
     @property
     def table(self) -> pa.Table:
@@ -52,7 +52,7 @@ class Remapped:
     def document_table(self) -> pa.Table:
         """Query, document, target, weight and number of labels of every document."""
         judgments = self.labels.judgments
-        target, weight = self.folded()
+        target, weight = self.by_document()
         columns = {
             "query": judgments.queries.take(pa.array(judgments.item_query)),
             "document": judgments.documents.take(pa.array(judgments.item_document)),
@@ -85,7 +85,7 @@ class Remapped:
         >>> labels = crowdrank.read_judgments(pd.DataFrame(
         ...     {"document": ["a", "a", "b"], "assessor": ["x", "y", "x"], "grade": [1, 0, 0]}))
         >>> features = LabelFeatures.of(labels, {"hour": [9, 23, 9]})
-        >>> Remapped(features, np.array([1.0, 0.0, 0.5]), np.ones(3)).by_feature().to_pylist()[0]
+        >>> RemappedLabels(features, np.array([1.0, 0.0, 0.5]), np.ones(3)).by_feature().to_pylist()[0]
         {'feature': 'hour', 'value': 9.0, 'labels': 2, 'target': 0.75, 'weight': 1.0}
 
         """
@@ -105,36 +105,36 @@ class Remapped:
                 )
         return pa.Table.from_pylist(rows)
 
-    def folded(self) -> tuple[Floats, Floats]:
+    def by_document(self) -> tuple[Floats, Floats]:
         """Return the target (weighted mean over labels) and the weight (sum) of each document."""
         starts = self.labels.judgments.offsets[:-1]
         weight = np.add.reduceat(self.weight, starts)
         return np.add.reduceat(self.weight * self.target, starts) / weight, weight
 
     def rescaled(self) -> tuple[Floats, Floats]:
-        """Return targets and weights of documents on scales that any ranker accepts; see :func:`rescaled`."""
-        return rescaled(*self.folded())
+        """Return targets and weights of documents on scales that any ranker accepts; see :func:`rescale_labels`."""
+        return rescale_labels(*self.by_document())
 
     def instances(self, features: Any, *, rescale: bool = True, missing: str = "warn") -> Instances:
         """Return training rows for any ranker: `ranker.fit(**remapped.instances(features).arguments)`.
 
         Args:
             features: `Features`, a path or a DataFrame.
-            rescale: targets from 0 to 1 and weights of mean 1 (`rescaled`); otherwise as they were learned.
+            rescale: targets from 0 to 1 and weights of mean 1 (`rescale_labels`); otherwise as they were learned.
             missing: documents without features: `warn`, `skip` or `error`.
 
         """
-        target, weight = self.rescaled() if rescale else self.folded()
+        target, weight = self.rescaled() if rescale else self.by_document()
         table = self.document_table
         query, document = (table[name].combine_chunks() for name in ("query", "document"))
         labels = Labels(query, document, target, source="the remapped labels")
         return Instances.from_labels(labels, features, target="relevance", weights=weight, missing=missing)
 
 
-def rescaled(target: Floats, weight: Floats) -> tuple[Floats, Floats]:
+def rescale_labels(target: Floats, weight: Floats) -> tuple[Floats, Floats]:
     """Scale targets of documents to [0, 1], clipping outliers, and weights to mean 1.
 
-    >>> target, weight = rescaled(np.array([-1.0, 0.0, 1.0]), np.array([1.0, 2.0, 3.0]))
+    >>> target, weight = rescale_labels(np.array([-1.0, 0.0, 1.0]), np.array([1.0, 2.0, 3.0]))
     >>> target.round(2).tolist(), weight.tolist()
     ([0.0, 0.5, 1.0], [0.5, 1.0, 1.5])
     """

@@ -27,7 +27,7 @@ from crowdrank.label_learning.label_features import KINDS, LabelFeatures, label_
 from crowdrank.label_learning.label_functions import MODES, LabelFunctions, LearnedFunctions
 from crowdrank.label_learning.labeled_documents import LabeledDocuments, fit_average_trees, with_document_features
 from crowdrank.label_learning.objectives import RANKING_OBJECTIVES, Loss, ObjectiveSpec
-from crowdrank.label_learning.remapped_labels import Remapped, group_by_value
+from crowdrank.label_learning.remapped_labels import RemappedLabels, group_by_value
 from crowdrank.label_learning.tuning import GridLimits, Settings
 from crowdrank.rankers import store
 from crowdrank.rankers.base import N_JOBS
@@ -89,7 +89,7 @@ class Remapper(FittedEstimator):
     }
 
     label_features_: LabelFeatures
-    remapped_: Remapped
+    remapped_: RemappedLabels
     ranker_: GLS
     history_: list[dict[str, float]]
     best_params_: Settings
@@ -99,7 +99,7 @@ class Remapper(FittedEstimator):
     validation_queries_: tuple[str, ...]
     grades_: tuple[float, ...]
     feature_names_in_: tuple[str, ...]
-    recipe_: dict[str, Any]
+    label_feature_arguments_: dict[str, Any]
     learned_: LearnedFunctions
 
     def __init__(
@@ -211,7 +211,7 @@ class Remapper(FittedEstimator):
         return self
 
     def _fit_trees(self, labels: LabelFeatures, X: NamedMatrix) -> TreeFeatures | None:
-        """Fit the trees that extend the features of documents, or return None without such."""
+        """Fit the trees whose outputs extend the features of documents; return None if there are to be none."""
         n_trees = int(max(self._grids()["tree_features"]))
         if n_trees == 0:
             return None
@@ -234,7 +234,7 @@ class Remapper(FittedEstimator):
 
     def _set_fitted(self, data: LabeledDocuments, features: Features, objective: ObjectiveSpec, best: BestStep) -> None:
         labels = data.labels
-        self.feature_names_in_, self.recipe_ = labels.names, dict(labels.recipe)
+        self.feature_names_in_, self.label_feature_arguments_ = labels.names, dict(labels.arguments)
         self.grades_ = _grades(labels)
         self.learned_ = self._restore(best.functions.state())
         self.best_params_, self.best_iteration_ = dict(best.settings), best.iteration
@@ -245,14 +245,14 @@ class Remapper(FittedEstimator):
 
     # Results.
 
-    def transform(self, labels: Any) -> Remapped:
+    def transform(self, labels: Any) -> RemappedLabels:
         """Return targets and weights of other labels (judgments or `LabelFeatures`); no expert grades are needed."""
         self._require_fitted()
         if not isinstance(labels, LabelFeatures):
-            labels = label_features(labels, **self.recipe_)
+            labels = label_features(labels, **self.label_feature_arguments_)
         return self._apply(labels)
 
-    def _apply(self, labels: LabelFeatures) -> Remapped:
+    def _apply(self, labels: LabelFeatures) -> RemappedLabels:
         if _grades(labels) != self.grades_:
             ours, theirs = (", ".join(f"{grade:g}" for grade in grades) for grades in (self.grades_, _grades(labels)))
             raise InputError(
@@ -261,7 +261,7 @@ class Remapper(FittedEstimator):
                 fix=Fix("if it is the same scale, name its grades with {}", "grades", f"{ours.replace(' ', '')}"),
             )
         matrix = labels.aligned(self.feature_names_in_)
-        return Remapped(labels, *self.learned_.apply(matrix, self._start(labels)))
+        return RemappedLabels(labels, *self.learned_.apply(matrix, self._start(labels)))
 
     @property
     def targets_(self) -> Floats:
@@ -274,7 +274,7 @@ class Remapper(FittedEstimator):
         return self._fitted_labels().weight
 
     def instances(self, features: Any = None, *, rescale: bool = True) -> Instances:
-        """Return training rows with the learned targets and weights, one per document; see `Remapped.instances`."""
+        """Return one training row per document with the learned target and weight; see `RemappedLabels.instances`."""
         remapped = self._fitted_labels()
         return remapped.instances(self._features if features is None else features, rescale=rescale)
 
@@ -344,7 +344,7 @@ class Remapper(FittedEstimator):
             "validation": self.validation_,
             "best_params": self.best_params_,
             "grades": list(self.grades_),
-            "recipe": self.recipe_,
+            "recipe": self.label_feature_arguments_,
         }
         learned = self.learned_.state()
         state = State(values, learned.arrays, learned.texts, {"ranker": self.ranker_})
@@ -363,7 +363,8 @@ class Remapper(FittedEstimator):
         self.validation_queries_ = tuple(fields.texts("validation_queries"))
         values = Fields(state.values)
         self.best_iteration_, self.mu_ = values.integer("best_iteration"), values.number("mu")
-        self.validation_, self.recipe_ = values.number("validation"), _recipe(values.object("recipe"))
+        self.validation_ = values.number("validation")
+        self.label_feature_arguments_ = _label_feature_arguments(values.object("recipe"))
         self.best_params_, self.grades_ = values.object("best_params"), tuple(values.numbers("grades"))
         require(_is_settings(self.best_params_), "its parameters are not numbers")
         self.learned_ = self._restore(state)
@@ -399,7 +400,7 @@ class Remapper(FittedEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "learned_")
 
-    def _fitted_labels(self) -> Remapped:
+    def _fitted_labels(self) -> RemappedLabels:
         self._require_fitted()
         if not hasattr(self, "remapped_"):
             raise NotFittedError(
@@ -412,13 +413,13 @@ def _grades(labels: LabelFeatures) -> tuple[float, ...]:
     return tuple(map(float, labels.judgments.scale.values))
 
 
-def _recipe(stored: dict[str, Any]) -> dict[str, Any]:
+def _label_feature_arguments(stored: dict[str, Any]) -> dict[str, Any]:
     """Return the saved arguments of `label_features`; label features of the user's own have none."""
     if not stored:
         return {}
-    recipe = Fields(stored)
-    require_one_of("kind", recipe.text("kind"), KINDS)
-    return {"kind": recipe.text("kind"), "by_grade": recipe.flag("by_grade"), "good": recipe.number("good")}
+    arguments = Fields(stored)
+    require_one_of("kind", arguments.text("kind"), KINDS)
+    return {"kind": arguments.text("kind"), "by_grade": arguments.flag("by_grade"), "good": arguments.number("good")}
 
 
 def _is_settings(value: object) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from crowdrank.errors import UsageError, near
-from crowdrank.label_learning.remapped_labels import rescaled
+from crowdrank.label_learning.remapped_labels import rescale_labels
 from crowdrank.pipeline.candidate_rankers import (
     gda_pairwise_mart,
     lambdamart,
@@ -20,7 +20,7 @@ from crowdrank.pipeline.candidate_rankers import (
 )
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.settings import RunSettings
-from crowdrank.pipeline.training_view import REMAPPERS, RankerFactory, RemapperKind, TrainingView
+from crowdrank.pipeline.training_view import REMAPPER_CLASSES, RankerFactory, RemapperKind, TrainingView
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.single_feature import SingleFeature
 
@@ -161,7 +161,7 @@ def remapped_candidate(
     def fit(view: TrainingView) -> Ranker:
         target, weight = view.remapped_labels(kind, **parameters)
         if make is not None:
-            target, weight = rescaled(target, weight)
+            target, weight = rescale_labels(target, weight)
             return view.fit(make, view.crowd, target, weight)
         remapper = view.remapper(kind, **parameters)
         return remapper.ranker_.refit(
@@ -292,4 +292,4 @@ def consensus_methods(settings: RunSettings, candidates: Sequence[Candidate]) ->
 def remapper_label_features(candidates: Sequence[Candidate]) -> list[str]:
     """Return the kinds of label features that the remappers of candidates use."""
     kinds = dict.fromkeys(candidate.remapper for candidate in candidates)
-    return [REMAPPERS[kind]().kind for kind in kinds if kind is not None]
+    return [REMAPPER_CLASSES[kind]().kind for kind in kinds if kind is not None]

@@ -17,11 +17,11 @@ MODEL_STAGE = FolderKind("consensus-stage", 1, "cached consensus model", "crowdr
 MODEL = "model"
 """Name of the folder of the saved model in a stage."""
 JUDGMENTS_FILE = "judgments.parquet"
-"""Name of the judgments in a saved model."""
+"""Name of the file with the judgments of a saved model."""
 WARNINGS_FILE = "warnings.json"
 """Name of the file with the data warnings of a fit."""
 JUDGMENTS = "judgments"
-"""Name of the stages that are judgments, each with the digest of its file."""
+"""Name of the stages that hold judgments; the key of each is the digest of its file."""
 
 Fit = tuple[Aggregator, list[Message]]
 """Fitted model and the data warnings of its fit."""

@@ -14,9 +14,9 @@ from crowdrank.consensus._base import Aggregator
 
 FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm")
 """Figures of each measure in the comparison."""
-SIZES = ("judgments", "assessors", "documents", "judged_documents", "queries", "expert_grades", "expert_queries")
+SIZE_NAMES = ("judgments", "assessors", "documents", "judged_documents", "queries", "expert_grades", "expert_queries")
 """Numbers in run.json that reports show."""
-NUMBERS = {
+NUMBER_COLUMNS = {
     "documents": ("relevance", "lower", "upper", "judgments", "expert"),
     "assessors": ("judgments", "informativeness"),
     "pairs": ("documents", "agreement", "difference", "kappa"),
@@ -29,7 +29,7 @@ NUMBERS = {
     "texts": (),
 }
 """Required columns of numbers of each table."""
-TEXTS = {
+TEXT_COLUMNS = {
     "documents": ("query", "document"),
     "assessors": ("assessor", "flag", "evidence"),
     "pairs": ("assessor", "other"),
@@ -42,7 +42,7 @@ TEXTS = {
     "texts": ("query", "document", "query_text", "title", "text", "url"),
 }
 """Required columns of ids and texts of each table."""
-OTHERS = {"documents": ("grade",), "next": ("grade",), "comparison": ("chosen",)}
+OTHER_COLUMNS = {"documents": ("grade",), "next": ("grade",), "comparison": ("chosen",)}
 """Required columns of any type."""
 CONTRAST_NUMBERS = ("mean", "other_mean", "difference", "lower", "upper", "p")
 CONTRAST_COUNTS = ("n_better", "n_worse", "n_equal")
@@ -53,7 +53,7 @@ def check_metadata(fields: Fields) -> None:
     for name in ("settings", "inputs", "provenance"):
         fields.object(name)
     sizes = Fields(fields.object("sizes"))
-    for name in SIZES:
+    for name in SIZE_NAMES:
         sizes.integer(name)
     fields.text("summary")
     fields.flag("same_scale")
@@ -148,11 +148,11 @@ def check_tables(fields: Fields, tables: Mapping[str, pa.Table], model: Aggregat
 
 
 def _check_columns(name: str, table: pa.Table) -> None:
-    for column in (*NUMBERS[name], *TEXTS[name], *OTHERS.get(name, ())):
+    for column in (*NUMBER_COLUMNS[name], *TEXT_COLUMNS[name], *OTHER_COLUMNS.get(name, ())):
         require(column in table.column_names, f"the table {name!r} has no column {column!r}")
-    for column in NUMBERS[name]:
+    for column in NUMBER_COLUMNS[name]:
         require(_is_numeric(table[column]), f"column {column!r} of table {name!r} has values that are not numbers")
-    for column in TEXTS[name]:
+    for column in TEXT_COLUMNS[name]:
         kind = table[column].type
         is_id = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)
         require(is_id, f"column {column!r} of table {name!r} has values that are not texts")

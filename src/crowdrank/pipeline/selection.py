@@ -17,7 +17,7 @@ from crowdrank._progress import Report
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import CrowdrankError, InputError, UsageError
-from crowdrank.label_learning.remapped_labels import Remapped
+from crowdrank.label_learning.remapped_labels import RemappedLabels
 from crowdrank.label_learning.remapper import Remapper
 from crowdrank.pipeline.candidates import Candidate
 from crowdrank.pipeline.consensus_fits import ConsensusFits
@@ -83,10 +83,10 @@ def split_expert_queries(queries: Integers, settings: RunSettings) -> ExpertSpli
         return ExpertSplit((), np.sort(order))
     if len(order) < MIN_SELECTION_QUERIES:
         return ExpertSplit((), order[:0])
-    return deal_folds(order[n_test:], order[:n_test], settings.folds)
+    return split_into_folds(order[n_test:], order[:n_test], settings.folds)
 
 
-def deal_folds(development: Integers, test: Integers, folds: int) -> ExpertSplit:
+def split_into_folds(development: Integers, test: Integers, folds: int) -> ExpertSplit:
     """Split queries in turn into folds of at least two queries."""
     n = min(folds, len(development) // 2)
     return ExpertSplit(tuple(np.sort(development[number::n]) for number in range(n)), np.sort(test))
@@ -141,7 +141,7 @@ class SelectionResult:
     reason: str = ""
 
     @cached_property
-    def remapped(self) -> dict[str, Remapped]:
+    def remapped(self) -> dict[str, RemappedLabels]:
         """Targets and weights of the labels by each remapper of the final models."""
         return {name: view.remap(kind, **parameters) for name, view, kind, parameters in self._used_remappers()}
 

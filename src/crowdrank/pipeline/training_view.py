@@ -17,7 +17,7 @@ from crowdrank.errors import InputError
 from crowdrank.label_learning.boosted import BoostedRemapper
 from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.linear import LinearRemapper
-from crowdrank.label_learning.remapped_labels import Remapped
+from crowdrank.label_learning.remapped_labels import RemappedLabels
 from crowdrank.label_learning.remapper import Remapper
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData
@@ -33,7 +33,7 @@ MIN_QUERIES_FOR_VALIDATION = 100
 VALIDATION_SHARE = 0.15
 """Share of the training queries that is held out for early stopping."""
 RemapperKind = Literal["linear", "boosted"]
-REMAPPERS: Mapping[RemapperKind, type[Remapper]] = {"linear": LinearRemapper, "boosted": BoostedRemapper}
+REMAPPER_CLASSES: Mapping[RemapperKind, type[Remapper]] = {"linear": LinearRemapper, "boosted": BoostedRemapper}
 REMAPPER_PARAMETERS: Mapping[RemapperKind, Mapping[str, Any]] = {
     "linear": {"learning_rate": 0.1, "patience": 15},
     "boosted": {"learning_rate": 0.04, "depth": 3, "patience": 15},
@@ -169,7 +169,7 @@ class TrainingView:
                 )
             return self._remappers[name]
 
-    def remap(self, kind: RemapperKind, /, **parameters: Any) -> Remapped:
+    def remap(self, kind: RemapperKind, /, **parameters: Any) -> RemappedLabels:
         """Return the targets and weights that a remapper gives the crowd labels of this view."""
         remapper = self.remapper(kind, **parameters)
         return remapper.transform(self.fits.label_features(remapper.kind).where(self._is_visible(remapper.kind)))
@@ -180,7 +180,7 @@ class TrainingView:
         with self._lock:
             if name not in self._remapped:
                 # All labels are transformed: a copy of the visible ones would take longer.
-                target, weight = remapper.transform(self.fits.label_features(remapper.kind)).folded()
+                target, weight = remapper.transform(self.fits.label_features(remapper.kind)).by_document()
                 items = self.data.item[self.crowd]
                 self._remapped[name] = target[items], weight[items]
             return self._remapped[name]
@@ -201,7 +201,7 @@ class TrainingView:
             "n_jobs": self.n_jobs,
             "random_state": self.settings.random_state,
         }
-        remapper = REMAPPERS[kind]().set_params(**{**shared, **REMAPPER_PARAMETERS[kind], **own, **parameters})
+        remapper = REMAPPER_CLASSES[kind]().set_params(**{**shared, **REMAPPER_PARAMETERS[kind], **own, **parameters})
         experts = (self.data.matrix(rows), grades, self.data.query[rows])
         return remapper.fit(
             self.remapper_sample(remapper.kind) if labels is None else labels,

@@ -150,7 +150,7 @@ class GDAPairwiseMART(BoostedTrees):
         if items is None:
             query_ids, document_ids = _row_ids(X, query, document)
             items = self.model._prepare(self.model.judgments_).positions(query_ids, document_ids)
-            query = query_ids if query is None else _decoded(query)
+            query = query_ids if query is None else _normalized_ids(query)
         else:
             items = _checked_items(items, len(as_matrix(X)[0]), self.model.consensus_.document_table.num_rows)
             query = id_column(X, "query") if query is None else query
@@ -277,14 +277,14 @@ def _row_ids(X: Any, query: Any, document: Any) -> tuple[pa.Array, pa.Array]:
             raise UsageError(
                 f"is missing: judgments are found by the {role} ids", parameter=role, kind="no-ids", fix=fix
             )
-        arrays.append(_decoded(column))
+        arrays.append(_normalized_ids(column))
         if len(column) != n:
             problem = f"there are {n:,} rows, but {len(column):,} {role} ids"
             raise InputError(problem, fix=f"give the {role} of each row")
     return arrays[0], arrays[1]
 
 
-def _decoded(column: Any) -> pa.Array:
+def _normalized_ids(column: Any) -> pa.Array:
     """Return a column of ids of any type as an Arrow array of normalized ids."""
     codes, known = ids.encode(column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([pa.array(column)]))
     return known.take(pa.array(codes, mask=codes < 0))

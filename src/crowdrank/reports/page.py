@@ -132,7 +132,7 @@ def render(data: ReportData) -> str:
         "title": f"{'A ranker' if data.has_rankers else 'Labels'} from {counted(data.sizes['judgments'], 'judgment')}",
         "cards": make_cards(data),
         "deployable": describe_deployable(data.rankers.deployable, data.measure) if data.has_rankers else "",
-        "export_command": f"crowdrank export {quote(str(data.folder / DEPLOYABLE))} --to elasticsearch-ltr -o engine",
+        "deployable_folder": quote(str(data.folder / DEPLOYABLE)),
         "figures": figures,
         "can_draw": can_draw(),
         "tables": tables,

@@ -71,7 +71,7 @@ def solr(folder: Path, rows: Rows, names: list[str]) -> Scores:
     assert [feature["name"] for feature in model["features"]] == names
     if model["class"].endswith(".LinearModel"):
         weights = np.array([model["params"]["weights"][name] for name in names], F32)
-        return np.array([_float32_sum(weights * np.nan_to_num(row)) for row in rows])
+        return np.array([_float32_sum(weights * row) for row in rows])
     assert model["params"]["isNullSameAsZero"] is False, "Solr has a setter for a boolean only"
 
     def leaf(node: dict[str, Any], row: Rows) -> float:

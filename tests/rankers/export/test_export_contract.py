@@ -21,7 +21,7 @@ from crowdrank.errors import CrowdrankWarning, InputError, NotFittedError, Outpu
 from crowdrank.rankers import RANKERS
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.export import EXPORTERS, get_exporter
-from crowdrank.rankers.export.base import Exporter
+from crowdrank.rankers.export.base import Exporter, find_exportable
 from crowdrank.rankers.export.forest import read_forest
 from crowdrank.testing import example_world
 from terminal import crowdrank as command
@@ -232,6 +232,23 @@ def test_linear_models_warn_of_missing_values(tmp_path: Path) -> None:
         assert kinds(caught) == ["missing-as-zero"]
         features = pd.read_csv(folder / "features.csv")
         np.testing.assert_allclose(features["value_if_missing"], ranker.standardizer_.mean)
+
+
+def test_solr_defines_the_value_that_stands_for_missing_ones(tmp_path: Path) -> None:
+    X, y, query = simple_data()
+    X[::3, 0] = np.nan
+    with pytest.warns(CrowdrankWarning):
+        linear = GLS().fit(X, y, query=query)
+    with pytest.warns(CrowdrankWarning):
+        folder = crowdrank.export(linear, "solr", tmp_path / "linear")
+    store = [one["params"] for one in json.loads((folder / "feature_store.json").read_text())]
+    filled = np.where(np.isnan(X), float(store[0]["defaultValue"]), X).astype(np.float32)
+    expected = linear.predict(X) - find_exportable(linear).intercept  # type: ignore[union-attr]
+    np.testing.assert_allclose(EVALUATORS["solr"](folder, filled, list(linear.features_)), expected, atol=1e-5)
+    assert "defaultValue" not in store[1]
+    forest = PointwiseGBDT(n_estimators=3, num_leaves=4).fit(X, y, query=query)
+    folder = crowdrank.export(forest, "solr", tmp_path / "forest")
+    assert json.loads((folder / "feature_store.json").read_text())[0]["params"]["defaultValue"] == "NaN"
 
 
 def test_solr_warns_of_features_that_are_too_small_for_it(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from crowdrank._typing import Floats
 from crowdrank.errors import Fix, Message
 from crowdrank.rankers.boosting import BoostedTrees
 from crowdrank.rankers.export.base import (
@@ -63,7 +64,8 @@ class Solr(Exporter):
         """Write `model.json` with trees, and a template of the feature store."""
         trees = [{"weight": "1", "root": _solr_tree(tree, forest.names)} for tree in forest.trees]
         params = {"isNullSameAsZero": False, "trees": trees}
-        guide = self._write(forest.names, "MultipleAdditiveTreesModel", params, target)
+        fill = np.full(len(forest.names), np.nan)
+        guide = self._write(forest.names, "MultipleAdditiveTreesModel", params, fill, target)
         missing = (
             'A feature can be missing if its definition has `"defaultValue": "NaN"`; Solr before 9.2 reads it as 0.'
         )
@@ -72,9 +74,12 @@ class Solr(Exporter):
     def write_linear(self, model: LinearModel, target: Target) -> Guide:
         """Write `model.json` with weights, and a template of the feature store."""
         weights = {name: float32(weight) for name, weight in zip(model.names, model.weights, strict=True)}
-        return self._write(model.names, "LinearModel", {"weights": weights}, target)
+        # A missing value would make the score NaN, so features without a value for it are 0.
+        return self._write(model.names, "LinearModel", {"weights": weights}, np.nan_to_num(model.fill), target)
 
-    def _write(self, names: tuple[str, ...], class_name: str, params: dict[str, Any], target: Target) -> Guide:
+    def _write(
+        self, names: tuple[str, ...], class_name: str, params: dict[str, Any], fill: Floats, target: Target
+    ) -> Guide:
         model = {
             "class": f"org.apache.solr.ltr.model.{class_name}",
             "name": target.name,
@@ -83,7 +88,10 @@ class Solr(Exporter):
             "params": params,
         }
         target.write_json("model.json", model)
-        store = [_feature_template(name, target, feature) for feature, name in enumerate(names)]
+        store = [
+            _feature_template(name, target.name, float(fill[feature]) if target.has_missing(feature) else None)
+            for feature, name in enumerate(names)
+        ]
         target.write_json("feature_store.json", store, indent=2)
         target.write_upload_script("solr.sh")
         files = {
@@ -114,10 +122,13 @@ def _solr_tree(tree: Tree, names: tuple[str, ...]) -> Any:
     return nested_nodes(tree, write_node)
 
 
-def _feature_template(name: str, target: Target, feature: int) -> dict[str, Any]:
-    params = {"field": PLACEHOLDER, **({"defaultValue": "NaN"} if target.has_missing(feature) else {})}
+def _feature_template(name: str, store: str, default: float | None) -> dict[str, Any]:
+    """Return the definition of a feature; `default` is its value in documents that have none."""
+    params = {"field": PLACEHOLDER}
+    if default is not None:
+        params["defaultValue"] = "NaN" if np.isnan(default) else repr(float32(default))
     return {
-        "store": target.name,
+        "store": store,
         "name": name,
         "class": "org.apache.solr.ltr.feature.FieldValueFeature",
         "params": params,

@@ -77,7 +77,7 @@ def informativeness(assessors: Any, count: str = "assessors") -> Any:
             tooltip=["flag:N", f"{count}:Q", alt.Tooltip("start:Q", format=".3f"), alt.Tooltip("end:Q", format=".3f")],
         )
     )
-    rule = alt.Chart(pd.DataFrame({"x": [median]})).mark_rule(color=theme.INK, strokeDash=[4, 3]).encode(x="x:Q")
+    rule = alt.Chart(pd.DataFrame({"x": [median]})).mark_rule(color=theme.DARK, strokeDash=[4, 3]).encode(x="x:Q")
     title = "Judgments by the informativeness of their assessors" if by_judgments else "Informativeness of assessors"
     subtitle = f"{counted(len(table), 'assessor')}; dashed: median{' without the flag few' * few}"
     return styled(alt.layer(bars, rule), title, subtitle, **theme.SIZE)
@@ -274,9 +274,9 @@ def confusion(given: Any, truth: Any, title: str = "", given_as: str = "given", 
 def _shaded_cells(base: Any, legend: str, text: alt.Text) -> Any:
     """Return cells shaded by the column `share`, with a text in each."""
     shade = alt.Color("share:Q", title=legend, scale=alt.Scale(domain=[0, 1], range=["#f4f8fb", "#00507d"]))
-    ink = alt.condition("datum.share > 0.5", alt.value("white"), alt.value(theme.INK))
+    text_color = alt.condition("datum.share > 0.5", alt.value("white"), alt.value(theme.DARK))
     cells = base.mark_rect(stroke="white").encode(color=shade.legend(format="%"))
-    return alt.layer(cells, base.mark_text(fontSize=11).encode(text=text, color=ink))
+    return alt.layer(cells, base.mark_text(fontSize=11).encode(text=text, color=text_color))
 
 
 def _grades(values: Any) -> list[Any]:

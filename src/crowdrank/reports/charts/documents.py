@@ -151,7 +151,7 @@ def document_trace(steps: Any, title: str = "", *, on_a_line: bool = True) -> An
     band = base.mark_area(color=theme.SKY, opacity=0.35).encode(lower, alt.Y2("upper:Q"))
     line = base.mark_line(color=theme.BLUE, strokeWidth=2).encode(alt.Y("relevance:Q"))
     dots = base.mark_point(color=theme.BLUE, filled=True, size=45, opacity=1).encode(alt.Y("relevance:Q"))
-    labels = base.mark_text(dy=-11, fontSize=11, fontWeight="bold", color=theme.INK).encode(
+    labels = base.mark_text(dy=-11, fontSize=11, fontWeight="bold", color=theme.DARK).encode(
         alt.Y("relevance:Q"), text="given:N"
     )
     title = one_line(title or "Relevance after each judgment", 80)

@@ -49,7 +49,7 @@ def ranker_comparison(comparison: Any, measure: str | None = None, *, chosen: st
         **{name: pd.to_numeric(table[name]) for name in ("difference", "lower", "upper", "p_holm")},
     )[["run", "kind", "place", "mean", "difference", "lower", "upper", "p_holm"]]
     kinds = [kind for kind in ("selected", "baseline", "other") if (rows["kind"] == kind).any()]
-    colors = {"selected": theme.VERMILION, "baseline": theme.INK, "other": theme.BLUE}
+    colors = {"selected": theme.VERMILION, "baseline": theme.DARK, "other": theme.BLUE}
     shapes = {"selected": "diamond", "baseline": "square", "other": "circle"}
     legend = alt.Legend(orient="top", offset=2)
     color = alt.Color(
@@ -73,7 +73,7 @@ def ranker_comparison(comparison: Any, measure: str | None = None, *, chosen: st
     )
     intervals = base.mark_rule(strokeWidth=2.5).encode(x, alt.X2("upper:Q"), color)
     dots = base.mark_point(filled=True, size=75, opacity=1).encode(alt.X("difference:Q"), color, shape=shape)
-    means = base.mark_text(align="left", baseline="middle", fontSize=11, color=theme.INK).encode(
+    means = base.mark_text(align="left", baseline="middle", fontSize=11, color=theme.DARK).encode(
         x=alt.value(theme.WIDTH + 8), text=alt.Text("mean:Q", format=".4f")
     )
     return styled(
@@ -155,7 +155,7 @@ def quality_by_cost(points: Any, *, cost: str = "cost", quality: str = "quality"
         }
     )
     domain = list(names.values())
-    colors = [theme.BLUE, theme.VERMILION, theme.GREEN, theme.ORANGE, theme.PURPLE, theme.SKY, theme.INK]
+    colors = [theme.BLUE, theme.VERMILION, theme.GREEN, theme.ORANGE, theme.PURPLE, theme.SKY, theme.DARK]
     scale = alt.Scale(domain=domain, range=colors) if len(domain) <= len(colors) else alt.Scale(scheme="viridis")
     base = alt.Chart(rows).encode(
         alt.X("cost:Q", title=f"{cost} ({unit})" if unit else cost),

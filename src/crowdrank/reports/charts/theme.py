@@ -18,7 +18,7 @@ except ImportError as problem:  # pragma: no cover - the tests have Altair
 
 BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7"
 YELLOW = "#F0E442"
-INK, GRAY, PALE = "#1f2933", "#8a939c", "#e4e7eb"
+DARK, GRAY, PALE = "#1f2933", "#8a939c", "#e4e7eb"
 GRADES = (VERMILION, ORANGE, GRAY, SKY, BLUE, PURPLE, GREEN)
 """Colors of grades, from the lowest to the highest."""
 FLAGS = {
@@ -56,14 +56,14 @@ STYLE = {
     "font": FONT,
     "background": "white",
     "view": {"stroke": None},
-    "title": {"anchor": "start", "frame": "group", "color": INK, "fontSize": 14, "offset": 10}
+    "title": {"anchor": "start", "frame": "group", "color": DARK, "fontSize": 14, "offset": 10}
     | {"subtitleColor": "#52606d", "subtitleFontSize": 11},
-    "axis": {"labelColor": "#3e4c59", "labelFontSize": 10.5, "labelLimit": 190, "titleColor": INK, "titleFontSize": 11}
+    "axis": {"labelColor": "#3e4c59", "labelFontSize": 10.5, "labelLimit": 190, "titleColor": DARK, "titleFontSize": 11}
     | {"titleFontWeight": "normal", "gridColor": PALE, "domainColor": GRAY, "tickColor": GRAY},
     "axisQuantitative": {"labelOverlap": "greedy", "labelSeparation": 7},
-    "legend": {"labelColor": "#3e4c59", "labelLimit": 160, "titleColor": INK, "titleFontWeight": "normal"}
+    "legend": {"labelColor": "#3e4c59", "labelLimit": 160, "titleColor": DARK, "titleFontWeight": "normal"}
     | {"symbolSize": 70},
-    "header": {"labelColor": INK, "labelFontSize": 11.5, "labelLimit": 400, "titleColor": INK},
+    "header": {"labelColor": DARK, "labelFontSize": 11.5, "labelLimit": 400, "titleColor": DARK},
 }
 """Configuration of all charts."""
 
