@@ -34,9 +34,11 @@ from crowdrank.consensus.feature_prior import (
     usable_features,
 )
 from crowdrank.consensus.latent import DIFFICULTIES, standard_nodes, states_prior
+from crowdrank.consensus.posterior_check import check
 from crowdrank.engine.local import LocalEngine
 from crowdrank.engine.shards import Shard, split
-from crowdrank.errors import DataWarning, UsageError
+from crowdrank.errors import DataWarning, InputError, UsageError
+from crowdrank.rankers.labels import read_labels
 
 RHO = 0.8
 
@@ -74,7 +76,7 @@ def fitted(world: Any) -> GDA:
 def estimates(model: Aggregator, name: str = "relevance") -> np.ndarray[Any, Any]:
     """Return a column of the consensus in the order of the documents."""
     table = model.consensus_.documents
-    return table.set_index(table["document"].str[1:].astype(int))[name].sort_index().to_numpy()
+    return np.asarray(table.set_index(table["document"].str[1:].astype(int))[name].sort_index())
 
 
 # Fits.
@@ -160,6 +162,29 @@ def test_a_fit_from_a_model_with_features_may_have_none(world: Any, fitted: GDA,
     assert "feature_weight" not in GDA.load(tmp_path / "model").theta_
 
 
+def test_an_interrupted_fit_goes_on(world: Any, fitted: GDA, tmp_path: Path) -> None:
+    judgments, features, _ = world
+
+    def interrupt(*progress: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        GDA().fit(judgments, features=features, checkpoint=tmp_path / "state", progress=interrupt)
+    assert (tmp_path / "state").exists()
+    with pytest.raises(InputError) as error:
+        GDA().fit(judgments, checkpoint=tmp_path / "state")
+    assert error.value.kind == "other-fit"
+    resumed = GDA().fit(judgments, features=features, checkpoint=tmp_path / "state")
+    assert resumed.consensus_.document_table.equals(fitted.consensus_.document_table)
+
+
+def test_rankers_warn_of_labels_that_used_features(fitted: GDA) -> None:
+    for labels in (fitted, fitted.consensus_.documents):
+        with pytest.warns(DataWarning) as caught:
+            read_labels(labels)
+        assert [warning.message.kind for warning in caught] == ["features-used"]
+
+
 @pytest.mark.parametrize("model", [MajorityVote(), GDA(estimation="joint")])
 def test_models_without_a_prior_refuse_features(world: Any, model: Aggregator) -> None:
     judgments, features, _ = world
@@ -225,6 +250,14 @@ def test_pairs_take_the_same_prior(world: Any, tmp_path: Path, options: dict[str
     assert table[["p0", "p1", "p2"]].sum(axis=1).to_numpy() == pytest.approx(1)
     model.save(tmp_path / "model")
     assert GDAPairwise.load(tmp_path / "model").consensus_.documents.equals(table)
+
+
+@pytest.mark.parametrize("model", [GDA(), GDAPairwise(), ThresholdDawidSkene(unjudgeable_as="model")], ids=str)
+def test_judgments_are_predicted_with_the_prior(world: Any, model: Any) -> None:
+    judgments, features, _ = world
+    table = read_judgments(judgments)
+    plain, found = model.unfitted().fit(table), model.unfitted().fit(table, features=features)
+    assert check(found, table).log_score > check(plain, table).log_score
 
 
 def test_useless_features_do_not_move_pairs() -> None:

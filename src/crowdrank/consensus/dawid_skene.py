@@ -14,7 +14,7 @@ from crowdrank._threads import map_in_order
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus._base import EMAggregator
-from crowdrank.consensus.feature_prior import GradePrior, LabelEstimates, count_by_score, score_levels
+from crowdrank.consensus.feature_prior import GradePrior, LabelEstimates, count_by_score
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.result import discrete_rows, restrict_to_gold
 from crowdrank.consensus.votes import count_votes, count_weighted_votes
@@ -197,7 +197,7 @@ class DawidSkene(EMAggregator):
     def _item_priors(self, shard: Shard, theta: Arrays) -> NDArray[np.float64]:
         """Return log P(true grade) of each item, from its score."""
         assert shard.score is not None
-        return GradePrior.of(theta).log_priors(shard.score, score_levels(shard.values), theta["shares"])
+        return GradePrior.of(theta).log_priors(shard.score, self._levels(len(theta["shares"])), theta["shares"])
 
     def _start_features(self, theta: Arrays, estimates: LabelEstimates) -> Arrays:
         """Return the parameters with an initial regression of grades on the prediction from features."""

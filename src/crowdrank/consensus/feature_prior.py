@@ -281,7 +281,7 @@ def fit_trees(matrix: Floats, target: Floats, seed: int) -> Predictor:
 
 def fit_ridge(matrix: Floats, target: Floats, seed: int = 0) -> Predictor:
     """Return the prediction function of a ridge regression; missing values have an indicator and the column's mean."""
-    missing = np.isnan(matrix).any(axis=0)
+    missing = np.asarray(np.isnan(matrix).any(axis=0))
     with_indicators = _with_indicators(matrix, missing)
     mean = np.nanmean(np.where(np.isnan(with_indicators).all(axis=0), 0.0, with_indicators), axis=0)
     filled = np.where(np.isnan(with_indicators), mean, with_indicators) - mean
@@ -457,7 +457,8 @@ class GradePrior:
         """
         ratio = self.probabilities(score, levels) / np.maximum(self.shares, SMALLEST)
         prior = shares * ratio
-        return np.log(np.maximum(prior / prior.sum(axis=1, keepdims=True), SMALLEST))
+        logs: Floats = np.log(np.maximum(prior / prior.sum(axis=1, keepdims=True), SMALLEST))
+        return logs
 
     def updated(self, counts: Floats, levels: Integers) -> GradePrior:
         """Return the regression after Newton steps on expected counts of states by bin of the score.
@@ -486,11 +487,6 @@ class GradePrior:
             params = params + np.clip(np.linalg.solve(hessian + np.diag(penalty), gradient), -1.0, 1.0)
         shares = counts.sum(axis=0) + 1e-3
         return GradePrior(params[:-1], max(float(params[-1]), 0.0), shares / shares.sum())
-
-
-def score_levels(values: Floats) -> Integers:
-    """Return the position of each grade on the scale, given their values; equal values have the same position."""
-    return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
 def count_by_score(shard: Shard, posterior: Floats, weight: Floats | None) -> Floats:

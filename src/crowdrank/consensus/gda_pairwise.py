@@ -15,7 +15,7 @@ from crowdrank.consensus import experts, pair_likelihood, pairwise_kernels
 from crowdrank.consensus._base import EMAggregator, Gaussians, States
 from crowdrank.consensus.curves import GaussianCurves, careful_curves, project
 from crowdrank.consensus.families import FamilyAggregator
-from crowdrank.consensus.feature_prior import INITIAL_WEIGHT, MAX_WEIGHT, LabelEstimates, prior_moments
+from crowdrank.consensus.feature_prior import INITIAL_WEIGHT, MAX_WEIGHT, LabelEstimates, log_node_priors, prior_moments
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.information import pair_information
 from crowdrank.consensus.latent import NODES, PRIOR, count_answers, softmax
@@ -352,6 +352,10 @@ class GDAPairwise(FamilyAggregator):
         rows |= self._normal_rows(relevance, variance, level / unit, uncertainty / unit**2, theta)
         restrict_to_gold(rows["p"], shard)
         return {**rows, "difficulty": np.exp(local["log_eps"])} if self.difficulty else rows
+
+    def _item_priors(self, shard: Shard, theta: Arrays) -> Floats:
+        """Return log P(node) of each item, from its score."""
+        return log_node_priors(shard, float(theta["feature_weight"][0]), PRIOR, NODES)
 
     def _predict(self, shard: Shard, theta: Arrays) -> Arrays:
         """Return the rows of documents without judgments: the prior, in a query of average level."""

@@ -68,7 +68,7 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
     prepared = model._prepare(judgments)
     theta = model._adopt(model, judgments, model.gold_)
     states = None if theta is None else model._all_states(theta)
-    if states is None:
+    if theta is None or states is None:
         raise InputError("the grades are not those that the model was fitted to", kind="scales-differ")
     shares_of_states, table = states
     weight = model._judgment_weights(prepared)
