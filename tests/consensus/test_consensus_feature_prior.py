@@ -182,7 +182,7 @@ def test_rankers_warn_of_labels_that_used_features(fitted: GDA) -> None:
     for labels in (fitted, fitted.consensus_.documents):
         with pytest.warns(DataWarning) as caught:
             read_labels(labels)
-        assert [warning.message.kind for warning in caught] == ["features-used"]
+        assert [getattr(warning.message, "kind", None) for warning in caught] == ["features-used"]
 
 
 @pytest.mark.parametrize("model", [MajorityVote(), GDA(estimation="joint")])

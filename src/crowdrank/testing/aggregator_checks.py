@@ -221,7 +221,7 @@ def check_save_and_load(model: Aggregator) -> None:
 def check_features(model: Aggregator) -> None:
     """Check that features are refused or used: recorded, saved, and a prediction for documents without judgments."""
     frame = example_judgments()
-    features = frame.groupby(["query", "document"], as_index=False)["grade"].mean().rename(columns={"grade": "score"})
+    features = frame.groupby(["query", "document"])["grade"].mean().rename("score").reset_index()
     try:
         model._check_features()
     except UsageError:
