@@ -15,7 +15,7 @@ from crowdrank.consensus import METHODS
 from crowdrank.consensus.candidate_choice import CANDIDATES
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.judgments.datasets import dataset
-from experiments import EXPERIMENTS, auto, get_experiment, web5
+from experiments import EXPERIMENTS, auto, feature_prior, get_experiment, web5
 from experiments.agreement import agreement_table
 from experiments.base import Experiment, Table, averaged, choose, compared, fit_all, quiet
 from experiments.calibration import draw, reliability
@@ -296,12 +296,15 @@ def test_intervals_with_a_prior_from_features_hold() -> None:
 def test_the_gain_by_features_is_relative_to_that_of_a_label() -> None:
     values = {1: (0.5, 0.6), 2: (0.7, 0.75), 3: (0.8, 0.8)}
     tables = {
-        n: Table("t", "t", tuple({"run": run, "nDCG@10": x, "Tau": x} for run, x in zip(("m", "m-features"), both)))
+        n: Table(
+            "t",
+            "t",
+            tuple({"run": run, "nDCG@10": x, "Tau": x} for run, x in zip(("m", "m-features"), both, strict=True)),
+        )
         for n, both in values.items()
     }
     gain = feature_prior.gain_table("m", tables)
     assert [row["Tau"] for row in gain.rows] == pytest.approx([0.5, 0.5])
-
 
 
 def test_difficulty_prints_the_goal_figures() -> None:
