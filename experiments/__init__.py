@@ -30,6 +30,7 @@ EXPERIMENTS = {
     "ensemble-members": "further members of run's ensemble: soft pairs, tree features, learned labels on them",
     "distillation": "what is lost when one forest replaces the ranker that run selects",
     "next-label": "quality against labels bought for every policy (RF10, DL20), experts next to LLM judges",
+    "estimate": "which system is better, from LLM labels and few expert grades (DL20), and whether intervals hold",
     "overlap": "labeling schemes: what each costs and how good a ranker it makes (simulated 11-judge sets, mslr-5k)",
 }
 """Names of the experiments, each a module (with _ for -), and their questions."""
@@ -47,7 +48,8 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10,
     web5, dl20, auto, grades, expert-scale, calibration, difficulty, feature-prior, rankers, crowd-rankers, rigor,
-    quality, experts, expert-budget, ensemble-members, distillation, next-label, overlap.
+    quality, experts, expert-budget, ensemble-members, distillation, next-label, estimate,
+    overlap.
     """
     if name not in EXPERIMENTS:
         raise UsageError(

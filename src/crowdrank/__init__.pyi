@@ -29,6 +29,8 @@ from crowdrank.consensus.votes import MajorityVote as MajorityVote
 from crowdrank.engine.dask import DaskEngine as DaskEngine
 from crowdrank.engine.local import LocalEngine as LocalEngine
 from crowdrank.engine.registry import get_engine as get_engine
+from crowdrank.estimation.estimate import Estimate as Estimate
+from crowdrank.estimation.estimate import estimate as estimate
 from crowdrank.evaluation.comparison import compare as compare
 from crowdrank.evaluation.evaluate import evaluate as evaluate
 from crowdrank.judgments.features import Features as Features

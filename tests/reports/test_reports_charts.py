@@ -43,6 +43,27 @@ def texts(svg: str) -> list[str]:
     return ["".join(element.itertext()) for element in tree.iter() if element.tag.endswith("text")]
 
 
+def example_estimate() -> crowdrank.Estimate:
+    world = crowdrank.simulate(queries=30, random_state=1)
+    labels = crowdrank.MajorityVote().fit(world.judgments).consensus_
+    runs = {"live": world.gold.assign(score=-world.gold.grade), "new": world.gold.assign(score=world.gold.grade)}
+    expert = world.gold[world.gold["query"].isin(world.gold["query"].unique()[:10])]
+    return crowdrank.estimate(runs, labels, expert)
+
+
+def test_estimates_show_intervals_and_what_each_source_gives_alone() -> None:
+    result = example_estimate()
+    shown = rows(charts.estimates(result))
+    intervals = [row["upper"] for row in shown if "upper" in row]
+    assert intervals == pytest.approx(result.table["upper"].tolist())
+    values = {(row["run"], row["source"]): row["value"] for row in shown if "source" in row}
+    assert values["new", "labels alone"] == pytest.approx(result.table["labels_only"][1])
+    assert values["live", "experts alone"] == pytest.approx(result.table["experts_only"][0])
+    with pytest.raises(UsageError) as caught:
+        charts.estimates(result.table)
+    assert caught.value.parameter == "estimate"
+
+
 def test_all_charts_can_be_drawn(ranker_data: ReportData) -> None:
     model = ranker_data.model
     remapping = ranker_data.remapping
@@ -75,6 +96,7 @@ def test_all_charts_can_be_drawn(ranker_data: ReportData) -> None:
             quality="AP",
             of="policy",
         ),
+        "estimates": charts.estimates(example_estimate()),
         "learned_by_feature": charts.learned_by_feature(remapping, "ability"),
         "importance_of_features": charts.importance_of_features(remapping),
     }

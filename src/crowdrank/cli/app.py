@@ -24,6 +24,7 @@ from crowdrank.cli import (
     datasets,
     demo,
     distill,
+    estimate,
     evaluate,
     export,
     rank,
@@ -87,7 +88,7 @@ COMMANDS_BY_PANEL = {
     "Start here": (run.run, report.report, demo.demo),
     "Judgments": (validate.validate, aggregate.aggregate, assessors.assessors, check.check, trace.trace),
     "Rankers": (train.train, rank.rank, distill.distill, export.export),
-    "Evaluation": (evaluate.evaluate, compare.compare),
+    "Evaluation": (evaluate.evaluate, compare.compare, estimate.estimate),
     "Data": (simulate.simulate, datasets.datasets),
 }
 """Commands by the title of their help panel, in the order of the help."""

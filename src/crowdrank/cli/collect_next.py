@@ -13,13 +13,19 @@ from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
+from crowdrank.cli.compare import parse_run_names, read_rankings
 from crowdrank.cli.console import note_text, print_json, print_line, print_note, print_read_report, print_table
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.errors import Fix, Message, UsageError
 
 if TYPE_CHECKING:
+    from crowdrank.collection.base import Policy
+    from crowdrank.collection.pool import Pool
     from crowdrank.collection.request_ledger import OutstandingRequests
     from crowdrank.collection.requests import Budget, Requests
+
+COMPARE = "compare"
+"""Name of the policy that draws documents to compare rankings."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +68,43 @@ class RequestOptions:
             raise UsageError(problem, parameter="csv_safe", fix="leave it out")
 
 
+@dataclass(frozen=True)
+class SampleOptions:
+    """Options of the policy `compare`, which draws documents that tell rankings apart."""
+
+    runs: str | None = option(None, "Rankings to compare, separated by commas, as FILE or NAME=FILE.")
+    labels: Path | None = option(None, "Labels of the documents, such as a consensus with probabilities of grades.")
+    measure: str = option("nDCG@10", "Measure to compare the rankings by: DCG@k, nDCG@k or P@k.")
+
+    def parameters(self, policy: str) -> dict[str, Any]:
+        """Return the parameters of the policy; raise UsageError if they are for another one, or missing."""
+        if policy != COMPARE:
+            if self.runs is not None:
+                raise UsageError(f"needs the policy {COMPARE}", parameter="runs", fix=Fix("use {}", "policy", COMPARE))
+            return {}
+        if self.runs is None:
+            fix = Fix("give the rankings to compare with {}", "runs", "live.trec,new.trec")
+            raise UsageError(f"{COMPARE} needs rankings", parameter="policy", fix=fix)
+        return {"runs": read_rankings(self._run_files), "labels": self.labels, "measure": self.measure}
+
+    @property
+    def _run_files(self) -> dict[str, str]:
+        return parse_run_names([run for run in (self.runs or "").split(",") if run])
+
+    @property
+    def files(self) -> list[Path | None]:
+        """The files that the policy reads."""
+        return [self.labels, *map(Path, self._run_files.values())]
+
+
 def collect_next(
     judgments: c.JudgmentFile,
-    pairs: c.Pairs,
     budget: Annotated[
         float, typer.Option(help="Money to spend; with prices of 1, a number of labels.", show_default=False)
     ],
+    pairs: Annotated[
+        Path | None, o.path_option(f"{c.PAIRS_HELP} The policy compare needs none: its pool are the first documents.")
+    ] = None,
     policy: Annotated[
         str, typer.Option("--policy", "-p", help=f"Labeling policy: {c.POLICY_HELP}.", metavar="POLICY")
     ] = "if-good-3",
@@ -78,6 +115,7 @@ def collect_next(
     budget_options: Annotated[BudgetOptions, FieldsOf(BudgetOptions, "Budget")],
     requests: Annotated[RequestOptions, FieldsOf(RequestOptions, o.OUTPUT)],
     parameters: Annotated[c.PolicyOptions, FieldsOf(c.PolicyOptions, "Policy")],
+    comparison: Annotated[SampleOptions, FieldsOf(SampleOptions, "Policy compare")],
     model: c.Model,
     reading: o.Reading,
     json: o.AsJson = False,
@@ -89,6 +127,7 @@ def collect_next(
     Examples:
         crowdrank collect next labels.csv --pairs pool.csv --budget 100 -o requests.csv
         crowdrank collect next labels.csv --pairs pool.csv --budget 20 -p ndcg@10 --to toloka -o tasks.tsv
+        crowdrank collect next expert.csv --policy compare --runs live.trec,new.trec --budget 300 -o sample.csv
     """
     from crowdrank._files import check_output_file, locked, recover, write_together
     from crowdrank.collection.merge_batch import read_existing
@@ -96,18 +135,23 @@ def collect_next(
     from crowdrank.collection.request_ledger import OutstandingRequests, ledger_path
     from crowdrank.judgments.write import check_distinct
 
+    if pairs is None and policy != COMPARE:
+        raise UsageError("is needed", parameter="pairs", fix="give the pairs that may be judged")
     chosen, estimator = c.build_policy(policy, asdict(parameters)), model.build()
+    chosen.set_params(**comparison.parameters(policy))
     chosen._check_parameters()
     budget_terms, ledger, output = budget_options.build(budget), ledger_path(judgments), requests.output
     if output is not None:
         check_requests_output(output, requests.to)
         check_output_file(ledger)
-        check_distinct({"output": output}, o.input_files([judgments], reading, ledger, pairs, budget_options.assessors))
+        others = [ledger, pairs, budget_options.assessors, *comparison.files]
+        check_distinct({"output": output}, o.input_files([judgments], reading, *others))
         if output.resolve() in recover(ledger):
             _print_completed(output, as_json=json)
             return
+    source = pairs if pairs is not None else _pool_of_runs(chosen)
     pool = c.read_pool(
-        pairs, budget_options.assessors, dict(budget_terms.prices), reading.exclude, extras=requests.to != "csv"
+        source, budget_options.assessors, dict(budget_terms.prices), reading.exclude, extras=requests.to != "csv"
     )
     so_far = read_existing(judgments, **asdict(reading))
     if so_far is not None:
@@ -139,6 +183,13 @@ def collect_next(
         print_note(
             Message("no template was written, because the grades are not known", "no-template", "note", fixes=(fix,))
         )
+
+
+def _pool_of_runs(policy: Policy) -> Pool:
+    from crowdrank.collection.compare_runs import CompareRuns, pool_of_runs
+
+    assert isinstance(policy, CompareRuns)
+    return pool_of_runs(policy.runs or {}, policy.measure)
 
 
 def _summary(requests: Requests, outstanding: OutstandingRequests) -> dict[str, Any]:

@@ -27,13 +27,11 @@ JudgmentFile = Annotated[
     Path,
     typer.Argument(help="File of the judgments so far; it need not exist.", metavar="JUDGMENTS", show_default=False),
 ]
-Pairs = Annotated[
-    Path,
-    o.path_option(
-        "Pool of query-document pairs that may be judged (CSV, qrels, LETOR, ...); a column `honeypot` has the correct "
-        "answer of honeypots, and further columns are texts and URLs for the assessors."
-    ),
-]
+PAIRS_HELP = (
+    "Pool of query-document pairs that may be judged (CSV, qrels, LETOR, ...); a column `honeypot` has the correct "
+    "answer of honeypots, and further columns are texts and URLs for the assessors."
+)
+Pairs = Annotated[Path, o.path_option(PAIRS_HELP)]
 
 
 @dataclass(frozen=True)
@@ -65,21 +63,21 @@ def build_policy(policy_name: str, parameters: Mapping[str, Any]) -> Policy:
 
 
 def read_pool(
-    pairs_path: Path,
+    pairs: Path | Pool,
     assessors_path: Path | None,
     prices: dict[str, float],
     excluded_path: Path | None = None,
     *,
     extras: bool = False,
 ) -> Pool:
-    """Read the pool of query-document pairs and the available assessors, without excluded ones.
+    """Read the pool of query-document pairs, unless it is one, and the available assessors, without excluded ones.
 
     With `extras`, the pool keeps further columns, such as texts and URLs.
     """
     from crowdrank.collection.pool import Pool, read_roster
     from crowdrank.judgments.encode_options import excluded_ids
 
-    pool = Pool.read(pairs_path, extras=extras)
+    pool = pairs if isinstance(pairs, Pool) else Pool.read(pairs, extras=extras)
     if assessors_path is not None:
         pool = pool.with_roster(read_roster(assessors_path, prices))
     if excluded_path is not None and pool.roster is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,6 +18,8 @@ from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
     from crowdrank.evaluation.comparison import Comparison
+    from crowdrank.judgments.runs import RunTable
+    from crowdrank.judgments.scale import Scale
 
 
 @dataclass(frozen=True)
@@ -53,32 +56,43 @@ def compare(
 
     from crowdrank.evaluation.comparison import compare as compare_runs
     from crowdrank.evaluation.measures import parse_measures
-    from crowdrank.judgments.inputs import open_input
-    from crowdrank.judgments.runs import read_run_table
     from crowdrank.judgments.write import check_outputs
 
     files = parse_run_names(runs)
     measures = parse_measures(scoring.measures)
     check_outputs({"per_query": per_query}, [gold, *map(Path, files.values())])
     grades = o.read_gold_file(gold, gold_reading)
-    rankings, by_features = {}, []
-    for name, path in files.items():
-        ranking = read_run_table(open_input(path, allow_books=False), scale=grades.scale)
-        rankings[name] = ranking.frame
-        print_columns(ranking.columns, [Path(path)])
-        for message in ranking.notes:
-            print_message(message)
-            by_features.append(name)
+    tables = read_run_tables(files, grades.scale)
+    rankings = {name: table.frame for name, table in tables.items()}
     comparison = compare_runs(rankings, grades, measures, **asdict(comparing), **scoring.conventions)
     values = pa.Table.from_pandas(comparison.per_query, preserve_index=False)
     o.write_tables([(per_query, values)], csv_safe=csv_safe)
     if json:
-        used_features = {"gold": grades.used_features, "runs": by_features}
+        used_features = {"gold": grades.used_features, "runs": [name for name, table in tables.items() if table.notes]}
         columns = {"gold": dict(grades.report.columns)}
         print_json({**comparison.to_dict(), "columns": columns, "used_features": used_features})
         return
     print_comparison(comparison)
     print_differences(comparison)
+
+
+def read_rankings(files: Mapping[str, str]) -> dict[str, Any]:
+    """Return the ranking of each file by name; print which columns were read, and notes."""
+    return {name: table.frame for name, table in read_run_tables(files).items()}
+
+
+def read_run_tables(files: Mapping[str, str], scale: Scale | None = None) -> dict[str, RunTable]:
+    """Read the ranking of each file by name; print which columns were read, and notes."""
+    from crowdrank.judgments.inputs import open_input
+    from crowdrank.judgments.runs import read_run_table
+
+    tables = {}
+    for name, path in files.items():
+        tables[name] = read_run_table(open_input(path, allow_books=False), scale=scale)
+        print_columns(tables[name].columns, [Path(path)])
+        for message in tables[name].notes:
+            print_message(message)
+    return tables
 
 
 def parse_run_names(run_arguments: list[str]) -> dict[str, str]:

@@ -27,6 +27,7 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "widest-interval": ("model_policies.WidestInterval", {}),
     "entropy": ("model_policies.InformationGain", {}),
     "ndcg@k": ("model_policies.TopGain", {}),
+    "compare": ("compare_runs.CompareRuns", {}),
 }
 """Class and parameters of each policy by its name on the command line; modules are imported when needed."""
 ALIASES = {r"(\d+)-overlap": "overlap-{0}", r"mv-?(\d+)": "majority-{0}", r"ndcg": "ndcg@10"}
@@ -48,7 +49,7 @@ def get_policy(name: str, **parameters: Any) -> Policy:
     >>> get_policy("if-bad-3")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no policy 'if-bad-3'; take one of: single, overlap-k, majority-k, highest-k,
-    if-good-k, good-till-bad, if-good-xk, random, widest-interval, entropy, ndcg@k (k is a number).
+    if-good-k, good-till-bad, if-good-xk, random, widest-interval, entropy, ndcg@k, compare (k is a number).
 
     """
     wanted = name.strip().lower()

@@ -155,6 +155,8 @@ class Requests:
     notes: tuple[Message, ...] = ()
     kind: str = "crowd"  # kind of assessor that answers requests that name nobody
     unmet: int = 0  # number of wanted labels that no assessor can give
+    probability: Floats | None = None  # (n,) probability with which the pair was drawn; None if it was not drawn
+    round: int = 1  # number of pairs that were judged or requested before the draw, plus 1
 
     def __len__(self) -> int:
         return len(self.pair)
@@ -175,7 +177,10 @@ class Requests:
         return np.full(len(self), self.kind, object) if roster is None else roster.kind[self.assessor]
 
     def to_arrow(self) -> pa.Table:
-        """Return a table: query, document, assessor, kind, price, reason and, if the pool has them, honeypot."""
+        """Return a table: query, document, assessor, kind, price, reason; honeypot if the pool has them.
+
+        Requests for a sample also have the columns probability and round.
+        """
         rows, roster, assessors = pa.array(self.pair), self.pool.roster, pa.nulls(len(self), pa.string())
         if roster is not None:
             assessors = roster.assessors.take(pa.array(self.assessor, mask=self.assessor == ANYONE))
@@ -189,6 +194,9 @@ class Requests:
         }
         if self.pool.honeypot is not None:
             columns["honeypot"] = self.pool.honeypot.take(rows)
+        if self.probability is not None:
+            columns["probability"] = pa.array(self.probability, from_pandas=True)
+            columns["round"] = pa.array(np.full(len(self), self.round))
         return pa.table(columns)
 
     @property

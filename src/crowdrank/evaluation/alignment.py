@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError, UsageError, shown
@@ -20,10 +21,44 @@ from crowdrank.judgments.cells import parse_floats
 from crowdrank.judgments.frames import is_frame
 from crowdrank.judgments.inputs import RoleTable
 from crowdrank.judgments.row_errors import Origin
+from crowdrank.judgments.shares import read_shares, share_columns, share_grades
 from crowdrank.judgments.sources import FrameSource
 
 FIXES = ("correct it", "drop the row")
 """Advice for errors about single rows."""
+NO_GOLD = -1
+"""Row of a document without gold."""
+
+
+@dataclass(frozen=True)
+class GoldGrades:
+    """Gold grades of documents, or their probabilities if they come from a consensus.
+
+    >>> certain = GoldGrades(np.array([2.0, 0.0]))
+    >>> certain.expected(lambda grade: grade >= 1)
+    array([1., 0., 0.])
+    >>> uncertain = GoldGrades(np.array([2.0]), np.array([[0.25, 0.0, 0.75]]), np.array([0.0, 1.0, 2.0]))
+    >>> uncertain.expected(lambda grade: grade >= 1)
+    array([0.75, 0.  ])
+    """
+
+    grades: Floats  # (n_gold,)
+    shares: Floats | None = None  # (n_gold, n_values): probability of each grade; None if the grades are certain
+    values: Floats | None = None  # (n_values,): the grades of the columns of `shares`
+
+    @property
+    def possible(self) -> Floats:
+        """Grades that documents with gold can have, in any order."""
+        return self.grades if self.values is None else self.values
+
+    def expected(self, function: Callable[[Floats], NDArray[Any]]) -> Floats:
+        """Return the expectation of a function of the grade by row, then its value for grade 0, (n_gold + 1,).
+
+        The last entry is that of documents without gold, whose row is -1.
+        """
+        of_grade = np.asarray(function(self.possible), dtype=np.float64)
+        by_row = of_grade if self.shares is None else self.shares @ of_grade
+        return np.append(by_row, np.asarray(function(np.zeros(1)), dtype=np.float64))
 
 
 @dataclass(frozen=True)
@@ -33,10 +68,15 @@ class Ranking:
     query: Integers  # (n_documents,)
     scores: Floats  # (n_documents,)
     gold: Floats  # (n_documents,): gold grades; 0 where the document has none
-    judged: Booleans  # (n_documents,): whether the document has a gold grade
+    row: Integers  # (n_documents,): row of the gold, or NO_GOLD
     grades: Floats | None  # (n_documents,): the run's own grades
     tie_group: Integers  # (n_documents,): number of the group of documents whose order is random
     n_queries: int
+
+    @cached_property
+    def judged(self) -> Booleans:
+        """Whether each document has gold, (n_documents,)."""
+        return np.asarray(self.row != NO_GOLD)
 
     @cached_property
     def offsets(self) -> Integers:
@@ -58,7 +98,7 @@ class Ranking:
         """Return the ranking without the documents that have no gold."""
         keep = self.judged
         grades = None if self.grades is None else self.grades[keep]
-        columns = (self.query[keep], self.scores[keep], self.gold[keep], keep[keep], grades, self.tie_group[keep])
+        columns = (self.query[keep], self.scores[keep], self.gold[keep], self.row[keep], grades, self.tie_group[keep])
         return Ranking(*columns, self.n_queries)
 
 
@@ -67,7 +107,7 @@ class RankableDocuments:
     """Documents that can be ranked, ordered by query."""
 
     query: Integers  # (n_documents,)
-    grades: Floats  # (n_documents,)
+    row: Integers  # (n_documents,): row of the gold, or NO_GOLD
     offsets: Integers  # (n_queries + 1,)
 
 
@@ -78,12 +118,20 @@ class Alignment:
     queries: pa.Array  # (n_queries,): ids in the order and with the type of the gold
     ranking: Ranking
     gold: RankableDocuments
+    grades: GoldGrades  # by row of the gold
     documents_without_gold: int  # documents of the run without gold, also of queries without gold
     run_queries_without_gold: int
 
 
-def align(run: Any, gold: Any, *, ties: str, with_grades: bool) -> Alignment:
+def align(run: Any, gold: Any, *, ties: str, with_grades: bool, run_name: str = "run") -> Alignment:
     """Join a run with the gold by query and document.
+
+    Args:
+        run: DataFrame with the columns query, document, and relevance or score.
+        gold: DataFrame with the columns query, document, grade and, of a consensus, p0, p1, ...
+        ties: order of equal scores, as in :func:`crowdrank.evaluation.evaluate.evaluate`.
+        with_grades: whether to read the grades of the run.
+        run_name: name of the run for messages.
 
     >>> import pandas as pd
     >>> run = pd.DataFrame({"document": [7, 8], "score": [0.5, 0.9]})
@@ -91,12 +139,13 @@ def align(run: Any, gold: Any, *, ties: str, with_grades: bool) -> Alignment:
     >>> align(run, gold, ties="expected", with_grades=False).ranking.gold
     array([1., 2.])
     """
-    run_source, gold_source = _open_frame(run, "run"), _open_frame(gold, "gold")
+    run_source, gold_source = _open_frame(run, run_name), _open_frame(gold, "gold")
     has_query = "query" in (*run_source.names, *gold_source.names)
     keys = {role: role for role in (*(["query"] if has_query else []), "document")}
     score = {"score": "relevance" if "relevance" in run_source.names else "score"}
     run_rows = _read_columns(run_source, {**keys, **score, **({"grade": "grade"} if with_grades else {})})
     gold_rows = _read_columns(gold_source, {**keys, "grade": "grade"})
+    share_names = share_columns(gold_source.names)
     if not len(gold_rows):
         raise no_rows_error(gold_source.name)
     gold_query, run_query, queries, gold_queries = _shared_codes(gold_rows, run_rows, "query")
@@ -127,13 +176,16 @@ def align(run: Any, gold: Any, *, ties: str, with_grades: bool) -> Alignment:
         query=query,
         scores=scores[order],
         gold=np.where(judged, gold_grades[gold_row], 0.0)[order],
-        judged=judged[order],
+        row=gold_row[order],
         grades=None if grades is None else grades[order],
         tie_group=tie_groups(query, scores[order]) if ties == "expected" else np.arange(order.size),
         n_queries=n_queries,
     )
-    gold_documents = gold_pool(gold_query, gold_grades, n_queries)
-    return Alignment(gold_queries, ranking, gold_documents, int((~judged).sum()), len(queries) - n_queries)
+    gold_documents = rankable(gold_query, np.arange(len(gold_query)), n_queries)
+    known = GoldGrades(gold_grades)
+    if share_names:
+        known = GoldGrades(gold_grades, read_shares(gold_source), share_grades(share_names))
+    return Alignment(gold_queries, ranking, gold_documents, known, int((~judged).sum()), len(queries) - n_queries)
 
 
 def align_codes(query: Integers, scores: Floats, grades: Floats, queries: pa.Array) -> Alignment:
@@ -148,15 +200,16 @@ def align_codes(query: Integers, scores: Floats, grades: Floats, queries: pa.Arr
     """
     order: Integers = kernels.rank_order(np.arange(len(query)), query, scores, len(queries))
     ranked = query[order]
-    judged, groups = np.ones(len(query), np.bool_), tie_groups(ranked, scores[order])
-    ranking = Ranking(ranked, scores[order], grades[order], judged, None, groups, len(queries))
-    return Alignment(queries, ranking, gold_pool(query, grades, len(queries)), 0, 0)
+    groups = tie_groups(ranked, scores[order])
+    ranking = Ranking(ranked, scores[order], grades[order], order, None, groups, len(queries))
+    documents = rankable(query, np.arange(len(query)), len(queries))
+    return Alignment(queries, ranking, documents, GoldGrades(grades), 0, 0)
 
 
-def gold_pool(query: Integers, grades: Floats, n_queries: int) -> RankableDocuments:
+def rankable(query: Integers, row: Integers, n_queries: int) -> RankableDocuments:
     """Return documents ordered by query."""
     order = np.argsort(query, kind="stable")
-    return RankableDocuments(query[order], grades[order], query_offsets(query[order], n_queries))
+    return RankableDocuments(query[order], row[order], query_offsets(query[order], n_queries))
 
 
 def query_offsets(sorted_query: Integers, n_queries: int) -> Integers:

@@ -17,6 +17,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.errors import DataWarning, Fix, Message, UsageError, near
 from crowdrank.evaluation.evaluate import (
+    EXPECTED_GRADES,
     GOLD_USED_FEATURES,
     Conventions,
     Evaluation,
@@ -130,9 +131,9 @@ class Comparison:
             "test": self.test,
             "alpha": self.alpha,
             "measures": [str(measure) for measure in self.measures],
-            "means": {run: _without_nan(evaluation.means) for run, evaluation in self.evaluations.items()},
-            "judged": {run: _without_nan(evaluation.judged) for run, evaluation in self.evaluations.items()},
-            "details": [_without_nan(row) for row in self.rows.to_pylist()],
+            "means": {run: without_nan(evaluation.means) for run, evaluation in self.evaluations.items()},
+            "judged": {run: without_nan(evaluation.judged) for run, evaluation in self.evaluations.items()},
+            "details": [without_nan(row) for row in self.rows.to_pylist()],
             "warnings": [{"kind": warning.kind, "problem": warning.problem} for warning in self.warnings],
             "protocol": self.protocol(),
         }
@@ -151,6 +152,7 @@ class Comparison:
             f"'{self.baseline}'.",
             "Runs are paired query by query; a query that a run lacks counts 0.",
             *self._first.conventions.sentences(self.measures),
+            *([EXPECTED_GRADES] if self._first.expected_grades else []),
             f"p is the p-value of {_TESTS[self.test]}.",
             "p_holm is p adjusted by Holm's method over the runs of each measure; "
             f"a difference with p_holm of at most {self.alpha:g} is significant.",
@@ -266,15 +268,25 @@ def compare_evaluations(
 
 
 def _check_arguments(runs: Mapping[str, Any], baseline: str | None, test: str, alpha: float) -> str:
+    baseline = choose_baseline(runs, baseline)
+    require_one_of("test", test, _TESTS)
+    if not 0 < alpha < 1:
+        raise UsageError(f"must be between 0 and 1, such as 0.05, not {alpha}", parameter="alpha")
+    return baseline
+
+
+def choose_baseline(runs: Mapping[str, Any], baseline: str | None) -> str:
+    """Return the name of the baseline, by default the first run; raise UsageError if there is no such run.
+
+    >>> choose_baseline({"old": None, "new": None}, None)
+    'old'
+    """
     if not isinstance(runs, Mapping) or not runs:
         raise UsageError("must be a mapping of names to DataFrames with at least one run", parameter="runs")
     names = [str(run) for run in runs]
     if baseline is not None and baseline not in names:
         known = f"one of the runs ({', '.join(names)})"
         raise UsageError(f"must be {known}, not {baseline!r}{near(baseline, names)}", parameter="baseline")
-    require_one_of("test", test, _TESTS)
-    if not 0 < alpha < 1:
-        raise UsageError(f"must be between 0 and 1, such as 0.05, not {alpha}", parameter="alpha")
     return names[0] if baseline is None else baseline
 
 
@@ -375,7 +387,7 @@ def _conclusion(row: Mapping[str, Any]) -> float:
     return float(np.sign(row["difference"])) if row["significant"] else 0.0
 
 
-def _without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
+def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
     """Replace NaN and infinity by None, because JSON has neither."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()

@@ -36,6 +36,7 @@ NoRelevant = Literal["skip", "zero", "one"]
 
 JUDGED_CUTOFF = 10
 """Cutoff of Judged@k if no evaluated measure has a cutoff."""
+EXPECTED_GRADES = "The gold has probabilities of grades; gains and relevance are expectations over them."
 GOLD_USED_FEATURES = (
     "The gold is a consensus that used features of the documents: it favors rankers that use the same features."
 )
@@ -132,6 +133,7 @@ class Evaluation:
         measures: the measures.
         conventions: treatment of ties and of missing gold.
         backend: library of the run's DataFrame, for `frame`.
+        expected_grades: whether the gold has probabilities of grades, so that gains and relevance are expectations.
         gold_used_features: whether the gold is a consensus that used features of the documents.
 
     >>> import pandas as pd
@@ -155,6 +157,7 @@ class Evaluation:
     measures: tuple[Measure, ...]
     conventions: Conventions
     backend: str
+    expected_grades: bool = False
     gold_used_features: bool = False
 
     @property
@@ -210,6 +213,7 @@ class Evaluation:
                 if (number := self.without_relevant[str(measure)])
             ),
             *self.conventions.measure_sentences(self.measures),
+            *([EXPECTED_GRADES] if self.expected_grades else []),
             *([GOLD_USED_FEATURES] if self.gold_used_features else []),
         ]
 
@@ -229,10 +233,15 @@ def evaluate(
     are joined as text. A gold document that the run does not rank counts as not retrieved. A query that the run lacks
     counts 0 and is excluded from the grade measures.
 
+    If the gold has the columns p0, p1, ... of a consensus, the probability of each grade, then gains, relevance and the
+    stopping probabilities of ERR are expectations over these, documents being independent; nDCG divides by the DCG of
+    the best order by expected gain, AP by the expected number of relevant documents. Rank correlations and grade
+    measures use the column grade.
+
     Args:
         run: DataFrame with columns query, document, and relevance or score (and grade, for the grade measures), a
             path, or a consensus.
-        gold: DataFrame with columns query, document and grade, a path, or a `Gold`.
+        gold: DataFrame with columns query, document and grade (and p0, p1, ...), a path, a `Gold`, or a consensus.
         measures: measures or their names, such as `nDCG@10`; a text can contain several, separated by spaces.
         ties: 'expected' takes the exact expectation over random orders of equal scores; 'document' orders them by
             document id, descending as text (trec_eval); 'given' keeps the order of the rows. Rank correlations treat
@@ -312,6 +321,7 @@ def evaluate_alignment(
         measures=measures,
         conventions=conventions,
         backend=backend,
+        expected_grades=aligned.grades.shares is not None,
     )
 
 
@@ -323,9 +333,9 @@ def as_run(run: Any) -> Any:
 
 
 def as_gold(gold: Any) -> Any:
-    """Return gold as a DataFrame; read a path, take the frame of a `Gold`."""
+    """Return gold as a DataFrame; read a path, take the frame of a `Gold` or the documents of a consensus."""
     gold = load_gold(gold)
-    return gold.frame if isinstance(gold, Gold) else gold
+    return gold.frame if isinstance(gold, Gold) else getattr(gold, "documents", gold)
 
 
 def load_gold(gold: Any) -> Any:
@@ -334,8 +344,8 @@ def load_gold(gold: Any) -> Any:
 
 
 def used_features(gold: Any) -> bool:
-    """Return whether gold, a DataFrame or a `Gold`, is a consensus that used features of the documents."""
-    return gold.used_features if isinstance(gold, Gold) else PRIOR_RELEVANCE in column_names(gold)
+    """Return whether gold is a consensus, or the table of one, that used features of the documents."""
+    return gold.used_features if isinstance(gold, Gold) else PRIOR_RELEVANCE in column_names(as_gold(gold))
 
 
 def _mean(values: Floats) -> float:

@@ -92,27 +92,29 @@ def discounted_gain(
 
 
 @njit(cache=True, nogil=True)
-def precision_sum(relevant: Booleans, new_group: Booleans, offsets: Integers, cutoff: int) -> Floats:
+def precision_sum(relevance: Floats, new_group: Booleans, offsets: Integers, cutoff: int) -> Floats:
     """Return the expected sum of the precisions at the relevant documents; AP is this sum over their number.
 
-    In a group of n documents, r of them relevant, that follows R relevant documents, position i has a relevant document
-    with probability r/n; the expected number of relevant documents up to it is then R + 1 + (i-1)(r-1)/(n-1).
+    Documents are relevant independently, with probability `relevance` (0 or 1 if it is known). In a group of n
+    documents, with a sum s of probabilities and q of their squares, that follows a sum S, position i has a relevant
+    document with probability s/n, and together with another given position with probability (s^2 - q) / (n(n-1)).
     """
     values = np.zeros(offsets.size - 1)
     for query in range(values.size):
         begin, end = offsets[query], offsets[query + 1]
         last = min(end, begin + cutoff)
-        above = 0
+        above = 0.0
         start = begin
         while start < last:
             stop = _group_end(new_group, start, end)
-            size, hits = stop - start, relevant[start:stop].sum()
-            slope = (hits - 1) / (size - 1) if size > 1 else 0.0
-            if hits > 0:
+            group = relevance[start:stop]
+            size, total = stop - start, group.sum()
+            both = (total * total - (group * group).sum()) / (size * (size - 1)) if size > 1 else 0.0
+            if total > 0:
                 for position in range(min(stop, last) - start):
                     rank = start - begin + position + 1
-                    values[query] += hits / size * (above + 1 + position * slope) / rank
-            above += hits
+                    values[query] += (total / size * (above + 1) + position * both) / rank
+            above += total
             start = stop
     return values
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation import kernels
-from crowdrank.evaluation.alignment import Alignment, RankableDocuments, Ranking, gold_pool, tie_groups
+from crowdrank.evaluation.alignment import NO_GOLD, Alignment, RankableDocuments, Ranking, rankable, tie_groups
 from crowdrank.evaluation.measures import CORRELATIONS, GAIN_MEASURES, GRADE_MEASURES, Gains, Measure
 
 _ALL_RANKS = int(np.iinfo(np.int32).max)
@@ -22,7 +23,7 @@ class Scoring:
     """Measures of one run; `skip_unjudged` leaves documents without gold out of the ranking."""
 
     def __init__(self, aligned: Alignment, *, skip_unjudged: bool) -> None:
-        self.gold, self.complete_ranking = aligned.gold, aligned.ranking
+        self.gold, self.grades, self.complete_ranking = aligned.gold, aligned.grades, aligned.ranking
         self.n_queries = aligned.ranking.n_queries
         self._skip_unjudged = skip_unjudged
 
@@ -42,8 +43,9 @@ class Scoring:
         ranking = self.ranking
         if ranking.judged.all():
             return self.gold
-        query = np.concatenate([self.gold.query, ranking.query[~ranking.judged]])
-        return gold_pool(query, np.append(self.gold.grades, ranking.gold[~ranking.judged]), self.n_queries)
+        unjudged = ranking.query[~ranking.judged]
+        row = np.append(self.gold.row, np.full(len(unjudged), NO_GOLD))
+        return rankable(np.append(self.gold.query, unjudged), row, self.n_queries)
 
     def values(self, measure: Measure) -> Floats:
         """Return the value of the measure for each query, (n_queries,)."""
@@ -53,47 +55,58 @@ class Scoring:
         if name in GRADE_MEASURES:
             return self._grade_measure(name)
         if name in GAIN_MEASURES:
-            dcg = self._ranked(kernels.discounted_gain, self._gains(self.ranking.gold, measure), measure)
-            return _ratio(dcg, self._ideal_dcg(measure)) if name == "nDCG" else dcg
+            gains = self._gains(measure)
+            dcg = self._ranked(kernels.discounted_gain, gains[self.ranking.row], measure)
+            return _ratio(dcg, self._ideal_dcg(gains, measure)) if name == "nDCG" else dcg
         if name == "Judged":
             return self._judged(measure)
         if name == "ERR":
             return self._ranked(kernels.expected_reciprocal_rank, self._stop_probabilities(measure), measure)
-        relevant = self.ranking.gold >= measure.rel
+        relevance = self._relevance(measure)
+        relevant = relevance[self.ranking.row]
         if name == "AP":
-            n_relevant = self._sum(self.gold.grades >= measure.rel, self.gold.query)
+            n_relevant = self._sum(relevance[self.gold.row], self.gold.query)
             return _ratio(self._ranked(kernels.precision_sum, relevant, measure), n_relevant)
-        if name == "RR":
-            return self._ranked(kernels.reciprocal_rank, relevant, measure)
+        if name == "RR" and self.grades.shares is None:
+            return self._ranked(kernels.reciprocal_rank, relevant > 0, measure)
+        if name == "RR":  # a reader who stops at the first relevant document
+            return self._ranked(kernels.expected_reciprocal_rank, relevant, measure)
         return _expected_count(self.ranking, relevant, measure) / (measure.cutoff or 1)
 
     def undefined(self, measure: Measure) -> Booleans:
         """Return whether a query has no relevant document, or no two different gold grades in correlations."""
         if measure.name in CORRELATIONS:
-            starts = self.gold.offsets[:-1]
-            lowest, highest = (extreme.reduceat(self.gold.grades, starts) for extreme in (np.minimum, np.maximum))
+            starts, grades = self.gold.offsets[:-1], self.grades.grades[self.gold.row]
+            lowest, highest = (extreme.reduceat(grades, starts) for extreme in (np.minimum, np.maximum))
             return np.asarray(lowest == highest)
         if measure.name in (*GRADE_MEASURES, "Judged"):
             return np.zeros(self.n_queries, dtype=np.bool_)
-        grades = self.pool.grades
-        relevant = grades > 0 if measure.name == "ERR" else grades >= measure.rel
         if measure.name in GAIN_MEASURES:
-            relevant = self._gains(grades, measure) > 0
-        return np.asarray(self._sum(relevant, self.pool.query) == 0)
+            relevance = self._gains(measure)
+        elif measure.name == "ERR":
+            relevance = self.grades.expected(lambda grade: grade > 0)
+        else:
+            relevance = self._relevance(measure)
+        return np.asarray(self._sum(relevance[self.pool.row] > 0, self.pool.query) == 0)
 
-    def _gains(self, grades: Floats, measure: Measure) -> Floats:
-        return grade_gains(grades, measure.gains, str(measure))
+    def _gains(self, measure: Measure) -> Floats:
+        """Return the expected gain of each row of the gold, and of documents without gold."""
+        return self.grades.expected(lambda grade: grade_gains(grade, measure.gains, str(measure)))
 
-    def _ideal_dcg(self, measure: Measure) -> Floats:
-        gains = self._gains(self.pool.grades, measure)
-        return ideal_dcg(gains, self.pool.query, self.pool.offsets, self._discounts, measure.cutoff)
+    def _relevance(self, measure: Measure) -> Floats:
+        """Return the probability that each row of the gold is relevant, and a document without gold."""
+        return self.grades.expected(lambda grade: grade >= measure.rel)
+
+    def _ideal_dcg(self, gains: Floats, measure: Measure) -> Floats:
+        pool = self.pool
+        return ideal_dcg(gains[pool.row], pool.query, pool.offsets, self._discounts, measure.cutoff)
 
     def _stop_probabilities(self, measure: Measure) -> Floats:
-        highest = self.gold.grades.max()
+        highest = self.grades.possible.max()
         if highest > measure.max_grade:
             problem = f"{measure} uses {measure.max_grade} as the highest grade, but the gold has grade {highest:g}"
             raise UsageError(problem, kind="grade-above-maximum", fix=f"write ERR(max_grade={int(np.ceil(highest))})")
-        return np.asarray((np.exp2(self.ranking.gold) - 1) / 2.0**measure.max_grade)
+        return self.grades.expected(_stop_probability(measure.max_grade))[self.ranking.row]
 
     def _judged(self, measure: Measure) -> Floats:
         ranking = self.complete_ranking
@@ -149,6 +162,10 @@ class Scoring:
         return np.asarray(np.bincount(query, weights=values, minlength=self.n_queries), dtype=np.float64)
 
 
+def _stop_probability(max_grade: int) -> Callable[[Floats], Floats]:
+    return lambda grade: np.asarray((np.exp2(grade) - 1) / 2.0**max_grade)
+
+
 def cumulative_discounts(n_ranks: int) -> Floats:
     """Return the sums of the DCG discounts of the first 0, 1, ..., n_ranks ranks.
 
@@ -189,11 +206,11 @@ def grade_gains(grades: Floats, gains: Gains, measure: str) -> Floats:
     return np.asarray(gains, dtype=np.float64)[grades.astype(np.int64)]
 
 
-def _expected_count(ranking: Ranking, mask: Booleans, measure: Measure) -> Floats:
-    """Return the expected number of documents in a mask down to the cutoff, over orders of ties, (n_queries,)."""
+def _expected_count(ranking: Ranking, weights: NDArray[Any], measure: Measure) -> Floats:
+    """Return the expected sum of weights down to the cutoff, over orders of ties, (n_queries,)."""
     offsets = ranking.offsets
     ranks = np.arange(np.diff(offsets).max() + 1, dtype=np.float64)
-    values = mask.astype(np.float64)
+    values = weights.astype(np.float64)
     return np.asarray(kernels.discounted_gain(values, ranking.new_group, offsets, ranks, measure.cutoff or _ALL_RANKS))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._text import counted
-from crowdrank._typing import Booleans, Grades, Integers
+from crowdrank._typing import Booleans, Floats, Grades, Integers
 from crowdrank.errors import Fix, InputError
 from crowdrank.judgments import frames, ids, kernels
 from crowdrank.judgments.grade_map import GradeMap
@@ -29,6 +30,7 @@ class Gold:
     backend: str = "pandas"
     report: ReadReport = field(default_factory=ReadReport)  # counts of the rows that were read
     grade_map: GradeMap | None = None  # grades of the judgments that each expert grade stands for
+    extras: Mapping[str, Floats] = field(default_factory=dict)  # further columns by name, (n,); see `frame`
 
     @classmethod
     def of(cls, judgments: Judgments) -> Gold:
@@ -50,17 +52,20 @@ class Gold:
 
     @property
     def frame(self) -> Any:
-        """DataFrame with the columns query, document and grade; the grade is its numeric value."""
+        """DataFrame with query, document, grade (its value), and further columns.
+
+        Those are the probabilities p0, p1, ... of the grades of a consensus, and `probability` and `round` of a sample.
+        """
         values = np.array(self.scale.values)[self.code]
-        grade = pa.array(values.astype(np.int64))
-        return frames.from_arrow(
-            pa.table({"query": self.query, "document": self.document, "grade": grade}), self.backend
-        )
+        columns = {"query": self.query, "document": self.document, "grade": pa.array(values.astype(np.int64))}
+        return frames.from_arrow(pa.table({**columns, **self.extras}), self.backend)
 
     def take(self, rows: Integers) -> Gold:
         """Return the grades in these rows."""
         place = pa.array(rows)
-        return replace(self, query=self.query.take(place), document=self.document.take(place), code=self.code[rows])
+        extras = {name: column[rows] for name, column in self.extras.items()}
+        ids = {"query": self.query.take(place), "document": self.document.take(place)}
+        return replace(self, **ids, code=self.code[rows], extras=extras)
 
     def as_judgments(self) -> Judgments:
         """Return the grades as judgments of one assessor with the id 'gold'."""

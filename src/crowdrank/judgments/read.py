@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from crowdrank._base import require_one_of
+from crowdrank._typing import Floats
 from crowdrank.errors import Fix, InputError, Location, Message, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.cells import ColumnsByRole
@@ -30,7 +32,8 @@ from crowdrank.judgments.inputs import (
 from crowdrank.judgments.merge import merge_parts
 from crowdrank.judgments.read_options import Format, OnBadRows, Repeats, UnjudgeableAs
 from crowdrank.judgments.scale import Scale, ScaleRules
-from crowdrank.judgments.sources import FrameSource
+from crowdrank.judgments.shares import SAMPLE_COLUMNS, read_draws, read_shares, share_columns
+from crowdrank.judgments.sources import FrameSource, Source
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
 ITEM_ROLES = ("document", "grade")
@@ -226,7 +229,46 @@ def read_gold(
     used = judged.with_unjudgeable(unjudgeable_as)
     skipped = Counter(judged.report.skipped) + Counter({"cannot judge": len(judged) - len(used)})
     report = replace(judged.report, skipped=dict(skipped), repeats=len(used) - used.n_items)
-    return replace(Gold.of(replace(used, report=report)), grade_map=grade_map)
+    gold = Gold.of(replace(used, report=report))
+    names = [share_columns(table.origin.source.names) for table in tables]
+    shared = names[0] if all(one == names[0] for one in names) else []
+    extras = _item_columns(tables, used, shared, partial(read_shares, on_bad_rows=on_bad_rows))
+    return replace(gold, grade_map=grade_map, extras=extras)
+
+
+def read_sample(source: TableLike) -> Gold:
+    """Read expert grades of a sample of documents, with the columns `probability` and `round` if the file has them.
+
+    Raises:
+        InputError: as in :func:`read_gold`, and if a probability is not above 0 and at most 1.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"document": ["a", "b"], "grade": [2, 0], "probability": [0.5, 1.0]})
+    >>> read_sample(table).extras
+    {'probability': array([0.5, 1. ])}
+
+    """
+    gold = read_gold(source)
+    inputs = open_input(source)
+    tables = read_roles(inputs, GOLD_ROLES, None, inputs.layout.gold_columns)
+    names = [name for name in SAMPLE_COLUMNS if all(name in table.origin.source.names for table in tables)]
+    return replace(gold, extras={**gold.extras, **_item_columns(tables, gold.as_judgments(), names, read_draws)})
+
+
+def _item_columns(
+    tables: Sequence[RoleTable],
+    judgments: Judgments,
+    names: Sequence[str],
+    read_columns: Callable[[Source], Floats],
+) -> dict[str, Floats]:
+    """Return further columns (n_items,) of the items of judgments, from the files that these were read from."""
+    if not names:
+        return {}
+    by_item = np.zeros((judgments.n_items, len(names)))
+    for table in tables:
+        item = judgments.positions(*(table.row_ids(role) for role in ("query", "document")))
+        by_item[item[item >= 0]] = read_columns(table.origin.source)[item >= 0]
+    return dict(zip(names, by_item.T, strict=True))
 
 
 def _refuse_contradictory_grades(judgments: Judgments, source_name: str) -> None:

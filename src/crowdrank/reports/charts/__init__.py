@@ -25,6 +25,7 @@ from crowdrank.reports.charts.documents import (
     relevance_intervals,
     uncertainty,
 )
+from crowdrank.reports.charts.estimates import estimates
 from crowdrank.reports.charts.rankers import differences_by_query, quality_by_cost, ranker_comparison
 from crowdrank.reports.charts.training import importance_of_features, learned_by_feature
 
@@ -35,6 +36,7 @@ __all__ = [
     "difficulty_by_duration",
     "difficulty_by_relevance",
     "document_trace",
+    "estimates",
     "family_agreement",
     "grade_curves",
     "importance_of_features",

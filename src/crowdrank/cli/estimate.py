@@ -1,0 +1,121 @@
+"""The command `crowdrank estimate`: which system is better, and how sure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from crowdrank._options import option
+from crowdrank.cli import options as o
+from crowdrank.cli.compare import parse_run_names, read_rankings
+from crowdrank.cli.console import print_cells, print_json, print_line, print_read_report
+from crowdrank.cli.from_settings import FieldsOf
+
+if TYPE_CHECKING:
+    from crowdrank.estimation.estimate import Estimate
+
+
+@dataclass(frozen=True)
+class EstimateOptions:
+    """Options for the estimate."""
+
+    measure: str = option("nDCG@10", "Measure: DCG@k, nDCG@k, P@k, RR, AP, ERR@k; by document DCG, nDCG and P.")
+    baseline: str | None = option(None, "Name of the ranking to compare the others with.", show_default="the first")
+    level: float = option(0.95, "Level of the intervals.")
+    unit: Literal["auto", "query", "document"] = option(
+        "auto", "What was drawn for the experts; auto: documents if the expert grades have probabilities."
+    )
+    random_state: int = option(0, "Random seed.")
+
+
+def estimate(
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="Rankings, as FILE or NAME=FILE; the first is the baseline.", show_default=False),
+    ],
+    labels: Annotated[
+        Path,
+        o.path_option(
+            "Labels of all documents: a consensus, or a table of grades; p0, p1, ... are probabilities of grades. They "
+            "must be made without the expert grades.",
+            callback=o.local_files,
+        ),
+    ],
+    expert: Annotated[
+        Path | None,
+        o.path_option(
+            "Expert grades of a part: complete queries, or documents drawn with known `probability`.",
+            callback=o.local_files,
+        ),
+    ] = None,
+    *,
+    settings: Annotated[EstimateOptions, FieldsOf(EstimateOptions)],
+    size_limit: o.SizeLimit,
+    output: Annotated[Path | None, o.output_option("File for the table of estimates.")] = None,
+    csv_safe: o.CsvSafe = False,
+    json: o.AsJson = False,
+) -> None:
+    """Estimate which ranking is better, and how sure, from many labels and few expert grades.
+
+    Examples:
+        crowdrank estimate live.trec new.trec --labels consensus.parquet --expert sample.csv --measure nDCG@10
+        crowdrank estimate live.trec new.trec --labels consensus.parquet -o estimates.csv
+    """
+    from crowdrank.estimation.estimate import estimate as estimate_runs
+    from crowdrank.judgments.read import read_gold, read_sample
+    from crowdrank.judgments.write import check_outputs
+
+    files = parse_run_names(runs)
+    check_outputs({"output": output}, [labels, expert, *map(Path, files.values())])
+    known = read_gold(labels)
+    print_read_report(known.report, [labels])
+    sample = None
+    if expert is not None:
+        sample = read_sample(expert)
+        print_read_report(sample.report, [expert])
+    result = estimate_runs(read_rankings(files), known, sample, **asdict(settings))
+    o.write_tables([(output, result.rows)], csv_safe=csv_safe)
+    if json:
+        print_json(result.to_dict())
+        return
+    print_estimate(result)
+
+
+def print_estimate(result: Estimate) -> None:
+    """Print the estimate of each ranking, its difference to the baseline, and what each source gives alone."""
+    rows = result.rows.to_pylist()
+    cells = [
+        [
+            row["run"],
+            f"{row['estimate']:.4f}",
+            f"[{row['lower']:.4f}, {row['upper']:.4f}]",
+            *_differences(row, row["run"] == result.baseline),
+        ]
+        for row in rows
+    ]
+    level = f"{result.level:.4g} interval"
+    names = ["run", str(result.measure), level, f"minus {result.baseline}", level, "p (Holm)"]
+    print_cells(names, cells, [True, False, False, False, False, False])
+    sources = ("labels_only", "experts_only", "bias", "weight", "difference_weight", "worth", "difference_worth")
+    beside = [[row["run"], *(_number(row[name], name) for name in sources), f"{row['judged']:.1%}"] for row in rows]
+    names = ["run", "labels only", "experts only", "bias of labels", "weight", "weight (difference)"]
+    names += ["worth in grades", "worth (difference)", "judged"]
+    print_cells(names, beside, [True] + [False] * (len(names) - 1))
+    for sentence in result.protocol():
+        print_line(sentence)
+
+
+def _differences(row: dict[str, Any], is_baseline: bool) -> list[str]:
+    if is_baseline:
+        return ["", "", ""]
+    interval = f"[{row['difference_lower']:+.4f}, {row['difference_upper']:+.4f}]"
+    return [f"{row['difference']:+.4f}", interval, f"{row['p_holm']:.4f}"]
+
+
+def _number(value: float, name: str) -> str:
+    if value != value:  # NaN: without experts, or no difference
+        return ""
+    return f"{value:.0f}" if name.endswith("worth") else f"{value:+.4f}" if name == "bias" else f"{value:.4f}"

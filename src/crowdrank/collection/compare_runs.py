@@ -1,0 +1,187 @@
+"""A policy that draws documents with known probabilities, for an estimate of which ranking is better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from crowdrank._text import counted
+from crowdrank._typing import Booleans, Floats
+from crowdrank.collection.assignment import assign
+from crowdrank.collection.base import Policy
+from crowdrank.collection.pool import Pool, as_pool, find_pairs
+from crowdrank.collection.request_ledger import OutstandingRequests
+from crowdrank.collection.requests import Budget, RankedRequests, Requests
+from crowdrank.collection.state import PoolState
+from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus._coerce import as_judgments
+from crowdrank.constraints import Constraints, Number
+from crowdrank.errors import Fix, InputError, Message, UsageError
+from crowdrank.estimation.estimate import MEASURES
+from crowdrank.estimation.sampling import comparison_sizes, draw, draw_probabilities
+from crowdrank.evaluation.alignment import align
+from crowdrank.evaluation.evaluate import as_gold, as_run
+from crowdrank.evaluation.measures import Measure, parse_measure
+from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.shares import share_columns
+from crowdrank.judgments.sources import FrameSource
+
+REASON = "drawn to compare rankings"
+
+
+class CompareRuns(Policy):
+    """Draw documents that tell rankings apart, with known probabilities, for :func:`crowdrank.estimate`.
+
+    A document is drawn with a probability proportional to its weight in the difference of the rankings, times the
+    uncertainty of its label. Documents that were judged or requested before are not drawn again; a later call is a
+    further round, and `estimate` combines the rounds. Let the assessors answer all requests of a round.
+
+    Args:
+        runs: rankings by name, as in :func:`crowdrank.estimate`; without them, all documents are equally probable.
+        labels: labels of the documents, as in :func:`crowdrank.estimate`; without them, labels are taken as equally
+            uncertain.
+        measure: the measure to compare the rankings by: DCG, nDCG or P.
+        floor: share of the requests that is spread evenly over all documents, so that no probability is near 0.
+        random_state: random seed.
+
+    >>> import pandas as pd
+    >>> pool = pd.DataFrame({"query": "q", "document": list("abcd")})
+    >>> runs = {"old": pool.assign(score=[4, 3, 2, 1]), "new": pool.assign(score=[1, 3, 2, 4])}
+    >>> requests = CompareRuns(runs, measure="DCG@3").next(pool, budget=2)
+    >>> requests.frame[["document", "probability", "round"]]
+      document  probability  round
+    0        a          0.9      1
+    1        d          0.9      1
+
+    """
+
+    _parameter_constraints: ClassVar[Constraints] = {"floor": [Number(0, 1, above=True)]}
+
+    def __init__(
+        self,
+        runs: Mapping[str, Any] | None = None,
+        labels: Any = None,
+        *,
+        measure: str = "nDCG@10",
+        floor: float = 0.2,
+        random_state: int | None = 0,
+    ) -> None:
+        self.runs = runs
+        self.labels = labels
+        self.measure = measure
+        self.floor = floor
+        self.random_state = random_state
+
+    def rank_requests(self, state: PoolState, model: Aggregator | None) -> RankedRequests:
+        """Return a request for each pair without label or request; `next` draws among them."""
+        pair = np.flatnonzero(_is_open(state))
+        return RankedRequests(pair, np.zeros(len(pair)), np.zeros(len(pair), np.int8), (REASON,))
+
+    def next(
+        self,
+        pool: Any,
+        judgments: Any = None,
+        consensus: Any = None,
+        budget: Budget | float = 100,
+        outstanding: OutstandingRequests | None = None,
+    ) -> Requests:
+        """Draw the documents of a round; arguments as in :meth:`Policy.next`, with the judgments of the experts."""
+        self._check_parameters()
+        state = PoolState.of(as_pool(pool), None if judgments is None else as_judgments(judgments), outstanding)
+        terms = budget if isinstance(budget, Budget) else Budget(budget)
+        wanted = self.rank_requests(state, None)
+        n_before = len(state.pool) - len(wanted) - int(state.pool.is_honeypot.sum())
+        rng = np.random.default_rng([self.random_state or 0, n_before])
+        probability = np.zeros(len(state.pool))
+        n_drawn = _affordable(terms, state.pool, len(wanted))
+        probability[wanted.pair] = draw_probabilities(self._sizes(state.pool)[wanted.pair], n_drawn, self.floor)
+        drawn = wanted.pair[draw(probability[wanted.pair], rng)]
+        ranked = RankedRequests(drawn, np.zeros(len(drawn)), np.zeros(len(drawn), np.int8), wanted.reasons)
+        notes = []
+        if state.n_outside:
+            problem = f"{counted(state.n_outside, 'judged document')} not in the pool; they are not requested"
+            notes.append(Message(problem, "judgments-outside-pool", "note"))
+        requests = assign(ranked, state, terms, self.random_state, notes=notes)
+        if requests.unmet:
+            problem = f"nobody can judge {counted(requests.unmet, 'drawn document')}, so the sample is not random"
+            warning = Message(
+                problem, "sample-incomplete", "warning", fixes=(Fix("add assessors with {}", "assessors"),)
+            )
+            requests = replace(requests, notes=(*requests.notes, warning))
+        if not len(requests):
+            return requests
+        own = np.where(requests.is_honeypot, np.nan, probability[requests.pair])
+        return replace(requests, probability=own, round=n_before + 1)
+
+    def _sizes(self, pool: Pool) -> Floats:
+        if self.runs is None:
+            return np.ones(len(pool))
+        measure = checked_measure(self.measure)
+        gold = pa.table({"query": pool.query, "document": pool.document, **_labels_of_pool(self.labels, pool)})
+        runs = {name: as_run(run) for name, run in self.runs.items()}
+        alignments = [
+            align(run, gold, ties="expected", with_grades=False, run_name=f"run '{name}'") for name, run in runs.items()
+        ]
+        return comparison_sizes(alignments, measure)
+
+
+def checked_measure(measure: str | Measure) -> Measure:
+    """Return a measure that can be estimated by document; raise UsageError for others."""
+    parsed = parse_measure(measure)
+    if parsed.name not in MEASURES["document"]:
+        problem = f"must be one of {', '.join(MEASURES['document'])} to draw documents, not {parsed}"
+        raise UsageError(problem, kind="measure-not-estimated", parameter="measure")
+    return parsed
+
+
+def pool_of_runs(runs: Mapping[str, Any], measure: str) -> Pool:
+    """Return the documents that a measure counts: the first k of each run, or all without a cutoff."""
+    cutoff, tables = checked_measure(measure).cutoff, []
+    for name, run in runs.items():
+        frame = FrameSource(as_run(run), f"the run '{name}'").read(["query", "document", "score"], BadRows())
+        if cutoff is not None:
+            order = frame.sort_by([("query", "ascending"), ("score", "descending")])
+            query = order["query"].combine_chunks()
+            starts = np.flatnonzero(np.append(True, np.asarray(query[1:]) != np.asarray(query[:-1])))
+            rank = np.arange(len(query)) - np.repeat(starts, np.diff(np.append(starts, len(query))))
+            frame = order.filter(pa.array(rank < cutoff))
+        if not len(frame):
+            raise InputError("there are no documents", source=f"run '{name}'", kind="no-rows")
+        tables.append(frame.select(["query", "document"]))
+    return Pool.read(pa.concat_tables(tables))
+
+
+def _is_open(state: PoolState) -> Booleans:
+    return np.asarray(state.open_pairs & (state.n_labels == 0))
+
+
+def _affordable(budget: Budget, pool: Pool, n_wanted: int) -> int:
+    """Return the number of labels that the budget buys at the highest price; raise UsageError if it is 0."""
+    price = budget.price if pool.roster is None else float(pool.roster.price.max(initial=0.0))
+    has_honeypots = bool(budget.honeypots) and bool(pool.is_honeypot.any())
+    money = budget.money * (1 - budget.honeypots if has_honeypots else 1.0)
+    number = n_wanted if price == 0 else min(n_wanted, int(money / price + 1e-9))
+    if n_wanted and not number:
+        problem = f"of {budget.money:g} buys no label: a label costs up to {price:g}"
+        raise UsageError(problem, parameter="budget", kind="budget-too-small", fix="raise it")
+    return number
+
+
+def _labels_of_pool(labels: Any, pool: Pool) -> dict[str, Floats]:
+    """Return grades and probabilities of grades of the pairs; pairs without a label have the mean probabilities."""
+    if labels is None:
+        return {"grade": np.ones(len(pool))}
+    source = FrameSource(as_gold(labels), "the labels")
+    shares = share_columns(source.names)
+    table = source.read(["query", "document", "grade", *shares], BadRows())
+    query, document = (table[name].combine_chunks() for name in ("query", "document"))
+    row = find_pairs(query, document, pool.query, pool.document)
+    columns = {"grade": np.where(row >= 0, np.asarray(table["grade"], dtype=np.float64)[row], 0.0)}
+    for name in shares:
+        share = np.asarray(table[name])
+        columns[name] = np.where(row >= 0, share[row], share.mean())
+    return columns

@@ -1,0 +1,1 @@
+"""Quality of search systems from many labels and few expert grades."""

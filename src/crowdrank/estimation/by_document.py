@@ -1,0 +1,186 @@
+"""Estimates from documents that experts graded, each drawn with a known probability.
+
+The value of a query is a weighted sum of gains, sum_d w_d G_d, where w is the discount of the rank divided by the ideal
+DCG of the labels. With the predicted gain G^ of every document and the expert gain G of those in the sample S,
+
+    sum_d w_d G^_d + sum_{d in S} w_d (G_d - G^_d) / pi_d
+
+is unbiased, however biased the labels are, because each document is in S with probability pi (Horvitz and Thompson).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.estimation.contrast import ContrastEstimate, sample_mean
+from crowdrank.evaluation.alignment import Alignment
+from crowdrank.evaluation.measures import Measure
+from crowdrank.evaluation.scoring import Scoring, cumulative_discounts, grade_gains, ideal_dcg
+
+N_FOLDS = 5
+"""Number of parts of the queries; the calibration of a part is fitted on the others."""
+MIN_CALIBRATION = 10
+"""Minimum number of expert grades for a calibration; with fewer, the labels are used as they are."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Documents that experts graded.
+
+    Attributes:
+        row: (n,) row of each document in the gold of the alignment.
+        grade: (n,) grades of the experts.
+        probability: (n,) probability with which the document was drawn in its round.
+        round: (n,) number of the round; documents of earlier rounds are not drawn again.
+
+    """
+
+    row: Integers
+    grade: Floats
+    probability: Floats
+    round: Floats
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+@dataclass(frozen=True)
+class ByDocument:
+    """Estimates of the values of runs by query, (n_queries, n_runs) each.
+
+    Attributes:
+        corrected: from labels and experts.
+        experts: from the experts alone.
+        labels: from the labels alone.
+        weight: slope of the expert gains on the gains of the labels.
+
+    """
+
+    corrected: Floats
+    experts: Floats
+    labels: Floats
+    weight: float
+
+    def estimate(self, contrast: Floats, level: float) -> ContrastEstimate:
+        """Return the estimate of a linear combination of the means of the runs, with weights (n_runs,)."""
+        mean, alone = (sample_mean(values @ contrast) for values in (self.corrected, self.experts))
+        return mean.contrast(level, float((self.labels @ contrast).mean()), alone, self.weight)
+
+
+def document_weights(aligned: Alignment, measure: Measure) -> Floats:
+    """Return the weight of the gain of each ranked document in the measure of its query, (n_documents,).
+
+    Documents with equal scores share the mean of their discounts.
+    """
+    ranking = aligned.ranking
+    position = np.arange(len(ranking.query)) - ranking.offsets[:-1][ranking.query]
+    first = np.flatnonzero(ranking.new_group)
+    sizes = np.diff(np.append(first, len(position)))
+    cutoff = measure.cutoff or len(position)
+    cumulative = np.arange(len(position) + 1) / cutoff if measure.name == "P" else cumulative_discounts(len(position))
+    last = np.minimum(position[first] + sizes, cutoff)
+    covered = cumulative[last] - cumulative[np.minimum(position[first], cutoff)]
+    weight = np.repeat(covered / sizes, sizes)
+    if measure.name != "nDCG":
+        return weight
+    gains, pool = expected_gains(aligned, measure), Scoring(aligned, skip_unjudged=False).pool
+    longest = int(np.diff(pool.offsets).max())
+    ideal = ideal_dcg(gains[pool.row], pool.query, pool.offsets, cumulative_discounts(longest), measure.cutoff)
+    best = ideal[ranking.query]
+    return np.asarray(np.divide(weight, best, out=np.zeros(len(weight)), where=best > 0))
+
+
+def expected_gains(aligned: Alignment, measure: Measure) -> Floats:
+    """Return the gain that the labels expect of each row, and that of a document without a label, (n_gold + 1,)."""
+    return aligned.grades.expected(lambda grade: document_gains(grade, measure))
+
+
+def document_gains(grades: Floats, measure: Measure) -> Floats:
+    """Return the gain of each grade: 0 or 1 in P, that of DCG otherwise."""
+    if measure.name == "P":
+        return np.asarray(grades >= measure.rel, dtype=np.float64)
+    return grade_gains(grades, measure.gains, str(measure))
+
+
+def estimate_by_document(
+    alignments: list[Alignment],
+    queries: Integers,
+    is_labeled: Booleans,
+    sample: Sample,
+    measure: Measure,
+    rng: np.random.Generator,
+) -> ByDocument:
+    """Return the values of each run by query, from labels and a sample of expert grades.
+
+    Args:
+        alignments: the runs, joined with the same gold: the labels.
+        queries: (n,) the queries to use.
+        is_labeled: (n_gold,) whether each row has a label; the others count as grade 0 unless experts graded them.
+        sample: the expert grades.
+        measure: DCG, nDCG or P.
+        rng: random numbers for the parts of the queries.
+
+    """
+    first = alignments[0]
+    n_queries, predicted = first.ranking.n_queries, expected_gains(first, measure)
+    query_of_row = np.zeros(len(predicted), np.int64)
+    query_of_row[first.gold.row] = first.gold.query
+    truth = document_gains(sample.grade, measure)
+    fold = rng.permutation(n_queries) % N_FOLDS
+    calibrated, slope = calibrate(predicted, fold[query_of_row], sample, truth)
+    calibrated = np.where(np.append(is_labeled, False), calibrated, predicted)
+    shape = (n_queries, len(alignments))
+    corrected, alone, labels = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    for run, aligned in enumerate(alignments):
+        weight, ranking = document_weights(aligned, measure), aligned.ranking
+        for prediction, values in ((calibrated, corrected), (np.zeros_like(predicted), alone)):
+            for share, gains in corrected_gains(prediction, sample, truth):
+                values[:, run] += share * np.bincount(ranking.query, weight * gains[ranking.row], n_queries)
+        labels[:, run] = np.bincount(ranking.query, weight * predicted[ranking.row], n_queries)
+    return ByDocument(corrected[queries], alone[queries], labels[queries], slope)
+
+
+def corrected_gains(predicted: Floats, sample: Sample, truth: Floats) -> Iterator[tuple[float, Floats]]:
+    """Yield the share of each round and its unbiased gains by row, given the documents of the rounds before."""
+    known = predicted.copy()
+    for number in np.unique(sample.round):
+        drawn = sample.round == number
+        row, gain = sample.row[drawn], truth[drawn]
+        corrected = known.copy()
+        corrected[row] += (gain - known[row]) / sample.probability[drawn]
+        yield float(drawn.mean()), corrected
+        known[row] = gain
+
+
+def calibrate(predicted: Floats, fold: Integers, sample: Sample, truth: Floats) -> tuple[Floats, float]:
+    """Return predicted gains on the line of the expert gains, cross-fitted by query, and the mean slope.
+
+    Args:
+        predicted: (n_gold + 1,) gains that the labels expect.
+        fold: (n_gold + 1,) part of the query of each row.
+        sample: the expert grades.
+        truth: (n,) gains of the experts.
+
+    """
+    calibrated, slopes = predicted.copy(), []
+    for number in range(N_FOLDS):
+        fitted: Booleans = fold[sample.row] != number
+        intercept, slope = _weighted_line(predicted[sample.row[fitted]], truth[fitted], 1 / sample.probability[fitted])
+        calibrated[fold == number] = intercept + slope * predicted[fold == number]
+        slopes.append(slope)
+    return calibrated, float(np.mean(slopes))
+
+
+def _weighted_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
+    """Return intercept and slope of the weighted least-squares line; (0, 1) with too few points."""
+    if len(x) < MIN_CALIBRATION:
+        return 0.0, 1.0
+    total = weight.sum()
+    mean_x, mean_y = (weight @ x) / total, (weight @ y) / total
+    spread = weight @ (x - mean_x) ** 2
+    slope = float(weight @ ((x - mean_x) * (y - mean_y)) / spread) if spread > 0 else 0.0
+    return float(mean_y - slope * mean_x), slope

@@ -1,0 +1,234 @@
+"""Join runs, labels and expert grades by query and document, and refuse what cannot be estimated from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from crowdrank._text import counted
+from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.errors import Fix, InputError, Message, UsageError, shown
+from crowdrank.estimation.by_document import Sample
+from crowdrank.evaluation.alignment import NO_GOLD, Alignment, GoldGrades, align
+from crowdrank.evaluation.evaluate import JUDGED_CUTOFF, as_gold, as_run
+from crowdrank.evaluation.measures import Measure
+from crowdrank.evaluation.scoring import Scoring
+from crowdrank.judgments import ids
+from crowdrank.judgments.bad_rows import BadRows, no_rows_error
+from crowdrank.judgments.frames import is_frame
+from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.inputs import RoleTable
+from crowdrank.judgments.read import read_sample
+from crowdrank.judgments.row_errors import Origin
+from crowdrank.judgments.shares import SAMPLE_COLUMNS, read_draws, read_shares, share_columns
+from crowdrank.judgments.sources import FrameSource
+
+MIN_AGREEMENTS = 20
+"""Number of expert grades that all equal certain labels, from which experts are assumed to have made the labels."""
+
+
+@dataclass(frozen=True)
+class JoinedRuns:
+    """Runs joined with labels and expert grades; rows are the documents with a label or an expert grade.
+
+    Attributes:
+        alignments: the runs by name; their gold are the labels, and grade 0 for rows without a label.
+        is_labeled: (n_rows,) whether the row has a label.
+        sample: the expert grades; None if there are none.
+        has_probabilities: whether the probabilities of the sample are known.
+        queries: (n,) the queries that are used: those of the runs that have labels.
+        warnings: what the user should check.
+
+    """
+
+    alignments: dict[str, Alignment]
+    is_labeled: Booleans
+    sample: Sample | None
+    has_probabilities: bool
+    queries: Integers
+    warnings: tuple[Message, ...] = ()
+
+    @property
+    def first(self) -> Alignment:
+        """The first run."""
+        return next(iter(self.alignments.values()))
+
+    @property
+    def is_expert_query(self) -> Booleans:
+        """Whether experts graded a document of each query, (n_queries,)."""
+        is_expert = np.zeros(self.first.ranking.n_queries, np.bool_)
+        if self.sample is not None:
+            is_expert[self.query_of_row[self.sample.row]] = True
+        return is_expert
+
+    @property
+    def query_of_row(self) -> Integers:
+        """Query of each row, (n_rows,)."""
+        query = np.empty(len(self.is_labeled), np.int64)
+        query[self.first.gold.row] = self.first.gold.query
+        return query
+
+    def label_values(self, measure: Measure) -> Floats:
+        """Return the value of each run by query from the labels, (n_queries, n_runs)."""
+        return self._values(measure, self.first.grades)
+
+    def expert_values(self, measure: Measure) -> Floats:
+        """Return the value of each run by query from the expert grades, (n_queries, n_runs)."""
+        assert self.sample is not None
+        grades = np.zeros(len(self.is_labeled))
+        grades[self.sample.row] = self.sample.grade
+        return self._values(measure, GoldGrades(grades))
+
+    def _values(self, measure: Measure, grades: GoldGrades) -> Floats:
+        scorings = (Scoring(replace(one, grades=grades), skip_unjudged=False) for one in self.alignments.values())
+        return np.column_stack([scoring.values(measure) for scoring in scorings])[self.queries]
+
+    def judged(self, measure: Measure, rows: Booleans, queries: Integers) -> dict[str, float]:
+        """Return the share of the first documents of each run that are among some rows (n_rows,)."""
+        cutoff = Measure("Judged", cutoff=measure.cutoff or JUDGED_CUTOFF)
+        shares = {}
+        for name, aligned in self.alignments.items():
+            ranking = aligned.ranking
+            row = np.where(np.append(rows, False)[ranking.row], ranking.row, NO_GOLD)
+            marked = replace(aligned, ranking=replace(ranking, row=row))
+            shares[name] = float(Scoring(marked, skip_unjudged=False).values(cutoff)[queries].mean())
+        return shares
+
+
+def join_runs(runs: Mapping[str, Any], labels: Any, expert: Any) -> JoinedRuns:
+    """Join runs with labels and expert grades.
+
+    Args:
+        runs: DataFrames, paths or consensuses by name.
+        labels: a consensus, a DataFrame or a path, with the columns query, document, grade and, if known, p0, p1, ...
+        expert: a DataFrame, a path or a `Gold` with query, document, grade and optionally probability and round.
+
+    Raises:
+        InputError: a document occurs twice, a probability is invalid, or the inputs have nothing in common.
+
+    """
+    label_source = _source(as_gold(labels), "labels")
+    label_rows = _role_table(label_source)
+    expert_source = None
+    if expert is not None:
+        graded = expert if isinstance(expert, Gold) else read_sample(expert)
+        expert_source = FrameSource(graded.frame, "the expert grades")
+    expert_rows = None if expert_source is None else _role_table(expert_source)
+    tables = [label_rows, *([] if expert_rows is None else [expert_rows])]
+    coded = {role: ids.concat([table.coded_ids(role) for table in tables]) for role in ("query", "document")}
+    keys = coded["query"][0].astype(np.int64) * len(coded["document"][1]) + coded["document"][0]
+    n_labels = len(label_rows)
+    row = ids.match(pa.array(keys[:n_labels]), pa.array(keys[n_labels:]))
+    is_new = row < 0
+    row[is_new] = n_labels + np.arange(is_new.sum())
+    picked = np.append(np.arange(n_labels), n_labels + np.flatnonzero(is_new))
+    columns = {role: names.take(pa.array(codes[picked])) for role, (codes, names) in coded.items()}
+    gold = pa.table({**columns, **_label_columns(label_source, label_rows, int(is_new.sum()))})
+    alignments = {
+        name: align(as_run(run), gold, ties="expected", with_grades=False, run_name=f"run {shown(name)}")
+        for name, run in runs.items()
+    }
+    sample = None if expert_rows is None else _sample(expert_rows, row)
+    joined = JoinedRuns(
+        alignments,
+        np.arange(len(gold)) < n_labels,
+        sample,
+        expert_source is not None and SAMPLE_COLUMNS[0] in expert_source.names,
+        _common_queries(alignments, columns["query"], n_labels),
+    )
+    return _restrict(joined)
+
+
+def _source(frame: Any, parameter: str) -> FrameSource:
+    if not is_frame(frame):
+        raise UsageError(f"must be a DataFrame or a path, not a {type(frame).__name__}", parameter=parameter)
+    return FrameSource(frame, f"the {parameter}")
+
+
+def _role_table(source: FrameSource) -> RoleTable:
+    for name in ("query", "document", "grade"):
+        if name not in source.names:
+            fix = f"rename one of its columns ({', '.join(source.names)})"
+            raise InputError(f"there is no column {name!r}", source=source.name, kind="no-column", fix=fix)
+    table = source.read(["query", "document", "grade"], BadRows())
+    if not len(table):
+        raise no_rows_error(source.name)
+    roles = {name: name for name in table.column_names}
+    return RoleTable(Origin(source, roles), {name: table[name] for name in roles})
+
+
+def _label_columns(source: FrameSource, rows: RoleTable, n_unlabeled: int) -> dict[str, Floats]:
+    """Return the grades of the labels and their probabilities, followed by grade 0 for rows without a label."""
+    columns = {"grade": np.append(rows.floats("grade"), np.zeros(n_unlabeled))}
+    names = share_columns(source.names)
+    if names:
+        shares = dict(zip(names, read_shares(source).T, strict=True))
+        for name in ("p0", *(one for one in names if one != "p0")):
+            known = shares.get(name, np.zeros(len(rows)))
+            columns[name] = np.append(known, np.full(n_unlabeled, float(name == "p0")))
+    return columns
+
+
+def _sample(rows: RoleTable, row: Integers) -> Sample:
+    source, grades = rows.origin.source, rows.floats("grade")
+    names = [name for name in SAMPLE_COLUMNS if name in source.names]
+    draws = dict(zip(names, read_draws(source).T, strict=True)) if names else {}
+    source.require(grades >= 0, "grade", "the grade is below 0", "correct it", "invalid-grade")
+    ones = np.ones(len(row))
+    return Sample(row, grades, draws.get("probability", ones), draws.get("round", ones))
+
+
+def _common_queries(alignments: Mapping[str, Alignment], query: pa.Array, n_labels: int) -> Integers:
+    """Return the queries that have labels and are in all runs; raise InputError if the runs differ in queries."""
+    first_name, first = next(iter(alignments.items()))
+    has_label = ids.match(query.slice(0, n_labels), first.queries) >= 0
+    ranked = {name: (np.diff(one.ranking.offsets) > 0) & has_label for name, one in alignments.items()}
+    for name, present in ranked.items():
+        other = present != ranked[first_name]
+        if other.any():
+            place = int(np.argmax(other))
+            has, lacks = (name, first_name) if present[place] else (first_name, name)
+            query_id = shown(first.queries[place].as_py())
+            problem = (
+                f"the runs have different queries: {counted(int(other.sum()), 'query')} of the labels in only one of "
+                f"{shown(first_name)} and {shown(name)}, such as {query_id}, which {shown(has)} has"
+            )
+            fix = "give each run documents of the same queries"
+            raise InputError(problem, source=f"run {shown(lacks)}", kind="queries-differ", fix=fix)
+    return np.flatnonzero(ranked[first_name])
+
+
+def _restrict(joined: JoinedRuns) -> JoinedRuns:
+    """Leave out expert grades of queries without runs or labels, with a warning."""
+    if joined.sample is None:
+        return joined
+    is_used = np.isin(joined.query_of_row[joined.sample.row], joined.queries)
+    if is_used.all():
+        return joined
+    if not is_used.any():
+        problem = "no expert grade is for a query that has labels and is in the runs"
+        raise InputError(problem, source="the expert grades", kind="nothing-in-common", fix="use the same ids in all")
+    problem = f"{counted(int((~is_used).sum()), 'expert grade')} for queries without labels or runs are not used"
+    warning = Message(problem, "expert-grades-unused", "warning", fixes=(Fix("label these queries too"),))
+    one = joined.sample
+    used = Sample(one.row[is_used], one.grade[is_used], one.probability[is_used], one.round[is_used])
+    return replace(joined, sample=used, warnings=(*joined.warnings, warning))
+
+
+def experts_made_the_labels(joined: JoinedRuns) -> bool:
+    """Return whether every expert grade is a certain label, although other labels are not certain.
+
+    This is so if the consensus was fitted with these expert grades, which it takes as known.
+    """
+    sample, grades = joined.sample, joined.first.grades
+    if sample is None or grades.shares is None or grades.values is None or len(sample) < MIN_AGREEMENTS:
+        return False
+    certain = grades.shares.max(axis=1) > 1 - 1e-9
+    equal = grades.values[grades.shares.argmax(axis=1)][sample.row] == sample.grade
+    others = np.ones(len(certain), np.bool_)
+    others[sample.row] = False
+    return bool((certain[sample.row] & equal).all() and not certain[others & joined.is_labeled].all())

@@ -1,0 +1,87 @@
+"""Probabilities in tables: of grades (columns p0, p1, ... of a consensus), and of being drawn for a sample."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from crowdrank._typing import Floats
+from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.cells import require_floats
+from crowdrank.judgments.sources import Source
+
+SHARE_NAME = re.compile(r"p(0|[1-9]\d{0,2})")
+"""Name of a column with the probability of a grade: p and the grade."""
+SUM_TOLERANCE = 0.01
+"""Maximum distance of the sum of the probabilities of a document from 1, as in files with rounded numbers."""
+
+SAMPLE_COLUMNS = ("probability", "round")
+"""Columns of a sample: probability with which the document was drawn, and number of the round in which it was."""
+
+
+def share_columns(names: Iterable[str]) -> list[str]:
+    """Return the columns with the probability of a grade, from the lowest to the highest; none if there is only one.
+
+    >>> share_columns(["query", "p2", "p10", "p1", "price"])
+    ['p1', 'p2', 'p10']
+    """
+    found = sorted((name for name in names if SHARE_NAME.fullmatch(name)), key=lambda name: int(name[1:]))
+    return found if len(found) > 1 else []
+
+
+def read_shares(source: Source, on_bad_rows: str = "error") -> Floats:
+    """Read the probability of each grade, (n_rows, n_grades); each row sums to 1.
+
+    Raises:
+        InputError: a cell is not a probability, or the probabilities of a row do not sum to 1.
+
+    >>> import pandas as pd
+    >>> from crowdrank.judgments.sources import FrameSource
+    >>> read_shares(FrameSource(pd.DataFrame({"p0": [0.25], "p1": [0.75]})))
+    array([[0.25, 0.75]])
+
+    """
+    names, fix = share_columns(source.names), "write probabilities that sum to 1, or drop the columns"
+    table = source.read(names, BadRows(on_bad_rows))
+    columns = []
+    for name in names:
+        column = require_floats(table[name], source, name, allow_blanks=False, fixes=[fix])
+        is_share = (column >= 0) & (column <= 1)
+        source.require(is_share, name, "the probability is not between 0 and 1", fix, "not-a-share")
+        columns.append(column)
+    shares = np.column_stack(columns)
+    total = shares.sum(axis=1)
+    problem = f"the probabilities {names[0]} to {names[-1]} do not sum to 1"
+    source.require(np.abs(total - 1) <= SUM_TOLERANCE, names[0], problem, fix, "not-a-share")
+    return np.asarray(shares / total[:, None])
+
+
+def share_grades(names: Iterable[str]) -> Floats:
+    """Return the grades of columns of probabilities.
+
+    >>> share_grades(["p0", "p2"])
+    array([0., 2.])
+    """
+    return np.array([float(name[1:]) for name in names])
+
+
+def read_draws(source: Source) -> Floats:
+    """Read the columns of a sample that the table has, (n_rows, n_columns).
+
+    Raises:
+        InputError: a probability is not above 0 and at most 1, or a round is not a number.
+
+    """
+    columns = []
+    for name in SAMPLE_COLUMNS:
+        if name in source.names:
+            table = source.read([name], BadRows())
+            column = require_floats(table[name], source, name, allow_blanks=False, fixes=["write a number"])
+            if name == "probability":
+                problem = "the probability of the draw is not above 0 and at most 1"
+                fix = "write the probability with which the document was drawn"
+                source.require((column > 0) & (column <= 1), name, problem, fix, "not-a-probability")
+            columns.append(column)
+    return np.column_stack(columns)

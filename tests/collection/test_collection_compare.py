@@ -1,0 +1,153 @@
+"""Test the policy that draws documents to compare rankings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner, Result
+
+import crowdrank
+from crowdrank.cli.app import app
+from crowdrank.collection.compare_runs import CompareRuns, pool_of_runs
+from crowdrank.collection.pool import Pool, Roster
+from crowdrank.errors import InputError, UsageError
+from crowdrank.estimation.sampling import draw, draw_probabilities
+from crowdrank.evaluation.evaluate import evaluate
+
+RNG = np.random.default_rng(0)
+PAIRS = pd.DataFrame({"query": np.repeat([f"q{i}" for i in range(40)], 10), "document": [f"d{i}" for i in range(400)]})
+TRUTH = PAIRS.assign(grade=RNG.integers(0, 4, 400))
+RUNS = {
+    name: PAIRS.assign(score=TRUTH["grade"] + RNG.normal(0, noise, 400)) for name, noise in (("live", 3), ("new", 1.5))
+}
+SHARES = np.exp(-((np.arange(4) - (TRUTH["grade"].to_numpy() + RNG.normal(0.4, 0.8, 400))[:, None]) ** 2))
+SHARES = SHARES / SHARES.sum(axis=1, keepdims=True)
+LABELS = PAIRS.assign(grade=SHARES.argmax(axis=1), **{f"p{grade}": SHARES[:, grade] for grade in range(4)})
+
+
+def test_probabilities_sum_to_the_number_of_draws_and_keep_the_floor() -> None:
+    sizes = np.random.default_rng(1).random(300) ** 4
+    for n_drawn in (1, 17, 299, 300, 1000):
+        probability = draw_probabilities(sizes, n_drawn, 0.2)
+        assert probability.sum() == pytest.approx(min(n_drawn, 300))
+        assert probability.max() <= 1
+        assert probability.min() >= 0.2 * min(n_drawn, 300) / 300 - 1e-12
+        assert np.all(np.diff(probability[np.argsort(sizes)]) >= -1e-12)
+
+
+def test_documents_are_drawn_as_often_as_their_probability_says() -> None:
+    rng, n_draws = np.random.default_rng(2), 4000
+    probability = draw_probabilities(rng.random(50) ** 2, 12, 0.1)
+    count = np.zeros(50)
+    for _ in range(n_draws):
+        drawn = draw(probability, rng)
+        assert len(drawn) == 12
+        count[drawn] += 1
+    error = np.sqrt(probability * (1 - probability) / n_draws)
+    assert np.all(np.abs(count / n_draws - probability) <= 4.5 * error + 1e-12)
+
+
+def test_documents_that_tell_the_runs_apart_are_more_probable() -> None:
+    pool = pool_of_runs(RUNS, "nDCG@3")
+    requests = CompareRuns(RUNS, LABELS, measure="nDCG@3").next(pool, budget=120)
+    assert len(requests) == 120
+    assert requests.round == 1
+    assert requests.probability is not None
+    run = RUNS["live"].sort_values(["query", "score"], ascending=[True, False]).groupby("query").head(3)
+    other = RUNS["new"].sort_values(["query", "score"], ascending=[True, False]).groupby("query").head(3)
+    assert set(requests.frame["document"]) <= {*run["document"], *other["document"]}
+    same_rank = set(run["document"][run["document"].to_numpy() == other["document"].to_numpy()])
+    frame = requests.frame
+    is_same = frame["document"].isin(same_rank)
+    assert is_same.any()
+    assert frame.loc[is_same, "probability"].max() < frame.loc[~is_same, "probability"].median()
+
+
+def test_a_second_round_draws_other_documents_and_both_rounds_combine() -> None:
+    truth = {name: evaluate(run, TRUTH, "DCG@5", no_relevant="zero").means["DCG@5"] for name, run in RUNS.items()}
+    pool, errors = pool_of_runs(RUNS, "DCG@5"), []
+    for seed in range(30):
+        policy = CompareRuns(RUNS, LABELS, measure="DCG@5", random_state=seed)
+        first = policy.next(pool, budget=60).frame.merge(TRUTH, on=["query", "document"])
+        judged = first[["query", "document", "grade"]].assign(assessor="expert")
+        second = policy.next(pool, crowdrank.read_judgments(judged, grades="0-3"), budget=60).frame
+        assert len(second) == 60
+        assert not set(second["document"]) & set(first["document"])
+        assert set(second["round"]) == {61}
+        sample = pd.concat([first, second.merge(TRUTH, on=["query", "document"])])
+        table = crowdrank.estimate(RUNS, LABELS, sample, measure="DCG@5").table
+        errors.append(table["difference"][1] - (truth["new"] - truth["live"]))
+    assert abs(np.mean(errors)) < 4 * np.std(errors, ddof=1) / np.sqrt(30)
+
+
+def test_honeypots_and_rosters_keep_the_sample() -> None:
+    roster = Roster.of(["ann", "bob"], "expert", {"expert": 2.0})
+    pool = Pool(*(Pool.read(PAIRS).query, Pool.read(PAIRS).document), roster)
+    requests = CompareRuns(RUNS, LABELS).next(pool, budget=100)
+    assert (len(requests), requests.cost) == (50, 100.0)
+    limited = CompareRuns(RUNS, LABELS).next(pool, budget=crowdrank.Budget(100, most=10))
+    assert [note.kind for note in limited.notes] == ["sample-incomplete"]
+
+
+@pytest.mark.parametrize("measure", ["AP", "RR@5", "ERR@10"])
+def test_measures_that_are_not_sums_over_documents_are_refused(measure: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        CompareRuns(RUNS, LABELS, measure=measure).next(PAIRS, budget=10)
+    assert (caught.value.kind, caught.value.parameter) == ("measure-not-estimated", "measure")
+
+
+def invoke(*words: object) -> Result:
+    return CliRunner().invoke(app, ["collect", "next", *map(str, words)])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, run in RUNS.items():
+        run.to_csv(tmp_path / f"{name}.csv", index=False)
+    LABELS.to_parquet(tmp_path / "labels.parquet")
+    return tmp_path
+
+
+def test_the_command_writes_a_sample_that_estimate_reads(folder: Path) -> None:
+    runs = f"{folder / 'live.csv'},{folder / 'new.csv'}"
+    words = ["--policy", "compare", "--runs", runs, "--labels", folder / "labels.parquet", "--measure", "nDCG@5"]
+    sample = folder / "sample.csv"
+    done = invoke(folder / "expert.csv", *words, "--budget", 80, "-o", sample, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["requests"] == 80
+    requests = pd.read_csv(sample)
+    assert requests["probability"].between(0, 1, inclusive="right").all()
+    requests.merge(TRUTH, on=["query", "document"]).to_csv(folder / "graded.csv", index=False)
+    command = ["estimate", folder / "live.csv", folder / "new.csv", "--labels", folder / "labels.parquet"]
+    command += ["--expert", folder / "graded.csv", "--measure", "nDCG@5", "--json"]
+    estimated = CliRunner().invoke(app, list(map(str, command)))
+    assert estimated.exit_code == 0, estimated.output
+    result = json.loads(estimated.stdout)
+    assert (result["unit"], result["expert_grades"]) == ("document", 80)
+    again = invoke(folder / "expert.csv", *words, "--budget", 20, "-o", folder / "second.csv")
+    assert again.exit_code == 0, again.output
+    second = pd.read_csv(folder / "second.csv")
+    assert not set(second["document"]) & set(requests["document"])
+    assert set(second["round"]) == {81}
+
+
+def test_missing_options_are_refused(folder: Path) -> None:
+    for words, parameter in (
+        (["--policy", "compare", "--budget", 5], "policy"),
+        (["--budget", 5], "pairs"),
+        (["--budget", 5, "--pairs", folder / "live.csv", "--runs", folder / "live.csv"], "runs"),
+    ):
+        done = invoke(folder / "expert.csv", *words)
+        assert isinstance(done.exception, UsageError)
+        assert done.exception.parameter == parameter
+    repeated = pd.concat([RUNS["new"], RUNS["new"].head(1)])
+    repeated.to_csv(folder / "new.csv", index=False)
+    runs = f"{folder / 'live.csv'},{folder / 'new.csv'}"
+    done = invoke(folder / "expert.csv", "--policy", "compare", "--runs", runs, "--budget", 5, "-o", folder / "out.csv")
+    assert isinstance(done.exception, InputError)
+    assert done.exception.kind == "repeated-document"
+    assert not (folder / "out.csv").exists()

@@ -1,0 +1,55 @@
+"""Test the command `crowdrank estimate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from estimation_worlds import make_world
+from typer.testing import CliRunner, Result
+
+import crowdrank
+from crowdrank.cli.app import app
+from crowdrank.errors import InputError
+
+WORLD = make_world()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, run in WORLD.runs.items():
+        ranked = run.sort_values(["query", "score"], ascending=[True, False])
+        lines = [f"{row.query} Q0 {row.document} 1 {row.score} {name}\n" for row in ranked.itertuples()]
+        (tmp_path / f"{name}.trec").write_text("".join(lines))
+    WORLD.labels.to_parquet(tmp_path / "consensus.parquet")
+    WORLD.expert(20).to_csv(tmp_path / "sample.csv", index=False)
+    return tmp_path
+
+
+def invoke(folder: Path, *words: str) -> Result:
+    runs = [str(folder / "live.trec"), str(folder / "new.trec")]
+    return CliRunner().invoke(app, ["estimate", *runs, "--labels", str(folder / "consensus.parquet"), *words])
+
+
+def test_the_command_prints_and_writes_the_estimates_of_the_library(folder: Path) -> None:
+    output = folder / "estimates.csv"
+    done = invoke(folder, "--expert", str(folder / "sample.csv"), "--measure", "nDCG@5", "--json", "-o", str(output))
+    assert done.exit_code == 0, done.output
+    expected = crowdrank.estimate(WORLD.runs, WORLD.labels, WORLD.expert(20), measure="nDCG@5")
+    printed = json.loads(done.stdout)
+    for one, other in zip(printed["runs"], expected.to_dict()["runs"], strict=True):
+        assert one == pytest.approx(other)
+    assert pd.read_csv(output)["estimate"].tolist() == pytest.approx(expected.table["estimate"].tolist())
+    text = invoke(folder, "--expert", str(folder / "sample.csv"), "--measure", "nDCG@5").stdout
+    assert f"{expected.table['difference'][1]:+.4f}" in text
+
+
+def test_errors_leave_no_output(folder: Path) -> None:
+    sample = WORLD.truth.sample(frac=0.3, random_state=1)
+    sample.to_csv(folder / "sample.csv", index=False)
+    done = invoke(folder, "--expert", str(folder / "sample.csv"), "-o", str(folder / "estimates.csv"))
+    assert isinstance(done.exception, InputError)
+    assert done.exception.kind == "unknown-probabilities"
+    assert not (folder / "estimates.csv").exists()

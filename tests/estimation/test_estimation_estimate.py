@@ -1,0 +1,206 @@
+"""Test `crowdrank.estimate`: its table, its warnings, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from estimation_worlds import GRADES, make_world
+
+import crowdrank
+from crowdrank.errors import CrowdrankError, DataWarning, InputError, UsageError
+from crowdrank.estimation.by_query import prediction_powered_mean
+from crowdrank.evaluation.evaluate import evaluate
+
+WORLD = make_world()
+EXPERT = WORLD.expert(20)
+
+
+def estimate(**changes: Any) -> crowdrank.Estimate:
+    arguments = {"runs": WORLD.runs, "labels": WORLD.labels, "expert": EXPERT, "measure": "nDCG@5", **changes}
+    return crowdrank.estimate(**arguments)
+
+
+def values(gold: pd.DataFrame, measure: str) -> np.ndarray:
+    return np.column_stack([evaluate(run, gold, measure).values(measure) for run in WORLD.runs.values()])
+
+
+@pytest.mark.parametrize("measure", ["nDCG@5", "DCG@3", "P(rel=2)@3", "RR", "AP(rel=2)", "ERR@5"])
+def test_by_query_the_table_has_the_estimates_of_the_values_per_query(measure: str) -> None:
+    table = estimate(measure=measure).table
+    predicted, truth = values(WORLD.labels, measure), np.nan_to_num(values(EXPERT, measure))
+    for run, contrast in enumerate(([1.0, 0.0], [0.0, 1.0])):
+        mean, weight = prediction_powered_mean(
+            truth @ contrast, (predicted @ contrast)[:20], (predicted @ contrast)[20:]
+        )
+        assert table["estimate"][run] == pytest.approx(mean.value)
+        assert table["weight"][run] == pytest.approx(weight)
+        assert table["labels_only"][run] == pytest.approx(predicted[:, run].mean())
+        assert table["experts_only"][run] == pytest.approx(truth[:, run].mean())
+        assert table["bias"][run] == pytest.approx(table["labels_only"][run] - mean.value)
+    difference, _ = prediction_powered_mean(
+        *(part[:, 1] - part[:, 0] for part in (truth, predicted[:20], predicted[20:]))
+    )
+    assert table["difference"].tolist() == pytest.approx([0.0, difference.value])
+    assert table["p"][1] == pytest.approx(difference.p)
+    assert table["difference_lower"][1] < difference.value < table["difference_upper"][1]
+    assert table["judged"].tolist() == [1.0, 1.0]
+
+
+def test_p_values_are_adjusted_over_the_runs() -> None:
+    runs = {**WORLD.runs, "worse": WORLD.runs["live"].assign(score=lambda run: -run["score"])}
+    table = estimate(runs=runs, baseline="new").table.set_index("run")
+    p = table.loc[["live", "worse"], "p"].sort_values()
+    assert np.isnan(table.loc["new", "p"])
+    assert table.loc[p.index, "p_holm"].tolist() == pytest.approx([2 * p.iloc[0], max(2 * p.iloc[0], p.iloc[1])])
+
+
+def test_a_run_beside_itself_has_no_difference() -> None:
+    table = estimate(runs={"a": WORLD.runs["new"], "b": WORLD.runs["new"]}).table
+    assert table.loc[1, ["difference", "difference_lower", "difference_upper", "p"]].tolist() == [0, 0, 0, 1]
+
+
+def test_without_experts_the_bias_is_unknown() -> None:
+    with pytest.warns(DataWarning) as caught:
+        result = estimate(expert=None)
+    assert [str(warning.message) for warning in caught] == [str(message) for message in result.warnings]
+    assert [warning.kind for warning in result.warnings] == ["bias-unknown"]
+    assert result.unit == "none"
+    table = result.table
+    assert np.isnan(table["experts_only"]).all()
+    assert (table["lower"] < table["estimate"]).all()
+    predicted = values(WORLD.labels, "nDCG@5")
+    width = table["difference_upper"][1] - table["difference_lower"][1]
+    over_queries = 2 * 1.96 * (predicted[:, 1] - predicted[:, 0]).std(ddof=1) / np.sqrt(60)
+    assert 0.9 * over_queries < width < 2 * over_queries
+
+
+def test_draws_without_experts_are_reproducible_and_use_the_seed() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        one, same, other = (estimate(expert=None, random_state=seed).table for seed in (1, 1, 2))
+    pd.testing.assert_frame_equal(one, same)
+    assert one["lower"].tolist() != other["lower"].tolist()
+
+
+def test_paths_frames_and_ids_of_other_types_give_the_same(tmp_path: Path) -> None:
+    WORLD.labels.to_parquet(tmp_path / "labels.parquet")
+    EXPERT.rename(columns={"query": "qid", "grade": "rel"}).to_csv(tmp_path / "expert.csv", index=False)
+    for name, run in WORLD.runs.items():
+        run.to_csv(tmp_path / f"{name}.csv", index=False)
+    runs = {name: tmp_path / f"{name}.csv" for name in WORLD.runs}
+    read = estimate(runs=runs, labels=tmp_path / "labels.parquet", expert=tmp_path / "expert.csv")
+    pd.testing.assert_frame_equal(read.table, estimate().table)
+    polars = estimate(runs={name: pl.from_pandas(run) for name, run in WORLD.runs.items()})
+    assert isinstance(polars.table, pl.DataFrame)
+
+
+def test_results_are_ready_for_json() -> None:
+    written = json.loads(json.dumps(estimate().to_dict(), allow_nan=False))
+    assert (written["unit"], written["expert_queries"], written["expert_grades"]) == ("query", 20, 240)
+    assert written["runs"][0]["p"] is None
+    assert "Estimate of nDCG@5" in estimate()._repr_html_()
+
+
+def test_few_expert_queries_and_missing_labels_are_warned_about() -> None:
+    labels = WORLD.labels.drop(index=[0, 17, 40])
+    with pytest.warns(DataWarning):
+        result = estimate(expert=WORLD.expert(5), labels=labels)
+    assert [warning.kind for warning in result.warnings] == ["few-expert-queries", "unlabeled-documents"]
+    assert result.table["judged"].min() < 1
+
+
+def test_expert_grades_of_other_queries_are_not_used() -> None:
+    other = EXPERT.head(3).assign(query="elsewhere")
+    with pytest.warns(DataWarning):
+        result = estimate(expert=pd.concat([EXPERT, other]))
+    assert [warning.kind for warning in result.warnings] == ["expert-grades-unused"]
+    pd.testing.assert_frame_equal(result.table, estimate().table)
+
+
+def test_sampled_documents_without_a_label_are_used() -> None:
+    expert = WORLD.truth.assign(probability=1.0)
+    with pytest.warns(DataWarning):
+        result = estimate(expert=expert, labels=WORLD.labels.drop(index=range(5)), measure="DCG@5")
+    truth = [evaluate(run, WORLD.truth, "DCG@5", no_relevant="zero").means["DCG@5"] for run in WORLD.runs.values()]
+    queries = set(WORLD.labels.drop(index=range(5))["query"])
+    assert queries == set(WORLD.labels["query"])
+    assert result.table["estimate"].tolist() == pytest.approx(truth)
+
+
+def refused(error: type[CrowdrankError], **changes: Any) -> CrowdrankError:
+    with pytest.raises(error) as caught:
+        estimate(**changes)
+    return caught.value
+
+
+def test_expert_pairs_without_known_probabilities_are_refused() -> None:
+    sample = WORLD.truth.sample(frac=0.3, random_state=1)
+    assert refused(InputError, expert=sample).kind == "unknown-probabilities"
+    problem = refused(InputError, unit="document")
+    assert problem.kind == "unknown-probabilities"
+    assert problem.fixes[1].parameter == "unit"
+
+
+def test_labels_that_experts_made_are_refused() -> None:
+    labels = WORLD.labels.copy()
+    known = labels.index.isin(EXPERT.index)
+    labels.loc[known, ["p0", "p1", "p2", "p3"]] = np.eye(4)[EXPERT["grade"]]
+    labels.loc[known, "grade"] = EXPERT["grade"]
+    assert refused(InputError, labels=labels).kind == "experts-made-labels"
+
+
+def test_one_expert_query_is_refused() -> None:
+    assert refused(InputError, expert=WORLD.expert(1)).kind == "few-expert-queries"
+
+
+def test_runs_with_different_queries_are_refused() -> None:
+    runs = {**WORLD.runs, "new": WORLD.runs["new"][lambda run: run["query"] != "q7"]}
+    problem = refused(InputError, runs=runs)
+    assert (problem.kind, problem.location.source) == ("queries-differ", "run 'new'")
+
+
+def test_duplicate_documents_in_a_run_are_refused() -> None:
+    runs = {**WORLD.runs, "new": pd.concat([WORLD.runs["new"], WORLD.runs["new"].head(1)])}
+    problem = refused(InputError, runs=runs)
+    assert (problem.kind, problem.location.source) == ("repeated-document", "the run 'new'")
+
+
+@pytest.mark.parametrize("value", [0.0, -0.1, 1.01])
+def test_probabilities_outside_0_to_1_are_refused(value: float, tmp_path: Path) -> None:
+    expert = EXPERT.assign(probability=0.5)
+    expert.loc[expert.index[2], "probability"] = value
+    expert.to_csv(tmp_path / "expert.csv", index=False)
+    for given in (expert, tmp_path / "expert.csv"):
+        problem = refused(InputError, expert=given)
+        assert (problem.kind, problem.location.column) == ("not-a-probability", "probability")
+        assert problem.location.place.startswith("row 3")
+
+
+@pytest.mark.parametrize(
+    ("measure", "changes"),
+    [("Tau", {}), ("Judged@5", {}), ("AP", {"expert": EXPERT.assign(probability=1.0)}), ("TauB", {"expert": None})],
+)
+def test_measures_that_have_no_estimator_are_refused(measure: str, changes: dict[str, Any]) -> None:
+    problem = refused(UsageError, measure=measure, **changes)
+    assert (problem.kind, problem.parameter) == ("measure-not-estimated", "measure")
+    assert "nDCG" in problem.problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "parameter"),
+    [({"baseline": "old"}, "baseline"), ({"level": 1.0}, "level"), ({"unit": "page"}, "unit"), ({"runs": {}}, "runs")],
+)
+def test_invalid_arguments_are_refused(changes: dict[str, Any], parameter: str) -> None:
+    assert refused(UsageError, **changes).parameter == parameter
+
+
+def test_labels_without_a_needed_column_are_refused() -> None:
+    assert refused(InputError, labels=WORLD.labels[["document", "grade"]]).kind == "no-column"
+    assert refused(InputError, labels=WORLD.labels[GRADES].head(0)).kind == "no-rows"
