@@ -20,6 +20,7 @@ EXPERIMENTS = {
     "expert-scale": "binary expert grades for a crowd on five grades: whether they help or harm",
     "calibration": "whether intervals and probabilities hold on data drawn from the model",
     "difficulty": "difficulty of documents and order of grades in GDA, on simulated crowds",
+    "feature-prior": "what a prior from features adds to the labels of a consensus, and what useless features cost",
     "rankers": "every ranker on the given labels of MQ2008, next to LightGBM's and XGBoost's own",
     "crowd-rankers": "rankers on a crowd's labels (simulated crowds, LLM judges), tested on expert grades",
     "rigor": "whether learned targets of labels grow with the rigor of assessors (REMAP's first experiment)",
@@ -46,8 +47,9 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     >>> get_experiment("rf11")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10,
-    web5, dl20, auto, grades, expert-scale, calibration, difficulty, rankers, crowd-rankers, rigor, quality,
-    experts, expert-budget, ensemble-members, distillation, next-label, estimate, overlap.
+    web5, dl20, auto, grades, expert-scale, calibration, difficulty, feature-prior, rankers, crowd-rankers, rigor,
+    quality, experts, expert-budget, ensemble-members, distillation, next-label, estimate,
+    overlap.
     """
     if name not in EXPERIMENTS:
         raise UsageError(

@@ -53,7 +53,17 @@ def test_weighted_posteriors_equal_their_definition(seed: int) -> None:
     expert = rng.dirichlet(np.ones(3), 5).T
     posterior, counts, states = np.empty((6, 5)), np.zeros((4, 3, 5)), np.zeros(5)
     total = kernels.expect_weighted(
-        offsets, assessor, grade, gold, weight, prior, np.log(likelihood), expert, posterior, counts, states
+        offsets,
+        assessor,
+        grade,
+        gold,
+        weight,
+        np.log(prior)[None],
+        np.log(likelihood),
+        expert,
+        posterior,
+        counts,
+        states,
     )
     expected, logs = np.zeros((4, 3, 5)), 0.0
     for item in range(6):

@@ -121,8 +121,8 @@ def test_the_same_shards_in_memory_give_the_same_bytes(
     class InMemory:
         """The shards of the disk, held."""
 
-        def open(self, model: Any, judgments: Any, gold: Any = None) -> LocalPasses[Any]:
-            shards = shards_of(judgments, gold, model.locality)
+        def open(self, model: Any, judgments: Any, gold: Any = None, scores: Any = None) -> LocalPasses[Any]:
+            shards = shards_of(judgments, gold, model.locality, scores=scores)
             return LocalPasses(model, InMemoryShards([shards.load(place) for place in range(len(shards))]))
 
     assert_equal(fitted(model, many), fitted(made(method), many, engine=InMemory()))

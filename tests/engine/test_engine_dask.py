@@ -52,6 +52,15 @@ def test_expert_grades_and_threads_do_not_change_that(cluster: DaskEngine) -> No
         assert_same(fit(method, world.judgments, cluster, gold=world.gold), expected)
 
 
+@pytest.mark.filterwarnings("ignore::crowdrank.errors.DataWarning")
+@pytest.mark.parametrize("method", ["gda", "dawid-skene", "gda-pairwise"])
+def test_features_give_the_same_bytes(method: str, cluster: DaskEngine, local: LocalEngine, labels: Judgments) -> None:
+    features = simulate(queries=12, documents=8, random_state=3).features
+    model = fit(method, labels, cluster, features=features)
+    assert model.consensus_.features_used
+    assert_same(model, fit(method, labels, local, features=features))
+
+
 def test_each_engine_continues_from_checkpoints_of_the_other(
     cluster: DaskEngine, local: LocalEngine, labels: Judgments, tmp_path: Path
 ) -> None:

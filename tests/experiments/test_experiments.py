@@ -15,7 +15,7 @@ from crowdrank.consensus import METHODS
 from crowdrank.consensus.candidate_choice import CANDIDATES
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.judgments.datasets import dataset
-from experiments import EXPERIMENTS, auto, get_experiment, web5
+from experiments import EXPERIMENTS, auto, feature_prior, get_experiment, web5
 from experiments.agreement import agreement_table
 from experiments.base import Experiment, Table, averaged, choose, compared, fit_all, quiet
 from experiments.calibration import draw, reliability
@@ -282,6 +282,29 @@ def test_the_gold_of_web5_is_the_majority_of_nine_assessors(data_folder: Path) -
     assert n_majorities == n_equal > 2_000
     scores = {prior: held_out_score(prior, web5.without_experts(crowd)) for prior in ("learned", 0.25, 1.0)}
     assert scores["learned"] > scores[0.25] > scores[1.0]
+
+
+def test_intervals_with_a_prior_from_features_hold() -> None:
+    table = feature_prior.coverage_table("gda", [5], quiet)
+    assert [row["run"] for row in table.rows][-1] == "rho 0.8, 3 labels"
+    for row in table.rows:
+        assert 0.92 <= row["covered"] <= 0.98
+    assert table.row("rho 0.8, 2 labels")["RMSE"] < table.row("rho 0, 2 labels")["RMSE"] - 0.03
+    assert table.row("rho 0.8, 2 labels")["RMSE without labels"] < 0.9
+
+
+def test_the_gain_by_features_is_relative_to_that_of_a_label() -> None:
+    values = {1: (0.5, 0.6), 2: (0.7, 0.75), 3: (0.8, 0.8)}
+    tables = {
+        n: Table(
+            "t",
+            "t",
+            tuple({"run": run, "nDCG@10": x, "Tau": x} for run, x in zip(("m", "m-features"), both, strict=True)),
+        )
+        for n, both in values.items()
+    }
+    gain = feature_prior.gain_table("m", tables)
+    assert [row["Tau"] for row in gain.rows] == pytest.approx([0.5, 0.5])
 
 
 def test_difficulty_prints_the_goal_figures() -> None:

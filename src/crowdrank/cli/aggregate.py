@@ -15,6 +15,7 @@ from crowdrank.cli.console import (
     print_cells,
     print_json,
     print_line,
+    print_note,
     print_read_report,
     print_table,
     print_unjudged_gold,
@@ -22,11 +23,12 @@ from crowdrank.cli.console import (
 from crowdrank.cli.from_settings import CommandLineOptions, FieldsOf
 from crowdrank.cli.partitioned import read_folder, require_unset
 from crowdrank.consensus import METHODS
-from crowdrank.errors import Fix, UsageError
+from crowdrank.errors import Fix, Location, Message, UsageError
 from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.consensus._base import Aggregator
+    from crowdrank.judgments.features import Features
     from crowdrank.judgments.sharded import ShardedJudgments
     from crowdrank.judgments.table import Judgments, ReadReport
 
@@ -63,6 +65,39 @@ class UpdateOptions:
 
 
 @dataclass(frozen=True)
+class PriorOptions:
+    """Options for the prior of relevance from features."""
+
+    features: list[Path] = option(
+        [],
+        "Features of documents (LETOR, CSV, Parquet, ...) that set the prior of relevance; documents without judgments "
+        "get a prediction. Do not compare rankers that use these features on such labels. Repeatable.",
+        "-f",
+        metavar="<path>",
+    )
+    signal: str | None = option(
+        None,
+        "Column to use as the only feature, such as a retrieval score: of the features, or of the judgments.",
+        metavar="COLUMN",
+    )
+
+    def read(self, inputs: Inputs) -> Features | None:
+        """Return the features, if there are any."""
+        from crowdrank.judgments.features import read_features, read_signal
+
+        if self.signal is None:
+            return read_features(self.features) if self.features else None
+        if self.features:
+            return read_signal(self.features, self.signal)
+        if inputs.on_disk:
+            fix = Fix("name the file of the column with {}", "features")
+            raise UsageError("cannot be a column of judgments on disk", parameter="signal", fix=fix)
+        reading = inputs.reading
+        options = {"format": reading.format, "columns": reading.columns, "separator": reading.separator}
+        return read_signal(inputs.files, self.signal, **options)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
 class Outputs:
     """Options for the files and folders that `aggregate` writes."""
 
@@ -78,13 +113,16 @@ class Outputs:
     def write(self, model: Aggregator, *, csv_safe: bool) -> None:
         """Write all requested results together, or none if one cannot be written."""
         from crowdrank._files import write_together
+        from crowdrank.judgments.write import is_qrels
 
         first = next((path for path in asdict(self).values() if path is not None), None)
         if first is None:
             return
         with write_together(first):
+            if is_qrels(self.output) and model.consensus_.features_used:
+                print_note(_unrecorded_features(str(self.output)))
             posterior = None if self.posterior is None else model.posterior_table()
-            tables = model.consensus_.document_table, model.consensus_.assessor_table, posterior
+            tables = model.consensus_.all_documents(), model.consensus_.assessor_table, posterior
             paths = self.output, self.assessors, self.posterior
             o.write_tables(list(zip(paths, tables, strict=True)), csv_safe=csv_safe)
             if self.save is not None:
@@ -115,6 +153,7 @@ def aggregate(
     outputs: Annotated[Outputs, FieldsOf(Outputs, o.OUTPUT)],
     gold: o.MaybeGoldFile = None,
     *,
+    prior: Annotated[PriorOptions, FieldsOf(PriorOptions, "Prior from features")],
     updating: Annotated[UpdateOptions, FieldsOf(UpdateOptions, "Updating a saved model")],
     computation: Annotated[FitOptions, FieldsOf(FitOptions, o.COMPUTATION)],
     reading: o.Reading,
@@ -128,11 +167,13 @@ def aggregate(
         crowdrank aggregate labels.csv -o consensus.csv --save model
         crowdrank aggregate labels.csv --grades 0-4 -s n_iter=200 --assessors assessors.csv
         crowdrank aggregate monday.csv tuesday.csv --gold experts.qrels -o consensus.parquet
+        crowdrank aggregate labels.csv --features features.csv -o consensus.csv
         crowdrank aggregate --update model new-labels.csv -o consensus.csv
     """
     inputs = Inputs(judgments, gold, reading, gold_reading)
     if updating.update is not None:
         fixed = {**typed_options, "gold": gold, "checkpoint": computation.checkpoint, "work": computation.work}
+        fixed |= {"features": prior.features or None, "signal": prior.signal}
         _check_update_options(inputs, fixed)
         outputs = outputs if outputs.save is not None else replace(outputs, save=updating.update)
         with locked(updating.update):  # from reading to writing, so that no concurrent update is lost
@@ -143,13 +184,15 @@ def aggregate(
             fix = Fix("name the model with {}", "update")
             raise UsageError("is for the update of a saved model", parameter="rounds", fix=fix)
         model = model_options.build()
-        report = _fit_model(model, inputs, outputs, computation)
+        report = _fit_model(model, inputs, prior, outputs, computation)
         summary = _summary(model_options.method, model, report, outputs)
         (replace(outputs, output=None) if inputs.on_disk else outputs).write(model, csv_safe=csv_safe)
     _print_result(summary, model, json)
 
 
-def _fit_model(model: Aggregator, inputs: Inputs, outputs: Outputs, computation: FitOptions) -> ReadReport:
+def _fit_model(
+    model: Aggregator, inputs: Inputs, prior: PriorOptions, outputs: Outputs, computation: FitOptions
+) -> ReadReport:
     """Check options, read the inputs and fit the model; return the report on the judgments."""
     from crowdrank._folders import check_output_folder
     from crowdrank.consensus.checkpoints import CHECKPOINT
@@ -158,19 +201,20 @@ def _fit_model(model: Aggregator, inputs: Inputs, outputs: Outputs, computation:
     if computation.checkpoint is not None:
         check_output_folder(computation.checkpoint, CHECKPOINT)
     if inputs.on_disk:
-        _check_folder_options(inputs, outputs)
+        _check_folder_options(inputs, outputs, prior)
     else:
-        _check_file_options(inputs, outputs, computation.work)
+        _check_file_options(inputs, outputs, computation.work, prior)
     table: Any = None if inputs.on_disk else o.read_judgment_files(inputs.files, inputs.reading)
     if not inputs.on_disk and is_qrels(outputs.output):
         check_qrels(table)
-    grades = o.read_maybe_gold_file(inputs.gold, inputs.gold_reading)
+    grades, features = o.read_maybe_gold_file(inputs.gold, inputs.gold_reading), prior.read(inputs)
+    fit_options: dict[str, Any] = {"gold": grades, "features": features, "checkpoint": computation.checkpoint}
     with computation.open() as engine:
         if inputs.on_disk:
             table = read_folder(inputs.files[0], computation.work, engine, inputs.reading)
             print_read_report(table.report, inputs.files)
-        folder: dict[str, Any] = {"output": outputs.output} if inputs.on_disk else {}
-        model.fit(table, gold=grades, engine=engine, progress=True, checkpoint=computation.checkpoint, **folder)
+            fit_options["output"] = outputs.output
+        model.fit(table, engine=engine, progress=True, **fit_options)
     return table.report  # type: ignore[no-any-return]
 
 
@@ -207,7 +251,7 @@ def _update_model(
     return model, {**_summary(method, model, table.report, outputs), "added": len(table)}
 
 
-def _check_folder_options(inputs: Inputs, outputs: Outputs) -> None:
+def _check_folder_options(inputs: Inputs, outputs: Outputs, prior: PriorOptions) -> None:
     """Raise an error if options are invalid for a folder of judgments, or its consensus cannot be written."""
     from crowdrank._folders import check_output_folder
     from crowdrank.consensus.on_disk import CONSENSUS
@@ -226,11 +270,13 @@ def _check_folder_options(inputs: Inputs, outputs: Outputs) -> None:
         raise UsageError(f"{folder} is a folder", fix=Fix("name a folder for its consensus too, with {}", "output"))
     if is_within(outputs.output, to_address(folder)):
         raise UsageError(f"is {outputs.output}, which is read", parameter="output", fix="choose another name")
-    check_outputs({"assessors": outputs.assessors}, [inputs.gold])
+    check_outputs({"assessors": outputs.assessors}, [inputs.gold, *prior.features])
     check_output_folder(outputs.output, CONSENSUS)
 
 
-def _check_file_options(inputs: Inputs, outputs: Outputs, work_folder: Path | None = None) -> None:
+def _check_file_options(
+    inputs: Inputs, outputs: Outputs, work_folder: Path | None = None, prior: PriorOptions | None = None
+) -> None:
     """Raise an error if options are invalid for files of judgments, or their consensus cannot be written."""
     from crowdrank._folders import check_output_folder
     from crowdrank.consensus._base import MODEL
@@ -240,7 +286,7 @@ def _check_file_options(inputs: Inputs, outputs: Outputs, work_folder: Path | No
         problem = f"is for a folder of Parquet files, and {inputs.files[0]} is not one"
         raise UsageError(problem, parameter="work", fix="leave it out")
     tables = {"output": outputs.output, "assessors": outputs.assessors, "posterior": outputs.posterior}
-    read_files = o.input_files(inputs.files, inputs.reading, inputs.gold)
+    read_files = [*o.input_files(inputs.files, inputs.reading, inputs.gold), *(prior.features if prior else ())]
     check_outputs(tables, read_files, qrels_parameters=("output",))
     if outputs.save is not None:
         check_output_folder(outputs.save, MODEL)
@@ -275,6 +321,8 @@ def _summary(method: str, model: Aggregator, report: ReadReport, outputs: Output
         "iterations": model.n_iter_,
         "converged": model.converged_,
         "unjudgeable_as": model.unjudgeable_as,
+        "features_used": list(model.consensus_.features_used),
+        "predicted": _n_predicted(model),
         "gold_unjudged": 0 if model.gold_ is None else model.gold_.n_unjudged(judgments),
         **_family_sizes(model),
         **_model_choice(model),
@@ -283,6 +331,20 @@ def _summary(method: str, model: Aggregator, report: ReadReport, outputs: Output
         "posterior": outputs.posterior,
         "saved": outputs.save,
     }
+
+
+def _n_predicted(model: Aggregator) -> int:
+    """Return the number of documents without judgments that have a prediction."""
+    consensus = model.consensus_
+    if not consensus.features_used:
+        return 0
+    return sum(int((part["judgments"].to_numpy() == 0).sum()) for part in consensus.document_parts())
+
+
+def _unrecorded_features(path: str) -> Message:
+    problem = "a qrels file cannot record that its labels used features"
+    fix = Fix("write a .csv or .parquet file too")
+    return Message(problem, "features-unrecorded", "warning", Location(path), (fix,))
 
 
 def _model_choice(model: Aggregator) -> dict[str, Any]:
@@ -332,6 +394,10 @@ def _summary_sentence(summary: dict[str, Any], judgments: Judgments | ShardedJud
     if "families" in summary:
         sizes = ", ".join(f"{size:,}" for size in summary["families"])
         parts.append(f"families of {sizes} assessors found" if sizes else "no families found")
+    if summary["features_used"]:
+        parts.append(f"prior of relevance from {counted(len(summary['features_used']), 'feature')}")
+    if summary["predicted"]:
+        parts.append(f"{counted(summary['predicted'], 'document')} without judgments predicted")
     if summary["iterations"] > 1 and "choice" not in summary:
         parts.append(f"{'converged' if summary['converged'] else 'stopped'} after {summary['iterations']} iterations")
     names = ("assessors_output", "posterior", "saved", "output")

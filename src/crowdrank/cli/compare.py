@@ -12,12 +12,13 @@ import typer
 from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_cells, print_columns, print_json, print_line
+from crowdrank.cli.console import print_cells, print_columns, print_json, print_line, print_message
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.errors import UsageError
 
 if TYPE_CHECKING:
     from crowdrank.evaluation.comparison import Comparison
+    from crowdrank.judgments.runs import RunTable
     from crowdrank.judgments.scale import Scale
 
 
@@ -61,28 +62,37 @@ def compare(
     measures = parse_measures(scoring.measures)
     check_outputs({"per_query": per_query}, [gold, *map(Path, files.values())])
     grades = o.read_gold_file(gold, gold_reading)
-    rankings = read_rankings(files, grades.scale)
-    comparison = compare_runs(rankings, grades.frame, measures, **asdict(comparing), **scoring.conventions)
+    tables = read_run_tables(files, grades.scale)
+    rankings = {name: table.frame for name, table in tables.items()}
+    comparison = compare_runs(rankings, grades, measures, **asdict(comparing), **scoring.conventions)
     values = pa.Table.from_pandas(comparison.per_query, preserve_index=False)
     o.write_tables([(per_query, values)], csv_safe=csv_safe)
     if json:
-        print_json({**comparison.to_dict(), "columns": {"gold": dict(grades.report.columns)}})
+        used_features = {"gold": grades.used_features, "runs": [name for name, table in tables.items() if table.notes]}
+        columns = {"gold": dict(grades.report.columns)}
+        print_json({**comparison.to_dict(), "columns": columns, "used_features": used_features})
         return
     print_comparison(comparison)
     print_differences(comparison)
 
 
-def read_rankings(files: Mapping[str, str], scale: Scale | None = None) -> dict[str, Any]:
-    """Read the ranking of each file by name; print which columns were read."""
+def read_rankings(files: Mapping[str, str]) -> dict[str, Any]:
+    """Return the ranking of each file by name; print which columns were read, and notes."""
+    return {name: table.frame for name, table in read_run_tables(files).items()}
+
+
+def read_run_tables(files: Mapping[str, str], scale: Scale | None = None) -> dict[str, RunTable]:
+    """Read the ranking of each file by name; print which columns were read, and notes."""
     from crowdrank.judgments.inputs import open_input
     from crowdrank.judgments.runs import read_run_table
 
-    rankings = {}
+    tables = {}
     for name, path in files.items():
-        ranking = read_run_table(open_input(path, allow_books=False), scale=scale)
-        rankings[name] = ranking.frame
-        print_columns(ranking.columns, [Path(path)])
-    return rankings
+        tables[name] = read_run_table(open_input(path, allow_books=False), scale=scale)
+        print_columns(tables[name].columns, [Path(path)])
+        for message in tables[name].notes:
+            print_message(message)
+    return tables
 
 
 def parse_run_names(run_arguments: list[str]) -> dict[str, str]:
@@ -100,6 +110,8 @@ def parse_run_names(run_arguments: list[str]) -> dict[str, str]:
 
 def print_comparison(comparison: Comparison) -> None:
     """Print the mean of each measure and Judged@k per ranking; mark the best and significant differences."""
+    from crowdrank.evaluation.evaluate import GOLD_USED_FEATURES
+
     details = {(row["run"], row["measure"]): row for row in comparison.rows.to_pylist()}
     first = next(iter(comparison.evaluations.values()))
     judged = [name for name in first.judged if name not in first.means]
@@ -118,6 +130,8 @@ def print_comparison(comparison: Comparison) -> None:
     )
     for sentence in first.conventions.sentences(comparison.measures):
         print_line(sentence)
+    if first.gold_used_features:
+        print_line(GOLD_USED_FEATURES)
 
 
 def print_differences(comparison: Comparison) -> None:

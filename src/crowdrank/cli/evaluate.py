@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_cells, print_columns, print_json, print_line
+from crowdrank.cli.console import print_cells, print_columns, print_json, print_line, print_message
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.judgments.read_options import RunReadOptions
 
@@ -46,12 +46,15 @@ def evaluate(
     grades = o.read_gold_file(gold, gold_reading)
     ranking = read_run_table(open_input(run, reading.format, allow_books=False), reading.columns, grades.scale)
     print_columns(ranking.columns, [run])
-    scores = score(ranking.frame, grades.frame, measures, **scoring.conventions)
+    for message in ranking.notes:
+        print_message(message)
+    scores = score(ranking.frame, grades, measures, **scoring.conventions)
     o.write_tables([(per_query, scores.per_query)], csv_safe=csv_safe)
     if json:
         roles = {"gold": dict(grades.report.columns), "run": dict(ranking.columns)}
         result = {"run": run, "means": scores.means, "judged": scores.judged, "notes": scores.notes()}
-        print_json({**result, "columns": roles})
+        used_features = {"gold": grades.used_features, "run": bool(ranking.notes)}
+        print_json({**result, "columns": roles, "used_features": used_features})
         return
     means = {**scores.means, **scores.judged}
     print_cells(["measure", "mean"], [[name, f"{mean:.4f}"] for name, mean in means.items()])

@@ -26,7 +26,8 @@ from crowdrank.consensus._coerce import as_gold, as_judgments
 from crowdrank.consensus.assembly import Assembly
 from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.consensus.crowdkit import CrowdKitMethods
-from crowdrank.consensus.em_loop import FitOptions, estimate
+from crowdrank.consensus.em_loop import FitOptions, estimate, learn_scores
+from crowdrank.consensus.feature_prior import FeatureScores, LabelEstimates
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, GRADE_RULES
 from crowdrank.consensus.on_disk import CONSENSUS
 from crowdrank.consensus.result import Consensus
@@ -38,6 +39,7 @@ from crowdrank.engine.shards import Shard
 from crowdrank.errors import ConvergenceWarning, Fix, InputError, UsageError
 from crowdrank.judgments import frames
 from crowdrank.judgments.combine import combine
+from crowdrank.judgments.features import as_features
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grade_map import GradeMapLike
 from crowdrank.judgments.sharded import ShardedJudgments
@@ -74,6 +76,9 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
     takes_scales: ClassVar[bool] = False
     """Whether assessors may use different scales; otherwise each scale needs a map to a common one."""
 
+    takes_features: ClassVar[bool] = False
+    """Whether features of documents can set the prior of relevance."""
+
     _folder: ClassVar[FolderKind] = MODEL
     _file: ClassVar[str] = "model"
     _parameter_constraints: ClassVar[Constraints] = {
@@ -99,6 +104,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         gold: Any = None,
         *,
         gold_map: GradeMapLike | None = None,
+        features: Any = None,
         init: Aggregator | None = None,
         engine: Engine | None = None,
         progress: bool | Report = False,
@@ -114,6 +120,9 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
                 grades of their items.
             gold_map: the grades that each expert grade stands for, if the experts' scale is another one: `0=0-1,1=2-4`
                 or `{0: [0, 1], 1: [2, 3, 4]}`.
+            features: features of documents (`Features`, a path or a DataFrame), from which relevance gets a prior. They
+                may include documents without judgments, which then get a prediction. Labels that used features must not
+                serve to compare rankers that use the same features.
             init: a fitted model of the same class to start from.
             engine: where the passes run; by default on this machine in one thread.
             progress: show a progress bar, or call a function with (iteration, n_iter, objective).
@@ -131,7 +140,11 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
                 problem = f"must be a fitted {type(self).__name__}, not {type(init).__name__}"
                 raise UsageError(problem, parameter="init", kind="other-model")
             init._require_fitted()
-        return self._fit(table, as_gold(gold, table, gold_map), init, FitOptions(engine, progress, checkpoint))
+        if features is not None:
+            self._check_features()
+            features = as_features(features)
+        options = FitOptions(engine, progress, checkpoint, features)
+        return self._fit(table, as_gold(gold, table, gold_map), init, options)
 
     def add(
         self,
@@ -162,6 +175,12 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         """Return the consensus of other judgments with the fitted parameters; by default that of the fit."""
         self._require_fitted()
         return self.consensus_ if judgments is None else self._infer(as_judgments(judgments, self.judgments_))
+
+    def _check_features(self) -> None:
+        """Raise UsageError if the model, with its parameters, cannot use features."""
+        if not self.takes_features:
+            fix = "use a model with a prior of relevance, such as gda"
+            raise UsageError(f"cannot be used by {type(self).__name__}", parameter="features", kind="no-prior", fix=fix)
 
     @abstractmethod
     def _fit(
@@ -292,6 +311,7 @@ class EMAggregator(Aggregator):
 
     Attributes:
         theta_: the parameters of the model as named arrays.
+        feature_scores_: predictions of relevance from features, if features were used.
 
     """
 
@@ -305,6 +325,10 @@ class EMAggregator(Aggregator):
     """Names of the arrays of theta whose first axis is the assessors."""
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
     """Smallest and largest valid values of arrays of theta; other arrays have finite values."""
+    feature_rounds: ClassVar[int] = 2
+    """Number of fits of the regression on features, each to the relevance that labels imply by the last fit."""
+    feature_arrays: ClassVar[tuple[str, ...]] = ()
+    """Names of the arrays of theta that exist only in a fit with features."""
     carries: ClassVar[tuple[str, ...] | None] = None
     """Names of the arrays of local state that a pass reads from the previous one; None: all of them.
 
@@ -319,6 +343,7 @@ class EMAggregator(Aggregator):
     n_iter: int
     tol: float
     theta_: Arrays
+    feature_scores_: FeatureScores | None = None
 
     # Hooks of a model.
 
@@ -354,6 +379,19 @@ class EMAggregator(Aggregator):
     def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
         """Return the final parameters and statistics; a model may estimate further parameters after the last M-step."""
         return theta, statistics
+
+    def _start_features(self, theta: Arrays, estimates: LabelEstimates) -> Arrays:
+        """Return parameters for passes with scores from features, given parameters and estimates without scores."""
+        raise NotImplementedError
+
+    def _item_priors(self, shard: Shard, theta: Arrays) -> NDArray[np.float64]:
+        """Return log P(state) of each item of a shard with scores, (n_items, n_states)."""
+        raise NotImplementedError
+
+    def _predict(self, shard: Shard, theta: Arrays) -> Arrays:
+        """Return the rows of documents without judgments, from their scores."""
+        local, _ = self._accumulate(shard, self._restart(shard), theta)
+        return self._finish(shard, local, theta)
 
     def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         """Return the mean log posterior per judgment; NaN if the model has none and needs one iteration."""
@@ -415,17 +453,31 @@ class EMAggregator(Aggregator):
 
     def _add(self, judgments: Judgments, rounds: int | None, options: FitOptions) -> Self:
         theta = self._adopt(self, judgments, self.gold_)
-        return self._estimate(judgments, self.gold_, theta, options, None if theta is None else rounds)
+        rounds = None if theta is None else rounds
+        return self._estimate(judgments, self.gold_, theta, options, rounds, self.feature_scores_)
 
     def _estimate(
-        self, judgments: Any, gold: Gold | None, theta: Arrays | None, options: FitOptions, rounds: int | None = None
+        self,
+        judgments: Any,
+        gold: Gold | None,
+        theta: Arrays | None,
+        options: FitOptions,
+        rounds: int | None = None,
+        scores: FeatureScores | None = None,
     ) -> Self:
         """Run EM from theta, or from the start, for `rounds` iterations, or until convergence."""
         table = self._annotate(judgments)
-        state, consensus, data_warnings = estimate(self, table, gold, theta, options, rounds)
+        if options.features is not None:
+            theta, scores, feature_warnings = learn_scores(self, table, gold, theta, options)
+        else:
+            feature_warnings = ()
+        if scores is None and theta is not None:
+            theta = {name: array for name, array in theta.items() if name not in self.feature_arrays}
+        state, consensus, data_warnings = estimate(self, table, gold, theta, options, rounds, scores)
+        self.feature_scores_ = scores
         self.theta_, self.judgments_, self.gold_, self.consensus_ = state.theta, table, gold, consensus
         self.history_, self.n_iter_, self.converged_ = state.history, len(state.history), state.converged
-        for warning in data_warnings:
+        for warning in (*feature_warnings, *data_warnings):
             warnings.warn(warning, stacklevel=4)
         if not self.converged_ and rounds is None:
             problem = f"{type(self).__name__} stopped after {self.n_iter_} iterations and had not converged"
@@ -436,7 +488,8 @@ class EMAggregator(Aggregator):
     def _infer(self, judgments: Judgments) -> Consensus:
         prepared, theta, passes = self._open_passes(judgments)
         statistics = passes.accumulate(theta)
-        return Assembly(self, prepared, theta, statistics).consensus(passes.finish(theta))
+        assembly = Assembly(self, prepared, theta, statistics, scores=self.feature_scores_)
+        return assembly.consensus(passes.finish(theta))
 
     def _open_passes(self, table: Judgments) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
         """Return judgments, parameters for their assessors, and passes over them."""
@@ -445,7 +498,8 @@ class EMAggregator(Aggregator):
             grades, fitted = (" / ".join(map(str, one.scales)) for one in (prepared, self._prepare(self.judgments_)))
             raise InputError(f"the grades {grades} are not those fitted ({fitted})", kind="other-grades")
         gold = None if self.gold_ is None else self.gold_.for_items(prepared)
-        return prepared, theta, LocalEngine().open(self, prepared, gold)
+        scores = None if self.feature_scores_ is None else self.feature_scores_.for_items(prepared)
+        return prepared, theta, LocalEngine().open(self, prepared, gold, scores)
 
     def posterior_table(self, judgments: Any = None) -> pa.Table:
         """Return :meth:`posterior` as an Arrow table."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from crowdrank._typing import Arrays
 from crowdrank.consensus import diagnostics
 from crowdrank.consensus.diagnostics import Evidence
+from crowdrank.consensus.feature_prior import FeatureScores
 from crowdrank.consensus.gold_accuracy import Agreements, count_agreements, gold_accuracy
 from crowdrank.consensus.information import information
 from crowdrank.consensus.on_disk import ShardWriter, StoredConsensus, add_shard_sums, writing_consensus
 from crowdrank.consensus.result import Consensus, document_table, grade_labels
 from crowdrank.engine.base import Passes
+from crowdrank.engine.shards import split
 from crowdrank.errors import DataWarning
-from crowdrank.judgments.sharded import ShardedJudgments
+from crowdrank.judgments.sharded import ShardedJudgments, numbered_path
 from crowdrank.judgments.table import Judgments
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class Assembly:
         theta: parameters.
         statistics: summed statistics.
         gold: codes of the expert grades, if any.
+        scores: predictions from features, if any.
 
     """
 
@@ -47,6 +50,7 @@ class Assembly:
     theta: Arrays
     statistics: Arrays
     gold: Any = None
+    scores: FeatureScores | None = None
 
     def conclude(self, passes: Passes) -> tuple[Consensus, list[DataWarning]]:
         """Return the consensus and the data warnings after the last pass."""
@@ -64,19 +68,23 @@ class Assembly:
             by_relevance=lambda: diagnostics.covariance_sums(diagnostics.mean_grades(judgments), rows["relevance"]),
             by_experts=None if gold is None else lambda: diagnostics.by_experts(judgments, gold.code),
         )
-        return self.consensus(rows), evidence
+        return replace(self.consensus(rows), prediction_table=self.predictions()), evidence
 
     def _write(self, passes: Passes) -> tuple[Consensus, Evidence]:
         """Write the consensus into its folder, shard by shard."""
         judgments, gold = self.judgments, self.gold
         assert isinstance(judgments, ShardedJudgments)
         method, scale, labels = type(self.model).__name__, judgments.main_scale, grade_labels(judgments)
-        with writing_consensus(judgments, method, scale, labels) as output:
+        with writing_consensus(judgments, method, scale, labels, self.features_used) as output:
             writer = ShardWriter(judgments, gold, str(output.documents), self.model.grade_by)
             total = add_shard_sums(passes.finish_into(self.theta, writer))
             agreements = None if gold is None else Agreements(total["agreed"], total["judged"])
             pq.write_table(self.assessor_table(judgments.counts[:, 0], agreements), output.assessors)
             output.n_documents = int(total["documents"][0])
+            if (predictions := self.predictions()) is not None:
+                number = 1 + max(shard.number for shard in judgments.shards)
+                pq.write_table(predictions, numbered_path(output.documents, "part", number, ".parquet"))
+                output.n_documents += len(predictions)
         evidence = Evidence(
             judgments.assessors,
             overlapping=lambda: bool(total["overlapping"][0]),
@@ -99,7 +107,25 @@ class Assembly:
             judgments.main_scale,
             grade_labels(judgments),
             judgments.backend,
+            self.features_used,
         )
+
+    @property
+    def features_used(self) -> tuple[str, ...]:
+        """Names of the features that set the prior of relevance."""
+        return () if self.scores is None else self.scores.names
+
+    def predictions(self) -> pa.Table | None:
+        """Return one row per document that has features and no judgments, or None if there is none."""
+        if self.scores is None:
+            return None
+        unlabeled = self.scores.without_labels(self.judgments)
+        if not len(unlabeled.score):
+            return None
+        items = unlabeled.as_items(self.judgments)
+        items = replace(items, labels=getattr(self.judgments, "labels", None))
+        (shard,) = split(items, locality=self.model.locality, scores=(unlabeled.score,))
+        return document_table(items, self.model._predict(shard, self.theta), self.model.grade_by)
 
     def assessor_table(self, counts: NDArray[np.int64], agreements: Agreements | None) -> pa.Table:
         """Return one row per assessor: number of judgments, parameters, informativeness, accuracy on expert grades."""

@@ -21,7 +21,7 @@ from crowdrank._source import source_digest
 from crowdrank._typing import Arrays
 from crowdrank.consensus import model_files
 from crowdrank.engine.base import Passes, ShardModel
-from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, Shard, Shards, shards_of
+from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, ItemScores, Shard, Shards, shards_of
 from crowdrank.engine.streaming import select_arrays
 from crowdrank.errors import InputError
 from crowdrank.judgments.sharded import ShardedJudgments
@@ -131,6 +131,7 @@ class CheckpointedFit:
         theta: parameters that the fit starts from, if any.
         n_shards: number of shards, which the local state in a checkpoint belongs to.
         shard_size: number of judgments per shard.
+        scores: predictions from features, if any.
 
     """
 
@@ -140,16 +141,19 @@ class CheckpointedFit:
     theta: Arrays | None
     n_shards: int
     shard_size: int = JUDGMENTS_PER_SHARD
+    scores: ItemScores | None = None
 
     def shards(self) -> Shards[Shard]:
         """Return the shards of the fit."""
-        return shards_of(self.judgments, self.gold, self.model.locality, self.shard_size)
+        return shards_of(self.judgments, self.gold, self.model.locality, self.shard_size, self.scores)
 
     def check(self, theta: Arrays, statistics: Arrays, shards: Shards[Shard]) -> None:
         """Raise ValueError unless saved arrays have the shapes and ranges of the model's and can be used."""
         model, first = self.model, shards.load(0)
         with np.errstate(all="ignore"):
-            example, _ = model_files.example_parameters(model, self.judgments.scales, first.n_expert_grades)
+            example, _ = model_files.example_parameters(
+                model, self.judgments.scales, first.n_expert_grades, has_scores=self.scores is not None
+            )
             model._check_theta(theta, example, self.judgments.n_assessors)
             require_alike(statistics, model._accumulate(first, model._start(first), theta)[1])
             model._maximize(theta, statistics)  # raises an error if a matrix is singular
@@ -161,7 +165,7 @@ class CheckpointedFit:
         about = (source_digest(), type(self.model).__name__, settings, self.judgments.scales, self.n_shards)
         digest = hashlib.blake2b(repr(about).encode())
         start = {} if self.theta is None else self.theta
-        for array in [*self._data_arrays(digest), *(start[name] for name in sorted(start))]:
+        for array in [*self._data_arrays(digest), *(start[name] for name in sorted(start)), *(self.scores or ())]:
             digest.update(b"-" if array is None else repr((array.dtype, array.shape)).encode() + array.tobytes())
         return digest.hexdigest()
 

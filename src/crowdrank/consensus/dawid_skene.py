@@ -14,12 +14,14 @@ from crowdrank._threads import map_in_order
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
 from crowdrank.consensus._base import EMAggregator
+from crowdrank.consensus.feature_prior import GradePrior, LabelEstimates, count_by_score
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.result import discrete_rows, restrict_to_gold
 from crowdrank.consensus.votes import count_votes, count_weighted_votes
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.engine.shards import Shard
 from crowdrank.engine.tree_reduce import tree_sum
+from crowdrank.judgments.columns import PRIOR_RELEVANCE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,12 +109,15 @@ class DawidSkene(EMAggregator):
 
     """
 
+    takes_features: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("likelihood",)
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
         "shares": PROBABILITY,
         "likelihood": PROBABILITY,
         "pseudo": (0.0, LARGEST),
+        "feature_shares": PROBABILITY,
     }
+    feature_arrays: ClassVar[tuple[str, ...]] = ("feature_intercept", "feature_slope", "feature_shares")
     carries: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[Constraints] = {
         "prior": [OneOf("learned", 0), Number(0, above=True), SequenceOf(Number(0, above=True), length=2)],
@@ -155,15 +160,19 @@ class DawidSkene(EMAggregator):
         counts = np.zeros((shard.n_assessors, shard.n_grades, shard.n_grades))
         if theta is None:
             kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
-            return local, {"counts": counts, "classes": posterior.sum(axis=0), "log_likelihood": np.zeros(1)}
+            by_score = self._score_statistics(shard, posterior, local.get("weight"))
+            classes = posterior.sum(axis=0)
+            return local, {"counts": counts, "classes": classes, "log_likelihood": np.zeros(1), **by_score}
         classes = np.zeros(shard.n_grades)
         judgments = shard.offsets, shard.assessor, shard.grade, shard.gold
         gold_likelihood = shard.gold_sets.astype(np.float64)
         # The posterior of the previous pass is overwritten.
-        if "weight" in local:
+        if "weight" in local or shard.score is not None:
+            weight = local.get("weight", np.ones(len(shard.grade)))
+            log_prior = np.log(theta["shares"])[None] if shard.score is None else self._item_priors(shard, theta)
             logs = np.log(np.maximum(theta["likelihood"], SMALLEST))
             log_likelihood = kernels.expect_weighted(
-                *judgments, local["weight"], theta["shares"], logs, gold_likelihood, posterior, counts, classes
+                *judgments, weight, log_prior, logs, gold_likelihood, posterior, counts, classes
             )
         else:
             log_likelihood = kernels.expect_states(shard.n_grades)(
@@ -176,7 +185,35 @@ class DawidSkene(EMAggregator):
                 counts.ravel(),
                 classes,
             )
-        return local, {"counts": counts, "classes": classes, "log_likelihood": np.array([log_likelihood])}
+        by_score = self._score_statistics(shard, posterior, local.get("weight"))
+        return local, {"counts": counts, "classes": classes, "log_likelihood": np.array([log_likelihood]), **by_score}
+
+    def _score_statistics(
+        self, shard: Shard, posterior: NDArray[np.float64], weight: NDArray[np.float64] | None
+    ) -> Arrays:
+        """Return the statistics of the prior from features, if there are any."""
+        return {} if shard.score is None else {"score_classes": count_by_score(shard, posterior, weight)}
+
+    def _item_priors(self, shard: Shard, theta: Arrays) -> NDArray[np.float64]:
+        """Return log P(true grade) of each item, from its score."""
+        assert shard.score is not None
+        return GradePrior.of(theta).log_priors(shard.score, self._levels(len(theta["shares"])), theta["shares"])
+
+    def _start_features(self, theta: Arrays, estimates: LabelEstimates) -> Arrays:
+        """Return the parameters with an initial regression of grades on the prediction from features."""
+        return {**theta, **GradePrior.of(theta).to_arrays()}
+
+    def _learn_features(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
+        """Return the regression of grades on the prediction from features, if there are any."""
+        if "score_classes" not in statistics:
+            return {}
+        counts = statistics["score_classes"]
+        before = GradePrior.of({"shares": counts.sum(axis=0) + 1.0} if theta is None else theta)
+        return before.updated(counts, self._levels(counts.shape[1])).to_arrays()
+
+    def _levels(self, n_states: int) -> NDArray[np.int64]:
+        """Return the position of each state on the scale."""
+        return np.arange(n_states)
 
     def _restart(self, shard: Shard) -> Arrays:
         """Allocate the posterior, which a pass with a theta only writes."""
@@ -186,7 +223,9 @@ class DawidSkene(EMAggregator):
         classes = statistics["classes"]
         shares = np.maximum(classes / classes.sum(), FLOOR)
         pseudo = self._pseudo_counts(theta, statistics["counts"], n_jobs)
-        return {"shares": shares, "likelihood": self._likelihood(statistics["counts"], pseudo), "pseudo": pseudo}
+        likelihood = self._likelihood(statistics["counts"], pseudo)
+        by_features = self._learn_features(theta, statistics)
+        return {"shares": shares, "likelihood": likelihood, "pseudo": pseudo, **by_features}
 
     def _pseudo_counts(self, theta: Arrays | None, counts: NDArray[np.float64], n_jobs: int) -> NDArray[np.float64]:
         """Return the Dirichlet prior of the answers g to true grade c as [g, c]."""
@@ -210,7 +249,13 @@ class DawidSkene(EMAggregator):
         return float((theta["pseudo"] * np.log(theta["likelihood"])).sum())
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        return discrete_rows(local["posterior"], shard.values, self.interval)
+        return {**discrete_rows(local["posterior"], shard.values, self.interval), **self._prior_rows(shard, theta)}
+
+    def _prior_rows(self, shard: Shard, theta: Arrays) -> Arrays:
+        """Return the expected grade by the prior from features, if there are any."""
+        if shard.score is None:
+            return {}
+        return {PRIOR_RELEVANCE: np.exp(self._item_priors(shard, theta)) @ shard.values}
 
     def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return theta["shares"] / theta["shares"].sum(), theta["likelihood"]

@@ -13,12 +13,14 @@ from crowdrank._typing import Arrays
 from crowdrank.consensus._coerce import match_gold
 from crowdrank.consensus.assembly import Assembly
 from crowdrank.consensus.checkpoints import Checkpoint, CheckpointedFit, State
+from crowdrank.consensus.feature_prior import FeatureScores, label_estimates, usable_features
 from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine, Passes
 from crowdrank.engine.blas import single_blas_thread
 from crowdrank.engine.local import LocalEngine
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD
 from crowdrank.errors import ClusterError, DataWarning, Fix, find_interrupt
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.gold import Gold
 
 if TYPE_CHECKING:
@@ -27,11 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FitOptions:
-    """Options of a fit that do not change its result: engine, progress and checkpoint."""
+    """Options of a fit: engine, progress and checkpoint, which do not change its result, and features."""
 
     engine: Engine | None = None
     progress: bool | Report = False
     checkpoint: str | Path | Checkpoint | None = None
+    features: Features | None = None
 
 
 def estimate(
@@ -41,6 +44,7 @@ def estimate(
     theta: Arrays | None,
     options: FitOptions,
     rounds: int | None,
+    scores: FeatureScores | None = None,
 ) -> tuple[State, Consensus, list[DataWarning]]:
     """Fit a model and return its final state, its consensus and data warnings; the model is unchanged.
 
@@ -51,19 +55,21 @@ def estimate(
         theta: parameters to start from, if any.
         options: engine, progress and checkpoint.
         rounds: number of iterations; None: until convergence, at most `n_iter`.
+        scores: predictions of relevance from features, if any.
 
     """
     name, n_iter = type(model).__name__, model.n_iter if rounds is None else rounds
     prepared = model._prepare(judgments)
     gold_codes: Any = None if gold is None else match_gold(gold, prepared, model.takes_scales)
-    passes = (options.engine or LocalEngine()).open(model, prepared, gold_codes)
+    item_scores = None if scores is None else scores.for_items(prepared)
+    passes = (options.engine or LocalEngine()).open(model, prepared, gold_codes, item_scores)
     checkpoint = options.checkpoint
     if isinstance(checkpoint, str | Path):
         checkpoint = Checkpoint(checkpoint)
     state = None
     if checkpoint is not None:
         shard_size = getattr(options.engine, "shard_size", JUDGMENTS_PER_SHARD)
-        fit = CheckpointedFit(model, prepared, gold_codes, theta, len(passes.shards), shard_size)
+        fit = CheckpointedFit(model, prepared, gold_codes, theta, len(passes.shards), shard_size, item_scores)
         state = checkpoint.resume(fit)
     with single_blas_thread(), reporting(options.progress, name) as report:
         if isinstance(report, ProgressBar):
@@ -81,11 +87,46 @@ def estimate(
             raise_after_failure(problem, passes, state, checkpoint)
         if isinstance(report, ProgressBar):
             report.stage(f"{name}: writing", 1)
-        fitted = Assembly(model, prepared, state.theta, state.statistics, gold_codes)
+        fitted = Assembly(model, prepared, state.theta, state.statistics, gold_codes, scores)
         consensus, data_warnings = fitted.conclude(passes)
     if checkpoint is not None:
         checkpoint.remove()
     return state, consensus, data_warnings
+
+
+def learn_scores(
+    model: EMAggregator, judgments: Any, gold: Gold | None, theta: Arrays | None, options: FitOptions
+) -> tuple[Arrays | None, FeatureScores | None, tuple[DataWarning, ...]]:
+    """Return parameters to start from, predictions from features, and warnings about the features.
+
+    The model is fitted without features, then with predictions from them; a regression is fitted after each fit to the
+    relevance that the labels alone imply. Features that cannot be used leave the parameters as they are.
+    """
+    assert options.features is not None
+    prepared = model._prepare(judgments)
+    prior, found = usable_features(options.features, prepared)
+    if prior is None:
+        return theta, None, found
+    gold_codes: Any = None if gold is None else match_gold(gold, prepared, model.takes_scales)
+    engine = options.engine or LocalEngine()
+    scores, item_scores = None, None
+    with single_blas_thread():
+        for number in range(model.feature_rounds):
+            passes = engine.open(model, prepared, gold_codes, item_scores)
+            state = State(theta, passes.accumulate(theta), [])
+            iterate(model, passes, state, model.n_iter, len(prepared), _no_report, None)
+            theta, _ = model._after_iterations(passes, state.theta, state.statistics)
+            if item_scores is not None:
+                passes = engine.open(model, prepared, gold_codes)
+            estimates = label_estimates(passes, theta)
+            scores = prior.learn_scores(estimates.relevance, number)
+            item_scores = scores.for_items(prepared)
+            theta = model._start_features(theta, estimates.with_scores(item_scores))
+    return theta, scores, found
+
+
+def _no_report(iteration: int, n_iter: int, objective: float) -> None:
+    pass
 
 
 def iterate(

@@ -15,11 +15,20 @@ from crowdrank.consensus._base import EMAggregator, Gaussians, States, Table
 from crowdrank.consensus.curves import GaussianCurves, careful_curves, learn_prior
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
 from crowdrank.consensus.families import FamilyAggregator
+from crowdrank.consensus.feature_prior import (
+    INITIAL_WEIGHT,
+    LabelEstimates,
+    learn_weight,
+    log_node_priors,
+    prior_moments,
+    score_statistics,
+)
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import (
     DIFFICULTIES,
     N_NODES,
     NODES,
+    PRIOR_DOCUMENTS,
     by_difficulty,
     count_answers,
     document_rows,
@@ -35,6 +44,8 @@ from crowdrank.consensus.latent import (
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag, OneOf
 from crowdrank.engine.shards import Shard
+from crowdrank.errors import Fix, UsageError
+from crowdrank.judgments.columns import PRIOR_RELEVANCE
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
@@ -88,13 +99,16 @@ class GDA(FamilyAggregator):
     takes_scales: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
     on_nodes: ClassVar[bool] = True
+    takes_features: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("curves", "likelihood", "scale_of")
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
         "likelihood": PROBABILITY,
         "shares": PROBABILITY,
         "typical": PROBABILITY,
         "unjudgeable_counts": (0.0, LARGEST),
+        "feature_weight": PROBABILITY,
     }
+    feature_arrays: ClassVar[tuple[str, ...]] = ("feature_weight",)
     carries: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[Constraints] = {
         "estimation": [OneOf("marginal", "joint")],
@@ -130,6 +144,13 @@ class GDA(FamilyAggregator):
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
         self.grade_by = grade_by
+
+    def _check_features(self) -> None:
+        super()._check_features()
+        if self.estimation == "joint":
+            problem = "cannot be used by the joint estimation, which has no prior of relevance"
+            fix = Fix("use {}", "estimation", "marginal")
+            raise UsageError(problem, parameter="features", kind="no-prior", fix=fix)
 
     def _prepare(self, table: Table) -> Table:
         """Return the judgments as the model uses them; a modeled 'cannot judge' is the answer after the grades."""
@@ -175,16 +196,26 @@ class GDA(FamilyAggregator):
         """Return posteriors on the states and answers by state; before the first pass, the use of answers."""
         if theta is None:
             used = count_answers(shard, int(self._models_unjudgeable))
-            return local, {**used, **experts.count_expert_grades(shard, used["used"].shape[1])}
+            scores = {} if shard.score is None else {"score_products": np.zeros(2)}
+            return local, {**used, **experts.count_expert_grades(shard, used["used"].shape[1]), **scores}
         n_nodes, gold = len(theta["nodes"]), self._gold(theta)
-        new, statistics = expectation_step(shard, theta["likelihood"], gold, theta["shares"], local.get("weight"))
+        prior = self._item_priors(shard, theta)
+        new, statistics = expectation_step(shard, theta["likelihood"], gold, prior, local.get("weight"))
         statistics |= node_statistics(new["posterior"], statistics["state_counts"], n_nodes)
+        if shard.score is not None:
+            statistics |= score_statistics(shard, self._line_posterior(new) @ theta["nodes"], local.get("weight"))
         if self.estimation == "joint":
             statistics["counts"][:] = 0.0
             at = mode_weights(new["posterior"], n_nodes)
             kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, at, statistics["counts"])
         statistics["expert_states"] = experts.count_states(shard, new["posterior"])
         return {**local, **new}, statistics
+
+    def _item_priors(self, shard: Shard, theta: Arrays) -> Floats:
+        """Return P(state), or with features log P(state) of each item."""
+        if shard.score is None:
+            return theta["shares"]
+        return log_node_priors(shard, float(theta["feature_weight"][0]), theta["shares"], theta["nodes"])
 
     def _gold(self, theta: Arrays) -> Floats:
         """Return P(expert grade | state); experts never answer 'cannot judge'."""
@@ -199,7 +230,11 @@ class GDA(FamilyAggregator):
         new = {**theta, **self._update_curves(theta, counts)}
         new["expert_cuts"] = self._expert_cuts(theta, statistics["expert_states"])
         if self.estimation == "marginal":
-            new |= self._standardize(new, *relevance_moments(statistics))
+            location, scale = relevance_moments(statistics)
+            new |= self._standardize(new, location, scale)
+            if "score_products" in statistics:
+                products = statistics["score_products"]
+                new["feature_weight"] = learn_weight(theta["feature_weight"], products, scale, PRIOR_DOCUMENTS)
         new["nodes"] = refined_nodes(statistics)
         unjudgeable = 0.0
         if self._models_unjudgeable:
@@ -212,6 +247,10 @@ class GDA(FamilyAggregator):
     def _expert_cuts(self, theta: Arrays, expert_states: Floats) -> Floats:
         by_node = by_difficulty(expert_states, len(theta["nodes"])).sum(axis=1)
         return experts.estimate_cuts(theta["expert_cuts"], by_node, theta["nodes"])
+
+    def _start_features(self, theta: Arrays, estimates: LabelEstimates) -> Arrays:
+        """Return the parameters with an initial correlation of relevance and the prediction from features."""
+        return {**theta, "feature_weight": np.array([estimates.initial_weight()])}
 
     def _update_curves(self, theta: Arrays, counts: Floats) -> Arrays:
         """Return the parameters of curves after a Newton step, and the mean and covariance of their prior."""
@@ -266,6 +305,8 @@ class GDA(FamilyAggregator):
             "shares": self._prior(UNJUDGEABLE_SHARE, N_NODES),
             "expert_cuts": experts.first_cuts(statistics["expert_grades"]),
         }
+        if "score_products" in statistics:
+            theta["feature_weight"] = np.array([INITIAL_WEIGHT])
         if statistics["expert_grades"].any():
             prior = states_prior(self._difficulties())
             at_states = self._gold(theta)[:, : len(prior)] * prior
@@ -326,6 +367,8 @@ class GDA(FamilyAggregator):
             rows["lower"] = np.minimum(rows["lower"], rows["relevance"])
             rows["upper"] = np.maximum(rows["upper"], rows["relevance"])
         restrict_to_gold(rows["p"], shard)
+        if shard.score is not None:
+            rows[PRIOR_RELEVANCE] = prior_moments(shard.score, float(theta["feature_weight"][0]))[0]
         if self._models_unjudgeable:
             rows["unjudgeable"] = local["posterior"][:, -1]
         if self.difficulty:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from crowdrank.consensus import experts, pair_likelihood, pairwise_kernels
 from crowdrank.consensus._base import EMAggregator, Gaussians, States
 from crowdrank.consensus.curves import GaussianCurves, careful_curves, project
 from crowdrank.consensus.families import FamilyAggregator
+from crowdrank.consensus.feature_prior import INITIAL_WEIGHT, MAX_WEIGHT, LabelEstimates, log_node_priors, prior_moments
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.information import pair_information
 from crowdrank.consensus.latent import NODES, PRIOR, count_answers, softmax
@@ -21,6 +23,7 @@ from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import MAX_INTEGER, Constraints, Flag, Number, OneOf
 from crowdrank.engine.base import Passes
 from crowdrank.engine.shards import Shard
+from crowdrank.judgments.columns import PRIOR_RELEVANCE
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
@@ -48,6 +51,8 @@ ABSENT = -40.0
 """Log alpha of grades that an assessor's scale does not have."""
 ASSESSORS_PER_BLOCK = 4096
 """Number of assessors for which pairwise informativeness is computed at once."""
+MIN_PRECISION = 1e-3
+"""Minimum precision of what the labels of a document tell about its relevance."""
 QUADRATURE = np.polynomial.hermite_e.hermegauss(7)
 """Nodes and weights of Gauss-Hermite quadrature."""
 
@@ -102,11 +107,15 @@ class GDAPairwise(FamilyAggregator):
     shrinks: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
     takes_scales: ClassVar[bool] = True
+    takes_features: ClassVar[bool] = True
+    feature_arrays: ClassVar[tuple[str, ...]] = ("feature_weight",)
+    feature_rounds: ClassVar[int] = 1  # features do not change the parameters of assessors
     assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "n_grades")
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
         "unit": POSITIVE,
         "learn_unit": (0.0, 2.0),
         "typical": PROBABILITY,
+        "feature_weight": PROBABILITY,
     }
     _parameter_constraints: ClassVar[Constraints] = {
         "partners": [Number(1, MAX_INTEGER, integer=True)],
@@ -190,6 +199,7 @@ class GDAPairwise(FamilyAggregator):
                 **count_answers(shard),
                 "moments": grade_moments(shard, local),
                 "expert_grades": grades,
+                **({} if shard.score is None else {"score_products": np.zeros(3)}),
             }
         if not theta["learn_unit"][0]:
             local, value = self._sweep(shard, local, theta, 1, 0, slope, curve)
@@ -201,7 +211,14 @@ class GDAPairwise(FamilyAggregator):
         shrinkage *= 1 - local["precision"] * level_variance(local)  # relevance is centered within queries
         spread = unknown.sum(), (local["relevance"][unknown] ** 2).sum(), shrinkage[unknown].sum()
         residuals = residual_sums(shard, local, theta["params"])
-        return local, {"judgments": judgments, "spread": np.array(spread, np.float64), "residuals": residuals}
+        statistics = {"judgments": judgments, "spread": np.array(spread, np.float64), "residuals": residuals}
+        if shard.score is not None:
+            statistics["score_products"] = score_products(shard, local)
+        return local, statistics
+
+    def _start_features(self, theta: Arrays, estimates: LabelEstimates) -> Arrays:
+        """Return the parameters with an initial correlation of relevance and the prediction, ready for iterations."""
+        return {**theta, "feature_weight": np.array([estimates.initial_weight()]), "learn_unit": np.zeros(1)}
 
     def _sweep(
         self,
@@ -272,6 +289,8 @@ class GDAPairwise(FamilyAggregator):
         theta = {"params": params, "n_grades": n_grades, "of_scale": of_scale, "residuals": np.array([0.0, 1.0, 0.0])}
         theta |= {"unit": np.array([INITIAL_UNIT]), "learn_unit": np.zeros(1)}
         theta["expert_cuts"] = experts.first_cuts(statistics["expert_grades"])
+        if "score_products" in statistics:
+            theta["feature_weight"] = np.array([INITIAL_WEIGHT])
         return self._with_typical(theta, statistics)
 
     def _parametrization(self, n_grades: int) -> tuple[Floats, Floats]:
@@ -308,6 +327,12 @@ class GDAPairwise(FamilyAggregator):
             if abs(change - 1) < UNIT_TOL:
                 break
         theta = {**theta, "learn_unit": np.ones(1), "residuals": residual_moments(statistics["residuals"])}
+        if "score_products" in statistics:
+            # Not corrected for the noise of labels: curvatures understate what labels tell, so that the correction
+            # would give the features too much weight.
+            product, *squares = statistics["score_products"]
+            correlation = product / max(np.sqrt(np.prod(squares)), 1e-300)
+            theta["feature_weight"] = np.array([np.clip(correlation, 0.0, MAX_WEIGHT)])
         return self._with_typical(theta, statistics), statistics
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
@@ -317,20 +342,43 @@ class GDAPairwise(FamilyAggregator):
         nothing = np.empty((0, theta["params"].shape[1]))
         local, _ = self._sweep(shard, local, theta, MODE_STEPS, RELEVANCE_STEPS, nothing, nothing[:, :, None])
         unit = theta["unit"][0]
+        level, uncertainty = query_levels(shard, local, theta)
         relevance, variance = local["relevance"] / unit, posterior_variance(local) / unit**2
+        rows: Arrays = {}
+        if shard.score is not None:
+            prior = document_priors(shard, local, theta)
+            relevance, variance = prior.combined(*label_likelihood(local, theta))
+            rows = {PRIOR_RELEVANCE: prior.mean}
+        rows |= self._normal_rows(relevance, variance, level / unit, uncertainty / unit**2, theta)
+        restrict_to_gold(rows["p"], shard)
+        return {**rows, "difficulty": np.exp(local["log_eps"])} if self.difficulty else rows
+
+    def _item_priors(self, shard: Shard, theta: Arrays) -> Floats:
+        """Return log P(node) of each item, from its score."""
+        return log_node_priors(shard, float(theta["feature_weight"][0]), PRIOR, NODES)
+
+    def _predict(self, shard: Shard, theta: Arrays) -> Arrays:
+        """Return the rows of documents without judgments: the prior, in a query of average level."""
+        assert shard.score is not None
+        mean, variance = prior_moments(shard.score, float(theta["feature_weight"][0]))
+        level, uncertainty = np.zeros(len(mean)), np.full(len(mean), theta["residuals"][1] / theta["unit"][0] ** 2)
+        rows = {**self._normal_rows(mean, variance, level, uncertainty, theta), PRIOR_RELEVANCE: mean}
+        return {**rows, "difficulty": np.ones(len(mean))} if self.difficulty else rows
+
+    def _normal_rows(
+        self, relevance: Floats, variance: Floats, level: Floats, uncertainty: Floats, theta: Arrays
+    ) -> Arrays:
+        """Return the rows of normal posteriors, in queries whose levels have these means and variances."""
         sd = np.sqrt(variance)
         reach = ndtri((1 + self.interval) / 2) * sd
-        level, uncertainty = query_levels(shard, local, theta)
-        place, place_sd = relevance + level / unit, np.sqrt(variance + uncertainty / unit**2)
+        place, place_sd = relevance + level, np.sqrt(variance + uncertainty)
         nodes, weights = QUADRATURE
         shares = sum(
             weight * np.stack([np.interp(place + node * place_sd, NODES, curve) for curve in theta["typical"]], axis=1)
             for node, weight in zip(nodes, weights / weights.sum(), strict=True)
         )
-        restrict_to_gold(shares, shard)
-        rows = {"relevance": relevance, "sd": sd, "lower": relevance - reach, "upper": relevance + reach}
-        rows["p"] = shares
-        return {**rows, "difficulty": np.exp(local["log_eps"])} if self.difficulty else rows
+        bounds = {"lower": relevance - reach, "upper": relevance + reach}
+        return {"relevance": relevance, "sd": sd, **bounds, "p": np.asarray(shares)}
 
     def _states(self, theta: Arrays) -> States:
         """Return the nodes and P(grade | node) for documents of average difficulty."""
@@ -506,6 +554,59 @@ def posterior_variance(local: Arrays) -> Floats:
     with_level = own + (information * own) ** 2 / np.repeat(np.maximum(connected, 1e-300), sizes)
     variance: Floats = np.where(np.repeat(sizes, sizes) > 1, with_level - level_variance(local), own)
     return variance
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentPriors:
+    """Normal priors of documents relative to the mean of their query, (n_items,) each."""
+
+    mean: Floats
+    variance: Floats
+
+    def combined(self, mean: Floats, precision: Floats) -> tuple[Floats, Floats]:
+        """Return mean and variance of the posterior, given the likelihood of the labels."""
+        variance = 1 / (precision + 1 / self.variance)
+        return variance * (precision * mean + self.mean / self.variance), variance
+
+
+def document_priors(shard: Shard, local: Arrays, theta: Arrays) -> DocumentPriors:
+    """Return the priors from features."""
+    mean, variance = prior_moments(centered_scores(shard, local), float(theta["feature_weight"][0]))
+    return DocumentPriors(mean, variance * centering_factor(local))
+
+
+def centering_factor(local: Arrays) -> Floats:
+    """Return the variance of the difference from the mean of the query, relative to that of a document, (n_items,)."""
+    sizes = np.diff(local["query_items"])
+    return np.repeat(np.where(sizes > 1, 1 - 1 / sizes, 1.0), sizes)
+
+
+def centered_scores(shard: Shard, local: Arrays) -> Floats:
+    """Return the predictions from features minus the mean of the query; NaN for documents without features."""
+    assert shard.score is not None
+    known, first = ~np.isnan(shard.score), local["query_items"][:-1]
+    total, n = (np.add.reduceat(values, first) for values in (np.nan_to_num(shard.score), known.astype(np.float64)))
+    centered: Floats = shard.score - np.repeat(total / np.maximum(n, 1), np.diff(local["query_items"]))
+    return centered
+
+
+def label_likelihood(local: Arrays, theta: Arrays) -> tuple[Floats, Floats]:
+    """Return mean and precision of the normal likelihood of relevance given the labels, (n_items,) each.
+
+    It is the posterior without features, divided by its prior.
+    """
+    unit = theta["unit"][0]
+    variance = posterior_variance(local) / unit**2
+    precision = np.maximum(1 / variance - 1 / centering_factor(local), MIN_PRECISION)
+    return local["relevance"] / unit / variance / precision, precision
+
+
+def score_products(shard: Shard, local: Arrays) -> Floats:
+    """Return sums over documents with features: relevance times score, relevance squared, and score squared, (3,)."""
+    score = centered_scores(shard, local)
+    used = ~np.isnan(score)
+    score, relevance = score[used], local["relevance"][used]
+    return np.array([relevance @ score, relevance @ relevance, score @ score])
 
 
 def standardized_params(theta: Arrays) -> Floats:

@@ -119,22 +119,25 @@ def expect_weighted(
     grade: NDArray[np.int8],
     gold: NDArray[np.int8],
     weight: NDArray[np.float64],
-    shares: NDArray[np.float64],
+    log_prior: NDArray[np.float64],
     log_likelihood: NDArray[np.float64],
     gold_likelihood: NDArray[np.float64],
     posterior: NDArray[np.float64],
     counts: NDArray[np.float64],
     state_counts: NDArray[np.float64],
 ) -> float:
-    """As expect_states, where a judgment's likelihood is raised to its weight; the counts are of whole judgments."""
-    # weight (n,); shares, state_counts (n_states,); log_likelihood, counts (n_assessors, n_grades, n_states);
-    # gold_likelihood (n_grades, n_states); posterior (n_items, n_states)
-    n_states = len(shares)
+    """As expect_states, where a judgment's likelihood is raised to its weight; the counts are of whole judgments.
+
+    The prior is the same for all items (one row), or one per item.
+    """
+    # weight (n,); log_prior (1 or n_items, n_states); state_counts (n_states,); log_likelihood, counts (n_assessors,
+    # n_grades, n_states); gold_likelihood (n_grades, n_states); posterior (n_items, n_states)
+    n_priors, n_states = log_prior.shape
     scores, total = np.empty(n_states), 0.0
     for item in range(len(offsets) - 1):
         start, stop = offsets[item], offsets[item + 1]
         for s in range(n_states):
-            scores[s] = np.log(shares[s])
+            scores[s] = log_prior[min(item, n_priors - 1), s]
         for j in range(start, stop):
             for s in range(n_states):
                 scores[s] += weight[j] * log_likelihood[assessor[j], grade[j], s]

@@ -99,7 +99,7 @@ def expectation_step(
         shard: the judgments.
         likelihood: P(answer | state), (n_assessors, n_answers, n_states).
         gold: P(expert grade | state), (n_answers, n_states).
-        prior: P(state), (n_states,).
+        prior: P(state), (n_states,), or its logarithm for each item, (n_items, n_states).
         weight: exponent of the likelihood of each judgment, (n,); None: all are 1.
 
     Returns:
@@ -107,16 +107,18 @@ def expectation_step(
         answers by state (shape of the likelihood), `state_counts` of items (n_states,), and the `log_likelihood` (1,).
 
     """
-    posterior, counts = np.empty((shard.n_items, len(prior))), np.zeros(likelihood.shape)
-    state_counts = np.zeros(len(prior))
+    n_answers, n_states = likelihood.shape[1:]
+    posterior, counts = np.empty((shard.n_items, n_states)), np.zeros(likelihood.shape)
+    state_counts = np.zeros(n_states)
     judgments = (shard.offsets, shard.assessor, shard.grade, shard.gold)
-    if weight is None:
-        n_answers, n_states = likelihood.shape[1:]
+    if weight is None and prior.ndim == 1:
         flat = [array.ravel() for array in (likelihood, gold, posterior, counts)]
         total = kernels.expect_states(n_states)(*judgments, n_answers, prior, *flat, state_counts)
     else:
         logs = np.log(np.maximum(likelihood, 1e-300))
-        total = kernels.expect_weighted(*judgments, weight, prior, logs, gold, posterior, counts, state_counts)
+        log_prior = np.log(prior)[None] if prior.ndim == 1 else prior
+        weight = np.ones(len(shard.grade)) if weight is None else weight
+        total = kernels.expect_weighted(*judgments, weight, log_prior, logs, gold, posterior, counts, state_counts)
     statistics = {"counts": counts, "state_counts": state_counts, "log_likelihood": np.array([total])}
     return {"posterior": posterior}, statistics
 

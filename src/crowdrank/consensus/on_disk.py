@@ -19,12 +19,18 @@ from numpy.typing import NDArray
 import crowdrank
 from crowdrank._disk import ScratchFolder
 from crowdrank._folders import FolderKind, open_folder, write_folder
-from crowdrank._saved import Fields, is_scalar, loading, read_parquet, require
+from crowdrank._saved import Fields, is_scalar, is_text, loading, read_parquet, require
 from crowdrank._text import counted
 from crowdrank._typing import Arrays
 from crowdrank.consensus import diagnostics
 from crowdrank.consensus.gold_accuracy import count_agreements
-from crowdrank.consensus.result import Consensus, check_assessor_table, check_documents, document_table
+from crowdrank.consensus.result import (
+    Consensus,
+    check_assessor_table,
+    check_documents,
+    concat_documents,
+    document_table,
+)
 from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments, numbered_path
@@ -64,6 +70,8 @@ class StoredConsensus(Consensus):
                 "scale": scale,
                 "labels": labels,
                 "backend": "pandas",
+                "features_used": tuple(about.sequence("features", is_text, "names")) if "features" in about else (),
+                "prediction_table": None,
             }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -85,7 +93,7 @@ class StoredConsensus(Consensus):
     def document_table(self) -> pa.Table:
         """Rows of all documents, in memory."""
         with loading(self.folder, NO_CONSENSUS, REMEDY):
-            table = pa.concat_tables(self.document_parts())
+            table = concat_documents(self.document_parts())
             require(len(table) == self._documents, "there are more or fewer documents than were written")
         return table
 
@@ -179,7 +187,7 @@ class ConsensusFolder:
 
 @contextmanager
 def writing_consensus(
-    judgments: ShardedJudgments, method: str, scale: Scale, labels: tuple[Any, ...]
+    judgments: ShardedJudgments, method: str, scale: Scale, labels: tuple[Any, ...], features: tuple[str, ...] = ()
 ) -> Iterator[ConsensusFolder]:
     """Write a consensus into the given folder, or a temporary one beside the shards.
 
@@ -200,5 +208,6 @@ def writing_consensus(
             "judgments": len(judgments),
             "scale": scale_to_json(scale),
             "labels": list(labels),
+            **({"features": list(features)} if features else {}),
         }
         (draft / CONSENSUS_FILE).write_text(json.dumps(about, indent=2))

@@ -68,12 +68,16 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
     prepared = model._prepare(judgments)
     theta = model._adopt(model, judgments, model.gold_)
     states = None if theta is None else model._all_states(theta)
-    if states is None:
+    if theta is None or states is None:
         raise InputError("the grades are not those that the model was fitted to", kind="scales-differ")
     shares_of_states, table = states
     weight = model._judgment_weights(prepared)
     weight = np.ones(len(prepared)) if weight is None else weight
-    posterior = _posterior(prepared, weight, shares_of_states, table)
+    scores = None if model.feature_scores_ is None else model.feature_scores_.for_items(prepared)
+    (shard,) = split(prepared, shard_size=len(prepared) + 1, scores=scores)
+    prior = shares_of_states if scores is None else model._item_priors(shard, theta)
+    local, _ = expectation_step(shard, table, np.ones(table.shape[1:]), prior, weight)
+    posterior = local["posterior"]
     item = np.repeat(np.arange(prepared.n_items), np.diff(prepared.offsets))
     predicted = predict_left_out(posterior, item, prepared.assessor, prepared.grade, weight, table)
     own = predicted[np.arange(len(prepared)), prepared.grade]
@@ -83,15 +87,6 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
     log_score = float(np.log(np.maximum(own, 1e-300)).mean())
     chance = float((shares * np.log(np.maximum(shares, 1e-300))).sum())
     return Check(log_score, chance, agreement, assessors, _sentences(log_score, chance, agreement, assessors))
-
-
-def _posterior(
-    judgments: Judgments, weight: NDArray[np.float64], shares: NDArray[np.float64], likelihood: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the posterior of each item over the states, from all its judgments."""
-    (shard,) = split(judgments, shard_size=len(judgments) + 1)
-    local, _ = expectation_step(shard, likelihood, np.ones(likelihood.shape[1:]), shares, weight)
-    return local["posterior"]
 
 
 def _agreement(

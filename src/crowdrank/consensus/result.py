@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,12 +20,13 @@ from crowdrank.consensus import kernels
 from crowdrank.consensus.grade_rules import TOLERANCE, choose_grades
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments import frames
+from crowdrank.judgments.columns import PRIOR_RELEVANCE
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.storage import check_ids
 from crowdrank.judgments.table import Judgments
 
-DOCUMENT_ESTIMATES = ("relevance", "sd", "lower", "upper", "difficulty", "unjudgeable")
+DOCUMENT_ESTIMATES = ("relevance", "sd", "lower", "upper", "difficulty", "unjudgeable", PRIOR_RELEVANCE)
 """Estimates that a model may have of a document besides its grade, in the order of the columns."""
 NOTEBOOK_DOCUMENTS = ("query", "document", "relevance", "lower", "upper", "grade", "judgments")
 NOTEBOOK_ASSESSORS = ("assessor", "family", "judgments", "informativeness", "accuracy", "ability", "precision")
@@ -40,11 +41,14 @@ class Consensus:
 
     Attributes:
         method: name of the model's class.
-        document_table: `documents` as an Arrow table.
+        document_table: the judged documents as an Arrow table.
         assessor_table: `assessors` as an Arrow table.
         scale: scale of the grades.
         labels: label of each grade: as in the DataFrame of the judgments, or its number or name.
         backend: DataFrame library of `documents` and `assessors`.
+        features_used: names of the features that set the prior of relevance; empty without such a prior. Labels that
+            used features must not serve to compare rankers that use the same features.
+        prediction_table: documents with features but without judgments as an Arrow table, with the same columns.
 
     >>> import pandas as pd
     >>> from crowdrank import MajorityVote
@@ -61,6 +65,8 @@ class Consensus:
     scale: Scale
     labels: tuple[Any, ...]
     backend: str = "pandas"
+    features_used: tuple[str, ...] = ()
+    prediction_table: pa.Table | None = None
 
     def __repr__(self) -> str:
         documents, assessors = self.n_documents, len(self.assessor_table)
@@ -76,11 +82,17 @@ class Consensus:
     @property
     def n_documents(self) -> int:
         """Number of documents."""
-        return len(self.document_table)
+        return len(self.document_table) + (0 if self.prediction_table is None else len(self.prediction_table))
 
     def document_parts(self) -> Iterator[pa.Table]:
-        """Yield the rows of the documents in parts; in memory there is one part."""
+        """Yield the rows of the documents in parts; in memory judged documents and predictions are one part each."""
         yield self.document_table
+        if self.prediction_table is not None:
+            yield self.prediction_table
+
+    def all_documents(self) -> pa.Table:
+        """Return the rows of all documents, with and without judgments."""
+        return concat_documents(self.document_parts())
 
     @property
     def share_names(self) -> list[str]:
@@ -90,12 +102,24 @@ class Consensus:
     @cached_property
     def documents(self) -> Any:
         """One row per (query, document): relevance, sd, lower, upper, grade, p0.., judgments."""
-        return frames.from_arrow(self.document_table, self.backend)
+        return frames.from_arrow(self.all_documents(), self.backend)
 
     @cached_property
     def assessors(self) -> Any:
         """One row per assessor: judgments and the model's parameters."""
         return frames.from_arrow(self.assessor_table, self.backend)
+
+
+def concat_documents(parts: Iterable[pa.Table]) -> pa.Table:
+    """Return tables of documents as one; ids become text if some are numbers and others text."""
+    tables = list(parts)
+    for name in ("query", "document"):
+        if len({table[name].type for table in tables}) > 1:
+            tables = [
+                table.set_column(table.column_names.index(name), name, table[name].cast(pa.string()))
+                for table in tables
+            ]
+    return pa.concat_tables(tables)
 
 
 def item_ids(judgments: Judgments) -> dict[str, pa.Array]:
@@ -162,7 +186,8 @@ def restrict_to_gold(shares: NDArray[np.float64], shard: Shard) -> None:
 
 def check_consensus(consensus: Consensus, judgments: Judgments) -> None:
     """Raise ValueError unless the saved tables of a consensus are those of these judgments."""
-    check_documents(consensus.document_table, consensus.scale, consensus.labels)
+    for table in consensus.document_parts():
+        check_documents(table, consensus.scale, consensus.labels)
     check_assessor_table(consensus.assessor_table)
     known = {**item_ids(judgments), "judgments": pa.array(np.diff(judgments.offsets))}
     for name, column in known.items():

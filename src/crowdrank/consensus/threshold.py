@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from crowdrank._saved import PROBABILITY
 from crowdrank._threads import map_in_order
-from crowdrank._typing import Arrays, Floats, Grades
+from crowdrank._typing import Arrays, Floats, Grades, Integers
 from crowdrank.consensus._base import EMAggregator, Table
 from crowdrank.consensus.curves import blocks, learn_prior
 from crowdrank.consensus.dawid_skene import FLOOR, SMALLEST, DawidSkene
@@ -67,7 +67,11 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
 
     shrinks: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("likelihood", "coefficients")
-    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"shares": PROBABILITY, "likelihood": PROBABILITY}
+    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "shares": PROBABILITY,
+        "likelihood": PROBABILITY,
+        "feature_shares": PROBABILITY,
+    }
     _parameter_constraints: ClassVar[Constraints] = {
         "prior": [OneOf("learned"), Number(0, above=True)],
         "grade_prior": [OneOf("uniform", "learned")],
@@ -128,11 +132,12 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
         unjudgeable = local["posterior"][:, -1]
         grades = local["posterior"][:, :-1].copy()
         grades[:, 0] += unjudgeable
-        return {**discrete_rows(grades, shard.values, self.interval), "unjudgeable": unjudgeable}
+        rows = {**discrete_rows(grades, shard.values, self.interval), "unjudgeable": unjudgeable}
+        return {**rows, **self._prior_rows(self._with_states(shard), theta)}
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Update coefficients by a Newton step, then the prior and the shares of grades."""
-        counts = statistics["counts"]
+        counts, before = statistics["counts"], theta
         n_assessors, n_states, _ = counts.shape
         initial_mean, initial_sd = self._initial_prior(n_states)
         if theta is None:
@@ -153,7 +158,13 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
             "coefficients": coefficients,
             "mean": mean,
             "covariance": covariance,
+            **self._learn_features(before, statistics),
         }
+
+    def _levels(self, n_states: int) -> Integers:
+        """Return the position of each state on the scale; documents that cannot be judged are at the lowest."""
+        levels = super()._levels(n_states)
+        return np.append(levels[:-1], 0) if self._models_unjudgeable else levels
 
     def _shares(self, classes: Floats) -> Floats:
         """Return the prior probabilities of the states from the expected number of documents in each."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import Protocol, Self, TypeVar
 
 from crowdrank._typing import Arrays
-from crowdrank.engine.shards import Shard
+from crowdrank.engine.shards import ItemScores, Shard
 from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
@@ -114,8 +114,9 @@ class Engine(Protocol):
         model: ShardModel[Shard],
         judgments: Judgments | ShardedJudgments,
         gold: ItemGold | ShardGold | None = None,
+        scores: ItemScores | None = None,
     ) -> Passes:
-        """Return an object that runs passes of a model over judgments."""
+        """Return an object that runs passes of a model over judgments; `scores` are predictions from features."""
 
     def passes(self, model: ShardModel[ShardT], shards: Sequence[ShardT]) -> Passes:
         """Return an object that runs passes of a model over other shards than judgments, such as blocks of rows."""

@@ -18,7 +18,7 @@ from crowdrank._base import require_integer
 from crowdrank._text import counted
 from crowdrank.engine.base import ShardModel, ShardT
 from crowdrank.engine.dask_passes import DaskPasses, identity, worker_errors
-from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, InMemoryShards, Shard, shards_of
+from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, InMemoryShards, ItemScores, Shard, shards_of
 from crowdrank.errors import ClusterError, Fix, UsageError
 from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
@@ -98,9 +98,10 @@ class DaskEngine:
         model: ShardModel[Shard],
         judgments: Judgments | ShardedJudgments,
         gold: ItemGold | ShardGold | None = None,
+        scores: ItemScores | None = None,
     ) -> DaskPasses[Shard]:
         """Return an object that runs passes of a model over judgments; workers read shards on disk themselves."""
-        return DaskPasses(self, model, shards_of(judgments, gold, model.locality, self.shard_size))
+        return DaskPasses(self, model, shards_of(judgments, gold, model.locality, self.shard_size, scores))
 
     def passes(self, model: ShardModel[ShardT], shards: Sequence[ShardT]) -> DaskPasses[ShardT]:
         """Return an object that runs passes of a model over other shards than judgments, such as blocks of rows."""

@@ -13,7 +13,15 @@ from crowdrank._threads import map_in_order
 from crowdrank._typing import Arrays
 from crowdrank.engine.base import ShardModel, ShardT, Sink
 from crowdrank.engine.blas import single_blas_thread
-from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, InMemoryShards, OnDiskShards, Shard, Shards, shards_of
+from crowdrank.engine.shards import (
+    JUDGMENTS_PER_SHARD,
+    InMemoryShards,
+    ItemScores,
+    OnDiskShards,
+    Shard,
+    Shards,
+    shards_of,
+)
 from crowdrank.engine.streaming import FileStates, select_arrays
 from crowdrank.engine.tree_reduce import tree_sum
 from crowdrank.judgments.gold import ItemGold, ShardGold
@@ -56,9 +64,10 @@ class LocalEngine:
         model: ShardModel[Shard],
         judgments: Judgments | ShardedJudgments,
         gold: ItemGold | ShardGold | None = None,
+        scores: ItemScores | None = None,
     ) -> LocalPasses[Shard]:
         """Return an object that runs passes of a model over judgments in memory or on disk."""
-        shards = shards_of(judgments, gold, model.locality, self.shard_size)
+        shards = shards_of(judgments, gold, model.locality, self.shard_size, scores)
         states = None
         if isinstance(shards, OnDiskShards):
             states = FileStates(len(shards), model.carries, shards.judgments.folder)

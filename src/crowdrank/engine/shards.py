@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._typing import Codes
+from crowdrank._typing import Codes, Floats
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
@@ -19,6 +19,8 @@ from crowdrank.judgments.table import Judgments
 
 JUDGMENTS_PER_SHARD = 1 << 18
 """Default number of judgments per shard; independent of the number of threads, so that sums are too."""
+ItemScores = tuple[Floats, ...]
+"""Prediction from features of each item: one array for judgments in memory, one per shard on disk."""
 ShardT = TypeVar("ShardT")
 ShardT_co = TypeVar("ShardT_co", covariant=True)
 
@@ -39,6 +41,7 @@ class Shard:
     scale_of: NDArray[np.int8]  # (n_assessors,) index of each assessor's grade scale
     scale_sizes: tuple[int, ...]  # number of grades of each scale
     values: NDArray[np.float64]  # (n_grades,) value of each grade of the main scale
+    score: NDArray[np.float64] | None = None  # (n_items,) prediction from features, NaN without one; None: no features
 
     @property
     def n_assessors(self) -> int:
@@ -66,6 +69,7 @@ def split(
     gold: ItemGold | None = None,
     locality: str = "item",
     shard_size: int = JUDGMENTS_PER_SHARD,
+    scores: ItemScores | None = None,
 ) -> list[Shard]:
     """Split judgments in memory into shards of about `shard_size` judgments each.
 
@@ -75,7 +79,8 @@ def split(
     >>> [shard.n_items for shard in split(read_judgments(frame), shard_size=2)]
     [1, 1, 1]
     """
-    whole = _shard(judgments, gold, judgments.item_query, judgments.family_of)
+    score = None if scores is None else scores[0]
+    whole = _shard(judgments, gold, judgments.item_query, judgments.family_of, score)
     shards = []
     for start, stop in pairwise(_shard_bounds(judgments, locality, shard_size)):
         first, last = judgments.offsets[start], judgments.offsets[stop]
@@ -87,12 +92,15 @@ def split(
                 grade=whole.grade[first:last],
                 item_query=whole.item_query[start:stop],
                 gold=whole.gold[start:stop],
+                score=None if score is None else score[start:stop],
             )
         )
     return shards
 
 
-def _shard(judgments: Judgments, gold: ItemGold | None, item_query: Codes, family: Codes) -> Shard:
+def _shard(
+    judgments: Judgments, gold: ItemGold | None, item_query: Codes, family: Codes, score: Floats | None
+) -> Shard:
     """Return all judgments as one shard."""
     values = np.array(judgments.main_scale.values)
     gold_code, gold_sets = _gold_arrays(gold, judgments.n_items, len(values))
@@ -107,6 +115,7 @@ def _shard(judgments: Judgments, gold: ItemGold | None, item_query: Codes, famil
         scale_of=judgments.assessor_scale,
         scale_sizes=tuple(len(scale) for scale in judgments.scales),
         values=values,
+        score=score,
     )
 
 
@@ -122,6 +131,8 @@ def _gold_arrays(gold: ItemGold | None, n_items: int, n_grades: int) -> tuple[ND
 
 def _shard_bounds(judgments: Judgments, locality: str, shard_size: int) -> NDArray[np.int64]:
     """Return the index of the first item of each shard, and the number of items."""
+    if not len(judgments):
+        return np.array([0, judgments.n_items])
     n_shards = max(1, -(-len(judgments) // shard_size))
     wanted = np.linspace(0, len(judgments), n_shards + 1)
     if locality == "item":
@@ -168,6 +179,7 @@ class OnDiskShards:
     judgments: ShardedJudgments
     gold: ShardGold | None = None
     indices: range | None = None
+    scores: ItemScores | None = None
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -186,7 +198,8 @@ class OnDiskShards:
         table = self.judgments.load(stored_index, ids=False)
         gold = None if self.gold is None else self.gold.shard(stored_index, table.n_items)
         item_query = self.judgments.query_indexes(stored_index)[table.item_query]
-        return _shard(table, gold, item_query, self._family)
+        score = None if self.scores is None else self.scores[stored_index]
+        return _shard(table, gold, item_query, self._family, score)
 
     def subset(self, start: int, stop: int) -> OnDiskShards:
         """Return the shards with indices from `start` (inclusive) to `stop` (exclusive)."""
@@ -198,6 +211,7 @@ def shards_of(
     gold: ItemGold | ShardGold | None = None,
     locality: str = "item",
     shard_size: int = JUDGMENTS_PER_SHARD,
+    scores: ItemScores | None = None,
 ) -> InMemoryShards[Shard] | OnDiskShards:
     """Return the shards of judgments: split judgments in memory, or take the existing shards on disk.
 
@@ -209,7 +223,7 @@ def shards_of(
         assert not isinstance(gold, ShardGold)
         if judgments.n_assessors > JUDGMENTS_PER_SHARD:  # adding up statistics would take longer than the passes
             shard_size = max(shard_size, judgments.n_assessors)
-        return InMemoryShards(split(judgments, gold, locality, shard_size))
+        return InMemoryShards(split(judgments, gold, locality, shard_size, scores))
     assert gold is None or isinstance(gold, ShardGold)
     if locality == "query" and not judgments.whole_queries:
         raise UsageError(
@@ -217,4 +231,4 @@ def shards_of(
             kind="split-queries",
             fix=Fix("read the partitions with a column for queries and {}", "by", "query"),
         )
-    return OnDiskShards(judgments, gold)
+    return OnDiskShards(judgments, gold, scores=scores)

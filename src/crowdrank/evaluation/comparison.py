@@ -18,6 +18,7 @@ from crowdrank._typing import Floats
 from crowdrank.errors import DataWarning, Fix, Message, UsageError, near
 from crowdrank.evaluation.evaluate import (
     EXPECTED_GRADES,
+    GOLD_USED_FEATURES,
     Conventions,
     Evaluation,
     NoRelevant,
@@ -27,6 +28,8 @@ from crowdrank.evaluation.evaluate import (
     as_gold,
     as_run,
     evaluate_alignment,
+    load_gold,
+    used_features,
 )
 from crowdrank.evaluation.measures import Measure, parse_measures
 from crowdrank.evaluation.significance import bootstrap_intervals, effect_size, fisher_p_values, holm, paired_t
@@ -155,6 +158,7 @@ class Comparison:
             f"a difference with p_holm of at most {self.alpha:g} is significant.",
             f"Intervals are {1 - self.alpha:.4g} percentile bootstrap intervals of the mean difference over queries.",
             "The effect size is the mean difference divided by the standard deviation of the differences.",
+            *([GOLD_USED_FEATURES] if self._first.gold_used_features else []),
         ]
 
     @property
@@ -210,13 +214,17 @@ def compare(
     baseline = _check_arguments(runs, baseline, test, alpha)
     parsed, conventions = parse_measures(measures), Conventions(ties, unjudged, no_relevant)
     other_conventions = replace(conventions, unjudged="nonrelevant" if unjudged == "skip" else "skip")
-    gold = as_gold(gold)
+    gold = load_gold(gold)
+    by_features, gold = used_features(gold), as_gold(gold)
     frames = {str(name): as_run(run) for name, run in runs.items()}
     aligned = {name: align_for(frame, gold, parsed, ties) for name, frame in frames.items()}
 
     def compare_with(chosen: Conventions) -> Comparison:
         evaluations = {
-            name: evaluate_alignment(one, parsed, chosen, frame_library(frames[name])) for name, one in aligned.items()
+            name: replace(
+                evaluate_alignment(one, parsed, chosen, frame_library(frames[name])), gold_used_features=by_features
+            )
+            for name, one in aligned.items()
         }
         return compare_evaluations(evaluations, baseline=baseline, test=test, alpha=alpha, random_state=random_state)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from crowdrank.evaluation.measures import (
     parse_measures,
 )
 from crowdrank.evaluation.scoring import Scoring
+from crowdrank.judgments.columns import PRIOR_RELEVANCE
 from crowdrank.judgments.frames import column_names, frame_library, from_arrow
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold
@@ -36,6 +37,9 @@ NoRelevant = Literal["skip", "zero", "one"]
 JUDGED_CUTOFF = 10
 """Cutoff of Judged@k if no evaluated measure has a cutoff."""
 EXPECTED_GRADES = "The gold has probabilities of grades; gains and relevance are expectations over them."
+GOLD_USED_FEATURES = (
+    "The gold is a consensus that used features of the documents: it favors rankers that use the same features."
+)
 _JUDGED_ONLY = "rank correlations and grade measures"
 _TIES = {
     "expected": "Equal scores count as the exact expectation over all orders of the tied documents",
@@ -130,6 +134,7 @@ class Evaluation:
         conventions: treatment of ties and of missing gold.
         backend: library of the run's DataFrame, for `frame`.
         expected_grades: whether the gold has probabilities of grades, so that gains and relevance are expectations.
+        gold_used_features: whether the gold is a consensus that used features of the documents.
 
     >>> import pandas as pd
     >>> run = pd.DataFrame({"query": [1, 1, 2], "document": ["a", "b", "c"], "score": [0.9, 0.2, 0.1]})
@@ -153,6 +158,7 @@ class Evaluation:
     conventions: Conventions
     backend: str
     expected_grades: bool = False
+    gold_used_features: bool = False
 
     @property
     def frame(self) -> Any:
@@ -208,6 +214,7 @@ class Evaluation:
             ),
             *self.conventions.measure_sentences(self.measures),
             *([EXPECTED_GRADES] if self.expected_grades else []),
+            *([GOLD_USED_FEATURES] if self.gold_used_features else []),
         ]
 
 
@@ -260,8 +267,9 @@ def evaluate(
 
     """
     parsed, conventions = parse_measures(measures), Conventions(ties, unjudged, no_relevant)
-    run = as_run(run)
-    return evaluate_alignment(align_for(run, gold, parsed, ties), parsed, conventions, frame_library(run))
+    run, gold = as_run(run), load_gold(gold)
+    evaluation = evaluate_alignment(align_for(run, gold, parsed, ties), parsed, conventions, frame_library(run))
+    return replace(evaluation, gold_used_features=used_features(gold))
 
 
 def evaluate_codes(
@@ -326,9 +334,18 @@ def as_run(run: Any) -> Any:
 
 def as_gold(gold: Any) -> Any:
     """Return gold as a DataFrame; read a path, take the frame of a `Gold` or the documents of a consensus."""
-    if isinstance(gold, str | Path):
-        gold = read_gold(gold)
+    gold = load_gold(gold)
     return gold.frame if isinstance(gold, Gold) else getattr(gold, "documents", gold)
+
+
+def load_gold(gold: Any) -> Any:
+    """Return the `Gold` of a path, and anything else as it is."""
+    return read_gold(gold) if isinstance(gold, str | Path) else gold
+
+
+def used_features(gold: Any) -> bool:
+    """Return whether gold is a consensus, or the table of one, that used features of the documents."""
+    return gold.used_features if isinstance(gold, Gold) else PRIOR_RELEVANCE in column_names(as_gold(gold))
 
 
 def _mean(values: Floats) -> float:

@@ -55,6 +55,12 @@ GRADE_LIKE_COLUMNS = frozenset(
 )
 """Names of columns that are not used as features, because they probably hold the grade."""
 
+PRIOR_RELEVANCE = "prior_relevance"
+"""Column with the relevance that features alone predict; only a consensus that used features has it."""
+
+FEATURES_USED = "features-used"
+"""Kind of the note on labels of a consensus that used features of the documents."""
+
 TEXT_LIKE_COLUMNS = frozenset(("query", "document", "doc", "text", "query_text", "title", "body", "url", "passage"))
 """Names of columns that are not used as features if they hold text."""
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank._text import counted
-from crowdrank.errors import DataWarning, Fix, InputError, Location, Message, shown
+from crowdrank.errors import DataWarning, Fix, InputError, Location, Message, near, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.cells import parse_floats, require_floats
@@ -140,6 +140,103 @@ def read_features(
         if note.severity == "warning":
             warnings.warn(DataWarning(note), stacklevel=2)
     return features
+
+
+def as_features(features: FeaturesLike) -> Features:
+    """Return `Features`; read them if they are a path or a DataFrame."""
+    return features if isinstance(features, Features) else read_features(features)
+
+
+def read_signal(
+    source: TableLike,
+    column: str,
+    *,
+    format: Format | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    separator: str | None = None,
+    max_bytes: int | str | None = None,
+) -> Features:
+    """Read one column of a table, such as a retrieval score, as the only feature; the other columns may be text.
+
+    Rows of the same document, such as its judgments, are averaged.
+
+    Args:
+        source: files or a DataFrame, as in `read_judgments`.
+        column: name of the column.
+        format: the format, if neither suffix nor content shows it.
+        columns: the column for each role; only query and document matter.
+        separator: separator of the cells of a text file; by default it is detected.
+        max_bytes: maximum size in bytes of a file when decompressed.
+
+    Raises:
+        InputError: there is no such column, or it is not a number.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"document": ["a", "a", "b"], "assessor": ["x", "y", "x"], "bm25": [3.0, 3.0, 1.0]})
+    >>> read_signal(table, "bm25").matrix.ravel().tolist()
+    [3.0, 1.0]
+
+    """
+    files = open_input(source, format, separator, max_bytes, allow_books=False)
+    roles = {role: name for role, name in parse_column_map(columns).items() if role in ("query", "document")}
+    parts = [_read_signal_from(one, column, roles, parse_bytes(max_bytes)) for one in files.sources]
+    return average_repeats(concat_features(parts, [one.name for one in files.sources]))
+
+
+def _read_signal_from(source: Source, column: str, column_map: Mapping[str, str], max_bytes: int) -> Features:
+    if isinstance(source, LetorSource):
+        features = _read_features_from(source, column_map, max_bytes)
+        names = features.names
+    else:
+        names = tuple(source.names)
+    if column not in names:
+        raise InputError(
+            f"there is no column {shown(column)}{near(column, names)}", source=source.name, kind="no-column"
+        )
+    if isinstance(source, LetorSource):
+        return features.on_columns((column,))
+    found = FEATURE_ROLES.find_columns(source.names, source.name, column_map)
+    roles = {role: name for role, name in found.items() if role != "grade"}
+    table = source.read([*roles.values(), column], BadRows())
+    return table_features(table, source, roles, (column,))
+
+
+def average_repeats(features: Features) -> Features:
+    """Return one row per document with the mean of its rows; missing values do not count."""
+    keys, first, row = np.unique(_pair_keys(features), return_index=True, return_inverse=True)
+    if len(keys) == len(row):
+        return features
+    order = np.argsort(first)
+    place = np.argsort(order)[row]
+    known = ~np.isnan(features.matrix)
+    sums, counts = np.zeros((2, len(keys), features.matrix.shape[1]))
+    np.add.at(sums, place, np.where(known, features.matrix, 0.0))
+    np.add.at(counts, place, known)
+    means = np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
+    return replace(features.take(first[order]), matrix=means)
+
+
+def require_unique(features: Features) -> None:
+    """Raise InputError if a document of a query has two rows."""
+    keys = _pair_keys(features)
+    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    if len(first) < len(keys):
+        row = int(first[counts > 1].min())
+        query, document = (shown(one[row].as_py()) for one in (features.query, features.document))
+        raise InputError(
+            f"the document {document} of query {query} occurs twice",
+            source="the features",
+            kind="repeated-document",
+            fix="leave one row for each document of a query",
+        )
+
+
+def _pair_keys(features: Features) -> NDArray[np.int64]:
+    """Return a number per row that is the same for the same query and document."""
+    query, document = (
+        ids.encode(pa.chunked_array([one]))[0].astype(np.int64) for one in (features.query, features.document)
+    )
+    return query * (int(document.max(initial=0)) + 1) + document
 
 
 def _read_features_from(source: Source, column_map: Mapping[str, str], max_bytes: int) -> Features:

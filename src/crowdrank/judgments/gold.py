@@ -38,6 +38,11 @@ class Gold:
         codes = judgments.grade[judgments.offsets[:-1]]
         return cls(*judgments.item_ids(), codes, judgments.scale, judgments.backend, judgments.report)
 
+    @property
+    def used_features(self) -> bool:
+        """Whether the grades are those of a consensus that used features of the documents."""
+        return self.report.used_features
+
     def __len__(self) -> int:
         return len(self.code)
 

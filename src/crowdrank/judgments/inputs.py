@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats
-from crowdrank.errors import InputError, Location, Message, UsageError
+from crowdrank.errors import Fix, InputError, Location, Message, UsageError
 from crowdrank.judgments import ids
 from crowdrank.judgments.addresses import visible_files
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.cells import ColumnsByRole, require_floats
-from crowdrank.judgments.columns import Roles, parse_column_map, quote_names
+from crowdrank.judgments.columns import FEATURES_USED, PRIOR_RELEVANCE, Roles, parse_column_map, quote_names
 from crowdrank.judgments.files import local_path
 from crowdrank.judgments.formats import FormatLayout, detect_format, open_source
 from crowdrank.judgments.frames import is_frame
@@ -209,3 +209,18 @@ def constant_column(value: str, n_rows: int) -> pa.ChunkedArray:
     """Return a dictionary-encoded column of `n_rows` equal cells."""
     codes = pa.array(np.zeros(n_rows, np.int32))
     return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, pa.array([value]))])
+
+
+def feature_notes(inputs: OpenInput) -> list[Message]:
+    """Return a note for each file with the consensus of a model that used features."""
+    return [
+        Message(
+            "its labels used features of the documents, so that they favor rankers that use the same features",
+            FEATURES_USED,
+            "warning",
+            Location(source.name),
+            (Fix("compare such rankers on labels without features"),),
+        )
+        for source in inputs.sources
+        if PRIOR_RELEVANCE in source.names
+    ]

@@ -20,7 +20,15 @@ from crowdrank.judgments.encode import encode_part
 from crowdrank.judgments.encode_options import EncodeOptions, compile_family_pattern, excluded_ids, parse_unjudgeable
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grade_map import GradeMap, GradeMapLike
-from crowdrank.judgments.inputs import OpenInput, RoleTable, TableLike, constant_column, open_input, read_roles
+from crowdrank.judgments.inputs import (
+    OpenInput,
+    RoleTable,
+    TableLike,
+    constant_column,
+    feature_notes,
+    open_input,
+    read_roles,
+)
 from crowdrank.judgments.merge import merge_parts
 from crowdrank.judgments.read_options import Format, OnBadRows, Repeats, UnjudgeableAs
 from crowdrank.judgments.scale import Scale, ScaleRules
@@ -160,7 +168,7 @@ def _merge_tables(
     """Return the judgments of several tables, whose rows are those of one table in the order of the files."""
     parts = [encode_part(table.cells, table.origin, options, table.bad_rows) for table in tables]
     judgments = merge_parts(parts, options, inputs.name)
-    all_notes = (*judgments.report.notes, *inputs.notes, *notes)
+    all_notes = (*judgments.report.notes, *inputs.notes, *notes, *feature_notes(inputs))
     return replace(judgments, report=replace(judgments.report, notes=all_notes))
 
 

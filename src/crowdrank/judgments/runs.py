@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._typing import Floats
+from crowdrank.errors import Message
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.bad_rows import no_rows_error
 from crowdrank.judgments.cells import parse_floats
 from crowdrank.judgments.columns import COLUMN_ALIASES, Roles
-from crowdrank.judgments.inputs import OpenInput, RoleTable, TableLike, open_input, read_roles
+from crowdrank.judgments.inputs import OpenInput, RoleTable, TableLike, feature_notes, open_input, read_roles
 from crowdrank.judgments.read_options import Format
 from crowdrank.judgments.row_errors import columns_by_role
 from crowdrank.judgments.scale import Scale
@@ -65,11 +66,13 @@ class RunTable:
     Attributes:
         frame: a DataFrame with the columns query, document, score and, if known, grade.
         columns: name of the column that was read for each role.
+        notes: notes about the files.
 
     """
 
     frame: Any
     columns: Mapping[str, str]
+    notes: tuple[Message, ...] = ()
 
 
 def read_run_table(
@@ -84,9 +87,8 @@ def read_run_table(
     grades = [_grades(table, scale) for table in tables]
     if any("grade" in table.cells for table in tables) and all(one is not None for one in grades):
         rows["grade"] = pa.array(np.concatenate([one for one in grades if one is not None]))
-    return RunTable(
-        frames.from_arrow(pa.table(rows), inputs.sources[0].backend), columns_by_role(table.origin for table in tables)
-    )
+    frame = frames.from_arrow(pa.table(rows), inputs.sources[0].backend)
+    return RunTable(frame, columns_by_role(table.origin for table in tables), tuple(feature_notes(inputs)))
 
 
 def _grades(table: RoleTable, scale: Scale | None) -> Floats | None:

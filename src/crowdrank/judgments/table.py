@@ -16,6 +16,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Grades, Integers
 from crowdrank.errors import InputError, Message
 from crowdrank.judgments import frames, ids
+from crowdrank.judgments.columns import FEATURES_USED
 from crowdrank.judgments.scale import Scale
 
 UNJUDGEABLE = -1
@@ -41,6 +42,11 @@ class ReadReport:
     guessed: bool = False  # whether the scale was inferred from the grades
     columns: Mapping[str, str] = field(default_factory=dict)  # name of the column that was read for each role
     notes: tuple[Message, ...] = ()
+
+    @property
+    def used_features(self) -> bool:
+        """Whether the grades are those of a consensus that used features of the documents."""
+        return any(note.kind == FEATURES_USED for note in self.notes)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -20,7 +20,7 @@ from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf, Sequen
 from crowdrank.engine.base import Engine
 from crowdrank.errors import Fix, InputError, NotFittedError
 from crowdrank.evaluation.measures import parse_gains
-from crowdrank.judgments.features import Features
+from crowdrank.judgments.features import Features, as_features
 from crowdrank.label_learning.expert_set import ExpertSet, refuse_leaks
 from crowdrank.label_learning.gradient_ascent import BestStep, GradientAscent
 from crowdrank.label_learning.label_features import KINDS, LabelFeatures, label_features
@@ -32,7 +32,7 @@ from crowdrank.label_learning.tuning import GridLimits, Settings
 from crowdrank.rankers import store
 from crowdrank.rankers.base import N_JOBS
 from crowdrank.rankers.data_checks import warn_missing_values
-from crowdrank.rankers.instances import Instances, as_features
+from crowdrank.rankers.instances import Instances
 from crowdrank.rankers.linear import AUTO_TREES, GLS
 from crowdrank.rankers.ranking_data import NamedMatrix
 from crowdrank.rankers.store import State

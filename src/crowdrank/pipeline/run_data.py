@@ -16,16 +16,16 @@ from crowdrank.consensus._coerce import as_judgments, example_map
 from crowdrank.consensus.result import item_ids
 from crowdrank.errors import Fix, InputError, Message, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.features import Features
+from crowdrank.judgments.columns import FEATURES_USED
+from crowdrank.judgments.features import Features, as_features
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grade_map import GradeMap, GradeMapLike
 from crowdrank.judgments.read import read_gold
 from crowdrank.judgments.summary import uncertain_scale_note
-from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments
+from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
 from crowdrank.label_learning.label_features import without_honeypots
 from crowdrank.pipeline.stage_cache import digest
 from crowdrank.rankers.feature_statistics import FeatureStatistics
-from crowdrank.rankers.instances import as_features
 from crowdrank.rankers.labels import pair_positions
 from crowdrank.rankers.ranking_data import MAX_GRADE, NamedMatrix
 
@@ -247,6 +247,7 @@ def _warning(kind: str, problem: str, fix: str = "") -> Message:
 def _read_judgments(judgments: Any, honeypots: Any, unjudgeable_as: str) -> tuple[Judgments, list[Message]]:
     """Return the judgments with honeypots marked, on a common scale if possible, and notes about them."""
     table = as_judgments(judgments)
+    _refuse_features(table.report, "judgments")
     scale_note = uncertain_scale_note(table)
     notes = [] if scale_note is None else [scale_note]
     for reason, n in table.report.skipped.items():
@@ -259,7 +260,19 @@ def _read_judgments(judgments: Any, honeypots: Any, unjudgeable_as: str) -> tupl
 
 
 def _as_gold(grades: Any) -> Gold:
-    return grades if isinstance(grades, Gold) else read_gold(grades)
+    gold = grades if isinstance(grades, Gold) else read_gold(grades)
+    _refuse_features(gold.report, "expert grades")
+    return gold
+
+
+def _refuse_features(report: ReadReport, what: str) -> None:
+    """Raise InputError for labels of a consensus that used features: rankers would be judged by their own features."""
+    if report.used_features:
+        raise InputError(
+            f"the {what} are a consensus that used features of the documents; no ranker is trained or tested on it",
+            kind=FEATURES_USED,
+            fix="give the judgments themselves, or a consensus without features",
+        )
 
 
 def _group_by_query(features: Features) -> tuple[Features, Integers, pa.Array]:

@@ -16,7 +16,7 @@ from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.errors import CrowdrankWarning, Fix, InputError, UsageError, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.features import Features
+from crowdrank.judgments.features import Features, as_features
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers import InstanceKind
 from crowdrank.rankers.labels import Labels, pair_positions, read_labels
@@ -240,13 +240,6 @@ class Instances:
         weight = table.certainty() if isinstance(weights, str) and weights == "certainty" else weights
         weight = checked_weights(weight, len(row))  # here, while rows are those of the labels
         return _join(known, row, table.target(target), np.zeros(len(row), np.int64), weight, counts)
-
-
-def as_features(features: Any) -> Features:
-    """Return `Features`; read them if they are a path or a DataFrame."""
-    from crowdrank.judgments.features import read_features
-
-    return features if isinstance(features, Features) else read_features(features)
 
 
 def require_unique_documents(query: pa.Array, document: pa.Array, source: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,11 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.result import Consensus
-from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.errors import DataWarning, InputError, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.cells import parse_floats
-from crowdrank.judgments.columns import Roles, parse_column_map
+from crowdrank.judgments.columns import FEATURES_USED, PRIOR_RELEVANCE, Roles, parse_column_map
 from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold
@@ -97,10 +98,14 @@ def read_labels(
         source._require_fitted()
     consensus = getattr(source, "consensus_", source)
     if isinstance(consensus, Consensus):
+        if consensus.features_used:
+            _warn_of_features()
         return _labels_of_table(consensus.document_table, f"the consensus by {consensus.method}")
     if isinstance(source, Gold):
         return _labels_of_gold(source, "the expert grades")
     opened, _ = open_source(source, format, None)
+    if PRIOR_RELEVANCE in opened.names:
+        _warn_of_features()
     probabilities = [name for name in opened.names if PROBABILITY_COLUMN.fullmatch(name)]
     has_relevance = "relevance" in opened.names and not {"grade", "label", "gold"} & set(opened.names)
     if len(probabilities) < 2 and not has_relevance:
@@ -116,6 +121,12 @@ def read_labels(
     new_names = {roles["document"]: "document", roles.get("query", ""): "query", roles.get("score", ""): "relevance"}
     table = table.rename_columns([new_names.get(name, name) for name in table.column_names])
     return _labels_of_table(table, opened.name, opened)
+
+
+def _warn_of_features() -> None:
+    problem = "The labels used features of the documents: a ranker that is trained on the same features gains nothing"
+    fix = "train on labels without features"
+    warnings.warn(DataWarning(problem, kind=FEATURES_USED, fix=fix), stacklevel=3)
 
 
 def read_weights(source: Any, labels: Labels) -> Floats:

@@ -218,6 +218,34 @@ def check_save_and_load(model: Aggregator) -> None:
     assert_frames_close(_document_frame(loaded.add(more)), _document_frame(fitted.add(more)), 1e-12, "add after load")
 
 
+def check_features(model: Aggregator) -> None:
+    """Check that features are refused or used: recorded, saved, and a prediction for documents without judgments."""
+    frame = example_judgments()
+    features = frame.groupby(["query", "document"])["grade"].mean().rename("score").reset_index()
+    try:
+        model._check_features()
+    except UsageError:
+        with raises(UsageError, "features for a model without a prior", kind="no-prior", parameter="features"):
+            model.unfitted().fit(frame, features=features)
+        return
+    first = features.iloc[0]
+    rest = frame[(frame["query"] != first["query"]) | (frame["document"] != first["document"])]
+    fitted = _fit_copy(model, rest, features=features)
+    assert fitted.consensus_.features_used == ("score",), "the consensus must record the features"
+    documents = fitted.consensus_.all_documents().to_pandas()
+    assert len(documents) == len(features), "documents with features must get a row"
+    assert documents["judgments"].tolist().count(0) == 1, "documents without judgments must have 0 of them"
+    assert np.isfinite(documents.select_dtypes("number")).all(axis=None), "features must give finite numbers"
+    with tempfile.TemporaryDirectory() as folder:
+        fitted.save(Path(folder) / "model")
+        loaded = type(model).load(Path(folder) / "model").consensus_
+    assert loaded.features_used == fitted.consensus_.features_used, "load must restore the names of features"
+    assert loaded.all_documents().equals(fitted.consensus_.all_documents()), "load must restore all documents"
+    plain = _fit_copy(model, rest).consensus_
+    assert not plain.features_used, "a consensus without features must record none"
+    assert plain.prediction_table is None, "a consensus without features must have judged documents only"
+
+
 def check_save_keeps_other_files(model: Aggregator) -> None:
     """Check that save refuses a folder with files that crowdrank did not write."""
     fitted = _fit_copy(model, example_judgments())
