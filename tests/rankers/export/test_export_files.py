@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from crowdrank.rankers.export import EXPORTERS, get_exporter
-from crowdrank.rankers.export.base import Target
+from crowdrank.rankers.export.base import ForestExporter, Target
 from crowdrank.rankers.export.forest import LEAF, Forest, Tree
 from crowdrank.rankers.export.linear_model import LinearModel
 from crowdrank.rankers.feature_statistics import FeatureStatistics
@@ -45,7 +45,11 @@ def write_case(engine: str, model: Forest | LinearModel, parent: Path) -> Path:
     folder = parent / f"{engine}-linear" if isinstance(model, LinearModel) else parent / engine
     folder.mkdir(parents=True, exist_ok=True)
     target, exporter = Target(folder, "products", STATISTICS), get_exporter(engine)
-    _ = exporter.write_linear(model, target) if isinstance(model, LinearModel) else exporter.write_forest(model, target)
+    if isinstance(model, LinearModel):
+        exporter.write_linear(model, target)
+    else:
+        assert isinstance(exporter, ForestExporter)
+        exporter.write_forest(model, target)
     return folder
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from crowdrank import GLS, RD, PointwiseGBDT
 from crowdrank._typing import Floats
 from crowdrank.rankers.export import EXPORTERS, get_exporter
-from crowdrank.rankers.export.base import Target, find_exportable
+from crowdrank.rankers.export.base import ForestExporter, Target, find_exportable
 from crowdrank.rankers.export.forest import LEAF, Forest, Tree, float32_above, float32_at_most, read_forest
 from crowdrank.rankers.export.linear_model import LinearModel
 from crowdrank.rankers.export.solr import SLACK, lowered_threshold
@@ -112,6 +112,12 @@ def forests(draw: st.DrawFn) -> Forest:
     return Forest(names, tuple(tree() for _ in range(draw(st.integers(1, 3)))))
 
 
+def write_forest(engine: str, forest: Forest, folder: Path) -> None:
+    exporter = get_exporter(engine)
+    assert isinstance(exporter, ForestExporter)
+    exporter.write_forest(forest, Target(folder, "products"))
+
+
 @pytest.mark.parametrize("engine", FOREST_ENGINES)
 @given(forest=forests(), seed=st.integers(0, 100))
 def test_engines_score_any_forest_like_a_forest_in_double_precision(engine: str, forest: Forest, seed: int) -> None:
@@ -119,7 +125,7 @@ def test_engines_score_any_forest_like_a_forest_in_double_precision(engine: str,
     if engine == "ranklib":
         rows = np.nan_to_num(rows)
     with tempfile.TemporaryDirectory() as folder:
-        get_exporter(engine).write_forest(forest, Target(Path(folder), "products"))
+        write_forest(engine, forest, Path(folder))
         found = EVALUATORS[engine](Path(folder), rows, list(forest.names))
     assert_same_scores(found, score_forest(forest, rows))
 
@@ -129,7 +135,7 @@ def test_xgboost_and_treelite_read_the_trees_of_the_ltr_plugin(forest: Forest, s
     rows = rows_near(thresholds_of(forest), "elasticsearch-ltr", np.random.default_rng(seed))
     names = list(forest.names)
     with tempfile.TemporaryDirectory() as folder:
-        get_exporter("elasticsearch-ltr").write_forest(forest, Target(Path(folder), "products"))
+        write_forest("elasticsearch-ltr", forest, Path(folder))
         text = xgboost_model(Path(folder), names)
     expected = score_forest(forest, rows)
     booster = xgboost.Booster(model_file=bytearray(text.encode()))

@@ -80,12 +80,11 @@ class Guide:
 
 
 class Exporter(ABC):
-    """Base of all exporters; a subclass implements `write_forest` and, if the engine has linear models, `write_linear`.
+    """Base of all exporters; a subclass implements `write_trees` and, if the engine has linear models, `write_linear`.
 
     Attributes:
         title: name of the engine in messages.
         name_rule: what names of features must look like, for messages.
-        supports_linear: whether the engine has linear models.
         adds_intercept: whether a linear model of the engine has an intercept; otherwise all scores lack it.
         reads_missing: whether a missing value reaches the trees; otherwise it counts as 0.
         margin: distance that rows for comparison keep from thresholds, which the engine changes by as much.
@@ -94,18 +93,23 @@ class Exporter(ABC):
 
     title: ClassVar[str]
     name_rule: ClassVar[str] = "a name is not empty"
-    supports_linear: ClassVar[bool] = False
     adds_intercept: ClassVar[bool] = False
     reads_missing: ClassVar[bool] = True
     margin: ClassVar[float] = 0.0
 
     @abstractmethod
-    def write_forest(self, forest: Forest, target: Target) -> Guide:
-        """Write the files of a forest."""
+    def write_trees(self, ranker: BoostedTrees, target: Target) -> Guide:
+        """Write the files of a ranker of boosted trees."""
 
     def write_linear(self, model: LinearModel, target: Target) -> Guide:
-        """Write the files of a linear model, if `supports_linear`."""
-        raise NotImplementedError
+        """Write the files of a linear model; raise UsageError if the engine has none."""
+        fixes = (ONE_FOREST_FIX, Fix("choose {}", "to", "solr"))
+        raise UsageError(f"{self.title} has no linear models", kind="no-linear-models", fix=fixes)
+
+    @property
+    def supports_linear(self) -> bool:
+        """Whether the engine has linear models."""
+        return type(self).write_linear is not Exporter.write_linear
 
     def write(self, model: BoostedTrees | LinearModel, target: Target) -> Guide:
         """Write the files of a model.
@@ -114,12 +118,9 @@ class Exporter(ABC):
             UsageError: the engine cannot evaluate the model.
 
         """
-        if not isinstance(model, LinearModel):
-            return self.write_forest(read_forest(model), target)
-        if not self.supports_linear:
-            problem = f"{self.title} has no linear models"
-            raise UsageError(problem, kind="no-linear-models", fix=(ONE_FOREST_FIX, Fix("choose {}", "to", "solr")))
-        return self.write_linear(model, target)
+        if isinstance(model, LinearModel):
+            return self.write_linear(model, target)
+        return self.write_trees(model, target)
 
     def can_hold(self, name: str) -> bool:
         """Return whether the engine can hold the name of a feature."""
@@ -160,6 +161,18 @@ class Exporter(ABC):
         problem = f"{self.title} reads a missing value as 0, but {listed} had missing values in training"
         fix = Fix("let the engine return `value_if_missing` of features.csv for them")
         return [Message(problem, "missing-as-zero", "warning", fixes=(fix,))]
+
+
+class ForestExporter(Exporter):
+    """Base of exporters that write trees from arrays; a subclass implements `write_forest`."""
+
+    @abstractmethod
+    def write_forest(self, forest: Forest, target: Target) -> Guide:
+        """Write the files of a forest."""
+
+    def write_trees(self, ranker: BoostedTrees, target: Target) -> Guide:
+        """Write the files of a ranker of boosted trees."""
+        return self.write_forest(read_forest(ranker), target)
 
 
 def find_exportable(ranker: Ranker) -> BoostedTrees | LinearModel:

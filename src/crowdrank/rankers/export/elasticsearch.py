@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from crowdrank.rankers.export.base import PLACEHOLDER, Exporter, Guide, Target
+from crowdrank.rankers.export.base import PLACEHOLDER, ForestExporter, Guide, Target
 from crowdrank.rankers.export.forest import Forest, Tree
 
 _USAGE = "HOST=https://search.example:9200 sh upload.sh"
 
 
-class Elasticsearch(Exporter):
+class Elasticsearch(ForestExporter):
     """Learning to rank of Elasticsearch without a plugin."""
 
     title: ClassVar[str] = "Elasticsearch"

@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from crowdrank.rankers.boosting import BoostedTrees
 from crowdrank.rankers.export.base import Exporter, Guide, Target
-from crowdrank.rankers.export.forest import Forest
-from crowdrank.rankers.export.linear_model import LinearModel
 
 _RESERVED = re.compile(r"[\s\",:\[\]{}]")
 """Characters that LightGBM refuses in names."""
@@ -24,18 +22,12 @@ class LightGBM(Exporter):
         """Return whether LightGBM accepts a name."""
         return bool(name) and _RESERVED.search(name) is None
 
-    def write(self, model: BoostedTrees | LinearModel, target: Target) -> Guide:
+    def write_trees(self, ranker: BoostedTrees, target: Target) -> Guide:
         """Write `model.txt`."""
-        if isinstance(model, LinearModel):
-            return super().write(model, target)
-        text = model.booster_.model_to_string(num_iteration=model.best_iteration_)
-        names = " ".join(model.features_)
+        text = ranker.booster_.model_to_string(num_iteration=ranker.best_iteration_)
+        names = " ".join(ranker.features_)
         target.write_text(
             "model.txt", re.sub("(?m)^feature_names=.*$", lambda _: f"feature_names={names}", text, count=1)
         )
         code = "lightgbm.Booster(model_file='model.txt').predict(rows, raw_score=True)"
         return Guide({"model.txt": "the model in LightGBM's text format"}, [f"Score rows in Python with `{code}`."])
-
-    def write_forest(self, forest: Forest, target: Target) -> Guide:
-        """Raise NotImplementedError; `write` needs LightGBM's own model."""
-        raise NotImplementedError

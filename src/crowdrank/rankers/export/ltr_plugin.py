@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
-from crowdrank.rankers.export.base import PLACEHOLDER, Exporter, Guide, Target, nested_nodes
+from crowdrank.rankers.export.base import PLACEHOLDER, ForestExporter, Guide, Target, nested_nodes
 from crowdrank.rankers.export.forest import Forest, Tree, float32, float32_above
 from crowdrank.rankers.export.linear_model import LinearModel
 
@@ -20,11 +20,10 @@ _SEARCH = (
 )
 
 
-class ElasticsearchLTR(Exporter):
+class ElasticsearchLTR(ForestExporter):
     """Learning to Rank plugin of Elasticsearch (o19s)."""
 
     title: ClassVar[str] = "the LTR plugin of Elasticsearch"
-    supports_linear: ClassVar[bool] = True
     missing_values: ClassVar[str] = (
         "A feature whose query does not match a document is missing. Releases of the plugin before 2024 read it as 0."
     )

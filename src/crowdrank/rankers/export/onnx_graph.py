@@ -12,7 +12,7 @@ import numpy as np
 
 from crowdrank.errors import Message, UsageError
 from crowdrank.rankers.boosting import BoostedTrees
-from crowdrank.rankers.export.base import Exporter, Guide, Target
+from crowdrank.rankers.export.base import ForestExporter, Guide, Target
 from crowdrank.rankers.export.forest import Forest, float32_at_most
 from crowdrank.rankers.export.linear_model import LinearModel
 
@@ -22,11 +22,10 @@ IR_VERSION = 8
 _ML = "ai.onnx.ml"
 
 
-class ONNX(Exporter):
+class ONNX(ForestExporter):
     """ONNX runtimes."""
 
     title: ClassVar[str] = "ONNX"
-    supports_linear: ClassVar[bool] = True
     adds_intercept: ClassVar[bool] = True
 
     def write_forest(self, forest: Forest, target: Target) -> Guide:

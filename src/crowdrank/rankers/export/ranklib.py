@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from crowdrank.rankers.export.base import Exporter, Guide, Target, nested_nodes
+from crowdrank.rankers.export.base import ForestExporter, Guide, Target, nested_nodes
 from crowdrank.rankers.export.forest import Forest, Tree, float32, float32_at_most
 from crowdrank.rankers.export.linear_model import LinearModel
 
 _COMMAND = "java -jar RankLib.jar -load model.txt -rank features.letor -score scores.txt"
 
 
-class RankLib(Exporter):
+class RankLib(ForestExporter):
     """RankLib, and LTR plugins by its format `model/ranklib`."""
 
     title: ClassVar[str] = "RankLib"
-    supports_linear: ClassVar[bool] = True
     adds_intercept: ClassVar[bool] = True
     reads_missing: ClassVar[bool] = False
 

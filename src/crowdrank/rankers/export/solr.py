@@ -15,7 +15,7 @@ from crowdrank.errors import Fix, Message
 from crowdrank.rankers.boosting import BoostedTrees
 from crowdrank.rankers.export.base import (
     PLACEHOLDER,
-    Exporter,
+    ForestExporter,
     Guide,
     Target,
     list_features,
@@ -35,11 +35,10 @@ _RESERVED = frozenset("=,: \t\r\n")
 _USAGE = "HOST=https://search.example:8983 COLLECTION=name sh upload.sh"
 
 
-class Solr(Exporter):
+class Solr(ForestExporter):
     """Learning to Rank module of Solr (9.2 and later)."""
 
     title: ClassVar[str] = "Solr"
-    supports_linear: ClassVar[bool] = True
     name_rule: ClassVar[str] = "a name has no space, comma, colon or equals sign"
     margin: ClassVar[float] = 2e-6
 

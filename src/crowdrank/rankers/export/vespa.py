@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from crowdrank.rankers.export.base import (
     PLACEHOLDER,
-    Exporter,
+    ForestExporter,
     Guide,
     Target,
     nested_nodes,
@@ -25,7 +25,7 @@ _FUNCTION = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _USAGE = "APPLICATION=/path/to/application sh upload.sh"
 
 
-class Vespa(Exporter):
+class Vespa(ForestExporter):
     """Vespa's importer of LightGBM models."""
 
     title: ClassVar[str] = "Vespa"
