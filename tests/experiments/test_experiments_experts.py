@@ -76,24 +76,24 @@ def test_labels_follow_rigor_and_quality(source: Source) -> None:
 
 
 def test_what_is_learned_is_read_from_the_right_labels(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Targets and weights that are told, not learned, come out again by level."""
+    """Known targets and weights come out again by level."""
 
-    class Told:
+    class KnownRemapper:
         def __init__(self, mode: str, **settings: Any) -> None:
             self.mode = mode
 
-        def fit(self, labels: Any, *rest: Any, **more: Any) -> Told:
+        def fit(self, labels: Any, *rest: Any, **more: Any) -> KnownRemapper:
             numbers = np.arange(1, len(labels.names) + 1) if self.mode == "W" else np.arange(len(labels.names))
             self.targets_ = self.weights_ = labels.matrix @ numbers
             return self
 
-    told: Any = Told
-    rigor = Rigor().learn(source, 0, told)
+    remapper: Any = KnownRemapper
+    rigor = Rigor().learn(source, 0, remapper)
     assert [rigor[f"rigor {level}"] for level in range(4)] == [1, 2, 3, 4]
     assert rigor["monotone"] == "yes"
-    quality = Quality().learn(source, 0, told)
+    quality = Quality().learn(source, 0, remapper)
     assert [quality[f"quality {level:g}"] for level in (0, 0.5, 0.75, 1)] == [1, 2, 3, 4]
-    monkeypatch.setitem(known_assessors.REMAPPERS, "linear", told)
+    monkeypatch.setitem(known_assessors.REMAPPERS, "linear", remapper)
     table = split_table(Quality(), source, ["linear"], seeds=(0, 1))
     assert table.row("linear, mean")["quality 1"] == 4
     counts = count_table(Quality(), [table], ["linear"], 2)
@@ -105,8 +105,8 @@ def test_what_is_learned_is_read_from_the_right_labels(source: Source, monkeypat
 
 @pytest.mark.parametrize("experiment", [Rigor(), Quality()])
 def test_both_remappers_have_a_row_for_every_split(source: Source, experiment: Any) -> None:
-    told: list[str] = []
-    table = split_table(experiment, source, ["linear", "boosted"], seeds=(0, 1), tell=told.append)
+    messages: list[str] = []
+    table = split_table(experiment, source, ["linear", "boosted"], seeds=(0, 1), tell=messages.append)
     assert [row["run"] for row in table.rows] == [
         f"{name}, {which}" for name in ("linear", "boosted") for which in ("split 1", "split 2", "mean")
     ]
@@ -114,7 +114,7 @@ def test_both_remappers_have_a_row_for_every_split(source: Source, experiment: A
         levels = [row[name] for name in row if name.startswith(experiment.quality)]
         assert len(levels) == 4
         assert (row["monotone"] == "yes") == all(a < b for a, b in pairwise(levels))
-    assert len(told) == 4
+    assert len(messages) == 4
     strict(table, count_table(experiment, [table], ["linear", "boosted"], 2))
 
 
