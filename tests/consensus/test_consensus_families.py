@@ -52,7 +52,7 @@ def test_weighted_posteriors_equal_their_definition(seed: int) -> None:
     weight, gold = rng.uniform(0.1, 1.0, n), rng.integers(-1, 3, 6).astype(np.int8)
     expert = rng.dirichlet(np.ones(3), 5).T
     posterior, counts, states = np.empty((6, 5)), np.zeros((4, 3, 5)), np.zeros(5)
-    total = kernels.expect_weighted(
+    total = kernels.weighted_e_step(
         offsets,
         assessor,
         grade,

@@ -60,7 +60,7 @@ def assign(
         labels = assigner.assign(ranked, money, assessor_scores)
         planted = assigner.assign(honeypots, honeypot_money, lambda pair: None)
     if not len(labels.pair):
-        _raise_if_wanted(ranked, labels, state, budget)
+        _raise_if_nothing_was_assigned(ranked, labels, state, budget)
     assessor = np.concatenate([labels.assessor, planted.assessor])
     return Requests(
         pool=state.pool,
@@ -93,7 +93,7 @@ def _assign_to_anyone(ranked: RankedRequests, money: float, price: float) -> Ass
     return Assigned(ranked.pair[rows], np.full(len(rows), ANYONE), ranked.reason_texts(rows))
 
 
-def _raise_if_wanted(ranked: RankedRequests, labels: Assigned, state: PoolState, budget: Budget) -> None:
+def _raise_if_nothing_was_assigned(ranked: RankedRequests, labels: Assigned, state: PoolState, budget: Budget) -> None:
     """Raise an error if labels are wanted, of which none was assigned."""
     wanted = ranked.wanted()
     if not len(wanted):

@@ -41,7 +41,7 @@ class Policy(Estimator, ABC):
 
     @abstractmethod
     def rank_requests(self, state: PoolState, model: Aggregator | None) -> RankedRequests:
-        """Return the labels that the policy wants, for pairs that are not honeypots.
+        """Return requests for labels, the most wanted first, for pairs that are not honeypots.
 
         Args:
             state: labels and outstanding requests of each pair.

@@ -160,7 +160,7 @@ class Belief:
         return (2.0 ** np.array(self.model.consensus_.scale.values) - 1) @ self.grade_given_state
 
     def certainty(self, pair: Integers) -> Floats:
-        """Return the probability of the most probable grade (n,), where each state has one grade."""
+        """Return the probability of the most probable grade of each pair, (n,)."""
         return self._evaluate(pair, self._certainty)
 
     def _certainty(self, p: Floats) -> Floats:

@@ -23,7 +23,7 @@ from crowdrank.judgments.write import check_output, write_table
 TASK_SUFFIXES = {"label-studio": ".json", "toloka": ".tsv", "mturk": ".csv", "quepid": ".csv"}
 """Suffix of the tasks of each platform."""
 PLATFORMS = ("csv", *TASK_SUFFIXES)
-"""Formats of requests; csv is a table with all columns, in the format of the file name."""
+"""Formats of requests; `csv` is a table with all columns, and the suffix of the file says of which kind."""
 
 
 @dataclass(frozen=True)

@@ -219,7 +219,7 @@ def _majority(table: Judgments) -> Any:
 
 
 def is_good(judgments: Judgments, good: float) -> Booleans:
-    """Return whether each label is good; a 'cannot judge' answer is not.
+    """Return whether each label is at least the grade `good`; a 'cannot judge' answer is not.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments

@@ -194,7 +194,7 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
 
     @abstractmethod
     def _infer(self, judgments: Judgments) -> Consensus:
-        """Return the consensus of other judgments."""
+        """Return the consensus of judgments that the model was not fitted to, with its fitted parameters."""
 
     @abstractmethod
     def posterior_table(self, judgments: Any = None) -> pa.Table:
@@ -437,7 +437,7 @@ class EMAggregator(Aggregator):
         keeps_scales = self.takes_scales and not table.maps_to_one_scale
         return (table if keeps_scales else table.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
 
-    def _adopt(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+    def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
         """Return the parameters of a fitted model for these judgments and experts, or None if the grades differ."""
         return aligned_parameters(self, init, table, gold)
 
@@ -448,11 +448,11 @@ class EMAggregator(Aggregator):
     # Contract.
 
     def _fit(self, judgments: Any, gold: Gold | None, init: Self | None, options: FitOptions) -> Self:
-        theta = None if init is None else self._adopt(init, judgments, gold)
+        theta = None if init is None else self._start_from(init, judgments, gold)
         return self._estimate(judgments, gold, theta, options)
 
     def _add(self, judgments: Judgments, rounds: int | None, options: FitOptions) -> Self:
-        theta = self._adopt(self, judgments, self.gold_)
+        theta = self._start_from(self, judgments, self.gold_)
         rounds = None if theta is None else rounds
         return self._estimate(judgments, self.gold_, theta, options, rounds, self.feature_scores_)
 
@@ -493,7 +493,7 @@ class EMAggregator(Aggregator):
 
     def _open_passes(self, table: Judgments) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
         """Return judgments, parameters for their assessors, and passes over them."""
-        prepared, theta = self._prepare(table), self._adopt(self, table, self.gold_)
+        prepared, theta = self._prepare(table), self._start_from(self, table, self.gold_)
         if theta is None:
             grades, fitted = (" / ".join(map(str, one.scales)) for one in (prepared, self._prepare(self.judgments_)))
             raise InputError(f"the grades {grades} are not those fitted ({fitted})", kind="other-grades")

@@ -233,7 +233,7 @@ def best_first(scores: Mapping[str, Score]) -> list[str]:
 
 
 def no_candidate_error(notes: Mapping[str, str]) -> InputError:
-    """Return the error for judgments to which no candidate can be fitted."""
+    """Return the exception to raise if no candidate model can be fitted to the judgments."""
     reasons = "; ".join(f"{name}: {note}" for name, note in notes.items())
     fix = Fix("name other methods with {}", "candidates")
     return InputError(f"no candidate can be fitted to these judgments ({reasons})", fix=fix, kind="no-candidate")

@@ -128,7 +128,7 @@ class GaussianCurves:
         return self.has_difficulty & (number >= n_answers) & (number < n_answers + n_grades)
 
     def coefficients(self, params: Floats) -> Floats:
-        """Return the coefficients of the features, (n_assessors, n_features, n_answers)."""
+        """Return the coefficients of log P(answer) in the features of a state, (n_assessors, n_features, n_answers)."""
         n = self.n_answers(params)
         if not self.has_difficulty:
             return params.reshape(len(params), self.features.shape[1], n)

@@ -171,7 +171,7 @@ class DawidSkene(EMAggregator):
             weight = local.get("weight", np.ones(len(shard.grade)))
             log_prior = np.log(theta["shares"])[None] if shard.score is None else self._item_priors(shard, theta)
             logs = np.log(np.maximum(theta["likelihood"], SMALLEST))
-            log_likelihood = kernels.expect_weighted(
+            log_likelihood = kernels.weighted_e_step(
                 *judgments, weight, log_prior, logs, gold_likelihood, posterior, counts, classes
             )
         else:
@@ -195,7 +195,7 @@ class DawidSkene(EMAggregator):
         return {} if shard.score is None else {"score_classes": count_by_score(shard, posterior, weight)}
 
     def _item_priors(self, shard: Shard, theta: Arrays) -> NDArray[np.float64]:
-        """Return log P(true grade) of each item, from its score."""
+        """Return log P(true grade) of each item, given the score that its features predict."""
         assert shard.score is not None
         return GradePrior.of(theta).log_priors(shard.score, self._levels(len(theta["shares"])), theta["shares"])
 
@@ -348,8 +348,8 @@ def _right_and_wrong(pseudo: NDArray[np.float64]) -> NDArray[np.float64]:
 def confusions(counts: NDArray[np.float64], pseudo: NDArray[np.float64], floor: float) -> NDArray[np.float64]:
     """Return P(answer g | true grade c) from counts and pseudo-counts.
 
-    Without pseudo-counts as in crowd-kit: counts are at least `floor`, and answers that an assessor never gave have
-    probability 0.
+    If all pseudo-counts are 0, probabilities are those of crowd-kit: an answer that an assessor never gave has
+    probability 0 for every true grade, and the counts of other answers are at least `floor`.
     """
     # counts (n_assessors, n_grades, n_grades) as [a, g, c], pseudo (n_grades, n_grades) -> as counts
     n_assessors, n_grades, _ = counts.shape

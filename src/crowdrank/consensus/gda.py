@@ -167,11 +167,11 @@ class GDA(FamilyAggregator):
     def _curves(self, theta: Arrays) -> GaussianCurves:
         return GaussianCurves(self._difficulties(), self.tied_variance, theta["nodes"])
 
-    def _adopt(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+    def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
         """Return the parameters of a fitted model, or None if its grades or the kind of its parameters differ."""
         if isinstance(init, GDA) and init._kind != self._kind:
             return None
-        theta = super()._adopt(init, table, gold)
+        theta = super()._start_from(init, table, gold)
         if theta is not None and self.ordinal:
             curves, scale_of = theta["curves"], theta["scale_of"]
             n_ordered = self._n_grades(theta["missing"])[scale_of]

@@ -433,9 +433,9 @@ class GDAPairwise(FamilyAggregator):
         n_grades = theta["of_scale"][scale_of]
         return n_grades if name == "n_grades" else prior_mean(n_grades, theta["params"].shape[1] // 3)
 
-    def _adopt(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+    def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
         """Return the parameters of a fitted model, ready for iterations."""
-        theta = super()._adopt(init, table, gold)
+        theta = super()._start_from(init, table, gold)
         return None if theta is None else {**theta, "learn_unit": np.zeros(1)}
 
 

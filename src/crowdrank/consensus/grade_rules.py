@@ -15,12 +15,11 @@ TOLERANCE = 1e-9
 
 
 def choose_grades(shares: NDArray[np.float64], rule: str) -> NDArray[np.int8]:
-    """Return the code of the grade with the least expected loss for each row of P(grade), (n, n_grades).
+    """Choose one grade for each row of grade probabilities (n, n_grades) by a rule; return grade codes.
 
-    The median minimizes the expected absolute error, the mode the probability of a wrong grade, and the mean (the
-    grade nearest to the expected grade) the expected squared error. Of m tied grades, ordered from the highest, the
-    one at place ceil(m / 2) is chosen: of two the higher (OVERLAP 4.1). The rule `highest` chooses the highest grade
-    with a positive probability.
+    `median` minimizes the expected absolute error, `mode` the probability of a wrong grade, and `mean` (the grade
+    nearest to the expected grade) the expected squared error. `highest` is the highest grade with a positive
+    probability. Of tied grades the middle one is chosen, of two middle ones the higher (OVERLAP 4.1).
 
     >>> shares = np.array([[0.4, 0.3, 0.0, 0.0, 0.3], [0.5, 0.5, 0.0, 0.0, 0.0]])
     >>> {rule: choose_grades(shares, rule).tolist() for rule in GRADE_RULES}

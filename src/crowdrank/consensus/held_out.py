@@ -84,7 +84,7 @@ class HeldOutFolds:
 
     @property
     def folds(self) -> Integers:
-        """Folds with predictable judgments."""
+        """Numbers of the folds with judgments of documents that have judgments in other folds."""
         return np.unique(self.fold[self.predictable])
 
     @property
@@ -94,7 +94,7 @@ class HeldOutFolds:
 
     @property
     def n_judgments(self) -> int:
-        """Number of predictable judgments."""
+        """Number of judgments whose documents have judgments in other folds."""
         return int(self.predictable.sum())
 
     @property

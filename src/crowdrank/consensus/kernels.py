@@ -113,7 +113,7 @@ def expect_states(n_states: int) -> Kernel:
 
 
 @njit(cache=True, nogil=True)
-def expect_weighted(
+def weighted_e_step(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],

@@ -118,7 +118,7 @@ def expectation_step(
         logs = np.log(np.maximum(likelihood, 1e-300))
         log_prior = np.log(prior)[None] if prior.ndim == 1 else prior
         weight = np.ones(len(shard.grade)) if weight is None else weight
-        total = kernels.expect_weighted(*judgments, weight, log_prior, logs, gold, posterior, counts, state_counts)
+        total = kernels.weighted_e_step(*judgments, weight, log_prior, logs, gold, posterior, counts, state_counts)
     statistics = {"counts": counts, "state_counts": state_counts, "log_likelihood": np.array([total])}
     return {"posterior": posterior}, statistics
 

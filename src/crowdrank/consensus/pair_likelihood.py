@@ -187,7 +187,7 @@ def write_probabilities(n: int, block: Block) -> None:
 
 @njit(cache=True, nogil=True)
 def differentiate(n: int, slope: int, curve: int, row: int, block: Block) -> None:
-    """Write and add up slope and expected curvature by a shift of the parameters of all grades from `row` on.
+    """Compute derivative and expected curvature of log P(grade) in a parameter of the first `n` judgments.
 
     The expected curvature is the covariance of the derivatives of the exponents under P(grade).
     """
@@ -209,7 +209,7 @@ def differentiate(n: int, slope: int, curve: int, row: int, block: Block) -> Non
 
 @njit(cache=True, nogil=True)
 def differentiate_jointly(n: int, block: Block) -> None:
-    """Write the expected curvature by mean and log width."""
+    """Compute the expected mixed curvature in mean and log width."""
     share, derivatives, mixed, mean = block.share, block.derivatives, block.terms[MIXED_CURVE], block.mean
     for m in range(n):
         mixed[m] = -mean[0, m] * mean[1, m]

@@ -64,11 +64,11 @@ def add_expert_terms(gold: Grades, relevance: Floats, expert: Floats, slope: Flo
 def newton_step(
     slope: Floats, curve: Floats, gold: Grades, expert: Floats, unit: float, relevance: Floats, precision: Floats
 ) -> tuple[float, float]:
-    """Take a Newton step of each document, given slope and curvature of the log likelihood of judgments.
+    """Update the relevance of each document by one Newton step.
 
     Args:
-        slope: (n_items,).
-        curve: (n_items,).
+        slope: derivative of the log likelihood of the judgments in the relevance of each document, (n_items,).
+        curve: negative second derivative, (n_items,).
         gold: expert grades, or -1, (n_items,).
         expert: slope and intercept of the score of each expert grade.
         unit: prior standard deviation of relevance.

@@ -66,7 +66,7 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
         problem = f"{type(model).__name__} has no probabilities of single judgments, so that it cannot be checked"
         raise UsageError(problem, kind="no-likelihood", fix="check another model, such as GDA")
     prepared = model._prepare(judgments)
-    theta = model._adopt(model, judgments, model.gold_)
+    theta = model._start_from(model, judgments, model.gold_)
     states = None if theta is None else model._all_states(theta)
     if theta is None or states is None:
         raise InputError("the grades are not those that the model was fitted to", kind="scales-differ")

@@ -221,9 +221,9 @@ class Rasch(EMAggregator):
         """Return the prior mean."""
         return scale_of if name == "scale_of" else theta["mean"][scale_of]
 
-    def _adopt(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+    def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
         """Return the parameters with new curves, because the other model may have been without difficulties."""
-        theta = super()._adopt(init, table, gold)
+        theta = super()._start_from(init, table, gold)
         if theta is None:
             return None
         tables = self._with_curves(theta, theta["nodes"], np.ones(len(theta["thresholds"])))

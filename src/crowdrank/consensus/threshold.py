@@ -105,10 +105,10 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
         prepared = super()._prepare(table)
         return prepared.with_unjudgeable_answer() if self._models_unjudgeable else prepared
 
-    def _adopt(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+    def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
         """Return the parameters of a fitted model, or None if its grades or states differ."""
         same = isinstance(init, ThresholdDawidSkene) and init._models_unjudgeable == self._models_unjudgeable
-        return super()._adopt(init, table, gold) if same else None
+        return super()._start_from(init, table, gold) if same else None
 
     def _with_states(self, shard: Shard) -> Shard:
         """Return the shard with one more grade, valued as the lowest, for documents that cannot be judged."""

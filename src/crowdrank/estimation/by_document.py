@@ -95,7 +95,7 @@ def document_weights(aligned: Alignment, measure: Measure) -> Floats:
 
 
 def expected_gains(aligned: Alignment, measure: Measure) -> Floats:
-    """Return the gain that the labels expect of each row, and that of a document without a label, (n_gold + 1,)."""
+    """Return the expected gain of each labeled document and, at the end, of one without a label, (n_gold + 1,)."""
     return aligned.grades.expected(lambda grade: document_gains(grade, measure))
 
 

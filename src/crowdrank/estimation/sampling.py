@@ -73,7 +73,7 @@ def draw_probabilities(sizes: Floats, n_drawn: int, floor: float) -> Floats:
 
 
 def draw(probability: Floats, rng: np.random.Generator) -> Integers:
-    """Return the documents of one draw; as many as the probabilities sum to, each with its probability.
+    """Draw documents with given probabilities of inclusion; return their indices, as many as the probabilities sum to.
 
     Systematic sampling of the documents in random order (Madow 1949).
 

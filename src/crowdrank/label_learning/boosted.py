@@ -247,13 +247,13 @@ class TreeSum:
 
 
 class BoostedFunctions(LabelFunctions):
-    """Sums of trees while they grow.
+    """Boosted trees for the target and the weight of each label, which grow by one tree per step.
 
     Args:
         target_trees, weight_trees: sums of trees without a tree yet.
         start: (n_labels,) targets at the start.
         weight: (n_labels,) weights at the start, all 1/2.
-        mode: what is learned.
+        mode: `W`, `T` or `W+T`: whether weights, targets or both are learned.
 
     """
 

@@ -236,7 +236,7 @@ class ObjectiveSpec:
 
     @property
     def output_scale(self) -> tuple[float, float]:
-        """Factor and offset of predictions: grades for the squared loss, logits for the logistic loss."""
+        """Factor and offset that turn outputs of the ranker into predictions: grades (squared) or logits (logistic)."""
         scales = {"squared": (self._range, self._low), "logistic": (LOGIT_SLOPE, -LOGIT_SLOPE / 2)}
         return scales.get(self.objective, (1.0, 0.0)) if isinstance(self.objective, str) else (1.0, 0.0)
 

@@ -43,7 +43,7 @@ REMAPPERS = ("linear.LinearRemapper", "boosted.BoostedRemapper")
 
 
 class Remapper(FittedEstimator):
-    """Base of estimators that learn a target and a weight for every label, such that a ranker on them serves experts.
+    """Base of estimators that learn a target and a weight for each label, so that a ranker on them ranks as experts do.
 
     The ranker is weighted least squares (`GLS`). The gradient of a measure on expert-graded queries is propagated
     through it to the target and the weight of every label, and from there to functions of label features. Validation

@@ -37,7 +37,7 @@ class RunFiles:
 
 
 PREFIXES: Mapping[type, str] = {RunFiles: "", RunSettings: "", ReadOptions: "", GoldReadOptions: "expert_"}
-"""Dataclasses whose fields are options of a run, and what the names of the options begin with."""
+"""Prefix of the names of options for each dataclass whose fields are options of a run."""
 
 
 @dataclass(frozen=True)

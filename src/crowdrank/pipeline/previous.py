@@ -28,7 +28,7 @@ SIZE_NAMES = {
 """Numbers of a run that are compared with those of the previous run, and what they are called."""
 
 
-def keep_previous(folder: Path, draft: Path, result: RunResult) -> None:
+def copy_previous_results(folder: Path, draft: Path, result: RunResult) -> None:
     """Put the earlier results of a folder into the subfolder `previous` of the draft that replaces it.
 
     If the earlier run had the same inputs and settings, its own `previous` is kept instead.

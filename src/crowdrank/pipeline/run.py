@@ -33,7 +33,7 @@ from crowdrank.pipeline.deployment import describe_deployable, make_deployable
 from crowdrank.pipeline.label_summary import summarize_labels
 from crowdrank.pipeline.leaks import check_leaks
 from crowdrank.pipeline.markdown import markdown
-from crowdrank.pipeline.previous import describe_changes, keep_previous
+from crowdrank.pipeline.previous import copy_previous_results, describe_changes
 from crowdrank.pipeline.provenance import Provenance, python_call
 from crowdrank.pipeline.result import RUN, Deployable, RankerResults, RunResult
 from crowdrank.pipeline.run_data import RunData, build_run_data
@@ -130,7 +130,7 @@ def run(
         with write_folder(folder, RUN) as draft:
             result.save(draft)
             (draft / "report.md").write_text(markdown(result), encoding="utf-8")
-            keep_previous(folder, draft, result)
+            copy_previous_results(folder, draft, result)
             if report is not None:
                 report(result, draft)
         cache.delete_unused()

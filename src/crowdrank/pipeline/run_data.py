@@ -29,7 +29,7 @@ from crowdrank.rankers.feature_statistics import FeatureStatistics
 from crowdrank.rankers.labels import pair_positions
 from crowdrank.rankers.ranking_data import MAX_GRADE, NamedMatrix
 
-MAX_EXAMPLES = 3
+MAX_IDS_IN_MESSAGE = 3
 """Maximum number of documents that an error names."""
 
 
@@ -382,5 +382,5 @@ def no_common_documents(what: str, query: pa.Array, document: pa.Array, features
 
 
 def _examples(query: pa.Array, document: pa.Array) -> str:
-    pairs = zip(query[:MAX_EXAMPLES].to_pylist(), document[:MAX_EXAMPLES].to_pylist(), strict=True)
+    pairs = zip(query[:MAX_IDS_IN_MESSAGE].to_pylist(), document[:MAX_IDS_IN_MESSAGE].to_pylist(), strict=True)
     return ", ".join(f"document {shown(d)} of query {shown(q)}" for q, d in pairs)

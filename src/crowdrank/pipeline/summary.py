@@ -150,7 +150,7 @@ class RankerTest:
 
 
 def describe(candidate: str) -> str:
-    """Return the description of a candidate or an ensemble."""
+    """Return what a candidate or an ensemble is, as a phrase such as 'LambdaMART on majority votes'."""
     if candidate in BY_NAME:
         return BY_NAME[candidate].description
     return ENSEMBLES.get(candidate) or describe_baseline(candidate)

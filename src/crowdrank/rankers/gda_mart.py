@@ -129,12 +129,13 @@ class GDAPairwiseMART(BoostedTrees):
         items: Any = None,
         engine: Engine | None = None,
     ) -> Self:
-        """Fit the ranker to the judgments of the model; arguments as in `Ranker.fit`, except for these.
+        """Fit the ranker to the judgments of the consensus model; other arguments are those of `Ranker.fit`.
 
         Args:
             X: `Features` or a frame with the columns query and document; or features without ids, with `query` and
                 `document` as arguments.
-            y: labels for the gains in dZ; by default the probabilities of grades in the model's consensus.
+            y: labels whose gains weight each pair, by the change of the measure if the two swap ranks; by default the
+                probabilities of grades in the model's consensus.
             query: queries by which rows are grouped; judgments are found by the ids in X if it has them.
             document: id of each row's document. Rows without judgments are left out, with a warning.
             items: (n,) row of each document in the model's consensus, -1 if it has no judgments; ids are then not

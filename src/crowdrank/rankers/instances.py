@@ -23,7 +23,7 @@ from crowdrank.rankers.labels import Labels, pair_positions, read_labels
 from crowdrank.rankers.ranking_data import checked_weights
 
 MISSING = ("warn", "skip", "error")
-MAX_EXAMPLES = 3
+MAX_NAMED = 3
 """Maximum number of documents that a message names."""
 
 
@@ -99,7 +99,7 @@ def _describe(n: int, examples: tuple[str, ...], present: str, absent: str) -> s
 
 def _name_documents(query: pa.Array, document: pa.Array, rows: Integers) -> tuple[str, ...]:
     return tuple(
-        f"{shown(document[int(row)].as_py())} of query {shown(query[int(row)].as_py())}" for row in rows[:MAX_EXAMPLES]
+        f"{shown(document[int(row)].as_py())} of query {shown(query[int(row)].as_py())}" for row in rows[:MAX_NAMED]
     )
 
 

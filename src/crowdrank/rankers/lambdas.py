@@ -182,7 +182,7 @@ def _inverse(ideal: Floats) -> Floats:
 
 
 def _soft_targets(data: RankingData, pair_targets: str) -> tuple[Floats, Floats]:
-    """Return the probabilities of grades, and P(lower grade) + P(same grade) / 2, for the kernels."""
+    """Return P(grade) of each row, and for each grade g the sum P(grade < g) + P(grade = g) / 2; both (n, n_grades)."""
     if pair_targets == "grade":
         return np.empty((0, 0)), np.empty((0, 0))
     if data.probabilities is None:

@@ -63,7 +63,7 @@ class SingleFeature(Ranker):
 
     def _learn(self, data: RankingData, validation: Validation | None, report: Report, engine: Engine | None) -> None:
         if self.feature is None:
-            column, self.sign_ = self._choose(data, validation)
+            column, self.sign_ = self._choose_feature(data, validation)
         elif self.feature in data.names:
             column, self.sign_ = data.names.index(self.feature), 1
         else:
@@ -74,7 +74,7 @@ class SingleFeature(Ranker):
         if validation is not None:
             self.history_ = [validation(signed_feature(validation.data.features[:, column], self.sign_))]
 
-    def _choose(self, data: RankingData, validation: Validation | None) -> tuple[int, int]:
+    def _choose_feature(self, data: RankingData, validation: Validation | None) -> tuple[int, int]:
         """Return the column and the sign of the best feature; the sign is the better one on the training queries."""
         train = Validation(data, self.validate_by, self.gains)
         choices = []

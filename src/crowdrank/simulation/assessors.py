@@ -17,7 +17,7 @@ SPAMMERS = {"random-spammer": 0.5, "constant-spammer": 0.3, "center-spammer": 0.
 ADVERSARY = "adversary"
 """Kind of assessors who reverse the scale."""
 NOISE = {"careful": 0.06, "ordinary": 0.14, "careless": 0.3, ADVERSARY: 0.14}
-"""Standard deviation of the perceived relevance by kind, as a share of the scale."""
+"""Standard deviation of the relevance that an assessor perceives, by kind of assessor; 1 is the whole scale."""
 SECONDS = {"careful": 30.0, "ordinary": 22.0, "careless": 14.0, ADVERSARY: 18.0} | dict.fromkeys(SPAMMERS, 4.0)
 """Median number of seconds for a document of average difficulty, by kind."""
 PRICE_NOISE = NOISE | dict.fromkeys(SPAMMERS, NOISE["careless"])
