@@ -1,0 +1,351 @@
+"""Tables of the service's database, for SQLite and PostgreSQL.
+
+Times are milliseconds since 1970 (UTC). Keys are the ids of the user's files. Secrets are stored as SHA-256 digests.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    false,
+    text,
+    true,
+)
+
+KINDS = ("human", "llm", "expert")
+"""Kinds of assessors; each pair has a quota for each."""
+ROLES = ("lead", "judge")
+"""Roles in a project; administrators (`assessor.is_admin`) may do everything in all projects."""
+PAIR_KINDS = ("real", "gold", "training")
+"""Kinds of pairs: `gold` are honeypots, `training` pairs qualify an assessor and show the correct grade."""
+EVENT_KINDS = ("grade", "cannot-judge", "later", "withdrawn")
+LEASE_ENDS = ("answered", "expired", "returned")
+QUALIFICATIONS = ("not-required", "pending", "passed", "failed")
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _key() -> Column[int]:
+    return Column("id", Integer, primary_key=True, autoincrement=True)
+
+
+def _reference(table: str, *, name: str | None = None, nullable: bool = False, index: bool = False) -> Column[int]:
+    return Column(name or f"{table}_id", Integer, ForeignKey(f"{table}.id"), nullable=nullable, index=index)
+
+
+def _one_of(column: str, values: tuple[str, ...]) -> CheckConstraint:
+    listed = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({listed})", name=column)
+
+
+# People.
+
+assessor = Table(
+    "assessor",
+    metadata,
+    _key(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("kind", Text, nullable=False),
+    Column("family", Text),
+    Column("price", Float, nullable=False, server_default="1"),
+    Column("is_admin", Boolean, nullable=False, server_default=false()),
+    Column("is_active", Boolean, nullable=False, server_default=true()),
+    Column("password", Text, comment="Argon2 hash; NULL for assessors who sign in another way"),
+    Column("subject", Text, unique=True, comment="identity at the single sign-on provider"),
+    Column("created", BigInteger, nullable=False),
+    _one_of("kind", KINDS),
+)
+
+session = Table(
+    "session",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    _reference("assessor", index=True),
+    Column("form_token", Text, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("expires", BigInteger, nullable=False),
+)
+
+login_failure = Table(
+    "login_failure",
+    metadata,
+    Column("key", Text, primary_key=True, comment="name of an assessor, or address of a client"),
+    Column("failures", Integer, nullable=False),
+    Column("locked_until", BigInteger, nullable=False),
+)
+
+# Projects.
+
+project = Table(
+    "project",
+    metadata,
+    _key(),
+    Column("name", Text, nullable=False, unique=True),
+    Column("grades", JSON, nullable=False, comment="names of the grades, from least to most relevant"),
+    Column("guidelines", Text, nullable=False, server_default=""),
+    Column("guidelines_version", Integer, nullable=False, server_default="1"),
+    Column("layout", JSON, nullable=False),
+    Column("policy", Text, nullable=False, server_default="random"),
+    Column("quotas", JSON, nullable=False, comment="[k_min, k_max] by kind of assessor"),
+    Column("lease_seconds", Integer, nullable=False, server_default="900"),
+    Column("honeypot_share", Float, nullable=False, server_default="0"),
+    Column("qualification_share", Float, comment="share of training pairs to answer correctly; NULL: no round"),
+    Column("is_blind", Boolean, nullable=False, server_default=true()),
+    Column("is_open", Boolean, nullable=False, server_default=true()),
+    Column("created", BigInteger, nullable=False),
+    CheckConstraint("lease_seconds > 0", name="lease_seconds"),
+    CheckConstraint("honeypot_share >= 0 AND honeypot_share <= 1", name="honeypot_share"),
+)
+
+membership = Table(
+    "membership",
+    metadata,
+    Column("project_id", Integer, ForeignKey("project.id"), primary_key=True),
+    Column("assessor_id", Integer, ForeignKey("assessor.id"), primary_key=True, index=True),
+    Column("role", Text, nullable=False),
+    Column("is_paused", Boolean, nullable=False, server_default=false()),
+    Column("qualification", Text, nullable=False, server_default="not-required"),
+    Column("n_leases", Integer, nullable=False, server_default="0", comment="leases issued; seeds the honeypots"),
+    Column("last_query_id", Integer, ForeignKey("query.id"), comment="query of the last pair"),
+    Column("created", BigInteger, nullable=False),
+    _one_of("role", ROLES),
+    _one_of("qualification", QUALIFICATIONS),
+)
+
+invitation = Table(
+    "invitation",
+    metadata,
+    _key(),
+    Column("digest", Text, nullable=False, unique=True),
+    _reference("project", nullable=True, index=True),
+    Column("role", Text, nullable=False, comment="lead, judge, or admin (without a project)"),
+    Column("kind", Text, nullable=False),
+    Column("uses_left", Integer, nullable=False),
+    Column("expires", BigInteger, nullable=False),
+    Column("created_by", Integer, ForeignKey("assessor.id")),
+    Column("created", BigInteger, nullable=False),
+    _one_of("kind", KINDS),
+    CheckConstraint("role IN ('admin', 'lead', 'judge')", name="role"),
+    CheckConstraint("uses_left >= 0", name="uses_left"),
+)
+
+token = Table(
+    "token",
+    metadata,
+    _key(),
+    Column("digest", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False),
+    _reference("assessor", index=True),
+    _reference("project", nullable=True),
+    Column("scopes", JSON, nullable=False, comment="of judge, read, manage"),
+    Column("created", BigInteger, nullable=False),
+    Column("expires", BigInteger),
+    Column("revoked", BigInteger),
+)
+
+# What is judged.
+
+query = Table(
+    "query",
+    metadata,
+    _key(),
+    _reference("project"),
+    Column("key", Text, nullable=False),
+    Column("text", Text, nullable=False, server_default=""),
+    Column("need", Text, nullable=False, server_default="", comment="information need behind the query"),
+    UniqueConstraint("project_id", "key"),
+)
+
+document = Table(
+    "document",
+    metadata,
+    _key(),
+    _reference("project"),
+    Column("key", Text, nullable=False),
+    Column("title", Text, nullable=False, server_default=""),
+    Column("body", Text, nullable=False, server_default=""),
+    Column("fields", JSON, nullable=False),
+    Column("url", Text),
+    Column("digest", Text, nullable=False, comment="of title, body, fields and url"),
+    UniqueConstraint("project_id", "key"),
+)
+
+pair = Table(
+    "pair",
+    metadata,
+    _key(),
+    _reference("project"),
+    _reference("query"),
+    _reference("document"),
+    Column("kind", Text, nullable=False, server_default="real"),
+    Column("gold_grade", Integer),
+    Column("explanation", Text, comment="shown after the answer to a training pair"),
+    Column("is_open", Boolean, nullable=False, server_default=true()),
+    Column("round", Integer, nullable=False, server_default="1", comment="answers of earlier rounds do not count"),
+    UniqueConstraint("query_id", "document_id"),
+    _one_of("kind", PAIR_KINDS),
+    CheckConstraint("kind = 'real' OR gold_grade IS NOT NULL", name="gold_grade"),
+    Index("ix_pair_project_id_kind", "project_id", "kind"),
+)
+
+quota = Table(
+    "quota",
+    metadata,
+    Column("pair_id", Integer, ForeignKey("pair.id"), primary_key=True),
+    Column("kind", Text, primary_key=True),
+    _reference("project"),
+    _reference("query"),
+    Column("taken", Integer, nullable=False, server_default="0", comment="counted answers, and leases not ended"),
+    Column("target", Integer, nullable=False, comment="number of labels wanted now"),
+    Column("k_max", Integer, nullable=False),
+    Column("priority", Float, nullable=False, server_default="0", comment="higher comes first"),
+    Column("shuffle", Float, nullable=False, comment="random order of equal priorities"),
+    Column("is_open", Boolean, nullable=False, server_default=true(), comment="copy of pair.is_open"),
+    _one_of("kind", KINDS),
+    CheckConstraint("taken >= 0 AND taken <= k_max AND target <= k_max", name="taken"),
+    comment="Labels wanted and taken of each real pair, by kind of assessor",
+)
+_WANTED = text("is_open AND taken < target")
+Index(
+    "ix_quota_wanted",
+    quota.c.project_id,
+    quota.c.kind,
+    quota.c.priority.desc(),
+    quota.c.shuffle,
+    sqlite_where=_WANTED,
+    postgresql_where=_WANTED,
+)
+Index("ix_quota_wanted_query", quota.c.query_id, quota.c.kind, sqlite_where=_WANTED, postgresql_where=_WANTED)
+
+# Answers.
+
+lease = Table(
+    "lease",
+    metadata,
+    _key(),
+    Column("token", Text, nullable=False, unique=True),
+    _reference("pair"),
+    _reference("assessor"),
+    Column("round", Integer, nullable=False),
+    Column("issued", BigInteger, nullable=False),
+    Column("expires", BigInteger, nullable=False),
+    Column("ended", BigInteger),
+    Column("end_kind", Text),
+    CheckConstraint("end_kind IN ('answered', 'expired', 'returned')", name="end_kind"),
+    CheckConstraint("(ended IS NULL) = (end_kind IS NULL)", name="ended"),
+)
+_LIVE = text("ended IS NULL")
+Index("ix_lease_live_expires", lease.c.expires, sqlite_where=_LIVE, postgresql_where=_LIVE)
+Index(
+    "uq_lease_live",
+    lease.c.assessor_id,
+    lease.c.pair_id,
+    unique=True,
+    sqlite_where=_LIVE,
+    postgresql_where=_LIVE,
+)
+
+event = Table(
+    "event",
+    metadata,
+    _key(),
+    _reference("project", index=True),
+    _reference("pair"),
+    _reference("assessor"),
+    _reference("lease", nullable=True),
+    Column("client_id", Text, nullable=False, comment="made by the client, so that a repeated request is recognized"),
+    Column("kind", Text, nullable=False),
+    Column("grade", Integer),
+    Column("is_late", Boolean, nullable=False, server_default=false(), comment="the lease had ended"),
+    Column("comment", Text),
+    Column("spans", JSON, comment="marked passages: field, start, end"),
+    Column("active_ms", BigInteger),
+    Column("away_ms", BigInteger),
+    Column("guidelines_version", Integer, nullable=False),
+    Column("round", Integer, nullable=False),
+    Column("received", BigInteger, nullable=False),
+    UniqueConstraint("assessor_id", "client_id"),
+    _one_of("kind", EVENT_KINDS),
+    CheckConstraint("(kind = 'grade') = (grade IS NOT NULL)", name="grade"),
+    Index("ix_event_pair_id", "pair_id"),
+)
+
+answer = Table(
+    "answer",
+    metadata,
+    Column("pair_id", Integer, ForeignKey("pair.id"), primary_key=True),
+    Column("assessor_id", Integer, ForeignKey("assessor.id"), primary_key=True, index=True),
+    _reference("event"),
+    Column("round", Integer, nullable=False),
+    Column("kind", Text, nullable=False, comment="grade, cannot-judge or later"),
+    Column("grade", Integer),
+    Column("is_counted", Boolean, nullable=False, comment="whether the answer takes a place of the quota"),
+    comment="Latest answer of each assessor to each pair, written with its event",
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    _key(),
+    Column("at", BigInteger, nullable=False),
+    _reference("assessor", nullable=True),
+    _reference("project", nullable=True, index=True),
+    Column("action", Text, nullable=False),
+    Column("details", JSON, nullable=False),
+)
+
+# Fits of the model.
+
+snapshot = Table(
+    "snapshot",
+    metadata,
+    _key(),
+    _reference("project", index=True),
+    Column("method", Text, nullable=False),
+    Column("last_event_id", Integer, nullable=False, comment="newest event that the fit has seen"),
+    Column("created", BigInteger, nullable=False),
+)
+
+standing = Table(
+    "standing",
+    metadata,
+    Column("snapshot_id", Integer, ForeignKey("snapshot.id", ondelete="CASCADE"), primary_key=True),
+    Column("pair_id", Integer, ForeignKey("pair.id"), primary_key=True),
+    Column("relevance", Float, nullable=False),
+    Column("sd", Float),
+    Column("lower", Float),
+    Column("upper", Float),
+    Column("grade", Integer, nullable=False),
+    Column("probabilities", JSON, nullable=False),
+    comment="Consensus of each pair in a snapshot",
+)
+
+reliability = Table(
+    "reliability",
+    metadata,
+    Column("snapshot_id", Integer, ForeignKey("snapshot.id", ondelete="CASCADE"), primary_key=True),
+    Column("assessor_id", Integer, ForeignKey("assessor.id"), primary_key=True),
+    Column("informativeness", Float),
+    Column("flags", JSON, nullable=False),
+    comment="Reliability of each assessor in a snapshot",
+)

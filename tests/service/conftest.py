@@ -1,0 +1,99 @@
+"""Databases of the service for tests: an SQLite file, and a PostgreSQL server started on a socket of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from crowdrank.service.database import Database, database_url
+from crowdrank.service.migrations import upgrade
+
+
+class ManualClock:
+    """Clock that tests move forward."""
+
+    def __init__(self) -> None:
+        self.milliseconds = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.milliseconds
+
+    def advance(self, seconds: float) -> None:
+        self.milliseconds += round(seconds * 1000)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def postgres_program(name: str) -> str:
+    """Return the path of a program of PostgreSQL; skip the test if it is not installed."""
+    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    program = str(found[-1]) if found else shutil.which(name)
+    if program is None:
+        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    return program
+
+
+@pytest.fixture(scope="session")
+def postgres_socket() -> Iterator[Path]:
+    """Start a PostgreSQL server that listens on a socket only; return the folder of the socket."""
+    initdb, pg_ctl = postgres_program("initdb"), postgres_program("pg_ctl")
+    folder = Path(mkdtemp(prefix="crowdrank-pg-"))
+    as_postgres: list[str] = []
+    if os.getuid() == 0:  # the server refuses to run as root
+        shutil.chown(folder, "postgres")
+        as_postgres = ["runuser", "-u", "postgres", "--"]
+
+    def run(*command: str) -> None:
+        done = subprocess.run([*as_postgres, *command], cwd="/", capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    data = str(folder / "data")
+    run(initdb, "-D", data, "-A", "trust", "-U", "postgres", "--no-sync")
+    options = f"-k {folder} -c listen_addresses='' -c fsync=off -c max_connections=200"
+    run(pg_ctl, "-D", data, "-o", options, "-l", str(folder / "log"), "-w", "start")
+    try:
+        yield folder
+    finally:
+        run(pg_ctl, "-D", data, "-m", "immediate", "-w", "stop")
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def postgres_url(postgres_socket: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Create an empty PostgreSQL database; return its URL."""
+    name = f"test_{abs(hash(request.node.nodeid))}"
+    address = f"postgresql://postgres@/{{}}?host={postgres_socket}"
+    admin = create_engine(database_url(address.format("postgres")), isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    yield address.format(name)
+    with admin.connect() as connection:
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    admin.dispose()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the path or URL of a new database, one test for each kind."""
+    if request.param == "sqlite":
+        return str(tmp_path / "judging.db")
+    return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+def database(database_target: str, clock: ManualClock) -> Iterator[Database]:
+    """Return a new database with all tables."""
+    database = Database(database_target, clock=clock)
+    upgrade(database)
+    yield database
+    database.close()

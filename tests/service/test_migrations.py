@@ -1,0 +1,67 @@
+"""Test that the versions of the schema lead to the tables of `schema.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import inspect, text
+from sqlalchemy.exc import DBAPIError
+
+from crowdrank.errors import InputError
+from crowdrank.service.database import Database
+from crowdrank.service.migrations import upgrade
+from crowdrank.service.schema import metadata
+
+
+def test_the_newest_version_has_the_tables_of_the_schema(database: Database) -> None:
+    with database.read() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_an_upgrade_keeps_the_data_of_an_older_version(database_target: str) -> None:
+    database = Database(database_target)
+    upgrade(database, "0001")
+    insert = "INSERT INTO assessor (name, kind, created) VALUES ('ann', 'human', 1)"
+    database.write(lambda connection: connection.execute(text(insert)))
+    with database.read() as connection:
+        assert not inspect(connection).has_table("snapshot")
+    upgrade(database)
+    upgrade(database)
+    with database.read() as connection:
+        assert inspect(connection).has_table("snapshot")
+        assert connection.execute(text("SELECT name FROM assessor")).scalars().all() == ["ann"]
+    database.close()
+
+
+def test_a_database_of_a_newer_version_is_refused(database: Database) -> None:
+    database.write(lambda connection: connection.execute(text("UPDATE alembic_version SET version_num = '9999'")))
+    with pytest.raises(InputError) as caught:
+        upgrade(database)
+    assert caught.value.kind == "newer-version"
+
+
+def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
+    database = Database(tmp_path / "other.db")
+    database.write(lambda connection: connection.execute(text("CREATE TABLE notes (text TEXT)")))
+    with pytest.raises(InputError) as caught:
+        upgrade(database)
+    assert caught.value.kind == "other-format"
+
+
+def test_events_cannot_be_changed_or_deleted(database: Database) -> None:
+    setup = [
+        "INSERT INTO assessor (id, name, kind, created) VALUES (1, 'ann', 'human', 1)",
+        "INSERT INTO project (id, name, grades, layout, quotas, created) VALUES (1, 'p', '[]', '{}', '{}', 1)",
+        "INSERT INTO query (id, project_id, key) VALUES (1, 1, 'q')",
+        "INSERT INTO document (id, project_id, key, fields, digest) VALUES (1, 1, 'd', '{}', '')",
+        "INSERT INTO pair (id, project_id, query_id, document_id) VALUES (1, 1, 1, 1)",
+        "INSERT INTO event (project_id, pair_id, assessor_id, client_id, kind, grade, guidelines_version, round, "
+        "received) VALUES (1, 1, 1, 'a', 'grade', 0, 1, 1, 1)",
+    ]
+    database.write(lambda connection: [connection.execute(text(one)) for one in setup])
+    for statement in (text("UPDATE event SET grade = 1"), text("DELETE FROM event")):
+        with pytest.raises(DBAPIError, match="append-only"), database.engine.begin() as connection:
+            connection.execute(statement)
