@@ -23,18 +23,12 @@ from crowdrank import (
     read_judgments,
 )
 from crowdrank.consensus._base import Aggregator
-from crowdrank.consensus.feature_prior import (
-    SCORE_BINS,
-    GradePrior,
-    assign_folds,
-    cross_fit,
-    fit_ridge,
-    log_node_priors,
-    scale_within,
-    usable_features,
-)
+from crowdrank.consensus.feature_regression import assign_folds, cross_fit, fit_ridge, scale_within
+from crowdrank.consensus.grade_prior import SCORE_BINS, GradePrior
 from crowdrank.consensus.latent import DIFFICULTIES, standard_nodes, states_prior
 from crowdrank.consensus.posterior_check import check
+from crowdrank.consensus.relevance_prior import log_node_priors
+from crowdrank.consensus.usable_features import usable_features
 from crowdrank.engine.local import LocalEngine
 from crowdrank.engine.shards import Shard, split
 from crowdrank.errors import DataWarning, InputError, UsageError

@@ -13,9 +13,10 @@ from crowdrank._saved import LARGEST, PROBABILITY
 from crowdrank._threads import map_in_order
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
-from crowdrank.consensus._base import EMAggregator
-from crowdrank.consensus.feature_prior import GradePrior, LabelEstimates, count_by_score
+from crowdrank.consensus.feature_aggregator import FeatureAggregator
+from crowdrank.consensus.grade_prior import GradePrior, count_by_score
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
+from crowdrank.consensus.relevance_prior import LabelEstimates
 from crowdrank.consensus.result import discrete_rows, restrict_to_gold
 from crowdrank.consensus.votes import count_votes, count_weighted_votes
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
@@ -85,7 +86,7 @@ def _dirichlet_sums(
     return total["seen"], total["asked"]
 
 
-class DawidSkene(EMAggregator):
+class DawidSkene(FeatureAggregator):
     """Dawid-Skene: every assessor has a confusion matrix, estimated together with the true grades by EM.
 
     Args:
@@ -109,7 +110,6 @@ class DawidSkene(EMAggregator):
 
     """
 
-    takes_features: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("likelihood",)
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
         "shares": PROBABILITY,
