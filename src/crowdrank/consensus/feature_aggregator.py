@@ -15,9 +15,8 @@ from crowdrank.consensus._base import EMAggregator
 from crowdrank.consensus._coerce import match_gold
 from crowdrank.consensus.checkpoints import State
 from crowdrank.consensus.em_loop import FitOptions, FitStart, iterate
-from crowdrank.consensus.feature_scores import FeatureScores
 from crowdrank.consensus.relevance_prior import LabelEstimates, label_estimates
-from crowdrank.consensus.usable_features import usable_features
+from crowdrank.consensus.usable_features import usable_features, useless_features
 from crowdrank.engine.blas import single_blas_thread
 from crowdrank.engine.local import LocalEngine
 from crowdrank.engine.shards import Shard
@@ -62,21 +61,21 @@ class FeatureAggregator(EMAggregator):
         return FitStart(theta, None, start.warnings)
 
     def _learn_scores(
-        self, table: Any, gold: Gold | None, theta: Arrays | None, options: FitOptions, features: Features
+        self, table: Any, gold: Gold | None, start: Arrays | None, options: FitOptions, features: Features
     ) -> FitStart:
         """Return parameters to start from, predictions from features, and warnings about the features.
 
         The model is fitted without features, then with predictions from them; a regression is fitted after each fit to
-        the relevance that the labels alone imply. Features that cannot be used leave the parameters as they are.
+        the relevance that the labels alone imply. Features that cannot be used, or do not predict the labels of other
+        queries, leave the start as it is, so that the fit is the one without features.
         """
         prepared = self._prepare(table)
         usable, found = usable_features(features, prepared)
         if usable is None:
-            return FitStart(theta, None, found)
+            return FitStart(start, None, found)
         gold_codes: Any = None if gold is None else match_gold(gold, prepared, self.takes_scales)
         engine = options.engine or LocalEngine()
-        scores: FeatureScores | None = None
-        item_scores = None
+        theta, scores, item_scores = start, None, None
         with single_blas_thread():
             for number in range(self.feature_rounds):
                 passes = engine.open(self, prepared, gold_codes, item_scores)
@@ -87,6 +86,8 @@ class FeatureAggregator(EMAggregator):
                     passes = engine.open(self, prepared, gold_codes)
                 estimates = label_estimates(passes, theta)
                 scores = usable.learn_scores(estimates.relevance, number)
-                item_scores = scores.for_items(prepared)
+                if number == 0 and not usable.are_predictive(scores, estimates.relevance):
+                    return FitStart(start, None, (*found, useless_features()))
+                item_scores = scores.for_rows(usable.rows)
                 theta = self._start_features(theta, estimates.with_scores(item_scores))
         return FitStart(theta, scores, found)

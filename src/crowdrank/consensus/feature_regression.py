@@ -59,6 +59,22 @@ def center_within(target: Floats, group: Integers) -> Floats:
     return target - mean[group]
 
 
+def permutation_z(score: Floats, target: Floats, group: Integers) -> float:
+    """Return the z-score of the covariance of scores and targets within groups, if scores were shuffled in each group.
+
+    Rows without a target (NaN) do not count.
+
+    >>> permutation_z(np.array([0.0, 1.0, 2.0, 5.0]), np.array([1.0, 2.0, 3.0, np.nan]), np.zeros(4, np.int64)).round(3)
+    np.float64(1.414)
+    """
+    known = ~np.isnan(target)
+    group = group[known]
+    score, target = (center_within(values[known], group) for values in (score, target))
+    squares = np.bincount(group, score**2) * np.bincount(group, target**2)
+    variance = (squares / np.maximum(np.bincount(group) - 1, 1)).sum()
+    return float(score @ target / np.sqrt(max(variance, 1e-300)))
+
+
 def cross_fit(matrix: Floats, target: Floats, group: Integers, seed: int) -> Floats:
     """Return a prediction for each row from a regression that has not seen its group.
 

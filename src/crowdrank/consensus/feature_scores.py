@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +37,11 @@ class FeatureScores:
 
     def for_items(self, judgments: Judgments | ShardedJudgments) -> ItemScores:
         """Return the prediction for each item of the judgments (of each shard), NaN for items without features."""
-        return tuple(self._on_rows(rows) for rows in feature_rows(self.query, self.document, judgments))
+        return self.for_rows(feature_rows(self.query, self.document, judgments))
+
+    def for_rows(self, rows: Iterable[Integers]) -> ItemScores:
+        """Return the prediction for each of the rows (of each shard), NaN for row -1."""
+        return tuple(np.where(part >= 0, self.score[part], np.nan) for part in rows)
 
     def without_labels(self, judgments: Judgments | ShardedJudgments) -> FeatureScores:
         """Return the predictions for documents that are not among the judgments, sorted by query."""
@@ -62,9 +67,6 @@ class FeatureScores:
             assessor=np.zeros(0, np.int32),
             grade=np.zeros(0, np.int8),
         )
-
-    def _on_rows(self, rows: Integers) -> Floats:
-        return np.where(rows >= 0, self.score[rows], np.nan)
 
 
 def query_codes(query: pa.Array) -> Integers:

@@ -98,7 +98,6 @@ def count_by_score(shard: Shard, posterior: Floats, weight: Floats | None) -> Fl
     """Return the expected number of items in each state by bin of the score, (n_bins, n_states)."""
     assert shard.score is not None
     used = informs_prior(shard, weight)
-    counts = np.zeros((len(SCORE_BINS), posterior.shape[1]))
-    nearest = np.abs(shard.score[used, None] - SCORE_BINS).argmin(axis=1)
-    np.add.at(counts, nearest, posterior[used])
-    return counts
+    n_bins = len(SCORE_BINS)
+    nearest = np.rint((shard.score[used] + MAX_SCORE) * (n_bins - 1) / (2 * MAX_SCORE)).astype(np.int64)
+    return np.stack([np.bincount(nearest, of_state, n_bins) for of_state in posterior[used].T], axis=1)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from crowdrank._text import counted
-from crowdrank._typing import Floats, Integers
-from crowdrank.consensus.feature_regression import center_within, cross_fit, scale_within
+from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.consensus.feature_regression import center_within, cross_fit, permutation_z, scale_within
 from crowdrank.consensus.feature_scores import MAX_SCORE, FeatureScores, feature_rows, query_codes
 from crowdrank.errors import DataWarning, Fix
 from crowdrank.judgments.features import Features, require_unique
@@ -17,6 +17,8 @@ from crowdrank.judgments.table import Judgments
 
 MIN_LABELED = 20
 """Minimum number of labeled documents with features; with fewer, features are not used."""
+MIN_Z = 1.645
+"""Minimum z-score of predictions of labels of other queries, the 5% level; below it, features are not used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +48,7 @@ class UsableFeatures:
             seed: random seed of folds and trees.
 
         """
-        item_rows = np.concatenate(self.rows)
-        target = np.full(len(self.matrix), np.nan)
-        target[item_rows[item_rows >= 0]] = relevance[item_rows >= 0]
+        target = self._on_rows(relevance)
         score = cross_fit(self.matrix, center_within(target, self.group), self.group, seed)
         labeled = ~np.isnan(target)
         mean, sd = score[labeled].mean(), score[labeled].std()
@@ -56,6 +56,17 @@ class UsableFeatures:
         features = self.features
         clipped = np.clip(standardized, -MAX_SCORE, MAX_SCORE)
         return FeatureScores(features.query, features.document, clipped, features.names)
+
+    def are_predictive(self, scores: FeatureScores, relevance: Floats) -> bool:
+        """Return whether predictions agree with relevance within queries by more than chance (permutation test)."""
+        return permutation_z(scores.score, self._on_rows(relevance), self.group) > MIN_Z
+
+    def _on_rows(self, relevance: Floats) -> Floats:
+        """Return the relevance of each row of the features, from that of each item; NaN for rows without labels."""
+        item_rows = np.concatenate(self.rows)
+        target = np.full(len(self.matrix), np.nan)
+        target[item_rows[item_rows >= 0]] = relevance[item_rows >= 0]
+        return target
 
 
 def usable_features(
@@ -68,7 +79,7 @@ def usable_features(
     matrix = scale_within(features.matrix, group)
     rows = feature_rows(features.query, features.document, judgments)
     n_items, n_known = judgments.n_items, int(sum((part >= 0).sum() for part in rows))
-    useful = np.array([len(np.unique(column[~np.isnan(column)])) > 1 for column in matrix.T], dtype=bool)
+    useful: Booleans = np.fmax.reduce(matrix) > np.fmin.reduce(matrix)  # False without a value
     if not useful.all():
         found.append(_constant_features([name for name, use in zip(features.names, useful, strict=True) if not use]))
     if n_known < MIN_LABELED:
@@ -101,6 +112,15 @@ def _few_documents(n: int) -> DataWarning:
         f"Features are not used: {counted(n, 'labeled document')} have some, fewer than {MIN_LABELED}",
         kind="few-labeled-documents",
         fix=[Fix("label more documents"), Fix("check that both use the same ids of queries and documents")],
+    )
+
+
+def useless_features() -> DataWarning:
+    """Return the warning about features that do not predict labels."""
+    return DataWarning(
+        "Features are not used: they do not predict the labels of other queries",
+        kind="useless-features",
+        fix=[Fix("give other features"), Fix("label more documents")],
     )
 
 
