@@ -75,11 +75,11 @@ def query_codes(query: pa.Array) -> Integers:
 
 
 def feature_rows(query: pa.Array, document: pa.Array, judgments: Judgments | ShardedJudgments) -> tuple[Integers, ...]:
-    """Return the row of each item of the judgments (of each shard) among these ids; -1: none."""
-    return tuple(_rows_of(query, document, part) for part in judgments.iterate())
+    """Return the position of each item among these ids, for each shard of the judgments; -1 if it is not among them."""
+    return tuple(_item_positions(query, document, part) for part in judgments.iterate())
 
 
-def _rows_of(query: pa.Array, document: pa.Array, judgments: Judgments) -> Integers:
+def _item_positions(query: pa.Array, document: pa.Array, judgments: Judgments) -> Integers:
     item = judgments.positions(query, document)
     rows = np.full(judgments.n_items, -1, np.int64)
     rows[item[item >= 0]] = np.flatnonzero(item >= 0)

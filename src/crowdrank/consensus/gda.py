@@ -193,7 +193,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         return {"posterior": np.empty((shard.n_items, 0)), **self._shard_weights(shard)}
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        """Return posteriors on the states and answers by state; before the first pass, the use of answers."""
+        """Run the E-step, or count the answers of each assessor if there are no parameters yet."""
         if theta is None:
             used = count_answers(shard, int(self._models_unjudgeable))
             scores = {} if shard.score is None else {"score_products": np.zeros(2)}
@@ -433,7 +433,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         np.linalg.cholesky(theta["covariance"])  # raises LinAlgError
 
     def _new_assessors(self, theta: Arrays, name: str, scale_of: Grades) -> NDArray[Any]:
-        """Return rows of theta[name] at the prior mean."""
+        """Return rows of theta[name] for new assessors, at the prior mean."""
         if name == "scale_of":
             return scale_of
         params = theta["mean"][scale_of]

@@ -65,7 +65,7 @@ UNIT_PASSES, UNIT_TOL = 10, 0.001
 INITIAL_UNIT, MAX_ACCELERATION = 2.0, 4.0
 """Unit before it is learned, and maximum factor by which a Newton step exceeds a step of the fixed-point iteration."""
 UNIT_DOCUMENTS = 10.0
-"""Number of pseudo-documents for which the previous unit is right."""
+"""Number of pseudo-documents whose spread is the previous unit, which damp the change of the unit."""
 
 
 class GDAPairwise(FamilyAggregator, FeatureAggregator):

@@ -14,7 +14,9 @@ from crowdrank.engine.shards import Shard
 SCORE_BINS: Floats = np.linspace(-MAX_SCORE, MAX_SCORE, 25)
 """Centers of the bins of scores from which models of true grades learn their prior."""
 NEWTON_STEPS = 5
+"""Number of Newton steps of the regression after each pass."""
 SMALLEST = 1e-300
+"""Smallest probability whose logarithm is taken."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +36,7 @@ class GradePrior:
 
     @classmethod
     def of(cls, theta: Arrays) -> GradePrior:
-        """Return the regression of parameters; before the first one, a weak one."""
+        """Return the regression that is stored in theta, or an initial one."""
         if "feature_slope" not in theta:
             shares = theta["shares"] / theta["shares"].sum()
             return cls(np.log(shares), INITIAL_WEIGHT, shares)
@@ -58,7 +60,8 @@ class GradePrior:
     def log_priors(self, score: Floats, levels: Integers, shares: Floats) -> Floats:
         """Return the log prior of each document for a model whose prior is `shares`, (n, n_states).
 
-        It is `shares` times P(state | score) / P(state), so that a fixed prior such as a uniform one stays in place.
+        It is proportional to `shares` times P(state | score) / P(state). Without information in the score it is
+        `shares`, also if these are fixed (such as uniform ones) and differ from the estimated P(state).
         """
         ratio = self.probabilities(score, levels) / np.maximum(self.shares, SMALLEST)
         prior = shares * ratio

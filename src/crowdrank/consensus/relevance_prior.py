@@ -104,7 +104,7 @@ class LabelEstimates:
         return replace(self, score=np.concatenate(scores))
 
     def initial_weight(self) -> float:
-        """Return rho; the spread of these estimates is less than 1 by their uncertainty."""
+        """Return an estimate of rho: the covariance of relevance and score, divided by the reliability of relevance."""
         known = ~np.isnan(self.score)
         reliability = max(1 - float(np.mean(self.sd[known] ** 2)), 0.05)
         product = float(np.mean(self.relevance[known] * self.score[known]))
