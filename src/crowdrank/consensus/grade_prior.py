@@ -8,6 +8,7 @@ import numpy as np
 
 from crowdrank._typing import Arrays, Floats, Integers
 from crowdrank.consensus.feature_scores import MAX_SCORE
+from crowdrank.consensus.latent import softmax
 from crowdrank.consensus.relevance_prior import INITIAL_WEIGHT, informs_prior
 from crowdrank.engine.shards import Shard
 
@@ -53,9 +54,7 @@ class GradePrior:
     def probabilities(self, score: Floats, levels: Integers) -> Floats:
         """Return P(state | score) of each document, (n, n_states); without a score, the shares of all documents."""
         logits = self.intercept + self.slope * np.nan_to_num(score)[:, None] * levels
-        raised = np.exp(logits - logits.max(axis=1, keepdims=True))
-        by_score = raised / raised.sum(axis=1, keepdims=True)
-        return np.where(np.isnan(score)[:, None], self.shares, by_score)
+        return np.where(np.isnan(score)[:, None], self.shares, softmax(logits, axis=1))
 
     def log_priors(self, score: Floats, levels: Integers, shares: Floats) -> Floats:
         """Return the log prior of each document for a model whose prior is `shares`, (n, n_states).
@@ -86,9 +85,7 @@ class GradePrior:
         penalty[-1] = 1.0
         totals = counts.sum(axis=1)
         for _ in range(NEWTON_STEPS):
-            logits = design @ params
-            raised = np.exp(logits - logits.max(axis=1, keepdims=True))
-            p = raised / raised.sum(axis=1, keepdims=True)
+            p = softmax(design @ params, axis=1)
             gradient = np.einsum("bs,bsk->k", counts - totals[:, None] * p, design) - penalty * params
             mean = np.einsum("bs,bsk->bk", p, design)
             hessian = np.einsum("b,bs,bsk,bsl->kl", totals, p, design, design) - (mean.T * totals) @ mean
