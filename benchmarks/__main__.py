@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import collection, consensus, encoding, latent, pipeline, rankers, scoring, training
+from benchmarks import collection, consensus, encoding, features, latent, pipeline, rankers, scoring, training
 from benchmarks.measure import Result, to_json
 
 BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
     "glad": consensus.glad,
     "gda-rf10": latent.gda_over_dawid_skene,
     "pairwise-rf10": latent.pairwise_over_gda,
+    "feature-prior": features.feature_prior,
     "latent-growth": latent.growth,
     "latent-memory": latent.memory,
     "lambdamart-round": rankers.rounds,
@@ -34,7 +35,7 @@ BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
     "remap-size": pipeline.remap_size,
     "run-over-script": pipeline.run_over_script,
 }
-NEEDS_DATA = ("dawid-skene-rf10", "glad", "gda-rf10", "pairwise-rf10", "lambdamart-mq2008")
+NEEDS_DATA = ("dawid-skene-rf10", "glad", "gda-rf10", "pairwise-rf10", "feature-prior", "lambdamart-mq2008")
 
 
 def main() -> None:

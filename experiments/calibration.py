@@ -14,7 +14,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.gda import GDA
-from crowdrank.consensus.gda_pairwise import standardized
+from crowdrank.consensus.pairwise_parameters import standardized
 from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_judgments

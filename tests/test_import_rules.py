@@ -104,7 +104,7 @@ from crowdrank.consensus.glad import expect_abilities
 frame = pandas.DataFrame({"task": [1, 1, 2], "worker": ["a", "b", "a"], "label": [0, 1, 2]})
 crowdrank.DawidSkene(5, 1.0).fit(frame)
 crowdrank.GLAD(5, 1.0).fit(frame)
-for kernel in (kernels.expect_states(3), expect_abilities, kernels.summarize):
+for kernel in (kernels.expect_states(3), expect_abilities, kernels.posterior_summaries):
     print(sum(kernel.stats.cache_misses.values()))
 """
 

@@ -15,13 +15,9 @@ from crowdrank import GDAPairwise, Judgments, LocalEngine, evaluate
 from crowdrank._typing import Floats
 from crowdrank.consensus import pair_likelihood, pairwise_kernels
 from crowdrank.consensus.experts import expert_lines
-from crowdrank.consensus.gda_pairwise import (
-    PRIOR_SD,
-    pairwise_informativeness,
-    posterior_variance,
-    prior_mean,
-    standardized_params,
-)
+from crowdrank.consensus.pairwise_curves import pairwise_informativeness
+from crowdrank.consensus.pairwise_documents import posterior_variance
+from crowdrank.consensus.pairwise_parameters import PRIOR_SD, prior_mean, standardized_params
 from crowdrank.consensus.partners import draw_partners
 from crowdrank.engine.shards import split
 from crowdrank.errors import UsageError

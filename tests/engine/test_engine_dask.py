@@ -55,7 +55,8 @@ def test_expert_grades_and_threads_do_not_change_that(cluster: DaskEngine) -> No
 @pytest.mark.filterwarnings("ignore::crowdrank.errors.DataWarning")
 @pytest.mark.parametrize("method", ["gda", "dawid-skene", "gda-pairwise"])
 def test_features_give_the_same_bytes(method: str, cluster: DaskEngine, local: LocalEngine, labels: Judgments) -> None:
-    features = simulate(queries=12, documents=8, random_state=3).features
+    documents = simulate(queries=12, documents=8, random_state=3).documents
+    features = documents[["query", "document"]].assign(signal=documents["relevance"])
     model = fit(method, labels, cluster, features=features)
     assert model.consensus_.features_used
     assert_same(model, fit(method, labels, local, features=features))

@@ -211,6 +211,22 @@ def test_pointwise_trees_fit_expected_grades_and_gains() -> None:
     assert np.array_equal(gains, few.set_params(target="grade").fit(X, 2**y - 1, query=query).predict(X))
 
 
+@pytest.mark.parametrize("settings", [{"linear_tree": True}, {"max_bin": 3}])
+def test_parameters_of_lightgbms_data_are_used(settings: dict[str, Any]) -> None:
+    X, _, query = world(queries=10)
+    y = X[:, 0] - X[:, 1]
+    ranker = PointwiseGBDT(n_estimators=3, lightgbm=settings).fit(X, y, query=query)
+    parameters = {"objective": "regression", "num_leaves": 31, "deterministic": True, "verbosity": -1, **settings}
+    theirs = lgb.train(parameters, lgb.Dataset(X, y), 3).predict(X)
+    np.testing.assert_allclose(ranker.predict(X), np.asarray(theirs), rtol=1e-10)
+    assert not np.allclose(ranker.predict(X), PointwiseGBDT(n_estimators=3).fit(X, y, query=query).predict(X))
+
+
+def test_fitted_trees_do_not_keep_the_training_data() -> None:
+    X, y, query = world(queries=10)
+    assert not hasattr(LambdaMART(n_estimators=2).fit(X, y, query=query).booster_, "train_set")
+
+
 def test_importances_are_normalized_in_each_tree() -> None:
     X, y, query = world()
     ranker = PointwiseGBDT(n_estimators=7).fit(X, y, query=query)

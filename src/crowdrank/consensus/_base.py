@@ -26,8 +26,8 @@ from crowdrank.consensus._coerce import as_gold, as_judgments
 from crowdrank.consensus.assembly import Assembly
 from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.consensus.crowdkit import CrowdKitMethods
-from crowdrank.consensus.em_loop import FitOptions, estimate, learn_scores
-from crowdrank.consensus.feature_prior import FeatureScores, LabelEstimates
+from crowdrank.consensus.em_loop import FitOptions, FitStart, estimate
+from crowdrank.consensus.feature_scores import FeatureScores
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, GRADE_RULES
 from crowdrank.consensus.on_disk import CONSENSUS
 from crowdrank.consensus.result import Consensus
@@ -75,9 +75,6 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
     """Whether the model shrinks assessors towards a prior that cannot be switched off."""
     takes_scales: ClassVar[bool] = False
     """Whether assessors may use different scales; otherwise each scale needs a map to a common one."""
-
-    takes_features: ClassVar[bool] = False
-    """Whether features of documents can set the prior of relevance."""
 
     _folder: ClassVar[FolderKind] = MODEL
     _file: ClassVar[str] = "model"
@@ -178,9 +175,8 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
 
     def _check_features(self) -> None:
         """Raise UsageError if the model, with its parameters, cannot use features."""
-        if not self.takes_features:
-            fix = "use a model with a prior of relevance, such as gda"
-            raise UsageError(f"cannot be used by {type(self).__name__}", parameter="features", kind="no-prior", fix=fix)
+        fix = "use a model with a prior of relevance, such as gda"
+        raise UsageError(f"cannot be used by {type(self).__name__}", parameter="features", kind="no-prior", fix=fix)
 
     @abstractmethod
     def _fit(
@@ -325,10 +321,6 @@ class EMAggregator(Aggregator):
     """Names of the arrays of theta whose first axis is the assessors."""
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
     """Smallest and largest valid values of arrays of theta; other arrays have finite values."""
-    feature_rounds: ClassVar[int] = 2
-    """Number of fits of the regression on features, each to the relevance that labels imply by the last fit."""
-    feature_arrays: ClassVar[tuple[str, ...]] = ()
-    """Names of the arrays of theta that exist only in a fit with features."""
     carries: ClassVar[tuple[str, ...] | None] = None
     """Names of the arrays of local state that a pass reads from the previous one; None: all of them.
 
@@ -380,19 +372,6 @@ class EMAggregator(Aggregator):
         """Return the final parameters and statistics; a model may estimate further parameters after the last M-step."""
         return theta, statistics
 
-    def _start_features(self, theta: Arrays, estimates: LabelEstimates) -> Arrays:
-        """Return parameters for passes with scores from features, given parameters and estimates without scores."""
-        raise NotImplementedError
-
-    def _item_priors(self, shard: Shard, theta: Arrays) -> NDArray[np.float64]:
-        """Return log P(state) of each item of a shard with scores, (n_items, n_states)."""
-        raise NotImplementedError
-
-    def _predict(self, shard: Shard, theta: Arrays) -> Arrays:
-        """Return the rows of documents without judgments, from their scores."""
-        local, _ = self._accumulate(shard, self._restart(shard), theta)
-        return self._finish(shard, local, theta)
-
     def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         """Return the mean log posterior per judgment; NaN if the model has none and needs one iteration."""
         return float("nan")
@@ -441,6 +420,10 @@ class EMAggregator(Aggregator):
         """Return the parameters of a fitted model for these judgments and experts, or None if the grades differ."""
         return aligned_parameters(self, init, table, gold)
 
+    def _start_fit(self, table: Any, gold: Gold | None, start: FitStart, options: FitOptions) -> FitStart:
+        """Return where EM starts; a model may first estimate further values, such as predictions from features."""
+        return start
+
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
         """Raise ValueError unless saved parameters have the names, types and shapes of an example and valid values."""
         model_files.check_theta(self, theta, example, n_assessors)
@@ -449,35 +432,24 @@ class EMAggregator(Aggregator):
 
     def _fit(self, judgments: Any, gold: Gold | None, init: Self | None, options: FitOptions) -> Self:
         theta = None if init is None else self._start_from(init, judgments, gold)
-        return self._estimate(judgments, gold, theta, options)
+        return self._estimate(judgments, gold, FitStart(theta), options)
 
     def _add(self, judgments: Judgments, rounds: int | None, options: FitOptions) -> Self:
         theta = self._start_from(self, judgments, self.gold_)
         rounds = None if theta is None else rounds
-        return self._estimate(judgments, self.gold_, theta, options, rounds, self.feature_scores_)
+        return self._estimate(judgments, self.gold_, FitStart(theta, self.feature_scores_), options, rounds)
 
     def _estimate(
-        self,
-        judgments: Any,
-        gold: Gold | None,
-        theta: Arrays | None,
-        options: FitOptions,
-        rounds: int | None = None,
-        scores: FeatureScores | None = None,
+        self, judgments: Any, gold: Gold | None, start: FitStart, options: FitOptions, rounds: int | None = None
     ) -> Self:
-        """Run EM from theta, or from the start, for `rounds` iterations, or until convergence."""
+        """Run EM for `rounds` iterations, or until convergence."""
         table = self._annotate(judgments)
-        if options.features is not None:
-            theta, scores, feature_warnings = learn_scores(self, table, gold, theta, options)
-        else:
-            feature_warnings = ()
-        if scores is None and theta is not None:
-            theta = {name: array for name, array in theta.items() if name not in self.feature_arrays}
-        state, consensus, data_warnings = estimate(self, table, gold, theta, options, rounds, scores)
-        self.feature_scores_ = scores
+        start = self._start_fit(table, gold, start, options)
+        state, consensus, data_warnings = estimate(self, table, gold, start, options, rounds)
+        self.feature_scores_ = start.scores
         self.theta_, self.judgments_, self.gold_, self.consensus_ = state.theta, table, gold, consensus
         self.history_, self.n_iter_, self.converged_ = state.history, len(state.history), state.converged
-        for warning in (*feature_warnings, *data_warnings):
+        for warning in (*start.warnings, *data_warnings):
             warnings.warn(warning, stacklevel=4)
         if not self.converged_ and rounds is None:
             problem = f"{type(self).__name__} stopped after {self.n_iter_} iterations and had not converged"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from crowdrank._typing import Arrays
 from crowdrank.consensus import diagnostics
 from crowdrank.consensus.diagnostics import Evidence
-from crowdrank.consensus.feature_prior import FeatureScores
+from crowdrank.consensus.feature_scores import FeatureScores
 from crowdrank.consensus.gold_accuracy import Agreements, count_agreements, gold_accuracy
 from crowdrank.consensus.information import information
 from crowdrank.consensus.on_disk import ShardWriter, StoredConsensus, add_shard_sums, writing_consensus
@@ -26,6 +26,7 @@ from crowdrank.judgments.table import Judgments
 
 if TYPE_CHECKING:
     from crowdrank.consensus._base import EMAggregator
+    from crowdrank.consensus.feature_aggregator import FeatureAggregator
 
 CODES_PER_PART = 1 << 20
 """Number of codes that are counted at once."""
@@ -125,7 +126,8 @@ class Assembly:
         items = unlabeled.as_items(self.judgments)
         items = replace(items, labels=getattr(self.judgments, "labels", None))
         (shard,) = split(items, locality=self.model.locality, scores=(unlabeled.score,))
-        return document_table(items, self.model._predict(shard, self.theta), self.model.grade_by)
+        model = cast("FeatureAggregator", self.model)  # no other model has scores
+        return document_table(items, model._predict(shard, self.theta), model.grade_by)
 
     def assessor_table(self, counts: NDArray[np.int64], agreements: Agreements | None) -> pa.Table:
         """Return one row per assessor: number of judgments, parameters, informativeness, accuracy on expert grades."""

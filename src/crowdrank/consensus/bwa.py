@@ -156,7 +156,7 @@ class BWA(EMAggregator):
         squares = expected_squares(statistics, theta["bias"], theta["bias_uncertainty"])
         fit = 0.5 * (n_judgments @ (log_precision - np.log(2 * np.pi)) - squares @ (shape / rate))
         bound = fit + self._items_bound(theta, statistics) + precisions_bound(theta)
-        return float(bound + (biases_bound(theta) if self.bias else 0.0)) / n
+        return float(bound + (bias_bound(theta) if self.bias else 0.0)) / n
 
     @staticmethod
     def _items_bound(theta: Arrays, statistics: Arrays) -> float:
@@ -268,8 +268,8 @@ def precisions_bound(theta: Arrays) -> float:
     return float(entropy.sum() + prior)
 
 
-def biases_bound(theta: Arrays) -> float:
-    """Return the terms of the bound for biases and their prior."""
+def bias_bound(theta: Arrays) -> float:
+    """Return the terms of the variational bound that depend on the biases and their prior."""
     bias, bias_uncertainty, variance = theta["bias"], theta["bias_uncertainty"], theta["bias_variance"][0]
     entropy = 0.5 * np.log(2 * np.pi * math.e * bias_uncertainty).sum()
     squared = (bias**2 + bias_uncertainty).sum() + PRIOR_ASSESSORS * INITIAL_BIAS_VARIANCE

@@ -399,6 +399,7 @@ def project(points: Floats, covariance: Floats, rows: Floats, active: Booleans) 
 
 @njit(cache=True, nogil=True)
 def _hildreth(points: Floats, rows: Floats, moves: Floats, curvature: Floats, active: Booleans) -> None:
+    """Project points in place onto rows @ point >= 0 by coordinate ascent of the dual (Hildreth 1957)."""
     n_constraints, size = rows.shape
     for a in range(len(points)):
         multiplier = np.zeros(n_constraints)

@@ -13,9 +13,10 @@ from crowdrank._saved import LARGEST, PROBABILITY
 from crowdrank._threads import map_in_order
 from crowdrank._typing import Arrays
 from crowdrank.consensus import kernels
-from crowdrank.consensus._base import EMAggregator
-from crowdrank.consensus.feature_prior import GradePrior, LabelEstimates, count_by_score
+from crowdrank.consensus.feature_aggregator import FeatureAggregator
+from crowdrank.consensus.grade_prior import SMALLEST, GradePrior, count_by_score
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
+from crowdrank.consensus.relevance_prior import LabelEstimates
 from crowdrank.consensus.result import discrete_rows, restrict_to_gold
 from crowdrank.consensus.votes import count_votes, count_weighted_votes
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 FLOOR = 1e-10
 """Smallest count without a prior (crowd-kit's value), so that an answer never given does not become impossible."""
-SMALLEST = 1e-300
-"""Smallest probability whose logarithm is taken."""
 WEAK = (1.0, 0.1)
 """Initial pseudo-counts of a learned prior, on and off the diagonal: right answers are more likely than wrong ones."""
 ASSESSORS_PER_BLOCK = 1 << 13
@@ -85,7 +84,7 @@ def _dirichlet_sums(
     return total["seen"], total["asked"]
 
 
-class DawidSkene(EMAggregator):
+class DawidSkene(FeatureAggregator):
     """Dawid-Skene: every assessor has a confusion matrix, estimated together with the true grades by EM.
 
     Args:
@@ -109,7 +108,6 @@ class DawidSkene(EMAggregator):
 
     """
 
-    takes_features: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("likelihood",)
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
         "shares": PROBABILITY,
@@ -216,7 +214,7 @@ class DawidSkene(EMAggregator):
         return np.arange(n_states)
 
     def _restart(self, shard: Shard) -> Arrays:
-        """Allocate the posterior, which a pass with a theta only writes."""
+        """Return local state with an empty posterior, which a pass with known parameters overwrites."""
         return {**self._shard_weights(shard), "posterior": np.empty((shard.n_items, shard.n_grades))}
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:

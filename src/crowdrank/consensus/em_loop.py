@@ -13,7 +13,7 @@ from crowdrank._typing import Arrays
 from crowdrank.consensus._coerce import match_gold
 from crowdrank.consensus.assembly import Assembly
 from crowdrank.consensus.checkpoints import Checkpoint, CheckpointedFit, State
-from crowdrank.consensus.feature_prior import FeatureScores, label_estimates, usable_features
+from crowdrank.consensus.feature_scores import FeatureScores
 from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine, Passes
 from crowdrank.engine.blas import single_blas_thread
@@ -37,14 +37,24 @@ class FitOptions:
     features: Features | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class FitStart:
+    """State before the first iteration of a fit.
+
+    Attributes:
+        theta: parameters to start from, if any.
+        scores: predictions of relevance from features, if any.
+        warnings: problems of the features.
+
+    """
+
+    theta: Arrays | None
+    scores: FeatureScores | None = None
+    warnings: tuple[DataWarning, ...] = ()
+
+
 def estimate(
-    model: EMAggregator,
-    judgments: Any,
-    gold: Gold | None,
-    theta: Arrays | None,
-    options: FitOptions,
-    rounds: int | None,
-    scores: FeatureScores | None = None,
+    model: EMAggregator, judgments: Any, gold: Gold | None, start: FitStart, options: FitOptions, rounds: int | None
 ) -> tuple[State, Consensus, list[DataWarning]]:
     """Fit a model and return its final state, its consensus and data warnings; the model is unchanged.
 
@@ -52,12 +62,12 @@ def estimate(
         model: the model.
         judgments: judgments in memory or on disk.
         gold: expert grades, if any.
-        theta: parameters to start from, if any.
+        start: parameters and predictions from features to start from.
         options: engine, progress and checkpoint.
         rounds: number of iterations; None: until convergence, at most `n_iter`.
-        scores: predictions of relevance from features, if any.
 
     """
+    theta, scores = start.theta, start.scores
     name, n_iter = type(model).__name__, model.n_iter if rounds is None else rounds
     prepared = model._prepare(judgments)
     gold_codes: Any = None if gold is None else match_gold(gold, prepared, model.takes_scales)
@@ -94,49 +104,14 @@ def estimate(
     return state, consensus, data_warnings
 
 
-def learn_scores(
-    model: EMAggregator, judgments: Any, gold: Gold | None, theta: Arrays | None, options: FitOptions
-) -> tuple[Arrays | None, FeatureScores | None, tuple[DataWarning, ...]]:
-    """Return parameters to start from, predictions from features, and warnings about the features.
-
-    The model is fitted without features, then with predictions from them; a regression is fitted after each fit to the
-    relevance that the labels alone imply. Features that cannot be used leave the parameters as they are.
-    """
-    assert options.features is not None
-    prepared = model._prepare(judgments)
-    prior, found = usable_features(options.features, prepared)
-    if prior is None:
-        return theta, None, found
-    gold_codes: Any = None if gold is None else match_gold(gold, prepared, model.takes_scales)
-    engine = options.engine or LocalEngine()
-    scores, item_scores = None, None
-    with single_blas_thread():
-        for number in range(model.feature_rounds):
-            passes = engine.open(model, prepared, gold_codes, item_scores)
-            state = State(theta, passes.accumulate(theta), [])
-            iterate(model, passes, state, model.n_iter, len(prepared), _no_report, None)
-            theta, _ = model._after_iterations(passes, state.theta, state.statistics)
-            if item_scores is not None:
-                passes = engine.open(model, prepared, gold_codes)
-            estimates = label_estimates(passes, theta)
-            scores = prior.learn_scores(estimates.relevance, number)
-            item_scores = scores.for_items(prepared)
-            theta = model._start_features(theta, estimates.with_scores(item_scores))
-    return theta, scores, found
-
-
-def _no_report(iteration: int, n_iter: int, objective: float) -> None:
-    pass
-
-
 def iterate(
     model: EMAggregator,
     passes: Passes,
     state: State,
     n_iter: int,
     n_judgments: int,
-    report: Report,
-    checkpoint: Checkpoint | None,
+    report: Report | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> None:
     """Run M-steps and passes, so that local state always belongs to the last theta, and update the state."""
     while len(state.history) < n_iter and not state.converged:
@@ -145,7 +120,8 @@ def iterate(
         state.theta, state.statistics = theta, statistics
         state.history.append(model._objective(theta, statistics, n_judgments))
         state.converged = has_converged(state.history, model.tol)
-        report(len(state.history), n_iter, state.history[-1])
+        if report is not None:
+            report(len(state.history), n_iter, state.history[-1])
         if checkpoint is not None:
             checkpoint.save_if_due(state, passes)
 

@@ -15,14 +15,7 @@ from crowdrank.consensus._base import EMAggregator, Gaussians, States, Table
 from crowdrank.consensus.curves import GaussianCurves, careful_curves, learn_prior
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
 from crowdrank.consensus.families import FamilyAggregator
-from crowdrank.consensus.feature_prior import (
-    INITIAL_WEIGHT,
-    LabelEstimates,
-    learn_weight,
-    log_node_priors,
-    prior_moments,
-    score_statistics,
-)
+from crowdrank.consensus.feature_aggregator import FeatureAggregator
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import (
     DIFFICULTIES,
@@ -41,6 +34,14 @@ from crowdrank.consensus.latent import (
     relevance_moments,
     states_prior,
 )
+from crowdrank.consensus.relevance_prior import (
+    INITIAL_WEIGHT,
+    LabelEstimates,
+    learn_weight,
+    log_node_priors,
+    prior_moments,
+    score_statistics,
+)
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag, OneOf
 from crowdrank.engine.shards import Shard
@@ -55,7 +56,7 @@ GOLD_STEPS = 20
 """Number of initial Newton steps on documents with expert grades, which show whether the crowd reverses the scale."""
 
 
-class GDA(FamilyAggregator):
+class GDA(FamilyAggregator, FeatureAggregator):
     """Gaussian model of assessors: P(grade g | relevance r) is proportional to alpha_g N(r; mu_g, w_g eps).
 
     This is the likelihood of single documents (eq. 1 of the paper). Relevance has the prior N(0, 1) and is integrated
@@ -99,7 +100,6 @@ class GDA(FamilyAggregator):
     takes_scales: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
     on_nodes: ClassVar[bool] = True
-    takes_features: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("curves", "likelihood", "scale_of")
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
         "likelihood": PROBABILITY,
@@ -193,13 +193,13 @@ class GDA(FamilyAggregator):
         return {"posterior": np.empty((shard.n_items, 0)), **self._shard_weights(shard)}
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        """Return posteriors on the states and answers by state; before the first pass, the use of answers."""
+        """Run the E-step, or count the answers of each assessor if there are no parameters yet."""
         if theta is None:
             used = count_answers(shard, int(self._models_unjudgeable))
             scores = {} if shard.score is None else {"score_products": np.zeros(2)}
             return local, {**used, **experts.count_expert_grades(shard, used["used"].shape[1]), **scores}
         n_nodes, gold = len(theta["nodes"]), self._gold(theta)
-        prior = self._item_priors(shard, theta)
+        prior = theta["shares"] if shard.score is None else self._item_priors(shard, theta)
         new, statistics = expectation_step(shard, theta["likelihood"], gold, prior, local.get("weight"))
         statistics |= node_statistics(new["posterior"], statistics["state_counts"], n_nodes)
         if shard.score is not None:
@@ -212,9 +212,7 @@ class GDA(FamilyAggregator):
         return {**local, **new}, statistics
 
     def _item_priors(self, shard: Shard, theta: Arrays) -> Floats:
-        """Return P(state), or with features log P(state) of each item."""
-        if shard.score is None:
-            return theta["shares"]
+        """Return log P(state) of each item, given the score that its features predict."""
         return log_node_priors(shard, float(theta["feature_weight"][0]), theta["shares"], theta["nodes"])
 
     def _gold(self, theta: Arrays) -> Floats:
@@ -435,7 +433,7 @@ class GDA(FamilyAggregator):
         np.linalg.cholesky(theta["covariance"])  # raises LinAlgError
 
     def _new_assessors(self, theta: Arrays, name: str, scale_of: Grades) -> NDArray[Any]:
-        """Return rows of theta[name] at the prior mean."""
+        """Return rows of theta[name] for new assessors, at the prior mean."""
         if name == "scale_of":
             return scale_of
         params = theta["mean"][scale_of]

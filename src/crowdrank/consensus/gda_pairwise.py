@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import ndtri
 
 from crowdrank._saved import POSITIVE, PROBABILITY, require_range
-from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
+from crowdrank._typing import Arrays, Floats, Grades
 from crowdrank.consensus import experts, pair_likelihood, pairwise_kernels
 from crowdrank.consensus._base import EMAggregator, Gaussians, States
-from crowdrank.consensus.curves import GaussianCurves, careful_curves, project
+from crowdrank.consensus.curves import GaussianCurves, careful_curves
 from crowdrank.consensus.families import FamilyAggregator
-from crowdrank.consensus.feature_prior import INITIAL_WEIGHT, MAX_WEIGHT, LabelEstimates, log_node_priors, prior_moments
+from crowdrank.consensus.feature_aggregator import FeatureAggregator
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
-from crowdrank.consensus.information import pair_information
 from crowdrank.consensus.latent import NODES, PRIOR, count_answers, softmax
+from crowdrank.consensus.pairwise_curves import QUADRATURE, answer_curves, pairwise_informativeness
+from crowdrank.consensus.pairwise_documents import (
+    document_priors,
+    label_likelihood,
+    level_variance,
+    posterior_variance,
+    query_levels,
+    residual_moments,
+    residual_sums,
+    score_products,
+)
+from crowdrank.consensus.pairwise_parameters import (
+    PRIOR_SD,
+    grade_moments,
+    in_grade_order,
+    initial_params,
+    prior_mean,
+    standardized,
+    standardized_params,
+)
+from crowdrank.consensus.relevance_prior import (
+    INITIAL_WEIGHT,
+    MAX_WEIGHT,
+    LabelEstimates,
+    log_node_priors,
+    prior_moments,
+)
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import MAX_INTEGER, Constraints, Flag, Number, OneOf
 from crowdrank.engine.base import Passes
@@ -27,14 +52,8 @@ from crowdrank.judgments.columns import PRIOR_RELEVANCE
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 
-PRIOR_SD = (0.5, 0.7, 0.5)
-"""Prior standard deviations of mu, log alpha and log w."""
 LOG_EPS_SD = 0.4
 """Prior standard deviation of log difficulty."""
-PRIOR_WIDTH = 0.7
-"""Prior median of w; the prior means of mu are evenly spaced from -1 to 1."""
-PRIOR_JUDGMENTS = 3.0
-"""Number of pseudo-judgments per grade in the initial parameters."""
 MAX_STEP = 1.0
 """Maximum length of a step of an assessor's parameters, in prior standard deviations."""
 MODE_STEPS, RELEVANCE_STEPS = 100, 30
@@ -46,18 +65,10 @@ UNIT_PASSES, UNIT_TOL = 10, 0.001
 INITIAL_UNIT, MAX_ACCELERATION = 2.0, 4.0
 """Unit before it is learned, and maximum factor by which a Newton step exceeds a step of the fixed-point iteration."""
 UNIT_DOCUMENTS = 10.0
-"""Number of pseudo-documents for which the previous unit is right."""
-ABSENT = -40.0
-"""Log alpha of grades that an assessor's scale does not have."""
-ASSESSORS_PER_BLOCK = 4096
-"""Number of assessors for which pairwise informativeness is computed at once."""
-MIN_PRECISION = 1e-3
-"""Minimum precision of what the labels of a document tell about its relevance."""
-QUADRATURE = np.polynomial.hermite_e.hermegauss(7)
-"""Nodes and weights of Gauss-Hermite quadrature."""
+"""Number of pseudo-documents whose spread is the previous unit, which damp the change of the unit."""
 
 
-class GDAPairwise(FamilyAggregator):
+class GDAPairwise(FamilyAggregator, FeatureAggregator):
     """Gaussians per assessor and grade, fitted to pairs of judgments on two documents of a query.
 
     The model is p(g | g', r - r') ~ alpha_g N(r - r'; mu_g - mu'_g', v_g), v_g = sqrt(w_g w'_g' eps eps') (eq. 7).
@@ -107,7 +118,6 @@ class GDAPairwise(FamilyAggregator):
     shrinks: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
     takes_scales: ClassVar[bool] = True
-    takes_features: ClassVar[bool] = True
     feature_arrays: ClassVar[tuple[str, ...]] = ("feature_weight",)
     feature_rounds: ClassVar[int] = 1  # features do not change the parameters of assessors
     assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "n_grades")
@@ -437,222 +447,3 @@ class GDAPairwise(FamilyAggregator):
         """Return the parameters of a fitted model, ready for iterations."""
         theta = super()._start_from(init, table, gold)
         return None if theta is None else {**theta, "learn_unit": np.zeros(1)}
-
-
-def prior_mean(own_grades: Integers, n_grades: int) -> Floats:
-    """Return the prior mean of mu, log alpha and log w, (n_assessors, 3 n_grades).
-
-    Args:
-        own_grades: number of grades of each assessor's scale, (n_assessors,).
-        n_grades: number of grades of the longest scale; those that an assessor's scale lacks have no probability.
-
-    """
-    mean = np.zeros((len(own_grades), 3 * n_grades))
-    for own in np.unique(own_grades):
-        rows = own_grades == own
-        mean[rows, :own] = np.linspace(-1, 1, own)
-        mean[rows, n_grades + own : 2 * n_grades] = ABSENT
-    mean[:, 2 * n_grades :] = np.log(PRIOR_WIDTH)
-    return mean
-
-
-def grade_moments(shard: Shard, local: Arrays) -> Floats:
-    """Return number, sum and sum of squares of relevance by assessor and grade, (3, n_assessors, n_grades)."""
-    relevance = local["mode"][local["item"]]
-    cell = shard.assessor.astype(np.int64) * shard.n_grades + shard.grade
-    sums = [
-        np.bincount(cell, part, shard.n_assessors * shard.n_grades) for part in (relevance**0, relevance, relevance**2)
-    ]
-    return np.stack(sums).astype(np.float64).reshape(3, shard.n_assessors, shard.n_grades)
-
-
-def initial_params(sums: Floats, own_grades: Integers) -> Floats:
-    """Return parameters from the moments of relevance by grade, shrunk to the prior by pseudo-judgments."""
-    # sums (3, n_assessors, n_grades), own_grades (n_assessors,) -> (n_assessors, 3 n_grades)
-    n, total, squares = sums
-    n_grades = n.shape[1]
-    mu = (total + PRIOR_JUDGMENTS * prior_mean(own_grades, n_grades)[:, :n_grades]) / (n + PRIOR_JUDGMENTS)
-    within = (squares - 2 * mu * total + n * mu**2).sum(axis=1, keepdims=True)
-    pseudo = PRIOR_JUDGMENTS * n_grades
-    width = (within + pseudo * PRIOR_WIDTH) / (n.sum(axis=1, keepdims=True) + pseudo)
-    present = np.arange(n_grades) < own_grades[:, None]
-    log_alpha = np.log(n + PRIOR_JUDGMENTS)
-    log_alpha = np.where(present, log_alpha - log_alpha.mean(axis=1, keepdims=True, where=present), ABSENT)
-    return np.concatenate([mu, log_alpha, np.tile(np.log(width), n_grades)], axis=1)
-
-
-def in_grade_order(params: Floats, basis: Floats, covariance: Floats, own_grades: Integers) -> Floats:
-    """Return the nearest parameters with mu_0 <= mu_1 <= ..., by Mahalanobis distance with the given covariances."""
-    n_steps = params.shape[1] // 3 - 1
-    rises = (np.eye(n_steps, basis.shape[1], 1) - np.eye(n_steps, basis.shape[1])).astype(np.float64)
-    active: Booleans = np.arange(n_steps) < own_grades[:, None] - 1
-    free = params @ np.linalg.pinv(basis).T
-    return project(free, covariance, rises, active) @ basis.T
-
-
-def residual_sums(shard: Shard, local: Arrays, params: Floats) -> Floats:
-    """Return the sums of weights, residuals, squares of residuals within queries, and log precision factors, (4,)."""
-    residual, weight, query = judgment_residuals(shard, local, params)
-    off = residual - query_means(residual, weight, query)[query]
-    factor = -0.5 * params[shard.assessor, 2 * shard.n_grades + shard.grade.astype(np.int64)]
-    return np.array([weight.sum(), *((weight * values).sum() for values in (residual, off**2, factor))])
-
-
-def residual_moments(sums: Floats) -> Floats:
-    """Return the mean of residuals, their variance within queries, and the mean log precision factor, (3,)."""
-    moments: Floats = sums[1:] / max(sums[0], 1e-300)
-    return moments
-
-
-def judgment_residuals(shard: Shard, local: Arrays, params: Floats) -> tuple[Floats, Floats, Integers]:
-    """Return relevance minus the mean of the given grade, weight, and query of each judgment, (n,) each."""
-    query = np.repeat(np.arange(len(local["query_items"]) - 1), np.diff(local["query_items"]))
-    return local["mode"][local["item"]] - params[shard.assessor, shard.grade], local["weight"], query[local["item"]]
-
-
-def query_means(values: Floats, weight: Floats, query: Integers) -> Floats:
-    """Return the weighted mean of the values of each query."""
-    means: Floats = np.bincount(query, weight * values) / np.maximum(np.bincount(query, weight), 1e-300)
-    return means
-
-
-def query_levels(shard: Shard, local: Arrays, theta: Arrays) -> tuple[Floats, Floats]:
-    """Estimate the level of each item's query from its grades: residuals are lower in queries with high grades.
-
-    Returns:
-        The level and its variance, (n_items,) each.
-
-    """
-    residual, weight, query = judgment_residuals(shard, local, theta["params"])
-    mean, variance, _ = theta["residuals"]
-    n = np.bincount(query, weight)
-    level = (mean - query_means(residual, weight, query)) * n / (n + 1)
-    items = np.diff(local["query_items"])
-    return np.repeat(level, items), np.repeat(variance / (n + 1), items)
-
-
-def level_variance(local: Arrays) -> Floats:
-    """Return the variance of the mean of each item's query, which only the prior and expert grades determine.
-
-    The mean is weighted by their precisions: it is then independent of the differences between documents.
-    """
-    first, sizes = local["query_items"][:-1], np.diff(local["query_items"])
-    variance: Floats = np.repeat(1 / np.add.reduceat(local["precision"], first), sizes)
-    return variance
-
-
-def posterior_variance(local: Arrays) -> Floats:
-    """Return the variance of relevance relative to the mean of the query (see `level_variance`).
-
-    The curvature by relevance is taken as that of equally connected documents, a diagonal plus a matrix of rank one.
-    The only document of a query has the variance of prior and expert grades.
-    """
-    information, precision = local["information"], local["precision"]
-    first, sizes = local["query_items"][:-1], np.diff(local["query_items"])
-    own = 1 / (precision + information)
-    connected = np.add.reduceat(information * precision * own, first)
-    with_level = own + (information * own) ** 2 / np.repeat(np.maximum(connected, 1e-300), sizes)
-    variance: Floats = np.where(np.repeat(sizes, sizes) > 1, with_level - level_variance(local), own)
-    return variance
-
-
-@dataclass(frozen=True, eq=False)
-class DocumentPriors:
-    """Normal priors of documents relative to the mean of their query, (n_items,) each."""
-
-    mean: Floats
-    variance: Floats
-
-    def combined(self, mean: Floats, precision: Floats) -> tuple[Floats, Floats]:
-        """Return mean and variance of the posterior, given the likelihood of the labels."""
-        variance = 1 / (precision + 1 / self.variance)
-        return variance * (precision * mean + self.mean / self.variance), variance
-
-
-def document_priors(shard: Shard, local: Arrays, theta: Arrays) -> DocumentPriors:
-    """Return the priors from features."""
-    mean, variance = prior_moments(centered_scores(shard, local), float(theta["feature_weight"][0]))
-    return DocumentPriors(mean, variance * centering_factor(local))
-
-
-def centering_factor(local: Arrays) -> Floats:
-    """Return the variance of the difference from the mean of the query, relative to that of a document, (n_items,)."""
-    sizes = np.diff(local["query_items"])
-    return np.repeat(np.where(sizes > 1, 1 - 1 / sizes, 1.0), sizes)
-
-
-def centered_scores(shard: Shard, local: Arrays) -> Floats:
-    """Return the predictions from features minus the mean of the query; NaN for documents without features."""
-    assert shard.score is not None
-    known, first = ~np.isnan(shard.score), local["query_items"][:-1]
-    total, n = (np.add.reduceat(values, first) for values in (np.nan_to_num(shard.score), known.astype(np.float64)))
-    centered: Floats = shard.score - np.repeat(total / np.maximum(n, 1), np.diff(local["query_items"]))
-    return centered
-
-
-def label_likelihood(local: Arrays, theta: Arrays) -> tuple[Floats, Floats]:
-    """Return mean and precision of the normal likelihood of relevance given the labels, (n_items,) each.
-
-    It is the posterior without features, divided by its prior.
-    """
-    unit = theta["unit"][0]
-    variance = posterior_variance(local) / unit**2
-    precision = np.maximum(1 / variance - 1 / centering_factor(local), MIN_PRECISION)
-    return local["relevance"] / unit / variance / precision, precision
-
-
-def score_products(shard: Shard, local: Arrays) -> Floats:
-    """Return sums over documents with features: relevance times score, relevance squared, and score squared, (3,)."""
-    score = centered_scores(shard, local)
-    used = ~np.isnan(score)
-    score, relevance = score[used], local["relevance"][used]
-    return np.array([relevance @ score, relevance @ relevance, score @ score])
-
-
-def standardized_params(theta: Arrays) -> Floats:
-    """Return the parameters of assessors in the unit in which relevance has variance 1."""
-    n_grades = theta["params"].shape[1] // 3
-    scaled: Floats = theta["params"] * np.repeat([1 / theta["unit"][0], 1.0, 1.0], n_grades)
-    scaled[:, 2 * n_grades :] -= 2 * np.log(theta["unit"][0])
-    return scaled
-
-
-def answer_curves(theta: Arrays) -> Floats:
-    """Return P(grade | node) of assessors, averaged over partners, (n_assessors, n_grades, n_nodes)."""
-    mu, log_alpha, log_width = np.split(theta["params"], 3, axis=1)
-    mean, variance, log_factor = theta["residuals"]
-    offset, precision = log_alpha - 0.25 * log_width, np.exp(log_factor - 0.5 * log_width)
-    total = np.zeros((*mu.shape, len(NODES)))
-    nodes, weights = QUADRATURE
-    for node, weight in zip(nodes, weights / weights.sum(), strict=True):
-        off = theta["unit"][0] * NODES - mean - node * np.sqrt(variance) - mu[:, :, None]
-        total += weight * softmax(offset[:, :, None] - 0.5 * precision[:, :, None] * off**2, axis=1)
-    return total
-
-
-def pairwise_informativeness(params: Floats) -> Floats:
-    """Return the information of two grades of an assessor about the difference of documents, per judgment (eq. 11)."""
-    blocks = [params[start : start + ASSESSORS_PER_BLOCK] for start in range(0, len(params), ASSESSORS_PER_BLOCK)]
-    return np.concatenate([pair_information(PRIOR, pair_curves(block))[0] for block in blocks])
-
-
-def pair_curves(params: Floats) -> Floats:
-    """Return p(g | g', difference) of assessors who judge both documents; the difference is N(0, 2) on the nodes."""
-    # (n_assessors, 3 n_grades) -> (n_assessors, n_grades, n_grades, n_nodes) by g, g'
-    mu, log_alpha, log_width = np.split(params, 3, axis=1)
-    precision = np.exp(-0.5 * (log_width[:, :, None] + log_width[:, None, :]))[..., None]
-    off = np.sqrt(2.0) * NODES - (mu[:, :, None] - mu[:, None, :])[..., None]
-    return softmax((log_alpha - 0.25 * log_width)[:, :, None, None] - 0.5 * off**2 * precision, axis=1)
-
-
-def standardized(values: Floats, bounds: Integers) -> Floats:
-    """Return the values between consecutive bounds in standard deviations from their mean.
-
-    >>> standardized(np.array([0.0, 2.0, 5.0]), np.array([0, 2, 3])).tolist()
-    [-1.0, 1.0, 0.0]
-    """
-    sizes = np.diff(bounds)
-    off = values - np.repeat(np.add.reduceat(values, bounds[:-1]) / sizes, sizes)
-    sd = np.sqrt(np.add.reduceat(off**2, bounds[:-1]) / sizes)
-    scaled: Floats = off / np.repeat(np.where(sd > 0, sd, 1.0), sizes)
-    return scaled

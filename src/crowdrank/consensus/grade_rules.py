@@ -31,13 +31,13 @@ def choose_grades(shares: NDArray[np.float64], rule: str) -> NDArray[np.int8]:
     codes = np.arange(shares.shape[1])
     distance = np.abs(codes[:, None] - codes)
     loss = {"mode": distance > 0, "median": distance, "mean": distance**2}[rule]
-    grades: NDArray[np.int8] = least_losses(np.ascontiguousarray(shares), loss.astype(np.float64))
+    grades: NDArray[np.int8] = minimize_loss(np.ascontiguousarray(shares), loss.astype(np.float64))
     return grades
 
 
 @njit(cache=True, nogil=True)
-def least_losses(shares: NDArray[np.float64], loss: NDArray[np.float64]) -> NDArray[np.int8]:
-    """Return the middle one of the grades with the least expected loss for each row of P(grade)."""
+def minimize_loss(shares: NDArray[np.float64], loss: NDArray[np.float64]) -> NDArray[np.int8]:
+    """Return the grade with the least expected loss for each row of P(grade), the middle one of tied grades."""
     # shares (n, n_grades), loss (n_grades, n_grades) -> (n,)
     n_grades = len(loss)
     grades, expected = np.empty(len(shares), np.int8), np.empty(n_grades)

@@ -159,7 +159,7 @@ def weighted_e_step(
 
 
 @njit(cache=True, nogil=True)
-def summarize(
+def posterior_summaries(
     posterior: NDArray[np.float64], values: NDArray[np.float64], tail: float, tolerance: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return mean, standard deviation, lower and upper quantile of each item's posterior."""

@@ -15,7 +15,7 @@ from crowdrank._array_io import arrays_to_table, read_arrays
 from crowdrank._saved import LARGEST, Fields, is_text, read_parquet, require, require_array, require_range
 from crowdrank._typing import Arrays
 from crowdrank.consensus._coerce import as_judgments
-from crowdrank.consensus.feature_prior import MAX_SCORE, FeatureScores
+from crowdrank.consensus.feature_scores import MAX_SCORE, FeatureScores
 from crowdrank.consensus.result import Consensus, check_consensus, grade_labels
 from crowdrank.engine.local import LocalEngine
 from crowdrank.judgments import storage

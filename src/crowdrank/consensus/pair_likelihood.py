@@ -37,7 +37,7 @@ MIN_PRODUCT = 1e-150
 
 
 class Parameters(NamedTuple):
-    """Parameters that all queries share."""
+    """Parameters of assessors, experts and priors, in the form that the kernels of pairs use."""
 
     mean: Floats  # (n_assessors, n_grades)
     offset: Floats  # (n_assessors, n_grades) logarithm of the height of a grade's Gaussian

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from crowdrank._numba import njit
 from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus.feature_aggregator import FeatureAggregator
 from crowdrank.consensus.latent import expectation_step
 from crowdrank.engine.shards import split
 from crowdrank.errors import InputError, UsageError
@@ -75,7 +76,9 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
     weight = np.ones(len(prepared)) if weight is None else weight
     scores = None if model.feature_scores_ is None else model.feature_scores_.for_items(prepared)
     (shard,) = split(prepared, shard_size=len(prepared) + 1, scores=scores)
-    prior = shares_of_states if scores is None else model._item_priors(shard, theta)
+    prior = shares_of_states
+    if isinstance(model, FeatureAggregator) and scores is not None:
+        prior = model._item_priors(shard, theta)
     local, _ = expectation_step(shard, table, np.ones(table.shape[1:]), prior, weight)
     posterior = local["posterior"]
     item = np.repeat(np.arange(prepared.n_items), np.diff(prepared.offsets))

@@ -167,7 +167,7 @@ def grade_labels(judgments: Judgments | ShardedJudgments) -> tuple[Any, ...]:
 
 def discrete_rows(posterior: NDArray[np.float64], values: NDArray[np.float64], interval: float) -> Arrays:
     """Return the rows of items whose truth is one of the grades, from P(grade), (n_items, n_grades)."""
-    relevance, sd, lower, upper = kernels.summarize(posterior, values, (1 - interval) / 2, TOLERANCE)
+    relevance, sd, lower, upper = kernels.posterior_summaries(posterior, values, (1 - interval) / 2, TOLERANCE)
     return {"relevance": relevance, "sd": sd, "lower": lower, "upper": upper, "p": posterior}
 
 

@@ -14,8 +14,9 @@ from crowdrank._threads import map_in_order
 from crowdrank._typing import Arrays, Floats, Grades, Integers
 from crowdrank.consensus._base import EMAggregator, Table
 from crowdrank.consensus.curves import blocks, learn_prior
-from crowdrank.consensus.dawid_skene import FLOOR, SMALLEST, DawidSkene
+from crowdrank.consensus.dawid_skene import FLOOR, DawidSkene
 from crowdrank.consensus.families import FamilyAggregator
+from crowdrank.consensus.grade_prior import SMALLEST
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import softmax
 from crowdrank.consensus.result import discrete_rows

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def aligned_parameters(model: EMAggregator, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
     """Return the parameters of `init` for the assessors of `table`; new assessors get those of `_new_assessors`.
 
-    Cut points of experts with another number of grades start from the shares of these.
+    If the number of expert grades differs, the cut points between them start from the shares of these grades.
 
     Returns:
         The parameters, or None if `init` was fitted to other grades.

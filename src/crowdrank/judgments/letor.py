@@ -35,7 +35,7 @@ class LetorSource(LineSource):
         self._sizes, self._positions, self._values = array("q"), array("q"), array("d")
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """Return the columns `names`, and store the features for `features`."""
+        """Return the columns `names`, and keep the features of the rows for `features`."""
         table = self._to_table(self._parse_rows(bad_rows), names)
         if not self._lines and not bad_rows.skipped:
             raise no_rows_error(self.name)

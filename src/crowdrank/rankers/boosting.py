@@ -76,8 +76,8 @@ class BoostedTrees(Ranker):
         self._set_trees(*boost(self, data, loss, tree_settings(self, n_jobs), validation, report))
 
     def _set_trees(self, booster: Any, best_iteration: int, history: list[float]) -> None:
-        self.booster_, self.best_iteration_, self.history_ = booster, best_iteration, history
         self.feature_importances_ = tree_importances(booster, best_iteration)
+        self.booster_, self.best_iteration_, self.history_ = without_data(booster), best_iteration, history
 
     def _score(self, features: Floats, query: Any = None) -> Floats:
         n_jobs = prediction_threads(self.n_jobs, features.size)
@@ -152,13 +152,14 @@ def boost(
     best = 0
     try:
         # LightGBM drops features that cannot be split into leaves of its default size, unless it knows the actual one.
+        # Parameters of the data, such as max_bin, and those that need the raw data, such as linear_tree, are read here.
         dataset = lgb.Dataset(
             data.features,
             label=np.zeros(len(data.grade)) if loss.target is None else loss.target,
             weight=loss.weight,
             feature_name=lightgbm_names(data.names),
             free_raw_data=False,
-            params={"verbosity": -1, "min_data_in_leaf": min_leaf},
+            params={"verbosity": -1, "min_data_in_leaf": min_leaf, **(ranker.lightgbm or {})},
         )
         objective = loss.objective
         booster = lgb.Booster({**settings, "objective": "regression" if objective is None else "none"}, dataset)
@@ -211,6 +212,11 @@ def lightgbm_names(names: tuple[str, ...]) -> list[str]:
             plain = f"{plain}_{number}"
         found[plain] = None
     return list(found)
+
+
+def without_data(booster: Any) -> Any:
+    """Return the booster without its training data and buffers, which are larger than its trees."""
+    return booster.model_from_string(booster.model_to_string(num_iteration=-1)).free_dataset()
 
 
 def tree_importances(booster: Any, n_trees: int) -> Floats:

@@ -1,0 +1,93 @@
+"""Parameters of assessors in GDA-PW: their prior, initial values, and constraints.
+
+The parameters of an assessor are mu, log alpha and log w of each grade, (3 n_grades,).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crowdrank._typing import Arrays, Booleans, Floats, Integers
+from crowdrank.consensus.curves import project
+from crowdrank.engine.shards import Shard
+
+PRIOR_SD = (0.5, 0.7, 0.5)
+"""Prior standard deviations of mu, log alpha and log w."""
+PRIOR_WIDTH = 0.7
+"""Prior median of w; the prior means of mu are evenly spaced from -1 to 1."""
+PRIOR_JUDGMENTS = 3.0
+"""Number of pseudo-judgments per grade in the initial parameters."""
+ABSENT = -40.0
+"""Log alpha of grades that an assessor's scale does not have."""
+
+
+def prior_mean(own_grades: Integers, n_grades: int) -> Floats:
+    """Return the prior mean of mu, log alpha and log w, (n_assessors, 3 n_grades).
+
+    Args:
+        own_grades: number of grades of each assessor's scale, (n_assessors,).
+        n_grades: number of grades of the longest scale; those that an assessor's scale lacks have no probability.
+
+    """
+    mean = np.zeros((len(own_grades), 3 * n_grades))
+    for own in np.unique(own_grades):
+        rows = own_grades == own
+        mean[rows, :own] = np.linspace(-1, 1, own)
+        mean[rows, n_grades + own : 2 * n_grades] = ABSENT
+    mean[:, 2 * n_grades :] = np.log(PRIOR_WIDTH)
+    return mean
+
+
+def grade_moments(shard: Shard, local: Arrays) -> Floats:
+    """Return number, sum and sum of squares of relevance by assessor and grade, (3, n_assessors, n_grades)."""
+    relevance = local["mode"][local["item"]]
+    cell = shard.assessor.astype(np.int64) * shard.n_grades + shard.grade
+    sums = [
+        np.bincount(cell, part, shard.n_assessors * shard.n_grades) for part in (relevance**0, relevance, relevance**2)
+    ]
+    return np.stack(sums).astype(np.float64).reshape(3, shard.n_assessors, shard.n_grades)
+
+
+def initial_params(sums: Floats, own_grades: Integers) -> Floats:
+    """Return parameters from the moments of relevance by grade, shrunk to the prior by pseudo-judgments."""
+    # sums (3, n_assessors, n_grades), own_grades (n_assessors,) -> (n_assessors, 3 n_grades)
+    n, total, squares = sums
+    n_grades = n.shape[1]
+    mu = (total + PRIOR_JUDGMENTS * prior_mean(own_grades, n_grades)[:, :n_grades]) / (n + PRIOR_JUDGMENTS)
+    within = (squares - 2 * mu * total + n * mu**2).sum(axis=1, keepdims=True)
+    pseudo = PRIOR_JUDGMENTS * n_grades
+    width = (within + pseudo * PRIOR_WIDTH) / (n.sum(axis=1, keepdims=True) + pseudo)
+    present = np.arange(n_grades) < own_grades[:, None]
+    log_alpha = np.log(n + PRIOR_JUDGMENTS)
+    log_alpha = np.where(present, log_alpha - log_alpha.mean(axis=1, keepdims=True, where=present), ABSENT)
+    return np.concatenate([mu, log_alpha, np.tile(np.log(width), n_grades)], axis=1)
+
+
+def in_grade_order(params: Floats, basis: Floats, covariance: Floats, own_grades: Integers) -> Floats:
+    """Return the nearest parameters with mu_0 <= mu_1 <= ..., by Mahalanobis distance with the given covariances."""
+    n_steps = params.shape[1] // 3 - 1
+    rises = (np.eye(n_steps, basis.shape[1], 1) - np.eye(n_steps, basis.shape[1])).astype(np.float64)
+    active: Booleans = np.arange(n_steps) < own_grades[:, None] - 1
+    free = params @ np.linalg.pinv(basis).T
+    return project(free, covariance, rises, active) @ basis.T
+
+
+def standardized_params(theta: Arrays) -> Floats:
+    """Return the parameters of assessors in the unit in which relevance has variance 1."""
+    n_grades = theta["params"].shape[1] // 3
+    scaled: Floats = theta["params"] * np.repeat([1 / theta["unit"][0], 1.0, 1.0], n_grades)
+    scaled[:, 2 * n_grades :] -= 2 * np.log(theta["unit"][0])
+    return scaled
+
+
+def standardized(values: Floats, bounds: Integers) -> Floats:
+    """Return the values between consecutive bounds in standard deviations from their mean.
+
+    >>> standardized(np.array([0.0, 2.0, 5.0]), np.array([0, 2, 3])).tolist()
+    [-1.0, 1.0, 0.0]
+    """
+    sizes = np.diff(bounds)
+    off = values - np.repeat(np.add.reduceat(values, bounds[:-1]) / sizes, sizes)
+    sd = np.sqrt(np.add.reduceat(off**2, bounds[:-1]) / sizes)
+    scaled: Floats = off / np.repeat(np.where(sd > 0, sd, 1.0), sizes)
+    return scaled
