@@ -17,7 +17,7 @@ from crowdrank import GDA, Aggregator, DawidSkene, Features, GDAPairwise, Judgme
 from crowdrank.collection import get_policy
 from crowdrank.collection.belief import Belief, consensus_rows
 from crowdrank.collection.pool import Pool, Roster
-from crowdrank.collection.replay import Crowd, model_ranking, replay
+from crowdrank.collection.replay import Crowd, Curve, model_ranking, replay
 from crowdrank.collection.requests import Budget
 from crowdrank.collection.state import PoolState
 from crowdrank.collection.status import collection_status
@@ -208,11 +208,13 @@ def test_a_ranking_has_the_predictions() -> None:
 def test_a_replay_with_features_ranks_better_from_few_labels() -> None:
     frame, features, gold = world()
     crowd = Crowd.of(read_judgments(frame))
-    settings: dict[str, Any] = {"budget": 120.0, "rounds": 2}
-    plain, prior = (
-        replay(get_policy("ndcg@10"), crowd, gold[["query", "document", "grade"]], ["nDCG@10"], **settings, **more)
-        for more in ({}, {"features": features})
-    )
+    grades = gold[["query", "document", "grade"]]
+
+    def replayed(features: Features | None) -> Curve:
+        policy = get_policy("ndcg@10")
+        return replay(policy, crowd, grades, ["nDCG@10"], budget=120, rounds=2, features=features)
+
+    plain, prior = replayed(None), replayed(features)
     assert [point.labels for point in prior.points] == [60, 120]
     assert prior.points[0].bought.sum() == 60
     assert (prior.points[1].bought >= prior.points[0].bought).all()
@@ -221,14 +223,7 @@ def test_a_replay_with_features_ranks_better_from_few_labels() -> None:
     assert first[1] > first[0] + 0.05
     constant = Features(features.query, features.document, np.ones((len(features.query), 1)), ("one",))
     with pytest.warns(DataWarning) as found:
-        same = replay(
-            get_policy("ndcg@10"),
-            crowd,
-            gold[["query", "document", "grade"]],
-            ["nDCG@10"],
-            **settings,
-            features=constant,
-        )
+        same = replayed(constant)
     assert {one.message.kind for one in found if isinstance(one.message, DataWarning)} == {"constant-features"}
     assert same.table() == plain.table()
 
@@ -315,5 +310,5 @@ def test_recorded_judgments_are_replayed_with_features(folder: Path) -> None:
         assert done.returncode == 0, done.stderr
         found.append(json.loads(done.stdout)["curve"][0]["nDCG@10"])
     assert found[1] == found[2] > found[0] + 0.05
-    for option in (("--signal", "score"), ("-f", "features.csv"), ("-f", "features.csv", "-m", "majority")):
-        assert crowdrank("collect", "simulate", *option, cwd=folder).returncode == 2
+    for bad in (("--signal", "score"), ("-f", "features.csv"), ("-f", "features.csv", "-m", "majority")):
+        assert crowdrank("collect", "simulate", *bad, cwd=folder).returncode == 2

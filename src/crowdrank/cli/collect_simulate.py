@@ -88,8 +88,17 @@ def collect_simulate(
         print_status(f"{name}: {counted(rounds, 'round')}")
         by_scheme = options.aggregate == "scheme"
         crowd = Crowd.of(table)
-        settings = {"budget": money, "rounds": rounds, "features": features, "scheme_labels": by_scheme}
-        curve = replay(one, crowd, grades, names, model=model.build, **settings)
+        curve = replay(
+            one,
+            crowd,
+            grades,
+            names,
+            budget=money,
+            rounds=rounds,
+            model=model.build,
+            features=features,
+            scheme_labels=by_scheme,
+        )
         rows += [{"policy": name, "documents": table.n_items, **point} for point in curve.table()]
         if len(curve.points) < rounds:
             notes.append(_early_end_note(name, len(curve.points), rounds, money - curve.points[-1].money))

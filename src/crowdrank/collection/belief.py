@@ -18,12 +18,13 @@ from scipy.special import ndtri
 
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection import kernels
-from crowdrank.collection.pool import Roster, find_pairs
+from crowdrank.collection.pool import Pool, Roster, find_pairs
 from crowdrank.collection.state import PoolState
 from crowdrank.consensus._base import Aggregator, EMAggregator
 from crowdrank.consensus.experts import expert_curves, first_cuts
 from crowdrank.consensus.information import entropy
 from crowdrank.consensus.latent import N_NODES, NODES, standard_nodes
+from crowdrank.consensus.result import Consensus
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments import ids
 
@@ -341,11 +342,17 @@ def mutual_information_by_assessor(likelihood: Floats, p: Floats) -> Floats:
 
 def consensus_rows(state: PoolState, model: Aggregator) -> Integers:
     """Return the row of each pair among the documents of the consensus (n_pairs,), or -1; predictions come last."""
-    consensus, pool = model.consensus_, state.pool
-    row = _judged_rows(state, model)
-    if consensus.prediction_table is None or (row >= 0).all():
-        return row
+    if model.consensus_ not in state.consensus_rows:  # finding pairs takes long in a large pool
+        row = _judged_rows(state, model)
+        state.consensus_rows[model.consensus_] = _with_predictions(row, state.pool, model.consensus_)
+    return state.consensus_rows[model.consensus_]
+
+
+def _with_predictions(row: Integers, pool: Pool, consensus: Consensus) -> Integers:
+    """Return the rows with those of predictions for pairs that have none."""
     others = np.flatnonzero(row < 0)
+    if consensus.prediction_table is None or not len(others):
+        return row
     found = _find_documents(consensus.prediction_table, pool.query.take(others), pool.document.take(others))
     row = row.copy()
     row[others] = np.where(found >= 0, found + len(consensus.document_table), -1)
