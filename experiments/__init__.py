@@ -30,12 +30,22 @@ EXPERIMENTS = {
     "ensemble-members": "further members of run's ensemble: soft pairs, tree features, learned labels on them",
     "distillation": "what is lost when one forest replaces the ranker that run selects",
     "next-label": "quality against labels bought for every policy (RF10, DL20), experts next to LLM judges",
+    "next-label-features": "labels that policies save when features predict relevance (DL20, MQ2008), with controls",
     "estimate": "which system is better, from LLM labels and few expert grades (DL20), and whether intervals hold",
     "overlap": "labeling schemes: what each costs and how good a ranker it makes (simulated 11-judge sets, mslr-5k)",
 }
 """Names of the experiments, each a module (with _ for -), and their questions."""
 
-PARTS = ("rigor", "quality", "experts", "expert-budget", "ensemble-members", "distillation", "overlap")
+PARTS = (
+    "rigor",
+    "quality",
+    "experts",
+    "expert-budget",
+    "ensemble-members",
+    "distillation",
+    "next-label-features",
+    "overlap",
+)
 """Experiments whose parts can be selected by name (`only`)."""
 KEEPING = ("expert-budget", "ensemble-members")
 """Experiments that store fitted models in a folder (`keep`) and can resume."""
@@ -48,8 +58,8 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10,
     web5, dl20, auto, grades, expert-scale, calibration, difficulty, feature-prior, rankers, crowd-rankers, rigor,
-    quality, experts, expert-budget, ensemble-members, distillation, next-label, estimate,
-    overlap.
+    quality, experts, expert-budget, ensemble-members, distillation, next-label,
+    next-label-features, estimate, overlap.
     """
     if name not in EXPERIMENTS:
         raise UsageError(

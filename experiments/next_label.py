@@ -59,7 +59,7 @@ BEST = "ndcg@10"
 """Policy for the main measure, named before the replays."""
 RIVALS = ("random", "if-good-3")
 FULL = "5 labels everywhere"
-GOOD: Mapping[str, float] = {"rf10": 1, "dl20": 2}
+GOOD: Mapping[str, float] = {"rf10": 1, "dl20": 2, "mq2008": 1}
 EXPERT, LLM = 50.0, 1.0
 MONEY = (5, 10)
 """Budgets per document, in labels of an LLM."""
@@ -68,7 +68,7 @@ RIDGE = 300.0
 
 def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS, tell: Tell = quiet) -> Experiment:
     """Return all tables, for some policies or all."""
-    chosen = list(RUNS) if methods is None else _check_names(methods)
+    chosen = list(RUNS) if methods is None else check_names(methods)
     rf10, dl20 = rf10_crowds(seeds), dl20_crowds(seeds)
     tables = [*setting_tables("rf10", rf10, chosen, tell=tell), *setting_tables("dl20", dl20, chosen, tell=tell)]
     if BEST in chosen:
@@ -76,7 +76,8 @@ def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = S
     return Experiment("next-label", tuple(tables), tuple(_protocol(rf10, dl20, seeds, tables)))
 
 
-def _check_names(methods: Sequence[str]) -> list[str]:
+def check_names(methods: Sequence[str]) -> list[str]:
+    """Return the names of policies; raise UsageError if there is none, or an unknown one."""
     if not methods:
         raise UsageError(f"There is no policy to run; name some of: {', '.join(RUNS)}.")
     for name in methods:

@@ -10,9 +10,10 @@ import pytest
 from crowdrank.collection.replay import Crowd
 from crowdrank.consensus.gda import GDA
 from crowdrank.errors import UsageError
+from crowdrank.judgments.features import read_features
 from crowdrank.judgments.read import read_judgments
 from crowdrank.simulation.world import simulate
-from experiments import next_label, overlap
+from experiments import next_label, next_label_features, overlap
 from experiments.base import Table
 from experiments.subsample import equal_count
 
@@ -159,3 +160,20 @@ def test_experts_are_scored_on_documents_that_nobody_bought(data_folder: Any) ->
     assert len(scored) >= few.n_items - 4 * number
     assert {"llm", "experts"} < set(found)
     assert all(len(values) == few.n_items and np.isfinite(values).all() for values in found.values())
+
+
+def test_tables_of_policies_with_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(next_label_features, "ROUNDS", 2)
+    world = simulate(queries=12, documents=8, labels=4, assessors=12, grades=3, honeypots=0, random_state=1)
+    crowd = Crowd.of(read_judgments(world.judgments))
+    setting = next_label_features.Setting("mq2008", read_features(world.features), {0: crowd}, world.gold, "")
+    end, saved, curve = next_label_features.setting_tables(setting, ["random", "ndcg@10"])
+    variants = ["ndcg@10-ranking", "ndcg@10-choice", "ndcg@10-features"]
+    assert [row["run"] for row in end.rows] == ["random", "random-features", "ndcg@10", *variants]
+    assert [row["run"] for row in saved.rows] == ["random-features", *variants]
+    for run in ("ndcg@10", "ndcg@10-features"):
+        assert curve.row(run)["Tau, 2.00"] == end.row(run)["Tau"]
+    assert curve.row("ndcg@10")["Tau, 1.00"] == curve.row("ndcg@10-choice")["Tau, 1.00"]  # the same first labels
+    assert curve.row("ndcg@10-ranking")["Tau, 1.00"] == curve.row("ndcg@10-features")["Tau, 1.00"]
+    with pytest.raises(UsageError, match="There is no data set 'rf10'"):
+        next_label_features.experiment(only=["rf10"])

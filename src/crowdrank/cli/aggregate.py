@@ -28,7 +28,6 @@ from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.consensus._base import Aggregator
-    from crowdrank.judgments.features import Features
     from crowdrank.judgments.sharded import ShardedJudgments
     from crowdrank.judgments.table import Judgments, ReadReport
 
@@ -62,39 +61,6 @@ class UpdateOptions:
     def __post_init__(self) -> None:
         if self.rounds is not None:
             require_integer("rounds", self.rounds, 0)
-
-
-@dataclass(frozen=True)
-class PriorOptions:
-    """Options for the prior of relevance from features."""
-
-    features: list[Path] = option(
-        [],
-        "Features of documents (LETOR, CSV, Parquet, ...) that set the prior of relevance; documents without judgments "
-        "get a prediction. Do not compare rankers that use these features on such labels. Repeatable.",
-        "-f",
-        metavar="<path>",
-    )
-    signal: str | None = option(
-        None,
-        "Column to use as the only feature, such as a retrieval score: of the features, or of the judgments.",
-        metavar="COLUMN",
-    )
-
-    def read(self, inputs: Inputs) -> Features | None:
-        """Return the features, if there are any."""
-        from crowdrank.judgments.features import read_features, read_signal
-
-        if self.signal is None:
-            return read_features(self.features) if self.features else None
-        if self.features:
-            return read_signal(self.features, self.signal)
-        if inputs.on_disk:
-            fix = Fix("name the file of the column with {}", "features")
-            raise UsageError("cannot be a column of judgments on disk", parameter="signal", fix=fix)
-        reading = inputs.reading
-        options = {"format": reading.format, "columns": reading.columns, "separator": reading.separator}
-        return read_signal(inputs.files, self.signal, **options)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -153,7 +119,7 @@ def aggregate(
     outputs: Annotated[Outputs, FieldsOf(Outputs, o.OUTPUT)],
     gold: o.MaybeGoldFile = None,
     *,
-    prior: Annotated[PriorOptions, FieldsOf(PriorOptions, "Prior from features")],
+    prior: o.Prior,
     updating: Annotated[UpdateOptions, FieldsOf(UpdateOptions, "Updating a saved model")],
     computation: Annotated[FitOptions, FieldsOf(FitOptions, o.COMPUTATION)],
     reading: o.Reading,
@@ -191,7 +157,7 @@ def aggregate(
 
 
 def _fit_model(
-    model: Aggregator, inputs: Inputs, prior: PriorOptions, outputs: Outputs, computation: FitOptions
+    model: Aggregator, inputs: Inputs, prior: o.PriorOptions, outputs: Outputs, computation: FitOptions
 ) -> ReadReport:
     """Check options, read the inputs and fit the model; return the report on the judgments."""
     from crowdrank._folders import check_output_folder
@@ -207,7 +173,8 @@ def _fit_model(
     table: Any = None if inputs.on_disk else o.read_judgment_files(inputs.files, inputs.reading)
     if not inputs.on_disk and is_qrels(outputs.output):
         check_qrels(table)
-    grades, features = o.read_maybe_gold_file(inputs.gold, inputs.gold_reading), prior.read(inputs)
+    grades = o.read_maybe_gold_file(inputs.gold, inputs.gold_reading)
+    features = prior.read(inputs.files, inputs.reading)
     fit_options: dict[str, Any] = {"gold": grades, "features": features, "checkpoint": computation.checkpoint}
     with computation.open() as engine:
         if inputs.on_disk:
@@ -251,7 +218,7 @@ def _update_model(
     return model, {**_summary(method, model, table.report, outputs), "added": len(table)}
 
 
-def _check_folder_options(inputs: Inputs, outputs: Outputs, prior: PriorOptions) -> None:
+def _check_folder_options(inputs: Inputs, outputs: Outputs, prior: o.PriorOptions) -> None:
     """Raise an error if options are invalid for a folder of judgments, or its consensus cannot be written."""
     from crowdrank._folders import check_output_folder
     from crowdrank.consensus.on_disk import CONSENSUS
@@ -266,6 +233,9 @@ def _check_folder_options(inputs: Inputs, outputs: Outputs, prior: PriorOptions)
         separator=reading.separator,
         assessor_name=reading.assessor_name,
     )
+    if prior.signal is not None and not prior.features:
+        fix = Fix("name the file of the column with {}", "features")
+        raise UsageError("cannot be a column of judgments on disk", parameter="signal", fix=fix)
     if outputs.output is None:
         raise UsageError(f"{folder} is a folder", fix=Fix("name a folder for its consensus too, with {}", "output"))
     if is_within(outputs.output, to_address(folder)):
@@ -275,7 +245,7 @@ def _check_folder_options(inputs: Inputs, outputs: Outputs, prior: PriorOptions)
 
 
 def _check_file_options(
-    inputs: Inputs, outputs: Outputs, work_folder: Path | None = None, prior: PriorOptions | None = None
+    inputs: Inputs, outputs: Outputs, work_folder: Path | None = None, prior: o.PriorOptions | None = None
 ) -> None:
     """Raise an error if options are invalid for files of judgments, or their consensus cannot be written."""
     from crowdrank._folders import check_output_folder

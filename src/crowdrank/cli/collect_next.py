@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from crowdrank.collection.pool import Pool
     from crowdrank.collection.request_ledger import OutstandingRequests
     from crowdrank.collection.requests import Budget, Requests
+    from crowdrank.consensus._base import Aggregator
 
 COMPARE = "compare"
 """Name of the policy that draws documents to compare rankings."""
@@ -97,6 +99,19 @@ class SampleOptions:
         return [self.labels, *map(Path, self._run_files.values())]
 
 
+@dataclass(frozen=True)
+class PoolPriorOptions(o.PriorOptions):
+    """Options for the prior of relevance from features of the pool."""
+
+    signal: str | None = o.signal_option("pool")
+
+    def check(self, policy: Policy, model: Aggregator) -> None:
+        """Raise UsageError if the policy or its model cannot use features."""
+        if self:
+            policy._check_features(parameter="features" if self.features else "signal")
+            model._check_features()
+
+
 def collect_next(
     judgments: c.JudgmentFile,
     budget: Annotated[
@@ -117,6 +132,7 @@ def collect_next(
     parameters: Annotated[c.PolicyOptions, FieldsOf(c.PolicyOptions, "Policy")],
     comparison: Annotated[SampleOptions, FieldsOf(SampleOptions, "Policy compare")],
     model: c.Model,
+    prior: Annotated[PoolPriorOptions, FieldsOf(PoolPriorOptions, o.PRIOR)],
     reading: o.Reading,
     json: o.AsJson = False,
 ) -> None:
@@ -127,6 +143,7 @@ def collect_next(
     Examples:
         crowdrank collect next labels.csv --pairs pool.csv --budget 100 -o requests.csv
         crowdrank collect next labels.csv --pairs pool.csv --budget 20 -p ndcg@10 --to toloka -o tasks.tsv
+        crowdrank collect next labels.csv --pairs pool.csv --budget 100 -p ndcg@10 --features features.csv
         crowdrank collect next expert.csv --policy compare --runs live.trec,new.trec --budget 300 -o sample.csv
     """
     from crowdrank._files import check_output_file, locked, recover, write_together
@@ -140,11 +157,12 @@ def collect_next(
     chosen, estimator = c.build_policy(policy, asdict(parameters)), model.build()
     chosen.set_params(**comparison.parameters(policy))
     chosen._check_parameters()
+    prior.check(chosen, estimator)
     budget_terms, ledger, output = budget_options.build(budget), ledger_path(judgments), requests.output
     if output is not None:
         check_requests_output(output, requests.to)
         check_output_file(ledger)
-        others = [ledger, pairs, budget_options.assessors, *comparison.files]
+        others = [ledger, pairs, budget_options.assessors, *comparison.files, *prior.features]
         check_distinct({"output": output}, o.input_files([judgments], reading, *others))
         if output.resolve() in recover(ledger):
             _print_completed(output, as_json=json)
@@ -152,11 +170,15 @@ def collect_next(
     source = pairs if pairs is not None else _pool_of_runs(chosen)
     pool = c.read_pool(
         source, budget_options.assessors, dict(budget_terms.prices), reading.exclude, extras=requests.to != "csv"
-    )
+    ).without_extra(prior.signal)
+    features = None if pairs is None else prior.read([pairs])
     so_far = read_existing(judgments, **asdict(reading))
     if so_far is not None:
         print_read_report(so_far.report, [judgments])
-    fitted = estimator.fit(so_far, progress=True) if so_far is not None and chosen.takes_model else None
+    fitted = None
+    if so_far is not None and chosen.takes_model:
+        fitted = estimator.fit(so_far, features=features, progress=True)
+    features_used = [] if fitted is None else list(fitted.consensus_.features_used)
     template, grades = None, c.grade_names(so_far, reading)
     with nullcontext() if output is None else locked(ledger):
         listed = OutstandingRequests.read(ledger)
@@ -173,16 +195,14 @@ def collect_next(
     if json:
         columns = {} if so_far is None else dict(so_far.report.columns)
         files = {"output": output, "template": template}
-        print_json({"policy": policy, **_summary(wanted, outstanding), **files, "columns": columns})
+        summary = {**_summary(wanted, outstanding), "features_used": features_used}
+        print_json({"policy": policy, **summary, **files, "columns": columns})
         return
     _print_requests(wanted, outstanding, output)
-    if template is not None:
-        print_line(f"Template of the labeling interface written to {template}.")
-    elif output is not None and grades is None and requests.to in TEMPLATES:
-        fix = Fix("give the scale with {}", "grades", "0-4")
-        print_note(
-            Message("no template was written, because the grades are not known", "no-template", "note", fixes=(fix,))
-        )
+    if features_used:
+        print_line(f"Prior of relevance from {counted(len(features_used), 'feature')}.")
+    if output is not None and requests.to in TEMPLATES:
+        _print_template(template, grades)
 
 
 def _pool_of_runs(policy: Policy) -> Pool:
@@ -219,6 +239,15 @@ def _print_requests(requests: Requests, outstanding: OutstandingRequests, output
     if len(outstanding):
         fix = Fix("request them again with {}", "again")
         print_note(Message(c.outstanding_text(outstanding), "outstanding-requests", "note", fixes=(fix,)))
+
+
+def _print_template(template: Path | None, grades: Sequence[str] | None) -> None:
+    if template is not None:
+        print_line(f"Template of the labeling interface written to {template}.")
+    elif grades is None:
+        fix = Fix("give the scale with {}", "grades", "0-4")
+        problem = "no template was written, because the grades are not known"
+        print_note(Message(problem, "no-template", "note", fixes=(fix,)))
 
 
 def _cost_text(requests: Requests) -> str:

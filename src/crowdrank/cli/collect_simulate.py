@@ -16,6 +16,7 @@ from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 
 if TYPE_CHECKING:
+    from crowdrank.judgments.features import Features
     from crowdrank.judgments.table import Judgments
 
 DEFAULT_POLICIES = ["random", "if-good-3", "ndcg@10"]
@@ -55,6 +56,7 @@ def collect_simulate(
     ] = None,
     *,
     model: c.Model,
+    prior: o.Prior,
     reading: o.Reading,
     gold_reading: o.GoldReading,
     json: o.AsJson = False,
@@ -64,10 +66,13 @@ def collect_simulate(
     Examples:
         crowdrank collect simulate -p if-good-3 -p ndcg@10 --rounds 5
         crowdrank collect simulate --from labels.csv --gold experts.qrels --budget 500
+        crowdrank collect simulate --from labels.csv --gold experts.qrels --features features.csv
     """
     from crowdrank.collection.replay import Crowd, replay
 
-    model.build()  # raises an error before files are read
+    estimator = model.build()  # raises an error before files are read
+    if prior:
+        estimator._check_features()
     parameters = {"good": options.good, "random_state": options.random_state}
     policies = {name: c.build_policy(name, parameters) for name in options.policy or DEFAULT_POLICIES}
     if options.budget is not None and not options.budget > 0:
@@ -75,6 +80,7 @@ def collect_simulate(
     table, grades = (
         _simulate_crowd(options) if options.source is None else _read_files(options.source, gold, reading, gold_reading)
     )
+    features = _read_features(options, prior, reading)
     money, rounds = len(table) / 2 if options.budget is None else options.budget, options.rounds
     names = [name.strip() for name in options.measures.split(",") if name.strip()]
     rows, notes = [], []
@@ -83,7 +89,15 @@ def collect_simulate(
         by_scheme = options.aggregate == "scheme"
         crowd = Crowd.of(table)
         curve = replay(
-            one, crowd, grades, names, budget=money, rounds=rounds, model=model.build, scheme_labels=by_scheme
+            one,
+            crowd,
+            grades,
+            names,
+            budget=money,
+            rounds=rounds,
+            model=model.build,
+            features=features,
+            scheme_labels=by_scheme,
         )
         rows += [{"policy": name, "documents": table.n_items, **point} for point in curve.table()]
         if len(curve.points) < rounds:
@@ -116,6 +130,17 @@ def _read_files(
         problem = "needs expert grades to score against"
         raise UsageError(problem, parameter="source", fix=Fix("name them with {}", "gold"))
     return o.read_judgment_files([judgment_path], reading), o.read_gold_file(gold_path, gold_reading).frame
+
+
+def _read_features(options: ReplayOptions, prior: o.PriorOptions, reading: ReadOptions) -> Features | None:
+    """Read the features of the documents whose judgments are replayed, if there are any."""
+    if not prior:
+        return None
+    if options.source is None:
+        parameter = "features" if prior.features else "signal"
+        fix = Fix("name the judgments to replay with {}", "source")
+        raise UsageError("cannot be used for a simulated crowd", parameter=parameter, fix=fix)
+    return prior.read([options.source], reading)
 
 
 def _early_end_note(policy_name: str, n_finished_rounds: int, n_rounds: int, unspent_budget: float) -> str:

@@ -22,11 +22,13 @@ from crowdrank.judgments.read_options import FeatureReadOptions, GoldReadOptions
 if TYPE_CHECKING:
     from crowdrank.consensus._base import Aggregator
     from crowdrank.engine.base import Engine
+    from crowdrank.judgments.features import Features
     from crowdrank.judgments.gold import Gold
     from crowdrank.judgments.table import Judgments
 
 OUTPUT = "Output"
 MODEL = "Model"
+PRIOR = "Prior from features"
 COMPUTATION = "Computation"
 READING = "Reading judgments"
 GOLD = "Expert grades"
@@ -106,6 +108,12 @@ def setting_option(model_description: str, example: str) -> Any:
     )
 
 
+def signal_option(source: str) -> Any:
+    """Return the dataclass field of the option `--signal`, a column of the features or of another source."""
+    about = f"Column to use as the only feature, such as a retrieval score: of the features, or of the {source}."
+    return option(None, about, metavar="COLUMN")
+
+
 @dataclass(frozen=True)
 class ModelOptions:
     """Options for a consensus model and its parameters."""
@@ -148,6 +156,36 @@ class EngineOptions:
             yield engine
 
 
+@dataclass(frozen=True)
+class PriorOptions:
+    """Options for the prior of relevance from features."""
+
+    features: list[Path] = option(
+        [],
+        "Features of documents (LETOR, CSV, Parquet, ...) that set the prior of relevance; documents without judgments "
+        "get a prediction. Do not compare rankers that use these features on such labels. Repeatable.",
+        "-f",
+        metavar="<path>",
+    )
+    signal: str | None = signal_option("judgments")
+
+    def __bool__(self) -> bool:
+        """Return whether there is a prior from features."""
+        return bool(self.features) or self.signal is not None
+
+    def read(self, files: Sequence[Path], reading: ReadOptions | None = None) -> Features | None:
+        """Return the features, if there are any; without files of features, the signal is a column of other files."""
+        from crowdrank.judgments.features import read_features, read_signal
+
+        if self.signal is None:
+            return read_features(self.features) if self.features else None
+        if self.features:
+            return read_signal(self.features, self.signal)
+        names = () if reading is None else ("format", "columns", "separator")
+        return read_signal(list(files), self.signal, **{name: getattr(reading, name) for name in names})
+
+
+Prior = Annotated[PriorOptions, FieldsOf(PriorOptions, PRIOR)]
 Model = Annotated[ModelOptions, FieldsOf(ModelOptions, MODEL)]
 Computation = Annotated[EngineOptions, FieldsOf(EngineOptions, COMPUTATION)]
 

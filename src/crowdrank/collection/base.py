@@ -20,7 +20,7 @@ from crowdrank.collection.state import PoolState
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.constraints import Constraints, Number
-from crowdrank.errors import DataWarning, Message, UsageError
+from crowdrank.errors import DataWarning, Fix, Message, UsageError
 from crowdrank.judgments.table import Judgments
 
 NO_LABEL = "no label so far"
@@ -66,6 +66,8 @@ class Policy(Estimator, ABC):
         consensus: Any = None,
         budget: Budget | float = 100,
         outstanding: OutstandingRequests | None = None,
+        *,
+        features: Any = None,
     ) -> Requests:
         """Return the labels to request now.
 
@@ -75,9 +77,13 @@ class Policy(Estimator, ABC):
             consensus: a model fitted to them, if the policy uses one (`takes_model`); by default GDA is fitted.
             budget: `Budget`, or an amount of money.
             outstanding: requests without an answer, which are not repeated.
+            features: features of documents (`Features`, a path or a DataFrame) for the GDA that is fitted by default;
+                pairs without a label then have the prior that their features predict.
 
         """
         self._check_parameters()
+        if features is not None:
+            self._check_features(consensus)
         state = PoolState.of(as_pool(pool), None if judgments is None else as_judgments(judgments), outstanding)
         terms = budget if isinstance(budget, Budget) else Budget(budget)
         if self.takes_model and not (state.item >= 0).any():
@@ -85,7 +91,7 @@ class Policy(Estimator, ABC):
             problem = f"{what}, so no model can be fitted: one label per pair is requested first"
             warnings.warn(DataWarning(problem, kind="no-judgments-yet"), stacklevel=2)
             return assign(first_requests(state, self.random_state), state, terms, self.random_state)
-        model = self._fitted_model(consensus, state.judgments) if self.takes_model else None
+        model = self._fitted_model(consensus, state.judgments, features) if self.takes_model else None
         notes = []
         if state.n_outside:
             problem = f"{counted(state.n_outside, 'judged document')} not in the pool; they are not requested"
@@ -99,10 +105,21 @@ class Policy(Estimator, ABC):
         ranked, scores = self.rank_requests(state, model), partial(self.assessor_scores, state, model)
         return assign(ranked, state, budget, self.random_state, scores, notes)
 
-    def _fitted_model(self, consensus: Any, judgments: Judgments | None) -> Aggregator:
+    def _check_features(self, consensus: Any = None, parameter: str = "features") -> None:
+        """Raise UsageError unless features have a use: the policy takes a model, which is not fitted yet."""
+        if not self.takes_model:
+            fix = Fix("use {}", "policy", "ndcg@10")
+            raise UsageError("needs a policy with a model", parameter=parameter, kind="no-model", fix=fix)
+        if consensus is not None:
+            problem = "cannot be used by a model that is fitted already"
+            raise UsageError(problem, parameter=parameter, kind="fitted-model", fix="fit the model with them")
+
+    def _fitted_model(self, consensus: Any, judgments: Judgments | None, features: Any) -> Aggregator:
         if consensus is None:
             from crowdrank.consensus.gda import GDA
 
+            if features is not None:
+                return GDA().fit(judgments, features=features)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DataWarning)
                 return GDA().fit(judgments)

@@ -1,8 +1,9 @@
 """Probabilities of a pair's state under a fitted model, and the information expected from another label.
 
 The state of a pair is its true grade, or a node of the latent scale. Its probabilities come from the consensus table:
-P(grade), or a normal distribution with the mean and sd of relevance. Functions of mean and sd alone are tabulated on a
-grid and interpolated, so that a million pairs take less time than a pass over the judgments.
+P(grade), or a normal distribution with the mean and sd of relevance. A pair without a label has the prediction from its
+features, if the model was fitted with features, otherwise the prior of all pairs. Functions of mean and sd alone are
+tabulated on a grid and interpolated, so that a million pairs take less time than a pass over the judgments.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 import numpy as np
+import pyarrow as pa
 from scipy.special import ndtri
 
-from crowdrank._typing import Floats, Integers
+from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection import kernels
-from crowdrank.collection.pool import Roster, find_pairs
+from crowdrank.collection.pool import Pool, Roster, find_pairs
 from crowdrank.collection.state import PoolState
 from crowdrank.consensus._base import Aggregator, EMAggregator
 from crowdrank.consensus.experts import expert_curves, first_cuts
 from crowdrank.consensus.information import entropy
 from crowdrank.consensus.latent import N_NODES, NODES, standard_nodes
+from crowdrank.consensus.result import Consensus
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments import ids
 
@@ -36,7 +39,7 @@ CHUNK, SMALL_CHUNK = 1 << 14, 16
 """Number of pairs in memory at a time: for one answer, and for the answers of all assessors."""
 MIN_PROBABILITY = 1e-300
 UNLABELED = (0.0, 1.0)
-"""Mean and standard deviation of the relevance of a pair without a label."""
+"""Mean and standard deviation of the relevance of a pair without a label and without a prediction."""
 EXPERT_ACCURACY = 0.95
 """Assumed probability that an unknown expert gives the true grade."""
 MODELS = ("gda", "rasch", "dawid-skene", "one-coin")
@@ -78,7 +81,7 @@ class Belief:
 
     state: PoolState
     model: EMAggregator
-    row: Integers  # (n_pairs,) row in the consensus table, or -1
+    row: Integers  # (n_pairs,) row among the documents of the consensus, or -1
     prior: Floats  # (n_states,)
     likelihood: Floats  # (n_assessors, n_answers, n_states) for the assessors of the model
     is_latent: bool  # whether states are nodes of the latent scale
@@ -93,7 +96,7 @@ class Belief:
             problem = f"The policy needs a model of how assessors answer, which {type(model).__name__} is not"
             fix = Fix(f"set {{}} (or {', '.join(MODELS[1:])})", "method", MODELS[0])
             raise UsageError(problem, kind="no-answer-model", fix=fix)
-        return cls(state, estimator, _consensus_rows(state, estimator), states[0], states[1], _is_latent(estimator))
+        return cls(state, estimator, consensus_rows(state, estimator), states[0], states[1], _is_latent(estimator))
 
     @property
     def _has_unjudgeable_state(self) -> bool:
@@ -111,6 +114,10 @@ class Belief:
         nodes = standard_nodes(self.n_nodes)
         return float(nodes[0]), float(nodes[1] - nodes[0])
 
+    def is_unknown(self, pair: Integers) -> Booleans:
+        """Return whether each pair has neither a label nor a prediction (n,)."""
+        return np.asarray((self.row[pair] < 0) & (self.state.n_labels[pair] == 0))
+
     def posterior(self, pair: Integers) -> Floats:
         """Return the probability of each state (n, n_states)."""
         return np.ascontiguousarray(self._state_probabilities(pair).T)
@@ -120,22 +127,23 @@ class Belief:
         row = self.row[pair]
         is_known, known_row = row >= 0, np.maximum(row, 0)
         if self.is_latent:
-            mean = np.where(is_known, self._column("relevance")[known_row], 0.0)
-            p = normal_on_nodes(mean, self._column("sd")[known_row], self.n_nodes)
+            mean = np.where(is_known, self.column("relevance")[known_row], 0.0)
+            p = normal_on_nodes(mean, self.column("sd")[known_row], self.n_nodes)
             if self._has_unjudgeable_state:
-                unjudgeable = self._column("unjudgeable")[known_row]
+                unjudgeable = self.column("unjudgeable")[known_row]
                 p = np.vstack([p * (1 - unjudgeable), unjudgeable])
         else:
             p = np.empty((len(self.prior), len(row)))
             for state, name in enumerate(self.model.consensus_.share_names):
-                np.take(self._column(name), known_row, out=p[state], mode="clip")
+                np.take(self.column(name), known_row, out=p[state], mode="clip")
         if not is_known.all():
             p[:, ~is_known] = self.prior[:, None]
         return p
 
-    def _column(self, name: str) -> Floats:
+    def column(self, name: str) -> Floats:
+        """Return a column of the consensus, with the predictions last, (n_rows,)."""
         if name not in self._columns:
-            self._columns[name] = self.model.consensus_.document_table[name].to_numpy()
+            self._columns[name] = self.model.consensus_.numbers(name)
         return self._columns[name]
 
     @cached_property
@@ -204,11 +212,11 @@ class Belief:
         if not self.is_latent:
             return self._state_probabilities(pair), self.gain[:, None]
         row, gain = self.row[pair], np.empty((len(POINTS), len(pair)))
-        mean, sd = self._column("relevance"), self._column("sd")
+        mean, sd = self.column("relevance"), self.column("sd")
         kernels.interpolate_at_points(row, mean, sd, UNLABELED, POINTS, self._grid, self.gain[: self.n_nodes], gain)
         if not self._has_unjudgeable_state:
             return WEIGHTS[:, None], gain
-        unjudgeable = np.where(row >= 0, self._column("unjudgeable")[np.maximum(row, 0)], self.prior[-1])
+        unjudgeable = np.where(row >= 0, self.column("unjudgeable")[np.maximum(row, 0)], self.prior[-1])
         return np.vstack([WEIGHTS[:, None] * (1 - unjudgeable), unjudgeable]), np.vstack([gain, np.zeros(len(pair))])
 
     def _evaluate(self, pair: Integers, function: Callable[[Floats], Floats]) -> Floats:
@@ -219,7 +227,7 @@ class Belief:
                 values[start : start + CHUNK] = function(self._state_probabilities(pair[start : start + CHUNK]))
             return values
         table = function(grid_probabilities(self.n_nodes)).reshape(len(MEANS), len(SDS))
-        mean, sd = self._column("relevance"), self._column("sd")
+        mean, sd = self.column("relevance"), self.column("sd")
         kernels.interpolate_bilinear(self.row[pair], mean, sd, UNLABELED, GRID, table, values)
         return values
 
@@ -332,12 +340,35 @@ def mutual_information_by_assessor(likelihood: Floats, p: Floats) -> Floats:
     return np.maximum(information, 0.0)
 
 
-def _consensus_rows(state: PoolState, model: Aggregator) -> Integers:
-    """Return the row of each pair in the consensus table, or -1."""
+def consensus_rows(state: PoolState, model: Aggregator) -> Integers:
+    """Return the row of each pair among the documents of the consensus (n_pairs,), or -1; predictions come last."""
+    if model.consensus_ not in state.consensus_rows:  # finding pairs takes long in a large pool
+        row = _judged_rows(state, model)
+        state.consensus_rows[model.consensus_] = _with_predictions(row, state.pool, model.consensus_)
+    return state.consensus_rows[model.consensus_]
+
+
+def _with_predictions(row: Integers, pool: Pool, consensus: Consensus) -> Integers:
+    """Return the rows with those of predictions for pairs that have none."""
+    others = np.flatnonzero(row < 0)
+    if consensus.prediction_table is None or not len(others):
+        return row
+    found = _find_documents(consensus.prediction_table, pool.query.take(others), pool.document.take(others))
+    row = row.copy()
+    row[others] = np.where(found >= 0, found + len(consensus.document_table), -1)
+    return row
+
+
+def _judged_rows(state: PoolState, model: Aggregator) -> Integers:
+    """Return the row of each pair in the table of judged documents, or -1."""
     table, judgments = model.consensus_.document_table, model.judgments_
     if judgments.n_items != len(table):  # the model left judgments out
-        query, document = (table[name].combine_chunks() for name in ("query", "document"))
-        return find_pairs(query, document, state.pool.query, state.pool.document)
+        return _find_documents(table, state.pool.query, state.pool.document)
     if judgments is state.judgments:
         return state.item
     return judgments.positions(state.pool.query, state.pool.document)
+
+
+def _find_documents(table: pa.Table, query: pa.Array, document: pa.Array) -> Integers:
+    """Return the row of each (query, document) in a table of documents, or -1."""
+    return find_pairs(table["query"].combine_chunks(), table["document"].combine_chunks(), query, document)

@@ -57,7 +57,11 @@ class Random(Policy):
 
 
 class ModelPolicy(Policy):
-    """Base of policies that use a model; pairs without a label come first, settled pairs are not requested.
+    """Base of policies that use a model; settled pairs are not requested.
+
+    Pairs about which the model knows nothing come first: those without a label whose features, if the model was fitted
+    with features, predict nothing. A pair without a label that has a prediction competes with all others: it may be the
+    most useful one, or settled.
 
     A round requests at most one label per pair, and none while a request is outstanding. With a roster, each request
     goes to the assessor with the highest expected information per price, divided by a power (`variety`) of the number
@@ -94,7 +98,7 @@ class ModelPolicy(Policy):
         return None
 
     def rank_requests(self, state: PoolState, model: Aggregator | None) -> RankedRequests:
-        """Rank pairs without a label first, then the others by priority."""
+        """Rank pairs about which nothing is known first, then the others by priority."""
         assert model is not None
         belief = Belief.of(state, model)
         pair = shuffled(np.flatnonzero(state.open_pairs), self.random_state)
@@ -102,8 +106,8 @@ class ModelPolicy(Policy):
         if bound is None:
             pair = pair[self._is_unsettled(belief, pair)]
         priority = self.priority(belief, pair) if bound is None else bound
-        is_new = state.n_labels[pair] == 0
-        bonus = (priority.max() + 1.0) * is_new if is_new.any() else np.zeros(len(pair))
+        is_unknown = belief.is_unknown(pair)
+        bonus = (priority.max() + 1.0) * is_unknown if is_unknown.any() else np.zeros(len(pair))
 
         def exact_priority(rows: Integers) -> Floats:
             exact = self.priority(belief, pair[rows], None if bound is None else bound[rows]) + bonus[rows]
@@ -112,7 +116,7 @@ class ModelPolicy(Policy):
 
         reasons = (NO_LABEL, self.reason.format(**self.get_params()))
         lazy = None if bound is None else exact_priority
-        return RankedRequests(pair, priority + bonus, (~is_new).astype(np.int8), reasons, lazy)
+        return RankedRequests(pair, priority + bonus, (~is_unknown).astype(np.int8), reasons, lazy)
 
     def _is_unsettled(self, belief: Belief, pair: Integers) -> Booleans:
         return np.ones(len(pair), bool) if self.settled is None else belief.certainty(pair) < self.settled
@@ -143,10 +147,9 @@ class WidestInterval(ModelPolicy):
         return self.priority_bound(belief, pair) if bound is None else bound
 
     def priority_bound(self, belief: Belief, pair: Integers) -> Floats:
-        """Return the width of the interval; the widest one for pairs without a label."""
-        table = belief.model.consensus_.document_table
-        width: Floats = table["upper"].to_numpy() - table["lower"].to_numpy()
-        return np.append(width, width.max(initial=0.0))[belief.row[pair]]  # the row of unlabeled pairs is -1
+        """Return the width of the interval; the widest one for pairs without a row."""
+        width = belief.column("upper") - belief.column("lower")
+        return np.append(width, width.max(initial=0.0))[belief.row[pair]]  # pairs without a row have -1
 
 
 class InformationGain(ModelPolicy):

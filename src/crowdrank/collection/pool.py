@@ -149,6 +149,12 @@ class Pool:
         n_kept = np.concatenate([[0], np.cumsum(index >= 0)])
         return replace(self, roster=roster, allowed=(n_kept[offsets], index[index >= 0].astype(np.int32)))
 
+    def without_extra(self, name: str | None) -> Pool:
+        """Return the pool without one of its further columns, which assessors must not see."""
+        if self.extras is None or name not in self.extras.column_names:
+            return self
+        return replace(self, extras=self.extras.drop_columns(name))
+
     @classmethod
     def of(cls, judgments: Judgments, *, replay: bool = False) -> Pool:
         """Return the pairs of judgments; for a `replay`, each may be judged by the assessors who judged it."""

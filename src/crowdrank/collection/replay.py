@@ -13,13 +13,17 @@ import pandas as pd
 from crowdrank._base import require_integer
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection.base import Policy
+from crowdrank.collection.belief import consensus_rows
 from crowdrank.collection.pool import Pool
 from crowdrank.collection.requests import Budget, Requests
 from crowdrank.collection.schemes import Scheme
+from crowdrank.collection.state import PoolState
 from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus.feature_prior import usable_features
 from crowdrank.consensus.gda import GDA
 from crowdrank.errors import ConvergenceWarning, DataWarning, UsageError
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
+from crowdrank.judgments.features import Features, as_features
 from crowdrank.judgments.table import Judgments
 
 MAX_ITER = 10
@@ -65,6 +69,7 @@ class Point:
     labels: int
     money: float
     evaluation: Evaluation
+    bought: Booleans  # (n_judgments,) judgments bought so far
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +77,11 @@ class Curve:
     """Quality after each round, by labels bought."""
 
     points: tuple[Point, ...]
-    bought: Booleans  # (n_judgments,) after the last round
+
+    @property
+    def bought(self) -> Booleans:
+        """Judgments bought until the last round (n_judgments,)."""
+        return self.points[-1].bought
 
     def table(self) -> list[dict[str, float]]:
         """Return labels, money and the mean of each measure after each round."""
@@ -93,6 +102,7 @@ def replay(
     budget: float,
     rounds: int = 10,
     model: Callable[[], Aggregator] = GDA,
+    features: Any = None,
     scheme_labels: bool = True,
 ) -> Curve:
     """Request labels of a crowd in rounds of equal money, and score the result of each round.
@@ -105,11 +115,14 @@ def replay(
         budget: money for all rounds.
         rounds: number of rounds.
         model: function that returns the consensus model; each fit starts from that of the previous round.
+        features: features of documents from which relevance gets a prior, as in :meth:`Aggregator.fit`; both the policy
+            and the score of a round then use the predictions for pairs without a label.
         scheme_labels: score a labeling scheme by the labels that it makes (majority vote, highest grade, mean of its
             training instances) instead of by the model.
 
     """
     require_integer("rounds", rounds, 1)
+    prior = None if features is None else _check_features(features, crowd.judgments)
     bought = np.zeros(len(crowd.judgments), bool)
     known: Judgments | None = None
     fitted: Aggregator | None = None
@@ -119,7 +132,7 @@ def replay(
         warnings.simplefilter("ignore", ConvergenceWarning)
         for number in range(rounds):
             if known is not None and policy.takes_model:
-                fitted = refit(model, known, fitted)
+                fitted = refit(model, known, fitted, prior)
             money = budget * (number + 1) / rounds - spent
             if crowd.pool.roster is not None and money < crowd.pool.roster.price.min():
                 continue
@@ -132,32 +145,42 @@ def replay(
             if isinstance(policy, Scheme) and scheme_labels:
                 ranking = scheme_ranking(policy, known, crowd.pool)
             else:
-                fitted = refit(model, known, fitted)
+                fitted = refit(model, known, fitted, prior)
                 ranking = model_ranking(fitted, crowd.pool)
             evaluation = evaluate(ranking, gold, list(measures), unjudged="skip")
-            points.append(Point(int(bought.sum()), spent, evaluation))
+            points.append(Point(int(bought.sum()), spent, evaluation, bought.copy()))
     if not points:
         raise UsageError(f"of {budget:g} in {rounds} rounds buys no label", parameter="budget", fix="raise it")
-    return Curve(tuple(points), bought)
+    return Curve(tuple(points))
 
 
-def refit(model: Callable[[], Aggregator], judgments: Judgments, previous: Aggregator | None) -> Aggregator:
+def _check_features(features: Any, judgments: Judgments) -> Features:
+    """Return the features, with a warning about each of their problems on all judgments, as a fit gives it."""
+    prior = as_features(features)
+    for problem in usable_features(prior, judgments)[1]:
+        warnings.warn(problem, stacklevel=3)
+    return prior
+
+
+def refit(
+    model: Callable[[], Aggregator], judgments: Judgments, previous: Aggregator | None, features: Any = None
+) -> Aggregator:
     """Return the model fitted to the judgments, starting from a previous fit."""
     if previous is not None and previous.judgments_ is judgments:
         return previous
     new = model()
     if previous is None or previous.judgments_.scales != judgments.scales:
-        return new.fit(judgments)
+        return new.fit(judgments, features=features)
     if "n_iter" in (parameters := new.get_params()):
         new.set_params(n_iter=min(int(parameters["n_iter"]), MAX_ITER))
-    return new.fit(judgments, init=previous)
+    return new.fit(judgments, features=features, init=previous)
 
 
 def model_ranking(model: Aggregator, pool: Pool) -> pd.DataFrame:
-    """Return query, document and score of every pair; pairs without a judgment have an average score."""
-    relevance = model.consensus_.document_table["relevance"].to_numpy()
-    average = float(relevance.mean()) if model.in_grades else 0.0
-    return _ranking(model.judgments_, relevance, average, pool)
+    """Return query, document and score of every pair; without judgment and prediction, the score is an average one."""
+    relevance = model.consensus_.numbers("relevance")
+    average = float(relevance[: len(model.consensus_.document_table)].mean()) if model.in_grades else 0.0
+    return _ranking(consensus_rows(PoolState.of(pool, model.judgments_), model), relevance, average, pool)
 
 
 def scheme_ranking(scheme: Scheme, judgments: Judgments, pool: Pool) -> pd.DataFrame:
@@ -167,10 +190,9 @@ def scheme_ranking(scheme: Scheme, judgments: Judgments, pool: Pool) -> pd.DataF
     """
     item, grade, weight = scheme.training_labels(judgments)
     score = np.bincount(item, weight * grade, judgments.n_items) / np.bincount(item, weight, judgments.n_items)
-    return _ranking(judgments, score, float(score.mean()), pool)
+    return _ranking(PoolState.of(pool, judgments).item, score, float(score.mean()), pool)
 
 
-def _ranking(judgments: Judgments, score: Floats, average: float, pool: Pool) -> pd.DataFrame:
-    item = judgments.positions(pool.query, pool.document)
-    scores = np.where(item >= 0, score[np.maximum(item, 0)], average)
+def _ranking(row: Integers, score: Floats, average: float, pool: Pool) -> pd.DataFrame:
+    scores = np.where(row >= 0, score[np.maximum(row, 0)], average)
     return pd.DataFrame({"query": pool.query.to_pandas(), "document": pool.document.to_pandas(), "score": scores})

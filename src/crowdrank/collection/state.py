@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from crowdrank._typing import Booleans, Integers
 from crowdrank.collection.pool import ANYONE, Pool, find_pairs
 from crowdrank.collection.request_ledger import OutstandingRequests
+from crowdrank.consensus.result import Consensus
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments
 
@@ -23,6 +24,7 @@ class PoolState:
     item: Integers  # (n_pairs,) index among the items of the judgments, or -1
     n_labels: Integers  # (n_pairs,)
     outstanding: OutstandingRequests
+    consensus_rows: dict[Consensus, Integers] = field(default_factory=dict, repr=False)  # cache of `belief.py`
 
     @classmethod
     def of(cls, pool: Pool, judgments: Judgments | None, outstanding: OutstandingRequests | None = None) -> PoolState:

@@ -94,6 +94,11 @@ class Consensus:
         """Return the rows of all documents, with and without judgments."""
         return concat_documents(self.document_parts())
 
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """Return a column of numbers of all documents, in the order of :meth:`document_parts`."""
+        parts = [part[name].to_numpy() for part in self.document_parts()]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
     @property
     def share_names(self) -> list[str]:
         """Names of the columns with the probability of each grade: p0, p1, ..."""

@@ -80,6 +80,23 @@ def _wants_more_labels(policy: Policy) -> bool:
     return len(_request_labels(_eager_copy(policy), 1000)) > 0
 
 
+def check_features(policy: Policy) -> None:
+    """Check that features are refused without a model, and that pairs that they predict are requested with one."""
+    judgments, eager = example_judgments(), _eager_copy(policy)
+    pool, n_unlabeled = Pool.of(judgments), 8
+    scores = judgments.frame.groupby(["query", "document"], sort=False)["grade"].mean().rename("score").reset_index()
+    if not policy.takes_model:
+        with raises(UsageError, "features for a policy without a model", kind="no-model", parameter="features"):
+            eager.next(pool, judgments, None, 10, features=scores)
+        return
+    known = judgments.where(judgments.item >= n_unlabeled)
+    requests = eager.next(pool, known, DawidSkene().fit(known, features=scores), 1000)
+    assert (requests.pair < len(pool)).all(), "requests must name pairs of the pool"
+    if _wants_more_labels(policy):
+        missing = np.setdiff1d(np.arange(n_unlabeled), requests.pair)
+        assert not len(missing), "pairs without a label whose relevance is predicted must be requested"
+
+
 def check_invalid_budgets(policy: Policy) -> None:
     """Check that a budget that is not a positive number is refused."""
     for money in (0, -5, float("nan"), float("inf"), "12", True, None):
