@@ -113,10 +113,7 @@ def join_runs(runs: Mapping[str, Any], labels: Any, expert: Any) -> JoinedRuns:
     """
     label_source = _source(as_gold(labels), "labels")
     label_rows = _role_table(label_source)
-    expert_source = None
-    if expert is not None:
-        graded = expert if isinstance(expert, Gold) else read_sample(expert)
-        expert_source = FrameSource(graded.frame, "the expert grades")
+    expert_source = None if expert is None else FrameSource(as_sample(expert).frame, "the expert grades")
     expert_rows = None if expert_source is None else _role_table(expert_source)
     tables = [label_rows, *([] if expert_rows is None else [expert_rows])]
     coded = {role: ids.concat([table.coded_ids(role) for table in tables]) for role in ("query", "document")}
@@ -141,6 +138,11 @@ def join_runs(runs: Mapping[str, Any], labels: Any, expert: Any) -> JoinedRuns:
         _common_queries(alignments, columns["query"], n_labels),
     )
     return _restrict(joined)
+
+
+def as_sample(expert: Any) -> Gold:
+    """Return expert grades of a DataFrame or a path; a `Gold` is returned unchanged."""
+    return expert if isinstance(expert, Gold) else read_sample(expert)
 
 
 def _source(frame: Any, parameter: str) -> FrameSource:
