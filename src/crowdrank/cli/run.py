@@ -145,7 +145,8 @@ def print_run(result: RunResult, output_folder: Path, *, json: bool) -> None:
     for question, answer in short_answers(ReportData(result, output_folder)):
         print_line(f"{question:<24} {answer}")
     print_line("")
-    print_paragraph(result.summary)
+    for text in result.summary:
+        print_paragraph(f"- {text}", indent="  ")
     if result.rankers is not None:
         print_line("")
         print_candidates(result, result.rankers)

@@ -26,7 +26,7 @@ def markdown(result: RunResult) -> str:
     lines = [
         f"# {title} from {counted(result.sizes['judgments'], 'judgment')}",
         "",
-        markdown_text(result.summary),
+        *(f"- {markdown_text(text)}" for text in result.summary),
         *([] if result.rankers is None else ["", "## Candidates", "", *_table(_candidates(result))]),
         "",
         "## Assessors",

@@ -37,7 +37,7 @@ PREVIOUS = "previous"
 """Name of the folder with the results that a run replaced."""
 DEPLOYABLE = "deployable"
 """Name of the folder with the forest for search engines, and of the forest in comparisons."""
-RUN = FolderKind("run", 3, "run", "'crowdrank run'", STAGE_NAMES, optional=("report.", f"{PREVIOUS}/"))
+RUN = FolderKind("run", 4, "run", "'crowdrank run'", STAGE_NAMES, optional=("report.", f"{PREVIOUS}/"))
 TABLE_FILES = {
     "documents": "consensus.parquet",
     "assessors": "assessors.csv",
@@ -215,7 +215,7 @@ class RunResult:
         model: the fitted consensus model.
         tables: the tables of `TABLE_FILES` that the run has, as Arrow tables.
         rankers: the rankers; None if the run had no features.
-        summary: what was found, in one paragraph.
+        summary: what was found, in short paragraphs, the most important first.
         protocol: how candidates were trained, selected and tested, in sentences.
         notes: warnings and notes.
         sizes: numbers of judgments, documents, queries, ...
@@ -234,7 +234,7 @@ class RunResult:
     model: Aggregator
     tables: Mapping[str, pa.Table]
     rankers: RankerResults | None
-    summary: str
+    summary: tuple[str, ...]
     protocol: tuple[str, ...]
     notes: tuple[Message, ...]
     sizes: Mapping[str, int]
@@ -253,12 +253,13 @@ class RunResult:
 
     def _repr_html_(self) -> str:
         if self.rankers is None:
-            return panel(heading(repr(self).strip("<>")), paragraph(self.summary))
+            return panel(heading(repr(self).strip("<>")), *map(paragraph, self.summary))
         measure = self.settings.measure
         figures = (f"{measure} {name}" for name in ("mean", "difference", "lower", "upper"))
         rows = self.tables["comparison"].to_pylist()
         names = [name for name in ("candidate", "selection_mean", *figures) if name in rows[0]]
-        return panel(heading(f"Ranker: {self.rankers.chosen}"), paragraph(self.summary), html_table(rows, names))
+        title = heading(f"Ranker: {self.rankers.chosen}")
+        return panel(title, *map(paragraph, self.summary), html_table(rows, names))
 
     @property
     def ranker(self) -> Ranker:
@@ -313,7 +314,7 @@ class RunResult:
             "inputs": dict(self.inputs),
             "provenance": self.provenance.to_dict(),
             "sizes": dict(self.sizes),
-            "summary": self.summary,
+            "summary": list(self.summary),
             "rankers": None if self.rankers is None else self.rankers.to_dict(),
             "expert_offset": None if self.expert_offset is None else asdict(self.expert_offset),
             "same_scale": self.same_scale,
@@ -368,7 +369,7 @@ class RunResult:
             model=model,
             tables=tables,
             rankers=None if rankers is None else RankerResults.load(rankers, folder),
-            summary=fields["summary"],
+            summary=tuple(fields["summary"]),
             protocol=tuple(fields["protocol"]),
             notes=tuple(Message.from_dict(note) for note in fields["notes"]),
             sizes=fields["sizes"],

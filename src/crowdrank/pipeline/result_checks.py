@@ -55,10 +55,9 @@ def check_metadata(fields: Fields) -> None:
     sizes = Fields(fields.object("sizes"))
     for name in SIZE_NAMES:
         sizes.integer(name)
-    fields.text("summary")
     fields.flag("same_scale")
     fields.number("seconds")
-    for name in ("protocol", "changes"):
+    for name in ("summary", "protocol", "changes"):
         fields.texts(name)
     _require_texts("versions", fields.object("versions"))
     _require_texts("inputs", fields.object("inputs"))

@@ -196,7 +196,7 @@ class _Runner:
             model=model,
             tables=tables,
             rankers=None,
-            summary="",
+            summary=(),
             protocol=(),
             notes=(*self.data.notes, *self.fits.notes),
             sizes=_sizes(self.data),
@@ -207,7 +207,7 @@ class _Runner:
             same_scale=gold is not None and gold.scale.names == self.data.labels.main_scale.names,
         )
         if not self.data.has_features:
-            return replace(labels, summary=summarize_labels(labels))
+            return replace(labels, summary=tuple(summarize_labels(labels)))
         return self._with_rankers(labels)
 
     def _consensus(self) -> tuple[Aggregator, AssessorReport]:
@@ -258,7 +258,7 @@ class _Runner:
             labels,
             rankers=rankers,
             tables={**labels.tables, **{name: table for name, table in tables.items() if table is not None}},
-            summary=f"{summary} {describe_deployable(deployable, self.settings.measure)}",
+            summary=(*summary, describe_deployable(deployable, self.settings.measure)),
             protocol=describe_protocol(test),
             notes=(*self.data.notes, *self.fits.notes, *_fold_notes(split, self.settings)),
         )

@@ -156,34 +156,31 @@ def describe(candidate: str) -> str:
     return ENSEMBLES.get(candidate) or describe_baseline(candidate)
 
 
-def summarize(test: RankerTest) -> str:
-    """Return the result of a run with rankers in one paragraph."""
+def summarize(test: RankerTest) -> list[str]:
+    """Return the result of a run with rankers in short paragraphs, the most important first."""
     if not test.has_experts:
         return _without_experts(test)
-    sentences = [_selected(test)]
     if test.comparison is None:
-        sentences.append("No expert-graded query was held out for a test.")
-    else:
-        sentences += [_gain(test), _best(test), _learned_labels(test), _detectable(test)]
-    return " ".join(sentence for sentence in sentences if sentence)
+        return [_selected(test), "No expert-graded query was held out for a test."]
+    parts = [_gain(test), _selected(test), _best(test), _learned_labels(test), _detectable(test)]
+    return [part for part in parts if part]
 
 
 def _selected(test: RankerTest) -> str:
-    name, n = test.chosen, len(test.selection.data.graded_queries)
-    n_test, n_selection = len(test.split.test), len(test.split.development)
+    name, n, n_selection = test.chosen, len(test.selection.data.graded_queries), len(test.split.development)
     if not test.split.folds:
         return (
             f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few to select a ranker (at least "
             f"{MIN_SELECTION_QUERIES} besides the test queries are needed), so the ranker is {name} ({describe(name)})."
         )
-    split = f"{n_selection} to select a ranker, {n_test} to test it" if n_test else "all to select a ranker"
-    ranker = f"{name} ({describe(name)}): {test.outcome.reason}"
-    return f"With {n} expert-graded queries ({split}), the selected ranker is {ranker}."
+    queries = f"{n_selection} other expert-graded queries" if n_selection < n else f"all {n} expert-graded queries"
+    return f"The ranker {name} ({describe(name)}) was selected on {queries}: {test.outcome.reason}."
 
 
 def _gain(test: RankerTest) -> str:
     """Return the comparison of the selected candidate with the baseline and with LambdaMART on average grades."""
-    text = f"On the test queries its {test.settings.measure} is {test.mean(test.chosen):.4f}"
+    n = counted(len(test.split.test), "test query")
+    text = f"On {n}, {test.settings.measure} of the selected ranker, {test.chosen}, is {test.mean(test.chosen):.4f}"
     others = [name for name in dict.fromkeys((test.baseline, "average")) if name in test.outcome.scores]
     differences = [difference_text(test.contrast(test.chosen, name)) for name in others if name != test.chosen]
     return f"{text}{': ' if differences else ''}{', and '.join(differences)}."
@@ -207,9 +204,10 @@ def _best(test: RankerTest) -> str:
     """Return whether another candidate is better on the test queries."""
     best = max(test.outcome.scores, key=test.mean)
     if np.isclose(test.mean(best), test.mean(test.chosen)):
-        return "No other candidate has a higher mean there."
+        return "No other candidate has a higher mean on the test queries."
     difference = difference_text(test.contrast(test.chosen, best))
-    return f"The highest mean there is that of {best} ({test.mean(best):.4f}); the selected ranker has {difference}."
+    highest = f"The highest mean on the test queries is that of {best} ({test.mean(best):.4f})"
+    return f"{highest}; the selected ranker has {difference}."
 
 
 def _learned_labels(test: RankerTest) -> str:
@@ -241,13 +239,12 @@ def _detectable(test: RankerTest) -> str:
     return f"With {n} test queries, a difference is significant with a probability of 80% from about {smallest:.3f} on."
 
 
-def _without_experts(test: RankerTest) -> str:
+def _without_experts(test: RankerTest) -> list[str]:
     name = test.chosen
     text = f"Without expert grades no ranker can be selected or tested; the ranker is {name} ({describe(name)})."
     if not len(test.split.test):
-        return f"{text} There are too few judged queries to estimate what expert grades would show."
-    values = test.values(name), test.values(test.baseline)
-    return f"{text} {benefit_of_experts(*values, test.settings.measure)}"
+        return [text, "There are too few judged queries to estimate what expert grades would show."]
+    return [text, benefit_of_experts(test.values(name), test.values(test.baseline), test.settings.measure)]
 
 
 def benefit_of_experts(ours: Floats, theirs: Floats, measure: str, n: int = EXPERT_QUERIES) -> str:
