@@ -24,6 +24,8 @@ from crowdrank.errors import InputError, Message
 from crowdrank.judgments import frames
 from crowdrank.judgments.write import write_table
 from crowdrank.label_learning.remapper import Remapper
+from crowdrank.pipeline.contrasts import Contrast
+from crowdrank.pipeline.feature_labels import FeatureLabels
 from crowdrank.pipeline.provenance import Provenance
 from crowdrank.pipeline.result_checks import check_metadata, check_tables
 from crowdrank.pipeline.settings import RunSettings
@@ -49,6 +51,8 @@ TABLE_FILES = {
     "remapping": "remapping.csv",
     "features": "features.csv",
     "texts": "texts.parquet",
+    "documents_with_features": "consensus_with_features.parquet",
+    "next_with_features": "next_with_features.csv",
 }
 """Tables of a run and their files; a run has some or all of them."""
 TEXT_COLUMNS = (
@@ -61,37 +65,6 @@ FLOAT_COLUMNS = (
     *("selection_mean", "value", "target", "weight", "missing", "minimum", "maximum", "importance"),
 )
 """Columns of CSV files that are read as floats, even if all values are whole numbers."""
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """Difference between two candidates on the test queries.
-
-    Attributes:
-        candidate, other: names of the candidates.
-        mean, other_mean: their mean values of the measure.
-        difference, lower, upper: difference of the means with its bootstrap interval.
-        p: p-value of a paired randomization test.
-        n_better, n_worse, n_equal: number of queries on which the candidate is better, worse and equal.
-
-    """
-
-    candidate: str
-    other: str
-    mean: float
-    other_mean: float
-    difference: float
-    lower: float
-    upper: float
-    p: float
-    n_better: int
-    n_worse: int
-    n_equal: int
-
-    @property
-    def percent(self) -> float | None:
-        """Difference in percent of the other mean; None if that is 0."""
-        return 100 * self.difference / self.other_mean if self.other_mean > 0 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +187,7 @@ class RunResult:
         settings: settings of the run.
         model: the fitted consensus model.
         tables: the tables of `TABLE_FILES` that the run has, as Arrow tables.
-        rankers: the rankers; None if the run had no features.
+        rankers: the rankers; None if the run trained none.
         summary: what was found, in short paragraphs, the most important first.
         protocol: how candidates were trained, selected and tested, in sentences.
         notes: warnings and notes.
@@ -224,6 +197,7 @@ class RunResult:
         versions: versions of crowdrank, Python and main libraries.
         expert_offset: mean difference between assessors and experts, in grades; None without expert grades.
         same_scale: whether experts and assessors use the same grades.
+        feature_labels: labels that also used features, compared with the others; None unless the settings ask for it.
         changes: differences to the previous run in the same folder, in sentences.
         seconds: duration of the run.
         backend: DataFrame library of `documents`, `assessors`, `comparison` and `next`.
@@ -243,6 +217,7 @@ class RunResult:
     versions: Mapping[str, str]
     expert_offset: ExpertOffset | None = None
     same_scale: bool = False
+    feature_labels: FeatureLabels | None = None
     changes: tuple[str, ...] = ()
     seconds: float = 0.0
     backend: str = "pandas"
@@ -278,7 +253,7 @@ class RunResult:
 
     def _rankers(self) -> RankerResults:
         if self.rankers is None:
-            raise InputError("the run has no ranker, because it had no features", kind="no-features")
+            raise InputError("the run trained no ranker", kind="no-ranker", fix="give features of the documents")
         return self.rankers
 
     @cached_property
@@ -318,6 +293,7 @@ class RunResult:
             "rankers": None if self.rankers is None else self.rankers.to_dict(),
             "expert_offset": None if self.expert_offset is None else asdict(self.expert_offset),
             "same_scale": self.same_scale,
+            "feature_labels": None if self.feature_labels is None else self.feature_labels.to_dict(),
             "notes": [note.to_dict() for note in self.notes],
             "protocol": list(self.protocol),
             "changes": list(self.changes),
@@ -363,7 +339,7 @@ class RunResult:
     def _from_dict(
         cls, fields: Mapping[str, Any], folder: Path, tables: Mapping[str, pa.Table], model: Aggregator
     ) -> RunResult:
-        offset, rankers = fields["expert_offset"], fields["rankers"]
+        offset, rankers, with_features = (fields[name] for name in ("expert_offset", "rankers", "feature_labels"))
         return cls(
             settings=RunSettings.of(fields["settings"]),
             model=model,
@@ -378,6 +354,7 @@ class RunResult:
             versions=fields["versions"],
             expert_offset=None if offset is None else ExpertOffset(**offset),
             same_scale=fields["same_scale"],
+            feature_labels=None if with_features is None else FeatureLabels.load(with_features),
             changes=tuple(fields["changes"]),
             seconds=fields["seconds"],
         )

@@ -13,10 +13,9 @@ from crowdrank._typing import Floats
 from crowdrank.evaluation.comparison import Comparison, compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate_codes
 from crowdrank.evaluation.measures import parse_measure, parse_measures
-from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization, format_p
 from crowdrank.pipeline.baseline import describe_baseline
 from crowdrank.pipeline.candidates import BY_NAME
-from crowdrank.pipeline.result import Contrast
+from crowdrank.pipeline.contrasts import ALPHA, Contrast, contrast_values, difference_text
 from crowdrank.pipeline.selection import (
     ENSEMBLES,
     LEAD,
@@ -33,7 +32,6 @@ from crowdrank.rankers.ensemble import N_HALVES, PRIOR_QUERIES
 
 CONTROLS = ("average", "expert-only", "gls", "best-feature")
 """Simple candidates that the selected one is always compared with."""
-ALPHA = 0.05
 FEW_TEST_QUERIES = 20
 """With fewer test queries, the summary states the smallest difference that they can show."""
 MIN_TEST_QUERIES = 6
@@ -113,22 +111,8 @@ class RankerTest:
 
     def contrast_scores(self, name: str, score: Floats, other: str) -> Contrast:
         """Return the difference between scores (n_rows,) and a candidate on the test queries."""
-        ours, theirs = self._scorer.values(score), self.values(other)
-        seed, off = self.settings.random_state, ours - theirs
-        lower, upper = bootstrap_intervals(off[:, None], level=1 - ALPHA, random_state=seed)[0]
-        return Contrast(
-            name,
-            other,
-            float(ours.mean()),
-            float(theirs.mean()),
-            float(off.mean()),
-            float(lower),
-            float(upper),
-            float(fisher_randomization(ours, theirs, random_state=seed)),
-            int((off > 0).sum()),
-            int((off < 0).sum()),
-            int((off == 0).sum()),
-        )
+        seed = self.settings.random_state
+        return contrast_values(name, self._scorer.values(score), other, self.values(other), seed)
 
     def test_controls(self) -> None:
         """Compare the selected candidate with the baseline and the simple candidates."""
@@ -184,20 +168,6 @@ def _gain(test: RankerTest) -> str:
     others = [name for name in dict.fromkeys((test.baseline, "average")) if name in test.outcome.scores]
     differences = [difference_text(test.contrast(test.chosen, name)) for name in others if name != test.chosen]
     return f"{text}{': ' if differences else ''}{', and '.join(differences)}."
-
-
-def difference_text(contrast: Contrast) -> str:
-    """Return a difference between two candidates with its interval and p-value.
-
-    >>> difference_text(Contrast("gda", "majority", 0.6, 0.5, 0.1, 0.05, 0.15, 0.01, 8, 1, 1))
-    '+20.0% over majority (+0.1000, 95% interval +0.0500 to +0.1500, p 0.010)'
-    """
-    off, percent = contrast.difference, contrast.percent
-    size = f"{off:+.4f}" if percent is None else f"{percent:+.1f}%"
-    significance = "" if contrast.p <= ALPHA else ", not significant"
-    interval = f"95% interval {contrast.lower:+.4f} to {contrast.upper:+.4f}"
-    relation = "over" if off > 0 else "against"
-    return f"{size} {relation} {contrast.other} ({off:+.4f}, {interval}, p {format_p(contrast.p)}{significance})"
 
 
 def _best(test: RankerTest) -> str:

@@ -12,8 +12,8 @@ import pandas as pd
 from crowdrank._text import counted
 from crowdrank.assessors.flags import UNRELIABLE_FLAGS
 from crowdrank.evaluation.significance import format_p
-from crowdrank.pipeline.result import Contrast
-from crowdrank.pipeline.summary import ALPHA, CONTROLS, DETECTABLE, EXPERT_QUERIES
+from crowdrank.pipeline.contrasts import ALPHA, Contrast
+from crowdrank.pipeline.summary import CONTROLS, DETECTABLE, EXPERT_QUERIES
 from crowdrank.reports.formatting import distinct_lines, one_line, percent, signed
 from crowdrank.reports.report_data import N_NEXT, ReportData
 
@@ -119,16 +119,12 @@ def better_card(data: ReportData) -> Card:
         tone,
         [
             f"The difference to {data.baseline} {result} (p {format_p(contrast.p)}) on "
-            f"{counted(_n_test_queries(contrast), 'test query')} that were not used to select the ranker.",
+            f"{counted(contrast.n_queries, 'test query')} that were not used to select the ranker.",
             f"Selected: {data.chosen} ({data.candidate(data.chosen)['about']}).",
         ],
         versus,
         _control_lines(data),
     )
-
-
-def _n_test_queries(contrast: Contrast) -> int:
-    return contrast.n_better + contrast.n_worse + contrast.n_equal
 
 
 def _control_lines(data: ReportData) -> list[str]:
@@ -312,7 +308,7 @@ def _more_test_queries(data: ReportData) -> list[str]:
     contrast = _contrast(data)
     if contrast is None or not contrast.p > ALPHA:
         return []
-    size, n = abs(contrast.difference), _n_test_queries(contrast)
+    size, n = abs(contrast.difference), contrast.n_queries
     error = (contrast.upper - contrast.lower) / (2 * 1.96)
     if not error > 0:
         return []

@@ -21,6 +21,7 @@ from crowdrank.errors import UsageError
 from crowdrank.judgments.inputs import TableLike
 from crowdrank.judgments.texts import Texts, read_texts
 from crowdrank.pipeline.deployment import describe_deployable
+from crowdrank.pipeline.feature_labels import NOT_FOR_RANKERS
 from crowdrank.pipeline.result import DEPLOYABLE, TABLE_FILES, RunResult, reading_run
 from crowdrank.reports.cards import ADVICE, ADVICE_HELP, make_cards
 from crowdrank.reports.embedded_charts import can_draw, draw_figures
@@ -40,9 +41,11 @@ TABLE_CONTENTS = {
     "remapping": "learned targets and weights by feature of the labels",
     "features": "every feature",
     "texts": "texts of the documents in this report",
+    "documents_with_features": "every document, by labels that used features",
+    "next_with_features": "documents to label next by labels that used features",
 }
 """Contents of the tables of a run."""
-LABEL_SETTINGS = ("method", "method_settings", "unjudgeable_as", "n_jobs", "random_state")
+LABEL_SETTINGS = ("method", "method_settings", "feature_labels", "unjudgeable_as", "n_jobs", "random_state")
 """Settings that a run without rankers uses."""
 
 
@@ -134,6 +137,7 @@ def render(data: ReportData) -> str:
         "deployable": describe_deployable(data.rankers.deployable, data.measure) if data.has_rankers else "",
         "deployable_folder": quote(str(data.folder / DEPLOYABLE)),
         "figures": figures,
+        "not_for_rankers": NOT_FOR_RANKERS,
         "can_draw": can_draw(),
         "tables": tables,
         "table_data": {name: script_json(table.to_dict()) for name, table in tables.items()},

@@ -95,6 +95,16 @@ class ReportData:
         return self._table("next")
 
     @cached_property
+    def next_with_features(self) -> pd.DataFrame:
+        """Documents to label next by labels that used features, with the width and the grade without features."""
+        table = self._table("next_with_features").head(MAX_DOCUMENTS)
+        if not len(table):
+            return table
+        keys = ["query", "document"]
+        plain = self.documents[[*keys, "grade"]].assign(width_without=self.interval_width)
+        return table.merge(plain.rename(columns={"grade": "grade_without"}), "left", keys)
+
+    @cached_property
     def comparison(self) -> pd.DataFrame:
         """Results of each candidate."""
         return self._table("comparison")

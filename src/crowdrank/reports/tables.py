@@ -134,6 +134,7 @@ def make_tables(data: ReportData) -> dict[str, Table]:
         "pairs": pair_table(data),
         "uncertain": document_table(data, "width", data.least_certain()),
         "disputed": document_table(data, "spread (grades)", data.most_disputed()),
+        "next": next_table(data),
     }
     if data.has_rankers:
         tables |= {"rankers": ranker_table(data), "features": feature_table(data)}
@@ -247,6 +248,30 @@ def document_table(data: ReportData, sorted_by: str, positions: Iterable[int]) -
         total=len(data.documents),
         grades=names,
     )
+
+
+def next_table(data: ReportData) -> Table:
+    """Return the table of documents to label next by labels that used features; empty without such labels."""
+    frame, unit, file = data.next_with_features, data.relevance_unit, "next_with_features.csv"
+    if not len(frame):
+        return Table((), [], 0, file, 0)
+    columns = [
+        _id_column("document", "id of the document"),
+        _id_column("query", "id of the query"),
+        Column(
+            f"relevance ({unit})",
+            "interval",
+            f"relevance by labels with features, with its interval, in {unit}",
+            _interval("lower", "relevance", "upper"),
+        ),
+        Column("width", "number", "width of the interval with features", "width"),
+        Column("width without features", "number", "width of the interval without features", "width_without"),
+        Column("grade", "text", "consensus grade with features", lambda row: str(row["grade"])),
+        Column("grade without features", "text", "consensus grade", lambda row: str(row["grade_without"])),
+        Column("judgments", "number", "number of judgments", "judgments", 0),
+    ]
+    total = len(data.result.tables["next_with_features"])
+    return Table.build(columns, frame, sorted_by="width", file=file, total=total)
 
 
 def _text_columns(data: ReportData) -> list[Column]:
