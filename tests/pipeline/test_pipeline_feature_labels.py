@@ -16,7 +16,9 @@ from crowdrank.pipeline.dry_run import plan
 from crowdrank.pipeline.markdown import markdown
 from crowdrank.pipeline.result import RunResult
 from crowdrank.pipeline.run import run
-from crowdrank.reports.page import write_report
+from crowdrank.reports import page
+from crowdrank.reports.embedded_charts import SECTIONS
+from crowdrank.reports.report_data import ReportData
 from crowdrank.simulation.world import World
 
 
@@ -88,19 +90,24 @@ def test_a_saved_run_has_the_labels_and_its_stage_is_reused(world: World, labels
     assert {path.name for path in (folder / "stages").iterdir()} == stages
 
 
-def test_reports_show_both_kinds_of_labels(labels_run: tuple[RunResult, Path], tmp_path: Path) -> None:
+def test_reports_show_both_kinds_of_labels(labels_run: tuple[RunResult, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     result, folder = labels_run
     assert result.feature_labels is not None
-    page = write_report(folder, tmp_path / "page.html").read_text(encoding="utf-8")
-    text = markdown(result)
-    assert 'id="feature-labels"' in page
+    monkeypatch.setattr(page, "draw_figures", lambda data: dict.fromkeys(SECTIONS, ()))  # charts take seconds
+    shown, text = page.render(ReportData(result, folder)), markdown(result)
+    assert 'id="feature-labels"' in shown
     for row in result.feature_labels.rows():
-        assert row["with features"] in page
+        assert row["with features"] in shown
         assert row["with features"] in text
 
 
 def test_rankers_do_not_depend_on_labels_with_features(world: World) -> None:
-    options = {"candidates": ["majority", "gls"], "trees": {"n_estimators": 3}, "forest": {"n_trees": 3}, "refit": False}
+    options = {
+        "candidates": ["majority", "gls"],
+        "trees": {"n_estimators": 3},
+        "forest": {"n_trees": 3},
+        "refit": False,
+    }
     data = (world.judgments, world.features, world.gold)
     plain, other = (run(*data, **options, feature_labels=wanted) for wanted in (False, True))
     assert plain.feature_labels is None

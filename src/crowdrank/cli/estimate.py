@@ -112,9 +112,13 @@ def print_estimate(result: Estimate) -> None:
     names = ["run", str(result.measure), level, f"minus {result.baseline}", level, "p (Holm)"]
     print_cells(names, cells, [True, False, False, False, False, False])
     sources = ("labels_only", "experts_only", "bias", "weight", "difference_weight", "worth", "difference_worth")
-    beside = [[row["run"], *(_number(row[name], name) for name in sources), f"{row['judged']:.1%}"] for row in rows]
+    shares = ("judged", "graded")
+    beside = [
+        [row["run"], *(_number(row[name], name) for name in sources), *(_share(row[name]) for name in shares)]
+        for row in rows
+    ]
     names = ["run", "labels only", "experts only", "bias of labels", "weight", "weight (difference)"]
-    names += ["worth in grades", "worth (difference)", "judged"]
+    names += ["worth in grades", "worth (difference)", *shares]
     print_cells(names, beside, [True] + [False] * (len(names) - 1))
     for sentence in result.protocol():
         print_line(sentence)
@@ -127,6 +131,10 @@ def _differences(row: dict[str, Any], is_baseline: bool) -> list[str]:
 
     interval = f"[{row['difference_lower']:+.4f}, {row['difference_upper']:+.4f}]"
     return [f"{row['difference']:+.4f}", interval, format_p(row["p_holm"])]
+
+
+def _share(value: float) -> str:
+    return "" if value != value else f"{value:.1%}"
 
 
 def _number(value: float, name: str) -> str:

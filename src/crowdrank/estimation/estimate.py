@@ -98,7 +98,8 @@ class Estimate:
         difference_upper, p, p_holm (adjusted over the runs); labels_only and experts_only, the values from one source
         alone, labels_difference and experts_difference likewise; bias (of the labels: labels_only - estimate); weight
         (lambda of the labels) and difference_weight; worth and difference_worth (number of further expert grades that
-        experts alone would need for the same precision); judged (share of the first k documents that have a label).
+        experts alone would need for the same precision); judged (share of the first k documents that have a label) and
+        graded (share of those of the expert queries that experts graded).
         """
         return from_arrow(self.rows, self.backend)
 
@@ -210,7 +211,9 @@ def estimate(
     messages = (*messages, *_check_labels(judged))
     estimator = _estimator(joined, parsed, chosen, np.random.default_rng(random_state))
     n_grades = 0 if joined.sample is None else len(joined.sample)
-    rows = _rows(estimator, list(joined.alignments), baseline, level, n_grades, judged)
+    graded = dict.fromkeys(joined.alignments, float("nan")) if joined.sample is None else joined.graded(parsed)
+    rows = _rows(estimator, list(joined.alignments), baseline, level, n_grades)
+    rows = [{**row, "judged": judged[row["run"]], "graded": graded[row["run"]]} for row in rows]
     result = Estimate(
         rows=pa.Table.from_pylist(rows),
         measure=parsed,
@@ -239,9 +242,7 @@ def _estimator(joined: JoinedRuns, measure: Measure, unit: str, rng: np.random.G
     return ByQuery(joined.label_values(measure), joined.expert_values(measure), is_expert)
 
 
-def _rows(
-    estimator: Estimator, names: list[str], baseline: str, level: float, n_grades: int, judged: Mapping[str, float]
-) -> list[dict[str, Any]]:
+def _rows(estimator: Estimator, names: list[str], baseline: str, level: float, n_grades: int) -> list[dict[str, Any]]:
     unit_vectors = dict(zip(names, np.eye(len(names)), strict=True))
     means = {name: estimator.estimate(vector, level) for name, vector in unit_vectors.items()}
     differences = {
@@ -272,7 +273,6 @@ def _rows(
                 "difference_weight": float("nan") if is_baseline else difference.weight,
                 "worth": (mean.worth - 1) * n_grades,
                 "difference_worth": float("nan") if is_baseline else (difference.worth - 1) * n_grades,
-                "judged": judged[name],
             }
         )
     return rows
@@ -333,15 +333,12 @@ def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Mess
         raise InputError(problem, source="the labels", kind="experts-made-labels", fix=fixes)
     if unit == "document":
         return []
-    is_expert = joined.is_expert_query
-    n_queries = int(is_expert.sum())
+    n_queries = int(joined.is_expert_query.sum())
     if n_queries < 2:
         problem = f"they are of {counted(n_queries, 'query')}, and an estimate by query needs at least 2"
         more = "let experts grade more queries"
         raise InputError(problem, source="the expert grades", kind="few-expert-queries", fix=more)
-    graded = np.zeros(len(joined.is_labeled), np.bool_)
-    graded[joined.sample.row] = True
-    shares = joined.judged(measure, graded, np.flatnonzero(is_expert))
+    shares = joined.graded(measure)
     lowest = min(shares, key=lambda name: shares[name])
     messages = []
     if shares[lowest] < MIN_EXPERT_JUDGED:

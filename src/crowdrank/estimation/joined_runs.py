@@ -87,6 +87,13 @@ class JoinedRuns:
         scorings = (Scoring(replace(one, grades=grades), skip_unjudged=False) for one in self.alignments.values())
         return np.column_stack([scoring.values(measure) for scoring in scorings])[self.queries]
 
+    def graded(self, measure: Measure) -> dict[str, float]:
+        """Return the share of the first documents of each run that experts graded, in the queries of the experts."""
+        assert self.sample is not None
+        rows = np.zeros(len(self.is_labeled), np.bool_)
+        rows[self.sample.row] = True
+        return self.judged(measure, rows, np.flatnonzero(self.is_expert_query))
+
     def judged(self, measure: Measure, rows: Booleans, queries: Integers) -> dict[str, float]:
         """Return the share of the first documents of each run that are among some rows (n_rows,)."""
         cutoff = Measure("Judged", cutoff=measure.cutoff or JUDGED_CUTOFF)

@@ -21,10 +21,12 @@ from crowdrank._text import counted
 from crowdrank.assessors.reference import ExpertOffset
 from crowdrank.consensus._base import Aggregator
 from crowdrank.errors import InputError, Message
+from crowdrank.estimation.estimate import Estimate
 from crowdrank.judgments import frames
 from crowdrank.judgments.write import write_table
 from crowdrank.label_learning.remapper import Remapper
 from crowdrank.pipeline.contrasts import Contrast
+from crowdrank.pipeline.estimate_results import ESTIMATE_NUMBERS, estimate_to_dict, load_estimate
 from crowdrank.pipeline.feature_labels import FeatureLabels
 from crowdrank.pipeline.provenance import Provenance
 from crowdrank.pipeline.result_checks import check_metadata, check_tables
@@ -53,16 +55,18 @@ TABLE_FILES = {
     "texts": "texts.parquet",
     "documents_with_features": "consensus_with_features.parquet",
     "next_with_features": "next_with_features.csv",
+    "estimate": "estimate.csv",
 }
 """Tables of a run and their files; a run has some or all of them."""
 TEXT_COLUMNS = (
     *("assessor", "other", "query", "document", "candidate", "about", "note", "flag", "evidence", "compared_with"),
-    *("feature", "remapper"),
+    *("feature", "remapper", "run"),
 )
 """Columns of CSV files that are read as text, even if an id looks like a number."""
 FLOAT_COLUMNS = (
     *("relevance", "lower", "upper", "width", "informativeness", "slope", "bias", "agreement", "difference", "kappa"),
     *("selection_mean", "value", "target", "weight", "missing", "minimum", "maximum", "importance"),
+    *ESTIMATE_NUMBERS,
 )
 """Columns of CSV files that are read as floats, even if all values are whole numbers."""
 
@@ -197,6 +201,7 @@ class RunResult:
         versions: versions of crowdrank, Python and main libraries.
         expert_offset: mean difference between assessors and experts, in grades; None without expert grades.
         same_scale: whether experts and assessors use the same grades.
+        estimate: quality of the selected ranker and of a baseline that is a run file; None without such a baseline.
         feature_labels: labels that also used features, compared with the others; None unless the settings ask for it.
         changes: differences to the previous run in the same folder, in sentences.
         seconds: duration of the run.
@@ -217,6 +222,7 @@ class RunResult:
     versions: Mapping[str, str]
     expert_offset: ExpertOffset | None = None
     same_scale: bool = False
+    estimate: Estimate | None = None
     feature_labels: FeatureLabels | None = None
     changes: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -293,6 +299,7 @@ class RunResult:
             "rankers": None if self.rankers is None else self.rankers.to_dict(),
             "expert_offset": None if self.expert_offset is None else asdict(self.expert_offset),
             "same_scale": self.same_scale,
+            "estimate": None if self.estimate is None else estimate_to_dict(self.estimate),
             "feature_labels": None if self.feature_labels is None else self.feature_labels.to_dict(),
             "notes": [note.to_dict() for note in self.notes],
             "protocol": list(self.protocol),
@@ -354,6 +361,7 @@ class RunResult:
             versions=fields["versions"],
             expert_offset=None if offset is None else ExpertOffset(**offset),
             same_scale=fields["same_scale"],
+            estimate=None if fields["estimate"] is None else load_estimate(fields["estimate"], tables["estimate"]),
             feature_labels=None if with_features is None else FeatureLabels.load(with_features),
             changes=tuple(fields["changes"]),
             seconds=fields["seconds"],

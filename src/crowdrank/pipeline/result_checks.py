@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from crowdrank._saved import Fields, is_text, require
 from crowdrank.assessors.flags import FLAGS
 from crowdrank.consensus._base import Aggregator
+from crowdrank.pipeline.estimate_results import ESTIMATE_NUMBERS
 from crowdrank.pipeline.feature_labels import FeatureLabels
 
 FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm")
@@ -31,6 +32,7 @@ NUMBER_COLUMNS = {
     "texts": (),
     "documents_with_features": ("relevance", "lower", "upper", "judgments", "expert"),
     "next_with_features": ("relevance", "lower", "upper", "width", "judgments"),
+    "estimate": ESTIMATE_NUMBERS,
 }
 """Required columns of numbers of each table."""
 TEXT_COLUMNS = {
@@ -46,6 +48,7 @@ TEXT_COLUMNS = {
     "texts": ("query", "document", "query_text", "title", "text", "url"),
     "documents_with_features": ("query", "document"),
     "next_with_features": ("query", "document"),
+    "estimate": ("run",),
 }
 """Required columns of ids and texts of each table."""
 OTHER_COLUMNS = {
@@ -79,6 +82,8 @@ def check_metadata(fields: Fields) -> None:
         _check_rankers(Fields(fields.object("rankers")))
     if fields.values.get("expert_offset") is not None:
         _check_offset(Fields(fields.object("expert_offset")))
+    if fields.values.get("estimate") is not None:
+        _check_estimate(Fields(fields.object("estimate")))
     if fields.values.get("feature_labels") is not None:
         _check_feature_labels(Fields(fields.object("feature_labels")))
 
@@ -130,6 +135,15 @@ def _check_offset(offset: Fields) -> None:
     offset.integer("documents")
 
 
+def _check_estimate(estimate: Fields) -> None:
+    for name in ("measure", "baseline", "unit"):
+        estimate.text(name)
+    estimate.number("level")
+    for name in ("queries", "expert_queries", "expert_grades"):
+        estimate.integer(name)
+    require(isinstance(estimate.values.get("warnings"), list), "warnings is not a list")
+
+
 def _check_feature_labels(labels: Fields) -> None:
     names = {one.name for one in dataclass_fields(FeatureLabels)}
     require(set(labels.values) == names, "feature_labels is incomplete")
@@ -155,7 +169,7 @@ def check_tables(fields: Fields, tables: Mapping[str, pa.Table], model: Aggregat
     rankers = fields.values.get("rankers")
     with_features = ["documents_with_features", "next_with_features"] if fields.values.get("feature_labels") else []
     required = ["documents", "assessors", "pairs", "next", *(["comparison", "training"] if rankers else [])]
-    required += with_features
+    required += [*with_features, *(["estimate"] if fields.values.get("estimate") else [])]
     for name in required:
         require(name in tables, f"there is no table {name!r}")
     for name, table in tables.items():
@@ -170,6 +184,9 @@ def check_tables(fields: Fields, tables: Mapping[str, pa.Table], model: Aggregat
             require(table[name].equals(known[name]), "the documents are not those of the consensus")
     for name in model.consensus_.share_names:
         require(name in documents.column_names and _is_numeric(documents[name]), f"there is no column {name!r}")
+    if fields.values.get("estimate"):
+        runs = tables["estimate"]["run"].to_pylist()
+        require(len(runs) == 2 and fields.values["estimate"]["baseline"] in runs, "the estimate is not of two rankings")
     if rankers:
         chosen, comparison = rankers["chosen"], tables["comparison"]
         require(chosen in comparison["candidate"].to_pylist(), "the chosen ranker is not in the comparison")

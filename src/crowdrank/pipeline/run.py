@@ -25,12 +25,15 @@ from crowdrank.assessors.report import AssessorReport, assess
 from crowdrank.consensus._base import Aggregator
 from crowdrank.engine.base import Engine
 from crowdrank.errors import Fix, InputError, Message, UsageError
+from crowdrank.estimation.estimate import Estimate
 from crowdrank.judgments.features import Features
 from crowdrank.judgments.grade_map import GradeMapLike
 from crowdrank.pipeline.baseline import add_baseline
+from crowdrank.pipeline.baseline_estimate import estimate_baseline
 from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensus_methods, remapper_label_features
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.deployment import describe_deployable, make_deployable
+from crowdrank.pipeline.estimate_results import describe_estimate
 from crowdrank.pipeline.feature_labels import FeatureLabels
 from crowdrank.pipeline.label_summary import summarize_labels
 from crowdrank.pipeline.leaks import check_leaks
@@ -269,9 +272,10 @@ class _Runner:
         candidates = self._fit_methods(candidates, left_out)
         selection, has_experts = self._select(candidates, left_out)
         test = RankerTest(selection, self.settings, has_experts)
-        summary, outcome = summarize(test), selection.outcome
+        (first, *others), outcome = summarize(test), selection.outcome
         if test.comparison is not None:
             test.test_controls()
+        estimate, estimate_notes = self._estimate(test, labels.model)
         ranker = self._refit(selection) if self.settings.refit else outcome.ranker(outcome.chosen)
         deployable = self._deployable(test, ranker)
         tables = {
@@ -280,6 +284,7 @@ class _Runner:
             "training": training_table(self.data, self.fits, outcome),
             "remapping": remapping_table(outcome),
             "features": feature_table(self.data, ranker),
+            "estimate": None if estimate is None else estimate.rows,
         }
         split = outcome.split
         rankers = RankerResults(
@@ -299,10 +304,23 @@ class _Runner:
             labels,
             rankers=rankers,
             tables={**labels.tables, **{name: table for name, table in tables.items() if table is not None}},
-            summary=(*summary, describe_deployable(deployable, self.settings.measure), *labels.summary),
+            estimate=estimate,
+            summary=(
+                first,
+                *([] if estimate is None else [describe_estimate(estimate)]),
+                *others,
+                describe_deployable(deployable, self.settings.measure),
+                *labels.summary,
+            ),
             protocol=describe_protocol(test),
-            notes=(*self.data.notes, *self.fits.notes, *_fold_notes(split, self.settings)),
+            notes=(*self.data.notes, *self.fits.notes, *_fold_notes(split, self.settings), *estimate_notes),
         )
+
+    def _estimate(self, test: RankerTest, model: Aggregator) -> tuple[Estimate | None, list[Message]]:
+        """Return the estimate of the selected ranker and of a baseline that is a run file, if it was tested."""
+        if test.comparison is None or test.baseline not in self.training.baseline_run or test.chosen == test.baseline:
+            return None, []
+        return estimate_baseline(test, model.consensus_)
 
     def _fit_methods(self, candidates: list[Candidate], left_out: dict[str, str]) -> list[Candidate]:
         """Fit the consensus methods that candidates need; leave out candidates whose method cannot be fitted."""

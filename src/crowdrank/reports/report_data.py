@@ -16,6 +16,8 @@ from crowdrank.assessors.flags import CAREFUL, CARELESS
 from crowdrank.consensus._base import Aggregator
 from crowdrank.errors import Message
 from crowdrank.judgments.table import UNJUDGEABLE
+from crowdrank.pipeline.baseline import FEATURE_PREFIX
+from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.result import RankerResults, RunResult, to_pandas
 from crowdrank.pipeline.settings import RunSettings
 
@@ -156,6 +158,12 @@ class ReportData:
     def baseline(self) -> str:
         """Name of the candidate that the others are compared with."""
         return self.rankers.baseline
+
+    @property
+    def baseline_name(self) -> str:
+        """Name of the baseline in headlines: the name of a file without its folder."""
+        name = self.baseline
+        return name if name in BY_NAME or name.startswith(FEATURE_PREFIX) else Path(name).name
 
     @property
     def tested(self) -> bool:

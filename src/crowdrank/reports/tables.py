@@ -307,9 +307,9 @@ def ranker_table(data: ReportData) -> Table:
         columns += [
             Column(mean, "number", "mean on the test queries", f"{measure} mean", 4),
             Column(
-                f"over {data.baseline}",
+                f"over {data.baseline_name}",
                 "interval",
-                f"difference to {data.baseline} on the test queries, with its 95% bootstrap interval",
+                f"difference to {data.baseline_name} on the test queries, with its 95% bootstrap interval",
                 _interval(*(f"{measure} {name}" for name in ("lower", "difference", "upper"))),
                 4,
                 signed=True,
