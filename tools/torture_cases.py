@@ -158,8 +158,8 @@ def make_inputs(folder: Path) -> None:
     pairs = [f"{row['query']},{row['document']}" for row in documents]
     (given / "pairs.csv").write_text("\n".join(["query,document", *pairs, ""]), encoding="utf-8")
     for name, scores in (("live", range(len(pairs))), ("new", [row["relevance"] for row in documents])):
-        rows = [f"{pair},{score}" for pair, score in zip(pairs, scores, strict=True)]
-        (given / f"{name}.csv").write_text("\n".join(["query,document,score", *rows, ""]), encoding="utf-8")
+        scored = [f"{pair},{score}" for pair, score in zip(pairs, scores, strict=True)]
+        (given / f"{name}.csv").write_text("\n".join(["query,document,score", *scored, ""]), encoding="utf-8")
     for name, content in FOREIGN.items():
         (folder / name).write_text(content, encoding="utf-8")
 

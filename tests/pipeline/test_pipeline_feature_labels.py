@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,7 +32,7 @@ def world() -> World:
 def labels_run(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunResult, Path]:
     """Return a run that uses features for labels only, and its folder."""
     folder = tmp_path_factory.mktemp("runs") / "labels"
-    options = {"feature_labels": True, "rankers": False, "method": "dawid-skene", "output": folder}
+    options: dict[str, Any] = {"feature_labels": True, "rankers": False, "method": "dawid-skene", "output": folder}
     return run(world.judgments, world.features, world.gold, **options), folder
 
 
@@ -85,7 +86,7 @@ def test_a_saved_run_has_the_labels_and_its_stage_is_reused(world: World, labels
     assert again.summary == result.summary
     stages = {path.name for path in (folder / "stages").iterdir()}
     assert sum("with-features" in name for name in stages) == 1
-    options = {"feature_labels": True, "rankers": False, "method": "dawid-skene", "output": folder}
+    options: dict[str, Any] = {"feature_labels": True, "rankers": False, "method": "dawid-skene", "output": folder}
     run(world.judgments, world.features, world.gold, **options)
     assert {path.name for path in (folder / "stages").iterdir()} == stages
 
@@ -139,7 +140,7 @@ def test_methods_without_a_prior_and_missing_features_are_refused(world: World) 
         run(world.judgments, world.features, feature_labels=True, method="majority")
     assert (error.value.parameter, error.value.kind) == ("feature_labels", "no-prior")
     assert "gda-pairwise" in error.value.problem
-    joint = {"feature_labels": True, "method_settings": {"estimation": "joint"}}
+    joint: dict[str, Any] = {"feature_labels": True, "method_settings": {"estimation": "joint"}}
     with pytest.raises(UsageError) as error:
         run(world.judgments, world.features, **joint)
     assert error.value.kind == "no-prior"

@@ -98,7 +98,7 @@ def test_cards_come_before_the_sections(page: str, ranker_data: ReportData) -> N
     assert places == sorted(places)
     assert places[-1] < page.index('id="rankers"')
     text = unescape(page)
-    for sentence in (ranker_data.result.summary, *ranker_data.result.protocol):
+    for sentence in (*ranker_data.result.summary, *ranker_data.result.protocol):
         assert minus_signs(sentence) in text
 
 

@@ -117,7 +117,7 @@ def expert_shares(shares: Floats, data: RunData) -> Floats:
     by_value = np.zeros((len(shares), int(places.max()) + 1))
     for place, column in zip(places, shares.T, strict=True):
         by_value[:, place] += column
-    return by_value / by_value.sum(axis=1, keepdims=True)
+    return np.asarray(by_value / by_value.sum(axis=1, keepdims=True))
 
 
 def _documents_without_features(data: RunData, ranking: pa.Table, measure: str) -> list[Message]:
