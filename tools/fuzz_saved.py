@@ -605,7 +605,11 @@ def _run(root: Path) -> list[Artifact]:
     world = crowdrank.simulate(queries=14, documents=4, gold_queries=12, assessors=5, random_state=1)
     ranking = world.documents[["query", "document"]].assign(score=world.documents["relevance"])
     ranking.to_csv(root / "live.csv", index=False)
-    options = {"candidates": ["average", "gls"], "feature_labels": True, "baseline": str(root / "live.csv")}
+    options: dict[str, Any] = {
+        "candidates": ["average", "gls"],
+        "feature_labels": True,
+        "baseline": str(root / "live.csv"),
+    }
     result = crowdrank.run(world.judgments, world.features, world.gold, output=root / "run", **options)
     assert result.estimate is not None
     shutil.rmtree(root / "run" / "stages")

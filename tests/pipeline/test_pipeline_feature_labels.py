@@ -103,7 +103,7 @@ def test_reports_show_both_kinds_of_labels(labels_run: tuple[RunResult, Path], m
 
 
 def test_rankers_do_not_depend_on_labels_with_features(world: World) -> None:
-    options = {
+    options: dict[str, Any] = {
         "candidates": ["majority", "gls"],
         "trees": {"n_estimators": 3},
         "forest": {"n_trees": 3},
