@@ -63,7 +63,8 @@ def _fill_marker(match: re.Match[str]) -> str:
 
 def demo(_: str = "") -> str:
     """Return the summary that the demo prints."""
-    return f"> {plain((DOCS / 'assets' / 'report.txt').read_text(encoding='utf-8').strip())}"
+    lines = (DOCS / "assets" / "report.txt").read_text(encoding="utf-8").splitlines()
+    return "\n".join(f"> - {plain(line)}" for line in lines)
 
 
 def links(experiments: str) -> str:

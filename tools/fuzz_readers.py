@@ -13,6 +13,7 @@ import json
 import random
 import tempfile
 import time
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,11 +25,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crowdrank import Gold, Judgments, read_features, read_gold, read_judgments, read_run
-from crowdrank.errors import CrowdrankError
+from crowdrank import Estimate, Gold, Judgments, estimate, read_features, read_gold, read_judgments, read_run
+from crowdrank.errors import CrowdrankError, DataWarning
 from crowdrank.judgments.features import Features
 from crowdrank.rankers.feature_batches import FeatureBatches
-from tools.mutations import mutate
+from tools.mutations import mutate, mutate_cells
 
 MAX_MESSAGE_LENGTH = 1500
 """Maximum number of characters of a message."""
@@ -129,6 +130,15 @@ VALID = pa.table({"document": ["a", "b"], "assessor": ["ann", "bob"], "grade": [
 """Valid table that is read with a mutated file of scales or of excluded assessors."""
 
 
+PAIRS = pd.DataFrame({"query": list("aabbcc"), "document": list("xyxyxy")})
+LABELS = PAIRS.assign(grade=[0, 1, 1, 0, 2, 0], p0=[0.7, 0.2, 0.3, 0.9, 0.1, 0.6]).assign(
+    p1=lambda table: 0.9 - table["p0"], p2=0.1
+)
+SAMPLE = PAIRS.assign(grade=[0, 1, 2, 0, 1, 0], probability=[0.5, 1.0, 0.25, 0.5, 1.0, 0.125], round=[1, 1, 1, 2, 2, 2])
+RUNS = {"live": PAIRS.assign(score=[3, 2, 1, 2, 1, 2]), "new": PAIRS.assign(score=[1.5, 2, 3, 2.5, 2, 1])}
+"""Two runs with labels and a sample of expert grades, of which one is mutated."""
+
+
 def read_rf10(path: Path, **options: Any) -> Judgments:
     """Read a file as TREC RF10."""
     return read_judgments(path, format="trec-rf10", **options)
@@ -153,6 +163,38 @@ def read_in_batches(path: Path) -> Features:
     """Read features of a ranker row by row."""
     names = ("f1", "f2") if path.suffix in (".letor", ".txt") else ("cost",)
     return FeatureBatches([path], names, n_rows=1).read_all()
+
+
+def estimate_quietly(runs: Mapping[str, Any], labels: Any, expert: Any) -> Estimate:
+    """Estimate the quality of runs, without warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        return estimate(runs, labels, expert, measure="nDCG@2")
+
+
+def estimate_run(path: Path) -> Estimate:
+    """Estimate the quality of a run, from a sample of documents."""
+    return estimate_quietly({**RUNS, "new": path}, LABELS, SAMPLE)
+
+
+def estimate_labels(path: Path) -> Estimate:
+    """Estimate the quality of runs by labels, from a sample of documents."""
+    return estimate_quietly(RUNS, path, SAMPLE)
+
+
+def estimate_labels_by_query(path: Path) -> Estimate:
+    """Estimate the quality of runs by labels, from the grades of two queries."""
+    return estimate_quietly(RUNS, path, SAMPLE[["query", "document", "grade"]].head(4))
+
+
+def estimate_sample(path: Path) -> Estimate:
+    """Estimate the quality of runs from a sample of documents or of queries."""
+    return estimate_quietly(RUNS, LABELS, path)
+
+
+def csv_bytes(table: pd.DataFrame) -> bytes:
+    """Return a table as a CSV file."""
+    return str(table.to_csv(index=False)).encode()
 
 
 Reader = Callable[..., Any]
@@ -183,7 +225,14 @@ SAMPLES: Mapping[str, tuple[str, bytes, tuple[Reader, ...]]] = {
     "unknown suffix": ("a.txt", LETOR.encode(), (read_features, read_gold, read_judgments)),
     "scales": ("scales.csv", b"assessor,grades,maps_to\nann,0-2,0|1|2\n*,0-2,\n", (read_with_scales,)),
     "exclude": ("names.txt", b"ann\n", (read_with_exclude,)),
+    "run to estimate": ("new.csv", csv_bytes(RUNS["new"]), (estimate_run,)),
+    "labels to correct": ("labels.csv", csv_bytes(LABELS), (estimate_labels, estimate_labels_by_query)),
+    "sample of experts": ("sample.csv", csv_bytes(SAMPLE), (estimate_sample,)),
 }
+
+
+NAMES_OF_TABLES = ("new.csv", "labels.csv", "sample.csv")
+"""Names of tables of an estimate; often only cells are mutated, so that more of them are read."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +260,8 @@ def cases(seed: int) -> Iterator[Case]:
 
 def _mutated_file(name: str, sample: bytes, rng: random.Random) -> bytes:
     """Return a mutated file; of a compressed one mostly the content is mutated, else its compressed bytes."""
+    if name in NAMES_OF_TABLES and rng.random() < 0.5:
+        return mutate_cells(sample, rng)
     if not name.endswith((".gz", ".xlsx")) or rng.random() > 0.7:
         return mutate(sample, rng)
     if name.endswith(".xlsx"):
@@ -264,6 +315,10 @@ def _check_result(result: Any, case: Case, about: str) -> None:
         assert result.matrix.shape == (len(result.query), len(result.names)), about
         assert len(result.document) == len(result.query), about
         assert len(set(result.names)) == len(result.names), about
+    if isinstance(result, Estimate):
+        json.dumps(result.to_dict(), allow_nan=False)
+        figures = (result.rows[name].to_numpy() for name in ("lower", "estimate", "upper"))
+        assert (np.diff(np.column_stack(list(figures))) >= 0).all(), f"{about}: {result.to_dict()}"
     if not isinstance(result, Judgments | Gold):
         return
     report = result.report

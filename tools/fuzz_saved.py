@@ -603,7 +603,15 @@ def _run(root: Path) -> list[Artifact]:
     from crowdrank.reports.report_data import ReportData
 
     world = crowdrank.simulate(queries=14, documents=4, gold_queries=12, assessors=5, random_state=1)
-    crowdrank.run(world.judgments, world.features, world.gold, candidates=["average", "gls"], output=root / "run")
+    ranking = world.documents[["query", "document"]].assign(score=world.documents["relevance"])
+    ranking.to_csv(root / "live.csv", index=False)
+    options: dict[str, Any] = {
+        "candidates": ["average", "gls"],
+        "feature_labels": True,
+        "baseline": str(root / "live.csv"),
+    }
+    result = crowdrank.run(world.judgments, world.features, world.gold, output=root / "run", **options)
+    assert result.estimate is not None
     shutil.rmtree(root / "run" / "stages")
 
     def read(folder: Path) -> None:

@@ -25,6 +25,8 @@ TOKENS = (
     *(b"=cmd", b"1:1", b"1000000:1", b"2147483648:1", b"x" * 3000),
 )
 """Pieces of text and bytes that readers often treat specially."""
+CELLS = ("", "0", "-0", "-1", "1", "2", "0.5", "127", "1e18", "1e300", "-1e300", "1e-300", "nan", "inf", "x", "a")
+"""Numbers and texts that a cell of a table is replaced by."""
 DEPTHS = (20, 200, 2000, 20_000)
 """Depths of nested lists and objects."""
 
@@ -39,6 +41,26 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
     for _ in range(rng.randint(1, MAX_MUTATIONS)):
         rng.choice(MUTATIONS)(changed, rng)
     return bytes(changed)
+
+
+def mutate_cells(content: bytes, rng: random.Random) -> bytes:
+    r"""Return a CSV file without quotes after a few changes of cells, rows and columns.
+
+    >>> mutate_cells(b"document,grade\na,1", random.Random(0))
+    b'document\n1e18'
+    """
+    rows = [line.split(",") for line in content.decode().splitlines()]
+    for _ in range(rng.randint(1, MAX_MUTATIONS)):
+        row, column, change = rng.randrange(1, len(rows)), rng.randrange(len(rows[0])), rng.random()
+        if change < 0.7:
+            rows[row][column] = rng.choice(CELLS)
+        elif change < 0.8:
+            rows.insert(row, list(rng.choice(rows[1:])))
+        elif change < 0.9 and len(rows) > 2:
+            del rows[row]
+        elif len(rows[0]) > 1:
+            rows = [[*cells[:column], *cells[column + 1 :]] for cells in rows]
+    return "\n".join(map(",".join, rows)).encode()
 
 
 def _random_slice(content: bytearray, rng: random.Random) -> slice:

@@ -31,7 +31,7 @@ def take_screenshot(report: Path, picture: Path) -> None:
     image = Image.open(io.BytesIO(screenshot)).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
     image.save(picture, optimize=True)
     about = json.loads((report.parent / "run.json").read_text(encoding="utf-8"))
-    picture.with_suffix(".txt").write_text(about["summary"] + "\n", encoding="utf-8")
+    picture.with_suffix(".txt").write_text("\n".join(about["summary"]) + "\n", encoding="utf-8")
 
 
 def main() -> None:

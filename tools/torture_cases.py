@@ -79,6 +79,7 @@ _TRAIN = "train -f in/features.letor -o out/ranker --threads 1 -r"
 _EXPORT = "export out/ranker -o out/export --to"
 _RANK = "rank -m out/ranker -f in/features.letor -o out/ranking.csv"
 _NEXT = "collect next out/labels.csv --pairs in/pairs.csv --budget 7 -o out/requests.csv"
+_ESTIMATE = "estimate in/live.csv in/new.csv --labels in/documents.csv --expert in/gold.qrels -o out/estimates.csv"
 _STATUS = words("collect status out/labels.csv -m majority")
 
 
@@ -118,6 +119,8 @@ CASES = (
         ("ranking.csv",),
         (words(f"{_TRAIN} gls"), words(_RANK), words(f"{_TRAIN} single-feature")),
     ),
+    Case("estimate, new", words(_ESTIMATE), ("estimates.csv",)),
+    Case("estimate", words(_ESTIMATE), ("estimates.csv",), (words(f"{_ESTIMATE} --measure P@5"),)),
     *_adding("csv"),
     *_adding("csv.gz"),
     *_adding("jsonl"),
@@ -151,8 +154,12 @@ def make_inputs(folder: Path) -> None:
     for number in (0, 1):
         pq.write_table(pa_csv.read_csv(given / f"batch-{number}.csv"), given / f"parts/{number}.parquet")
     with (given / "documents.csv").open(encoding="utf-8", newline="") as stream:
-        pairs = [f"{row['query']},{row['document']}\n" for row in csv.DictReader(stream)]
-    (given / "pairs.csv").write_text("query,document\n" + "".join(pairs), encoding="utf-8")
+        documents = list(csv.DictReader(stream))
+    pairs = [f"{row['query']},{row['document']}" for row in documents]
+    (given / "pairs.csv").write_text("\n".join(["query,document", *pairs, ""]), encoding="utf-8")
+    for name, scores in (("live", range(len(pairs))), ("new", [row["relevance"] for row in documents])):
+        scored = [f"{pair},{score}" for pair, score in zip(pairs, scores, strict=True)]
+        (given / f"{name}.csv").write_text("\n".join(["query,document,score", *scored, ""]), encoding="utf-8")
     for name, content in FOREIGN.items():
         (folder / name).write_text(content, encoding="utf-8")
 

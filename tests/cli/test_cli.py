@@ -176,9 +176,12 @@ def test_demo_prints_the_answer_and_the_report(run: Run, tmp_path: Path) -> None
     assert again["sizes"]["queries"] == 15
     assert again["report"] == str(Path("crowdrank-demo") / "run" / "report.html")
     page = unescape((tmp_path / again["report"]).read_text())
-    assert minus_signs(again["summary"]) in page
+    assert all(minus_signs(part) in page for part in again["summary"])
     text = " ".join(done.stdout.split())
-    assert 0 < text.index("Is my ranker better?") < text.index(again["summary"]) < text.index("candidate")
+    places = [text.index(f"- {part}") for part in again["summary"]]
+    assert 0 < text.index("Is my ranker better?") < places[0]
+    assert places == sorted(places)
+    assert places[-1] < text.index("of the candidates")
     assert '<pre id="again">crowdrank demo --queries 15 --output crowdrank-demo</pre>' in page
     assert max(map(len, done.stdout.splitlines())) <= 80
 

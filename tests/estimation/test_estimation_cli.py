@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 import crowdrank
 from crowdrank.cli.app import app
-from crowdrank.errors import InputError
+from crowdrank.errors import InputError, UsageError
 
 WORLD = make_world()
 
@@ -53,3 +53,17 @@ def test_errors_leave_no_output(folder: Path) -> None:
     assert isinstance(done.exception, InputError)
     assert done.exception.kind == "unknown-probabilities"
     assert not (folder / "estimates.csv").exists()
+
+
+def test_labels_that_used_features_need_experts_or_an_option(folder: Path) -> None:
+    WORLD.labels.assign(prior_relevance=0.0).to_parquet(folder / "consensus.parquet")
+    output = folder / "estimates.csv"
+    done = invoke(folder, "-o", str(output))
+    assert isinstance(done.exception, UsageError)
+    assert done.exception.kind == "features-used"
+    assert not output.exists()
+    for words in (("--expert", str(folder / "sample.csv")), ("--allow-feature-labels",)):
+        done = invoke(folder, *words, "--json", "-o", str(output))
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["used_features"] == {"labels": True, "runs": []}
+        assert output.exists()

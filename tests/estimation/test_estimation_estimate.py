@@ -204,3 +204,35 @@ def test_invalid_arguments_are_refused(changes: dict[str, Any], parameter: str) 
 def test_labels_without_a_needed_column_are_refused() -> None:
     assert refused(InputError, labels=WORLD.labels[["document", "grade"]]).kind == "no-column"
     assert refused(InputError, labels=WORLD.labels[GRADES].head(0)).kind == "no-rows"
+
+
+FEATURE_LABELS = WORLD.labels.assign(prior_relevance=0.0)
+"""Labels with the column that only a consensus has that used features."""
+
+
+def test_labels_that_used_features_are_refused_without_experts(tmp_path: Path) -> None:
+    FEATURE_LABELS.to_csv(tmp_path / "labels.csv", index=False)
+    for labels in (FEATURE_LABELS, tmp_path / "labels.csv"):
+        problem = refused(UsageError, labels=labels, expert=None)
+        assert (problem.kind, problem.parameter) == ("features-used", "labels")
+        assert [fix.parameter for fix in problem.fixes] == [None, "expert", "allow_feature_labels"]
+
+
+def test_labels_that_used_features_can_be_allowed() -> None:
+    with pytest.warns(DataWarning):
+        result = estimate(labels=FEATURE_LABELS, expert=None, allow_feature_labels=True)
+    assert [warning.kind for warning in result.warnings] == ["features-used", "bias-unknown"]
+    assert result.labels_used_features
+
+
+def test_experts_correct_labels_that_used_features() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = estimate(labels=FEATURE_LABELS)
+    assert result.labels_used_features
+    assert len(result.protocol()) == len(estimate().protocol()) + 1
+    pd.testing.assert_frame_equal(result.table, estimate().table)
+
+
+def test_expert_grades_that_used_features_are_refused() -> None:
+    assert refused(InputError, expert=EXPERT.assign(prior_relevance=0.0)).kind == "features-used"

@@ -62,7 +62,7 @@ def test_without_features_a_run_reports_on_labels(world: World, tmp_path: Path) 
     assert result.expert_offset is not None
     with pytest.raises(InputError) as error:
         _ = result.ranker
-    assert error.value.kind == "no-features"
+    assert error.value.kind == "no-ranker"
     page = crowdrank.write_report(tmp_path / "labels").read_text()
     assert 'id="assessors"' in page
     assert 'id="rankers"' not in page

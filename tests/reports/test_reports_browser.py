@@ -301,11 +301,11 @@ def test_printing_shows_more_rows_and_opens_details(browser: Any, report_path: P
     count = shown.page.locator('[data-table="uncertain"] .count')
     assert count.is_visible()
     assert count.inner_text().startswith(f"60 of {len(ranker_data.documents):,}")
-    assert shown.page.locator(".paragraph").is_visible()
+    assert shown.page.locator("ul.summary").is_visible()
     shown.page.evaluate("dispatchEvent(new Event('afterprint'))")
     shown.page.emulate_media(media="screen")
     assert shown.rows("uncertain") == before
-    assert not shown.page.locator(".paragraph").is_visible()
+    assert not shown.page.locator("ul.summary").is_visible()
     assert not shown.messages
     shown.page.close()
 

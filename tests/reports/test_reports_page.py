@@ -23,8 +23,9 @@ from markdown_it import MarkdownIt
 from crowdrank._text import visible
 from crowdrank.assessors.flags import CARELESS
 from crowdrank.errors import InputError, Message, OutputError, UsageError
+from crowdrank.pipeline.contrasts import Contrast
 from crowdrank.pipeline.markdown import N_ROWS
-from crowdrank.pipeline.result import Contrast, RunResult
+from crowdrank.pipeline.result import RunResult
 from crowdrank.reports import charts, embedded_charts
 from crowdrank.reports.cards import better_card, gain_card, make_cards, next_card, trust_card
 from crowdrank.reports.formatting import minus_signs, one_line, signed
@@ -97,7 +98,7 @@ def test_cards_come_before_the_sections(page: str, ranker_data: ReportData) -> N
     assert places == sorted(places)
     assert places[-1] < page.index('id="rankers"')
     text = unescape(page)
-    for sentence in (ranker_data.result.summary, *ranker_data.result.protocol):
+    for sentence in (*ranker_data.result.summary, *ranker_data.result.protocol):
         assert minus_signs(sentence) in text
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,12 +10,14 @@ import typer
 
 from crowdrank._options import option
 from crowdrank.cli import options as o
-from crowdrank.cli.compare import parse_run_names, read_rankings
+from crowdrank.cli.compare import parse_run_names, read_run_tables
 from crowdrank.cli.console import print_cells, print_json, print_line, print_read_report
 from crowdrank.cli.from_settings import FieldsOf
+from crowdrank.judgments.columns import FEATURES_USED
 
 if TYPE_CHECKING:
     from crowdrank.estimation.estimate import Estimate
+    from crowdrank.judgments.table import ReadReport
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,9 @@ class EstimateOptions:
         "auto", "What was drawn for the experts; auto: documents if the expert grades have probabilities."
     )
     random_state: int = option(0, "Random seed.")
+    allow_feature_labels: bool = option(
+        False, "Use labels that used features of the documents, although no expert grades correct them."
+    )
 
 
 def estimate(
@@ -71,17 +76,24 @@ def estimate(
     files = parse_run_names(runs)
     check_outputs({"output": output}, [labels, expert, *map(Path, files.values())])
     known = read_gold(labels)
-    print_read_report(known.report, [labels])
+    print_read_report(without_feature_notes(known.report), [labels])
     sample = None
     if expert is not None:
         sample = read_sample(expert)
         print_read_report(sample.report, [expert])
-    result = estimate_runs(read_rankings(files), known, sample, **asdict(settings))
+    tables = read_run_tables(files)
+    result = estimate_runs({name: table.frame for name, table in tables.items()}, known, sample, **asdict(settings))
     o.write_tables([(output, result.rows)], csv_safe=csv_safe)
     if json:
-        print_json(result.to_dict())
+        used_features = {"labels": known.used_features, "runs": [name for name, one in tables.items() if one.notes]}
+        print_json({**result.to_dict(), "used_features": used_features})
         return
     print_estimate(result)
+
+
+def without_feature_notes(report: ReadReport) -> ReadReport:
+    """Return the report without notes on features: the estimate refuses such labels, or states their effect."""
+    return replace(report, notes=tuple(note for note in report.notes if note.kind != FEATURES_USED))
 
 
 def print_estimate(result: Estimate) -> None:
@@ -100,9 +112,13 @@ def print_estimate(result: Estimate) -> None:
     names = ["run", str(result.measure), level, f"minus {result.baseline}", level, "p (Holm)"]
     print_cells(names, cells, [True, False, False, False, False, False])
     sources = ("labels_only", "experts_only", "bias", "weight", "difference_weight", "worth", "difference_worth")
-    beside = [[row["run"], *(_number(row[name], name) for name in sources), f"{row['judged']:.1%}"] for row in rows]
+    shares = ("judged", "graded")
+    beside = [
+        [row["run"], *(_number(row[name], name) for name in sources), *(_share(row[name]) for name in shares)]
+        for row in rows
+    ]
     names = ["run", "labels only", "experts only", "bias of labels", "weight", "weight (difference)"]
-    names += ["worth in grades", "worth (difference)", "judged"]
+    names += ["worth in grades", "worth (difference)", *shares]
     print_cells(names, beside, [True] + [False] * (len(names) - 1))
     for sentence in result.protocol():
         print_line(sentence)
@@ -115,6 +131,10 @@ def _differences(row: dict[str, Any], is_baseline: bool) -> list[str]:
 
     interval = f"[{row['difference_lower']:+.4f}, {row['difference_upper']:+.4f}]"
     return [f"{row['difference']:+.4f}", interval, format_p(row["p_holm"])]
+
+
+def _share(value: float) -> str:
+    return "" if value != value else f"{value:.1%}"
 
 
 def _number(value: float, name: str) -> str:

@@ -23,6 +23,7 @@ from crowdrank.pipeline.config import RunConfig, RunFiles, read_config
 from crowdrank.pipeline.settings import RunSettings
 
 if TYPE_CHECKING:
+    from crowdrank.pipeline.feature_labels import FeatureLabels
     from crowdrank.pipeline.result import RankerResults, RunResult
 
 
@@ -145,10 +146,13 @@ def print_run(result: RunResult, output_folder: Path, *, json: bool) -> None:
     for question, answer in short_answers(ReportData(result, output_folder)):
         print_line(f"{question:<24} {answer}")
     print_line("")
-    print_paragraph(result.summary)
+    for text in result.summary:
+        print_paragraph(f"- {text}", indent="  ")
     if result.rankers is not None:
         print_line("")
         print_candidates(result, result.rankers)
+    if result.feature_labels is not None:
+        print_feature_labels(result.feature_labels)
     for note in result.notes:
         print_paragraph(f"{note.severity.capitalize()}: {render(note)}")
     if result.changes:
@@ -174,6 +178,16 @@ def print_candidates(result: RunResult, rankers: RankerResults) -> None:
         print_cells([names[place] for place in filled], cells, title=title)
     for name, reason in failed.items():
         print_paragraph(f"Not trained: {name} ({reason}).")
+
+
+def print_feature_labels(labels: FeatureLabels) -> None:
+    """Print the figures of labels with and without features, at most 80 characters wide."""
+    from crowdrank.pipeline.feature_labels import WITH, WITHOUT
+
+    columns = {"figure": "figure", WITHOUT: "without", WITH: "with", "difference": "difference", "p": "p"}
+    cells = [[row[name] for name in columns] for row in labels.rows()]
+    print_line("")
+    print_cells(list(columns.values()), cells, title="Labels with and without features")
 
 
 def _candidate_cells(row: Mapping[str, Any], measure: str) -> list[str]:

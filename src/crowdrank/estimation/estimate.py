@@ -18,13 +18,15 @@ from crowdrank.errors import DataWarning, Fix, InputError, Message, UsageError
 from crowdrank.estimation.by_document import estimate_by_document
 from crowdrank.estimation.by_query import CROSS_FIT_BELOW, ByQuery
 from crowdrank.estimation.contrast import ContrastEstimate
-from crowdrank.estimation.joined_runs import JoinedRuns, experts_made_the_labels, join_runs
+from crowdrank.estimation.joined_runs import JoinedRuns, as_sample, experts_made_the_labels, join_runs
 from crowdrank.estimation.without_experts import N_DRAWS, draw_means
 from crowdrank.evaluation.comparison import choose_baseline, without_nan
-from crowdrank.evaluation.evaluate import as_run
+from crowdrank.evaluation.evaluate import as_run, load_gold, used_features
 from crowdrank.evaluation.measures import Measure, parse_measure
 from crowdrank.evaluation.significance import holm
+from crowdrank.judgments.columns import FEATURES_USED
 from crowdrank.judgments.frames import frame_library, from_arrow
+from crowdrank.judgments.gold import Gold
 
 Unit = Literal["auto", "query", "document"]
 
@@ -46,6 +48,7 @@ _ESTIMATORS = {
     "none": f"Estimates are from the labels alone: {N_DRAWS} draws of all grades from their probabilities, each with a "
     "bootstrap sample of the queries",
 }
+_CORRECTED = "would favor rankers that use the same features, but the expert grades correct this bias"
 
 
 class Estimator(Protocol):
@@ -68,9 +71,10 @@ class Estimate:
         n_queries: number of queries with labels.
         n_expert_queries: number of queries with expert grades.
         n_expert_grades: number of expert grades.
-        warnings: what to check; kinds are `bias-unknown`, `few-expert-queries`, `unlabeled-documents`,
+        warnings: what to check; kinds are `bias-unknown`, `features-used`, `few-expert-queries`, `unlabeled-documents`,
             `ungraded-documents` and `expert-grades-unused`.
         backend: library of `table`.
+        labels_used_features: whether the labels are a consensus that used features of the documents.
 
     """
 
@@ -84,6 +88,7 @@ class Estimate:
     n_expert_grades: int
     warnings: tuple[Message, ...]
     backend: str = "pandas"
+    labels_used_features: bool = False
 
     @property
     def table(self) -> Any:
@@ -93,7 +98,8 @@ class Estimate:
         difference_upper, p, p_holm (adjusted over the runs); labels_only and experts_only, the values from one source
         alone, labels_difference and experts_difference likewise; bias (of the labels: labels_only - estimate); weight
         (lambda of the labels) and difference_weight; worth and difference_worth (number of further expert grades that
-        experts alone would need for the same precision); judged (share of the first k documents that have a label).
+        experts alone would need for the same precision); judged (share of the first k documents that have a label) and
+        graded (share of those of the expert queries that experts graded).
         """
         return from_arrow(self.rows, self.backend)
 
@@ -128,6 +134,9 @@ class Estimate:
             sentences.append("The weight of the labels for a query is fitted on the other expert queries.")
         if self.unit == "document" and self.measure.name == "nDCG":
             sentences.append("nDCG divides by the DCG of the best order by the labels, which experts do not change.")
+        if self.labels_used_features:
+            effect = "favors rankers that use the same features" if self.unit == "none" else _CORRECTED
+            sentences.append(f"The labels are a consensus that used features of the documents: it {effect}.")
         return sentences
 
     def _repr_html_(self) -> str:
@@ -148,6 +157,7 @@ def estimate(
     level: float = 0.95,
     unit: Unit = "auto",
     random_state: int = 0,
+    allow_feature_labels: bool = False,
 ) -> Estimate:
     """Estimate the quality of search systems, and their differences to a baseline, with intervals.
 
@@ -168,6 +178,8 @@ def estimate(
         level: level of the intervals.
         unit: 'query', 'document', or 'auto': by document if the expert grades have probabilities.
         random_state: random seed of draws and cross-fitting.
+        allow_feature_labels: whether labels that used features of the documents may be used without expert grades. They
+            favor runs that use the same features.
 
     Returns:
         Estimates, intervals and p-values beside those of labels and experts alone.
@@ -187,15 +199,21 @@ def estimate(
 
     """
     parsed, baseline = parse_measure(measure), _check_arguments(runs, baseline, level, unit)
+    labels = load_gold(labels)
+    expert = None if expert is None else as_sample(expert)
+    by_features = used_features(labels)
+    feature_messages = _check_features(by_features, expert, allow=allow_feature_labels)
     joined = join_runs({str(name): run for name, run in runs.items()}, labels, expert)
     chosen = _choose_unit(joined, unit)
     _check_measure(parsed, chosen)
-    messages = (*joined.warnings, *_check_experts(joined, parsed, chosen))
+    messages = (*feature_messages, *joined.warnings, *_check_experts(joined, parsed, chosen))
     judged = joined.judged(parsed, joined.is_labeled, joined.queries)
     messages = (*messages, *_check_labels(judged))
     estimator = _estimator(joined, parsed, chosen, np.random.default_rng(random_state))
     n_grades = 0 if joined.sample is None else len(joined.sample)
-    rows = _rows(estimator, list(joined.alignments), baseline, level, n_grades, judged)
+    graded = dict.fromkeys(joined.alignments, float("nan")) if joined.sample is None else joined.graded(parsed)
+    rows = _rows(estimator, list(joined.alignments), baseline, level, n_grades)
+    rows = [{**row, "judged": judged[row["run"]], "graded": graded[row["run"]]} for row in rows]
     result = Estimate(
         rows=pa.Table.from_pylist(rows),
         measure=parsed,
@@ -207,6 +225,7 @@ def estimate(
         n_expert_grades=n_grades,
         warnings=messages,
         backend=frame_library(as_run(next(iter(runs.values())))),
+        labels_used_features=by_features,
     )
     for message in messages:
         warnings.warn(DataWarning(message), stacklevel=2)
@@ -223,9 +242,7 @@ def _estimator(joined: JoinedRuns, measure: Measure, unit: str, rng: np.random.G
     return ByQuery(joined.label_values(measure), joined.expert_values(measure), is_expert)
 
 
-def _rows(
-    estimator: Estimator, names: list[str], baseline: str, level: float, n_grades: int, judged: Mapping[str, float]
-) -> list[dict[str, Any]]:
+def _rows(estimator: Estimator, names: list[str], baseline: str, level: float, n_grades: int) -> list[dict[str, Any]]:
     unit_vectors = dict(zip(names, np.eye(len(names)), strict=True))
     means = {name: estimator.estimate(vector, level) for name, vector in unit_vectors.items()}
     differences = {
@@ -256,7 +273,6 @@ def _rows(
                 "difference_weight": float("nan") if is_baseline else difference.weight,
                 "worth": (mean.worth - 1) * n_grades,
                 "difference_worth": float("nan") if is_baseline else (difference.worth - 1) * n_grades,
-                "judged": judged[name],
             }
         )
     return rows
@@ -290,6 +306,21 @@ def _check_measure(measure: Measure, unit: str) -> None:
         raise UsageError(problem, kind="measure-not-estimated", parameter="measure")
 
 
+def _check_features(labels_used_features: bool, expert: Gold | None, *, allow: bool) -> list[Message]:
+    """Return a warning about labels that used features; raise an error if nothing corrects their bias."""
+    if expert is not None and expert.used_features:
+        problem = "they are a consensus that used features of the documents, so they cannot correct the labels"
+        raise InputError(problem, source="the expert grades", kind=FEATURES_USED, fix="give grades of experts")
+    if expert is not None or not labels_used_features:
+        return []
+    problem = "used features of the documents, so that they favor runs that use the same features"
+    fixes = (Fix("give labels without features"), Fix("correct them by expert grades with {}", "expert"))
+    if not allow:
+        fix = Fix("if no run uses these features, allow it with {}", "allow_feature_labels", True)
+        raise UsageError(problem, kind=FEATURES_USED, parameter="labels", fix=(*fixes, fix))
+    return [Message(f"the labels {problem}", FEATURES_USED, "warning", fixes=fixes)]
+
+
 def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Message]:
     """Return warnings about the expert grades; raise InputError if the estimate would be wrong."""
     if joined.sample is None:
@@ -302,15 +333,12 @@ def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Mess
         raise InputError(problem, source="the labels", kind="experts-made-labels", fix=fixes)
     if unit == "document":
         return []
-    is_expert = joined.is_expert_query
-    n_queries = int(is_expert.sum())
+    n_queries = int(joined.is_expert_query.sum())
     if n_queries < 2:
         problem = f"they are of {counted(n_queries, 'query')}, and an estimate by query needs at least 2"
         more = "let experts grade more queries"
         raise InputError(problem, source="the expert grades", kind="few-expert-queries", fix=more)
-    graded = np.zeros(len(joined.is_labeled), np.bool_)
-    graded[joined.sample.row] = True
-    shares = joined.judged(measure, graded, np.flatnonzero(is_expert))
+    shares = joined.graded(measure)
     lowest = min(shares, key=lambda name: shares[name])
     messages = []
     if shares[lowest] < MIN_EXPERT_JUDGED:

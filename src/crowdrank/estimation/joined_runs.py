@@ -87,6 +87,13 @@ class JoinedRuns:
         scorings = (Scoring(replace(one, grades=grades), skip_unjudged=False) for one in self.alignments.values())
         return np.column_stack([scoring.values(measure) for scoring in scorings])[self.queries]
 
+    def graded(self, measure: Measure) -> dict[str, float]:
+        """Return the share of the first documents of each run that experts graded, in the queries of the experts."""
+        assert self.sample is not None
+        rows = np.zeros(len(self.is_labeled), np.bool_)
+        rows[self.sample.row] = True
+        return self.judged(measure, rows, np.flatnonzero(self.is_expert_query))
+
     def judged(self, measure: Measure, rows: Booleans, queries: Integers) -> dict[str, float]:
         """Return the share of the first documents of each run that are among some rows (n_rows,)."""
         cutoff = Measure("Judged", cutoff=measure.cutoff or JUDGED_CUTOFF)
@@ -113,10 +120,7 @@ def join_runs(runs: Mapping[str, Any], labels: Any, expert: Any) -> JoinedRuns:
     """
     label_source = _source(as_gold(labels), "labels")
     label_rows = _role_table(label_source)
-    expert_source = None
-    if expert is not None:
-        graded = expert if isinstance(expert, Gold) else read_sample(expert)
-        expert_source = FrameSource(graded.frame, "the expert grades")
+    expert_source = None if expert is None else FrameSource(as_sample(expert).frame, "the expert grades")
     expert_rows = None if expert_source is None else _role_table(expert_source)
     tables = [label_rows, *([] if expert_rows is None else [expert_rows])]
     coded = {role: ids.concat([table.coded_ids(role) for table in tables]) for role in ("query", "document")}
@@ -141,6 +145,11 @@ def join_runs(runs: Mapping[str, Any], labels: Any, expert: Any) -> JoinedRuns:
         _common_queries(alignments, columns["query"], n_labels),
     )
     return _restrict(joined)
+
+
+def as_sample(expert: Any) -> Gold:
+    """Return expert grades of a DataFrame or a path; a `Gold` is returned unchanged."""
+    return expert if isinstance(expert, Gold) else read_sample(expert)
 
 
 def _source(frame: Any, parameter: str) -> FrameSource:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from crowdrank._typing import Floats
 from crowdrank.errors import UsageError, near
@@ -59,13 +60,19 @@ def _feature_baseline(data: RunData, baseline: str) -> Candidate:
 
 def read_run_scores(data: RunData, path: Path) -> Floats:
     """Return the scores of the rows in a ranking; documents that it lacks are below all others."""
-    ranking = read_run(path)
-    query, document = (frames.column_to_arrow(ranking, name).combine_chunks() for name in ("query", "document"))
+    ranking = read_run_table(path)
+    query, document = (ranking[name].combine_chunks() for name in ("query", "document"))
     row = pair_positions(query, document, data.features.query, data.features.document, str(path))
     if (row < 0).all():
         raise no_common_documents("ranked", query, document, data.features)
-    scores = frames.column_to_arrow(ranking, "score").to_numpy()
+    scores = ranking["score"].to_numpy()
     return np.asarray(np.where(row >= 0, scores[row], scores.min() - 1), dtype=np.float64)
+
+
+def read_run_table(path: Path) -> pa.Table:
+    """Read a ranking as an Arrow table with the columns query, document and score."""
+    ranking = read_run(path)
+    return pa.table({name: frames.column_to_arrow(ranking, name) for name in ("query", "document", "score")})
 
 
 def describe_baseline(name: str) -> str:

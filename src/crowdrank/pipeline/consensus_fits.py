@@ -18,6 +18,7 @@ from crowdrank.consensus.result import Consensus
 from crowdrank.engine.base import Engine
 from crowdrank.engine.local import LocalEngine
 from crowdrank.errors import CrowdrankError, DataWarning, Fix, InputError, Message
+from crowdrank.judgments.features import Features
 from crowdrank.label_learning.label_features import LabelFeatures, label_features
 from crowdrank.pipeline.model_stages import Fit, load_fit, save_fit
 from crowdrank.pipeline.run_data import RunData
@@ -71,23 +72,33 @@ class ConsensusFits:
         """Fit a method; if it cannot be fitted to these labels, record why in `failed`."""
         if method in self._models or method in self.failed:
             return
-        parameters = self.method_parameters(method)
         try:
-            model, messages = self.cache.get(
-                f"consensus-{method}",
-                self.key(method),
-                lambda: self._fit_model(method, parameters, report),
-                lambda fit, path: save_fit(fit, path, self.cache),
-                lambda path: load_fit(path, self.cache),
-            )
+            self._models[method] = self._get_model(method, f"consensus-{method}", self.key(method), report)
         except CrowdrankError as problem:
             self.failed[method] = str(problem).rstrip(".")
-            return
-        self._models[method] = model
+
+    def fit_with_features(self, method: str, features: Features, report: Report | bool = False) -> Aggregator:
+        """Return the model with a prior of relevance from features; it serves neither training nor tests."""
+        stage, key = f"consensus-{method}-with-features", digest(self.key(method), features)
+        return self._get_model(method, stage, key, report, features)
+
+    def _get_model(
+        self, method: str, stage: str, key: str, report: Report | bool, features: Features | None = None
+    ) -> Aggregator:
+        """Return a fitted model, from the cache if it is there; record its data warnings."""
+        model, messages = self.cache.get(
+            stage,
+            key,
+            lambda: self._fit_model(method, report, features),
+            lambda fit, path: save_fit(fit, path, self.cache),
+            lambda path: load_fit(path, self.cache),
+        )
+        name = method if features is None else f"{method} with features"
         for message in messages:
-            self._methods_by_warning.setdefault(message, []).append(method)
+            self._methods_by_warning.setdefault(message, []).append(name)
         if not getattr(model, "converged_", True):
-            self._not_converged[method] = model.n_iter_
+            self._not_converged[name] = model.n_iter_
+        return model
 
     def key(self, method: str) -> str:
         """Return the cache key of a method: labels, parameters and source code."""
@@ -99,12 +110,13 @@ class ConsensusFits:
         many = method == "gda-pairwise" and len(labels) > MANY_LABELS * labels.n_items
         return {**({"partners": FEW_PARTNERS} if many else {}), **self.parameters.get(method, {})}
 
-    def _fit_model(self, method: str, parameters: Mapping[str, Any], report: Report | bool) -> Fit:
+    def _fit_model(self, method: str, report: Report | bool, features: Features | None) -> Fit:
         """Fit a method; return the model and its data warnings without repetition."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model = get_aggregator(method, **parameters)
-            model.fit(self.data.labels, engine=self.engine or LocalEngine(self.n_jobs), progress=report)
+            model = get_aggregator(method, **self.method_parameters(method))
+            engine = self.engine or LocalEngine(self.n_jobs)
+            model.fit(self.data.labels, features=features, engine=engine, progress=report)
         return model, list(dict.fromkeys(one.message.message for one in caught if isinstance(one.message, DataWarning)))
 
     @property
@@ -119,7 +131,7 @@ class ConsensusFits:
             problem = (
                 f"Consensus by {_enumerate(names)} did not converge in {n_iter} iterations; labels may still change"
             )
-            command = f"crowdrank aggregate -m {names[0]} -s n_iter={3 * n_iter}"
+            command = f"crowdrank aggregate -m {names[0].partition(' ')[0]} -s n_iter={3 * n_iter}"
             fix = Fix(f"see whether they do with more iterations: {command}")
             notes.append(Message(problem, "not-converged", "warning", fixes=(fix,)))
         return notes

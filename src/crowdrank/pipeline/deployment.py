@@ -9,9 +9,10 @@ import numpy as np
 
 from crowdrank._progress import Report
 from crowdrank._typing import Floats, Integers
-from crowdrank.pipeline.result import DEPLOYABLE, Contrast, Deployable
+from crowdrank.pipeline.contrasts import ALPHA, Contrast
+from crowdrank.pipeline.result import DEPLOYABLE, Deployable
 from crowdrank.pipeline.stage_cache import digest
-from crowdrank.pipeline.summary import ALPHA, RankerTest
+from crowdrank.pipeline.summary import RankerTest
 from crowdrank.pipeline.training_view import TrainingView
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.boosting import BoostedTrees

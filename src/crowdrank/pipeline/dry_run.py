@@ -15,8 +15,8 @@ from crowdrank.errors import CrowdrankError
 from crowdrank.pipeline.baseline import add_baseline
 from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensus_methods, remapper_label_features
 from crowdrank.pipeline.consensus_fits import ConsensusFits
-from crowdrank.pipeline.leaks import check_leaks
-from crowdrank.pipeline.run_data import RunData, build_run_data
+from crowdrank.pipeline.run import prepare_data
+from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.selection import (
     MIN_SELECTION_QUERIES,
     WEIGHT_STEPS,
@@ -54,15 +54,17 @@ def plan(judgments: Any, features: Any, expert: Any = None, honeypots: Any = Non
     Of 14 expert-graded queries 5 are for the test, 9 for the selection in 4 folds.
     """
     data, run_settings, candidates, skipped, split = _prepare(judgments, features, expert, honeypots, settings)
+    methods = [*consensus_methods(run_settings, candidates)]
+    methods += [f"{run_settings.method} with features"] if run_settings.feature_labels else []
     lines = [
         f"Judgments of {counted(data.labels.n_items, 'document')} by "
         f"{counted(data.labels.n_assessors, 'assessor')}, {counted(len(data.query), 'document')} with features "
         f"in {counted(len(data.query_ids), 'query')}.",
         _describe_split(data, split),
-        f"Consensus by {', '.join(consensus_methods(run_settings, candidates))}.",
+        f"Consensus by {', '.join(methods)}.",
         f"Candidates: {', '.join(candidate.name for candidate in candidates)}, and ensembles of them."
         if candidates
-        else "No features: no ranker is trained.",
+        else "No ranker is trained.",
         *(f"Left out: {name}, because {reason}." for name, reason in skipped.items()),
         *map(str, data.notes),
     ]
@@ -81,8 +83,7 @@ def _prepare(
 ) -> tuple[RunData, RunSettings, list[Candidate], dict[str, str], ExpertSplit]:
     """Return data, settings, candidates, reasons for skipped candidates, and the split of a run."""
     run_settings = RunSettings.of(settings)
-    data = build_run_data(judgments, features, expert, honeypots, unjudgeable_as=run_settings.unjudgeable_as)
-    check_leaks(data, allow=run_settings.allow_leak)
+    data, _ = prepare_data(judgments, features, expert, honeypots, run_settings)
     split = split_expert_queries(data.graded_queries, run_settings)
     if not data.has_features:
         return data, run_settings, [], {}, split
@@ -143,6 +144,8 @@ def _time_methods(fits: ConsensusFits, settings: RunSettings, candidates: list[C
     start = time.perf_counter()
     for method in consensus_methods(settings, candidates):
         fits.fit(method)
+    if settings.feature_labels and fits.data.has_features:
+        fits.fit_with_features(settings.method, fits.data.features)
     for kind in remapper_label_features(candidates):
         fits.label_features(kind)
     return time.perf_counter() - start

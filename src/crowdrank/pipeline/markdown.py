@@ -6,7 +6,10 @@ from typing import Any
 
 from crowdrank._text import counted, markdown_text
 from crowdrank.assessors.report import best_and_worst
+from crowdrank.estimation.estimate import Estimate
 from crowdrank.evaluation.significance import format_p
+from crowdrank.pipeline.estimate_results import EXPLANATION, QUESTION, estimate_rows
+from crowdrank.pipeline.feature_labels import NOT_FOR_RANKERS, FeatureLabels
 from crowdrank.pipeline.result import RunResult
 
 N_ROWS = 10
@@ -26,8 +29,10 @@ def markdown(result: RunResult) -> str:
     lines = [
         f"# {title} from {counted(result.sizes['judgments'], 'judgment')}",
         "",
-        markdown_text(result.summary),
+        *(f"- {markdown_text(text)}" for text in result.summary),
         *([] if result.rankers is None else ["", "## Candidates", "", *_table(_candidates(result))]),
+        *([] if result.estimate is None else _estimate(result.estimate)),
+        *([] if result.feature_labels is None else _feature_labels(result, result.feature_labels)),
         "",
         "## Assessors",
         "",
@@ -47,6 +52,22 @@ def markdown(result: RunResult) -> str:
         f"- crowdrank {result.versions['crowdrank']}, seed {result.settings.random_state}; all settings: run.json.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _estimate(estimate: Estimate) -> list[str]:
+    """Return the part on the selected ranker and the current ranking."""
+    warnings = (f"- {markdown_text(str(message))}" for message in estimate.warnings)
+    return [*("", f"## {QUESTION}", "", EXPLANATION, "", *_table(estimate_rows(estimate)), ""), *warnings]
+
+
+def _feature_labels(result: RunResult, labels: FeatureLabels) -> list[str]:
+    """Return the part on labels that used features."""
+    return [
+        *("", "## Labels with features", "", f"{NOT_FOR_RANKERS} consensus_with_features.parquet has them."),
+        *("", *_table(labels.rows())),
+        *("", "What to label next by these labels; next_with_features.csv has all documents:"),
+        *("", *_table(result.tables["next_with_features"].slice(0, N_ROWS).to_pylist())),
+    ]
 
 
 def _candidates(result: RunResult) -> list[dict[str, Any]]:

@@ -21,9 +21,13 @@ from crowdrank._text import counted
 from crowdrank.assessors.reference import ExpertOffset
 from crowdrank.consensus._base import Aggregator
 from crowdrank.errors import InputError, Message
+from crowdrank.estimation.estimate import Estimate
 from crowdrank.judgments import frames
 from crowdrank.judgments.write import write_table
 from crowdrank.label_learning.remapper import Remapper
+from crowdrank.pipeline.contrasts import Contrast
+from crowdrank.pipeline.estimate_results import ESTIMATE_NUMBERS, estimate_to_dict, load_estimate
+from crowdrank.pipeline.feature_labels import FeatureLabels
 from crowdrank.pipeline.provenance import Provenance
 from crowdrank.pipeline.result_checks import check_metadata, check_tables
 from crowdrank.pipeline.settings import RunSettings
@@ -37,7 +41,7 @@ PREVIOUS = "previous"
 """Name of the folder with the results that a run replaced."""
 DEPLOYABLE = "deployable"
 """Name of the folder with the forest for search engines, and of the forest in comparisons."""
-RUN = FolderKind("run", 3, "run", "'crowdrank run'", STAGE_NAMES, optional=("report.", f"{PREVIOUS}/"))
+RUN = FolderKind("run", 4, "run", "'crowdrank run'", STAGE_NAMES, optional=("report.", f"{PREVIOUS}/"))
 TABLE_FILES = {
     "documents": "consensus.parquet",
     "assessors": "assessors.csv",
@@ -49,49 +53,22 @@ TABLE_FILES = {
     "remapping": "remapping.csv",
     "features": "features.csv",
     "texts": "texts.parquet",
+    "documents_with_features": "consensus_with_features.parquet",
+    "next_with_features": "next_with_features.csv",
+    "estimate": "estimate.csv",
 }
 """Tables of a run and their files; a run has some or all of them."""
 TEXT_COLUMNS = (
     *("assessor", "other", "query", "document", "candidate", "about", "note", "flag", "evidence", "compared_with"),
-    *("feature", "remapper"),
+    *("feature", "remapper", "run"),
 )
 """Columns of CSV files that are read as text, even if an id looks like a number."""
 FLOAT_COLUMNS = (
     *("relevance", "lower", "upper", "width", "informativeness", "slope", "bias", "agreement", "difference", "kappa"),
     *("selection_mean", "value", "target", "weight", "missing", "minimum", "maximum", "importance"),
+    *ESTIMATE_NUMBERS,
 )
 """Columns of CSV files that are read as floats, even if all values are whole numbers."""
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """Difference between two candidates on the test queries.
-
-    Attributes:
-        candidate, other: names of the candidates.
-        mean, other_mean: their mean values of the measure.
-        difference, lower, upper: difference of the means with its bootstrap interval.
-        p: p-value of a paired randomization test.
-        n_better, n_worse, n_equal: number of queries on which the candidate is better, worse and equal.
-
-    """
-
-    candidate: str
-    other: str
-    mean: float
-    other_mean: float
-    difference: float
-    lower: float
-    upper: float
-    p: float
-    n_better: int
-    n_worse: int
-    n_equal: int
-
-    @property
-    def percent(self) -> float | None:
-        """Difference in percent of the other mean; None if that is 0."""
-        return 100 * self.difference / self.other_mean if self.other_mean > 0 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,8 +191,8 @@ class RunResult:
         settings: settings of the run.
         model: the fitted consensus model.
         tables: the tables of `TABLE_FILES` that the run has, as Arrow tables.
-        rankers: the rankers; None if the run had no features.
-        summary: what was found, in one paragraph.
+        rankers: the rankers; None if the run trained none.
+        summary: what was found, in short paragraphs, the most important first.
         protocol: how candidates were trained, selected and tested, in sentences.
         notes: warnings and notes.
         sizes: numbers of judgments, documents, queries, ...
@@ -224,6 +201,8 @@ class RunResult:
         versions: versions of crowdrank, Python and main libraries.
         expert_offset: mean difference between assessors and experts, in grades; None without expert grades.
         same_scale: whether experts and assessors use the same grades.
+        estimate: quality of the selected ranker and of a baseline that is a run file; None without such a baseline.
+        feature_labels: labels that also used features, compared with the others; None unless the settings ask for it.
         changes: differences to the previous run in the same folder, in sentences.
         seconds: duration of the run.
         backend: DataFrame library of `documents`, `assessors`, `comparison` and `next`.
@@ -234,7 +213,7 @@ class RunResult:
     model: Aggregator
     tables: Mapping[str, pa.Table]
     rankers: RankerResults | None
-    summary: str
+    summary: tuple[str, ...]
     protocol: tuple[str, ...]
     notes: tuple[Message, ...]
     sizes: Mapping[str, int]
@@ -243,6 +222,8 @@ class RunResult:
     versions: Mapping[str, str]
     expert_offset: ExpertOffset | None = None
     same_scale: bool = False
+    estimate: Estimate | None = None
+    feature_labels: FeatureLabels | None = None
     changes: tuple[str, ...] = ()
     seconds: float = 0.0
     backend: str = "pandas"
@@ -253,12 +234,13 @@ class RunResult:
 
     def _repr_html_(self) -> str:
         if self.rankers is None:
-            return panel(heading(repr(self).strip("<>")), paragraph(self.summary))
+            return panel(heading(repr(self).strip("<>")), *map(paragraph, self.summary))
         measure = self.settings.measure
         figures = (f"{measure} {name}" for name in ("mean", "difference", "lower", "upper"))
         rows = self.tables["comparison"].to_pylist()
         names = [name for name in ("candidate", "selection_mean", *figures) if name in rows[0]]
-        return panel(heading(f"Ranker: {self.rankers.chosen}"), paragraph(self.summary), html_table(rows, names))
+        title = heading(f"Ranker: {self.rankers.chosen}")
+        return panel(title, *map(paragraph, self.summary), html_table(rows, names))
 
     @property
     def ranker(self) -> Ranker:
@@ -277,7 +259,7 @@ class RunResult:
 
     def _rankers(self) -> RankerResults:
         if self.rankers is None:
-            raise InputError("the run has no ranker, because it had no features", kind="no-features")
+            raise InputError("the run trained no ranker", kind="no-ranker", fix="give features of the documents")
         return self.rankers
 
     @cached_property
@@ -313,10 +295,12 @@ class RunResult:
             "inputs": dict(self.inputs),
             "provenance": self.provenance.to_dict(),
             "sizes": dict(self.sizes),
-            "summary": self.summary,
+            "summary": list(self.summary),
             "rankers": None if self.rankers is None else self.rankers.to_dict(),
             "expert_offset": None if self.expert_offset is None else asdict(self.expert_offset),
             "same_scale": self.same_scale,
+            "estimate": None if self.estimate is None else estimate_to_dict(self.estimate),
+            "feature_labels": None if self.feature_labels is None else self.feature_labels.to_dict(),
             "notes": [note.to_dict() for note in self.notes],
             "protocol": list(self.protocol),
             "changes": list(self.changes),
@@ -362,13 +346,13 @@ class RunResult:
     def _from_dict(
         cls, fields: Mapping[str, Any], folder: Path, tables: Mapping[str, pa.Table], model: Aggregator
     ) -> RunResult:
-        offset, rankers = fields["expert_offset"], fields["rankers"]
+        offset, rankers, with_features = (fields[name] for name in ("expert_offset", "rankers", "feature_labels"))
         return cls(
             settings=RunSettings.of(fields["settings"]),
             model=model,
             tables=tables,
             rankers=None if rankers is None else RankerResults.load(rankers, folder),
-            summary=fields["summary"],
+            summary=tuple(fields["summary"]),
             protocol=tuple(fields["protocol"]),
             notes=tuple(Message.from_dict(note) for note in fields["notes"]),
             sizes=fields["sizes"],
@@ -377,6 +361,8 @@ class RunResult:
             versions=fields["versions"],
             expert_offset=None if offset is None else ExpertOffset(**offset),
             same_scale=fields["same_scale"],
+            estimate=None if fields["estimate"] is None else load_estimate(fields["estimate"], tables["estimate"]),
+            feature_labels=None if with_features is None else FeatureLabels.load(with_features),
             changes=tuple(fields["changes"]),
             seconds=fields["seconds"],
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields as dataclass_fields
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ import pyarrow.compute as pc
 from crowdrank._saved import Fields, is_text, require
 from crowdrank.assessors.flags import FLAGS
 from crowdrank.consensus._base import Aggregator
+from crowdrank.pipeline.estimate_results import ESTIMATE_NUMBERS
+from crowdrank.pipeline.feature_labels import FeatureLabels
 
 FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm")
 """Figures of each measure in the comparison."""
@@ -27,6 +30,9 @@ NUMBER_COLUMNS = {
     "remapping": ("value", "labels", "target", "weight"),
     "features": ("missing",),
     "texts": (),
+    "documents_with_features": ("relevance", "lower", "upper", "judgments", "expert"),
+    "next_with_features": ("relevance", "lower", "upper", "width", "judgments"),
+    "estimate": ESTIMATE_NUMBERS,
 }
 """Required columns of numbers of each table."""
 TEXT_COLUMNS = {
@@ -40,9 +46,15 @@ TEXT_COLUMNS = {
     "remapping": ("remapper", "feature"),
     "features": ("feature",),
     "texts": ("query", "document", "query_text", "title", "text", "url"),
+    "documents_with_features": ("query", "document"),
+    "next_with_features": ("query", "document"),
+    "estimate": ("run",),
 }
 """Required columns of ids and texts of each table."""
-OTHER_COLUMNS = {"documents": ("grade",), "next": ("grade",), "comparison": ("chosen",)}
+OTHER_COLUMNS = {
+    **dict.fromkeys(("documents", "next", "documents_with_features", "next_with_features"), ("grade",)),
+    "comparison": ("chosen",),
+}
 """Required columns of any type."""
 CONTRAST_NUMBERS = ("mean", "other_mean", "difference", "lower", "upper", "p")
 CONTRAST_COUNTS = ("n_better", "n_worse", "n_equal")
@@ -55,10 +67,9 @@ def check_metadata(fields: Fields) -> None:
     sizes = Fields(fields.object("sizes"))
     for name in SIZE_NAMES:
         sizes.integer(name)
-    fields.text("summary")
     fields.flag("same_scale")
     fields.number("seconds")
-    for name in ("protocol", "changes"):
+    for name in ("summary", "protocol", "changes"):
         fields.texts(name)
     _require_texts("versions", fields.object("versions"))
     _require_texts("inputs", fields.object("inputs"))
@@ -71,6 +82,10 @@ def check_metadata(fields: Fields) -> None:
         _check_rankers(Fields(fields.object("rankers")))
     if fields.values.get("expert_offset") is not None:
         _check_offset(Fields(fields.object("expert_offset")))
+    if fields.values.get("estimate") is not None:
+        _check_estimate(Fields(fields.object("estimate")))
+    if fields.values.get("feature_labels") is not None:
+        _check_feature_labels(Fields(fields.object("feature_labels")))
 
 
 def _check_rankers(rankers: Fields) -> None:
@@ -120,6 +135,31 @@ def _check_offset(offset: Fields) -> None:
     offset.integer("documents")
 
 
+def _check_estimate(estimate: Fields) -> None:
+    for name in ("measure", "baseline", "unit"):
+        estimate.text(name)
+    estimate.number("level")
+    for name in ("queries", "expert_queries", "expert_grades"):
+        estimate.integer(name)
+    require(isinstance(estimate.values.get("warnings"), list), "warnings is not a list")
+
+
+def _check_feature_labels(labels: Fields) -> None:
+    names = {one.name for one in dataclass_fields(FeatureLabels)}
+    require(set(labels.values) == names, "feature_labels is incomplete")
+    labels.texts("features")
+    labels.text("weight_name")
+    for name in ("n_documents", "n_changed"):
+        labels.integer(name)
+    for name in ("width", "width_without", "settled", "settled_without"):
+        labels.number(name)
+    if labels.values["weight"] is not None:
+        labels.number("weight")
+    agreement = Fields(labels.object("agreement"))
+    for name in agreement.values:
+        _check_contrast(Fields(agreement.object(name)))
+
+
 def _require_texts(name: str, values: dict[str, Any]) -> None:
     require(all(map(is_text, values.values())), f"{name} has a value that is not a text")
 
@@ -127,7 +167,9 @@ def _require_texts(name: str, values: dict[str, Any]) -> None:
 def check_tables(fields: Fields, tables: Mapping[str, pa.Table], model: Aggregator) -> None:
     """Raise ValueError unless the tables have their columns and types, and fit each other and the model."""
     rankers = fields.values.get("rankers")
+    with_features = ["documents_with_features", "next_with_features"] if fields.values.get("feature_labels") else []
     required = ["documents", "assessors", "pairs", "next", *(["comparison", "training"] if rankers else [])]
+    required += [*with_features, *(["estimate"] if fields.values.get("estimate") else [])]
     for name in required:
         require(name in tables, f"there is no table {name!r}")
     for name, table in tables.items():
@@ -137,10 +179,14 @@ def check_tables(fields: Fields, tables: Mapping[str, pa.Table], model: Aggregat
     require(_is_unique(assessors, ["assessor"]), "an assessor occurs twice")
     require(_is_unique(documents, ["query", "document"]), "a document of a query occurs twice")
     known = model.consensus_.document_table
-    for name in ("query", "document"):
-        require(documents[name].equals(known[name]), "the documents are not those of the consensus")
+    for table in (documents, *(tables[name] for name in with_features[:1])):
+        for name in ("query", "document"):
+            require(table[name].equals(known[name]), "the documents are not those of the consensus")
     for name in model.consensus_.share_names:
         require(name in documents.column_names and _is_numeric(documents[name]), f"there is no column {name!r}")
+    if fields.values.get("estimate"):
+        runs = tables["estimate"]["run"].to_pylist()
+        require(len(runs) == 2 and fields.values["estimate"]["baseline"] in runs, "the estimate is not of two rankings")
     if rankers:
         chosen, comparison = rankers["chosen"], tables["comparison"]
         require(chosen in comparison["candidate"].to_pylist(), "the chosen ranker is not in the comparison")

@@ -24,12 +24,17 @@ from crowdrank.assessors.agreement import agreement_table
 from crowdrank.assessors.report import AssessorReport, assess
 from crowdrank.consensus._base import Aggregator
 from crowdrank.engine.base import Engine
-from crowdrank.errors import Fix, InputError, Message
+from crowdrank.errors import Fix, InputError, Message, UsageError
+from crowdrank.estimation.estimate import Estimate
+from crowdrank.judgments.features import Features
 from crowdrank.judgments.grade_map import GradeMapLike
 from crowdrank.pipeline.baseline import add_baseline
+from crowdrank.pipeline.baseline_estimate import estimate_baseline
 from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensus_methods, remapper_label_features
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.deployment import describe_deployable, make_deployable
+from crowdrank.pipeline.estimate_results import describe_estimate
+from crowdrank.pipeline.feature_labels import FeatureLabels
 from crowdrank.pipeline.label_summary import summarize_labels
 from crowdrank.pipeline.leaks import check_leaks
 from crowdrank.pipeline.markdown import markdown
@@ -110,18 +115,14 @@ def run(
         check_output_folder(folder, RUN)
     with nullcontext() if folder is None else locked(folder, wait=False):
         began = time.monotonic()
-        unjudgeable_as = run_settings.unjudgeable_as
-        data = build_run_data(
-            judgments, features, expert, honeypots, unjudgeable_as=unjudgeable_as, expert_map=expert_map
-        )
-        data = replace(data, notes=(*data.notes, *check_leaks(data, allow=run_settings.allow_leak)))
+        data, label_features = prepare_data(judgments, features, expert, honeypots, run_settings, expert_map)
         if provenance is None:
             inputs = {"judgments": judgments, "features": features, "expert": expert, "honeypots": honeypots}
             provenance = Provenance(python=python_call(inputs, run_settings, folder, engine))
         provenance = replace(provenance, units={**data.judgments.report.units, **provenance.units})
         training = _TrainingPlan.choose(data, run_settings)
         cache = _open_cache(folder)
-        runner = _Runner(data, run_settings, training, cache, engine, progress)
+        runner = _Runner(data, label_features, run_settings, training, cache, engine, progress)
         result = replace(runner.run(), provenance=provenance, backend=data.judgments.backend)
         result = replace(result, seconds=time.monotonic() - began)
         if folder is None:
@@ -135,6 +136,31 @@ def run(
                 report(result, draft)
         cache.delete_unused()
         return result
+
+
+def prepare_data(
+    judgments: Any,
+    features: Any,
+    expert: Any,
+    honeypots: Any,
+    settings: RunSettings,
+    expert_map: GradeMapLike | None = None,
+) -> tuple[RunData, Features | None]:
+    """Return the data of a run, and the features that its labels also use, if the settings ask for such labels."""
+    if settings.feature_labels and features is None:
+        fix = Fix("give features of the documents with {}", "features")
+        raise UsageError("needs features", parameter="feature_labels", kind="no-features", fix=fix)
+
+    def build(used_features: Any) -> RunData:
+        unjudgeable_as = settings.unjudgeable_as
+        return build_run_data(
+            judgments, used_features, expert, honeypots, unjudgeable_as=unjudgeable_as, expert_map=expert_map
+        )
+
+    checked = build(features if settings.rankers or settings.feature_labels else None)
+    leaks = check_leaks(checked, allow=settings.allow_leak)
+    data = checked if settings.rankers or not checked.has_features else build(None)
+    return replace(data, notes=(*data.notes, *leaks)), checked.features if settings.feature_labels else None
 
 
 def _open_cache(folder: Path | None) -> StageCache:
@@ -170,6 +196,7 @@ class _Runner:
     """Stages of a run: consensus and assessors, then candidates, selection, test and the final ranker."""
 
     data: RunData
+    label_features: Features | None
     settings: RunSettings
     training: _TrainingPlan
     cache: StageCache
@@ -191,23 +218,29 @@ class _Runner:
             "next": next_table(documents),
         }
         gold = self.data.gold
+        same_scale = gold is not None and gold.scale.names == self.data.labels.main_scale.names
+        feature_labels = None
+        if self.label_features is not None:
+            feature_labels, feature_tables = self._feature_labels(model, self.label_features, same_scale=same_scale)
+            tables |= feature_tables
         labels = RunResult(
             settings=self.settings,
             model=model,
             tables=tables,
             rankers=None,
-            summary="",
+            summary=() if feature_labels is None else (feature_labels.describe(),),
             protocol=(),
             notes=(*self.data.notes, *self.fits.notes),
             sizes=_sizes(self.data),
-            inputs=_digests(self.data),
+            inputs=_digests(self.data, self.label_features),
             provenance=Provenance(),
             versions=_versions(),
             expert_offset=assessors.expert_offset,
-            same_scale=gold is not None and gold.scale.names == self.data.labels.main_scale.names,
+            same_scale=same_scale,
+            feature_labels=feature_labels,
         )
         if not self.data.has_features:
-            return replace(labels, summary=summarize_labels(labels))
+            return replace(labels, summary=(*summarize_labels(labels), *labels.summary))
         return self._with_rankers(labels)
 
     def _consensus(self) -> tuple[Aggregator, AssessorReport]:
@@ -217,6 +250,17 @@ class _Runner:
             raise InputError(self.fits.failed[method], fix="use another consensus method")
         model = self.fits.model(method)
         return model, assess(model, self.data.judgments, self.data.gold)
+
+    def _feature_labels(
+        self, without: Aggregator, features: Features, *, same_scale: bool
+    ) -> tuple[FeatureLabels, dict[str, pa.Table]]:
+        """Fit the consensus also with features; return its comparison with the one without them, and its tables."""
+        method = self.settings.method
+        with reporting(self.progress, f"consensus by {method} with features") as report:
+            model = self.fits.fit_with_features(method, features, report)
+        labels = FeatureLabels.compare(self.data, without, model, self.settings, same_scale=same_scale)
+        documents = documents_table(model.consensus_, self.data)
+        return labels, {"documents_with_features": documents, "next_with_features": next_table(documents)}
 
     def _fit_consensus(self, method: str) -> None:
         with reporting(self.progress, f"consensus by {method}") as report:
@@ -228,9 +272,10 @@ class _Runner:
         candidates = self._fit_methods(candidates, left_out)
         selection, has_experts = self._select(candidates, left_out)
         test = RankerTest(selection, self.settings, has_experts)
-        summary, outcome = summarize(test), selection.outcome
+        (first, *others), outcome = summarize(test), selection.outcome
         if test.comparison is not None:
             test.test_controls()
+        estimate, estimate_notes = self._estimate(test, labels.model)
         ranker = self._refit(selection) if self.settings.refit else outcome.ranker(outcome.chosen)
         deployable = self._deployable(test, ranker)
         tables = {
@@ -239,6 +284,7 @@ class _Runner:
             "training": training_table(self.data, self.fits, outcome),
             "remapping": remapping_table(outcome),
             "features": feature_table(self.data, ranker),
+            "estimate": None if estimate is None else estimate.rows,
         }
         split = outcome.split
         rankers = RankerResults(
@@ -258,10 +304,23 @@ class _Runner:
             labels,
             rankers=rankers,
             tables={**labels.tables, **{name: table for name, table in tables.items() if table is not None}},
-            summary=f"{summary} {describe_deployable(deployable, self.settings.measure)}",
+            estimate=estimate,
+            summary=(
+                first,
+                *([] if estimate is None else [describe_estimate(estimate)]),
+                *others,
+                describe_deployable(deployable, self.settings.measure),
+                *labels.summary,
+            ),
             protocol=describe_protocol(test),
-            notes=(*self.data.notes, *self.fits.notes, *_fold_notes(split, self.settings)),
+            notes=(*self.data.notes, *self.fits.notes, *_fold_notes(split, self.settings), *estimate_notes),
         )
+
+    def _estimate(self, test: RankerTest, model: Aggregator) -> tuple[Estimate | None, list[Message]]:
+        """Return the estimate of the selected ranker and of a baseline that is a run file, if it was tested."""
+        if test.comparison is None or test.baseline not in self.training.baseline_run or test.chosen == test.baseline:
+            return None, []
+        return estimate_baseline(test, model.consensus_)
 
     def _fit_methods(self, candidates: list[Candidate], left_out: dict[str, str]) -> list[Candidate]:
         """Fit the consensus methods that candidates need; leave out candidates whose method cannot be fitted."""
@@ -333,10 +392,11 @@ def _fold_notes(split: ExpertSplit, settings: RunSettings) -> tuple[Message, ...
     return (Message(problem, "few-folds", "warning", fixes=(Fix("have more queries graded by experts"),)),)
 
 
-def _digests(data: RunData) -> dict[str, str]:
+def _digests(data: RunData, label_features: Features | None) -> dict[str, str]:
+    features = data.digests["features"] if data.has_features or label_features is None else digest(label_features)
     return {
         "judgments": data.digests["judgments"],
-        **({"features": data.digests["features"]} if data.has_features else {}),
+        **({"features": features} if data.has_features or label_features is not None else {}),
         "expert grades": digest(np.flatnonzero(data.is_graded), data.expert[data.is_graded]),
     }
 

@@ -146,6 +146,13 @@ class RunData:
         by_row[self.item < 0] = np.nan
         return by_row
 
+    def is_honeypot(self, query: pa.Array, document: pa.Array) -> Booleans:
+        """Return which documents are honeypots."""
+        if self.labels is self.judgments:
+            return np.zeros(len(query), np.bool_)
+        in_judgments, in_labels = (one.positions(query, document) >= 0 for one in (self.judgments, self.labels))
+        return np.asarray(in_judgments & ~in_labels)
+
     def rows_of(self, queries: Integers) -> Integers:
         """Return the rows of some queries, in ascending order."""
         queries = np.sort(queries)
@@ -302,7 +309,7 @@ def _with_expert_grades(data: RunData, gold: Gold, row: Integers) -> RunData:
     has_row = row >= 0
     if not has_row.any():
         raise no_common_documents("expert-graded", gold.query, gold.document, data.features)
-    is_honeypot = _is_honeypot(data, gold)
+    is_honeypot = data.is_honeypot(gold.query, gold.document)
     used = has_row & ~is_honeypot
     grade = np.full(len(data.query), np.nan)
     grade[row[used]] = values[gold.code[used]] - values[0]
@@ -319,14 +326,6 @@ def _with_expert_grades(data: RunData, gold: Gold, row: Integers) -> RunData:
     if graded.expert_values is None:
         notes.append(graded.scales_differ())
     return replace(graded, notes=(*notes, *_constant_query_notes(graded)))
-
-
-def _is_honeypot(data: RunData, gold: Gold) -> Booleans:
-    """Return which expert grades are of honeypots."""
-    if data.labels is data.judgments:
-        return np.zeros(len(gold), bool)
-    in_judgments, in_labels = (one.positions(gold.query, gold.document) >= 0 for one in (data.judgments, data.labels))
-    return np.asarray(in_judgments & ~in_labels)
 
 
 def _constant_query_notes(data: RunData) -> list[Message]:

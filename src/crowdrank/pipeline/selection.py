@@ -377,7 +377,7 @@ class CandidateSelection:
         self.outcome.scores[name] = np.mean([self._standardized(member) for member in members], axis=0)
 
     def _add_weighted(self, name: str, members: list[str]) -> None:
-        """Add an ensemble whose weights are chosen on the development queries, those of a fold on the other folds."""
+        """Add an ensemble whose weights are chosen on the selection queries, those of a fold on the other folds."""
         scores = np.stack([self._standardized(member) for member in members])
         ensemble = np.full(len(self.data.query), np.nan)
         development = self.split.development
@@ -439,7 +439,7 @@ class CandidateSelection:
             raise UsageError("none of the candidates is a single forest", parameter="deployable", fix=fix)
         if outcome.values:
             outcome.chosen = max(forests, key=lambda name: float(outcome.values[name].mean()))
-            outcome.reason = "it is the best single forest on the development queries"
+            outcome.reason = "it is the best single forest on the selection queries"
         else:
             outcome.chosen = PREFERRED_FOREST if PREFERRED_FOREST in forests else forests[0]
             outcome.reason = outcome.reason.partition(":")[0]
@@ -487,13 +487,13 @@ def select_candidate(values: Mapping[str, Floats], safe: str = SAFE) -> tuple[st
     """
     best = max(values, key=lambda name: float(values[name].mean()))
     if best == safe:
-        return safe, "it is the best on the development queries"
+        return safe, "it is the best on the selection queries"
     difference = values[best] - values[safe]
     lead = float(difference.mean())
     standard_error = float(difference.std(ddof=1) / np.sqrt(len(difference))) if len(difference) > 1 else np.inf
     if lead > LEAD * standard_error:
-        return best, f"it leads {safe} by {lead:.4f} on the development queries, more than {LEAD:g} standard errors"
-    return safe, f"{best} leads it by {lead:.4f} on the development queries, less than {LEAD:g} standard errors"
+        return best, f"it leads {safe} by {lead:.4f} on the selection queries, more than {LEAD:g} standard errors"
+    return safe, f"{best} leads it by {lead:.4f} on the selection queries, less than {LEAD:g} standard errors"
 
 
 def without_experts(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -27,6 +27,9 @@ class RunSettings:
         thorough: whether to train slow candidates too.
         deployable: whether to select among single forests only, which search engines can evaluate.
         baseline: what the candidates are compared with: a candidate, `feature:NAME`, or the path of a TREC run.
+        rankers: whether to train rankers if there are features.
+        feature_labels: whether to fit the consensus model also with the features, to compare its labels with those
+            without features. No ranker is trained or tested on them.
         allow_leak: whether to use features that seem to hold the expert grades.
         test: share of the expert-graded queries that are held out from the selection. With 0 all of them are used for
             the selection and nothing is tested.
@@ -53,6 +56,10 @@ class RunSettings:
     thorough: bool = option(False, "Train slow candidates too.")
     deployable: bool = option(False, "Select among single forests only, which search engines can evaluate.")
     baseline: str = option("majority", "Baseline: a candidate, feature:NAME, or a TREC run (file).")
+    rankers: bool = option(True, "Train rankers if there are features.")
+    feature_labels: bool = option(
+        False, "Report also labels that use the features. No ranker is trained or tested on them."
+    )
     allow_leak: bool = option(False, "Use features that seem to hold the expert grades.")
     test: float = option(0.35, "Share of the expert queries held out for the final test.")
     folds: int = option(5, "Number of cross-validation folds for the selection.")
@@ -113,6 +120,17 @@ class RunSettings:
         if self.unjudgeable_as == "model" and not _models_unjudgeable(self.method):
             problem = f"'model' needs a consensus method that models 'cannot judge' answers, not {self.method}"
             raise UsageError(problem, parameter="unjudgeable_as", fix=Fix("take {}", "method", "gda"))
+
+        if self.feature_labels:
+            self._check_feature_labels()
+
+    def _check_feature_labels(self) -> None:
+        """Raise UsageError if the consensus model cannot use features."""
+        able = [method for method in METHODS if get_aggregator(method).takes_features]
+        if self.method not in able:
+            problem = f"needs a consensus method that can use features ({', '.join(able)}), not {self.method}"
+            raise UsageError(problem, parameter="feature_labels", kind="no-prior", fix=Fix("take {}", "method", "gda"))
+        get_aggregator(self.method, **self.consensus_parameters[self.method])._check_features()
 
     @property
     def consensus_parameters(self) -> dict[str, dict[str, Any]]:

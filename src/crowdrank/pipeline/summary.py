@@ -13,10 +13,9 @@ from crowdrank._typing import Floats
 from crowdrank.evaluation.comparison import Comparison, compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate_codes
 from crowdrank.evaluation.measures import parse_measure, parse_measures
-from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization, format_p
 from crowdrank.pipeline.baseline import describe_baseline
 from crowdrank.pipeline.candidates import BY_NAME
-from crowdrank.pipeline.result import Contrast
+from crowdrank.pipeline.contrasts import ALPHA, Contrast, contrast_values, difference_text
 from crowdrank.pipeline.selection import (
     ENSEMBLES,
     LEAD,
@@ -33,7 +32,6 @@ from crowdrank.rankers.ensemble import N_HALVES, PRIOR_QUERIES
 
 CONTROLS = ("average", "expert-only", "gls", "best-feature")
 """Simple candidates that the selected one is always compared with."""
-ALPHA = 0.05
 FEW_TEST_QUERIES = 20
 """With fewer test queries, the summary states the smallest difference that they can show."""
 MIN_TEST_QUERIES = 6
@@ -113,22 +111,8 @@ class RankerTest:
 
     def contrast_scores(self, name: str, score: Floats, other: str) -> Contrast:
         """Return the difference between scores (n_rows,) and a candidate on the test queries."""
-        ours, theirs = self._scorer.values(score), self.values(other)
-        seed, off = self.settings.random_state, ours - theirs
-        lower, upper = bootstrap_intervals(off[:, None], level=1 - ALPHA, random_state=seed)[0]
-        return Contrast(
-            name,
-            other,
-            float(ours.mean()),
-            float(theirs.mean()),
-            float(off.mean()),
-            float(lower),
-            float(upper),
-            float(fisher_randomization(ours, theirs, random_state=seed)),
-            int((off > 0).sum()),
-            int((off < 0).sum()),
-            int((off == 0).sum()),
-        )
+        seed = self.settings.random_state
+        return contrast_values(name, self._scorer.values(score), other, self.values(other), seed)
 
     def test_controls(self) -> None:
         """Compare the selected candidate with the baseline and the simple candidates."""
@@ -156,60 +140,44 @@ def describe(candidate: str) -> str:
     return ENSEMBLES.get(candidate) or describe_baseline(candidate)
 
 
-def summarize(test: RankerTest) -> str:
-    """Return the result of a run with rankers in one paragraph."""
+def summarize(test: RankerTest) -> list[str]:
+    """Return the result of a run with rankers in short paragraphs, the most important first."""
     if not test.has_experts:
         return _without_experts(test)
-    sentences = [_selected(test)]
     if test.comparison is None:
-        sentences.append("No expert-graded query was held out for a test.")
-    else:
-        sentences += [_gain(test), _best(test), _learned_labels(test), _detectable(test)]
-    return " ".join(sentence for sentence in sentences if sentence)
+        return [_selected(test), "No expert-graded query was held out for a test."]
+    parts = [_gain(test), _selected(test), _best(test), _learned_labels(test), _detectable(test)]
+    return [part for part in parts if part]
 
 
 def _selected(test: RankerTest) -> str:
-    name, n = test.chosen, len(test.selection.data.graded_queries)
-    n_test, n_selection = len(test.split.test), len(test.split.development)
+    name, n, n_selection = test.chosen, len(test.selection.data.graded_queries), len(test.split.development)
     if not test.split.folds:
         return (
             f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few to select a ranker (at least "
             f"{MIN_SELECTION_QUERIES} besides the test queries are needed), so the ranker is {name} ({describe(name)})."
         )
-    split = f"{n_selection} to select a ranker, {n_test} to test it" if n_test else "all to select a ranker"
-    ranker = f"{name} ({describe(name)}): {test.outcome.reason}"
-    return f"With {n} expert-graded queries ({split}), the selected ranker is {ranker}."
+    queries = f"{n_selection} other expert-graded queries" if n_selection < n else f"all {n} expert-graded queries"
+    return f"The ranker {name} ({describe(name)}) was selected on {queries}: {test.outcome.reason}."
 
 
 def _gain(test: RankerTest) -> str:
     """Return the comparison of the selected candidate with the baseline and with LambdaMART on average grades."""
-    text = f"On the test queries its {test.settings.measure} is {test.mean(test.chosen):.4f}"
+    n = counted(len(test.split.test), "test query")
+    text = f"On {n}, {test.settings.measure} of the selected ranker, {test.chosen}, is {test.mean(test.chosen):.4f}"
     others = [name for name in dict.fromkeys((test.baseline, "average")) if name in test.outcome.scores]
     differences = [difference_text(test.contrast(test.chosen, name)) for name in others if name != test.chosen]
     return f"{text}{': ' if differences else ''}{', and '.join(differences)}."
-
-
-def difference_text(contrast: Contrast) -> str:
-    """Return a difference between two candidates with its interval and p-value.
-
-    >>> difference_text(Contrast("gda", "majority", 0.6, 0.5, 0.1, 0.05, 0.15, 0.01, 8, 1, 1))
-    '+20.0% over majority (+0.1000, 95% interval +0.0500 to +0.1500, p 0.010)'
-    """
-    off, percent = contrast.difference, contrast.percent
-    size = f"{off:+.4f}" if percent is None else f"{percent:+.1f}%"
-    significance = "" if contrast.p <= ALPHA else ", not significant"
-    interval = f"95% interval {contrast.lower:+.4f} to {contrast.upper:+.4f}"
-    relation = "over" if off > 0 else "against"
-    return f"{size} {relation} {contrast.other} ({off:+.4f}, {interval}, p {format_p(contrast.p)}{significance})"
 
 
 def _best(test: RankerTest) -> str:
     """Return whether another candidate is better on the test queries."""
     best = max(test.outcome.scores, key=test.mean)
     if np.isclose(test.mean(best), test.mean(test.chosen)):
-        return "No other candidate has a higher mean there."
+        return "No other candidate has a higher mean on the test queries."
     difference = difference_text(test.contrast(test.chosen, best))
-    return f"The highest mean there is that of {best} ({test.mean(best):.4f}); the selected ranker has {difference}."
+    highest = f"The highest mean on the test queries is that of {best} ({test.mean(best):.4f})"
+    return f"{highest}; the selected ranker has {difference}."
 
 
 def _learned_labels(test: RankerTest) -> str:
@@ -241,13 +209,12 @@ def _detectable(test: RankerTest) -> str:
     return f"With {n} test queries, a difference is significant with a probability of 80% from about {smallest:.3f} on."
 
 
-def _without_experts(test: RankerTest) -> str:
+def _without_experts(test: RankerTest) -> list[str]:
     name = test.chosen
     text = f"Without expert grades no ranker can be selected or tested; the ranker is {name} ({describe(name)})."
     if not len(test.split.test):
-        return f"{text} There are too few judged queries to estimate what expert grades would show."
-    values = test.values(name), test.values(test.baseline)
-    return f"{text} {benefit_of_experts(*values, test.settings.measure)}"
+        return [text, "There are too few judged queries to estimate what expert grades would show."]
+    return [text, benefit_of_experts(test.values(name), test.values(test.baseline), test.settings.measure)]
 
 
 def benefit_of_experts(ours: Floats, theirs: Floats, measure: str, n: int = EXPERT_QUERIES) -> str:

@@ -30,8 +30,8 @@ FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm", "significant")
 
 
 def documents_table(consensus: Consensus, data: RunData) -> pa.Table:
-    """Return the consensus of each document and its expert grade, if it has one."""
-    expert = np.full(consensus.n_documents, np.nan)
+    """Return the consensus of each judged document and its expert grade, if it has one."""
+    expert = np.full(len(consensus.document_table), np.nan)
     if data.gold is not None:
         code = data.gold.for_items(data.labels).code
         expert[code >= 0] = np.array(data.gold.scale.values)[code[code >= 0]]

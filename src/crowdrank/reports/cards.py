@@ -12,8 +12,8 @@ import pandas as pd
 from crowdrank._text import counted
 from crowdrank.assessors.flags import UNRELIABLE_FLAGS
 from crowdrank.evaluation.significance import format_p
-from crowdrank.pipeline.result import Contrast
-from crowdrank.pipeline.summary import ALPHA, CONTROLS, DETECTABLE, EXPERT_QUERIES
+from crowdrank.pipeline.contrasts import ALPHA, Contrast
+from crowdrank.pipeline.summary import CONTROLS, DETECTABLE, EXPERT_QUERIES
 from crowdrank.reports.formatting import distinct_lines, one_line, percent, signed
 from crowdrank.reports.report_data import N_NEXT, ReportData
 
@@ -106,7 +106,7 @@ def better_card(data: ReportData) -> Card:
         return Card(question, "Not tested", "none", ["There were no expert-graded queries to test it on."])
     if contrast is None:
         return Card(question, "It is the baseline", "open", [f"The selected ranker is the baseline, {data.baseline}."])
-    name = BASELINE_NAMES.get(data.baseline, data.baseline)
+    name = BASELINE_NAMES.get(data.baseline, data.baseline_name)
     if contrast.p > ALPHA:
         answer, versus, tone, result = "Not shown", f" against {name}", "open", "is not significant"
     elif contrast.difference > 0:
@@ -118,17 +118,13 @@ def better_card(data: ReportData) -> Card:
         answer,
         tone,
         [
-            f"The difference to {data.baseline} {result} (p {format_p(contrast.p)}) on "
-            f"{counted(_n_test_queries(contrast), 'test query')} that were not used to select the ranker.",
+            f"The difference to {data.baseline_name} {result} (p {format_p(contrast.p)}) on "
+            f"{counted(contrast.n_queries, 'test query')} that were not used to select the ranker.",
             f"Selected: {data.chosen} ({data.candidate(data.chosen)['about']}).",
         ],
         versus,
         _control_lines(data),
     )
-
-
-def _n_test_queries(contrast: Contrast) -> int:
-    return contrast.n_better + contrast.n_worse + contrast.n_equal
 
 
 def _control_lines(data: ReportData) -> list[str]:
@@ -159,13 +155,13 @@ def gain_card(data: ReportData) -> Card:
         return Card(question, f"{mean:.4f}", "open", [f"Its {measure} on the test queries."])
     tone = "good" if contrast.lower > 0 else "bad" if contrast.upper < 0 else "open"
     sentences = [
-        f"{measure} is {contrast.mean:.4f}, that of {data.baseline} {contrast.other_mean:.4f}: "
+        f"{measure} is {contrast.mean:.4f}, that of {data.baseline_name} {contrast.other_mean:.4f}: "
         f"{signed(contrast.difference)}, 95% interval {signed(contrast.lower)} to {signed(contrast.upper)}.",
         f"Better on {counted(contrast.n_better, 'test query')}, worse on {contrast.n_worse}, equal on "
         f"{contrast.n_equal}.",
     ]
     interval = (contrast.lower, contrast.difference, contrast.upper)
-    versus = f" {_preposition(contrast)} {data.baseline}"
+    versus = f" {_preposition(contrast)} {data.baseline_name}"
     return Card(question, _size(contrast), tone, sentences, versus, interval=interval)
 
 
@@ -312,7 +308,7 @@ def _more_test_queries(data: ReportData) -> list[str]:
     contrast = _contrast(data)
     if contrast is None or not contrast.p > ALPHA:
         return []
-    size, n = abs(contrast.difference), _n_test_queries(contrast)
+    size, n = abs(contrast.difference), contrast.n_queries
     error = (contrast.upper - contrast.lower) / (2 * 1.96)
     if not error > 0:
         return []

@@ -20,7 +20,7 @@ CHART_PACKAGES = ("altair", "vl_convert")
 """Packages of the extra `report`, which draw charts."""
 MAX_HALF_WIDTH = 640
 """Maximum width in pixels of a chart that takes half of the page."""
-SECTIONS = ("rankers", "assessors", "documents", "training")
+SECTIONS = ("rankers", "estimate", "assessors", "documents", "training")
 """Sections of the report that have charts."""
 
 
@@ -50,6 +50,7 @@ def draw_figures(data: ReportData) -> dict[str, list[Figure]]:
         return {name: [] for name in SECTIONS}
     charts = {
         "rankers": _ranker_charts(data),
+        "estimate": _estimate_charts(data),
         "assessors": _assessor_charts(data),
         "documents": _document_charts(data),
         "training": _training_charts(data),
@@ -93,6 +94,13 @@ def _ranker_charts(data: ReportData) -> Iterator[Any]:
     yield charts.ranker_comparison(data.details, data.measure, chosen=data.chosen, baseline=data.baseline)
     if data.chosen != data.baseline:
         yield charts.differences_by_query(data.per_query, data.chosen, data.baseline, data.measure)
+
+
+def _estimate_charts(data: ReportData) -> Iterator[Any]:
+    from crowdrank.reports import charts
+
+    if data.result.estimate is not None:
+        yield charts.estimates(data.result.estimate)
 
 
 def _assessor_charts(data: ReportData) -> Iterator[Any]:

@@ -27,8 +27,10 @@ def minus_signs(text: str) -> str:
 
     >>> minus_signs("gda-pw-mart is -0.0072 [-0.0410, +0.0251]")
     'gda-pw-mart is −0.0072 [−0.0410, +0.0251]'
+    >>> minus_signs("-0.5 to 0.5")
+    '−0.5 to 0.5'
     """
-    return re.sub(r"(?<=[\s(\[])-(?=\d)", "−", text)
+    return re.sub(r"(?:(?<=[\s(\[])|^)-(?=\d)", "−", text)
 
 
 def percent(share: float) -> str:

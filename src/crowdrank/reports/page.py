@@ -21,6 +21,8 @@ from crowdrank.errors import UsageError
 from crowdrank.judgments.inputs import TableLike
 from crowdrank.judgments.texts import Texts, read_texts
 from crowdrank.pipeline.deployment import describe_deployable
+from crowdrank.pipeline.estimate_results import EXPLANATION, QUESTION, estimate_rows
+from crowdrank.pipeline.feature_labels import NOT_FOR_RANKERS
 from crowdrank.pipeline.result import DEPLOYABLE, TABLE_FILES, RunResult, reading_run
 from crowdrank.reports.cards import ADVICE, ADVICE_HELP, make_cards
 from crowdrank.reports.embedded_charts import can_draw, draw_figures
@@ -32,6 +34,7 @@ REPORT = "report.html"
 TABLE_CONTENTS = {
     "comparison": "results of every candidate",
     "per_query": "results of every candidate on every test query",
+    "estimate": "the selected ranker and the current ranking, by experts and by labels alone",
     "assessors": "every assessor",
     "pairs": "agreement of pairs of assessors",
     "documents": "every document: relevance, interval, grade",
@@ -40,9 +43,11 @@ TABLE_CONTENTS = {
     "remapping": "learned targets and weights by feature of the labels",
     "features": "every feature",
     "texts": "texts of the documents in this report",
+    "documents_with_features": "every document, by labels that used features",
+    "next_with_features": "documents to label next by labels that used features",
 }
 """Contents of the tables of a run."""
-LABEL_SETTINGS = ("method", "method_settings", "unjudgeable_as", "n_jobs", "random_state")
+LABEL_SETTINGS = ("method", "method_settings", "feature_labels", "unjudgeable_as", "n_jobs", "random_state")
 """Settings that a run without rankers uses."""
 
 
@@ -134,6 +139,10 @@ def render(data: ReportData) -> str:
         "deployable": describe_deployable(data.rankers.deployable, data.measure) if data.has_rankers else "",
         "deployable_folder": quote(str(data.folder / DEPLOYABLE)),
         "figures": figures,
+        "not_for_rankers": NOT_FOR_RANKERS,
+        "estimate_question": QUESTION,
+        "estimate_explanation": EXPLANATION,
+        "estimate_rows": [] if data.result.estimate is None else estimate_rows(data.result.estimate),
         "can_draw": can_draw(),
         "tables": tables,
         "table_data": {name: script_json(table.to_dict()) for name, table in tables.items()},

@@ -16,6 +16,8 @@ from crowdrank.assessors.flags import CAREFUL, CARELESS
 from crowdrank.consensus._base import Aggregator
 from crowdrank.errors import Message
 from crowdrank.judgments.table import UNJUDGEABLE
+from crowdrank.pipeline.baseline import FEATURE_PREFIX
+from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.result import RankerResults, RunResult, to_pandas
 from crowdrank.pipeline.settings import RunSettings
 
@@ -95,6 +97,16 @@ class ReportData:
         return self._table("next")
 
     @cached_property
+    def next_with_features(self) -> pd.DataFrame:
+        """Documents to label next by labels that used features, with the width and the grade without features."""
+        table = self._table("next_with_features").head(MAX_DOCUMENTS)
+        if not len(table):
+            return table
+        keys = ["query", "document"]
+        plain = self.documents[[*keys, "grade"]].assign(width_without=self.interval_width)
+        return table.merge(plain.rename(columns={"grade": "grade_without"}), "left", keys)
+
+    @cached_property
     def comparison(self) -> pd.DataFrame:
         """Results of each candidate."""
         return self._table("comparison")
@@ -146,6 +158,12 @@ class ReportData:
     def baseline(self) -> str:
         """Name of the candidate that the others are compared with."""
         return self.rankers.baseline
+
+    @property
+    def baseline_name(self) -> str:
+        """Name of the baseline in headlines: the name of a file without its folder."""
+        name = self.baseline
+        return name if name in BY_NAME or name.startswith(FEATURE_PREFIX) else Path(name).name
 
     @property
     def tested(self) -> bool:

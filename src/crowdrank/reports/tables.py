@@ -134,6 +134,7 @@ def make_tables(data: ReportData) -> dict[str, Table]:
         "pairs": pair_table(data),
         "uncertain": document_table(data, "width", data.least_certain()),
         "disputed": document_table(data, "spread (grades)", data.most_disputed()),
+        "next": next_table(data),
     }
     if data.has_rankers:
         tables |= {"rankers": ranker_table(data), "features": feature_table(data)}
@@ -249,6 +250,30 @@ def document_table(data: ReportData, sorted_by: str, positions: Iterable[int]) -
     )
 
 
+def next_table(data: ReportData) -> Table:
+    """Return the table of documents to label next by labels that used features; empty without such labels."""
+    frame, unit, file = data.next_with_features, data.relevance_unit, "next_with_features.csv"
+    if not len(frame):
+        return Table((), [], 0, file, 0)
+    columns = [
+        _id_column("document", "id of the document"),
+        _id_column("query", "id of the query"),
+        Column(
+            f"relevance ({unit})",
+            "interval",
+            f"relevance by labels with features, with its interval, in {unit}",
+            _interval("lower", "relevance", "upper"),
+        ),
+        Column("width", "number", "width of the interval with features", "width"),
+        Column("width without features", "number", "width of the interval without features", "width_without"),
+        Column("grade", "text", "consensus grade with features", lambda row: str(row["grade"])),
+        Column("grade without features", "text", "consensus grade", lambda row: str(row["grade_without"])),
+        Column("judgments", "number", "number of judgments", "judgments", 0),
+    ]
+    total = len(data.result.tables["next_with_features"])
+    return Table.build(columns, frame, sorted_by="width", file=file, total=total)
+
+
 def _text_columns(data: ReportData) -> list[Column]:
     """Return the columns with the texts of queries and documents, if there are any."""
 
@@ -282,9 +307,9 @@ def ranker_table(data: ReportData) -> Table:
         columns += [
             Column(mean, "number", "mean on the test queries", f"{measure} mean", 4),
             Column(
-                f"over {data.baseline}",
+                f"over {data.baseline_name}",
                 "interval",
-                f"difference to {data.baseline} on the test queries, with its 95% bootstrap interval",
+                f"difference to {data.baseline_name} on the test queries, with its 95% bootstrap interval",
                 _interval(*(f"{measure} {name}" for name in ("lower", "difference", "upper"))),
                 4,
                 signed=True,

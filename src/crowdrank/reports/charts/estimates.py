@@ -35,7 +35,9 @@ def estimates(estimate: Any) -> Any:
         raise UsageError(f"must be an Estimate, not a {type(estimate).__name__}", parameter="estimate")
     table = as_pandas(estimate.table, "run", "lower", "upper", *SOURCES)
     table["run"] = distinct_lines(table["run"], 28)
-    points = table.melt(["run"], list(SOURCES), "source", "value").dropna()
+    experts_alone = (table["experts_only"] == table["estimate"]).all()  # as if no labels of other queries are used
+    sources = [name for name in SOURCES if name != "experts_only" or not experts_alone]
+    points = table.melt(["run"], sources, "source", "value").dropna()
     points["source"] = points["source"].map(SOURCES)
     names = [name for name in SOURCES.values() if (points["source"] == name).any()]
     looks = {"estimate": (theme.BLUE, "circle"), "labels alone": (theme.ORANGE, "cross")}
