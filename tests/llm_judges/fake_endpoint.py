@@ -53,7 +53,7 @@ OUTPUT_TOKENS = 10
 
 @dataclass
 class FakeEndpoint:
-    """State of the endpoint: what it received, and what it billed in tokens."""
+    """State of the endpoint: what it received, and what it billed in tokens; replies wait until `gate` is set."""
 
     behavior: Behavior
     url: str = ""
@@ -64,6 +64,7 @@ class FakeEndpoint:
     running: int = 0
     most_running: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    gate: threading.Event = field(default_factory=threading.Event)
 
     def receive(self, body: dict[str, Any], headers: dict[str, str]) -> Reply:
         """Record a request, decide on the reply, and bill it if the model answers."""
@@ -123,6 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         assert self.path == "/v1/chat/completions"
         reply = self.endpoint.receive(body, {name.lower(): value for name, value in self.headers.items()})
         try:
+            self.endpoint.gate.wait()
             time.sleep(reply.seconds)
             self._send(body, reply)
         except (BrokenPipeError, ConnectionResetError):
@@ -152,6 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
 def serve(behavior: Behavior) -> Iterator[FakeEndpoint]:
     """Serve an endpoint on a free port of the loopback interface."""
     endpoint = FakeEndpoint(behavior)
+    endpoint.gate.set()
     handler = type("Handler", (_Handler,), {"endpoint": endpoint})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True

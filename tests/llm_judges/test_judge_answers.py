@@ -97,20 +97,27 @@ def tokens(*listed: tuple[str, dict[str, float]]) -> dict[str, Any]:
 
 
 def test_probabilities_come_from_the_token_of_the_grade() -> None:
-    likely = tokens(("3", {"3": 0.9}), ('{"grade', {}), ('": "', {}), ("2", {"2": 0.6, "1": 0.2, "x": 0.2}), ('"}', {}))
-    assert read_reply(chat('{"grade": "2"}', logprobs=likely), SCALE).probabilities is None, "tokens of another text"
-    likely = tokens(('{"grade', {}), ('": "', {}), ("2", {"2": 0.6, " 1": 0.2, "x": 0.2}), ('"}', {}))
-    assert read_reply(chat('{"grade": "2"}', logprobs=likely), SCALE).probabilities == pytest.approx((0, 0.25, 0.75, 0))
+    likely = {"2": 0.6, " 1": 0.2, "3": 0.1, "x": 0.09, "y": 0.01}
+    reply = [('{"grade', {"3": 1.0}), ('": "', {}), ("2", likely), ('"}', {})]
+    expected = pytest.approx((0, 2 / 9, 6 / 9, 1 / 9))
+    assert read_reply(chat('{"grade": "2"}', logprobs=tokens(*reply)), SCALE).probabilities == expected
+    fenced = [("```", {}), ("json\n", {}), *reply, ("\n```", {})]
+    assert read_reply(chat('{"grade": "2"}', logprobs=tokens(*fenced)), SCALE).probabilities == expected
+    assert read_reply(chat('{"grade": "2"}', logprobs=tokens(*reply[1:])), SCALE).probabilities is None
+
+
+def test_grades_that_are_not_among_the_likely_tokens_may_not_have_a_large_share() -> None:
+    rare = {"The": 0.4, "2": 0.02, "1": 0.015, "It": 0.01}  # 0 and 3 could have 0.01 each
+    assert read_reply(chat("2", logprobs=tokens(("2", rare))), SCALE).probabilities is None
+    sure = {"2": 0.97, "The": 0.01, "It": 0.001}
+    assert read_reply(chat("2", logprobs=tokens(("2", sure))), SCALE).probabilities == (0, 0, 1, 0)
 
 
 def test_a_token_that_begins_several_grades_gives_no_probabilities() -> None:
     scale = Scale.parse("0-10")
     assert read_reply(chat("10", logprobs=tokens(("1", {"1": 0.9, "2": 0.1}), ("0", {}))), scale).probabilities is None
-    assert read_reply(chat("Fair", logprobs=tokens(("Fa", {"Fa": 0.5, "Go": 0.5}))), NAMES).probabilities == (
-        0,
-        0.5,
-        0.5,
-    )
+    halves = tokens(("Fa", {"Fa": 0.5, "Go": 0.49, "x": 0.01}), ("ir", {}))
+    assert read_reply(chat("Fair", logprobs=halves), NAMES).probabilities == pytest.approx((0, 50 / 99, 49 / 99))
 
 
 @pytest.mark.parametrize("logprobs", [{}, {"content": [3]}, {"content": [{"token": "2", "top_logprobs": "x"}]}])

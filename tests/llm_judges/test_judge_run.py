@@ -6,21 +6,25 @@ import itertools
 import math
 import random
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from crowdrank import read_judgments
+from crowdrank.cli.app import app
 from crowdrank.errors import CrowdrankError, InputError, OutputError
 from crowdrank.judgments.scale import Scale
 from crowdrank.llm_judges import caller, endpoint
+from crowdrank.llm_judges.answers import Answer
 from crowdrank.llm_judges.caller import BUDGET_SPENT, Caller
 from crowdrank.llm_judges.judges import Judge, Prices
 from crowdrank.llm_judges.judging_task import read_task
-from crowdrank.llm_judges.ledger import open_ledger
+from crowdrank.llm_judges.ledger import Ledger, open_ledger
 from crowdrank.llm_judges.prompts import Prompt
 from crowdrank.llm_judges.run import JudgingPlan, JudgingResult, run_judges
 
@@ -179,7 +183,7 @@ def test_a_service_that_is_down_stops_its_judge_but_not_others(project: Project,
 
 def test_requests_that_were_under_way_when_the_circuit_opened_do_not_open_it_again(clock: ManualClock) -> None:
     queue = caller.JudgeQueue(judge("http://127.0.0.1:1/v1"), iter(()), clock)
-    failed = endpoint.Outcome(endpoint.Answer("failed"), is_final=False)
+    failed = endpoint.Outcome(Answer("failed"), is_final=False)
     for _ in range(20):
         queue.record(failed, started=0.0)
     assert (queue.n_openings, queue.stopped) == (1, "")
@@ -290,8 +294,8 @@ def test_samples_and_probabilities_are_written(project: Project, run: Run) -> No
         done = run("run", *project.words, "-o", "labels.csv")
     assert (done["labels"], done["failures"]) == (1, 1)
     table = pd.read_csv("labels.csv", dtype={"label": str})
-    assert table.loc[0, ["label", "samples"]].tolist() == ["1", 5]
-    assert table.loc[0, ["p0", "p1", "p2", "p3"]].tolist() == [0, 0.6, 0, 0.4]
+    assert table[["label", "samples"]].values.tolist() == [["1", 5]]
+    assert table[["p0", "p1", "p2", "p3"]].values.tolist() == [[0, 0.6, 0, 0.4]]
     assert pd.read_csv("labels.failures.csv")["status"].tolist() == ["unreadable"]
     judgments = read_judgments("labels.csv", grades="0-3")
     assert (len(judgments), judgments.report.columns["grade"]) == (1, "label")
@@ -307,7 +311,7 @@ def test_seeds_of_samples_differ(project: Project, clock: ManualClock) -> None:
 
 
 def test_token_probabilities_are_requested_and_used(project: Project, clock: ManualClock) -> None:
-    likely = [{"token": "2", "logprob": math.log(0.4)}, {"token": "1", "logprob": math.log(0.6)}]
+    likely = [{"token": token, "logprob": math.log(p)} for token, p in (("2", 0.4), ("1", 0.59), ("The", 0.01))]
     logprobs = {"content": [{"token": "2", "top_logprobs": likely}]}
     with serve(by_number(Reply("2", fields={"logprobs": logprobs}))) as served:
         result = ask(project, clock, judge(served.url, logprobs=True, answer="choice"))
@@ -315,7 +319,7 @@ def test_token_probabilities_are_requested_and_used(project: Project, clock: Man
     assert served.bodies[0]["structured_outputs"] == {"choice": ["0", "1", "2", "3"]}
     row = result.labels.labels.to_pylist()[0]
     assert row["label"] == "1", "the label is the most probable grade"
-    assert (row["p1"], row["p2"]) == pytest.approx((0.6, 0.4))
+    assert (row["p1"], row["p2"]) == pytest.approx((59 / 99, 40 / 99))
 
 
 def test_requests_go_to_the_judge_that_they_name(project: Project, run: Run) -> None:
@@ -337,12 +341,7 @@ def test_the_key_is_sent_and_stored_nowhere(
         project.write_judges({"name": "j", "endpoint": served.url, "model": "m", "key_variable": "SECRET_KEY"})
         stopped = refusal("run", *project.words, "-o", "labels.csv")
         served.behavior = by_number(Reply(f"You sent {key}"))
-        refusal_words = ["run", *project.words, "-o", "labels.csv"]
-        from typer.testing import CliRunner
-
-        from crowdrank.cli.app import app
-
-        done = CliRunner().invoke(app, ["judge", *refusal_words])
+        done = CliRunner().invoke(app, ["judge", "run", *project.words, "-o", "labels.csv"])
     assert served.headers[0]["authorization"] == f"Bearer {key}"
     assert stopped.kind == "judge-stopped"
     assert key not in str(stopped) + done.output + "".join(capfd.readouterr())
@@ -391,8 +390,6 @@ def test_prices_need_a_budget_and_a_budget_needs_prices(project: Project) -> Non
 
 
 def test_a_second_process_on_a_ledger_is_refused(project: Project, clock: ManualClock) -> None:
-    import threading
-
     with open_ledger(Path("l.sqlite")), serve(by_number(Reply())) as served:
         errors: list[BaseException] = []
 
@@ -432,8 +429,6 @@ def test_a_full_disk_is_an_output_error_and_the_answers_stay(
 ) -> None:
     project.write_pairs(6)
     with serve(by_number(Reply("1"))) as served:
-        from crowdrank.llm_judges.ledger import Ledger
-
         settle, calls = Ledger.settle, itertools.count()
 
         def failing(self: Ledger, *arguments: Any) -> None:

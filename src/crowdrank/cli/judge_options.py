@@ -70,5 +70,7 @@ Task = Annotated[TaskOptions, FieldsOf(TaskOptions, "Requests")]
 def print_labels(labels: JudgeLabels, output: Path, failures: Path) -> None:
     """Print the number of calls by status and their cost, and where labels and failures were written."""
     if len(labels.counts):
-        print_table(labels.summary(), max_rows=50)
+        summary = labels.summary()
+        costs = [f"{cost:.4g}" for cost in summary["cost"].to_pylist()]  # often far below 0.001
+        print_table(summary.set_column(summary.num_columns - 1, "cost", [costs]), max_rows=50)
     print_line(f"{len(labels.labels):,} labels written to {output}; {len(labels.failures):,} failures to {failures}.")

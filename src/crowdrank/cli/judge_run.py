@@ -168,5 +168,5 @@ def _raise_if_stopped(result: JudgingResult) -> None:
     failed = {name: reason for name, reason in result.stopped.items() if reason != BUDGET_SPENT}
     if failed:
         name, reason = next(iter(failed.items()))
-        fix = "its answers so far are stored; correct the cause and run the command again"
-        raise JudgeError(f"The judge {name} was stopped: {reason}", kind="judge-stopped", fix=fix)
+        advice = "its answers so far are stored; correct the cause and run the command again"
+        raise JudgeError(f"The judge {name} was stopped: {reason}", kind="judge-stopped", fix=advice)

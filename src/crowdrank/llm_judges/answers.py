@@ -5,11 +5,13 @@ A reply that does not state exactly one grade of the scale in the requested form
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import json
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from crowdrank.judgments.scale import Scale
@@ -19,6 +21,8 @@ STATUSES = (OK, UNREADABLE, REFUSED, FAILED)
 """Outcomes of a call: a grade; a reply without a grade; a refusal of the model; no reply of the model."""
 TOP_LOGPROBS = 20
 """Number of likely tokens that are requested per position."""
+MAX_UNSEEN_SHARE = 0.1
+"""Maximum probability, relative to that of the grades among the likely tokens, that the other grades could have."""
 MAX_EXCERPT_LENGTH = 300
 """Maximum number of characters of a reply in the list of failures."""
 
@@ -73,6 +77,8 @@ def answer_format(mode: str, scale: Scale) -> dict[str, Any]:
         return {"structured_outputs": {"choice": list(scale.names)}}
     if mode == "guided-choice":
         return {"guided_choice": list(scale.names)}
+    if mode == "grammar":
+        return {"grammar": f"root ::= {' | '.join(json.dumps(name, ensure_ascii=False) for name in scale.names)}"}
     if mode == "pattern":
         return {}
     schema = {
@@ -98,22 +104,30 @@ def read_reply(body: Any, scale: Scale) -> Answer:
     if choice is None:
         return Answer(FAILED, problem="the reply is not a chat completion")
     usage = body.get("usage")
-    tokens = {"input_tokens": _count(usage, "prompt_tokens"), "output_tokens": _count(usage, "completion_tokens")}
+    return replace(
+        _read_choice(choice, scale),
+        input_tokens=_count(usage, "prompt_tokens"),
+        output_tokens=_count(usage, "completion_tokens"),
+    )
+
+
+def _read_choice(choice: Mapping[str, Any], scale: Scale) -> Answer:
+    """Return what the message of a choice says."""
     message = choice["message"]
     refusal, text = message.get("refusal"), message.get("content")
     text = text if isinstance(text, str) else ""
     if isinstance(refusal, str) and refusal:
-        return Answer(REFUSED, problem="the model refused to answer", text=refusal, **tokens)
+        return Answer(REFUSED, problem="the model refused to answer", text=refusal)
     if choice.get("finish_reason") == "content_filter":
-        return Answer(REFUSED, problem="the content filter of the service stopped the reply", text=text, **tokens)
+        return Answer(REFUSED, problem="the content filter of the service stopped the reply", text=text)
     found = find_grade(text, scale)
     if found is None:
         cut = choice.get("finish_reason") == "length"
         problem = "the reply was cut at max_tokens" if cut else "the reply does not state one grade of the scale"
-        return Answer(UNREADABLE, problem=problem, text=text, **tokens)
+        return Answer(UNREADABLE, problem=problem, text=text)
     code, position = found
     probabilities = token_probabilities(choice.get("logprobs"), text, position, scale)
-    return Answer(OK, scale.names[code], probabilities, text=text, **tokens)
+    return Answer(OK, scale.names[code], probabilities, text=text)
 
 
 def _first_choice(body: Any) -> dict[str, Any] | None:
@@ -179,43 +193,53 @@ def token_probabilities(logprobs: Any, text: str, position: int, scale: Scale) -
 
     Args:
         logprobs: the field `logprobs` of a choice.
-        text: text of the reply, which is the concatenation of its tokens.
+        text: text of the reply. The concatenated tokens contain it, and perhaps more: llama.cpp removes code fences.
         position: position in the text at which the grade begins.
         scale: grades of the judge.
 
     """
-    tokens = logprobs.get("content") if isinstance(logprobs, dict) else None
-    if not isinstance(tokens, list):
+    entries = logprobs.get("content") if isinstance(logprobs, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         return None
-    before = ""
-    for token in tokens:
-        if not isinstance(token, dict) or not isinstance(token.get("token"), str):
-            return None
-        before += token["token"]
-        if not text.startswith(before):  # the service changed the text, so that positions do not fit
-            return None
-        if len(before) > position:
-            return _grade_probabilities(token.get("top_logprobs"), scale)
-    return None
+    tokens = [entry.get("token") for entry in entries]
+    if not all(isinstance(token, str) for token in tokens):
+        return None
+    start = "".join(tokens).find(text)
+    ends = list(itertools.accumulate(map(len, tokens)))
+    index = bisect.bisect_right(ends, start + position)
+    return None if start < 0 or index >= len(entries) else _grade_probabilities(entries[index], scale)
 
 
-def _grade_probabilities(candidates: Any, scale: Scale) -> tuple[float, ...] | None:
-    """Return the probabilities of the grades that likely tokens begin, normalized; None if a token fits two grades."""
+def _grade_probabilities(entry: Mapping[str, Any], scale: Scale) -> tuple[float, ...] | None:
+    """Return the probabilities of the grades that the likely tokens of a position begin, normalized.
+
+    None if a token begins two grades, or if grades that no likely token begins could have a large share.
+    """
+    likely = _likely_tokens(entry.get("top_logprobs"))
     totals = [0.0] * len(scale)
-    for candidate in candidates if isinstance(candidates, list) else []:
-        token, logprob = (
-            (candidate.get(name) for name in ("token", "logprob")) if isinstance(candidate, dict) else (0, 0)
-        )
-        if not isinstance(token, str) or not isinstance(logprob, int | float) or math.isnan(logprob):
-            return None
+    for token, probability in likely:
         begun = token.strip(" \"'\n\t").casefold()
         fitting = [code for code, name in enumerate(scale.names) if begun and name.casefold().startswith(begun)]
         if len(fitting) > 1:
             return None
         for code in fitting:
-            totals[code] += math.exp(min(logprob, 0.0))
+            totals[code] += probability
     total = sum(totals)
-    return tuple(value / total for value in totals) if total > 0 else None
+    unseen = totals.count(0.0) * min((probability for _, probability in likely), default=0.0)
+    return tuple(value / total for value in totals) if total > 0 and unseen <= MAX_UNSEEN_SHARE * total else None
+
+
+def _likely_tokens(candidates: Any) -> list[tuple[str, float]]:
+    """Return the likely tokens of a position with their probabilities; none if the list is damaged."""
+    likely = []
+    for candidate in candidates if isinstance(candidates, list) else []:
+        token, logprob = (
+            (candidate.get("token"), candidate.get("logprob")) if isinstance(candidate, dict) else (None, 0)
+        )
+        if not isinstance(token, str) or not isinstance(logprob, int | float) or math.isnan(logprob):
+            return []
+        likely.append((token, math.exp(min(logprob, 0.0))))
+    return likely
 
 
 def combine_samples(answers: Sequence[Answer], scale: Scale) -> tuple[str, tuple[float, ...]]:

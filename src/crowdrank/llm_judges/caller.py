@@ -121,7 +121,7 @@ class JudgeQueue:
         self.n_openings, self.n_failures, self.opened_at = self.n_openings + 1, 0, self.clock.now()
         if self.n_openings > MAX_OPENINGS:
             self.stopped = f"{outcome.answer.problem}, again and again"
-        seconds = min(OPEN_SECONDS * 2 ** (self.n_openings - 1), MAX_OPEN_SECONDS)
+        seconds = min(OPEN_SECONDS * 2.0 ** (self.n_openings - 1), MAX_OPEN_SECONDS)
         self.not_before = max(self.not_before, self.clock.now() + max(seconds, outcome.wait_seconds or 0.0))
 
 
@@ -243,7 +243,7 @@ class Caller:
 
     def _backoff(self, attempt: int, wait_seconds: float | None) -> float:
         """Return the seconds before the next attempt: exponential with jitter, at least what the service asks for."""
-        seconds = min(FIRST_WAIT_SECONDS * 2 ** (attempt - 1), MAX_WAIT_SECONDS)
+        seconds = min(FIRST_WAIT_SECONDS * 2.0 ** (attempt - 1), MAX_WAIT_SECONDS)
         return max(seconds * (0.5 + 0.5 * self.rng.random()), min(wait_seconds or 0.0, MAX_RETRY_AFTER_SECONDS))
 
 

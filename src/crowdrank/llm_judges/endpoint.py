@@ -147,7 +147,7 @@ def classify(code: int, headers: Mapping[str, str], reply: str, scale: Scale) ->
     )
 
 
-def _failed(problem: str, **fields: bool) -> Outcome:
+def _failed(problem: str, **fields: Any) -> Outcome:
     return Outcome(Answer(FAILED, problem=problem), **fields)
 
 

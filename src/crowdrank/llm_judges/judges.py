@@ -17,7 +17,7 @@ from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.judgments.scale import Scale
 from crowdrank.llm_judges.prompts import Prompt
 
-ANSWER_MODES = ("schema", "choice", "guided-choice", "pattern")
+ANSWER_MODES = ("schema", "choice", "guided-choice", "grammar", "pattern")
 """How a judge is made to answer with a grade."""
 BINARY_SCALE = "0,1"
 """Grades of the built-in prompt `binary`."""
@@ -26,7 +26,10 @@ DEFAULT_MAX_TOKENS = 256
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 """Parameters that limit the length of a reply; newer models of OpenAI take the second."""
 RESERVED_PARAMETERS = frozenset(
-    ("model", "messages", "stream", "n", "response_format", "structured_outputs", "guided_choice", "logprobs")
+    (
+        *("model", "messages", "stream", "n", "response_format", "structured_outputs", "guided_choice", "grammar"),
+        *("logprobs", "top_logprobs"),
+    )
 )
 """Parts of a request that crowdrank sets itself."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -77,8 +80,8 @@ class Judge:
         prompt: the prompt.
         family: family of the assessor; by default the model.
         grades: scale of the answers; by default that of the project, and 0,1 for the built-in prompt `binary`.
-        answer: `schema` (JSON schema), `choice` or `guided-choice` (vLLM, newer and older name), or `pattern` (a last
-            line such as `Grade: 2`).
+        answer: `schema` (JSON schema), `choice` or `guided-choice` (vLLM, newer and older name), `grammar` (llama.cpp),
+            or `pattern` (a last line such as `Grade: 2`).
         samples: number of calls per document; several give probabilities of the grades.
         logprobs: whether to ask for probabilities of tokens, which give probabilities of the grades.
         parameters: parameters of the request, such as temperature and max_tokens.

@@ -174,8 +174,8 @@ def read_pair_texts(pairs: Sequence[tuple[str, str]], paths: Sequence[Path], ids
     without_text = [query for query in queries if query not in found.queries]
     if without_text and not ids_as_queries:
         problem = f"{counted(len(without_text), 'query')} without a text, such as {shown(without_text[0])}"
-        by_option = Fix("if the ids are the texts, give {}", "ids_as_queries")
-        fixes = ["add a column query_text, or a file with the columns query and text", by_option]
+        by_file = Fix("add a column query_text, or a file with the columns query and text")
+        fixes = [by_file, Fix("if the ids are the texts, give {}", "ids_as_queries")]
         raise InputError(problem, source=names, kind="no-text", fix=fixes)
     found.queries.update({query: query for query in without_text})
     missing = [pair for pair in dict.fromkeys(pairs) if not document_text(found, *pair).strip()]

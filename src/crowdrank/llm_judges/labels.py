@@ -25,7 +25,8 @@ LABEL_SCHEMA = pa.schema(
         **dict.fromkeys(("model", "prompt"), pa.string()),
     }
 )
-"""Columns of a table of labels; columns p0, p1, ... with probabilities of the grades follow if there are any."""
+"""Columns of a table of labels. Columns p0, p1, ... with probabilities of the grades follow if there are any; they are
+null for a label from a single answer without token probabilities."""
 FAILURE_SCHEMA = pa.schema(
     {
         **dict.fromkeys(("query", "document", "assessor"), pa.string()),
@@ -100,12 +101,10 @@ class JudgeLabels:
             else:
                 failures.append(_failure_row(call))
         calls = [sorted(group, key=lambda one: one.sample) for group in by_pair.values()]
-        soft = any(len(group) > 1 or one.answer.probabilities is not None for group in calls for one in group)
         rows = [_label_row(group) for group in calls]
-        values = sorted({value for group in calls for value in group[0].scale.values}) if soft else []
-        names = [f"p{int(value)}" for value in values]
-        schema = pa.schema([*LABEL_SCHEMA, *(pa.field(name, pa.float64()) for name in names)])
-        columns = {name: [row.get(name, 0.0) for row in rows] for name in schema.names}
+        values = sorted({value for group in calls if _has_probabilities(group) for value in group[0].scale.values})
+        schema = pa.schema([*LABEL_SCHEMA, *(pa.field(_share_name(value), pa.float64()) for value in values)])
+        columns = {name: [row.get(name) for row in rows] for name in schema.names}
         listed = {name: [row[name] for row in failures] for name in FAILURE_SCHEMA.names}
         return cls(pa.table(columns, schema), pa.table(listed, FAILURE_SCHEMA), counts, costs)
 
@@ -143,7 +142,7 @@ def _label_row(group: list[JudgedCall]) -> dict[str, Any]:
     """Return the label of a judge for a pair from its samples; probabilities are keyed by column name."""
     first = group[0]
     grade, probabilities = combine_samples([one.answer for one in group], first.scale)
-    shares = {f"p{int(value)}": share for value, share in zip(first.scale.values, probabilities, strict=True)}
+    shares = dict(zip(map(_share_name, first.scale.values), probabilities, strict=True))
     return {
         "query": first.query,
         "document": first.document,
@@ -156,8 +155,18 @@ def _label_row(group: list[JudgedCall]) -> dict[str, Any]:
         "samples": len(group),
         "model": first.model,
         "prompt": first.prompt,
-        **shares,
+        **(shares if _has_probabilities(group) else {}),
     }
+
+
+def _has_probabilities(group: list[JudgedCall]) -> bool:
+    """Return whether several samples, or token probabilities, show how sure the judge is."""
+    return len(group) > 1 or group[0].answer.probabilities is not None
+
+
+def _share_name(value: float) -> str:
+    """Return the name of the column with the probability of a grade."""
+    return f"p{int(value)}"
 
 
 def _total(numbers: Iterable[float | None]) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +11,9 @@ from crowdrank._progress import Report
 from crowdrank._text import counted
 from crowdrank.errors import Fix, Message, UsageError
 from crowdrank.judgments.scale import Scale
-from crowdrank.llm_judges.answers import OK, Answer, read_reply
+from crowdrank.llm_judges.answers import FAILED, Answer
 from crowdrank.llm_judges.caller import Caller, Clock
+from crowdrank.llm_judges.endpoint import classify
 from crowdrank.llm_judges.judges import Judge
 from crowdrank.llm_judges.judging_task import Call, JudgingTask, estimate_tokens, max_input_tokens
 from crowdrank.llm_judges.labels import JudgedCall, JudgeLabels
@@ -194,10 +194,13 @@ def _judged_calls(plan: JudgingPlan, ledger: Ledger) -> Iterator[JudgedCall]:
 
 
 def _stored_answer(record: CallRecord, scale: Scale) -> Answer:
-    """Return the answer of a call that ended, with the probabilities in its reply."""
-    if record.status == OK:
-        return read_reply(json.loads(record.reply), scale)
-    return Answer(record.status, problem=record.problem, text=record.reply)
+    """Return the answer of a call that ended, with the probabilities and the text in its reply."""
+    if record.status == FAILED:
+        return Answer(FAILED, problem=record.problem, text=record.reply)
+    answer = classify(200, {}, record.reply, scale).answer
+    return (
+        answer if answer.status == record.status else Answer(record.status, problem=record.problem, text=record.reply)
+    )
 
 
 def scale_note(judges: Sequence[Judge], project_scale: Scale) -> Message | None:
