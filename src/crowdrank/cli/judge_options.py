@@ -51,8 +51,7 @@ class TaskOptions:
         """Read judges, requests and texts, and print notes about them."""
         from crowdrank.judgments.scale import Scale
         from crowdrank.llm_judges.judges import read_judges
-        from crowdrank.llm_judges.judging_task import read_task
-        from crowdrank.llm_judges.run import scale_note, truncation_note
+        from crowdrank.llm_judges.judging_task import read_task, scale_note, truncation_note
 
         scale = Scale.parse(self.grades)
         names = [name.strip() for name in (self.only or "").split(",") if name.strip()]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from crowdrank._toml import read_toml
 from crowdrank.constraints import Constraint, Flag, InstanceOf, Number, OneOf
 from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.judgments.scale import Scale
@@ -179,17 +179,11 @@ def read_judges(path: Path, only: Sequence[str] = ()) -> list[Judge]:
 
 def _read_tables(path: Path) -> list[dict[str, Any]]:
     """Return the tables `[[judge]]` of a TOML file."""
-    source = str(path)
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise InputError(f"it cannot be read ({problem.strerror})", source=source, kind="no-file") from problem
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise InputError(f"it is not TOML ({str(problem)[:200]})", source=source, kind="not-toml") from problem
+    source, content = str(path), read_toml(path)
     unknown = next((name for name in content if name != "judge"), None)
     if unknown is not None:
-        problem_text = f"there is no table {shown(unknown)} in a file of judges{near(unknown, ['judge'])}"
-        raise InputError(problem_text, source=source, kind="unknown-option", fix="write one [[judge]] per judge")
+        problem = f"there is no table {shown(unknown)} in a file of judges{near(unknown, ['judge'])}"
+        raise InputError(problem, source=source, kind="unknown-option", fix="write one [[judge]] per judge")
     tables = content.get("judge")
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise InputError("it has no judges", source=source, kind="no-judges", fix="write one [[judge]] per judge")

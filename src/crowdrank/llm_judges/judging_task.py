@@ -100,6 +100,26 @@ class JudgingTask:
         )
 
 
+def scale_note(judges: Sequence[Judge], project_scale: Scale) -> Message | None:
+    """Return a note if judges have different scales, which readers must be told."""
+    scales = {str(judge.scale(project_scale)) for judge in judges}
+    if len(scales) < 2:
+        return None
+    problem = f"the judges have {len(scales)} scales ({'; '.join(sorted(scales))})"
+    fix = Fix("describe them in a file of scales (assessor, grades, maps_to) when you read the labels")
+    return Message(problem, "different-scales", "note", fixes=(fix,))
+
+
+def truncation_note(task: JudgingTask) -> Message | None:
+    """Return a note if judges do not read documents to the end."""
+    n_truncated = task.n_truncated()
+    if not n_truncated:
+        return None
+    problem = f"{counted(n_truncated, 'document')} longer than max_characters, of which the judges read the beginning"
+    fix = Fix("raise max_characters in the file of judges")
+    return Message(problem, "truncated-documents", "note", fixes=(fix,))
+
+
 def document_text(texts: Texts, query: str, document: str) -> str:
     """Return the title and the text of a document."""
     found = texts.of_document(query, document)

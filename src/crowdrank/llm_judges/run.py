@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from crowdrank._progress import Report
-from crowdrank._text import counted
-from crowdrank.errors import Fix, Message, UsageError
+from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.scale import Scale
 from crowdrank.llm_judges.answers import FAILED, Answer
 from crowdrank.llm_judges.caller import Caller, Clock
@@ -114,7 +113,6 @@ class JudgingResult:
         stopped: judges that were stopped, with the reason.
         charged: money for all calls of the ledger.
         uncertain: part of it for attempts whose outcome is unknown.
-        notes: notes for the user.
 
     """
 
@@ -123,7 +121,6 @@ class JudgingResult:
     stopped: Mapping[str, str]
     charged: float
     uncertain: float
-    notes: tuple[Message, ...] = field(default=())
 
 
 def check_budget(judges: Sequence[Judge], budget: float | None) -> None:
@@ -201,26 +198,6 @@ def _stored_answer(record: CallRecord, scale: Scale) -> Answer:
     return (
         answer if answer.status == record.status else Answer(record.status, problem=record.problem, text=record.reply)
     )
-
-
-def scale_note(judges: Sequence[Judge], project_scale: Scale) -> Message | None:
-    """Return a note if judges have different scales, which readers must be told."""
-    scales = {str(judge.scale(project_scale)) for judge in judges}
-    if len(scales) < 2:
-        return None
-    problem = f"the judges have {len(scales)} scales ({'; '.join(sorted(scales))})"
-    fix = Fix("describe them in a file of scales (assessor, grades, maps_to) when you read the labels")
-    return Message(problem, "different-scales", "note", fixes=(fix,))
-
-
-def truncation_note(task: JudgingTask) -> Message | None:
-    """Return a note if judges do not read documents to the end."""
-    n_truncated = task.n_truncated()
-    if not n_truncated:
-        return None
-    problem = f"{counted(n_truncated, 'document')} longer than max_characters, of which the judges read the beginning"
-    fix = Fix("raise max_characters in the file of judges")
-    return Message(problem, "truncated-documents", "note", fixes=(fix,))
 
 
 def default_ledger_path(labels_path: Path) -> Path:
