@@ -66,8 +66,8 @@ def read_texts(
     """Read the texts of queries and documents from files (JSON Lines, CSV, Parquet, ...) or a DataFrame.
 
     Files have a column `document`, `query` or both, and any of `text`, `title`, `url`, `query_text` and `need`.
-    Without a column `query`, a text belongs to the document of any query; without a column `document`, `text` is that
-    of the query. Unknown ids are ignored.
+    Without a query, a text belongs to the document of any query; without a column `document`, `text` is that of the
+    query. Unknown ids are ignored.
 
     Args:
         source: files or a DataFrame, as in `read_judgments`.
@@ -113,7 +113,8 @@ def _read_source(source: Source, texts: Texts, queries: pa.Array, documents: pa.
     table = source.read(list(dict.fromkeys((*id_columns.values(), *columns.values()))), BadRows())
     query = _known_ids(table, id_columns.get("query"), queries)
     document = _known_ids(table, id_columns.get("document"), documents)
-    kept = (query != "") | (document != "")
+    no_query = "query" not in id_columns or np.asarray(ids.encode(table[id_columns["query"]])[0] < 0)
+    kept = (query != "") | ((document != "") & no_query)
     rows = table.filter(pa.array(kept))
     values = {role: [_truncate(cell, max_length) for cell in rows[name].to_pylist()] for role, name in columns.items()}
     for query_id, document_id, *cells in zip(query[kept], document[kept], *values.values(), strict=True):
@@ -122,7 +123,7 @@ def _read_source(source: Source, texts: Texts, queries: pa.Array, documents: pa.
             text = row.pop(role, "")
             if query_id and text:
                 by_query.setdefault(str(query_id), text)
-        if document_id and row and (query_id or "query" not in id_columns):
+        if document_id and row:
             texts.documents.setdefault((str(query_id), str(document_id)), row)
 
 
