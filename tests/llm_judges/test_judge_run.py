@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +91,7 @@ def test_every_document_gets_a_label(project: Project, clock: ManualClock) -> No
         (error(504), True),
         (Reply(None, 200, raw="<html>busy</html>"), True),
         (Reply(None, 200, raw='{"object": "list"}'), True),
+        (error(200, "overloaded"), True),
         (Reply(cut="before"), True),
         (Reply(cut="within"), True),
     ],
@@ -387,6 +389,44 @@ def test_prices_need_a_budget_and_a_budget_needs_prices(project: Project) -> Non
     project.write_judges({"name": "j", "endpoint": "http://127.0.0.1:1/v1", "model": "m", "prices": prices})
     problem = refusal("run", *project.words, "-o", "labels.csv")
     assert (problem.kind, problem.fix.parameter if problem.fix else "") == ("no-budget", "budget")
+
+
+def test_requests_of_a_policy_are_answered_and_added(project: Project, run: Run) -> None:
+    """The loop of a collection: a policy names judges, these answer, and the answers are added."""
+    Path("pool.csv").write_text("query,document\nq,d0\nq,d1\nq,d2\n")
+    Path("who.csv").write_text("assessor,kind,price\na,llm,1\nb,llm,1\n")
+    policy = ["next", "all.csv", "--pairs", "pool.csv", "--assessors", "who.csv", "--budget", "4", "-p", "overlap-2"]
+    with serve(lambda number, body: Reply(document_of(body)[-1])) as served:
+        project.write_judges(*({"name": name, "endpoint": served.url, "model": name} for name in "ab"))
+        collect(*policy, "-o", "requests.csv")
+        requested = pd.read_csv("requests.csv")
+        assert set(requested["assessor"]) <= {"a", "b"}
+        assert run("run", *project.words, "-o", "labels.csv")["labels"] == len(requested) == len(served.bodies)
+        collect("add", "all.csv", "labels.csv", "--grades", "0-3")
+    added = read_judgments("all.csv", grades="0-3")
+    assert len(added) == len(requested)
+    assert added.families is not None
+
+
+def collect(*words: str) -> None:
+    done = CliRunner().invoke(app, ["collect", *words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+
+
+def test_without_httpx_the_error_names_the_extra(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write_judges({"name": "j", "endpoint": "http://127.0.0.1:1/v1", "model": "m"})
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    problem = refusal("run", *project.words, "-o", "labels.csv")
+    assert problem.kind == "no-package"
+    assert "crowdrank[llm]" in str(problem)
+
+
+def test_replies_are_written_as_plain_text(project: Project, run: Run) -> None:
+    project.write_pairs(1)
+    with serve(by_number(Reply("=HYPERLINK(1) \ud800"))) as served:
+        project.write_judges({"name": "j", "endpoint": served.url, "model": "m"})
+        assert run("run", *project.words, "-o", "labels.csv", "--csv-safe")["failures"] == 1
+    assert pd.read_csv("labels.failures.csv")["reply"].tolist() == ["'=HYPERLINK(1) ?"]
 
 
 def test_a_second_process_on_a_ledger_is_refused(project: Project, clock: ManualClock) -> None:

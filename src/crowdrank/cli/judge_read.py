@@ -36,6 +36,7 @@ def judge_read(
     grades: Annotated[str, typer.Option(help="umbrela: scale of the judgments.")] = j.DEFAULT_GRADES,
     *,
     limits: o.SizeLimit,
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """Read the results of a batch of requests to LLM judges as labels.
@@ -64,7 +65,7 @@ def judge_read(
         read = read_batch_results(results, by_name, batch)
         judged, n_repeated = read.judged, read.n_repeated
     labels = JudgeLabels.of(judged)
-    labels.write(output, failures)
+    labels.write(output, failures, csv_safe=csv_safe)
     if json:
         summary = {row.pop("assessor"): row for row in labels.summary().to_pylist()}
         counts = {"labels": len(labels.labels), "failures": len(labels.failures), "repeated": n_repeated}

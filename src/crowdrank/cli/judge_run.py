@@ -55,6 +55,7 @@ def judge_run(
     task_options: j.Task,
     calls: Annotated[CallOptions, FieldsOf(CallOptions, "Calls")],
     limits: o.SizeLimit,
+    csv_safe: o.CsvSafe = False,
     json: o.AsJson = False,
 ) -> None:
     """Ask LLM judges at OpenAI-compatible endpoints (vLLM, llama.cpp, Ollama, gateways).
@@ -91,7 +92,7 @@ def judge_run(
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(f"All replies are in {ledger_path}; run the command again to go on.")
             raise
-    result.labels.write(output, failures)
+    result.labels.write(output, failures, csv_safe=csv_safe)
     if json:
         print_json({**_summary(result), "output": output, "failures_output": failures, "ledger": ledger_path})
     else:

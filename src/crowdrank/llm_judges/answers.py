@@ -261,5 +261,6 @@ def combine_samples(answers: Sequence[Answer], scale: Scale) -> tuple[str, tuple
 
 
 def excerpt(text: str) -> str:
-    """Return the beginning of a text."""
-    return text if len(text) <= MAX_EXCERPT_LENGTH else text[: MAX_EXCERPT_LENGTH - 3] + "..."
+    """Return the beginning of a text, with `?` for lone surrogates, which cannot be written."""
+    cut = text if len(text) <= MAX_EXCERPT_LENGTH else text[: MAX_EXCERPT_LENGTH - 3] + "..."
+    return cut.encode(errors="replace").decode()

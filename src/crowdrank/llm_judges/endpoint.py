@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -124,12 +124,13 @@ def classify(code: int, headers: Mapping[str, str], reply: str, scale: Scale) ->
         body = json.loads(reply)
     except (ValueError, RecursionError):
         body = None
+    detail = error_message(body)
     if code == 200:
         answer = read_reply(body, scale)
-        if answer.status == FAILED:  # damaged on the way; the service may have charged it
-            return Outcome(answer, reply, is_final=False, is_charge_known=False)
-        return Outcome(answer, reply, is_charge_known=answer.input_tokens is not None)
-    detail = error_message(body)
+        if answer.status == FAILED:  # damaged on the way, or an error; the service may have charged it
+            problem = f"{answer.problem}{f' but an error: {excerpt(detail)}' if detail else ''}"
+            return Outcome(replace(answer, problem=problem), reply, is_final=False, is_charge_known=False)
+        return Outcome(answer, reply, is_charge_known=None not in (answer.input_tokens, answer.output_tokens))
     problem = f"the service answered with code {code}{f': {excerpt(detail)}' if detail else ''}"
     error_code = _error_code(body)
     if error_code == "content_filter":

@@ -122,11 +122,11 @@ class JudgeLabels:
         """Return the number of calls with a status."""
         return sum(counts.get(status, 0) for counts in self.counts.values())
 
-    def write(self, labels_path: Path, failures_path: Path) -> None:
-        """Write both tables together."""
+    def write(self, labels_path: Path, failures_path: Path, *, csv_safe: bool = False) -> None:
+        """Write both tables together; `csv_safe` as in :func:`write_table`."""
         with write_together(labels_path):
-            write_table(self.labels, labels_path)
-            write_table(self.failures, failures_path)
+            write_table(self.labels, labels_path, csv_safe=csv_safe)
+            write_table(self.failures, failures_path, csv_safe=csv_safe)
 
 
 def failures_path(labels_path: Path) -> Path:
