@@ -183,6 +183,15 @@ def test_a_service_that_is_down_stops_its_judge_but_not_others(project: Project,
     assert result.not_asked > 0
 
 
+def test_a_service_that_limits_every_request_does_not_use_up_the_calls(project: Project, clock: ManualClock) -> None:
+    project.write_pairs(40)
+    with serve(by_number(error(429))) as served:
+        result = ask(project, clock, judge(served.url, concurrency=4))
+    assert list(result.stopped) == ["j"]
+    assert len(result.labels.failures) < 5, "the others wait for the next run"
+    assert len(served.bodies) < 40
+
+
 def test_requests_that_were_under_way_when_the_circuit_opened_do_not_open_it_again(clock: ManualClock) -> None:
     queue = caller.JudgeQueue(judge("http://127.0.0.1:1/v1"), iter(()), clock)
     failed = endpoint.Outcome(Answer("failed"), is_final=False)

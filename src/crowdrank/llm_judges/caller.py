@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from crowdrank._progress import Report
 from crowdrank.llm_judges.endpoint import Outcome, new_client, send
-from crowdrank.llm_judges.judges import Judge
+from crowdrank.llm_judges.judges import Judge, Prices
 from crowdrank.llm_judges.judging_task import Call, JudgingTask, max_input_tokens
 from crowdrank.llm_judges.ledger import PENDING, Ledger
 
@@ -104,17 +104,21 @@ class JudgeQueue:
         """Update the circuit after an attempt that began at `started`: pause, open or close it, or stop the judge."""
         if outcome.stops_judge:
             self.stopped = outcome.answer.problem
-        elif outcome.is_rate_limit:
-            wait = outcome.wait_seconds or 0.0
-            self.not_before = max(self.not_before, self.clock.now() + min(wait, MAX_RETRY_AFTER_SECONDS))
-            if wait > MAX_RETRY_AFTER_SECONDS:
-                self.stopped = f"the service asks to wait {wait:,.0f} s"
         elif outcome.is_final:
             self.n_failures = self.n_openings = 0
-        elif started > self.opened_at:  # not one of several that were under way when the circuit opened
-            self.n_failures += 1
-            if self.n_failures >= FAILURES_TO_OPEN or self.n_openings:
-                self._open(outcome)
+        else:
+            self._pause(outcome.wait_seconds or 0.0)
+            if started > self.opened_at:  # not one of several that were under way when the circuit opened
+                self.n_failures += 1
+                if self.n_failures >= FAILURES_TO_OPEN or self.n_openings:
+                    self._open(outcome)
+
+    def _pause(self, seconds: float) -> None:
+        """Send nothing for the time that the service asks for; stop the judge if that is too long."""
+        if seconds > MAX_RETRY_AFTER_SECONDS:
+            self.stopped = f"the service asks to wait {seconds:,.0f} s"
+        else:
+            self.not_before = max(self.not_before, self.clock.now() + seconds)
 
     def _open(self, outcome: Outcome) -> None:
         """Let no request pass for a while; stop the judge if this happened several times in a row."""
@@ -122,7 +126,7 @@ class JudgeQueue:
         if self.n_openings > MAX_OPENINGS:
             self.stopped = f"{outcome.answer.problem}, again and again"
         seconds = min(OPEN_SECONDS * 2.0 ** (self.n_openings - 1), MAX_OPEN_SECONDS)
-        self.not_before = max(self.not_before, self.clock.now() + max(seconds, outcome.wait_seconds or 0.0))
+        self.not_before = max(self.not_before, self.clock.now() + seconds)
 
 
 @dataclass
@@ -187,13 +191,14 @@ class Caller:
     async def _ask_call(self, queue: JudgeQueue, client: httpx.AsyncClient, key: str, call: Call) -> None:
         """Attempt a call until it has a final outcome, or its judge is stopped."""
         judge, body = call.judge, self.task.body(call)
+        amount = _max_cost(judge, body)
         for attempt in range(1, judge.attempts + 1):
-            if not await self._reserve(queue, key, call, body):
+            if not await self._reserve(queue, key, call, amount):
                 return
             started, is_last = self.clock.now(), attempt == judge.attempts
             try:
                 outcome = await send(client, judge, body, judge.scale(self.task.scale))
-                self._settle(key, call, body, outcome, self.clock.now() - started, is_last=is_last)
+                self._settle(key, judge.prices, amount, outcome, self.clock.now() - started, is_last=is_last)
                 queue.record(outcome, started)
             finally:
                 queue.end_turn()
@@ -202,10 +207,10 @@ class Caller:
                 return
             await self.clock.sleep(self._backoff(attempt, outcome.wait_seconds))
 
-    async def _reserve(self, queue: JudgeQueue, key: str, call: Call, body: Mapping[str, Any]) -> bool:
+    async def _reserve(self, queue: JudgeQueue, key: str, call: Call, amount: float) -> bool:
         """Wait for the turn of a call and reserve its money; return False if the judge is stopped."""
         while await queue.wait_for_turn():
-            if self.ledger.reserve(key, self._max_cost(call, body), self.budget, _columns(call)):
+            if self.ledger.reserve(key, amount, self.budget, _columns(call)):
                 return True
             queue.end_turn()
             if not self.ledger.n_reserved:
@@ -215,19 +220,15 @@ class Caller:
             await self._settled.wait()
         return False
 
-    def _max_cost(self, call: Call, body: Mapping[str, Any]) -> float:
-        """Return the largest possible cost of an attempt."""
-        prices = call.judge.prices
-        return 0.0 if prices is None else prices.cost(max_input_tokens(body), call.judge.max_tokens)
-
     def _settle(
-        self, key: str, call: Call, body: Mapping[str, Any], outcome: Outcome, seconds: float, *, is_last: bool
+        self, key: str, prices: Prices | None, amount: float, outcome: Outcome, seconds: float, *, is_last: bool
     ) -> None:
         """Store the outcome of an attempt; a call that will be attempted again, now or later, stays pending."""
-        answer, prices = outcome.answer, call.judge.prices
-        cost = 0.0
-        if prices is not None and outcome.is_charge_known and answer.input_tokens is not None:
-            cost = prices.cost(answer.input_tokens, answer.output_tokens or 0)
+        answer, cost = outcome.answer, None
+        if prices is None:
+            cost = 0.0
+        elif outcome.is_charge_known:
+            cost = prices.cost(answer.input_tokens or 0, answer.output_tokens or 0)
         waits = outcome.stops_judge or not (outcome.is_final or is_last)
         values = {
             "status": PENDING if waits else answer.status,
@@ -238,8 +239,7 @@ class Caller:
             "problem": answer.problem,
             "reply": outcome.reply,
         }
-        known = outcome.is_charge_known or prices is None
-        self.ledger.settle(key, self._max_cost(call, body), cost if known else None, values)
+        self.ledger.settle(key, amount, cost, values)
 
     def _backoff(self, attempt: int, wait_seconds: float | None) -> float:
         """Return the seconds before the next attempt: exponential with jitter, at least what the service asks for."""
@@ -251,6 +251,11 @@ def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the first exception of a group that is not a group itself."""
     first = group.exceptions[0]
     return _first_error(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def _max_cost(judge: Judge, body: Mapping[str, Any]) -> float:
+    """Return the largest possible cost of an attempt."""
+    return 0.0 if judge.prices is None else judge.prices.cost(max_input_tokens(body), judge.max_tokens)
 
 
 def _columns(call: Call) -> dict[str, Any]:

@@ -23,8 +23,7 @@ MAX_REPLY_BYTES = 8 << 20
 """Maximum number of bytes of a reply that are read."""
 CONNECT_SECONDS = 15.0
 """Seconds to wait for a connection."""
-RATE_LIMITED = 429
-RETRIED_CODES = frozenset((408, 409, 425, RATE_LIMITED, *range(500, 600)))
+RETRIED_CODES = frozenset((408, 409, 425, 429, *range(500, 600)))
 """HTTP codes after which another attempt may succeed."""
 GATEWAY_CODES = frozenset((408, 502, 504, *range(520, 528)))
 """HTTP codes of gateways that lost the reply of the model, which the service may have charged."""
@@ -43,8 +42,7 @@ class Outcome:
         reply: body of the reply as text, without the API key.
         is_final: whether no other attempt should be made.
         is_charge_known: whether the reply shows what the attempt cost; errors of the service cost nothing.
-        wait_seconds: seconds that the service asks to wait.
-        is_rate_limit: whether the service asked to send fewer requests.
+        wait_seconds: seconds that the service asks to wait before any request.
         stops_judge: whether all further calls of the judge would fail too.
 
     """
@@ -54,7 +52,6 @@ class Outcome:
     is_final: bool = True
     is_charge_known: bool = True
     wait_seconds: float | None = None
-    is_rate_limit: bool = False
     stops_judge: bool = False
 
 
@@ -143,7 +140,6 @@ def classify(code: int, headers: Mapping[str, str], reply: str, scale: Scale) ->
         is_final=not retried,
         is_charge_known=code not in GATEWAY_CODES,
         wait_seconds=_retry_after(headers) if retried else None,
-        is_rate_limit=retried and code == RATE_LIMITED,
         stops_judge=stops,
     )
 
