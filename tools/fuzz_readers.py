@@ -28,6 +28,10 @@ import pyarrow.parquet as pq
 from crowdrank import Estimate, Gold, Judgments, estimate, read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import CrowdrankError, DataWarning
 from crowdrank.judgments.features import Features
+from crowdrank.llm_judges.batch import read_batch_results
+from crowdrank.llm_judges.judges import read_judges
+from crowdrank.llm_judges.labels import JudgeLabels
+from crowdrank.llm_judges.umbrela import read_umbrela
 from crowdrank.rankers.feature_batches import FeatureBatches
 from tools.mutations import mutate, mutate_cells
 
@@ -69,7 +73,7 @@ OPENSEARCH: dict[str, Any] = {
     "judgmentRatings": [
         {"query": "jam", "ratings": [{"docId": "d1", "rating": "2.000"}, {"docId": "d2", "rating": "0.0"}]},
         {"query": "tea", "ratings": [{"docId": "d1", "rating": "1"}]},
-        {"query": "none", "ratings": []},
+        {"query": "none", "ratings": [], "failures": [{"docId": "d3"}]},
     ]
 }
 LABEL_STUDIO: list[Any] = [
@@ -126,6 +130,43 @@ def parquet(**options: Any) -> bytes:
     return sink.getvalue()
 
 
+BATCH_RESULTS = "".join(
+    json.dumps(line) + "\n"
+    for line in (
+        {
+            "custom_id": "q1/d%201/gpt/0/openai/0f0f0f/0-3",
+            "response": {
+                "status_code": 200,
+                "body": {
+                    "model": "gpt",
+                    "created": 1700000000,
+                    "choices": [
+                        {
+                            "message": {"content": '{"grade": "2"}', "refusal": None},
+                            "finish_reason": "stop",
+                            "logprobs": {
+                                "content": [
+                                    {"token": '{"grade": "2"}', "top_logprobs": [{"token": "2", "logprob": -0.1}]}
+                                ]
+                            },
+                        }
+                    ],
+                    "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+                },
+            },
+            "error": None,
+        },
+        {"custom_id": "q1/d2/gpt/0/openai/0f0f0f/Bad,Good", "response": None, "error": {"message": "expired"}},
+    )
+)
+UMBRELA = (
+    '{"model": "gpt", "query": "jam", "passage": "text", "prediction": "2", "judgment": 2, "result_status": 1}\n'
+    '{"model": "gpt", "query": "jam", "passage": "other", "prediction": "?", "judgment": 0, "result_status": 0}\n'
+)
+JUDGES = (
+    '[[judge]]\nname = "a"\nendpoint = "http://127.0.0.1:8000/v1"\nmodel = "m"\nprompt = "binary"\nsamples = 2\n'
+    'key_variable = "KEY"\nprices = { input = 0.5, output = 1.5 }\nparameters = { temperature = 0, max_tokens = 9 }\n'
+)
 VALID = pa.table({"document": ["a", "b"], "assessor": ["ann", "bob"], "grade": [0, 1]})
 """Valid table that is read with a mutated file of scales or of excluded assessors."""
 
@@ -197,6 +238,16 @@ def csv_bytes(table: pd.DataFrame) -> bytes:
     return str(table.to_csv(index=False)).encode()
 
 
+def read_batch_labels(path: Path) -> JudgeLabels:
+    """Read results of a batch of requests to LLM judges."""
+    return JudgeLabels.of(read_batch_results([path]).judged)
+
+
+def read_umbrela_labels(path: Path) -> JudgeLabels:
+    """Read judgments of umbrela."""
+    return JudgeLabels.of(read_umbrela(path))
+
+
 Reader = Callable[..., Any]
 SAMPLES: Mapping[str, tuple[str, bytes, tuple[Reader, ...]]] = {
     "csv": ("a.csv", CSV.encode(), (read_judgments, read_gold, read_features, read_in_batches, read_run)),
@@ -228,6 +279,9 @@ SAMPLES: Mapping[str, tuple[str, bytes, tuple[Reader, ...]]] = {
     "run to estimate": ("new.csv", csv_bytes(RUNS["new"]), (estimate_run,)),
     "labels to correct": ("labels.csv", csv_bytes(LABELS), (estimate_labels, estimate_labels_by_query)),
     "sample of experts": ("sample.csv", csv_bytes(SAMPLE), (estimate_sample,)),
+    "batch results": ("results.jsonl", BATCH_RESULTS.encode(), (read_batch_labels,)),
+    "umbrela": ("umbrela.jsonl", UMBRELA.encode(), (read_umbrela_labels,)),
+    "judges": ("judges.toml", JUDGES.encode(), (read_judges,)),
 }
 
 

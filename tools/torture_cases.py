@@ -80,6 +80,7 @@ _EXPORT = "export out/ranker -o out/export --to"
 _RANK = "rank -m out/ranker -f in/features.letor -o out/ranking.csv"
 _NEXT = "collect next out/labels.csv --pairs in/pairs.csv --budget 7 -o out/requests.csv"
 _ESTIMATE = "estimate in/live.csv in/new.csv --labels in/documents.csv --expert in/gold.qrels -o out/estimates.csv"
+_JUDGED = "judge read -o out/judged.csv"
 _STATUS = words("collect status out/labels.csv -m majority")
 
 
@@ -128,6 +129,13 @@ CASES = (
     Case("collect next, new", words(_NEXT), _REQUESTS, (_FIRST,), _STATUS, repeats=False),
     Case("collect next", words(_NEXT), _REQUESTS, (_FIRST, words(_NEXT)), _STATUS, repeats=False),
     Case(
+        "judge read",
+        words(f"{_JUDGED} in/results-0.jsonl in/results-1.jsonl"),
+        ("judged.csv", "judged.failures.csv"),
+        (words(f"{_JUDGED} in/results-0.jsonl"),),
+        ("judged.csv",),
+    ),
+    Case(
         "report", words("report out/run"), ("run",), (words(f"{_RUN} gls"),), words("report out/run -o tmp/page.html")
     ),
     Case("run, new", words(f"{_RUN} gls"), ("run",)),
@@ -150,6 +158,7 @@ def make_inputs(folder: Path) -> None:
     for number in range(BATCHES):
         with (given / f"batch-{number}.csv").open("w", encoding="utf-8", newline="") as stream:
             csv.writer(stream).writerows([COLUMNS, *rows[number::BATCHES]])
+        (given / f"results-{number}.jsonl").write_text(_batch_results(number), encoding="utf-8")
     (given / "parts").mkdir()
     for number in (0, 1):
         pq.write_table(pa_csv.read_csv(given / f"batch-{number}.csv"), given / f"parts/{number}.parquet")
@@ -162,6 +171,16 @@ def make_inputs(folder: Path) -> None:
         (given / f"{name}.csv").write_text("\n".join(["query,document,score", *scored, ""]), encoding="utf-8")
     for name, content in FOREIGN.items():
         (folder / name).write_text(content, encoding="utf-8")
+
+
+def _batch_results(number: int) -> str:
+    """Return results of a batch of requests to LLM judges, half of them without a grade."""
+    lines = []
+    for document in range(6):
+        body = {"choices": [{"message": {"content": "2" if document % 2 else "perhaps"}}]}
+        custom_id = f"q{number}/d{document}/judge/0/family/0f0f0f/0-3"
+        lines.append({"custom_id": custom_id, "response": {"status_code": 200, "body": body}, "error": None})
+    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 def expect_success(done: Outcome, line: object) -> None:

@@ -263,6 +263,12 @@ class ClusterError(CrowdrankError, RuntimeError):
     default_kind = "cluster"
 
 
+class JudgeError(CrowdrankError, RuntimeError):
+    """An LLM judge was stopped because its service refuses or fails all calls; answers so far are stored."""
+
+    default_kind = "judge"
+
+
 class OnDiskError(CrowdrankError, AttributeError):
     """An attribute was requested that judgments on disk do not have, only judgments in memory."""
 

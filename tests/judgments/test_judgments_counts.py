@@ -59,6 +59,17 @@ def changed(value: Any, **changes: Any) -> Any:
         ),
         (
             "a.json",
+            {
+                "judgmentRatings": [
+                    {**OPENSEARCH["judgmentRatings"][0], "failures": [{"docId": "d8"}, {"docId": "d9"}]},
+                    OPENSEARCH["judgmentRatings"][1],
+                    {"query": "x", "failures": [{"docId": "d1"}]},
+                ]
+            },
+            {"document that the LLM did not rate": 3, "query without ratings": 1},
+        ),
+        (
+            "a.json",
             changed(LABEL_STUDIO, predictions=[{"result": []}, {"result": []}]),
             {
                 "annotation canceled": 1,

@@ -61,6 +61,18 @@ def test_a_file_of_documents_and_a_file_of_queries(tmp_path: Path) -> None:
     assert texts.documents == {("", "a"): {"text": "about a"}}
 
 
+def test_queries_and_documents_can_be_in_one_file(tmp_path: Path) -> None:
+    lines = [
+        '{"query": "1", "query_text": "cats", "need": "how to feed them"}',
+        '{"document": "a", "text": "about a"}',
+        '{"query": "9", "document": "b", "text": "of an unknown query"}',
+    ]
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines))
+    texts = read_texts(tmp_path / "texts.jsonl", QUERIES, DOCUMENTS)
+    assert (texts.queries, texts.needs) == ({"1": "cats"}, {"1": "how to feed them"})
+    assert texts.documents == {("", "a"): {"text": "about a"}}
+
+
 def test_columns_named_like_ids_can_be_texts() -> None:
     frame = pd.DataFrame({"qid": [1], "query": ["cats"], "docid": ["a"], "document": ["about cats"]})
     texts = read_texts(frame, QUERIES, DOCUMENTS)
@@ -71,6 +83,8 @@ def test_columns_named_like_ids_can_be_texts() -> None:
 def test_long_texts_are_truncated() -> None:
     texts = read_texts(pd.DataFrame({"document": ["a"], "text": ["x" * 5000]}), QUERIES, DOCUMENTS)
     assert len(texts.documents["", "a"]["text"]) == MAX_TEXT_LENGTH
+    whole = read_texts(pd.DataFrame({"document": ["a"], "text": ["x" * 5000]}), QUERIES, DOCUMENTS, max_length=None)
+    assert len(whole.documents["", "a"]["text"]) == 5000
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from crowdrank.cli import (
     estimate,
     evaluate,
     export,
+    judge,
     rank,
     remap,
     report,
@@ -96,6 +97,7 @@ for panel, functions in COMMANDS_BY_PANEL.items():
     for function in functions:
         add_command(app, function, panel)
 app.add_typer(collect.collect, rich_help_panel="Judgments")
+app.add_typer(judge.judge, rich_help_panel="Judgments")
 app.add_typer(remap.remap, rich_help_panel="Rankers")
 
 

@@ -52,5 +52,5 @@ def help_for(error: CrowdrankError, command_line: Sequence[str]) -> str:
     repository)
     """
     arguments = [word for word in command_line if not word.startswith("-")]
-    command = " ".join(arguments[: 2 if arguments[:1] in (["collect"], ["remap"]) else 1])
+    command = " ".join(arguments[: 2 if arguments[:1] in (["collect"], ["judge"], ["remap"]) else 1])
     return f"crowdrank {command} --help; {page_for(error)}"

@@ -4,7 +4,7 @@
   `completed_by` (a number, or an object with an email), `was_canceled`, `ground_truth`, `lead_time` in seconds, and a
   `result` of regions whose `value` holds `choices` or a `rating`. JSON-MIN is a list of flat objects.
 - OpenSearch (Search Relevance Workbench): `judgmentRatings`, a list of `query` and `ratings` of `docId` and `rating`
-  (in early versions a mapping from the query to its ratings).
+  (in early versions a mapping from the query to its ratings). `failures` lists documents that the LLM did not rate.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ class JsonSource(FileSource):
         if not isinstance(judgment_list, list | dict):
             self._left_out["judgment list without ratings"] += 1
             return
+        self._left_out["document that the LLM did not rate"] += sum(map(_count_failures, judgment_list))
         entries = list(judgment_list.items()) if isinstance(judgment_list, dict) else map(_query_ratings, judgment_list)
         for query_index, (query, ratings) in enumerate(entries):
             place = f"judgmentRatings {query_index + 1}"
@@ -202,7 +203,15 @@ def _parse_json(text: str, source: str) -> Any:
 
 def _query_ratings(entry: Any) -> tuple[Any, Any]:
     """Return the query and the ratings of an entry of a judgment list."""
-    return (entry.get("query"), entry.get("ratings")) if isinstance(entry, dict) else (None, None)
+    if not isinstance(entry, dict):
+        return None, None
+    return entry.get("query"), entry.get("ratings", [] if _count_failures(entry) else None)
+
+
+def _count_failures(entry: Any) -> int:
+    """Return the number of documents of an entry of a judgment list that the LLM did not rate."""
+    failures = entry.get("failures") if isinstance(entry, dict) else None
+    return len(failures) if isinstance(failures, list) else 0
 
 
 def _annotation_answer(annotation: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Texts of queries and documents, which reports show beside the ids."""
+"""Texts of queries and documents, which reports show beside the ids and LLM judges read."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from crowdrank.judgments.sources import Source
 
 TEXT_COLUMN_ALIASES = {
     "query_text": ("query_text", "query_string", "question", "query"),
+    "need": ("need", "information_need", "query_description", "narrative"),
     "title": ("title", "document_title", "doc_title"),
     "text": ("text", "body", "passage", "contents", "content", "snippet", "document_text", "document"),
     "url": ("url", "link"),
 }
 """Names of the columns of texts by role, in lower case, in order of preference."""
+DOCUMENT_TEXTS = ("title", "text", "url")
+"""Roles of the texts of a document."""
 MAX_TEXT_LENGTH = 1000
-"""Maximum number of characters of a text; a longer one is truncated."""
+"""Default maximum number of characters of a text, enough for reports; a longer one is truncated."""
 
 
 @dataclass(frozen=True)
@@ -32,36 +35,45 @@ class Texts:
 
     Attributes:
         queries: text of each query.
+        needs: description of the information need behind each query.
         documents: title, text and url of each (query, document) pair; the query is "" if they are the same for all.
 
     """
 
     queries: dict[str, str] = field(default_factory=dict)
+    needs: dict[str, str] = field(default_factory=dict)
     documents: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+
+    def of_document(self, query: str, document: str) -> dict[str, str]:
+        """Return title, text and url of a document for a query, as far as they are known."""
+        return self.documents.get((query, document)) or self.documents.get(("", document), {})
 
     def table(self, pairs: Iterable[tuple[str, str]]) -> pa.Table:
         """Return the texts of (query, document) pairs; pairs without a text are left out."""
         rows = []
         for query, document in pairs:
-            texts = self.documents.get((query, document)) or self.documents.get(("", document), {})
+            texts = self.of_document(query, document)
             if texts or query in self.queries:
                 row = {"query": query, "document": document, "query_text": self.queries.get(query, ""), **texts}
                 rows.append(row)
-        names = ("query", "document", *TEXT_COLUMN_ALIASES)
+        names = ("query", "document", "query_text", *DOCUMENT_TEXTS)
         return pa.table({name: pa.array([row.get(name, "") for row in rows], pa.string()) for name in names})
 
 
-def read_texts(source: TableLike, queries: pa.Array, documents: pa.Array) -> Texts:
+def read_texts(
+    source: TableLike, queries: pa.Array, documents: pa.Array, *, max_length: int | None = MAX_TEXT_LENGTH
+) -> Texts:
     """Read the texts of queries and documents from files (JSON Lines, CSV, Parquet, ...) or a DataFrame.
 
-    Files have a column `document`, `query` or both, and any of `text`, `title`, `url` and `query_text`. Without a
-    column `query`, a text belongs to the document of any query; without a column `document`, `text` is that of the
+    Files have a column `document`, `query` or both, and any of `text`, `title`, `url`, `query_text` and `need`.
+    Without a query, a text belongs to the document of any query; without a column `document`, `text` is that of the
     query. Unknown ids are ignored.
 
     Args:
         source: files or a DataFrame, as in `read_judgments`.
         queries: ids of the queries whose texts are read.
         documents: ids of the documents whose texts are read.
+        max_length: maximum number of characters of a text; None reads all of it.
 
     Raises:
         InputError: a file cannot be read, has no column of texts, or there is no known id in any of them.
@@ -73,8 +85,8 @@ def read_texts(source: TableLike, queries: pa.Array, documents: pa.Array) -> Tex
     """
     texts, opened = Texts(), open_input(source)
     for one in opened.sources:
-        _read_source(one, texts, queries, documents)
-    if not texts.queries and not texts.documents:
+        _read_source(one, texts, queries, documents, max_length)
+    if not texts.queries and not texts.needs and not texts.documents:
         raise InputError(
             "no id in it is the id of a judged query or document",
             source=opened.name,
@@ -84,7 +96,7 @@ def read_texts(source: TableLike, queries: pa.Array, documents: pa.Array) -> Tex
     return texts
 
 
-def _read_source(source: Source, texts: Texts, queries: pa.Array, documents: pa.Array) -> None:
+def _read_source(source: Source, texts: Texts, queries: pa.Array, documents: pa.Array, max_length: int | None) -> None:
     """Add the texts of one file to `texts`."""
     id_columns = Roles((), ("query", "document")).find_columns(source.names, source.name)
     columns = {role: name for role in TEXT_COLUMN_ALIASES if (name := _find_column(role, source.names, id_columns))}
@@ -96,20 +108,22 @@ def _read_source(source: Source, texts: Texts, queries: pa.Array, documents: pa.
             f"there is no column of {missing}; the columns are: {quote_names(source.names)}",
             source=source.name,
             kind="no-column",
-            fix="name the columns document, query, text, title, url and query_text",
+            fix="name the columns document, query, text, title, url, query_text and need",
         )
     table = source.read(list(dict.fromkeys((*id_columns.values(), *columns.values()))), BadRows())
     query = _known_ids(table, id_columns.get("query"), queries)
     document = _known_ids(table, id_columns.get("document"), documents)
-    kept = (query != "") | (document != "")
+    no_query = "query" not in id_columns or np.asarray(ids.encode(table[id_columns["query"]])[0] < 0)
+    kept = (query != "") | ((document != "") & no_query)
     rows = table.filter(pa.array(kept))
-    values = {role: map(_truncate, rows[name].to_pylist()) for role, name in columns.items()}
+    values = {role: [_truncate(cell, max_length) for cell in rows[name].to_pylist()] for role, name in columns.items()}
     for query_id, document_id, *cells in zip(query[kept], document[kept], *values.values(), strict=True):
         row = {role: cell for role, cell in zip(values, cells, strict=True) if cell}
-        query_text = row.pop("query_text", "")
-        if query_id and query_text:
-            texts.queries.setdefault(str(query_id), query_text)
-        if document_id and row and (query_id or "query" not in id_columns):
+        for role, by_query in (("query_text", texts.queries), ("need", texts.needs)):
+            text = row.pop(role, "")
+            if query_id and text:
+                by_query.setdefault(str(query_id), text)
+        if document_id and row:
             texts.documents.setdefault((str(query_id), str(document_id)), row)
 
 
@@ -129,5 +143,5 @@ def _known_ids(table: pa.Table, column: str | None, known: pa.Array) -> np.ndarr
     return texts[codes]
 
 
-def _truncate(cell: object) -> str:
-    return "" if cell is None else str(cell)[:MAX_TEXT_LENGTH]
+def _truncate(cell: object, max_length: int | None) -> str:
+    return "" if cell is None else str(cell)[:max_length]

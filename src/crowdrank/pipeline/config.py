@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_origin
 
 from crowdrank._options import check_choices, option, option_fields, option_name, union_members
+from crowdrank._toml import read_toml
 from crowdrank.errors import Fix, InputError, UsageError, near, parameter_prefix, shown
 from crowdrank.judgments.read_options import GoldReadOptions, ReadOptions
 from crowdrank.pipeline.settings import RunSettings
@@ -104,12 +104,7 @@ def read_config(path: Path) -> dict[str, Any]:
     >>> options["judgments"].name, options["test"], options["trees"]
     ('labels.csv', 0.5, {'num_leaves': 7})
     """
-    try:
-        options = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise InputError(f"it cannot be read ({problem.strerror})", source=str(path)) from problem
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise InputError(f"it is not TOML ({problem})", source=str(path)) from problem
+    options = read_toml(path)
     hints = {
         prefix + option_name(one.name): hint for kind, prefix in PREFIXES.items() for one, hint in option_fields(kind)
     }

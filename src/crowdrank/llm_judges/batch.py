@@ -1,0 +1,239 @@
+"""Batch files in the format of OpenAI, which vLLM's `run-batch` and most gateways read too.
+
+The `custom_id` of a request has all that is needed to read its result without the file of requests: query, document,
+judge, sample, family, prompt and grades, each percent-encoded and separated by slashes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from crowdrank._files import check_output_file
+from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.judgments.files import open_decompressed
+from crowdrank.judgments.json_lines import is_encodable
+from crowdrank.judgments.limits import numbered_lines
+from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.write import output_stream
+from crowdrank.llm_judges.answers import FAILED, STATUSES, Answer, excerpt, read_reply
+from crowdrank.llm_judges.judges import Judge
+from crowdrank.llm_judges.judging_task import Call, JudgingTask
+from crowdrank.llm_judges.labels import JudgedCall
+
+BATCH_URL = "/v1/chat/completions"
+MAX_BATCH_REQUESTS = 50_000
+"""Maximum number of requests in a batch file of OpenAI."""
+SHORT_ID_LENGTH = 64
+"""Maximum length of a `custom_id` that every service accepts; OpenAI and vLLM accept longer ones."""
+MISSING = "missing"
+"""Status of a request of a batch file without a result."""
+
+
+@dataclass(frozen=True)
+class CallId:
+    """Identity of a request in a batch file."""
+
+    query: str
+    document: str
+    judge: str
+    sample: int
+    family: str
+    prompt: str
+    grades: str
+
+    @classmethod
+    def of(cls, call: Call, project_scale: Scale) -> CallId:
+        """Return the identity of a call."""
+        judge = call.judge
+        grades = str(judge.scale(project_scale))
+        return cls(call.query, call.document, judge.name, call.sample, judge.family, judge.prompt.digest, grades)
+
+    def __str__(self) -> str:
+        fields = (self.query, self.document, self.judge, self.sample, self.family, self.prompt, self.grades)
+        return "/".join(quote(str(one), safe=",:") for one in fields)
+
+    @classmethod
+    def parse(cls, text: Any) -> CallId | None:
+        """Return the identity that a `custom_id` holds, or None if crowdrank did not write it.
+
+        >>> CallId.parse("q%201/d%2F7/gpt/0/openai/0f0f/0-3").document
+        'd/7'
+        """
+        parts = text.split("/") if isinstance(text, str) and is_encodable(text) else []
+        if len(parts) != 7:
+            return None
+        query, document, judge, sample, *others = (unquote(part, errors="replace") for part in parts)
+        if not (query and document and judge and sample.isascii() and sample.isdecimal() and len(sample) < 10):
+            return None
+        return cls(query, document, judge, int(sample), *others)
+
+
+def check_batch_output(path: Path) -> None:
+    """Raise an error if a batch file cannot be written to a path."""
+    if not path.name.lower().endswith((".jsonl", ".jsonl.gz")):
+        raise UsageError(f"Cannot write {path}: the name of a batch file ends in .jsonl.")
+    check_output_file(path)
+
+
+def write_batch(task: JudgingTask, path: Path) -> tuple[int, int]:
+    """Write all requests of a task as a batch file; return their number and the length of the longest `custom_id`."""
+    n_requests = longest = 0
+    with output_stream(path) as stream:
+        for call in task.calls():
+            custom_id = str(CallId.of(call, task.scale))
+            line = {"custom_id": custom_id, "method": "POST", "url": BATCH_URL, "body": task.body(call)}
+            stream.write(json.dumps(line).encode() + b"\n")
+            n_requests, longest = n_requests + 1, max(longest, len(custom_id))
+    return n_requests, longest
+
+
+@dataclass(frozen=True)
+class BatchResults:
+    """Results of a batch, each request once.
+
+    Attributes:
+        judged: one call per request.
+        n_repeated: number of lines about a request that another line answers too.
+
+    """
+
+    judged: list[JudgedCall]
+    n_repeated: int
+
+
+def read_batch_results(
+    paths: Sequence[Path], judges: Mapping[str, Judge] | None = None, requests: Path | None = None
+) -> BatchResults:
+    """Read files of results and of errors; lines can be repeated and in any order.
+
+    If several lines are about one request, a grade comes before any failure, and the first line before later ones.
+
+    Args:
+        paths: files in the format of OpenAI's batch outputs.
+        judges: judges by name, for the costs of calls.
+        requests: the batch file; requests without a result are then added with the status `missing`.
+
+    Raises:
+        InputError: a line is not a result of a request that crowdrank wrote.
+
+    """
+    best: dict[CallId, JudgedCall] = {}
+    n_lines = 0
+    for path in paths:
+        for place, line in read_json_objects(path):
+            n_lines += 1
+            call_id = _require_id(line, path, place)
+            judged = _read_line(call_id, line, judges or {}, path, place)
+            if call_id not in best or _rank(judged) < _rank(best[call_id]):
+                best[call_id] = judged
+    n_repeated = n_lines - len(best)
+    for place, line in read_json_objects(requests) if requests is not None else ():
+        assert requests is not None
+        call_id = _require_id(line, requests, place)
+        if call_id not in best:
+            missing = Answer(MISSING, problem="the results have no line for this request")
+            best[call_id] = _judged(call_id, missing, {}, _scale(call_id, requests, place))
+    return BatchResults(list(best.values()), n_repeated)
+
+
+def _rank(call: JudgedCall) -> int:
+    """Return the preference of a result among several of one request, the lowest first."""
+    return STATUSES.index(call.answer.status)
+
+
+def read_json_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the place and the object of each line of a JSON Lines file; raise InputError if a line is none."""
+    with open_decompressed(path) as stream:
+        for number, line in numbered_lines(stream, str(path)):
+            text = line.decode().strip()
+            if not text:
+                continue
+            try:
+                value = json.loads(text)
+            except (ValueError, RecursionError):
+                value = None
+            if not isinstance(value, dict):
+                problem = f"{shown(text)} is not a JSON object"
+                raise InputError(problem, source=str(path), place=f"line {number}", fix="correct or remove the line")
+            yield f"line {number}", value
+
+
+def _require_id(line: Mapping[str, Any], path: Path, place: str) -> CallId:
+    call_id = CallId.parse(line.get("custom_id"))
+    if call_id is None:
+        problem = f"the custom_id {shown(line.get('custom_id'))} is not one that crowdrank wrote"
+        fix = "give the results of a batch that `crowdrank judge prepare` wrote"
+        raise InputError(problem, source=str(path), place=place, kind="unknown-custom-id", fix=fix)
+    return call_id
+
+
+def _scale(call_id: CallId, path: Path, place: str) -> Scale:
+    try:
+        return Scale.parse(call_id.grades)
+    except UsageError as error:
+        problem = f"the grades {shown(call_id.grades)} of the custom_id are not a scale"
+        fix = "give the results as the service wrote them"
+        raise InputError(problem, source=str(path), place=place, kind="unknown-custom-id", fix=fix) from error
+
+
+def _read_line(
+    call_id: CallId, line: Mapping[str, Any], judges: Mapping[str, Judge], path: Path, place: str
+) -> JudgedCall:
+    """Return the result in a line of a batch output."""
+    scale, response, error = _scale(call_id, path, place), line.get("response"), line.get("error")
+    body = response.get("body") if isinstance(response, dict) else None
+    status_code = response.get("status_code", 200) if isinstance(response, dict) else None
+    if error or status_code != 200 or not isinstance(body, dict):
+        message = error_message(error) or error_message(body) or f"the service answered with code {status_code}"
+        return _judged(call_id, Answer(FAILED, problem=excerpt(message)), {}, scale)
+    answer = read_reply(body, scale)
+    judge = judges.get(call_id.judge)
+    cost = None
+    if judge is not None and judge.prices is not None and None not in (answer.input_tokens, answer.output_tokens):
+        cost = judge.prices.cost(answer.input_tokens or 0, answer.output_tokens or 0)
+    return _judged(call_id, answer, body, scale, cost)
+
+
+def _judged(
+    call_id: CallId, answer: Answer, body: Mapping[str, Any], scale: Scale, cost: float | None = None
+) -> JudgedCall:
+    model = body.get("model")
+    return JudgedCall(
+        call_id.query,
+        call_id.document,
+        call_id.judge,
+        call_id.sample,
+        call_id.family,
+        model if isinstance(model, str) and is_encodable(model) else "",
+        call_id.prompt,
+        scale,
+        answer,
+        cost,
+        time=_iso_time(body.get("created")),
+    )
+
+
+def _iso_time(seconds: Any) -> str:
+    """Return a Unix time in ISO format, or "" if it is none."""
+    if type(seconds) is not int or not 0 < seconds < 2**33:
+        return ""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def error_message(value: Any) -> str:
+    """Return the message of an error of an OpenAI-compatible service, in one of its forms, or "".
+
+    >>> error_message({"error": {"message": "too long"}}), error_message("busy"), error_message(None)
+    ('too long', 'busy', '')
+    """
+    for _ in range(4):
+        if not isinstance(value, dict):
+            break
+        value = value.get("error") or value.get("message") or value.get("detail") or value.get("code")
+    return value if isinstance(value, str) and is_encodable(value) else ""

@@ -1,0 +1,272 @@
+"""Ask judges: pace, retries, circuit breaker and budget; every outcome goes to the ledger at once."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from crowdrank._progress import Report
+from crowdrank.llm_judges.endpoint import Outcome, new_client, send
+from crowdrank.llm_judges.judges import Judge, Prices
+from crowdrank.llm_judges.judging_task import Call, JudgingTask, max_input_tokens
+from crowdrank.llm_judges.ledger import PENDING, Ledger
+
+if TYPE_CHECKING:
+    import httpx
+
+FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 1.0, 60.0
+"""Seconds before the second attempt, doubled for every further one, and their maximum."""
+MAX_RETRY_AFTER_SECONDS = 600.0
+"""Longest wait that a service can ask for; a judge that asks for more is stopped."""
+FAILURES_TO_OPEN = 5
+"""Number of failed attempts in a row after which the circuit of a judge opens."""
+OPEN_SECONDS, MAX_OPEN_SECONDS = 30.0, 300.0
+"""Seconds for which an open circuit lets no request pass, doubled each time, and their maximum."""
+MAX_OPENINGS = 4
+"""Number of openings in a row after which a judge is stopped."""
+BUDGET_SPENT = "the rest of the budget is smaller than the largest possible cost of a call"
+
+
+class Clock:
+    """Time and waiting; tests replace it so that they do not wait."""
+
+    def now(self) -> float:
+        """Return seconds from a fixed moment."""
+        return time.monotonic()
+
+    def date(self) -> str:
+        """Return the current time in ISO format."""
+        return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+
+@dataclass
+class JudgeQueue:
+    """Calls of one judge that wait to be asked, and the state of its circuit.
+
+    Attributes:
+        judge: the judge.
+        calls: keys and calls that were not asked yet.
+        stopped: why the judge is not asked anymore, "" while it is.
+        not_before: time of the clock before which no request is sent.
+        n_running: number of requests under way.
+        n_failures: number of failed attempts in a row.
+        n_openings: number of openings of the circuit in a row; above 0, one request is sent at a time.
+        opened_at: time of the clock of the last opening.
+
+    """
+
+    judge: Judge
+    calls: Iterator[tuple[str, Call]]
+    clock: Clock
+    stopped: str = ""
+    not_before: float = -math.inf
+    n_running: int = 0
+    n_failures: int = 0
+    n_openings: int = 0
+    opened_at: float = -math.inf
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def wait_for_turn(self) -> bool:
+        """Wait until the next request may be sent; return False if the judge was stopped meanwhile."""
+        async with self._turn:
+            while not self.stopped:
+                wait = self.not_before - self.clock.now()
+                if wait > 0:
+                    await self.clock.sleep(wait)
+                elif self.n_openings and self.n_running:  # one probe at a time
+                    self._ended.clear()
+                    await self._ended.wait()
+                else:
+                    pace = self.judge.requests_per_minute
+                    self.not_before = self.clock.now() + (60 / pace if pace else 0.0)
+                    self.n_running += 1
+                    return True
+        return False
+
+    def end_turn(self) -> None:
+        """Count a request as ended."""
+        self.n_running -= 1
+        self._ended.set()
+
+    def record(self, outcome: Outcome, started: float) -> None:
+        """Update the circuit after an attempt that began at `started`: pause, open or close it, or stop the judge."""
+        if outcome.stops_judge:
+            self.stopped = outcome.answer.problem
+        elif outcome.is_final:
+            self.n_failures = self.n_openings = 0
+        else:
+            self._pause(outcome.wait_seconds or 0.0)
+            if started > self.opened_at:  # not one of several that were under way when the circuit opened
+                self.n_failures += 1
+                if self.n_failures >= FAILURES_TO_OPEN or self.n_openings:
+                    self._open(outcome)
+
+    def _pause(self, seconds: float) -> None:
+        """Send nothing for the time that the service asks for; stop the judge if that is too long."""
+        if seconds > MAX_RETRY_AFTER_SECONDS:
+            self.stopped = f"the service asks to wait {seconds:,.0f} s"
+        else:
+            self.not_before = max(self.not_before, self.clock.now() + seconds)
+
+    def _open(self, outcome: Outcome) -> None:
+        """Let no request pass for a while; stop the judge if this happened several times in a row."""
+        self.n_openings, self.n_failures, self.opened_at = self.n_openings + 1, 0, self.clock.now()
+        if self.n_openings > MAX_OPENINGS:
+            self.stopped = f"{outcome.answer.problem}, again and again"
+        seconds = min(OPEN_SECONDS * 2.0 ** (self.n_openings - 1), MAX_OPEN_SECONDS)
+        self.not_before = max(self.not_before, self.clock.now() + seconds)
+
+
+@dataclass
+class Caller:
+    """Asks the calls of a task that the ledger does not answer yet.
+
+    Attributes:
+        task: the calls.
+        ledger: where outcomes are stored.
+        budget: maximum money for all calls of the ledger, or None without a limit.
+        clock: time and waiting.
+        rng: random numbers that spread retries over time.
+        report: progress callback.
+
+    """
+
+    task: JudgingTask
+    ledger: Ledger
+    budget: float | None = None
+    clock: Clock = field(default_factory=Clock)
+    rng: random.Random = field(default_factory=random.Random)
+    report: Report | None = None
+    _n_done: int = 0
+    _n_total: int = 0
+    _settled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def ask(self, wanted: Sequence[tuple[str, Call]]) -> dict[str, str]:
+        """Ask the given calls; return for each judge that was stopped the reason why.
+
+        Raises:
+            OutputError: the ledger cannot be written.
+            UsageError: an API key or the package httpx is missing.
+
+        """
+        self._n_done, self._n_total = 0, len(wanted)
+        try:
+            return asyncio.run(self._ask_all(wanted))
+        except BaseExceptionGroup as group:
+            raise _first_error(group) from group
+
+    async def _ask_all(self, wanted: Iterable[tuple[str, Call]]) -> dict[str, str]:
+        by_judge: dict[str, list[tuple[str, Call]]] = {}
+        for key, call in wanted:
+            by_judge.setdefault(call.judge.name, []).append((key, call))
+        queues = [JudgeQueue(calls[0][1].judge, iter(calls), self.clock) for calls in by_judge.values()]
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(new_client(queue.judge)) for queue in queues]
+            async with asyncio.TaskGroup() as group:
+                for queue, client in zip(queues, clients, strict=True):
+                    for _ in range(queue.judge.concurrency):
+                        group.create_task(self._work(queue, client))
+        return {queue.judge.name: queue.stopped for queue in queues if queue.stopped}
+
+    async def _work(self, queue: JudgeQueue, client: httpx.AsyncClient) -> None:
+        """Ask one call after the other until none is left or the judge is stopped."""
+        while not queue.stopped and (entry := next(queue.calls, None)) is not None:
+            await self._ask_call(queue, client, *entry)
+            self._n_done += 1
+            if self.report is not None:
+                self.report(self._n_done, self._n_total, math.nan)
+
+    async def _ask_call(self, queue: JudgeQueue, client: httpx.AsyncClient, key: str, call: Call) -> None:
+        """Attempt a call until it has a final outcome, or its judge is stopped."""
+        judge, body = call.judge, self.task.body(call)
+        amount = _max_cost(judge, body)
+        for attempt in range(1, judge.attempts + 1):
+            if not await self._reserve(queue, key, call, amount):
+                return
+            started, is_last = self.clock.now(), attempt == judge.attempts
+            try:
+                outcome = await send(client, judge, body, judge.scale(self.task.scale))
+                self._settle(key, judge.prices, amount, outcome, self.clock.now() - started, is_last=is_last)
+                queue.record(outcome, started)
+            finally:
+                queue.end_turn()
+                self._settled.set()
+            if outcome.is_final or is_last or queue.stopped:
+                return
+            await self.clock.sleep(self._backoff(attempt, outcome.wait_seconds))
+
+    async def _reserve(self, queue: JudgeQueue, key: str, call: Call, amount: float) -> bool:
+        """Wait for the turn of a call and reserve its money; return False if the judge is stopped."""
+        while await queue.wait_for_turn():
+            if self.ledger.reserve(key, amount, self.budget, _columns(call)):
+                return True
+            queue.end_turn()
+            if not self.ledger.n_reserved:
+                queue.stopped = BUDGET_SPENT
+                return False
+            self._settled.clear()  # calls under way may turn out cheaper than what was reserved for them
+            await self._settled.wait()
+        return False
+
+    def _settle(
+        self, key: str, prices: Prices | None, amount: float, outcome: Outcome, seconds: float, *, is_last: bool
+    ) -> None:
+        """Store the outcome of an attempt; a call that will be attempted again, now or later, stays pending."""
+        answer, cost = outcome.answer, None
+        if prices is None:
+            cost = 0.0
+        elif outcome.is_charge_known:
+            cost = prices.cost(answer.input_tokens or 0, answer.output_tokens or 0)
+        waits = outcome.stops_judge or not (outcome.is_final or is_last)
+        values = {
+            "status": PENDING if waits else answer.status,
+            "input_tokens": answer.input_tokens,
+            "output_tokens": answer.output_tokens,
+            "seconds": seconds,
+            "time": self.clock.date(),
+            "problem": answer.problem,
+            "reply": outcome.reply,
+        }
+        self.ledger.settle(key, amount, cost, values)
+
+    def _backoff(self, attempt: int, wait_seconds: float | None) -> float:
+        """Return the seconds before the next attempt: exponential with jitter, at least what the service asks for."""
+        seconds = min(FIRST_WAIT_SECONDS * 2.0 ** (attempt - 1), MAX_WAIT_SECONDS)
+        return max(seconds * (0.5 + 0.5 * self.rng.random()), min(wait_seconds or 0.0, MAX_RETRY_AFTER_SECONDS))
+
+
+def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first exception of a group that is not a group itself."""
+    first = group.exceptions[0]
+    return _first_error(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def _max_cost(judge: Judge, body: Mapping[str, Any]) -> float:
+    """Return the largest possible cost of an attempt."""
+    return 0.0 if judge.prices is None else judge.prices.cost(max_input_tokens(body), judge.max_tokens)
+
+
+def _columns(call: Call) -> dict[str, Any]:
+    """Return the columns of the ledger that describe a call."""
+    judge = call.judge
+    return {
+        "judge": judge.name,
+        "query": call.query,
+        "document": call.document,
+        "sample": call.sample,
+        "model": judge.model,
+        "endpoint": judge.endpoint,
+        "prompt": judge.prompt.digest,
+    }

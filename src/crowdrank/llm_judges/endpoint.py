@@ -1,0 +1,167 @@
+"""Send one request to an OpenAI-compatible endpoint, and classify what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+from crowdrank.errors import UsageError
+from crowdrank.judgments.scale import Scale
+from crowdrank.llm_judges.answers import FAILED, REFUSED, Answer, excerpt, read_reply
+from crowdrank.llm_judges.batch import error_message
+from crowdrank.llm_judges.judges import Judge
+
+if TYPE_CHECKING:
+    import httpx
+
+MAX_REPLY_BYTES = 8 << 20
+"""Maximum number of bytes of a reply that are read."""
+CONNECT_SECONDS = 15.0
+"""Seconds to wait for a connection."""
+RETRIED_CODES = frozenset((408, 409, 425, 429, *range(500, 600)))
+"""HTTP codes after which another attempt may succeed."""
+GATEWAY_CODES = frozenset((408, 502, 504, *range(520, 528)))
+"""HTTP codes of gateways that lost the reply of the model, which the service may have charged."""
+STOPPING_CODES = frozenset((401, 402, 403, 404, 405))
+"""HTTP codes that mean that every other request would fail too: key, credit, address or model are wrong."""
+QUOTA_ERRORS = frozenset(("insufficient_quota", "billing_hard_limit_reached"))
+"""Error codes that mean that the account has no money left; waiting does not help."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an attempt.
+
+    Attributes:
+        answer: what the model answered, or the status `failed` with the problem.
+        reply: body of the reply as text, without the API key.
+        is_final: whether no other attempt should be made.
+        is_charge_known: whether the reply shows what the attempt cost; errors of the service cost nothing.
+        wait_seconds: seconds that the service asks to wait before any request.
+        stops_judge: whether all further calls of the judge would fail too.
+
+    """
+
+    answer: Answer
+    reply: str = ""
+    is_final: bool = True
+    is_charge_known: bool = True
+    wait_seconds: float | None = None
+    stops_judge: bool = False
+
+
+def new_client(judge: Judge) -> httpx.AsyncClient:
+    """Return an HTTP client with the API key of a judge; it follows no redirects, which could leak the key."""
+    try:
+        import httpx
+    except ImportError as problem:
+        fix = "install it with: pip install 'crowdrank[llm]'"
+        raise UsageError("judge run needs the package httpx", kind="no-package", fix=fix) from problem
+
+    key = judge.api_key()
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    limits = httpx.Limits(max_connections=judge.concurrency, max_keepalive_connections=judge.concurrency)
+    timeout = httpx.Timeout(judge.timeout, connect=min(CONNECT_SECONDS, judge.timeout))
+    return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits, follow_redirects=False)
+
+
+async def send(client: httpx.AsyncClient, judge: Judge, body: Mapping[str, Any], scale: Scale) -> Outcome:
+    """Send a request and return its outcome; network errors are outcomes too."""
+    import httpx
+
+    try:
+        async with asyncio.timeout(judge.timeout):
+            code, headers, content = await _post(client, judge.url, body)
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
+        return _failed("no connection to the endpoint", is_final=False)
+    except (httpx.TimeoutException, TimeoutError):
+        return _failed(f"no reply within {judge.timeout:g} s", is_final=False, is_charge_known=False)
+    except httpx.TransportError:
+        return _failed("the connection was lost before the reply was complete", is_final=False, is_charge_known=False)
+    except (httpx.InvalidURL, httpx.DecodingError, httpx.HTTPError):
+        return _failed("the endpoint does not speak HTTP as expected", is_charge_known=False, stops_judge=True)
+    reply = redact(content.decode(errors="replace"), judge.api_key())
+    return classify(code, headers, reply, scale)
+
+
+async def _post(client: httpx.AsyncClient, url: str, body: Mapping[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
+    """Return code, headers and body of the reply to a request; a longer body than `MAX_REPLY_BYTES` is cut."""
+    content = b""
+    async with client.stream("POST", url, json=dict(body)) as response:
+        async for piece in response.aiter_bytes():
+            content += piece
+            if len(content) > MAX_REPLY_BYTES:
+                content = content[:MAX_REPLY_BYTES]
+                break
+        return response.status_code, response.headers, content
+
+
+def redact(text: str, key: str) -> str:
+    """Return a text without an API key that the service repeats in it.
+
+    >>> redact("Incorrect API key provided: sk-123.", "sk-123")
+    'Incorrect API key provided: ***.'
+    """
+    return text.replace(key, "***") if key else text
+
+
+def classify(code: int, headers: Mapping[str, str], reply: str, scale: Scale) -> Outcome:
+    """Return the outcome of an attempt that got a reply.
+
+    >>> outcome = classify(429, {"retry-after": "7"}, "", Scale.parse("0-3"))
+    >>> outcome.answer.status, outcome.is_final, outcome.wait_seconds
+    ('failed', False, 7.0)
+    """
+    try:
+        body = json.loads(reply)
+    except (ValueError, RecursionError):
+        body = None
+    detail = error_message(body)
+    if code == 200:
+        answer = read_reply(body, scale)
+        if answer.status == FAILED:  # damaged on the way, or an error; the service may have charged it
+            problem = f"{answer.problem}{f' but an error: {excerpt(detail)}' if detail else ''}"
+            return Outcome(replace(answer, problem=problem), reply, is_final=False, is_charge_known=False)
+        return Outcome(answer, reply, is_charge_known=None not in (answer.input_tokens, answer.output_tokens))
+    problem = f"the service answered with code {code}{f': {excerpt(detail)}' if detail else ''}"
+    error_code = _error_code(body)
+    if error_code == "content_filter":
+        return Outcome(Answer(REFUSED, problem=problem), reply)
+    stops = code in STOPPING_CODES or 300 <= code < 400 or error_code in QUOTA_ERRORS
+    retried = code in RETRIED_CODES and not stops
+    return Outcome(
+        Answer(FAILED, problem=problem),
+        reply,
+        is_final=not retried,
+        is_charge_known=code not in GATEWAY_CODES,
+        wait_seconds=_retry_after(headers) if retried else None,
+        stops_judge=stops,
+    )
+
+
+def _failed(problem: str, **fields: Any) -> Outcome:
+    return Outcome(Answer(FAILED, problem=problem), **fields)
+
+
+def _error_code(body: Any) -> str:
+    error = body.get("error") if isinstance(body, dict) else None
+    code = (error.get("code") or error.get("type")) if isinstance(error, dict) else None
+    return code if isinstance(code, str) else ""
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds to wait that the header `Retry-After` states as a number or a date, or None."""
+    value = headers.get("retry-after", "").strip()
+    if value.isascii() and value.replace(".", "", 1).isdigit():
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except (TypeError, ValueError):
+        return None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return max((moment - datetime.now(UTC)).total_seconds(), 0.0)

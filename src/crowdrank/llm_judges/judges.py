@@ -1,0 +1,285 @@
+"""LLM judges and the file that describes them (judges.toml)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from crowdrank._toml import read_toml
+from crowdrank.constraints import Constraint, Flag, InstanceOf, Number, OneOf
+from crowdrank.errors import InputError, UsageError, near, shown
+from crowdrank.judgments.scale import Scale
+from crowdrank.llm_judges.prompts import Prompt
+
+ANSWER_MODES = ("schema", "choice", "guided-choice", "grammar", "pattern")
+"""How a judge is made to answer with a grade."""
+BINARY_SCALE = "0,1"
+"""Grades of the built-in prompt `binary`."""
+DEFAULT_MAX_TOKENS = 256
+"""Default maximum number of tokens of a reply."""
+TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
+"""Parameters that limit the length of a reply; newer models of OpenAI take the second."""
+RESERVED_PARAMETERS = frozenset(
+    (
+        *("model", "messages", "stream", "n", "response_format", "structured_outputs", "guided_choice", "grammar"),
+        *("logprobs", "top_logprobs"),
+    )
+)
+"""Parts of a request that crowdrank sets itself."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_TEXT = InstanceOf(str, "a text")
+_TABLE = InstanceOf(dict, "a table")
+_CONSTRAINTS: Mapping[str, Constraint] = {
+    **dict.fromkeys(("name", "endpoint", "model", "family", "prompt", "key_variable"), _TEXT),
+    "answer": OneOf(*ANSWER_MODES),
+    "samples": Number(1, 100, integer=True),
+    "logprobs": Flag(),
+    "parameters": _TABLE,
+    "prices": _TABLE,
+    "requests_per_minute": Number(0, above=True),
+    "concurrency": Number(1, 1000, integer=True),
+    "timeout": Number(0, above=True),
+    "attempts": Number(1, 100, integer=True),
+    "max_characters": Number(1, integer=True),
+}
+"""Constraint on each key of a judge except `grades`."""
+_REQUIRED = ("name", "endpoint", "model")
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices in units of money per million tokens."""
+
+    input: float = 0.0
+    output: float = 0.0
+
+    def cost(self, input_tokens: int, output_tokens: int) -> float:
+        """Return the cost of a call.
+
+        >>> Prices(input=0.5, output=2.0).cost(1_000_000, 500_000)
+        1.5
+        """
+        return (input_tokens * self.input + output_tokens * self.output) / 1e6
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A language model with a prompt, as one assessor.
+
+    Attributes:
+        name: id of the assessor.
+        endpoint: base URL of an OpenAI-compatible API, such as `http://127.0.0.1:8000/v1`.
+        model: name of the model at the endpoint.
+        prompt: the prompt.
+        family: family of the assessor; by default the model.
+        grades: scale of the answers; by default that of the project, and 0,1 for the built-in prompt `binary`.
+        answer: `schema` (JSON schema), `choice` or `guided-choice` (vLLM, newer and older name), `grammar` (llama.cpp),
+            or `pattern` (a last line such as `Grade: 2`).
+        samples: number of calls per document; several give probabilities of the grades.
+        logprobs: whether to ask for probabilities of tokens, which give probabilities of the grades.
+        parameters: parameters of the request, such as temperature and max_tokens.
+        prices: prices per million tokens; None if the calls cost nothing.
+        key_variable: name of the environment variable with the API key.
+        requests_per_minute, concurrency: maximum pace, and maximum number of calls at a time.
+        timeout: seconds to wait for a reply.
+        attempts: maximum number of attempts per call.
+        max_characters: maximum number of characters of a document that the judge reads.
+
+    """
+
+    name: str
+    endpoint: str
+    model: str
+    prompt: Prompt
+    family: str = ""
+    grades: str | None = None
+    answer: str = "schema"
+    samples: int = 1
+    logprobs: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    prices: Prices | None = None
+    key_variable: str = ""
+    requests_per_minute: float | None = None
+    concurrency: int = 4
+    timeout: float = 120.0
+    attempts: int = 5
+    max_characters: int = 20_000
+
+    @property
+    def url(self) -> str:
+        """Address of the chat completions of the endpoint."""
+        return f"{self.endpoint.rstrip('/')}/chat/completions"
+
+    @property
+    def max_tokens(self) -> int:
+        """Maximum number of tokens of a reply."""
+        return int(
+            next((self.parameters[name] for name in TOKEN_LIMITS if name in self.parameters), DEFAULT_MAX_TOKENS)
+        )
+
+    def scale(self, project_scale: Scale) -> Scale:
+        """Return the scale of the answers of the judge."""
+        if self.grades is not None:
+            return Scale.parse(self.grades)
+        return Scale.parse(BINARY_SCALE) if self.prompt.source == "binary" else project_scale
+
+    def api_key(self) -> str:
+        """Return the API key from the environment, or "" if the judge needs none.
+
+        Raises:
+            UsageError: the variable is not set, or its value cannot be sent in a header. The message has no key.
+
+        """
+        if not self.key_variable:
+            return ""
+        key = os.environ.get(self.key_variable, "").strip()
+        if not key:
+            problem = (
+                f"The judge {shown(self.name)} needs the environment variable {self.key_variable}, which is not set"
+            )
+            raise UsageError(problem, kind="no-key", fix="set it to your API key")
+        if not (key.isascii() and key.isprintable()):
+            problem = f"The value of the environment variable {self.key_variable} is not an API key"
+            raise UsageError(problem, kind="invalid-key", fix="set it to printable ASCII characters")
+        return key
+
+
+def read_judges(path: Path, only: Sequence[str] = ()) -> list[Judge]:
+    """Read the judges of a TOML file.
+
+    Args:
+        path: the file; paths of prompts are relative to its folder.
+        only: names of the judges to return; by default all of them.
+
+    Raises:
+        InputError: the file cannot be read, or a key or value in it is wrong.
+        UsageError: a name in `only` is not in the file.
+
+    """
+    tables = _read_tables(path)
+    judges = [_JudgeTable(path, number, table).judge() for number, table in enumerate(tables, start=1)]
+    names = [judge.name for judge in judges]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            problem = f"two judges have the name {shown(name)}"
+            raise InputError(problem, source=str(path), kind="duplicate-judge", fix="give each judge its own name")
+    for name in only:
+        if name not in names:
+            problem = f"names the judge {shown(name)}, which {path} does not have{near(name, names)}"
+            raise UsageError(problem, parameter="only", kind="unknown-judge", fix=f"the judges are {', '.join(names)}")
+    return [judge for judge in judges if not only or judge.name in only]
+
+
+def _read_tables(path: Path) -> list[dict[str, Any]]:
+    """Return the tables `[[judge]]` of a TOML file."""
+    source, content = str(path), read_toml(path)
+    unknown = next((name for name in content if name != "judge"), None)
+    if unknown is not None:
+        problem = f"there is no table {shown(unknown)} in a file of judges{near(unknown, ['judge'])}"
+        raise InputError(problem, source=source, kind="unknown-option", fix="write one [[judge]] per judge")
+    tables = content.get("judge")
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        raise InputError("it has no judges", source=source, kind="no-judges", fix="write one [[judge]] per judge")
+    return tables
+
+
+@dataclass(frozen=True)
+class _JudgeTable:
+    """A table `[[judge]]` of a TOML file."""
+
+    path: Path
+    number: int
+    table: Mapping[str, Any]
+
+    def error(self, problem: str, kind: str, fix: str = "") -> InputError:
+        name = self.table.get("name")
+        place = f"judge {self.number}" + (f" ({shown(name)})" if isinstance(name, str) and name else "")
+        return InputError(problem, source=str(self.path), place=place, kind=kind, fix=fix)
+
+    def judge(self) -> Judge:
+        """Return the judge that the table describes."""
+        self._check_keys(self.table, [one.name for one in fields(Judge)], "a judge")
+        for name in _REQUIRED:
+            if not self.table.get(name):
+                raise self.error(f"{name} is missing", "missing-option", f'write {name} = "..."')
+        for name, constraint in _CONSTRAINTS.items():
+            if name in self.table and not constraint.accepts(self.table[name]):
+                value = self.table[name]
+                seen = "" if name == "key_variable" else f", not {shown(value)}{constraint.suggestion(value)}"
+                raise self.error(f"{name} must be {constraint}{seen}", "option-type")
+        self._check_endpoint(self.table["endpoint"])
+        self._check_key_variable(self.table.get("key_variable", ""))
+        values = dict(self.table)
+        values["prompt"] = Prompt.read(values.get("prompt", "graded"), self.path.parent)
+        values["family"] = values.get("family") or values["model"]
+        if "grades" in values:
+            values["grades"] = self._grades(values["grades"])
+        if "prices" in values:
+            values["prices"] = self._prices(values["prices"])
+        self._check_parameters(values.get("parameters", {}))
+        return Judge(**values)
+
+    def _check_keys(self, table: Mapping[str, Any], known: Iterable[str], owner: str) -> None:
+        names = list(known)
+        for name in table:
+            if name not in names:
+                problem = f"{owner} has no {shown(name)}{near(name, names)}"
+                raise self.error(problem, "unknown-option", f"the keys are {', '.join(names)}")
+
+    def _check_endpoint(self, endpoint: str) -> None:
+        try:
+            parts = urlsplit(endpoint)
+            valid = (
+                parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+            )
+        except ValueError:
+            valid = False
+        if not valid or endpoint != endpoint.strip() or not endpoint.isprintable():
+            example = "write the base URL of the API, such as http://127.0.0.1:8000/v1"
+            raise self.error("endpoint is not an http or https address", "invalid-endpoint", example)
+        if parts.username or parts.password or parts.query or parts.fragment:
+            problem = "endpoint has a password, a query or a fragment"
+            raise self.error(problem, "invalid-endpoint", "name the variable with your API key in key_variable")
+
+    def _check_key_variable(self, name: str) -> None:
+        if name and not _VARIABLE.fullmatch(name):  # perhaps the key itself, which is not repeated
+            fix = 'write key_variable = "OPENAI_API_KEY" and set that variable'
+            raise self.error("key_variable is not the name of an environment variable", "invalid-key-variable", fix)
+
+    def _grades(self, value: Any) -> str:
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        try:
+            Scale.parse(text)
+        except UsageError as error:
+            raise self.error(f"grades {error.problem}", "invalid-scale") from error
+        return text
+
+    def _prices(self, table: Mapping[str, Any]) -> Prices:
+        known = [one.name for one in fields(Prices)]
+        self._check_keys(table, known, "prices")
+        for name in known:
+            if name not in table or not Number(0).accepts(table[name]):
+                fix = "write prices = { input = 0.15, output = 0.6 }, per million tokens"
+                raise self.error(f"prices need {name}, a number of at least 0", "option-type", fix)
+        return Prices(**{name: float(table[name]) for name in known})
+
+    def _check_parameters(self, parameters: Mapping[str, Any]) -> None:
+        for name in parameters:
+            if name in RESERVED_PARAMETERS:
+                fix = "use the keys answer, samples and logprobs of the judge"
+                raise self.error(f"parameters has {shown(name)}, which crowdrank sets itself", "reserved-option", fix)
+        limits = [name for name in TOKEN_LIMITS if name in parameters]
+        if len(limits) > 1 or not all(Number(1, integer=True).accepts(parameters[name]) for name in limits):
+            problem = f"parameters need one of {' and '.join(TOKEN_LIMITS)}, a whole number of at least 1"
+            raise self.error(problem, "option-type")
+        try:
+            json.dumps(parameters, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as problem:
+            raise self.error("parameters has a value that JSON cannot hold", "option-type") from problem

@@ -1,0 +1,226 @@
+"""Pairs of query and document to be judged, their texts, and the requests to the language models."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from crowdrank._text import counted
+from crowdrank.errors import Fix, InputError, Location, Message, near, shown
+from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.columns import Roles
+from crowdrank.judgments.formats import open_source
+from crowdrank.judgments.inputs import RoleTable
+from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.texts import Texts, read_texts
+from crowdrank.llm_judges.answers import TOP_LOGPROBS, answer_format, instruction
+from crowdrank.llm_judges.judges import DEFAULT_MAX_TOKENS, TOKEN_LIMITS, Judge
+
+BYTES_PER_TOKEN = 4
+"""Number of bytes of a request per token, for estimates; English text has about 4 to 5."""
+EXTRA_TOKENS_PER_MESSAGE = 64
+"""Tokens per message that a chat template may add, for the upper bound of a request's tokens."""
+REQUEST_ROLES = Roles(("document",), ("query", "assessor"))
+"""Roles of the columns of a file of requests."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request to a judge; `sample` is 0 for the first request about a pair."""
+
+    judge: Judge
+    query: str
+    document: str
+    sample: int
+
+
+@dataclass(frozen=True)
+class JudgingTask:
+    """Pairs to be judged, by whom, and their texts.
+
+    Attributes:
+        pairs: (query, document) of each request, once per judge.
+        judge_of_pair: judge of each pair.
+        texts: texts of queries and documents.
+        scale: scale of the project; a judge can have another one.
+        notes: notes about the files that were read.
+
+    """
+
+    pairs: Sequence[tuple[str, str]]
+    judge_of_pair: Sequence[Judge]
+    texts: Texts
+    scale: Scale
+    notes: tuple[Message, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def calls(self) -> Iterator[Call]:
+        """Yield all calls in the order of the requests."""
+        for (query, document), judge in zip(self.pairs, self.judge_of_pair, strict=True):
+            for sample in range(judge.samples):
+                yield Call(judge, query, document, sample)
+
+    def body(self, call: Call) -> dict[str, Any]:
+        """Return the JSON document that is sent to the endpoint."""
+        judge, scale = call.judge, call.judge.scale(self.scale)
+        messages = judge.prompt.messages(
+            self.texts.queries[call.query],
+            self.texts.needs.get(call.query, ""),
+            document_text(self.texts, call.query, call.document)[: judge.max_characters],
+            scale,
+            instruction(judge.answer, scale),
+        )
+        parameters = dict(judge.parameters)
+        if not any(name in parameters for name in TOKEN_LIMITS):
+            parameters["max_tokens"] = DEFAULT_MAX_TOKENS
+        if isinstance(parameters.get("seed"), int):
+            parameters["seed"] += call.sample  # samples of one seed would be equal
+        body = {"model": judge.model, "messages": messages, **parameters, **answer_format(judge.answer, scale)}
+        return body | ({"logprobs": True, "top_logprobs": TOP_LOGPROBS} if judge.logprobs else {})
+
+    def key(self, call: Call, body: Mapping[str, Any]) -> str:
+        """Return the key of a call in the ledger: a digest of endpoint, request, grades and sample number."""
+        parts = [call.judge.endpoint, body, call.judge.scale(self.scale).names, call.sample]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+    def n_truncated(self) -> int:
+        """Return the number of pairs whose document is longer than its judge reads."""
+        return sum(
+            len(document_text(self.texts, query, document)) > judge.max_characters
+            for (query, document), judge in zip(self.pairs, self.judge_of_pair, strict=True)
+        )
+
+
+def scale_note(judges: Sequence[Judge], project_scale: Scale) -> Message | None:
+    """Return a note if judges have different scales, which readers must be told."""
+    scales = {str(judge.scale(project_scale)) for judge in judges}
+    if len(scales) < 2:
+        return None
+    problem = f"the judges have {len(scales)} scales ({'; '.join(sorted(scales))})"
+    fix = Fix("describe them in a file of scales (assessor, grades, maps_to) when you read the labels")
+    return Message(problem, "different-scales", "note", fixes=(fix,))
+
+
+def truncation_note(task: JudgingTask) -> Message | None:
+    """Return a note if judges do not read documents to the end."""
+    n_truncated = task.n_truncated()
+    if not n_truncated:
+        return None
+    problem = f"{counted(n_truncated, 'document')} longer than max_characters, of which the judges read the beginning"
+    fix = Fix("raise max_characters in the file of judges")
+    return Message(problem, "truncated-documents", "note", fixes=(fix,))
+
+
+def document_text(texts: Texts, query: str, document: str) -> str:
+    """Return the title and the text of a document."""
+    found = texts.of_document(query, document)
+    return "\n\n".join(found[name] for name in ("title", "text") if name in found)
+
+
+def estimate_tokens(body: Mapping[str, Any]) -> int:
+    """Return an estimate of the tokens of a request: its bytes divided by `BYTES_PER_TOKEN`.
+
+    >>> estimate_tokens({"messages": []})
+    4
+    """
+    return math.ceil(_n_bytes(body) / BYTES_PER_TOKEN)
+
+
+def max_input_tokens(body: Mapping[str, Any]) -> int:
+    """Return an upper bound of the tokens of a request: a token has at least one byte, templates add some.
+
+    >>> max_input_tokens({"messages": []})
+    16
+    """
+    return _n_bytes(body) + EXTRA_TOKENS_PER_MESSAGE * len(body["messages"])
+
+
+def _n_bytes(body: Mapping[str, Any]) -> int:
+    return len(json.dumps(body, ensure_ascii=False).encode(errors="surrogatepass"))
+
+
+def read_task(
+    requests: Path,
+    texts: Sequence[Path],
+    judges: Sequence[Judge],
+    scale: Scale,
+    *,
+    ids_as_queries: bool = False,
+) -> JudgingTask:
+    """Read requests and texts.
+
+    Args:
+        requests: file of pairs, such as `collect next` writes. A request that names a judge goes to that judge, one
+            that names nobody to all judges, and one that names somebody else is left out.
+        texts: files with the texts of queries and documents.
+        judges: the judges.
+        scale: scale of the project.
+        ids_as_queries: use the id of a query without a text as its text.
+
+    Raises:
+        InputError: a file cannot be read, no request is for a judge, or a text is missing.
+
+    """
+    pairs, judge_of_pair, notes = _assign(read_requests(requests), judges, requests)
+    return JudgingTask(pairs, judge_of_pair, read_pair_texts(pairs, texts, ids_as_queries), scale, notes)
+
+
+def read_requests(path: Path) -> list[tuple[str, str, str]]:
+    """Read query, document and assessor of each request; the assessor is "" if the request names nobody."""
+    opened, _ = open_source(path, allow_books=False)
+    columns = REQUEST_ROLES.find_columns(opened.names, opened.name)
+    table = RoleTable.of(opened.read(list(dict.fromkeys(columns.values())), BadRows()), opened, columns)
+    queries, documents = (map(str, table.row_ids(role).to_pylist()) for role in ("query", "document"))
+    cells = table.cells["assessor"].to_pylist() if "assessor" in columns else [None] * len(table)
+    named = ("" if cell is None or not str(cell).strip() else str(cell) for cell in cells)
+    return list(zip(queries, documents, named, strict=True))
+
+
+def read_pair_texts(pairs: Sequence[tuple[str, str]], paths: Sequence[Path], ids_as_queries: bool = False) -> Texts:
+    """Read the complete texts of pairs of query and document; raise InputError if one is missing."""
+    queries = list(dict.fromkeys(query for query, _ in pairs))
+    documents = list(dict.fromkeys(document for _, document in pairs))
+    found = read_texts([*paths], pa.array(queries, pa.string()), pa.array(documents, pa.string()), max_length=None)
+    names = ", ".join(map(str, paths))
+    without_text = [query for query in queries if query not in found.queries]
+    if without_text and not ids_as_queries:
+        problem = f"{counted(len(without_text), 'query')} without a text, such as {shown(without_text[0])}"
+        by_file = Fix("add a column query_text, or a file with the columns query and text")
+        fixes = [by_file, Fix("if the ids are the texts, give {}", "ids_as_queries")]
+        raise InputError(problem, source=names, kind="no-text", fix=fixes)
+    found.queries.update({query: query for query in without_text})
+    missing = [pair for pair in dict.fromkeys(pairs) if not document_text(found, *pair).strip()]
+    if missing:
+        problem = f"{counted(len(missing), 'document')} without a text, such as {shown(missing[0][1])}"
+        raise InputError(problem, source=names, kind="no-text", fix="add texts for all requested documents")
+    return found
+
+
+def _assign(
+    requests: Sequence[tuple[str, str, str]], judges: Sequence[Judge], path: Path
+) -> tuple[list[tuple[str, str]], list[Judge], tuple[Message, ...]]:
+    """Return the pairs of requests, the judge of each, and a note on requests for other assessors."""
+    by_name = {judge.name: judge for judge in judges}
+    asked: dict[tuple[str, str, str], Judge] = {}
+    others = [name for _, _, name in requests if name and name not in by_name]
+    for query, document, name in requests:
+        for judge in judges if not name else [by_name[name]] if name in by_name else []:
+            asked.setdefault((query, document, judge.name), judge)
+    if not asked:
+        problem = f"no request is for one of the judges, but for {shown(others[0])}{near(others[0], by_name)}"
+        fix = f"leave the assessor empty, or name one of {', '.join(by_name)}"
+        raise InputError(problem, source=str(path), kind="no-requests", fix=fix)
+    notes: tuple[Message, ...] = ()
+    if others:
+        problem = f"{counted(len(others), 'request')} for assessors that are not among the judges left out"
+        notes = (Message(problem, "other-assessors", "note", Location(str(path))),)
+    return [(query, document) for query, document, _ in asked], list(asked.values()), notes
