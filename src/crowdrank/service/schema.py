@@ -81,15 +81,15 @@ session = Table(
     metadata,
     Column("digest", Text, primary_key=True),
     _reference("assessor", index=True),
-    Column("form_token", Text, nullable=False),
     Column("created", BigInteger, nullable=False),
+    Column("last_seen", BigInteger, nullable=False, comment="time of a recent request; an idle session ends"),
     Column("expires", BigInteger, nullable=False),
 )
 
 login_failure = Table(
     "login_failure",
     metadata,
-    Column("key", Text, primary_key=True, comment="name of an assessor, or address of a client"),
+    Column("key", Text, primary_key=True, comment="digest of a name or of an address"),
     Column("failures", Integer, nullable=False),
     Column("locked_until", BigInteger, nullable=False),
 )
@@ -140,8 +140,10 @@ invitation = Table(
     _reference("project", nullable=True, index=True),
     Column("role", Text, nullable=False, comment="lead, judge, or admin (without a project)"),
     Column("kind", Text, nullable=False),
+    Column("assessor_id", Integer, ForeignKey("assessor.id"), comment="who sets a new password; NULL: a new member"),
     Column("uses_left", Integer, nullable=False),
     Column("expires", BigInteger, nullable=False),
+    Column("revoked", BigInteger),
     Column("created_by", Integer, ForeignKey("assessor.id")),
     Column("created", BigInteger, nullable=False),
     _one_of("kind", KINDS),

@@ -28,18 +28,22 @@ WHERE answer.kind <> 'later'
 
 APPEND_ONLY = {
     "sqlite": [
-        f"CREATE TRIGGER event_is_append_only_{action} BEFORE {action} ON event "
-        "BEGIN SELECT RAISE(ABORT, 'events are append-only'); END"
+        f"CREATE TRIGGER {table}_is_append_only_{action} BEFORE {action} ON {table} "
+        f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
+        for table in ("event", "audit")
         for action in ("UPDATE", "DELETE")
     ],
     "postgresql": [
         "CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION 'events are append-only'; END $$",
-        "CREATE TRIGGER event_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON event "
-        "FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()",
+        "$$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME; END $$",
+        *(
+            f"CREATE TRIGGER {table}_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
+            "FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()"
+            for table in ("event", "audit")
+        ),
     ],
 }
-"""Statements that refuse to change or delete events, by database."""
+"""Statements that refuse to change or delete events and entries of the audit log, by database."""
 
 
 def upgrade() -> None:
@@ -65,7 +69,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "login_failure",
-        sa.Column("key", sa.Text(), nullable=False, comment="name of an assessor, or address of a client"),
+        sa.Column("key", sa.Text(), nullable=False, comment="digest of a name or of an address"),
         sa.Column("failures", sa.Integer(), nullable=False),
         sa.Column("locked_until", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("key", name="pk_login_failure"),
@@ -131,13 +135,16 @@ def upgrade() -> None:
         sa.Column("project_id", sa.Integer(), nullable=True),
         sa.Column("role", sa.Text(), nullable=False, comment="lead, judge, or admin (without a project)"),
         sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("assessor_id", sa.Integer(), nullable=True, comment="who sets a new password; NULL: a new member"),
         sa.Column("uses_left", sa.Integer(), nullable=False),
         sa.Column("expires", sa.BigInteger(), nullable=False),
+        sa.Column("revoked", sa.BigInteger(), nullable=True),
         sa.Column("created_by", sa.Integer(), nullable=True),
         sa.Column("created", sa.BigInteger(), nullable=False),
         sa.CheckConstraint("kind IN ('human', 'llm', 'expert')", name="ck_invitation_kind"),
         sa.CheckConstraint("role IN ('admin', 'lead', 'judge')", name="ck_invitation_role"),
         sa.CheckConstraint("uses_left >= 0", name="ck_invitation_uses_left"),
+        sa.ForeignKeyConstraint(["assessor_id"], ["assessor.id"], name="fk_invitation_assessor_id"),
         sa.ForeignKeyConstraint(["created_by"], ["assessor.id"], name="fk_invitation_created_by"),
         sa.ForeignKeyConstraint(["project_id"], ["project.id"], name="fk_invitation_project_id"),
         sa.PrimaryKeyConstraint("id", name="pk_invitation"),
@@ -160,8 +167,10 @@ def upgrade() -> None:
         "session",
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("assessor_id", sa.Integer(), nullable=False),
-        sa.Column("form_token", sa.Text(), nullable=False),
         sa.Column("created", sa.BigInteger(), nullable=False),
+        sa.Column(
+            "last_seen", sa.BigInteger(), nullable=False, comment="time of a recent request; an idle session ends"
+        ),
         sa.Column("expires", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["assessor_id"], ["assessor.id"], name="fk_session_assessor_id"),
         sa.PrimaryKeyConstraint("digest", name="pk_session"),
