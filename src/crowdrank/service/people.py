@@ -238,10 +238,14 @@ def add_member(connection: Connection, project_id: int, assessor_id: int, role: 
     """Add an assessor to a project; a member becomes a lead if `role` is `lead`, and otherwise keeps the role."""
     member = find_member(connection, project_id, assessor_id)
     if member is None:
-        values = {"project_id": project_id, "assessor_id": assessor_id, "role": role, "created": now}
-        connection.execute(
-            insert(membership).values(values, qualification=_first_qualification(connection, project_id))
-        )
+        values = {
+            "project_id": project_id,
+            "assessor_id": assessor_id,
+            "role": role,
+            "qualification": _first_qualification(connection, project_id),
+            "created": now,
+        }
+        connection.execute(insert(membership).values(values))
     elif role == "lead":
         connection.execute(update(membership).where(_is_member(project_id, assessor_id)).values(role=role))
     return get_member(connection, project_id, assessor_id)
