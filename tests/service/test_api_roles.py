@@ -181,6 +181,10 @@ CASES: dict[tuple[str, str], Case] = {
     ),
     ("GET", "/api/projects/{project}/audit"): Case(READER),
     ("GET", "/api/projects/{project}/status"): Case(READER),
+    ("POST", "/api/projects/{project}/refit"): Case(LEAD, lambda world, number, actor: {"method": "majority"}),
+    ("GET", "/api/projects/{project}/answers.{format}"): Case(READER),
+    ("GET", "/api/projects/{project}/consensus"): Case(READER),
+    ("GET", "/api/projects/{project}/assessors"): Case(READER),
     # These end sessions, so they come last.
     ("POST", "/api/me/password"): Case(
         SESSION, lambda world, number, actor: {"current": PASSWORD, "password": PASSWORD}
@@ -238,7 +242,7 @@ def add_targets(world: World) -> None:
 
 def send(world: World, method: str, path: str, case: Case, actor: str, number: int) -> int:
     values = {name: str(world.ids[key]) for name, key in case.path.items()}
-    address = path.format(project="alpha", **values)
+    address = path.format(project="alpha", format="csv", **values)
     content = {} if case.body is None else {"json": case.body(world, number, actor)}
     return int(world.request(actor, method, address, **content).status_code)
 
