@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
+from service_world import World, create_world
 from sqlalchemy import create_engine, text
 
 from crowdrank.service.database import Database, database_url
@@ -97,3 +98,19 @@ def database(database_target: str, clock: ManualClock) -> Iterator[Database]:
     upgrade(database)
     yield database
     database.close()
+
+
+@pytest.fixture
+def sqlite_database(tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
+    """Return a new SQLite database with all tables, for tests that do not depend on the kind of database."""
+    database = Database(tmp_path / "judging.db", clock=clock)
+    upgrade(database)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def world(sqlite_database: Database) -> Iterator[World]:
+    """Return a service with two projects and people of every role."""
+    with create_world(sqlite_database) as world:
+        yield world

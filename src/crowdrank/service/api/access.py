@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -35,12 +36,22 @@ TOUCH_INTERVAL = MINUTE
 
 @dataclass(frozen=True)
 class Service:
-    """What all requests share: database, settings, password hashing, single sign-on provider."""
+    """What all requests share.
+
+    Attributes:
+        database: the database.
+        settings: settings of the API.
+        passwords: hashing of passwords.
+        provider: single sign-on provider.
+        fitting: held by the request that fits the model.
+
+    """
 
     database: Database
     settings: Settings
     passwords: Passwords
     provider: OidcProvider | None
+    fitting: threading.Lock = field(default_factory=threading.Lock)
 
 
 def get_service(request: Request) -> Service:

@@ -8,6 +8,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from crowdrank.service.credentials import MAX_PASSWORD_LENGTH
+from crowdrank.service.model_fits import DEFAULT_METHOD
 
 MAX_ID = 2**31 - 1
 """Maximum id of a row."""
@@ -492,3 +493,99 @@ class UndoneView(ResponseBody):
 
     pair_id: int
     lease: LeaseView | None = Field(description="The pair again; null if it has no free place.")
+
+
+# Results.
+
+
+class GoldAccuracyView(ResponseBody):
+    """Accuracy on gold pairs."""
+
+    n_answered: int
+    n_correct: int
+
+
+class PairCountsView(ResponseBody):
+    """Numbers of pairs."""
+
+    complete: int = Field(description="Open real pairs that have the labels wanted.")
+    unfinished: int = Field(description="Open real pairs that want more labels.")
+    closed: int
+    gold: int
+    training: int
+
+
+class AssessorProgressView(ResponseBody):
+    """Work of a member of a project."""
+
+    assessor_id: int
+    name: str
+    kind: str
+    role: str
+    is_paused: bool
+    qualification: str
+    n_answers: int
+    n_cannot_judge: int
+    n_later: int
+    n_late: int = Field(description="Answers under a lease that had ended.")
+    n_uncounted: int = Field(description="Answers that take no place of their pair.")
+    n_live_leases: int
+    cost: float
+    gold: GoldAccuracyView
+    last_answer: int | None
+
+
+class AssessorResultView(AssessorProgressView):
+    """Work and reliability of a member of a project."""
+
+    informativeness: float | None = Field(description="Information in an answer, in nats; null before the first fit.")
+    flags: list[dict[str, Any]] = Field(description="Flags with their evidence.")
+
+
+class StatusView(ResponseBody):
+    """Progress of a project."""
+
+    pairs: PairCountsView
+    labels: dict[str, tuple[int, int]] = Field(description="Labels counted and wanted, by kind of assessor.")
+    n_answers: int
+    n_late: int
+    n_uncounted: int
+    n_live_leases: int
+    cost: float
+    assessors: list[AssessorProgressView]
+
+
+class Refit(RequestBody):
+    """A fit of the model."""
+
+    method: str = Field(DEFAULT_METHOD, max_length=100, description="Name of a consensus model.")
+
+
+class SnapshotView(ResponseBody):
+    """A fit of the model."""
+
+    id: int
+    method: str
+    last_event_id: int = Field(description="Newest event that the fit has seen.")
+    created: int
+
+
+class StandingView(ResponseBody):
+    """Consensus of a pair."""
+
+    pair_id: int
+    query: str
+    document: str
+    relevance: float
+    sd: float | None
+    lower: float | None
+    upper: float | None
+    grade: str
+    probabilities: list[float]
+
+
+class ConsensusView(ResponseBody):
+    """Consensus of each pair."""
+
+    snapshot: SnapshotView | None = Field(description="The fit; null before the first one.")
+    pairs: list[StandingView]

@@ -78,7 +78,7 @@ def render_http_error(request: Request, error: Exception) -> JSONResponse:
 def render_failure(request: Request, error: Exception) -> JSONResponse:
     """Render a failure of the service; the server's log has the traceback."""
     answer = error_response(500, "the service failed; its log says why", "internal")
-    add_security_headers(answer.headers, request.scope)
+    add_security_headers(answer.headers, request.scope, request.app.state.service.settings)
     return answer
 
 

@@ -83,8 +83,8 @@ def create_invitation(body: bodies.NewInvitation, access: AsLead, service: Servi
 
     def create(connection: Connection) -> dict[str, Any]:
         fields: dict[str, Any] = {"role": body.role, "kind": body.kind, "uses": body.uses, "expires": expires}
-        ids = {"project_id": access.project.id, "created_by": access.actor.assessor.id}
-        invitation, secret = people.create_invitation(connection, **fields, **ids, now=now)
+        fields |= {"project_id": access.project.id, "created_by": access.actor.assessor.id}
+        invitation, secret = people.create_invitation(connection, **fields, now=now)
         access.audit(connection, "invitation.create", {"invitation": invitation.id, **body.model_dump()}, now)
         return {"invitation": invitation, "secret": secret}
 

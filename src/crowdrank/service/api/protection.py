@@ -31,13 +31,13 @@ SECURITY_HEADERS = {
 """Headers of every answer."""
 
 
-def add_security_headers(headers: MutableHeaders, scope: Scope) -> None:
+def add_security_headers(headers: MutableHeaders, scope: Scope, settings: Settings) -> None:
     """Add the security headers; answers of the API are not cached."""
     for name, value in SECURITY_HEADERS.items():
         headers[name] = value
     if scope["path"].startswith("/api"):
         headers["Cache-Control"] = "no-store"
-    if scope["scheme"] == "https":
+    if scope["scheme"] == "https" or (settings.public_url or "").startswith("https:"):
         headers["Strict-Transport-Security"] = "max-age=31536000"
 
 
@@ -62,7 +62,7 @@ class Protection:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                add_security_headers(MutableHeaders(scope=message), scope)
+                add_security_headers(MutableHeaders(scope=message), scope, self.settings)
             await send(message)
 
         await self.app(scope, self._limited(scope, receive), send_with_headers)
