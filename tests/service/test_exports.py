@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_project import GRADES, add_small_project
 from sqlalchemy import func, select
 
 from crowdrank.errors import UsageError
@@ -16,6 +15,8 @@ from crowdrank.service import exports, model_fits, schema
 from crowdrank.service.database import Database
 from crowdrank.service.errors import Conflict, Invalid
 from crowdrank.service.projects import Project, get_project
+
+from .small_project import GRADES, add_small_project
 
 
 @pytest.fixture
