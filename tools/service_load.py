@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -86,13 +87,10 @@ class RunningService:
     def start(self) -> None:
         """Start the process, and wait until it answers."""
         command = [sys.executable, "-m", "crowdrank", "serve", self.target, "--port", "0"]
-        self.process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        # A pipe that nobody reads would stop the service when it is full.
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (open as long as the process)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment)
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.admin_secret = line.strip().partition("/join#")[2] or self.admin_secret
@@ -100,8 +98,8 @@ class RunningService:
                 self.url = found[1]
                 break
         else:
-            assert self.process.stderr is not None
-            raise AssertionError(f"the service did not start: {self.process.stderr.read()}")
+            self.log.seek(0)
+            raise AssertionError(f"the service did not start: {self.log.read()}")
         self._wait()
 
     def _wait(self) -> None:
