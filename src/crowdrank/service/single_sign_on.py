@@ -127,16 +127,19 @@ class OidcProvider:
 
         """
         from authlib.integrations.base_client import OAuthError
+        from httpx2 import HTTPError
 
         if not secrets.compare_digest(kept.state.encode(), state.encode()):
             raise _failed("the browser did not begin this sign-in")
+        if not code:
+            raise _failed("the provider sent no code")
         with self._client() as client:
             metadata = self._load_metadata(client)
             try:
                 token = client.fetch_token(metadata["token_endpoint"], code=code, code_verifier=kept.verifier)
             except OAuthError as error:
                 raise _failed("the provider refused the code") from error
-            except Exception as error:
+            except (HTTPError, ValueError) as error:
                 raise _unreachable(self.settings.issuer) from error
             keys = _get_json(client, metadata["jwks_uri"])
         return self._identity_of(self._verify(str(token.get("id_token", "")), keys, kept.nonce))
@@ -187,17 +190,21 @@ class OidcProvider:
         return dict(token.claims)
 
     def _identity_of(self, claims: dict[str, Any]) -> Identity:
-        email = claims.get("email") if claims.get("email_verified") is True else None
+        email = claims.get("email")
+        is_verified = isinstance(email, str) and claims.get("email_verified") is True
         name = claims.get("preferred_username") or claims.get("name") or email or claims["sub"]
-        return Identity(f"oidc:{self.settings.issuer}#{claims['sub']}", str(name), email and str(email))
+        subject = f"oidc:{self.settings.issuer}#{claims['sub']}"
+        return Identity(subject, str(name), email if is_verified else None)
 
 
 def _get_json(client: OAuth2Client, url: str) -> dict[str, Any]:
+    from httpx2 import HTTPError
+
     try:
-        answer = client.get(url, withhold_token=True)
+        answer = client.request("GET", url, withhold_token=True)
         answer.raise_for_status()
         content = answer.json()
-    except Exception as error:  # authlib works with several HTTP libraries, each with exceptions of its own
+    except (HTTPError, ValueError) as error:
         raise _unreachable(url) from error
     if not isinstance(content, dict):
         raise ProviderError("its answer is not a JSON object", source=url)
@@ -257,7 +264,8 @@ def admit(
 
 
 def _has_domain(email: str | None, domains: tuple[str, ...]) -> bool:
-    return email is not None and email.rpartition("@")[2].lower() in {domain.lower() for domain in domains}
+    user, _, domain = (email or "").rpartition("@")
+    return user != "" and domain.lower() in {allowed.lower() for allowed in domains}
 
 
 def _free_name(connection: Connection, wanted: str) -> str:
