@@ -50,7 +50,7 @@ def _write(connection: Connection, name: str) -> None:
         key: _add(connection, schema.query, project_id=project, key=key, text=f"text of {key}") for key in ("q1", "q2")
     }
     documents = {
-        key: _add(connection, schema.document, project_id=project, key=key, title=key, fields={}, digest="")
+        key: _add(connection, schema.document, project_id=project, key=key, title=key, fields={}, digest="", changed=1)
         for key in ("d1", "d2", "d3")
     }
     pairs = [

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import FastAPI
-from service_world import PASSWORD, World, create_invitation, create_world
 
 from crowdrank.service import credentials, people, projects
 from crowdrank.service.database import Database
+
+from .service_world import PASSWORD, World, create_invitation, create_world
 
 ACTORS = (
     "anonymous",

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_project import GRADES, START, add_small_project
 from sqlalchemy import text
 from typer.testing import CliRunner
 
@@ -21,6 +20,8 @@ from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import UNJUDGEABLE
 from crowdrank.service.database import Database
 from crowdrank.service.migrations import upgrade
+
+from .small_project import GRADES, START, add_small_project
 
 
 @pytest.fixture

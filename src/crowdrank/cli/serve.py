@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,7 +52,9 @@ class SignOnOptions:
     oidc_issuer: str | None = option(None, "Address of an OpenID Connect provider.")
     oidc_client: str | None = option(None, "Id of this service at the provider.")
     oidc_secret: str | None = option(
-        None, "Secret of this service at the provider; better set CROWDRANK_OIDC_SECRET.", envvar="CROWDRANK_OIDC_SECRET"
+        None,
+        "Secret of this service at the provider; better set the variable.",
+        envvar="CROWDRANK_OIDC_SECRET",
     )
     allowed_domain: list[str] = option(
         [], "Domain of e-mail addresses that need no invitation. Repeatable.", metavar="DOMAIN"
@@ -123,6 +126,4 @@ def _print_start(started: Started) -> None:
     if started.admin_link is not None:
         print_line(f"Link for an administrator, valid once: {started.admin_link}")
     print_line(f"Judging service of {started.database} on {started.url}")
-    import sys
-
-    sys.stdout.flush()
+    sys.stdout.flush()  # for programs that wait for the address

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, insert, select, update
 
 from crowdrank.errors import shown
 from crowdrank.service import schema
@@ -104,7 +104,9 @@ class Undone:
 
 
 _EVENT, _ANSWER, _LEASE, _QUOTA, _PAIR = schema.event, schema.answer, schema.lease, schema.quota, schema.pair
-_ME, _OF_PROJECT, _PAIRS = bindparam("me"), bindparam("in_project"), bindparam("pairs", expanding=True)
+_ME: BindParameter[int] = bindparam("me")
+_OF_PROJECT: BindParameter[int] = bindparam("in_project")
+_PAIRS: BindParameter[Any] = bindparam("pairs", expanding=True)
 _STORED = select(_EVENT).where(
     _EVENT.c.assessor_id == _ME, _EVENT.c.client_id.in_(bindparam("client_ids", expanding=True))
 )
@@ -161,9 +163,9 @@ class _Current:
 class _State:
     """State of a pair for one assessor, as it changes from answer to answer of a request."""
 
-    pair: Row[Any]
+    pair: Row[*tuple[Any, ...]]
     answer: _Current | None
-    live: Row[Any] | None
+    live: Row[*tuple[Any, ...]] | None
     n_free: int
     is_new: bool = field(init=False)
 
@@ -220,7 +222,7 @@ class _Recording:
     def record(self, answers: Sequence[Answer]) -> list[Receipt]:
         client_ids = [answer.client_id for answer in answers]
         found = self.connection.execute(_STORED, {**self.values, "client_ids": client_ids})
-        stored: dict[str, Mapping[str, Any]] = {row.client_id: row._mapping for row in found}
+        stored: dict[str, Mapping[str, Any]] = {row.client_id: dict(row._mapping) for row in found}
         pair_ids = self._find_pairs(answers)
         self._load_states(answers, pair_ids, stored)
         receipts = []
@@ -490,7 +492,7 @@ def undo(
     return _undone(connection, project, assessor_id, pair_id, tokens, now)
 
 
-def _can_hold(state: Row[Any], quota: Row[Any] | None) -> bool:
+def _can_hold(state: Row[*tuple[Any, ...]], quota: Row[*tuple[Any, ...]] | None) -> bool:
     """Return whether a place of the pair remains for the assessor whose answer was withdrawn."""
     if state.answer_round < state.round:
         return False

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Row, Select, and_, bindparam, insert, select, update
+from sqlalchemy import BindParameter, Connection, Row, Select, and_, bindparam, insert, select, update
 
 from crowdrank.errors import shown
 from crowdrank.service import schema
@@ -75,7 +75,10 @@ class Member:
 # Statements are built once; their parameters are `in_project`, `me` (assessor), `of_kind` (of the assessor), `now`.
 
 _LEASE, _QUOTA, _ANSWER, _PAIR = schema.lease, schema.quota, schema.answer, schema.pair
-_ME, _KIND, _OF_PROJECT, _NOW = bindparam("me"), bindparam("of_kind"), bindparam("in_project"), bindparam("now")
+_ME: BindParameter[int] = bindparam("me")
+_KIND: BindParameter[str] = bindparam("of_kind")
+_OF_PROJECT: BindParameter[int] = bindparam("in_project")
+_NOW: BindParameter[int] = bindparam("now")
 _MEMBERSHIP = and_(schema.membership.c.project_id == _OF_PROJECT, schema.membership.c.assessor_id == _ME)
 _MEMBER = (
     select(
@@ -334,7 +337,7 @@ def get_leases(
     return [_lease(row) for row in connection.execute(_NEW_LIVE, values)]
 
 
-def _lease(row: Row[Any]) -> Lease:
+def _lease(row: Row[*tuple[Any, ...]]) -> Lease:
     return Lease(row.token, row.expires, pair_content(row))
 
 

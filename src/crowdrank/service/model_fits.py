@@ -195,7 +195,7 @@ def _pair_ids(connection: Connection, project: Project) -> dict[tuple[str, str],
 
 def _assessor_ids(connection: Connection) -> dict[str, int]:
     rows = connection.execute(select(schema.assessor.c.name, schema.assessor.c.id))
-    return {name: assessor_id for name, assessor_id in rows}
+    return {row.name: row.id for row in rows}
 
 
 def _finite(value: float | None) -> float | None:

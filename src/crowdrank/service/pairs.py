@@ -196,7 +196,7 @@ def _add_chunk(
         texts = _given(title=row.title, body=row.body, fields=row.fields, url=row.url)
         documents.setdefault(row.document, {}).update(texts)
     query_ids, counts = _store(connection, schema.query, project.id, queries, {"text": "", "need": ""})
-    blank = {"title": "", "body": "", "fields": {}, "url": None}
+    blank: dict[str, Any] = {"title": "", "body": "", "fields": {}, "url": None}
     document_ids, document_counts = _store(
         connection, schema.document, project.id, documents, blank, lambda texts: _document_version(texts, now)
     )
@@ -287,7 +287,7 @@ def get_pair_content(connection: Connection, project: Project, pair_id: int) -> 
     return pair_content(row)
 
 
-def pair_content(row: Row[Any]) -> PairContent:
+def pair_content(row: Row[*tuple[Any, ...]]) -> PairContent:
     """Create the content of a pair from a row with the columns `CONTENT_COLUMNS`."""
     return PairContent(**{column.name: row._mapping[column.name] for column in CONTENT_COLUMNS})
 

@@ -176,7 +176,7 @@ def update_project(connection: Connection, project: Project, **settings: Unpack[
     return get_project(connection, current.name)
 
 
-def _project(row: Row[Any]) -> Project:
+def _project(row: Row[*tuple[Any, ...]]) -> Project:
     fields = dict(row._mapping)
     fields["grades"] = tuple(fields["grades"])
     fields["quotas"] = {kind: Quota(*bounds) for kind, bounds in fields["quotas"].items()}

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
 import uvicorn
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from crowdrank._files import locked
 from crowdrank.errors import Fix, InputError, Message, OutputError, UsageError
@@ -100,12 +100,10 @@ def open_database(target: str) -> Iterator[Database]:
     with closing(database), _only_process(database):
         try:
             upgrade(database)
-        except OperationalError as problem:
+        except DBAPIError as problem:
             reason = str(problem.orig).strip().split("\n")[0]
             fix = "check the address, and that you may write"
-            raise InputError(f"it cannot be opened ({reason})", source=database.shown, kind="damaged", fix=fix) from None
-        except DBAPIError as problem:
-            raise InputError(f"it cannot be used ({problem.orig})", source=database.shown, kind="damaged") from None
+            raise InputError(f"it cannot be used ({reason})", source=database.shown, kind="unusable", fix=fix) from None
         yield database
 
 
@@ -164,7 +162,5 @@ def _has_admin(database: Database) -> bool:
 def _admin_link(database: Database, settings: Settings, url: str) -> str:
     now = database.now()
     expires = now + settings.invitation_lifetime
-    _, secret = database.write(
-        lambda connection: create_invitation(connection, role="admin", now=now, expires=expires)
-    )
+    _, secret = database.write(lambda connection: create_invitation(connection, role="admin", now=now, expires=expires))
     return f"{url}/join#{secret}"
