@@ -10,12 +10,13 @@ from typing import Any
 import anyio
 import pytest
 from fastapi import FastAPI
-from service_world import PASSWORD, World, create_invitation, create_world
 
-from conftest import ManualClock
 from crowdrank.service import people
 from crowdrank.service.api.protection import SECURITY_HEADERS, parse_json
 from crowdrank.service.database import Database
+
+from .conftest import ManualClock
+from .service_world import PASSWORD, World, create_invitation, create_world
 
 JSON = {"Content-Type": "application/json"}
 HOSTILE = ["<script>alert(1)</script>", "'; DROP TABLE pair; --", "=cmd|' /C calc'!A0", "\u202etxt.exe", "🙂" * 10]

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from service_world import ORIGIN, PASSWORD, World, create_invitation, create_world
 
-from conftest import ManualClock
 from crowdrank.errors import UsageError
 from crowdrank.service.api import Settings
 from crowdrank.service.credentials import MINUTE, SessionLimits, Throttle
 from crowdrank.service.database import Database
+
+from .conftest import ManualClock
+from .service_world import ORIGIN, PASSWORD, World, create_invitation, create_world
 
 LOGIN = {"name": "judge", "password": PASSWORD}
 

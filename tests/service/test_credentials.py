@@ -6,13 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from service_world import CHEAP, PASSWORD
 
-from conftest import ManualClock
 from crowdrank.service import credentials, people
 from crowdrank.service.credentials import MINUTE, Passwords, SessionLimits, SignInDelayed, Throttle
 from crowdrank.service.database import Database
 from crowdrank.service.errors import Invalid, NotFound
+
+from .conftest import ManualClock
+from .service_world import CHEAP, PASSWORD
 
 THROTTLE = Throttle(free_per_name=3, free_per_address=6, max_delay=8000, forget=60 * MINUTE)
 

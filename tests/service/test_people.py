@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from conftest import ManualClock
 from crowdrank.service import people, projects
 from crowdrank.service.database import Database
 from crowdrank.service.errors import Conflict, Invalid, NotFound
+
+from .conftest import ManualClock
 
 
 def create_person(database: Database, name: str, **fields: Any) -> people.Assessor:
