@@ -88,15 +88,26 @@ def test_errors_are_objects(world: World, method: str, path: str, status: int, k
     assert (answer.status_code, answer.json()["kind"]) == (status, kind)
 
 
-def test_a_failure_tells_nothing_of_its_cause(world: World) -> None:
-    world.database.close()
-    world.database.path.unlink()
-    for suffix in ("-wal", "-shm"):
-        world.database.path.with_name(world.database.path.name + suffix).unlink(missing_ok=True)
-    answer = world.client.post("/api/login", json={"name": "judge", "password": PASSWORD})
+def test_a_failure_tells_nothing_of_its_cause(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise RuntimeError("the cause")
+
+    monkeypatch.setattr(people, "list_members", fail)
+    answer = world.request("lead", "GET", "/api/projects/alpha/members")
     assert (answer.status_code, answer.json()["kind"]) == (500, "internal")
-    assert "table" not in answer.text
+    assert "cause" not in answer.text
     assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_lost_database_is_an_error_of_its_own(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.database.close()
+    for path in world.database.path.parent.glob("judging.db*"):
+        path.unlink()
+    answer = world.client.post("/api/login", json={"name": "judge", "password": PASSWORD})
+    assert (answer.status_code, answer.json()["kind"]) == (503, "database-unavailable")
+    assert "retry-after" in answer.headers
+    assert "login_failure" in caplog.text
+    assert "login_failure" not in answer.text
 
 
 # Sizes and times.

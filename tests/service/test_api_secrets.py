@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from crowdrank.service.database import Database
 from crowdrank.service.schema import metadata
@@ -89,3 +91,10 @@ def test_secrets_are_random_and_long(world: World) -> None:
     values = list(world.tokens.values())
     assert len(set(values)) == len(values)
     assert all(len(value.rpartition("crowdrank_token_")[2]) >= 43 for value in values)  # 256 bits in base64
+
+
+def test_errors_of_the_database_do_not_have_the_values_of_statements(database: Database) -> None:
+    statement = text("SELECT missing FROM assessor WHERE password = :password")
+    with pytest.raises(DBAPIError) as caught, database.read() as connection:
+        connection.execute(statement, {"password": "the hash"})
+    assert "the hash" not in str(caught.value)

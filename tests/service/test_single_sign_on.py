@@ -76,7 +76,7 @@ def test_an_invited_person_signs_in(sso_world: World, provider: FakeProvider) ->
 
 
 def test_a_verified_address_of_an_allowed_domain_needs_no_invitation(sso_world: World, provider: FakeProvider) -> None:
-    allowed = {"email": "judge@example.org", "email_verified": True, "name": "judge"}
+    allowed: dict[str, Any] = {"email": "judge@example.org", "email_verified": True, "name": "judge"}
     assert sign_in(sso_world, provider, **allowed).status_code == 303
     me = sso_world.client.get("/api/me").json()
     assert me["name"] == "judge 2", "the name of somebody else is not taken over"

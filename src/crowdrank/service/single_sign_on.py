@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import secrets
 import threading
 import unicodedata
@@ -28,6 +29,8 @@ from crowdrank.service.schema import assessor
 if TYPE_CHECKING:
     from authlib.integrations.httpx_client import OAuth2Client
 
+PACKAGES = ("authlib", "httpx2", "joserfc")
+"""Packages of the extra `sso`."""
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519")
 """Accepted signatures of ID tokens: asymmetric ones only."""
 TIMEOUT_SECONDS = 10
@@ -103,6 +106,9 @@ class OidcProvider:
     """
 
     def __init__(self, settings: OidcSettings, redirect_url: str) -> None:
+        if any(importlib.util.find_spec(package) is None for package in PACKAGES):
+            problem = "single sign-on needs packages that are not installed"
+            raise UsageError(problem, kind="missing-package", fix="pip install 'crowdrank[sso]'")
         self.settings = settings
         self.redirect_url = redirect_url
         self._metadata: dict[str, Any] | None = None
