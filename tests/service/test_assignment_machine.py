@@ -22,9 +22,9 @@ from crowdrank.service.pairs import PairRow
 from .conftest import ManualClock
 from .judging import Judging
 
-N_EXAMPLES = int(os.environ.get("CROWDRANK_EXAMPLES", "8"))
+N_EXAMPLES = int(os.environ.get("CROWDRANK_EXAMPLES", "6"))
 """Number of sequences; set CROWDRANK_EXAMPLES for a longer test."""
-N_STEPS = 40
+N_STEPS = 60
 
 KINDS = ("human", "human", "human", "llm", "llm", "expert")
 QUOTAS = {"human": (2, 3), "llm": (1, 2), "expert": (1, 1)}
