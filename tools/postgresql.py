@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 from tempfile import mkdtemp
 from types import TracebackType
@@ -57,9 +58,14 @@ class PostgresServer:
     def kill(self) -> None:
         """Kill all processes of the server at once, as a power failure would."""
         parent = int((Path(self.data) / "postmaster.pid").read_text().split()[0])
-        children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True).stdout
-        for process in (parent, *map(int, children.split())):
+        processes = [parent, *map(int, _ps("pid=", "--ppid", str(parent)))]
+        for process in processes:
             os.kill(process, signal.SIGKILL)
+        while any(not state.startswith("Z") for state in _ps("stat=", "-p", ",".join(map(str, processes)))):
+            time.sleep(0.01)
+        # While nobody waits for the dead process, as in some containers, it seems to run, and the files forbid a start.
+        for lock in (Path(self.data) / "postmaster.pid", self.folder / ".s.PGSQL.5432.lock"):
+            lock.unlink()
 
     def _run(self, *command: str) -> None:
         done = subprocess.run([*self.as_postgres, *command], cwd="/", capture_output=True, text=True)
@@ -70,5 +76,12 @@ class PostgresServer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._run(self.pg_ctl, "-D", self.data, "-m", "immediate", "-w", "stop")
-        shutil.rmtree(self.folder)
+        try:
+            self._run(self.pg_ctl, "-D", self.data, "-m", "immediate", "-w", "stop")
+        finally:
+            shutil.rmtree(self.folder)
+
+
+def _ps(column: str, *selection: str) -> list[str]:
+    """Return a column of the list of processes."""
+    return subprocess.run(["ps", "-o", column, *selection], capture_output=True, text=True).stdout.split()

@@ -68,10 +68,19 @@ def add_load_project(database: Database, n_judges: int, n_pairs: int, k_max: int
 
 
 class RunningService:
-    """A service in a process of its own, on a free port of this machine; `url` is its address."""
+    """A service in a process of its own, on a free port of this machine.
+
+    Attributes:
+        url: address of the service.
+        admin_secret: secret of the link for the first administrator, or "".
+        exit_code: exit code after :meth:`stop`.
+
+    """
 
     def __init__(self, target: str | Path) -> None:
         self.target = str(target)
+        self.admin_secret = ""
+        self.exit_code: int | None = None
         self.start()
 
     def start(self) -> None:
@@ -86,6 +95,7 @@ class RunningService:
         )
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            self.admin_secret = line.strip().partition("/join#")[2] or self.admin_secret
             if (found := re.search(r" on (http://\S+)$", line.strip())) is not None:
                 self.url = found[1]
                 break
@@ -114,7 +124,8 @@ class RunningService:
         """Ask the process to stop; return its exit code."""
         self.process.terminate()
         self.process.communicate(timeout=START_SECONDS)
-        return self.process.returncode
+        self.exit_code = self.process.returncode
+        return self.exit_code
 
     def __enter__(self) -> Self:
         return self
