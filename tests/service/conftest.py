@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,11 +73,20 @@ def database(database_target: str, clock: ManualClock) -> Iterator[Database]:
     database.close()
 
 
-@pytest.fixture
-def sqlite_database(tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
-    """Return a new SQLite database with all tables, for tests that do not depend on the kind of database."""
-    database = Database(tmp_path / "judging.db", clock=clock)
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an SQLite file with all tables, to copy."""
+    path = tmp_path_factory.mktemp("service") / "empty.db"
+    database = Database(path)
     upgrade(database)
+    database.close()
+    return path
+
+
+@pytest.fixture
+def sqlite_database(empty_file: Path, tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
+    """Return a new SQLite database with all tables, for tests that do not depend on the kind of database."""
+    database = Database(shutil.copy(empty_file, tmp_path / "judging.db"), clock=clock)
     yield database
     database.close()
 

@@ -15,37 +15,40 @@ from crowdrank.service.database import Database
 from crowdrank.service.pairs import PairContent, PairFilter, PairRow, add_pairs, close_pairs, reopen_pairs
 from crowdrank.service.projects import Project, create_project, get_project, update_project
 
+OF_PROJECT = "IN (SELECT id FROM pair WHERE project_id = :project)"
 INVARIANTS = {
-    "taken is the number of counted answers and leases": """
-        SELECT quota.pair_id, quota.kind, quota.taken FROM quota WHERE taken <>
+    "taken is the number of counted answers and leases": f"""
+        SELECT quota.pair_id, quota.kind, quota.taken FROM quota WHERE quota.pair_id {OF_PROJECT} AND taken <>
             (SELECT count(*) FROM answer JOIN assessor ON assessor.id = answer.assessor_id
              WHERE answer.pair_id = quota.pair_id AND assessor.kind = quota.kind AND answer.round = quota.round
              AND answer.is_counted)
             + (SELECT count(*) FROM lease JOIN assessor ON assessor.id = lease.assessor_id
                WHERE lease.pair_id = quota.pair_id AND assessor.kind = quota.kind AND lease.round = quota.round
                AND lease.ended IS NULL)""",
-    "no more answers in time than places": """
-        SELECT quota.pair_id, quota.kind FROM quota WHERE k_max <
+    "answers in time and live leases take at most k_max places": f"""
+        SELECT quota.pair_id, quota.kind FROM quota WHERE quota.pair_id {OF_PROJECT} AND k_max <
             (SELECT count(*) FROM answer JOIN assessor ON assessor.id = answer.assessor_id
              JOIN event ON event.id = answer.event_id
              WHERE answer.pair_id = quota.pair_id AND assessor.kind = quota.kind AND answer.round = quota.round
-             AND answer.kind <> 'later' AND event.lease_id IS NOT NULL AND NOT event.is_late)""",
+             AND answer.kind <> 'later' AND event.lease_id IS NOT NULL AND NOT event.is_late)
+            + (SELECT count(*) FROM lease JOIN assessor ON assessor.id = lease.assessor_id
+               WHERE lease.pair_id = quota.pair_id AND assessor.kind = quota.kind AND lease.ended IS NULL)""",
     "quotas follow their pairs": """
-        SELECT quota.pair_id FROM quota JOIN pair ON pair.id = quota.pair_id
-        WHERE quota.round <> pair.round OR quota.is_open <> pair.is_open OR pair.kind <> 'real'""",
+        SELECT quota.pair_id FROM quota JOIN pair ON pair.id = quota.pair_id WHERE pair.project_id = :project
+        AND (quota.round <> pair.round OR quota.is_open <> pair.is_open OR pair.kind <> 'real')""",
     "live leases are of the current round": """
         SELECT lease.id FROM lease JOIN pair ON pair.id = lease.pair_id
-        WHERE lease.ended IS NULL AND lease.round <> pair.round""",
-    "no lease on a pair answered in the round": """
+        WHERE pair.project_id = :project AND lease.ended IS NULL AND lease.round <> pair.round""",
+    "no lease on a pair answered in the round": f"""
         SELECT lease.id FROM lease
         JOIN answer ON answer.pair_id = lease.pair_id AND answer.assessor_id = lease.assessor_id
             AND answer.round = lease.round AND answer.kind <> 'later'
-        WHERE lease.ended IS NULL""",
-    "answers repeat their events": """
+        WHERE lease.ended IS NULL AND lease.pair_id {OF_PROJECT}""",
+    "answers repeat their events": f"""
         SELECT answer.pair_id, answer.assessor_id FROM answer JOIN event ON event.id = answer.event_id
-        WHERE event.pair_id <> answer.pair_id OR event.assessor_id <> answer.assessor_id
-            OR event.kind <> answer.kind OR event.round <> answer.round OR event.is_counted <> answer.is_counted
-            OR coalesce(event.grade, -1) <> coalesce(answer.grade, -1)""",
+        WHERE answer.pair_id {OF_PROJECT} AND (event.pair_id <> answer.pair_id
+            OR event.assessor_id <> answer.assessor_id OR event.kind <> answer.kind OR event.round <> answer.round
+            OR event.is_counted <> answer.is_counted OR coalesce(event.grade, -1) <> coalesce(answer.grade, -1))""",
 }
 """Queries that find violations of what must hold after every transaction."""
 
@@ -56,37 +59,38 @@ class Judging:
     Args:
         database: an empty database.
         n_pairs: number of real pairs; the pairs `d0`, `d1`, ... have two documents per query.
-        kinds: kinds of the assessors, whose ids are 1, 2, ...
+        kinds: kinds of the assessors; in a new database their ids are 1, 2, ...
+        name: name of the project.
         settings: settings of the project.
 
     """
 
     def __init__(
-        self, database: Database, n_pairs: int = 4, kinds: Sequence[str] = ("human",) * 4, **settings: Any
+        self,
+        database: Database,
+        n_pairs: int = 4,
+        kinds: Sequence[str] = ("human",) * 4,
+        *,
+        name: str = "shoes",
+        **settings: Any,
     ) -> None:
         self.database = database
         self.numbers = count()
+        self.project_name = name
+        self.assessors: dict[int, str] = {}  # kinds by id
         settings = {"quotas": {"human": (2, 2)}, **settings}
-        self.project_name = "shoes"
         qualification = "pending" if settings.get("qualification_share") is not None else "not-required"
 
         def create(connection: Connection) -> None:
-            project = create_project(connection, self.project_name, "0-3", database.now(), **settings)
+            project = create_project(connection, name, "0-3", database.now(), **settings)
             rows = [PairRow(f"q{number // 2}", f"d{number}", body="text") for number in range(n_pairs)]
             add_pairs(connection, project, rows, database.now())
-            for assessor_id, kind in enumerate(kinds, start=1):
-                connection.execute(
-                    insert(schema.assessor).values(id=assessor_id, name=f"a{assessor_id}", kind=kind, created=0)
-                )
-                connection.execute(
-                    insert(schema.membership).values(
-                        project_id=project.id,
-                        assessor_id=assessor_id,
-                        role="judge",
-                        qualification=qualification,
-                        created=0,
-                    )
-                )
+            for number, kind in enumerate(kinds, start=1):
+                person = {"name": f"{name}-a{number}", "kind": kind, "created": 0}
+                (assessor_id,) = connection.execute(insert(schema.assessor).values(person)).inserted_primary_key
+                self.assessors[assessor_id] = kind
+                member = {"project_id": project.id, "assessor_id": assessor_id, "role": "judge", "created": 0}
+                connection.execute(insert(schema.membership).values(**member, qualification=qualification))
 
         database.write(create)
 
@@ -176,6 +180,7 @@ class Judging:
         return number
 
     def check_invariants(self) -> None:
+        project_id = self.project.id
         with self.database.read() as connection:
             for name, query in INVARIANTS.items():
-                assert connection.execute(text(query)).all() == [], name
+                assert connection.execute(text(query), {"project": project_id}).all() == [], name

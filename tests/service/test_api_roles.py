@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -254,6 +256,12 @@ def test_every_route_is_in_the_table(world: World) -> None:
     described = world.app.openapi()["paths"]
     listed = {(method.upper(), path) for path, methods in described.items() for method in methods}
     assert listed == set(CASES) - {("GET", "/api/openapi.json")}
+
+
+def test_every_route_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "judging-service-api.md").read_text(encoding="utf-8")
+    listed = re.findall(r"`(GET|POST|PATCH|DELETE) (/[^`]*)`", page.partition("## Endpoints")[2].partition("\n## ")[0])
+    assert {(method, f"/api{path}") for method, path in listed} == set(CASES)
 
 
 def test_each_role_may_do_what_the_table_says(database: Database) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import secrets
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -31,6 +32,8 @@ MAX_EXPIRED = 100
 MAX_GOLD = 200
 """Maximum number of gold pairs of which a random one is handed out."""
 
+Pair = tuple[int, int]
+"""Id and round of a pair."""
 Status = Literal["judging", "training", "done", "paused", "not-qualified", "closed"]
 """What an assessor can do: judge the leased pairs, answer training pairs, or nothing for the reason given."""
 
@@ -306,7 +309,7 @@ def insert_leases(
     connection: Connection,
     project: Project,
     assessor_id: int,
-    pairs: Iterable[tuple[int, int]],
+    pairs: Iterable[Pair],
     now: int,
     *,
     is_undo: bool = False,
@@ -371,9 +374,7 @@ def _issue_leases(
     return tokens
 
 
-def _find_checks(
-    connection: Connection, statement: Select[Any], values: dict[str, Any], limit: int
-) -> list[tuple[int, int]]:
+def _find_checks(connection: Connection, statement: Select[Any], values: dict[str, Any], limit: int) -> list[Pair]:
     return [tuple(row) for row in connection.execute(statement, {**values, "limit": limit})] if limit else []
 
 
@@ -388,18 +389,19 @@ def _is_honeypot(project: Project, member: Member, number: int) -> bool:
 
 def _choose_gold(
     connection: Connection, project: Project, member: Member, values: dict[str, Any], count: int
-) -> list[tuple[int, int]]:
+) -> list[Pair]:
     found = _find_checks(connection, _NEW_CHECKS, {**values, "pair_kind": "gold"}, max(count, MAX_GOLD))
     return _honeypot_random(project, member, member.n_leases).sample(found, min(count, len(found)))
 
 
-def _merge(slots: Sequence[bool], gold: list[tuple[int, int]], real: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return gold pairs at their slots, as far as there are any, and real pairs at the others."""
+def _merge(slots: Sequence[bool], gold: Sequence[Pair], real: Sequence[Pair]) -> list[Pair]:
+    """Return gold pairs at their slots, as far as there are any, and real pairs at the others, both in order."""
+    golds, reals = deque(gold), deque(real)
     pairs = []
     for is_gold in slots:
-        source = gold if gold and (is_gold or not real) else real
+        source = golds if golds and (is_gold or not reals) else reals
         if source:
-            pairs.append(source.pop())
+            pairs.append(source.popleft())
     return pairs
 
 
@@ -413,7 +415,7 @@ class _Claims:
     """
 
     def __init__(self, connection: Connection, member: Member, values: dict[str, Any]) -> None:
-        self.pairs: list[tuple[int, int]] = []
+        self.pairs: list[Pair] = []
         self.query_id = member.last_query_id
         self._connection = connection
         self._values = values

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,8 @@ MIN_PASSWORD_LENGTH = 10
 """Minimum number of characters of a password."""
 MAX_PASSWORD_LENGTH = 1000
 """Maximum number of characters of a password."""
+MAX_HASHES = 4
+"""Maximum number of passwords hashed at a time."""
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 """Milliseconds."""
 
@@ -63,6 +66,7 @@ class Passwords:
     def __init__(self, cost: PasswordCost | None = None) -> None:
         cost = cost or PasswordCost()
         self._hash = PasswordHash((Argon2Hasher(cost.passes, cost.memory, cost.threads),))
+        self._slots = threading.BoundedSemaphore(MAX_HASHES)  # each hash needs much memory
         self._unknown = self._hash.hash(secrets.token_urlsafe(32))
 
     def hash(self, password: str, *, name: str = "") -> str:
@@ -72,11 +76,13 @@ class Passwords:
             raise Invalid(problem, kind="bad-password", parameter="password")
         if name and password.casefold() == name.casefold():
             raise Invalid("must not be the name", kind="bad-password", parameter="password")
-        return self._hash.hash(password)
+        with self._slots:
+            return self._hash.hash(password)
 
     def verify(self, password: str, stored: str | None) -> bool:
         """Return whether a password has the stored hash; without a hash, take the same time and return False."""
-        return self._hash.verify(password, stored or self._unknown) and stored is not None
+        with self._slots:
+            return self._hash.verify(password, stored or self._unknown) and stored is not None
 
 
 def get_password(connection: Connection, name: str) -> str | None:

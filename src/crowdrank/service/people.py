@@ -291,22 +291,13 @@ def list_members(connection: Connection, project_id: int) -> list[Member]:
 
 
 def update_member(
-    connection: Connection,
-    project_id: int,
-    assessor_id: int,
-    *,
-    role: str | None = None,
-    is_paused: bool | None = None,
-    reset_qualification: bool = False,
+    connection: Connection, project_id: int, assessor_id: int, *, role: str | None = None, is_paused: bool | None = None
 ) -> Member:
-    """Change the role of a member, pause the member, or let the member start the qualification again."""
+    """Change the role of a member, or pause the member; None keeps what is stored."""
     get_member(connection, project_id, assessor_id)
-    changes: dict[str, Any] = {"role": role, "is_paused": is_paused}
-    if reset_qualification:
-        changes["qualification"] = _first_qualification(connection, project_id)
-    changes = {name: value for name, value in changes.items() if value is not None}
+    changes = {name: value for name, value in (("role", role), ("is_paused", is_paused)) if value is not None}
     if changes:
-        connection.execute(update(membership).where(_is_member(project_id, assessor_id)).values(**changes))
+        connection.execute(update(membership).where(_is_member(project_id, assessor_id)).values(changes))
     return get_member(connection, project_id, assessor_id)
 
 

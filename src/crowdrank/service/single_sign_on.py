@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import secrets
 import threading
 import unicodedata
@@ -28,6 +29,8 @@ from crowdrank.service.schema import assessor
 if TYPE_CHECKING:
     from authlib.integrations.httpx_client import OAuth2Client
 
+PACKAGES = ("authlib", "httpx2", "joserfc")
+"""Packages of the extra `sso`."""
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519")
 """Accepted signatures of ID tokens: asymmetric ones only."""
 TIMEOUT_SECONDS = 10
@@ -103,6 +106,9 @@ class OidcProvider:
     """
 
     def __init__(self, settings: OidcSettings, redirect_url: str) -> None:
+        if any(importlib.util.find_spec(package) is None for package in PACKAGES):
+            problem = "single sign-on needs packages that are not installed"
+            raise UsageError(problem, kind="missing-package", fix="pip install 'crowdrank[sso]'")
         self.settings = settings
         self.redirect_url = redirect_url
         self._metadata: dict[str, Any] | None = None
@@ -127,16 +133,19 @@ class OidcProvider:
 
         """
         from authlib.integrations.base_client import OAuthError
+        from httpx2 import HTTPError
 
         if not secrets.compare_digest(kept.state.encode(), state.encode()):
             raise _failed("the browser did not begin this sign-in")
+        if not code:
+            raise _failed("the provider sent no code")
         with self._client() as client:
             metadata = self._load_metadata(client)
             try:
                 token = client.fetch_token(metadata["token_endpoint"], code=code, code_verifier=kept.verifier)
             except OAuthError as error:
                 raise _failed("the provider refused the code") from error
-            except Exception as error:
+            except (HTTPError, ValueError) as error:
                 raise _unreachable(self.settings.issuer) from error
             keys = _get_json(client, metadata["jwks_uri"])
         return self._identity_of(self._verify(str(token.get("id_token", "")), keys, kept.nonce))
@@ -187,17 +196,21 @@ class OidcProvider:
         return dict(token.claims)
 
     def _identity_of(self, claims: dict[str, Any]) -> Identity:
-        email = claims.get("email") if claims.get("email_verified") is True else None
+        email = claims.get("email")
+        is_verified = isinstance(email, str) and claims.get("email_verified") is True
         name = claims.get("preferred_username") or claims.get("name") or email or claims["sub"]
-        return Identity(f"oidc:{self.settings.issuer}#{claims['sub']}", str(name), email and str(email))
+        subject = f"oidc:{self.settings.issuer}#{claims['sub']}"
+        return Identity(subject, str(name), email if is_verified else None)
 
 
 def _get_json(client: OAuth2Client, url: str) -> dict[str, Any]:
+    from httpx2 import HTTPError
+
     try:
-        answer = client.get(url, withhold_token=True)
+        answer = client.request("GET", url, withhold_token=True)
         answer.raise_for_status()
         content = answer.json()
-    except Exception as error:  # authlib works with several HTTP libraries, each with exceptions of its own
+    except (HTTPError, ValueError) as error:
         raise _unreachable(url) from error
     if not isinstance(content, dict):
         raise ProviderError("its answer is not a JSON object", source=url)
@@ -257,7 +270,8 @@ def admit(
 
 
 def _has_domain(email: str | None, domains: tuple[str, ...]) -> bool:
-    return email is not None and email.rpartition("@")[2].lower() in {domain.lower() for domain in domains}
+    user, _, domain = (email or "").rpartition("@")
+    return user != "" and domain.lower() in {allowed.lower() for allowed in domains}
 
 
 def _free_name(connection: Connection, wanted: str) -> str:

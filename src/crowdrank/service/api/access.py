@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Path, Request, Response
+from sqlalchemy import Connection
 
 from crowdrank.service.api.settings import Settings
 from crowdrank.service.credentials import (
@@ -16,6 +17,7 @@ from crowdrank.service.credentials import (
     Passwords,
     Session,
     create_session,
+    digest_of,
     end_session,
     find_session,
     find_token,
@@ -107,7 +109,7 @@ class ProjectAccess:
         """Whether the actor may change the project."""
         return self.actor.assessor.is_admin or (self.member is not None and self.member.role == "lead")
 
-    def audit(self, connection: Any, action: str, details: dict[str, Any], now: int) -> None:
+    def audit(self, connection: Connection, action: str, details: dict[str, Any], now: int) -> None:
         """Add a change of the project to the log."""
         ids = {"assessor_id": self.actor.assessor.id, "project_id": self.project.id}
         record_audit(connection, action, details, now=now, **ids)
@@ -170,12 +172,12 @@ def check_origin(request: Request, settings: Settings, *, is_required: bool) -> 
 
 def begin_session(request: Request, response: Response, service: Service, assessor_id: int) -> str:
     """Start a session with a new secret, end the one that the browser had, and set the cookie; return the secret."""
-    old = find_request_session(request, service)
+    old = request.cookies.get(cookie_name(request, service.settings))
     now, limits = service.database.now(), service.settings.sessions
 
-    def start(connection: Any) -> str:
+    def start(connection: Connection) -> str:
         if old is not None:
-            end_session(connection, old.digest)
+            end_session(connection, digest_of(old))
         return create_session(connection, assessor_id, now, limits)
 
     secret = service.database.write(start)
@@ -184,15 +186,6 @@ def begin_session(request: Request, response: Response, service: Service, assess
 
 
 # Who sends the request.
-
-
-def find_request_session(request: Request, service: Service) -> Session | None:
-    """Return the session of the cookie, or None."""
-    secret = request.cookies.get(cookie_name(request, service.settings))
-    if secret is None:
-        return None
-    with service.database.read() as connection:
-        return find_session(connection, secret, service.database.now(), service.settings.sessions)
 
 
 def trusted_user(request: Request, settings: Settings) -> str | None:
@@ -208,20 +201,22 @@ def find_actor(request: Request, service: ServiceDependency) -> Actor | None:
     authorization = request.headers.get("authorization")
     if authorization is not None:
         return _token_actor(authorization, service)
-    found = find_request_session(request, service)
-    if found is None:
+    secret, now = request.cookies.get(cookie_name(request, service.settings)), service.database.now()
+    if secret is None:
         return None
     with service.database.read() as connection:
+        found = find_session(connection, secret, now, service.settings.sessions)
+        if found is None:
+            return None
         person = get_assessor(connection, found.assessor_id)
-    if service.settings.trusted_header is not None:
-        _check_trusted_user(request, service, person)
+        if (user := trusted_user(request, service.settings)) is not None:
+            _check_trusted_user(connection, user, person)
     if request.method not in SAFE_METHODS:
         check_origin(request, service.settings, is_required=True)
         sent = request.headers.get(FORM_TOKEN_HEADER, "")
         if not hmac.compare_digest(sent.encode(), found.form_token.encode()):
             problem = f"the header {FORM_TOKEN_HEADER} is missing or wrong"
             raise Forbidden(problem, kind="bad-form-token", fix="send the form token that /api/me returns")
-    now = service.database.now()
     if now - found.last_seen >= TOUCH_INTERVAL:
         service.database.write(lambda connection: touch_session(connection, found.digest, now))
     return Actor(person, found)
@@ -237,13 +232,9 @@ def _token_actor(authorization: str, service: Service) -> Actor:
         return Actor(get_assessor(connection, token.assessor_id), None, token.scopes, token.project_id)
 
 
-def _check_trusted_user(request: Request, service: Service, person: Assessor) -> None:
-    """Refuse the session of a user who is not the one that the proxy has signed in."""
-    user = trusted_user(request, service.settings)
-    if user is None:  # signed in with a password, not by the proxy
-        return
-    with service.database.read() as connection:
-        signed_in = find_subject(connection, header_identity(user).subject)
+def _check_trusted_user(connection: Connection, user: str, person: Assessor) -> None:
+    """Refuse the session of a person who is not the user that a trusted proxy has signed in."""
+    signed_in = find_subject(connection, header_identity(user).subject)
     if signed_in is None or signed_in.id != person.id:
         raise Unauthorized("the session belongs to another user", kind="other-user", fix="sign in again")
 

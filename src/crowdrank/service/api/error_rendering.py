@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -10,12 +11,15 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from crowdrank.errors import CrowdrankError
 from crowdrank.service.api.protection import add_security_headers
 from crowdrank.service.credentials import SignInDelayed
 
+LOGGER = logging.getLogger("crowdrank.service")
 HTTP_PROBLEMS = {
     400: ("bad-request", "the request cannot be read"),
     404: ("not-found", "there is nothing at this address"),
@@ -75,6 +79,13 @@ def render_http_error(request: Request, error: Exception) -> JSONResponse:
     return error_response(error.status_code, problem, kind, **dict(error.headers or {}))
 
 
+def render_unavailable(request: Request, error: Exception) -> JSONResponse:
+    """Render a database that cannot be reached or is too busy; the log has the traceback."""
+    LOGGER.error("The database cannot be used.", exc_info=error)
+    problem, fix = "the database cannot be used at the moment", "try again later"
+    return error_response(503, problem, "database-unavailable", fix=fix, Retry_After="5")
+
+
 def render_failure(request: Request, error: Exception) -> JSONResponse:
     """Render a failure of the service; the server's log has the traceback."""
     answer = error_response(500, "the service failed; its log says why", "internal")
@@ -87,4 +98,6 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(CrowdrankError, render_service_error)
     app.add_exception_handler(RequestValidationError, render_invalid_request)
     app.add_exception_handler(HTTPException, render_http_error)
+    app.add_exception_handler(OperationalError, render_unavailable)
+    app.add_exception_handler(PoolTimeout, render_unavailable)
     app.add_exception_handler(Exception, render_failure)

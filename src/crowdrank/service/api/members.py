@@ -15,6 +15,7 @@ from crowdrank.service.api.administration import Before, Limit
 from crowdrank.service.api.protection import StrictRoute
 from crowdrank.service.credentials import DAY
 from crowdrank.service.errors import Conflict, Invalid
+from crowdrank.service.qualification import reset_qualification
 
 router = APIRouter(route_class=StrictRoute, prefix="/projects/{project}", tags=["people of a project"])
 
@@ -60,7 +61,12 @@ def change_member(
     now = service.database.now()
 
     def change(connection: Connection) -> people.Member:
-        member = people.update_member(connection, access.project.id, assessor_id, **body.model_dump())
+        member = people.update_member(
+            connection, access.project.id, assessor_id, role=body.role, is_paused=body.is_paused
+        )
+        if body.reset_qualification:
+            reset_qualification(connection, access.project, assessor_id)
+            member = people.get_member(connection, access.project.id, assessor_id)
         details = {"assessor": member.assessor.name, **body.model_dump(exclude_unset=True)}
         access.audit(connection, "member.change", details, now)
         return member

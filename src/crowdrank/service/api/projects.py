@@ -127,7 +127,7 @@ PAIRS_BODY = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/json": {"schema": {"type": "array", "items": {"$ref": "#/components/schemas/NewPair"}}},
+            "application/json": {"schema": {"type": "array", "items": bodies.NewPair.model_json_schema()}},
             "application/x-ndjson": {"schema": {"type": "string", "description": "One pair per line."}},
         },
     }

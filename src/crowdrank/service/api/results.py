@@ -57,7 +57,7 @@ def get_assessor_results(access: AsReader, service: ServiceDependency) -> list[d
         snapshot = model_fits.latest_snapshot(connection, access.project)
         found = [] if snapshot is None else model_fits.list_reliabilities(connection, snapshot)
     fitted = {one.assessor_id: {"informativeness": one.informativeness, "flags": one.flags} for one in found}
-    unknown = {"informativeness": None, "flags": []}
+    unknown: dict[str, Any] = {"informativeness": None, "flags": []}
     return [{**asdict(one), **fitted.get(one.assessor_id, unknown)} for one in status.assessors]
 
 
