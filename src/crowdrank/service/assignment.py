@@ -151,7 +151,7 @@ def _answered(pair_id: Any, round_: Any) -> Any:
     )
 
 
-# SQLite uses a partial index only if the query has its condition literally.
+# SQLite uses a partial index only if the query has its condition literally, as text.
 _WANTED = and_(_QUOTA.c.kind == _KIND, text("quota.is_open AND quota.taken < quota.target"))
 _CANDIDATES = (
     select(_QUOTA.c.pair_id, _QUOTA.c.query_id)
@@ -166,11 +166,11 @@ _PUT_OFF = (
     .join_from(_ANSWER, _QUOTA, _ANSWER.c.pair_id == _QUOTA.c.pair_id)
     .where(
         _ANSWER.c.assessor_id == _ME,
-        _ANSWER.c.kind == "later",
+        text("answer.kind = 'later'"),
         _ANSWER.c.round == _QUOTA.c.round,
         _WANTED,
         ~_held(_QUOTA.c.pair_id),
-        _QUOTA.c.project_id == _OF_PROJECT,
+        text("+quota.project_id = :in_project"),  # the sign keeps SQLite from starting with all wanted pairs
     )
     .order_by(_ANSWER.c.event_id)
     .limit(bindparam("limit"))
