@@ -87,7 +87,8 @@ class Judging:
             add_pairs(connection, project, rows, database.now())
             for number, kind in enumerate(kinds, start=1):
                 person = {"name": f"{name}-a{number}", "kind": kind, "created": 0}
-                (assessor_id,) = connection.execute(insert(schema.assessor).values(person)).inserted_primary_key
+                returning = insert(schema.assessor).values(person).returning(schema.assessor.c.id)
+                assessor_id = connection.execute(returning).scalar_one()
                 self.assessors[assessor_id] = kind
                 member = {"project_id": project.id, "assessor_id": assessor_id, "role": "judge", "created": 0}
                 connection.execute(insert(schema.membership).values(**member, qualification=qualification))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -347,4 +348,4 @@ def test_random_requests_keep_the_invariants(database: Database, clock: ManualCl
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(lambda: Machine(database, clock), settings=options)
+    run_state_machine_as_test(partial(Machine, database, clock), settings=options)  # type: ignore[arg-type]

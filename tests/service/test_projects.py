@@ -12,7 +12,7 @@ from crowdrank.service.database import Database
 from crowdrank.service.errors import Conflict, Invalid, NotFound
 from crowdrank.service.pairs import AddedPairs, PairFilter, PairRow, find_pairs, get_pair_content, list_pairs
 from crowdrank.service.progress import project_status
-from crowdrank.service.projects import Quota, create_project, get_project, list_projects
+from crowdrank.service.projects import create_project, get_project, list_projects
 from crowdrank.service.qualification import GoldAccuracy
 
 from .conftest import ManualClock
@@ -71,15 +71,14 @@ def test_a_name_is_used_once(database: Database) -> None:
 
 def test_projects_are_visible_to_members_and_administrators(database: Database) -> None:
     judging = Judging(database, kinds=["human"])
-    stranger = {"id": 8, "name": "stranger", "kind": "human", "created": 0}
-    admin = {"id": 9, "name": "admin", "kind": "human", "created": 0, "is_admin": True}
-    for values in (stranger, admin):
-        database.write(lambda connection, row=values: connection.execute(insert(schema.assessor).values(row)))
+    people = [
+        {"id": 8, "name": "stranger", "kind": "human", "created": 0, "is_admin": False},
+        {"id": 9, "name": "admin", "kind": "human", "created": 0, "is_admin": True},
+    ]
+    database.write(lambda connection: connection.execute(insert(schema.assessor), people))
     with database.read() as connection:
-        visible = {
-            assessor: [project.name for project in list_projects(connection, assessor)] for assessor in (1, 8, 9)
-        }
-        assert visible == {1: ["shoes"], 8: [], 9: ["shoes"]}
+        for assessor, visible in ((1, ["shoes"]), (8, []), (9, ["shoes"])):
+            assert [project.name for project in list_projects(connection, assessor)] == visible
         for assessor in (1, 9):
             assert get_project(connection, "shoes", assessor) == judging.project
         for name, assessor in (("shoes", 8), ("boots", 9)):
@@ -270,7 +269,7 @@ def test_a_filter_needs_a_condition(database: Database) -> None:
 def test_filters_stay_in_their_project(database: Database) -> None:
     judging = Judging(database)
     other = database.write(lambda connection: create_project(connection, "boots", "0-1", 1))
-    assert other.quotas["human"] == Quota(2, 3)
+    assert other.quotas["human"] == (2, 3)
     judging.project_name = "boots"
     assert judging.close(pair_ids=[1, 2]) == 0
     with pytest.raises(NotFound):

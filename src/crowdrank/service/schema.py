@@ -311,7 +311,7 @@ answer = Table(
     comment="Latest answer of each assessor to each pair, written with its event",
 )
 _LATER = text("kind = 'later'")
-Index("ix_answer_later", answer.c.assessor_id, sqlite_where=_LATER, postgresql_where=_LATER)
+Index("ix_answer_later", answer.c.assessor_id, answer.c.event_id, sqlite_where=_LATER, postgresql_where=_LATER)
 
 audit = Table(
     "audit",

@@ -391,7 +391,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_answer_later",
         "answer",
-        ["assessor_id"],
+        ["assessor_id", "event_id"],
         unique=False,
         sqlite_where=sa.text("kind = 'later'"),
         postgresql_where=sa.text("kind = 'later'"),
