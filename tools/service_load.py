@@ -1,8 +1,10 @@
 """Start the judging service as a process of its own, and send it the requests of simulated judges.
 
-tokens = add_load_project(database, n_judges=50, n_pairs=1000)
-with RunningService(target) as service, SimulatedJudges(service.url, tokens) as judges:
+judges = SimulatedJudges(add_load_project(database, n_judges=50, n_pairs=1000))
+with RunningService(target) as service:
+    judges.start(service.url)
     ...
+    judges.pause()
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -86,13 +89,10 @@ class RunningService:
     def start(self) -> None:
         """Start the process, and wait until it answers."""
         command = [sys.executable, "-m", "crowdrank", "serve", self.target, "--port", "0"]
-        self.process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        # A pipe that nobody reads would stop the service when it is full.
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (open as long as the process)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment)
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.admin_secret = line.strip().partition("/join#")[2] or self.admin_secret
@@ -100,8 +100,8 @@ class RunningService:
                 self.url = found[1]
                 break
         else:
-            assert self.process.stderr is not None
-            raise AssertionError(f"the service did not start: {self.process.stderr.read()}")
+            self.log.seek(0)
+            raise AssertionError(f"the service did not start: {self.log.read()}")
         self._wait()
 
     def _wait(self) -> None:
@@ -146,13 +146,25 @@ class SentAnswer:
 
 @dataclass
 class SimulatedJudge:
-    """A judge who asks for pairs and answers them; an answer without a receipt is sent again with the same id."""
+    """A judge who asks for pairs and answers them; an answer without a receipt is sent again with the same id.
+
+    Attributes:
+        url: address of the service.
+        token: API token of the judge.
+        pause: mean number of seconds before each request for pairs.
+        answers: answers by client id.
+        seconds: durations of requests.
+        n_failed: number of requests without a response.
+        is_done: whether no pair is left.
+
+    """
 
     url: str
     token: str
-    answers: dict[str, SentAnswer] = field(default_factory=dict)  # by client id
+    pause: float = 0.0
+    answers: dict[str, SentAnswer] = field(default_factory=dict)
     seconds: dict[str, list[float]] = field(default_factory=lambda: {"next": [], "answer": []})
-    n_failed: int = 0  # requests without an answer
+    n_failed: int = 0
     is_done: bool = False
 
     def work(self, stop: threading.Event) -> None:
@@ -161,6 +173,7 @@ class SimulatedJudge:
         with self._client() as client:
             while not stop.is_set() and not self.is_done:
                 try:
+                    stop.wait(rng.uniform(0, 2 * self.pause))
                     self._step(client, rng)
                 except httpx.TransportError:
                     self.n_failed += 1
@@ -181,7 +194,7 @@ class SimulatedJudge:
 
     def _step(self, client: httpx.Client, rng: random.Random) -> None:
         self._send_waiting(client)
-        found = self._post(client, "next", params={"count": 2})
+        found = self._post(client, "next")
         self.is_done = not found["leases"]
         for lease in found["leases"]:
             body = {"client_id": str(uuid.uuid4()), "lease": lease["token"], "grade": rng.choice(GRADES)}
@@ -203,10 +216,10 @@ class SimulatedJudge:
 
 
 class SimulatedJudges:
-    """Judges who work at once, each in a thread, until the end of the block or :meth:`pause`."""
+    """Judges who work at once, each in a thread, from :meth:`start` to :meth:`pause`."""
 
-    def __init__(self, url: str, tokens: list[str]) -> None:
-        self.judges = [SimulatedJudge(url, token) for token in tokens]
+    def __init__(self, tokens: list[str], pause: float = 0.0) -> None:
+        self.judges = [SimulatedJudge("", token, pause) for token in tokens]
         self.errors: list[BaseException] = []
 
     def start(self, url: str) -> None:
@@ -293,7 +306,7 @@ def kill_repeatedly(
         answers_per_kill: number of new receipts after which, a random moment later, the service is killed.
 
     """
-    rng, judges = random.Random(seed), SimulatedJudges("", tokens)
+    rng, judges = random.Random(seed), SimulatedJudges(tokens)
     lost, in_doubt, stored = 0, 0, 0
     with RunningService(target) as service:
         for _ in range(n_kills):

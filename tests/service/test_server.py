@@ -138,7 +138,7 @@ def test_a_database_that_cannot_be_used_is_one_error(tmp_path: Path) -> None:
 def test_a_backup_under_load_has_every_acknowledged_answer(tmp_path: Path) -> None:
     path, copy = tmp_path / "judging.db", tmp_path / "copy.db"
     tokens = create_loaded(path)
-    judges = SimulatedJudges("", tokens)
+    judges = SimulatedJudges(tokens)
     with RunningService(path) as service:
         judges.start(service.url)
         while len(judges.receipts) < 20:
@@ -208,7 +208,7 @@ def test_a_kill_of_the_postgresql_server_loses_no_answer() -> None:
         pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
     with PostgresServer(fsync=True) as server:
         tokens = create_loaded(server.url())
-        judges = SimulatedJudges("", tokens)
+        judges = SimulatedJudges(tokens)
         with RunningService(server.url()) as service:
             judges.start(service.url)
             while len(judges.receipts) < 20:
