@@ -11,6 +11,8 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
 		|| echo "Chromium is not installed: browser tests of the report are skipped (Debian: apt-get install chromium)."
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null \
+		|| echo "PostgreSQL is not installed: its tests are skipped (Debian: apt-get install postgresql)."
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.installed-dev

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import collection, consensus, encoding, features, latent, pipeline, rankers, scoring, training
+from benchmarks import collection, consensus, encoding, features, latent, pipeline, rankers, scoring, service, training
 from benchmarks.measure import Result, to_json
 
 BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
@@ -34,6 +34,8 @@ BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
     "collection": collection.next_requests,
     "remap-size": pipeline.remap_size,
     "run-over-script": pipeline.run_over_script,
+    "service-load": service.load,
+    "service-kills": service.kills,
 }
 NEEDS_DATA = ("dawid-skene-rf10", "glad", "gda-rf10", "pairwise-rf10", "feature-prior", "lambdamart-mq2008")
 

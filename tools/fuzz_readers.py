@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import random
+import sqlite3
 import tempfile
 import time
 import warnings
@@ -167,6 +168,26 @@ JUDGES = (
     '[[judge]]\nname = "a"\nendpoint = "http://127.0.0.1:8000/v1"\nmodel = "m"\nprompt = "binary"\nsamples = 2\n'
     'key_variable = "KEY"\nprices = { input = 0.5, output = 1.5 }\nparameters = { temperature = 0, max_tokens = 9 }\n'
 )
+DATABASE = """
+CREATE TABLE project (name TEXT, grades TEXT);
+INSERT INTO project VALUES ('jam', '["Bad", "Good"]');
+CREATE TABLE judgment (project TEXT, query TEXT, document TEXT, assessor TEXT, kind TEXT, family TEXT, answer TEXT,
+    grade INTEGER, received INTEGER, active_ms INTEGER, price REAL, pair_kind TEXT, gold_grade INTEGER, comment TEXT,
+    is_current INTEGER);
+INSERT INTO judgment VALUES ('jam', 'q1', 'd1', 'ann', 'human', NULL, 'grade', 1, 1700000000000, 900, 1.0, 'gold', 0,
+    NULL, 1), ('jam', 'q1', 'd2', 'gpt', 'llm', 'x', 'cannot-judge', NULL, 1700000001000, NULL, 0.1, 'real', NULL, 'no',
+    1), ('jam', 'q1', 'd3', 'ann', 'human', NULL, 'grade', 0, 1700000002000, 900, 1.0, 'real', NULL, NULL, 0);
+"""
+"""Tables of the judging service that are read."""
+
+
+def judging_database() -> bytes:
+    """Return a database of the judging service."""
+    with sqlite3.connect(":memory:") as connection:
+        connection.executescript(DATABASE)
+        return connection.serialize()
+
+
 VALID = pa.table({"document": ["a", "b"], "assessor": ["ann", "bob"], "grade": [0, 1]})
 """Valid table that is read with a mutated file of scales or of excluded assessors."""
 
@@ -274,6 +295,7 @@ SAMPLES: Mapping[str, tuple[str, bytes, tuple[Reader, ...]]] = {
     "opensearch": ("a.json", json.dumps(OPENSEARCH).encode(), (read_judgments, read_gold)),
     "label-studio": ("a.json", json.dumps(LABEL_STUDIO).encode(), (read_judgments, read_gold)),
     "unknown suffix": ("a.txt", LETOR.encode(), (read_features, read_gold, read_judgments)),
+    "database": ("judging.db", judging_database(), (read_judgments, read_gold)),
     "scales": ("scales.csv", b"assessor,grades,maps_to\nann,0-2,0|1|2\n*,0-2,\n", (read_with_scales,)),
     "exclude": ("names.txt", b"ann\n", (read_with_exclude,)),
     "run to estimate": ("new.csv", csv_bytes(RUNS["new"]), (estimate_run,)),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 from sqlalchemy import create_engine, text
 
 from crowdrank.service.database import Database, database_url
 from crowdrank.service.migrations import upgrade
+from tools.postgresql import PostgresServer, find_program
+
+from .service_world import World, create_world
 
 
 class ManualClock:
@@ -34,49 +34,23 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-def postgres_program(name: str) -> str:
-    """Return the path of a program of PostgreSQL; skip the test if it is not installed."""
-    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    program = str(found[-1]) if found else shutil.which(name)
-    if program is None:
-        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-    return program
-
-
 @pytest.fixture(scope="session")
-def postgres_socket() -> Iterator[Path]:
-    """Start a PostgreSQL server that listens on a socket only; return the folder of the socket."""
-    initdb, pg_ctl = postgres_program("initdb"), postgres_program("pg_ctl")
-    folder = Path(mkdtemp(prefix="crowdrank-pg-"))
-    as_postgres: list[str] = []
-    if os.getuid() == 0:  # the server refuses to run as root
-        shutil.chown(folder, "postgres")
-        as_postgres = ["runuser", "-u", "postgres", "--"]
-
-    def run(*command: str) -> None:
-        done = subprocess.run([*as_postgres, *command], cwd="/", capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-
-    data = str(folder / "data")
-    run(initdb, "-D", data, "-A", "trust", "-U", "postgres", "--no-sync")
-    options = f"-k {folder} -c listen_addresses='' -c fsync=off -c max_connections=200"
-    run(pg_ctl, "-D", data, "-o", options, "-l", str(folder / "log"), "-w", "start")
-    try:
-        yield folder
-    finally:
-        run(pg_ctl, "-D", data, "-m", "immediate", "-w", "stop")
-        shutil.rmtree(folder)
+def postgres_server() -> Iterator[PostgresServer]:
+    """Start a PostgreSQL server; skip the test if it is not installed."""
+    if find_program("initdb") is None:
+        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    with PostgresServer() as server:
+        yield server
 
 
 @pytest.fixture
-def postgres_url(postgres_socket: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+def postgres_url(postgres_server: PostgresServer, request: pytest.FixtureRequest) -> Iterator[str]:
     """Create an empty PostgreSQL database; return its URL."""
     name = f"test_{abs(hash(request.node.nodeid))}"
-    address = f"postgresql://postgres@/{{}}?host={postgres_socket}"
-    admin = create_engine(database_url(address.format("postgres")), isolation_level="AUTOCOMMIT")
+    admin = create_engine(database_url(postgres_server.url()), isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
-    yield address.format(name)
+    yield postgres_server.url(name)
     with admin.connect() as connection:
         connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
     admin.dispose()
@@ -97,3 +71,28 @@ def database(database_target: str, clock: ManualClock) -> Iterator[Database]:
     upgrade(database)
     yield database
     database.close()
+
+
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an SQLite file with all tables, to copy."""
+    path = tmp_path_factory.mktemp("service") / "empty.db"
+    database = Database(path)
+    upgrade(database)
+    database.close()
+    return path
+
+
+@pytest.fixture
+def sqlite_database(empty_file: Path, tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
+    """Return a new SQLite database with all tables, for tests that do not depend on the kind of database."""
+    database = Database(shutil.copy(empty_file, tmp_path / "judging.db"), clock=clock)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def world(sqlite_database: Database) -> Iterator[World]:
+    """Return a service with two projects and people of every role."""
+    with create_world(sqlite_database) as world:
+        yield world

@@ -56,7 +56,7 @@ def test_events_cannot_be_changed_or_deleted(database: Database) -> None:
         "INSERT INTO assessor (id, name, kind, created) VALUES (1, 'ann', 'human', 1)",
         "INSERT INTO project (id, name, grades, layout, quotas, created) VALUES (1, 'p', '[]', '{}', '{}', 1)",
         "INSERT INTO query (id, project_id, key) VALUES (1, 1, 'q')",
-        "INSERT INTO document (id, project_id, key, fields, digest) VALUES (1, 1, 'd', '{}', '')",
+        "INSERT INTO document (id, project_id, key, fields, digest, changed) VALUES (1, 1, 'd', '{}', '', 1)",
         "INSERT INTO pair (id, project_id, query_id, document_id) VALUES (1, 1, 1, 1)",
         "INSERT INTO event (project_id, pair_id, assessor_id, client_id, kind, grade, guidelines_version, round, "
         "received) VALUES (1, 1, 1, 'a', 'grade', 0, 1, 1, 1)",

@@ -18,6 +18,7 @@ from crowdrank._text import visible
 from crowdrank.cli import (
     aggregate,
     assessors,
+    backup,
     check,
     collect,
     compare,
@@ -32,6 +33,7 @@ from crowdrank.cli import (
     remap,
     report,
     run,
+    serve,
     simulate,
     trace,
     train,
@@ -90,6 +92,7 @@ COMMANDS_BY_PANEL = {
     "Judgments": (validate.validate, aggregate.aggregate, assessors.assessors, check.check, trace.trace),
     "Rankers": (train.train, rank.rank, distill.distill, export.export),
     "Evaluation": (evaluate.evaluate, compare.compare, estimate.estimate),
+    "Judging service": (serve.serve, backup.backup, backup.restore),
     "Data": (simulate.simulate, datasets.datasets),
 }
 """Commands by the title of their help panel, in the order of the help."""

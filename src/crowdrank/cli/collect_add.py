@@ -14,7 +14,7 @@ from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
 from crowdrank.cli.console import note_text, print_columns, print_json, print_line, print_note
 from crowdrank.cli.from_settings import FieldsOf
-from crowdrank.errors import Fix, Message
+from crowdrank.errors import Fix, Message, UsageError
 from crowdrank.judgments.read_options import ReadOptions
 
 if TYPE_CHECKING:
@@ -54,8 +54,12 @@ def collect_add(
     from crowdrank.collection.judgment_file import JudgmentFile, batch_has_time_zone, write_new_file
     from crowdrank.collection.merge_batch import read_existing
     from crowdrank.collection.pool import Pool
+    from crowdrank.judgments.judging_database import find_database
     from crowdrank.judgments.write import check_outputs
 
+    if find_database(judgments) is not None and output is None:
+        fix = [Fix("write a file with {}", "output", "labels.csv"), "send the judgments to the judging service"]
+        raise UsageError(f"{judgments} is a database, which only the judging service writes", fix=fix)
     target = judgments if output is None else output
     check_outputs({"output": target}, [*new, pairs, reading.exclude, *([] if output is None else [judgments])])
     file_options = {"format": reading.format, "columns": reading.columns, "separator": reading.separator}

@@ -138,7 +138,8 @@ def collect_next(
 ) -> None:
     """Choose the pairs to be judged next, by whom, and at what price.
 
-    Requests that were written and not answered are not repeated; NAME.requests.csv beside JUDGMENTS lists them.
+    Requests that were written and not answered are not repeated; NAME.requests.csv beside JUDGMENTS lists them. If
+    JUDGMENTS is a database of the judging service, its open pairs are the pool.
 
     Examples:
         crowdrank collect next labels.csv --pairs pool.csv --budget 100 -o requests.csv
@@ -150,8 +151,11 @@ def collect_next(
     from crowdrank.collection.merge_batch import read_existing
     from crowdrank.collection.platforms import TEMPLATES, check_requests_output, write_requests
     from crowdrank.collection.request_ledger import OutstandingRequests, ledger_path
+    from crowdrank.judgments.judging_database import find_database
     from crowdrank.judgments.write import check_distinct
 
+    if pairs is None and find_database(judgments) is not None:
+        pairs = judgments
     if pairs is None and policy != COMPARE:
         raise UsageError("is needed", parameter="pairs", fix="give the pairs that may be judged")
     chosen, estimator = c.build_policy(policy, asdict(parameters)), model.build()

@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 POLICY_HELP = f"{', '.join(POLICIES)}; k is a number, such as if-good-3"
 JudgmentFile = Annotated[
     Path,
-    typer.Argument(help="File of the judgments so far; it need not exist.", metavar="JUDGMENTS", show_default=False),
+    typer.Argument(
+        help="File of the judgments so far, which need not exist, or a database of the judging service.",
+        metavar="JUDGMENTS",
+        show_default=False,
+    ),
 ]
 PAIRS_HELP = (
     "Pool of query-document pairs that may be judged (CSV, qrels, LETOR, ...); a column `honeypot` has the correct "

@@ -38,7 +38,7 @@ MAX_LISTED_QUERIES = 10
 """Maximum number of validation queries that are printed."""
 FORMATS_HELP = (
     "CSV, TSV, Parquet, JSON Lines, Excel or qrels, also with .gz; exports of doccano, Label Studio, Toloka, MTurk, "
-    "Quepid and OpenSearch; patterns and folders of such files"
+    "Quepid and OpenSearch; patterns and folders of such files; databases of the judging service"
 )
 
 

@@ -16,6 +16,7 @@ from crowdrank.collection.pool import Pool
 from crowdrank.errors import Fix, InputError, Message, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.combine import combine
+from crowdrank.judgments.judging_database import find_database
 from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.summary import uncertain_scale_note
@@ -189,7 +190,7 @@ def _grade_names(table: Judgments) -> Any:
 
 def read_existing(path: str | Path | None, **options: Any) -> Judgments | None:
     """Read the existing judgments; return None if there is no file, or only a header."""
-    if path is None or not Path(path).exists():
+    if path is None or not (Path(path).exists() or find_database(path)):
         return None
     try:
         return read_judgments(path, **options)

@@ -23,6 +23,7 @@ from crowdrank.judgments.delimited import DelimitedSource
 from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.inputs import RoleTable
 from crowdrank.judgments.json_lines import JsonLinesSource
+from crowdrank.judgments.judging_database import JudgingDatabase, OpenPairs
 from crowdrank.judgments.parquet import ParquetSource
 from crowdrank.judgments.sources import FrameSource, Source
 from crowdrank.judgments.table import Judgments
@@ -34,7 +35,7 @@ ANYONE = -1
 """Assessor of a request that anyone may answer."""
 MAX_NUMBER = 1e9
 """Largest price, and largest number of judgments in a list of requests."""
-TABLE_SOURCES = (FrameSource, DelimitedSource, JsonLinesSource, ParquetSource)
+TABLE_SOURCES = (FrameSource, DelimitedSource, JsonLinesSource, ParquetSource, OpenPairs)
 """Formats whose pools can have further columns, such as texts and URLs."""
 POOL_ROLES = Roles(("document",), ("query", "assessor", "honeypot"))
 """Roles of the columns of a pool."""
@@ -176,6 +177,8 @@ class Pool:
     ) -> Pool:
         """Read pairs from a file (CSV, qrels, LETOR, ...) or a DataFrame; a repeated pair is read once.
 
+        Of a database of the judging service, the open pairs are read.
+
         Args:
             source: a table with the column document and optionally query, assessor (an assessor who may judge the
                 pair, one per row) and honeypot (the correct answer).
@@ -186,6 +189,8 @@ class Pool:
 
         """
         opened, _ = open_source(source, format, separator, allow_books=False)
+        if isinstance(opened, JudgingDatabase):
+            opened = opened.open_pairs()
         found = POOL_ROLES.find_columns(opened.names, opened.name, parse_column_map(columns))
         extra_names = _extra_columns(opened, found) if extras else []
         table = opened.read(list(dict.fromkeys((*found.values(), *extra_names))), BadRows())

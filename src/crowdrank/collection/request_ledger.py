@@ -23,6 +23,7 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.delimited import DelimitedSource
 from crowdrank.judgments.inputs import RoleTable
+from crowdrank.judgments.judging_database import find_database
 from crowdrank.judgments.row_errors import Origin
 from crowdrank.judgments.table import Judgments
 from crowdrank.judgments.write import write_table
@@ -43,12 +44,15 @@ pair at the time of the request, `asked`."""
 
 
 def ledger_path(judgments: str | Path) -> Path:
-    """Return the path of the list of requests for a file of judgments.
+    """Return the path of the list of requests for a file or a database of judgments.
 
     >>> ledger_path("labels.csv.gz").name
     'labels.requests.csv'
     """
     path = Path(judgments)
+    database = find_database(judgments)
+    if database is not None:
+        return database.stem.with_name(database.stem.name + ".requests.csv")
     return path.with_name(path.name.removesuffix(".gz").rpartition(".")[0] + ".requests.csv")
 
 

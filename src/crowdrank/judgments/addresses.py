@@ -40,10 +40,19 @@ def to_address(path: str | Path) -> str:
     return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]+):/(?=[^/])", r"\1://", str(path))
 
 
+def is_database_url(address: str | Path) -> bool:
+    """Return whether an address is a URL of PostgreSQL, with or without the slashes that `pathlib` removes.
+
+    >>> is_database_url("postgresql://host/judging"), is_database_url(Path("postgresql://host/judging"))
+    (True, True)
+    """
+    return re.match(r"postgres(ql(\+psycopg)?)?:/", str(address)) is not None
+
+
 def is_parquet_folder(path: str | Path) -> bool:
     """Return whether a path is remote or a local folder with Parquet files; its judgments are not read into memory."""
     if is_remote(to_address(path)):
-        return True
+        return not is_database_url(path)
     folder = local_path(path)
     return folder.is_dir() and any(name.lower().endswith(PARQUET_SUFFIXES) for name in visible_files(folder))
 

@@ -23,6 +23,7 @@ from crowdrank.judgments.excel import ExcelSource
 from crowdrank.judgments.files import check_size, local_path, open_decompressed
 from crowdrank.judgments.json_documents import JsonSource
 from crowdrank.judgments.json_lines import JsonLinesSource
+from crowdrank.judgments.judging_database import CANNOT_JUDGE, DatabaseAddress, JudgingDatabase, find_database
 from crowdrank.judgments.letor import LetorSource
 from crowdrank.judgments.limits import parse_bytes
 from crowdrank.judgments.parquet import ParquetSource
@@ -64,12 +65,14 @@ class FormatLayout:
         columns: column names of judgments by role.
         gold_columns: column names of expert grades by role.
         unjudgeable: answers that mean that the assessor could not judge the document.
+        grades: names of the grades, from least to most relevant, if the source states them.
 
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     gold_columns: Mapping[str, str] = field(default_factory=dict)
     unjudgeable: Sequence[str] = ()
+    grades: Sequence[str] = ()
 
 
 LAYOUT_BY_FORMAT: Mapping[str, FormatLayout] = {
@@ -178,10 +181,10 @@ def open_source(
     *,
     allow_books: bool = True,
 ) -> tuple[Source, FormatLayout]:
-    """Open a file or a DataFrame.
+    """Open a file, a database of the judging service, or a DataFrame.
 
     Args:
-        source: a path or a DataFrame.
+        source: a path, the URL of a database, or a DataFrame.
         format: name of the format; by default it is detected.
         separator: character between the cells of a text file; by default it is detected.
         max_bytes: maximum size of the decompressed file.
@@ -204,6 +207,8 @@ def open_source(
             raise UsageError("is for files; leave it out for a DataFrame", parameter="format")
         return FrameSource(source), LAYOUT_BY_FORMAT.get(format or "", FormatLayout())
     limit = parse_bytes(max_bytes)
+    if (address := find_database(source)) is not None:
+        return _open_database(address, format, limit)
     path = local_path(source)
     check_size(path, limit)  # first, because it reports a missing file
     _refuse_unsupported(path, format)
@@ -214,6 +219,15 @@ def open_source(
         raise InputError(problem, source=str(path), kind="unknown-format", fix=fix)
     source = _open_file(path, detected, _parse_separator(separator), limit, allow_books)
     return source, LAYOUT_BY_FORMAT.get(format or detected, FormatLayout())
+
+
+def _open_database(address: DatabaseAddress, format: str | None, max_bytes: int) -> tuple[Source, FormatLayout]:
+    if format is not None:
+        raise UsageError("is for files; leave it out for a database", parameter="format")
+    if address.is_file:
+        check_size(address.target, max_bytes)
+    database = JudgingDatabase(address)
+    return database, FormatLayout(unjudgeable=(CANNOT_JUDGE,), grades=database.grades)
 
 
 def _refuse_unsupported(path: Path, format: str | None) -> None:

@@ -23,6 +23,7 @@ from crowdrank.judgments.columns import FEATURES_USED, PRIOR_RELEVANCE, Roles, p
 from crowdrank.judgments.files import local_path
 from crowdrank.judgments.formats import FormatLayout, detect_format, open_source
 from crowdrank.judgments.frames import is_frame
+from crowdrank.judgments.judging_database import find_database
 from crowdrank.judgments.row_errors import Origin
 from crowdrank.judgments.sources import Source
 from crowdrank.judgments.table import NO_QUERY
@@ -130,7 +131,9 @@ def _expand_paths(source: Any, format: str | None, notes: list[Message]) -> Iter
             yield from _expand_paths(path_like, format, notes)
         return
     path = local_path(source)
-    if _is_folder(path):
+    if find_database(source) is not None:
+        yield source
+    elif _is_folder(path):
         yield from _folder_files(path, format, notes)
     elif glob.has_magic(str(path)) and not os.path.lexists(path):
         matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (the pattern may be absolute)

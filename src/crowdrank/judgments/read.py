@@ -69,13 +69,14 @@ def read_judgments(
         source: a path, a folder, a glob pattern such as `labels/*.csv`, a list of them, or a DataFrame (pandas, polars,
             pyarrow, ...). Files are CSV, TSV, Parquet, JSON Lines, JSON, Excel, qrels, or gzip of each, and exports of
             doccano, Label Studio, Toloka, MTurk, Quepid and OpenSearch. The rows of several files are one table, in the
-            order of the files.
+            order of the files. A database of the judging service is a path such as `judging.db`, or a URL such as
+            `postgresql://user@host/name`; `?project=NAME` after it names one of several projects.
         format: the format, if neither suffix nor content shows it.
         columns: the column for each role, as in `query=topicID,document=docID,assessor=workerID,grade=label`. Common
             names (qid, docid, worker, label, ...) are recognized.
         separator: separator of the cells of a text file; by default it is detected.
-        grades: the scale: `0-4`, or names from least to most relevant (`Bad,Fair,Good`). By default the whole
-            numbers that occur.
+        grades: the scale: `0-4`, or names from least to most relevant (`Bad,Fair,Good`). By default the scale of the
+            project of a database, or the whole numbers that occur.
         scales: a CSV file with a scale per assessor or family of assessors.
         unjudgeable: answers that mean 'cannot judge'. They are not grades; models have a parameter for their use.
         repeats: which of several judgments of one assessor on one document to use: the `last`, the `first`, or all of
@@ -106,7 +107,7 @@ def read_judgments(
     tables = read_roles(inputs, roles, columns, inputs.layout.columns, on_bad_rows)
     notes = _name_assessors(tables, assessor_name)
     options = EncodeOptions(
-        scale=None if grades is None else Scale.parse(grades),
+        scale=_parse_scale(grades, inputs),
         scale_rules=None if scales is None else ScaleRules.read(scales),
         unjudgeable=parse_unjudgeable(unjudgeable, inputs.layout.unjudgeable),
         repeats=repeats,
@@ -115,6 +116,12 @@ def read_judgments(
         on_bad_rows=on_bad_rows,
     )
     return _merge_tables(inputs, tables, options, notes)
+
+
+def _parse_scale(grades: str | Sequence[object] | None, inputs: OpenInput) -> Scale | None:
+    """Return the scale that the user gave or that the source states, or None if it is to be inferred."""
+    grades = grades if grades is not None else inputs.layout.grades or None
+    return None if grades is None else Scale.parse(grades)
 
 
 def _name_assessors(tables: Sequence[RoleTable], assessor_name: str | None) -> list[Message]:

@@ -81,15 +81,15 @@ session = Table(
     metadata,
     Column("digest", Text, primary_key=True),
     _reference("assessor", index=True),
-    Column("form_token", Text, nullable=False),
     Column("created", BigInteger, nullable=False),
+    Column("last_seen", BigInteger, nullable=False, comment="time of a recent request; an idle session ends"),
     Column("expires", BigInteger, nullable=False),
 )
 
 login_failure = Table(
     "login_failure",
     metadata,
-    Column("key", Text, primary_key=True, comment="name of an assessor, or address of a client"),
+    Column("key", Text, primary_key=True, comment="digest of a name or of an address"),
     Column("failures", Integer, nullable=False),
     Column("locked_until", BigInteger, nullable=False),
 )
@@ -140,8 +140,10 @@ invitation = Table(
     _reference("project", nullable=True, index=True),
     Column("role", Text, nullable=False, comment="lead, judge, or admin (without a project)"),
     Column("kind", Text, nullable=False),
+    Column("assessor_id", Integer, ForeignKey("assessor.id"), comment="who sets a new password; NULL: a new member"),
     Column("uses_left", Integer, nullable=False),
     Column("expires", BigInteger, nullable=False),
+    Column("revoked", BigInteger),
     Column("created_by", Integer, ForeignKey("assessor.id")),
     Column("created", BigInteger, nullable=False),
     _one_of("kind", KINDS),
@@ -187,6 +189,7 @@ document = Table(
     Column("fields", JSON, nullable=False),
     Column("url", Text),
     Column("digest", Text, nullable=False, comment="of title, body, fields and url"),
+    Column("changed", BigInteger, nullable=False, comment="time of the last change of the digest"),
     UniqueConstraint("project_id", "key"),
 )
 
@@ -221,6 +224,7 @@ quota = Table(
     Column("priority", Float, nullable=False, server_default="0", comment="higher comes first"),
     Column("shuffle", Float, nullable=False, comment="random order of equal priorities"),
     Column("is_open", Boolean, nullable=False, server_default=true(), comment="copy of pair.is_open"),
+    Column("round", Integer, nullable=False, server_default="1", comment="copy of pair.round"),
     _one_of("kind", KINDS),
     CheckConstraint("taken >= 0 AND taken <= k_max AND target <= k_max", name="taken"),
     comment="Labels wanted and taken of each real pair, by kind of assessor",
@@ -251,11 +255,13 @@ lease = Table(
     Column("expires", BigInteger, nullable=False),
     Column("ended", BigInteger),
     Column("end_kind", Text),
+    Column("is_undo", Boolean, nullable=False, server_default=false(), comment="keeps the place of an undone answer"),
     CheckConstraint("end_kind IN ('answered', 'expired', 'returned')", name="end_kind"),
     CheckConstraint("(ended IS NULL) = (end_kind IS NULL)", name="ended"),
 )
 _LIVE = text("ended IS NULL")
 Index("ix_lease_live_expires", lease.c.expires, sqlite_where=_LIVE, postgresql_where=_LIVE)
+Index("ix_lease_live_pair_id", lease.c.pair_id, sqlite_where=_LIVE, postgresql_where=_LIVE)
 Index(
     "uq_lease_live",
     lease.c.assessor_id,
@@ -277,8 +283,9 @@ event = Table(
     Column("kind", Text, nullable=False),
     Column("grade", Integer),
     Column("is_late", Boolean, nullable=False, server_default=false(), comment="the lease had ended"),
+    Column("is_counted", Boolean, nullable=False, server_default=false(), comment="counted when received"),
     Column("comment", Text),
-    Column("spans", JSON, comment="marked passages: field, start, end"),
+    Column("spans", JSON(none_as_null=True), comment="marked passages: field, start, end"),
     Column("active_ms", BigInteger),
     Column("away_ms", BigInteger),
     Column("guidelines_version", Integer, nullable=False),
@@ -294,14 +301,17 @@ answer = Table(
     "answer",
     metadata,
     Column("pair_id", Integer, ForeignKey("pair.id"), primary_key=True),
-    Column("assessor_id", Integer, ForeignKey("assessor.id"), primary_key=True, index=True),
+    Column("assessor_id", Integer, ForeignKey("assessor.id"), primary_key=True),
     _reference("event"),
     Column("round", Integer, nullable=False),
     Column("kind", Text, nullable=False, comment="grade, cannot-judge or later"),
     Column("grade", Integer),
-    Column("is_counted", Boolean, nullable=False, comment="whether the answer takes a place of the quota"),
+    Column("is_counted", Boolean, nullable=False, comment="real pairs: whether it takes a place of the quota"),
+    Index("ix_answer_assessor_id_event_id", "assessor_id", "event_id"),
     comment="Latest answer of each assessor to each pair, written with its event",
 )
+_LATER = text("kind = 'later'")
+Index("ix_answer_later", answer.c.assessor_id, answer.c.event_id, sqlite_where=_LATER, postgresql_where=_LATER)
 
 audit = Table(
     "audit",

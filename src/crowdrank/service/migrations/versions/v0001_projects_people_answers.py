@@ -28,18 +28,22 @@ WHERE answer.kind <> 'later'
 
 APPEND_ONLY = {
     "sqlite": [
-        f"CREATE TRIGGER event_is_append_only_{action} BEFORE {action} ON event "
-        "BEGIN SELECT RAISE(ABORT, 'events are append-only'); END"
+        f"CREATE TRIGGER {table}_is_append_only_{action} BEFORE {action} ON {table} "
+        f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
+        for table in ("event", "audit")
         for action in ("UPDATE", "DELETE")
     ],
     "postgresql": [
         "CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION 'events are append-only'; END $$",
-        "CREATE TRIGGER event_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON event "
-        "FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()",
+        "$$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME; END $$",
+        *(
+            f"CREATE TRIGGER {table}_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
+            "FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()"
+            for table in ("event", "audit")
+        ),
     ],
 }
-"""Statements that refuse to change or delete events, by database."""
+"""Statements that refuse to change or delete events and entries of the audit log, by database."""
 
 
 def upgrade() -> None:
@@ -65,7 +69,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "login_failure",
-        sa.Column("key", sa.Text(), nullable=False, comment="name of an assessor, or address of a client"),
+        sa.Column("key", sa.Text(), nullable=False, comment="digest of a name or of an address"),
         sa.Column("failures", sa.Integer(), nullable=False),
         sa.Column("locked_until", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("key", name="pk_login_failure"),
@@ -120,6 +124,7 @@ def upgrade() -> None:
         sa.Column("fields", sa.JSON(), nullable=False),
         sa.Column("url", sa.Text(), nullable=True),
         sa.Column("digest", sa.Text(), nullable=False, comment="of title, body, fields and url"),
+        sa.Column("changed", sa.BigInteger(), nullable=False, comment="time of the last change of the digest"),
         sa.ForeignKeyConstraint(["project_id"], ["project.id"], name="fk_document_project_id"),
         sa.PrimaryKeyConstraint("id", name="pk_document"),
         sa.UniqueConstraint("project_id", "key", name="uq_document_project_id_key"),
@@ -131,13 +136,16 @@ def upgrade() -> None:
         sa.Column("project_id", sa.Integer(), nullable=True),
         sa.Column("role", sa.Text(), nullable=False, comment="lead, judge, or admin (without a project)"),
         sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("assessor_id", sa.Integer(), nullable=True, comment="who sets a new password; NULL: a new member"),
         sa.Column("uses_left", sa.Integer(), nullable=False),
         sa.Column("expires", sa.BigInteger(), nullable=False),
+        sa.Column("revoked", sa.BigInteger(), nullable=True),
         sa.Column("created_by", sa.Integer(), nullable=True),
         sa.Column("created", sa.BigInteger(), nullable=False),
         sa.CheckConstraint("kind IN ('human', 'llm', 'expert')", name="ck_invitation_kind"),
         sa.CheckConstraint("role IN ('admin', 'lead', 'judge')", name="ck_invitation_role"),
         sa.CheckConstraint("uses_left >= 0", name="ck_invitation_uses_left"),
+        sa.ForeignKeyConstraint(["assessor_id"], ["assessor.id"], name="fk_invitation_assessor_id"),
         sa.ForeignKeyConstraint(["created_by"], ["assessor.id"], name="fk_invitation_created_by"),
         sa.ForeignKeyConstraint(["project_id"], ["project.id"], name="fk_invitation_project_id"),
         sa.PrimaryKeyConstraint("id", name="pk_invitation"),
@@ -160,8 +168,10 @@ def upgrade() -> None:
         "session",
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("assessor_id", sa.Integer(), nullable=False),
-        sa.Column("form_token", sa.Text(), nullable=False),
         sa.Column("created", sa.BigInteger(), nullable=False),
+        sa.Column(
+            "last_seen", sa.BigInteger(), nullable=False, comment="time of a recent request; an idle session ends"
+        ),
         sa.Column("expires", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["assessor_id"], ["assessor.id"], name="fk_session_assessor_id"),
         sa.PrimaryKeyConstraint("digest", name="pk_session"),
@@ -243,6 +253,13 @@ def upgrade() -> None:
         sa.Column("expires", sa.BigInteger(), nullable=False),
         sa.Column("ended", sa.BigInteger(), nullable=True),
         sa.Column("end_kind", sa.Text(), nullable=True),
+        sa.Column(
+            "is_undo",
+            sa.Boolean(),
+            server_default=sa.false(),
+            nullable=False,
+            comment="keeps the place of an undone answer",
+        ),
         sa.CheckConstraint("end_kind IN ('answered', 'expired', 'returned')", name="ck_lease_end_kind"),
         sa.CheckConstraint("(ended IS NULL) = (end_kind IS NULL)", name="ck_lease_ended"),
         sa.ForeignKeyConstraint(["assessor_id"], ["assessor.id"], name="fk_lease_assessor_id"),
@@ -254,6 +271,14 @@ def upgrade() -> None:
         "ix_lease_live_expires",
         "lease",
         ["expires"],
+        unique=False,
+        sqlite_where=sa.text("ended IS NULL"),
+        postgresql_where=sa.text("ended IS NULL"),
+    )
+    op.create_index(
+        "ix_lease_live_pair_id",
+        "lease",
+        ["pair_id"],
         unique=False,
         sqlite_where=sa.text("ended IS NULL"),
         postgresql_where=sa.text("ended IS NULL"),
@@ -281,6 +306,7 @@ def upgrade() -> None:
         sa.Column("priority", sa.Float(), server_default="0", nullable=False, comment="higher comes first"),
         sa.Column("shuffle", sa.Float(), nullable=False, comment="random order of equal priorities"),
         sa.Column("is_open", sa.Boolean(), server_default=sa.true(), nullable=False, comment="copy of pair.is_open"),
+        sa.Column("round", sa.Integer(), server_default="1", nullable=False, comment="copy of pair.round"),
         sa.CheckConstraint("kind IN ('human', 'llm', 'expert')", name="ck_quota_kind"),
         sa.CheckConstraint("taken >= 0 AND taken <= k_max AND target <= k_max", name="ck_quota_taken"),
         sa.ForeignKeyConstraint(["pair_id"], ["pair.id"], name="fk_quota_pair_id"),
@@ -322,6 +348,9 @@ def upgrade() -> None:
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("grade", sa.Integer(), nullable=True),
         sa.Column("is_late", sa.Boolean(), server_default=sa.false(), nullable=False, comment="the lease had ended"),
+        sa.Column(
+            "is_counted", sa.Boolean(), server_default=sa.false(), nullable=False, comment="counted when received"
+        ),
         sa.Column("comment", sa.Text(), nullable=True),
         sa.Column("spans", sa.JSON(), nullable=True, comment="marked passages: field, start, end"),
         sa.Column("active_ms", sa.BigInteger(), nullable=True),
@@ -349,14 +378,24 @@ def upgrade() -> None:
         sa.Column("round", sa.Integer(), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False, comment="grade, cannot-judge or later"),
         sa.Column("grade", sa.Integer(), nullable=True),
-        sa.Column("is_counted", sa.Boolean(), nullable=False, comment="whether the answer takes a place of the quota"),
+        sa.Column(
+            "is_counted", sa.Boolean(), nullable=False, comment="real pairs: whether it takes a place of the quota"
+        ),
         sa.ForeignKeyConstraint(["assessor_id"], ["assessor.id"], name="fk_answer_assessor_id"),
         sa.ForeignKeyConstraint(["event_id"], ["event.id"], name="fk_answer_event_id"),
         sa.ForeignKeyConstraint(["pair_id"], ["pair.id"], name="fk_answer_pair_id"),
         sa.PrimaryKeyConstraint("pair_id", "assessor_id", name="pk_answer"),
         comment="Latest answer of each assessor to each pair, written with its event",
     )
-    op.create_index("ix_answer_assessor_id", "answer", ["assessor_id"], unique=False)
+    op.create_index("ix_answer_assessor_id_event_id", "answer", ["assessor_id", "event_id"], unique=False)
+    op.create_index(
+        "ix_answer_later",
+        "answer",
+        ["assessor_id", "event_id"],
+        unique=False,
+        sqlite_where=sa.text("kind = 'later'"),
+        postgresql_where=sa.text("kind = 'later'"),
+    )
     op.execute(JUDGMENT_VIEW)
     for statement in APPEND_ONLY[op.get_bind().dialect.name]:
         op.execute(statement)

@@ -1,0 +1,79 @@
+"""Endpoints of results: progress, answers, consensus, reliability of assessors."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Response
+from sqlalchemy import Connection
+
+from crowdrank.service import exports, model_fits, progress
+from crowdrank.service.api import bodies
+from crowdrank.service.api.access import AsLead, AsReader, ServiceDependency
+from crowdrank.service.api.protection import StrictRoute
+from crowdrank.service.errors import Conflict
+
+router = APIRouter(route_class=StrictRoute, prefix="/projects/{project}", tags=["results"])
+
+AnswerFormat = Annotated[Literal["csv", "jsonl", "parquet"], Path(description="Format of the file.")]
+
+
+@router.get("/status", response_model=bodies.StatusView)
+def get_status(access: AsReader, service: ServiceDependency) -> progress.ProjectStatus:
+    """Return the progress of a project: pairs, answers, cost, and work of each assessor."""
+    with service.database.read() as connection:
+        return progress.project_status(connection, access.project, service.database.now())
+
+
+@router.get("/answers.{format}", response_class=Response)
+def get_answers(
+    format: AnswerFormat,
+    access: AsReader,
+    service: ServiceDependency,
+    csv_safe: Annotated[bool, Query(description="Keep spreadsheet programs from running text as a formula.")] = False,
+) -> Response:
+    """Return the latest answers of a project as a file that crowdrank reads."""
+    with service.database.read() as connection:
+        content = exports.export_answers(connection, access.project, format, csv_safe=csv_safe)
+    headers = {"Content-Disposition": f'attachment; filename="answers.{format}"'}
+    return Response(content, media_type=exports.CONTENT_TYPES[format], headers=headers)
+
+
+@router.get("/consensus", response_model=bodies.ConsensusView)
+def get_consensus(access: AsReader, service: ServiceDependency) -> dict[str, Any]:
+    """Return the consensus of each pair in the newest fit of the model."""
+    with service.database.read() as connection:
+        snapshot = model_fits.latest_snapshot(connection, access.project)
+        found = [] if snapshot is None else model_fits.list_standings(connection, access.project, snapshot)
+    return {"snapshot": snapshot, "pairs": found}
+
+
+@router.get("/assessors", response_model=list[bodies.AssessorResultView])
+def get_assessor_results(access: AsReader, service: ServiceDependency) -> list[dict[str, Any]]:
+    """Return the work of each assessor, with the reliability in the newest fit of the model."""
+    with service.database.read() as connection:
+        status = progress.project_status(connection, access.project, service.database.now())
+        snapshot = model_fits.latest_snapshot(connection, access.project)
+        found = [] if snapshot is None else model_fits.list_reliabilities(connection, snapshot)
+    fitted = {one.assessor_id: {"informativeness": one.informativeness, "flags": one.flags} for one in found}
+    unknown: dict[str, Any] = {"informativeness": None, "flags": []}
+    return [{**asdict(one), **fitted.get(one.assessor_id, unknown)} for one in status.assessors]
+
+
+@router.post("/refit", response_model=bodies.SnapshotView)
+def refit(body: bodies.Refit, access: AsLead, service: ServiceDependency) -> model_fits.Snapshot:
+    """Fit the model to all answers now. One fit runs at a time."""
+    if not service.fitting.acquire(blocking=False):
+        raise Conflict("another fit is running", kind="fit-running", fix="wait until it ends")
+    try:
+        snapshot = model_fits.fit_project(service.database, access.project, body.method)
+    finally:
+        service.fitting.release()
+    now, details = service.database.now(), {"method": snapshot.method, "snapshot": snapshot.id}
+
+    def record(connection: Connection) -> None:
+        access.audit(connection, "model.fit", details, now)
+
+    service.database.write(record)
+    return snapshot

@@ -1,0 +1,76 @@
+"""Settings of the HTTP API."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from crowdrank.errors import UsageError
+from crowdrank.service.credentials import DAY, PasswordCost, SessionLimits, Throttle
+from crowdrank.service.single_sign_on import OidcSettings
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the HTTP API.
+
+    Attributes:
+        public_url: address under which browsers reach the service, such as `https://judging.example.org`; needed
+            behind a proxy and for single sign-on.
+        trusted_proxies: addresses or networks of proxies whose `X-Forwarded-For` and `trusted_header` are accepted.
+        trusted_header: header with the name of a user whom a trusted proxy has signed in.
+        oidc: OpenID Connect provider.
+        allowed_domains: domains of e-mail addresses; who signs in with one of them needs no invitation.
+        sessions: lifetime of sessions.
+        throttle: delays after failed attempts to sign in.
+        password_cost: cost of password hashes.
+        invitation_lifetime: default lifetime of invitations, in milliseconds.
+        max_body_bytes: maximum size of the body of a request.
+        max_upload_bytes: maximum size of the body of a request that adds pairs.
+        body_seconds: maximum number of seconds to wait for the body of a request.
+
+    """
+
+    public_url: str | None = None
+    trusted_proxies: tuple[str, ...] = ()
+    trusted_header: str | None = None
+    oidc: OidcSettings | None = None
+    allowed_domains: tuple[str, ...] = ()
+    sessions: SessionLimits = field(default_factory=SessionLimits)
+    throttle: Throttle = field(default_factory=Throttle)
+    password_cost: PasswordCost = field(default_factory=PasswordCost)
+    invitation_lifetime: int = 7 * DAY
+    max_body_bytes: int = 1 << 20
+    max_upload_bytes: int = 64 << 20
+    body_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.public_url is not None and not is_origin(self.public_url):
+            problem = "must be an address without a path, such as https://judging.example.org"
+            raise UsageError(problem, parameter="public_url")
+        for proxy in self.trusted_proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError as error:
+                raise UsageError(f"must be IP addresses or networks: {error}", parameter="trusted_proxies") from error
+        if self.trusted_header is not None and not self.trusted_proxies:
+            problem = "needs the addresses of the proxies that set it"
+            raise UsageError(problem, parameter="trusted_header", fix="set trusted_proxies")
+        if self.oidc is not None and self.public_url is None:
+            problem = "needs the address that the provider sends browsers back to"
+            raise UsageError(problem, parameter="oidc", fix="set public_url")
+
+    def is_trusted_proxy(self, address: str) -> bool:
+        """Return whether an address is that of a trusted proxy."""
+        try:
+            parsed = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(parsed in ipaddress.ip_network(proxy) for proxy in self.trusted_proxies)
+
+
+def is_origin(url: str) -> bool:
+    """Return whether a URL has a scheme and a host, and nothing else."""
+    parts = urlsplit(url)
+    return parts.scheme in ("http", "https") and url.removesuffix("/") == f"{parts.scheme}://{parts.netloc}" != ""

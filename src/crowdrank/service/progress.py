@@ -1,0 +1,205 @@
+"""Progress of a project: pairs, answers, cost and work of each assessor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, and_, case, func, select
+
+from crowdrank.service import schema
+from crowdrank.service.projects import Project
+from crowdrank.service.qualification import GoldAccuracy, honeypot_accuracy
+
+
+@dataclass(frozen=True)
+class PairCounts:
+    """Numbers of pairs. The states apply to real pairs.
+
+    Attributes:
+        complete: open pairs that have the labels wanted from every kind of assessor.
+        unfinished: open pairs that want more labels.
+        closed: closed pairs.
+        gold: open gold pairs.
+        training: open training pairs.
+
+    """
+
+    complete: int
+    unfinished: int
+    closed: int
+    gold: int
+    training: int
+
+
+@dataclass(frozen=True)
+class AssessorProgress:
+    """Work of a member. Answers are the latest of each pair, of all rounds and kinds of pairs.
+
+    Attributes:
+        n_answers: grades and pairs that cannot be judged.
+        n_late: answers under a lease that had ended.
+        n_uncounted: answers that take no place of their pair.
+        cost: price of the answers.
+        gold: accuracy on gold pairs.
+        last_answer: time of the last answer in milliseconds.
+
+    """
+
+    assessor_id: int
+    name: str
+    kind: str
+    role: str
+    is_paused: bool
+    qualification: str
+    n_answers: int
+    n_cannot_judge: int
+    n_later: int
+    n_late: int
+    n_uncounted: int
+    n_live_leases: int
+    cost: float
+    gold: GoldAccuracy
+    last_answer: int | None
+
+
+@dataclass(frozen=True)
+class ProjectStatus:
+    """Progress of a project.
+
+    Attributes:
+        labels: labels counted and wanted for open real pairs, by kind of assessor: (counted, wanted).
+
+    """
+
+    pairs: PairCounts
+    labels: Mapping[str, tuple[int, int]]
+    n_answers: int
+    n_late: int
+    n_uncounted: int
+    n_live_leases: int
+    cost: float
+    assessors: tuple[AssessorProgress, ...]
+
+
+def project_status(connection: Connection, project: Project, now: int) -> ProjectStatus:
+    """Return the progress of a project."""
+    assessors = _assessors(connection, project, now)
+    return ProjectStatus(
+        pairs=_pair_counts(connection, project),
+        labels=_labels(connection, project),
+        n_answers=sum(one.n_answers for one in assessors),
+        n_late=sum(one.n_late for one in assessors),
+        n_uncounted=sum(one.n_uncounted for one in assessors),
+        n_live_leases=sum(one.n_live_leases for one in assessors),
+        cost=sum(one.cost for one in assessors),
+        assessors=assessors,
+    )
+
+
+_PAIR, _QUOTA, _LEASE, _ANSWER, _EVENT = schema.pair, schema.quota, schema.lease, schema.answer, schema.event
+_HELD = (
+    select(_LEASE.c.pair_id, schema.assessor.c.kind, _LEASE.c.round, func.count().label("n"))
+    .join_from(_LEASE, schema.assessor)
+    .where(_LEASE.c.ended.is_(None))
+    .group_by(_LEASE.c.pair_id, schema.assessor.c.kind, _LEASE.c.round)
+    .subquery()
+)
+_WITH_HELD = _QUOTA.outerjoin(
+    _HELD,
+    and_(_HELD.c.pair_id == _QUOTA.c.pair_id, _HELD.c.kind == _QUOTA.c.kind, _HELD.c.round == _QUOTA.c.round),
+)
+_COUNTED = _QUOTA.c.taken - func.coalesce(_HELD.c.n, 0)
+
+
+def _pair_counts(connection: Connection, project: Project) -> PairCounts:
+    rows = connection.execute(
+        select(_PAIR.c.kind, _PAIR.c.is_open, func.count())
+        .where(_PAIR.c.project_id == project.id)
+        .group_by(_PAIR.c.kind, _PAIR.c.is_open)
+    )
+    counts = {(kind, bool(is_open)): number for kind, is_open, number in rows}
+    unfinished = connection.execute(
+        select(func.count(_QUOTA.c.pair_id.distinct()))
+        .select_from(_WITH_HELD)
+        .where(_QUOTA.c.project_id == project.id, _QUOTA.c.is_open, _QUOTA.c.target > _COUNTED)
+    ).scalar_one()
+    return PairCounts(
+        complete=counts.get(("real", True), 0) - unfinished,
+        unfinished=unfinished,
+        closed=counts.get(("real", False), 0),
+        gold=counts.get(("gold", True), 0),
+        training=counts.get(("training", True), 0),
+    )
+
+
+def _labels(connection: Connection, project: Project) -> dict[str, tuple[int, int]]:
+    towards_target = case((_QUOTA.c.target > _COUNTED, _COUNTED), else_=_QUOTA.c.target)
+    rows = connection.execute(
+        select(_QUOTA.c.kind, func.sum(towards_target), func.sum(_QUOTA.c.target))
+        .select_from(_WITH_HELD)
+        .where(_QUOTA.c.project_id == project.id, _QUOTA.c.is_open)
+        .group_by(_QUOTA.c.kind)
+    )
+    return {kind: (int(counted), int(wanted)) for kind, counted, wanted in rows}
+
+
+def _assessors(connection: Connection, project: Project, now: int) -> tuple[AssessorProgress, ...]:
+    assessor, membership = schema.assessor, schema.membership
+    is_later = _ANSWER.c.kind == "later"
+    work = {
+        row.assessor_id: row
+        for row in connection.execute(
+            select(
+                _ANSWER.c.assessor_id,
+                func.count(case((~is_later, 1))).label("n_answers"),
+                func.count(case((_ANSWER.c.kind == "cannot-judge", 1))).label("n_cannot_judge"),
+                func.count(case((is_later, 1))).label("n_later"),
+                func.count(case((and_(~is_later, _EVENT.c.is_late), 1))).label("n_late"),
+                func.count(case((and_(~is_later, ~_ANSWER.c.is_counted), 1))).label("n_uncounted"),
+                func.max(case((~is_later, _EVENT.c.received))).label("last_answer"),
+            )
+            .join_from(_ANSWER, _EVENT, _EVENT.c.id == _ANSWER.c.event_id)
+            .where(_EVENT.c.project_id == project.id)
+            .group_by(_ANSWER.c.assessor_id)
+        )
+    }
+    live = connection.execute(
+        select(_LEASE.c.assessor_id, func.count())
+        .join_from(_LEASE, _PAIR)
+        .where(_PAIR.c.project_id == project.id, _LEASE.c.ended.is_(None), _LEASE.c.expires > now)
+        .group_by(_LEASE.c.assessor_id)
+    )
+    n_live = {row[0]: row[1] for row in live}
+    gold = honeypot_accuracy(connection, project)
+    members = connection.execute(
+        select(
+            assessor.c.id,
+            assessor.c.name,
+            assessor.c.kind,
+            assessor.c.price,
+            membership.c.role,
+            membership.c.is_paused,
+            membership.c.qualification,
+        )
+        .join_from(membership, assessor)
+        .where(membership.c.project_id == project.id)
+        .order_by(assessor.c.name)
+    )
+    counts = ("n_answers", "n_cannot_judge", "n_later", "n_late", "n_uncounted")
+    return tuple(
+        AssessorProgress(
+            assessor_id=row.id,
+            name=row.name,
+            kind=row.kind,
+            role=row.role,
+            is_paused=row.is_paused,
+            qualification=row.qualification,
+            **{name: getattr(work[row.id], name) if row.id in work else 0 for name in counts},
+            n_live_leases=n_live.get(row.id, 0),
+            cost=row.price * (work[row.id].n_answers if row.id in work else 0),
+            gold=gold.get(row.id, GoldAccuracy(0, 0)),
+            last_answer=work[row.id].last_answer if row.id in work else None,
+        )
+        for row in members
+    )

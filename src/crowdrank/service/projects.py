@@ -1,0 +1,211 @@
+"""Projects: their settings, quotas and guidelines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypedDict, Unpack
+
+from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
+
+from crowdrank.errors import UsageError, near, shown
+from crowdrank.judgments.scale import Scale
+from crowdrank.service import schema
+from crowdrank.service.errors import Conflict, Invalid, NotFound
+from crowdrank.service.quotas import Quota, change_quotas
+
+MAX_LABELS = 1000
+"""Maximum number of labels per pair and kind of assessor."""
+MAX_LEASE_SECONDS = 7 * 24 * 3600
+
+
+DEFAULT_QUOTAS: Mapping[str, Quota] = {"human": Quota(2, 3)}
+
+
+class ProjectSettings(TypedDict, total=False):
+    """Settings of a project that can be changed."""
+
+    guidelines: str
+    layout: Mapping[str, Any]
+    policy: str
+    quotas: Mapping[str, Sequence[int]]
+    lease_seconds: int
+    honeypot_share: float
+    qualification_share: float | None
+    is_blind: bool
+    is_open: bool
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project and its settings.
+
+    Attributes:
+        grades: names of the grades, from least to most relevant; they never change.
+        quotas: number of labels per pair, by kind of assessor.
+        qualification_share: share of training pairs to answer correctly, or None if there is no qualification round.
+
+    """
+
+    id: int
+    name: str
+    grades: tuple[str, ...]
+    guidelines: str
+    guidelines_version: int
+    layout: Mapping[str, Any]
+    policy: str
+    quotas: Mapping[str, Quota]
+    lease_seconds: int
+    honeypot_share: float
+    qualification_share: float | None
+    is_blind: bool
+    is_open: bool
+    created: int
+
+    @cached_property
+    def scale(self) -> Scale:
+        """The grades as a scale."""
+        return Scale.parse(self.grades)
+
+    def grade_code(self, grade: object) -> int:
+        """Return the position of a grade on the scale; raise Invalid if it is not on it."""
+        code = self.scale.code(grade)
+        if code is None:
+            raise Invalid(f"{shown(grade)} is not a grade of the scale {self.scale}", kind="unknown-grade")
+        return code
+
+
+_PROJECT = select(schema.project)
+_BY_NAME = _PROJECT.where(schema.project.c.name == bindparam("name"))
+_LOCKED = _PROJECT.where(schema.project.c.id == bindparam("id")).with_for_update(key_share=True)
+_IS_ADMIN = select(schema.assessor.c.is_admin).where(schema.assessor.c.id == bindparam("assessor_id")).scalar_subquery()
+_VISIBLE = or_(
+    _IS_ADMIN,
+    select(schema.membership.c.project_id)
+    .where(
+        schema.membership.c.project_id == schema.project.c.id,
+        schema.membership.c.assessor_id == bindparam("assessor_id"),
+    )
+    .exists(),
+)
+
+
+def create_project(
+    connection: Connection, name: str, grades: str | Sequence[object], now: int, **settings: Unpack[ProjectSettings]
+) -> Project:
+    """Create a project.
+
+    Args:
+        connection: connection in a write transaction.
+        name: name of the project, which is part of its address.
+        grades: the scale, such as `0-3`, or the names of the grades from least to most relevant.
+        now: time in milliseconds.
+        settings: settings that differ from the defaults.
+
+    Raises:
+        Conflict: a project has this name.
+        Invalid: the name, the scale or a setting is invalid.
+
+    """
+    if not name or len(name) > 100 or not all(letter.isalnum() or letter in "-_." for letter in name):
+        raise Invalid("must have 1 to 100 letters, digits, '-', '_' or '.'", parameter="name")
+    try:
+        scale = Scale.parse(grades)
+    except UsageError as error:
+        raise Invalid(error.message) from error
+    if connection.execute(_BY_NAME, {"name": name}).first() is not None:
+        raise Conflict(f"a project with the name {shown(name)} exists", parameter="name", kind="name-taken")
+    values: dict[str, Any] = {"layout": {}, "quotas": DEFAULT_QUOTAS, **settings}
+    _check_settings(values)
+    values["quotas"] = _full_quotas(values["quotas"])
+    connection.execute(insert(schema.project).values(name=name, grades=list(scale.names), created=now, **values))
+    return get_project(connection, name)
+
+
+def get_project(connection: Connection, name: str, assessor_id: int | None = None) -> Project:
+    """Return a project; raise NotFound if it does not exist or the assessor is neither a member nor an administrator.
+
+    Args:
+        connection: connection in a transaction.
+        name: name of the project.
+        assessor_id: whose membership is required; None for the service itself.
+
+    """
+    if assessor_id is None:
+        row = connection.execute(_BY_NAME, {"name": name}).first()
+    else:
+        row = connection.execute(_BY_NAME.where(_VISIBLE), {"name": name, "assessor_id": assessor_id}).first()
+    if row is None:
+        raise NotFound(f"there is no project {shown(name)}", kind="no-project")
+    return _project(row)
+
+
+def list_projects(connection: Connection, assessor_id: int) -> list[Project]:
+    """Return the projects of an assessor by name; administrators see all."""
+    found = connection.execute(_PROJECT.where(_VISIBLE).order_by(schema.project.c.name), {"assessor_id": assessor_id})
+    return [_project(row) for row in found]
+
+
+def lock_project(connection: Connection, project_id: int) -> Project:
+    """Return the current state of a project, and keep others from changing it or its pairs in this transaction."""
+    return _project(connection.execute(_LOCKED, {"id": project_id}).one())
+
+
+def update_project(connection: Connection, project: Project, **settings: Unpack[ProjectSettings]) -> Project:
+    """Change settings of a project.
+
+    New guidelines get a new version. New quotas apply to all pairs; labels in excess of them are kept.
+
+    Raises:
+        Invalid: a setting is invalid.
+
+    """
+    current = lock_project(connection, project.id)
+    values: dict[str, Any] = dict(settings)
+    _check_settings(values)
+    if "quotas" in values:
+        values["quotas"] = _full_quotas(values["quotas"])
+        for kind, bounds in values["quotas"].items():
+            if tuple(bounds) != current.quotas[kind]:
+                change_quotas(connection, current.id, kind, Quota(*bounds))
+    if values.get("guidelines", current.guidelines) != current.guidelines:
+        values["guidelines_version"] = current.guidelines_version + 1
+    if values:
+        connection.execute(update(schema.project).where(schema.project.c.id == project.id).values(values))
+    return get_project(connection, current.name)
+
+
+def _project(row: Row[*tuple[Any, ...]]) -> Project:
+    fields = dict(row._mapping)
+    fields["grades"] = tuple(fields["grades"])
+    fields["quotas"] = {kind: Quota(*bounds) for kind, bounds in fields["quotas"].items()}
+    return Project(**fields)
+
+
+def _full_quotas(quotas: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    return {kind: list(quotas.get(kind, (0, 0))) for kind in schema.KINDS}
+
+
+def _check_settings(values: Mapping[str, Any]) -> None:
+    unknown = [name for name in values if name not in ProjectSettings.__annotations__]
+    if unknown:
+        known = near(unknown[0], ProjectSettings.__annotations__)
+        raise Invalid(f"is not a setting of a project{known}", parameter=unknown[0])
+    if "quotas" in values:
+        _check_quotas(values["quotas"])
+    if not 1 <= values.get("lease_seconds", 1) <= MAX_LEASE_SECONDS:
+        raise Invalid(f"must be 1 to {MAX_LEASE_SECONDS}", parameter="lease_seconds")
+    for name in ("honeypot_share", "qualification_share"):
+        share = values.get(name)
+        if share is not None and not 0 <= share <= 1:
+            raise Invalid(f"must be a share from 0 to 1, not {shown(share)}", parameter=name)
+
+
+def _check_quotas(quotas: Mapping[str, Sequence[int]]) -> None:
+    for kind, bounds in quotas.items():
+        if kind not in schema.KINDS:
+            raise Invalid(f"has the unknown kind {shown(kind)}; use {', '.join(schema.KINDS)}", parameter="quotas")
+        if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1] <= MAX_LABELS:
+            problem = f"must have two numbers per kind, k_min <= k_max <= {MAX_LABELS}, not {shown(bounds)} for {kind}"
+            raise Invalid(problem, parameter="quotas")

@@ -1,0 +1,104 @@
+"""Quotas: the places of each real pair, by kind of assessor.
+
+A place is taken by a counted answer of the current round or by a lease that has not ended. To avoid deadlocks,
+transactions lock rows in this order: membership, lease, quota; quotas by pair and kind.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Connection, bindparam, case, insert, select, update
+
+from crowdrank.service import schema
+
+_QUOTA = schema.quota
+_IS_PLACE = (_QUOTA.c.pair_id == bindparam("of_pair")) & (_QUOTA.c.kind == bindparam("of_kind"))
+_CHANGE = (
+    update(_QUOTA)
+    .where(_IS_PLACE, _QUOTA.c.round == bindparam("of_round"))
+    .values(taken=_QUOTA.c.taken + bindparam("change"))
+)
+
+
+class Quota(NamedTuple):
+    """Number of labels per pair for one kind of assessor: wanted at least, and accepted at most."""
+
+    k_min: int
+    k_max: int
+
+
+class Place(NamedTuple):
+    """A place of a pair in a round."""
+
+    pair_id: int
+    kind: str
+    round: int
+
+
+def change_taken(connection: Connection, changes: Mapping[Place, int]) -> None:
+    """Add to the numbers of places taken."""
+    rows = [
+        {"of_pair": place.pair_id, "of_kind": place.kind, "of_round": place.round, "change": change}
+        for place, change in sorted(changes.items())
+        if change
+    ]
+    if rows:
+        connection.execute(_CHANGE, rows)
+
+
+def release_places(connection: Connection, places: Iterable[Place]) -> None:
+    """Release one place for each entry; pairs without a quota have no places."""
+    counts = Counter(places)
+    change_taken(connection, {place: -count for place, count in counts.items()})
+
+
+def add_quotas(
+    connection: Connection, project_id: int, quotas: Mapping[str, Quota], pairs: Sequence[tuple[int, int, int, bool]]
+) -> None:
+    """Create the quotas of new pairs.
+
+    Args:
+        connection: connection in a write transaction.
+        project_id: project of the pairs.
+        quotas: number of labels per pair, by kind of assessor.
+        pairs: id, query id, round and whether it is open, of each pair.
+
+    """
+    rows = [
+        {
+            "pair_id": pair_id,
+            "kind": kind,
+            "project_id": project_id,
+            "query_id": query_id,
+            "round": round_,
+            "is_open": is_open,
+            "target": quota.k_min,
+            "k_max": quota.k_max,
+            "shuffle": random.random(),
+        }
+        for pair_id, query_id, round_, is_open in pairs
+        for kind, quota in quotas.items()
+        if quota.k_max > 0
+    ]
+    if rows:
+        connection.execute(insert(_QUOTA), rows)
+
+
+def change_quotas(connection: Connection, project_id: int, kind: str, quota: Quota) -> None:
+    """Change targets and limits of all real pairs of a project; a limit is never below the places taken."""
+    of_project = (_QUOTA.c.project_id == project_id) & (_QUOTA.c.kind == kind)
+    connection.execute(select(_QUOTA.c.pair_id).where(of_project).order_by(_QUOTA.c.pair_id).with_for_update())
+    limit = case((_QUOTA.c.taken > quota.k_max, _QUOTA.c.taken), else_=quota.k_max)
+    connection.execute(update(_QUOTA).where(of_project).values(k_max=limit, target=quota.k_min))
+    pair = schema.pair
+    has_quota = select(_QUOTA.c.pair_id).where(_QUOTA.c.pair_id == pair.c.id, _QUOTA.c.kind == kind).exists()
+    missing = connection.execute(
+        select(pair.c.id, pair.c.query_id, pair.c.round, pair.c.is_open).where(
+            pair.c.project_id == project_id, pair.c.kind == "real", ~has_quota
+        )
+    )
+    add_quotas(connection, project_id, {kind: quota}, [tuple(row) for row in missing])

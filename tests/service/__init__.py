@@ -1,0 +1,1 @@
+"""Tests of the judging service; a package, so that its conftest has a name of its own."""

@@ -1,0 +1,70 @@
+"""Test many threads of assessors at once: no pair is lost, and none gets more labels than it may have."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import text
+
+from crowdrank.service import schema
+from crowdrank.service.answers import Answer
+from crowdrank.service.database import Database
+
+from .judging import Judging
+
+KINDS = ("human",) * 10 + ("llm",) * 4 + ("expert",) * 2
+QUOTAS = {"human": (3, 4), "llm": (2, 2), "expert": (1, 1)}
+N_PAIRS = 24
+
+
+def judge_until_done(judging: Judging, assessor: int, number: int) -> int:
+    """Take leases and answer them until nothing is left; return the number of answers sent."""
+    n_sent = 0
+    while True:
+        leases = judging.next(assessor, number).leases
+        if not leases:
+            return n_sent
+        answers = [Answer(f"sent{next(judging.numbers)}", grade=1, lease=lease.token) for lease in leases]
+        judging.send(assessor, *answers)
+        judging.send(assessor, answers[0])
+        n_sent += len(answers)
+        if n_sent % 5 == 0:
+            judging.undo(assessor)
+
+
+def check_tables(judging: Judging) -> None:
+    judging.check_invariants()
+    assert judging.rows(schema.lease, ended=None) == []
+    for row in judging.rows(schema.quota):
+        assert row["target"] <= row["taken"] <= row["k_max"]
+
+
+@pytest.mark.parametrize("n_tabs", [1, 2])
+def test_threads_share_the_pairs(database: Database, n_tabs: int) -> None:
+    judging = Judging(database, N_PAIRS, KINDS, quotas=QUOTAS)
+    tabs = [assessor for assessor in judging.assessors for _ in range(n_tabs)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda assessor: judge_until_done(judging, assessor, 4 if assessor > 10 else 2), tabs))
+    check_tables(judging)
+    with database.read() as connection:
+        late = connection.execute(text("SELECT count(*) FROM event WHERE is_late")).scalar_one()
+    assert late == 0
+
+
+def test_threads_share_the_pairs_while_leads_reopen_and_change_quotas(database: Database) -> None:
+    judging = Judging(database, N_PAIRS, KINDS, quotas=QUOTAS)
+
+    def manage() -> None:
+        for number in range(6):
+            judging.reopen(queries=[f"q{number}", f"q{11 - number}"])
+            judging.update(quotas={**QUOTAS, "human": (2 + number % 2, 4)})
+            judging.close(queries=[f"q{number}"])
+            judging.reopen(queries=[f"q{number}"], keep_answers=True)
+
+    with ThreadPoolExecutor(9) as pool:
+        managing = pool.submit(manage)
+        list(pool.map(lambda assessor: judge_until_done(judging, assessor, 3), judging.assessors))
+        managing.result()
+        list(pool.map(lambda assessor: judge_until_done(judging, assessor, 3), judging.assessors))
+    check_tables(judging)

@@ -1,0 +1,230 @@
+"""Test the service as a process: start, stop, backup under load, and kills in mid-load."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sqlite3
+import stat
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import text
+from typer.testing import CliRunner
+
+from crowdrank.cli import serve as serve_command
+from crowdrank.cli.app import app
+from crowdrank.errors import InputError, OutputError, UsageError
+from crowdrank.judgments.read import read_judgments
+from crowdrank.service.api import Settings
+from crowdrank.service.backup import back_up, restore
+from crowdrank.service.database import Database
+from crowdrank.service.migrations import upgrade
+from crowdrank.service.server import Started, _address_warning, open_database, serve
+from tools.postgresql import PostgresServer, find_program
+from tools.service_load import (
+    RunningService,
+    SimulatedJudges,
+    add_load_project,
+    kill_repeatedly,
+    stored_client_ids,
+)
+
+from .judging import INVARIANTS
+
+N_KILLS = 5
+
+
+def create_loaded(target: str | Path, n_judges: int = 4, n_pairs: int = 2000) -> list[str]:
+    """Create a database with pairs to judge; return the tokens of its judges."""
+    database = Database(target)
+    try:
+        upgrade(database)
+        return add_load_project(database, n_judges, n_pairs)
+    finally:
+        database.close()
+
+
+def check_invariants(target: str) -> None:
+    database = Database(target)
+    with database.read() as connection:
+        for name, query in INVARIANTS.items():
+            assert connection.execute(text(query)).all() == [], name
+    database.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> RunningService:
+    """Return a service that was started and stopped again; tests look at what it left."""
+    path = tmp_path_factory.mktemp("served") / "judging.db"
+    with RunningService(path) as service:
+        done = CliRunner().invoke(app, ["serve", str(path), "--port", "0"])
+        assert isinstance(done.exception, UsageError)
+        assert done.exception.kind == "locked"
+        with pytest.raises(OutputError) as caught:
+            restore(path, path, replace=True)
+        assert caught.value.kind == "locked"
+        joined = httpx.post(
+            f"{service.url}/api/join",
+            json={"invitation": service.admin_secret, "name": "ann", "password": "correct horse battery"},
+        )
+        assert joined.json()["is_admin"] is True
+        service.stop()
+    return service
+
+
+def test_a_service_stops_on_sigterm_and_leaves_one_file_for_its_owner(served: RunningService) -> None:
+    assert served.exit_code == 0
+    path = Path(served.target)
+    assert list(path.parent.iterdir()) == [path]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_second_start_needs_no_administrator(served: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Started] = []
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+    options = {"host": "127.0.0.1", "port": 0, "settings": Settings(), "on_start": started.append}
+    serve(served.target, **options)  # type: ignore[arg-type]
+    serve(served.target, **options, new_admin_link=True)  # type: ignore[arg-type]
+    assert [one.admin_link is None for one in started] == [True, False]
+    assert started[0].warning is None
+
+
+def test_other_machines_without_https_are_warned_about() -> None:
+    warning = _address_warning("0.0.0.0", Settings())
+    assert warning is not None
+    assert warning.kind == "no-https"
+    assert _address_warning("0.0.0.0", Settings(public_url="https://judging.example.org")) is None
+
+
+def test_a_port_in_use_is_one_error(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = {"host": "127.0.0.1", "port": other.getsockname()[1]}
+        with pytest.raises(UsageError) as caught:
+            serve(str(tmp_path / "a.db"), **address, settings=Settings(), on_start=lambda _: None)
+    assert caught.value.kind == "address"
+    assert not (tmp_path / "a.db").exists()
+
+
+def test_a_missing_package_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve_command, "PACKAGES", ("sqlalchemy", "no_such_package"))
+    with pytest.raises(UsageError) as caught:
+        serve_command.require_service_packages()
+    assert caught.value.kind == "missing-package"
+
+
+def test_an_incomplete_single_sign_on_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["serve", str(tmp_path / "a.db"), "--oidc-issuer", "https://id.example.org"])
+    assert isinstance(done.exception, UsageError)
+    assert done.exception.parameter == "oidc_issuer"
+
+
+def test_a_database_that_cannot_be_used_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "bad.db").write_text("not a database, but some text that is long enough\n" * 100)
+    with pytest.raises(InputError), open_database(str(tmp_path / "bad.db")):
+        pass
+    with pytest.raises(InputError), open_database(f"postgresql://ann@/judging?host={tmp_path}"):
+        pass
+
+
+# Backup.
+
+
+def test_a_backup_under_load_has_every_acknowledged_answer(tmp_path: Path) -> None:
+    path, copy = tmp_path / "judging.db", tmp_path / "copy.db"
+    tokens = create_loaded(path)
+    judges = SimulatedJudges(tokens)
+    with RunningService(path) as service:
+        judges.start(service.url)
+        while len(judges.receipts) < 20:
+            time.sleep(0.01)
+        acknowledged = set(judges.receipts)
+        done = CliRunner().invoke(app, ["backup", str(path), "-o", str(copy)])
+        assert done.exit_code == 0, done.output
+        judges.pause()
+        assert len(read_judgments(path)) > 0  # while the service runs
+    assert acknowledged <= set(stored_client_ids(str(copy))) <= judges.sent
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    check_invariants(str(copy))
+    with pytest.raises(OutputError) as caught:
+        restore(copy, path)
+    assert caught.value.kind == "exists"
+    assert CliRunner().invoke(app, ["restore", str(copy), "-o", str(path), "--replace"]).exit_code == 0
+    assert sorted(stored_client_ids(str(path))) == sorted(stored_client_ids(str(copy)))
+
+
+def test_a_restored_database_ignores_the_log_of_the_old_one(tmp_path: Path) -> None:
+    path, copy = tmp_path / "judging.db", tmp_path / "copy.db"
+    create_loaded(path, n_pairs=1)
+    back_up(path, copy)
+    database = Database(path)
+    database.write(lambda connection: connection.execute(text("UPDATE project SET guidelines = 'changed'")))
+    assert (tmp_path / "judging.db-wal").stat().st_size > 0
+    content = {name: (tmp_path / name).read_bytes() for name in ("judging.db", "judging.db-wal")}
+    database.close()
+    for name, old in content.items():  # as after a kill
+        (tmp_path / name).write_bytes(old)
+    restore(copy, path, replace=True)
+    assert not (tmp_path / "judging.db-wal").exists()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT guidelines FROM project").fetchall() == [("",)]
+
+
+def test_a_backup_is_refused_without_a_database(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("query,document\n")
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("CREATE TABLE notes (text TEXT)")
+    for name, kind in (("labels.csv", "other-format"), ("other.db", "other-format"), ("missing.db", "no-file")):
+        with pytest.raises(InputError) as caught:
+            back_up(tmp_path / name, tmp_path / "copy.db")
+        assert caught.value.kind == kind
+        with pytest.raises(InputError):
+            restore(tmp_path / name, tmp_path / "new.db")
+    assert not list(tmp_path.glob("*copy*")) + list(tmp_path.glob("*new*"))
+    with pytest.raises(UsageError) as refused:
+        back_up("postgresql://ann@host/judging", tmp_path / "copy.db")
+    assert refused.value.kind == "postgresql"
+
+
+# Kills.
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_kills_lose_and_double_no_answer(database_target: str) -> None:
+    result = kill_repeatedly(database_target, create_loaded(database_target), N_KILLS)
+    assert result.is_clean, result
+    assert result.acknowledged >= 20 * N_KILLS
+    assert result.in_doubt > 0
+    check_invariants(database_target)
+
+
+def test_a_kill_of_the_postgresql_server_loses_no_answer() -> None:
+    if find_program("initdb") is None:
+        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    with PostgresServer(fsync=True) as server:
+        tokens = create_loaded(server.url())
+        judges = SimulatedJudges(tokens)
+        with RunningService(server.url()) as service:
+            judges.start(service.url)
+            while len(judges.receipts) < 20:
+                time.sleep(0.01)
+            server.kill()
+            before = set(judges.receipts)
+            server.start()
+            while len(judges.receipts) < len(before) + 20:
+                time.sleep(0.01)
+            judges.pause()
+            for judge in judges.judges:
+                judge.send_again(service.url)
+            assert service.stop() == 0
+        events = stored_client_ids(server.url())
+        assert len(events) == len(set(events))
+        assert set(events) == judges.sent == set(judges.receipts)
+        assert before <= set(events)
+        assert sum(judge.n_failed for judge in judges.judges) > 0
+        check_invariants(server.url())
