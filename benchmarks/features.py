@@ -61,7 +61,7 @@ def feature_prior() -> list[Result]:
             total = (rest + trees) / (without + trees)
             details = {
                 "without": without,
-                "with, without trees": rest,
+                "with, except trees": rest,
                 "trees": trees,
                 "with / (without + trees)": total,
             }
