@@ -151,13 +151,9 @@ def collect_next(
     from crowdrank.collection.merge_batch import read_existing
     from crowdrank.collection.platforms import TEMPLATES, check_requests_output, write_requests
     from crowdrank.collection.request_ledger import OutstandingRequests, ledger_path
-    from crowdrank.judgments.judging_database import find_database
     from crowdrank.judgments.write import check_distinct
 
-    if pairs is None and find_database(judgments) is not None:
-        pairs = judgments
-    if pairs is None and policy != COMPARE:
-        raise UsageError("is needed", parameter="pairs", fix="give the pairs that may be judged")
+    pairs = _pool_file(pairs, judgments, policy)
     chosen, estimator = c.build_policy(policy, asdict(parameters)), model.build()
     chosen.set_params(**comparison.parameters(policy))
     chosen._check_parameters()
@@ -207,6 +203,17 @@ def collect_next(
         print_line(f"Prior of relevance from {counted(len(features_used), 'feature')}.")
     if output is not None and requests.to in TEMPLATES:
         _print_template(template, grades)
+
+
+def _pool_file(pairs: Path | None, judgments: Path, policy: str) -> Path | None:
+    """Return the file of the pool: by default the judgments if they are a database; None if the runs are the pool."""
+    from crowdrank.judgments.judging_database import find_database
+
+    if pairs is None and find_database(judgments) is not None:
+        return judgments
+    if pairs is None and policy != COMPARE:
+        raise UsageError("is needed", parameter="pairs", fix="give the pairs that may be judged")
+    return pairs
 
 
 def _pool_of_runs(policy: Policy) -> Pool:
