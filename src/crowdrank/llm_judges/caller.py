@@ -124,7 +124,7 @@ class JudgeQueue:
         """Let no request pass for a while; stop the judge if this happened several times in a row."""
         self.n_openings, self.n_failures, self.opened_at = self.n_openings + 1, 0, self.clock.now()
         if self.n_openings > MAX_OPENINGS:
-            self.stopped = f"{outcome.answer.problem}, again and again"
+            self.stopped = f"{outcome.answer.problem}, repeatedly"
         seconds = min(OPEN_SECONDS * 2.0 ** (self.n_openings - 1), MAX_OPEN_SECONDS)
         self.not_before = max(self.not_before, self.clock.now() + seconds)
 
