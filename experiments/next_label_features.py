@@ -11,6 +11,8 @@ import pandas as pd
 
 from crowdrank import Features
 from crowdrank._text import counted
+from crowdrank.collection import get_policy
+from crowdrank.collection.base import Policy
 from crowdrank.collection.replay import Crowd, Curve, model_ranking, refit, replay
 from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.gda import GDA
@@ -31,6 +33,7 @@ from experiments.base import (
     testing_protocol,
 )
 from experiments.documents import crowd_over, describe_crowd, dl20_documents, mq2008, run_frame
+from experiments.feature_prior import N_USELESS, noise
 from experiments.next_label import SEEDS, check_names, dl20_crowds, policy_for
 
 POLICIES = ("random", "ndcg@10")
@@ -113,13 +116,14 @@ def _protocol(settings: Sequence[Setting], tables: Sequence[Table]) -> list[str]
         "A run named like a policy has no features. With -ranking, the labels are those of the policy without "
         "features, and the consensus that is scored has features; with -choice it is the other way round; with "
         "-features both have them. random needs no model to choose, so that random-features differs in the ranking "
-        "only.",
+        f"only. With -noise, {N_USELESS} features of noise take the place of the features.",
         "Without features a policy with a model requests a label for every document first. With features, documents "
         "without a label compete by what their features predict. This rule was set before these replays, and checked "
-        "on simulated queries only.",
+        "on simulated queries only. -choice and -features therefore differ from the policy without features in the "
+        "rule, too; -noise shows what the rule does alone.",
         *(setting.about for setting in settings),
         "No fit and no policy sees gold. Values of a query are means over the seeds, so that tests pair queries and "
-        "count each once. One configuration was run.",
+        "count each once. One configuration was run; the control -noise was added after it.",
         *testing_protocol(tables[0]),
     ]
 
@@ -135,24 +139,33 @@ def setting_tables(setting: Setting, chosen: Sequence[str], *, tell: Tell = quie
                 found = replay_variants(setting, name, crowd, seed)
             for run, curve in found.items():
                 curves.setdefault(run, []).append(curve)
-    return [end_table(setting, chosen, curves), saved_table(setting, chosen, curves), curve_table(setting, curves)]
+    tables = [end_table(setting, chosen, curves), saved_table(setting, chosen, curves), curve_table(setting, curves)]
+    return [
+        *tables,
+        *(noise_table(setting, name, curves[name], tell) for name in chosen if get_policy(name).takes_model),
+    ]
 
 
 def replay_variants(setting: Setting, name: str, crowd: Crowd, seed: int) -> dict[str, Curve]:
     """Replay a policy without and with features, and rank the labels of each the other way, too."""
     policy = policy_for(name, setting.name, seed)
-    money = LABELS * setting.n_documents
-    plain = replay(policy, crowd, setting.gold, MEASURES, budget=money, rounds=ROUNDS)
+    plain = replay_setting(setting, policy, crowd)
     ranked = rank_again(plain, setting, crowd, setting.features)
     if not policy.takes_model:
         return {name: plain, f"{name}-features": ranked}
-    both = replay(policy, crowd, setting.gold, MEASURES, budget=money, rounds=ROUNDS, features=setting.features)
+    both = replay_setting(setting, policy, crowd, setting.features)
     return {
         name: plain,
         f"{name}-ranking": ranked,
         f"{name}-choice": rank_again(both, setting, crowd, None),
         f"{name}-features": both,
     }
+
+
+def replay_setting(setting: Setting, policy: Policy, crowd: Crowd, features: Features | None = None) -> Curve:
+    """Replay a policy with or without features."""
+    money = LABELS * setting.n_documents
+    return replay(policy, crowd, setting.gold, MEASURES, budget=money, rounds=ROUNDS, features=features)
 
 
 def rank_again(curve: Curve, setting: Setting, crowd: Crowd, features: Features | None) -> Curve:
@@ -183,6 +196,23 @@ def end_table(setting: Setting, chosen: Sequence[str], curves: Mapping[str, Sequ
         for sentence in describe_difference(table.comparison, run, other, measure)
     ]
     return replace(table, notes=(*table.notes, *notes))
+
+
+def noise_table(setting: Setting, name: str, plain: Sequence[Curve], tell: Tell = quiet) -> Table:
+    """Compare a policy without features with the same policy and features of noise."""
+    noisy = []
+    for seed, crowd in setting.crowds.items():
+        tell(f"{name} on {setting.name} with features of noise, seed {seed}")
+        policy, useless = policy_for(name, setting.name, seed), noise(setting.features, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            noisy.append(replay_setting(setting, policy, crowd, useless))
+    runs = {name: plain, f"{name}-noise": noisy}
+    ends = {run: average_repeats([curve.points[-1].evaluation for curve in found]) for run, found in runs.items()}
+    title = f"{setting.title}: {name} with features of noise, {LABELS} labels per document"
+    table = comparison_table(f"{setting.name}-{name}-noise", title, compare_evaluations(ends, baseline=name))
+    note = "The difference is what competition of unlabeled documents does by itself, without a prediction."
+    return replace(table, notes=(*table.notes, note))
 
 
 def saved_table(setting: Setting, chosen: Sequence[str], curves: Mapping[str, Sequence[Curve]]) -> Table:

@@ -167,7 +167,7 @@ def test_tables_of_policies_with_features(monkeypatch: pytest.MonkeyPatch) -> No
     world = simulate(queries=12, documents=8, labels=4, assessors=12, grades=3, honeypots=0, random_state=1)
     crowd = Crowd.of(read_judgments(world.judgments))
     setting = next_label_features.Setting("mq2008", read_features(world.features), {0: crowd}, world.gold, "")
-    end, saved, curve = next_label_features.setting_tables(setting, ["random", "ndcg@10"])
+    end, saved, curve, noise = next_label_features.setting_tables(setting, ["random", "ndcg@10"])
     variants = ["ndcg@10-ranking", "ndcg@10-choice", "ndcg@10-features"]
     assert [row["run"] for row in end.rows] == ["random", "random-features", "ndcg@10", *variants]
     assert [row["run"] for row in saved.rows] == ["random-features", *variants]
@@ -175,5 +175,7 @@ def test_tables_of_policies_with_features(monkeypatch: pytest.MonkeyPatch) -> No
         assert curve.row(run)["Tau, 2.00"] == end.row(run)["Tau"]
     assert curve.row("ndcg@10")["Tau, 1.00"] == curve.row("ndcg@10-choice")["Tau, 1.00"]  # the same first labels
     assert curve.row("ndcg@10-ranking")["Tau, 1.00"] == curve.row("ndcg@10-features")["Tau, 1.00"]
+    assert [row["run"] for row in noise.rows] == ["ndcg@10", "ndcg@10-noise"]
+    assert noise.row("ndcg@10") == end.row("ndcg@10")
     with pytest.raises(UsageError, match="There is no data set 'rf10'"):
         next_label_features.experiment(only=["rf10"])
