@@ -25,7 +25,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 
 import httpx
@@ -40,11 +40,19 @@ from crowdrank.service.database import Database, database_url
 from crowdrank.service.migrations import upgrade
 from crowdrank.service.projects import get_project
 from tools.postgresql import PostgresServer, find_program
-from tools.service_load import GRADES, PROJECT, RunningService, SimulatedJudges, add_load_project, kill_repeatedly
+from tools.service_load import (
+    GRADES,
+    PROJECT,
+    RunningService,
+    SimulatedJudges,
+    add_load_project,
+    kill_repeatedly,
+    local_client,
+)
 
-SECONDS, KILLS, JUDGES, PAUSE = 300, 50, 50, 1.0
+SECONDS, KILLS, JUDGES, PAUSE = 300, 50, 50, 5.0
 """Seconds of load and number of kills per database, number of judges, and mean seconds between a judge's requests."""
-ROUNDS = 5
+ROUNDS = 3
 """Number of turns of the four kinds of load."""
 GOAL = 5.0
 """Maximum ratio of response times."""
@@ -54,6 +62,8 @@ Times = dict[str, list[float]]
 """Response times in seconds by kind of request."""
 Step = Callable[[random.Random, Times], None]
 """Requests of one client, which adds their times."""
+Targets = Callable[[int], list[str]]
+"""Function that creates a number of new databases and returns their paths or URLs."""
 
 
 def load(seconds: float = SECONDS, n_judges: int = JUDGES, pause: float = PAUSE) -> list[Result]:
@@ -61,7 +71,8 @@ def load(seconds: float = SECONDS, n_judges: int = JUDGES, pause: float = PAUSE)
     results = []
     for kind, make_target in _databases():
         with make_target() as targets:
-            results += _ratios(kind, _measure(*targets(2), seconds, n_judges, pause), n_judges)
+            served, stored = targets(2)
+            results += _ratios(kind, _measure(served, stored, seconds, n_judges, pause), n_judges)
     return results
 
 
@@ -80,13 +91,13 @@ def kills(n_kills: int = KILLS) -> list[Result]:
 
 
 @contextmanager
-def _sqlite() -> Iterator[Callable[[int], list[str]]]:
+def _sqlite() -> Iterator[Targets]:
     with tempfile.TemporaryDirectory() as folder:
         yield lambda number: [str(Path(folder) / f"judging-{one}.db") for one in range(number)]
 
 
 @contextmanager
-def _postgresql() -> Iterator[Callable[[int], list[str]]]:
+def _postgresql() -> Iterator[Targets]:
     with PostgresServer(fsync=True) as server:
 
         def create(number: int) -> list[str]:
@@ -101,7 +112,7 @@ def _postgresql() -> Iterator[Callable[[int], list[str]]]:
         yield create
 
 
-def _databases() -> list[tuple[str, Callable[[], object]]]:
+def _databases() -> list[tuple[str, Callable[[], AbstractContextManager[Targets]]]]:
     return [("SQLite", _sqlite), *([("PostgreSQL", _postgresql)] if find_program("initdb") else [])]
 
 
@@ -132,7 +143,7 @@ def read_row(connection: Connection) -> None:
 
 def _measure(served: str, stored: str, seconds: float, n_judges: int, pause: float) -> dict[str, Times]:
     """Return response times by kind of load; `served` and `stored` are two databases of one kind."""
-    n_pairs = round(n_judges * seconds / 4 / pause)  # judges answer half as many
+    n_pairs = round(n_judges * (ROUNDS + seconds / 4 / pause))  # enough for twice as many answers
     tokens = _create(served, n_judges, n_pairs)
     _create(stored, n_judges, n_pairs)
     judges, times = SimulatedJudges(tokens, pause), {name: Times() for name in ("bare HTTP", "store", "bare store")}
@@ -146,7 +157,7 @@ def _measure(served: str, stored: str, seconds: float, n_judges: int, pause: flo
             time.sleep(part)
             judges.pause()
             with ExitStack() as clients:
-                steps = [_http_step(clients.enter_context(httpx.Client(timeout=60)), bare) for _ in range(n_judges)]
+                steps = [_http_step(clients.enter_context(local_client()), bare) for _ in range(n_judges)]
                 _run(steps, part, pause, times["bare HTTP"])
             _run([_store_step(database, number) for number in range(n_judges)], part, pause, times["store"])
             _run([_bare_step(database)] * n_judges, part, pause, times["bare store"])

@@ -158,6 +158,8 @@ def test_one_bad_answer_stores_none(database: Database) -> None:
     [
         ({"query": "q0", "document": "d9"}, NotFound, "no-pair"),
         ({}, NotFound, "no-pair"),
+        ({"pair_id": 2**70}, NotFound, "no-pair"),
+        ({"pair_id": 1, "comment": "a\0b"}, Invalid, "invalid-text"),
         ({"client_id": "", "pair_id": 1}, Invalid, "no-client-id"),
         ({"kind": "maybe", "pair_id": 1}, Invalid, "unknown-answer-kind"),
         ({"kind": "withdrawn", "pair_id": 1}, Invalid, "unknown-answer-kind"),
@@ -236,7 +238,7 @@ def test_undo_needs_an_answer(database: Database) -> None:
     judging = Judging(database)
     judging.judge(2)
     judging.judge(1, kind="later")
-    for pair_id in (None, 1, 99):
+    for pair_id in (None, 1, 2**70):
         with pytest.raises(NotFound) as caught:
             judging.undo(1, pair_id)
         assert caught.value.kind == "nothing-to-undo"

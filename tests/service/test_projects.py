@@ -146,7 +146,7 @@ def test_pairs_are_added_once(database: Database, clock: ManualClock) -> None:
         assert (content.query_text, content.need, content.title) == ("shoe", "to buy", "One")
         assert find_pairs(connection, judging.project, [("q", "d3"), ("q", "d9")]) == {("q", "d3"): 3}
         with pytest.raises(NotFound) as caught:
-            get_pair_content(connection, judging.project, 99)
+            get_pair_content(connection, judging.project, 2**70)
     assert caught.value.kind == "no-pair"
 
 
@@ -164,6 +164,8 @@ def test_many_pairs_are_added(database: Database) -> None:
     ("row", "kind"),
     [
         (PairRow("", "d"), "missing-id"),
+        (PairRow("q", "d", body="a\0b"), "invalid-text"),
+        (PairRow("q", "d", title="\ud800"), "invalid-text"),
         (PairRow("q", "d", kind="silver"), "unknown-pair-kind"),
         (PairRow("q", "d", kind="gold"), "no-gold"),
         (PairRow("q", "d", kind="gold", gold_grade=9), "unknown-grade"),
@@ -264,6 +266,10 @@ def test_a_filter_needs_a_condition(database: Database) -> None:
         assert caught.value.kind == "empty-filter"
     assert PairFilter(pair_ids=[]) != PairFilter()
     assert judging.close(pair_ids=[]) == 0
+    assert judging.close(pair_ids=[-1, 2**70]) == 0
+    with pytest.raises(Invalid) as caught:
+        judging.close(queries=["q0"] * 10_001)
+    assert caught.value.parameter == "queries"
 
 
 def test_filters_stay_in_their_project(database: Database) -> None:
@@ -299,7 +305,7 @@ def test_progress_counts_pairs_answers_and_cost(database: Database, clock: Manua
     assert (status.n_answers, status.n_late, status.n_uncounted, status.n_live_leases) == (8, 1, 1, 1)
     assert status.cost == pytest.approx(5 + 3 * 0.25)
     first, second, third = status.assessors
-    assert (first.name, first.n_answers, first.n_late, first.last_answer) == ("a1", 4, 1, clock())
+    assert (first.name, first.n_answers, first.n_late, first.last_answer) == ("shoes-a1", 4, 1, clock())
     assert (second.n_answers, second.n_later, second.n_uncounted, second.n_live_leases) == (1, 1, 1, 0)
     assert (third.n_cannot_judge, third.n_live_leases, third.cost) == (1, 1, 0.75)
     assert (first.gold, second.gold, third.gold) == (GoldAccuracy(1, 1), GoldAccuracy(0, 0), GoldAccuracy(1, 0))

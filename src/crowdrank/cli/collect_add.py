@@ -58,7 +58,7 @@ def collect_add(
     from crowdrank.judgments.write import check_outputs
 
     if find_database(judgments) is not None and output is None:
-        fix = [Fix("write a file with {}", "output", "labels.csv"), "send the judgments to the judging service"]
+        fix = [Fix("write a file with {}", "output", "labels.csv"), Fix("send the judgments to the judging service")]
         raise UsageError(f"{judgments} is a database, which only the judging service writes", fix=fix)
     target = judgments if output is None else output
     check_outputs({"output": target}, [*new, pairs, reading.exclude, *([] if output is None else [judgments])])

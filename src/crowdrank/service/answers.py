@@ -16,6 +16,7 @@ from crowdrank.errors import shown
 from crowdrank.service import schema
 from crowdrank.service.assignment import Lease, Member, get_leases, insert_leases, lock_member, require_judging
 from crowdrank.service.errors import Conflict, Invalid, NotFound
+from crowdrank.service.limits import MAX_ID, check_text
 from crowdrank.service.pairs import find_pairs
 from crowdrank.service.projects import Project
 from crowdrank.service.qualification import decide_qualification
@@ -220,6 +221,9 @@ class _Recording:
         self.latest: dict[int, str] = {}  # client ids of answers to store, by pair id
 
     def record(self, answers: Sequence[Answer]) -> list[Receipt]:
+        for number, answer in enumerate(answers, start=1):
+            for column in ("client_id", "lease", "query", "document", "comment"):
+                check_text(getattr(answer, column), place=f"answer {number}", column=column)
         client_ids = [answer.client_id for answer in answers]
         found = self.connection.execute(_STORED, {**self.values, "client_ids": client_ids})
         stored: dict[str, Mapping[str, Any]] = {row.client_id: dict(row._mapping) for row in found}
@@ -279,7 +283,7 @@ class _Recording:
                 raise Invalid("the lease is on another pair", place=place, kind="other-pair")
             return int(lease.pair_id)
         if answer.pair_id is not None:
-            return answer.pair_id
+            return min(answer.pair_id, MAX_ID)
         pair_id = by_keys.get((answer.query or "", answer.document or ""))
         if pair_id is None:
             problem = f"there is no pair {shown(answer.query)}, {shown(answer.document)}"
@@ -454,18 +458,18 @@ def undo(
         Forbidden: the assessor is paused or not qualified.
 
     """
+    check_text(client_id, column="client_id")
     member = lock_member(connection, project, assessor_id)
     values: dict[str, Any] = {"me": assessor_id, "in_project": project.id, "of_kind": member.kind}
     stored = connection.execute(_STORED, {**values, "client_ids": [client_id]}).first()
     if stored is not None:
-        if stored.kind != "withdrawn" or pair_id not in (None, stored.pair_id):
+        if (stored.kind, stored.project_id) != ("withdrawn", project.id) or pair_id not in (None, stored.pair_id):
             problem = f"the client id {shown(client_id)} is stored with another answer"
             raise Conflict(problem, kind="client-id-taken")
         live = connection.execute(_LIVE_OF_PAIRS, {**values, "pairs": [stored.pair_id]}).scalars("token").all()
         return _undone(connection, project, assessor_id, stored.pair_id, live, now)
     require_judging(project, member)
-    if pair_id is None:
-        pair_id = connection.execute(_LATEST, values).scalar()
+    pair_id = connection.execute(_LATEST, values).scalar() if pair_id is None else min(pair_id, MAX_ID)
     quota = connection.execute(_QUOTAS, {**values, "pairs": [pair_id]}).first()
     state = connection.execute(_STATES, {**values, "pairs": [pair_id]}).first()
     if pair_id is None or state is None or state.answer_kind in (None, "later"):

@@ -55,7 +55,7 @@ def restore(backup: str | Path, database: str | Path, *, replace: bool = False) 
     check_output_file(target)
     with locked(target, wait=False):
         if target.exists() and not replace:
-            fix = ["name a new file", Fix("replace it with {}", "replace")]
+            fix = [Fix("name a new file"), Fix("replace it with {}", "replace")]
             raise OutputError("it exists, and its answers would be lost", source=str(target), kind="exists", fix=fix)
         with write_file(target) as draft:
             _copy(source, draft)

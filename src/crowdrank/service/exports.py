@@ -31,8 +31,8 @@ def answers_of(connection: Connection, project: Project) -> pa.Table:
     The columns are those that crowdrank recognizes (query, document, assessor, family, grade, time, duration, cost,
     honeypot), the kind of assessor and the comment. Read 'cannot judge' with `unjudgeable="cannot-judge"`.
     """
-    rows = connection.execute(text(ANSWERS_SQL), {"project": project.name}).mappings()
-    return answer_table(rows, project.grades, BadRows())
+    rows = connection.execute(text(ANSWERS_SQL), {"project": project.name})
+    return answer_table(map(dict, rows.mappings()), project.grades, BadRows())
 
 
 def export_answers(connection: Connection, project: Project, format: str, *, csv_safe: bool = False) -> bytes:

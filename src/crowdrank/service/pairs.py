@@ -15,6 +15,7 @@ from sqlalchemy import tuple_ as sql_tuple
 from crowdrank.errors import shown
 from crowdrank.service import schema
 from crowdrank.service.errors import Conflict, Invalid, NotFound
+from crowdrank.service.limits import MAX_ID, MAX_LISTED, check_text
 from crowdrank.service.projects import Project, lock_project
 from crowdrank.service.quotas import add_quotas
 
@@ -166,6 +167,8 @@ def add_pairs(connection: Connection, project: Project, rows: Sequence[PairRow],
 def _check_row(project: Project, number: int, row: PairRow) -> int | None:
     """Return the code of the gold grade."""
     place = f"row {number}"
+    for column in ("query", "document", "query_text", "need", "title", "body", "url", "explanation"):
+        check_text(getattr(row, column), place=place, column=column)
     if not row.query or not row.document:
         raise Invalid("query and document must not be empty", place=place, kind="missing-id")
     if row.kind not in schema.PAIR_KINDS:
@@ -279,9 +282,8 @@ def _insert_pairs(connection: Connection, project: Project, values: Sequence[Map
 def get_pair_content(connection: Connection, project: Project, pair_id: int) -> PairContent:
     """Return the texts of a pair; raise NotFound if the project has no such pair."""
     statement = select(*CONTENT_COLUMNS).select_from(_WITH_TEXTS)
-    row = connection.execute(
-        statement.where(schema.pair.c.id == pair_id, schema.pair.c.project_id == project.id)
-    ).first()
+    is_wanted = (schema.pair.c.id == min(pair_id, MAX_ID)) & (schema.pair.c.project_id == project.id)
+    row = connection.execute(statement.where(is_wanted)).first()
     if row is None:
         raise NotFound(f"project {shown(project.name)} has no pair {pair_id}", kind="no-pair")
     return pair_content(row)
@@ -297,12 +299,10 @@ def find_pairs(connection: Connection, project: Project, keys: Sequence[tuple[st
     found: dict[tuple[str, str], int] = {}
     columns = select(schema.query.c.key, schema.document.c.key, schema.pair.c.id).select_from(_WITH_TEXTS)
     for start in range(0, len(keys), CHUNK):
-        is_wanted = sql_tuple(schema.query.c.key, schema.document.c.key).in_(keys[start : start + CHUNK])
-        rows = connection.execute(
-            columns.where(
-                schema.query.c.project_id == project.id, schema.query.c.key.in_([k for k, _ in keys]), is_wanted
-            )
-        )
+        chunk = keys[start : start + CHUNK]
+        of_queries = (schema.query.c.project_id == project.id) & schema.query.c.key.in_({query for query, _ in chunk})
+        is_wanted = sql_tuple(schema.query.c.key, schema.document.c.key).in_(chunk)
+        rows = connection.execute(columns.where(of_queries, is_wanted))
         found |= {(query, document): pair_id for query, document, pair_id in rows}
     return found
 
@@ -415,8 +415,14 @@ def _chosen_ids(connection: Connection, project: Project, chosen: PairFilter, **
 def _conditions(chosen: PairFilter) -> list[ColumnElement[bool]]:
     if chosen == PairFilter():
         raise Invalid("must have a condition", parameter="filter", kind="empty-filter")
+    for name in ("pair_ids", "queries", "documents"):
+        if len(getattr(chosen, name) or ()) > MAX_LISTED:
+            raise Invalid(f"must have at most {MAX_LISTED} values", parameter=name, kind="too-many-values")
+    for text in (*(chosen.queries or ()), *(chosen.documents or ())):
+        check_text(text)
+    known_ids = None if chosen.pair_ids is None else [one for one in chosen.pair_ids if 0 < one < MAX_ID]
     lists = (
-        (schema.pair.c.id, chosen.pair_ids),
+        (schema.pair.c.id, known_ids),
         (schema.query.c.key, chosen.queries),
         (schema.document.c.key, chosen.documents),
     )

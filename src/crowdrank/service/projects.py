@@ -8,11 +8,13 @@ from functools import cached_property
 from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
 
 from crowdrank.errors import UsageError, near, shown
 from crowdrank.judgments.scale import Scale
 from crowdrank.service import schema
 from crowdrank.service.errors import Conflict, Invalid, NotFound
+from crowdrank.service.limits import check_text
 from crowdrank.service.quotas import Quota, change_quotas
 
 MAX_LABELS = 1000
@@ -114,12 +116,14 @@ def create_project(
         scale = Scale.parse(grades)
     except UsageError as error:
         raise Invalid(error.message) from error
-    if connection.execute(_BY_NAME, {"name": name}).first() is not None:
-        raise Conflict(f"a project with the name {shown(name)} exists", parameter="name", kind="name-taken")
     values: dict[str, Any] = {"layout": {}, "quotas": DEFAULT_QUOTAS, **settings}
     _check_settings(values)
     values["quotas"] = _full_quotas(values["quotas"])
-    connection.execute(insert(schema.project).values(name=name, grades=list(scale.names), created=now, **values))
+    try:
+        connection.execute(insert(schema.project).values(name=name, grades=list(scale.names), created=now, **values))
+    except IntegrityError as error:
+        problem = f"a project with the name {shown(name)} exists"
+        raise Conflict(problem, parameter="name", kind="name-taken") from error
     return get_project(connection, name)
 
 
@@ -192,6 +196,7 @@ def _check_settings(values: Mapping[str, Any]) -> None:
     if unknown:
         known = near(unknown[0], ProjectSettings.__annotations__)
         raise Invalid(f"is not a setting of a project{known}", parameter=unknown[0])
+    check_text(values.get("guidelines"), column="guidelines")
     if "quotas" in values:
         _check_quotas(values["quotas"])
     if not 1 <= values.get("lease_seconds", 1) <= MAX_LEASE_SECONDS:
