@@ -7,6 +7,7 @@ from crowdrank.cli import (
     collect_cost,
     collect_disagreements,
     collect_next,
+    collect_page,
     collect_simulate,
     collect_status,
 )
@@ -14,6 +15,7 @@ from crowdrank.cli.from_settings import add_command, command_group
 
 collect = command_group("collect", "Choose what to label next, add the answers, and follow the progress.")
 add_command(collect, collect_next.collect_next, command_name="next")
+add_command(collect, collect_page.collect_page, command_name="page")
 add_command(collect, collect_add.collect_add, command_name="add")
 add_command(collect, collect_status.collect_status, command_name="status")
 add_command(collect, collect_disagreements.collect_disagreements, command_name="disagreements")

@@ -13,7 +13,8 @@ from sqlalchemy.exc import DBAPIError
 
 from crowdrank._files import locked
 from crowdrank.errors import Fix, InputError, Message, OutputError, UsageError
-from crowdrank.service.api import Settings, create_app
+from crowdrank.service.api import Settings
+from crowdrank.service.application import create_application
 from crowdrank.service.backup import OWNER_ONLY
 from crowdrank.service.database import Database
 from crowdrank.service.migrations import upgrade
@@ -69,7 +70,7 @@ def serve(
     with closing(_listen(host, port)) as listener, open_database(target) as database:
         url = settings.public_url or _url(host, listener.getsockname()[1])
         link = _admin_link(database, settings, url) if new_admin_link or not _has_admin(database) else None
-        app = create_app(database, settings)
+        app = create_application(database, settings)
         on_start(Started(url, database.shown, link, _address_warning(host, settings)))
         config = uvicorn.Config(
             app,

@@ -1,0 +1,41 @@
+"""The whole web application: API, pages and static files."""
+
+from __future__ import annotations
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import Response
+from fastapi.staticfiles import StaticFiles
+
+from crowdrank.errors import CrowdrankError
+from crowdrank.service.api import Settings, create_app
+from crowdrank.service.api.error_rendering import render_service_error
+from crowdrank.service.api.protection import check_parameters
+from crowdrank.service.database import Database
+from crowdrank.service.errors import ServiceError
+from crowdrank.service.pages import judging
+from crowdrank.service.pages.rendering import render_error
+
+PAGE_ROUTERS = (judging.router,)
+
+
+def create_application(database: Database, settings: Settings | None = None) -> FastAPI:
+    """Create the application with API, pages and static files.
+
+    Args:
+        database: database with the newest schema.
+        settings: limits, single sign-on and the like.
+
+    """
+    app = create_app(database, settings)
+    app.add_exception_handler(CrowdrankError, _render_error)
+    for router in PAGE_ROUTERS:
+        app.include_router(router, dependencies=[Depends(check_parameters)])
+    app.mount("/static", StaticFiles(packages=[("crowdrank.service", "static")]), name="static")
+    return app
+
+
+def _render_error(request: Request, error: Exception) -> Response:
+    """Return an error as JSON to programs, and as a page to people."""
+    if isinstance(error, ServiceError) and not request.url.path.startswith("/api/"):
+        return render_error(request, error)
+    return render_service_error(request, error)

@@ -1,0 +1,1 @@
+"""Pages of the judging service, in HTML; their scripts use the API."""

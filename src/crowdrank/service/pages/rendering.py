@@ -1,0 +1,61 @@
+"""Render templates, for signed-in people and for visitors."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import Depends, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from crowdrank.service.api.access import Actor, InProject, OptionalActor, ProjectAccess, ServiceDependency
+from crowdrank.service.errors import Forbidden, ServiceError, Unauthorized
+from crowdrank.service.judging_page import templates
+
+
+class SignInRequired(Unauthorized):
+    """A page needs a signed-in person."""
+
+
+def require_person(actor: OptionalActor) -> Actor:
+    """Return the signed-in person; raise SignInRequired for visitors, and Forbidden for tokens."""
+    if actor is None:
+        raise SignInRequired("you are not signed in", kind="not-signed-in")
+    if actor.session is None:
+        raise Forbidden("a token may not open pages", kind="session-required")
+    return actor
+
+
+Person = Annotated[Actor, Depends(require_person)]
+
+
+class PageOfProject(InProject):
+    """Dependency that returns the access of the signed-in person to the project of a page."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(role, None)
+
+    def __call__(self, actor: Person, service: ServiceDependency, project: str) -> ProjectAccess:
+        """Return the access; raise NotFound for projects of others, and Forbidden if the role does not suffice."""
+        return super().__call__(actor, service, project)
+
+
+MemberPage = Annotated[ProjectAccess, Depends(PageOfProject("judge"))]
+LeadPage = Annotated[ProjectAccess, Depends(PageOfProject("lead"))]
+
+
+def render(name: str, actor: Actor | None, *, status: int = 200, **values: Any) -> HTMLResponse:
+    """Return a page; `person` in the template is the signed-in person or None."""
+    session = None if actor is None else actor.session
+    person = None
+    if actor is not None and session is not None:
+        person = {"name": actor.assessor.name, "is_admin": actor.assessor.is_admin, "form_token": session.form_token}
+    html = templates().get_template(name).render(person=person, **values)
+    return HTMLResponse(html, status, headers={"Cache-Control": "no-store"})
+
+
+def render_error(request: Request, error: ServiceError) -> Response:
+    """Return a page with an error; visitors are sent to the page on which they sign in."""
+    if isinstance(error, Unauthorized):
+        return RedirectResponse(f"/login?next={quote(request.url.path)}", 303)
+    return render("error.html", None, status=error.status, problem=error.problem)

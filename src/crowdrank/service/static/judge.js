@@ -1,0 +1,683 @@
+// The judging loop: show a document, take an answer, send it, show the next.
+// Documents are untrusted: their text enters the page through textContent only.
+"use strict";
+
+(() => {
+  const config = JSON.parse(document.getElementById("judging-config").textContent);
+  const IDLE_MS = 60_000; // without input for this long, time counts as away
+  const MAX_RETRY_MS = 30_000;
+  const element = (id) => document.getElementById(id);
+
+  // ---- Elements -------------------------------------------------------------------------------------------------
+
+  function make(tag, properties = {}, children = []) {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(properties)) {
+      if (name.startsWith("aria-") || name === "for" || name === "role") node.setAttribute(name, value);
+      else node[name] = value;
+    }
+    node.append(...children);
+    return node;
+  }
+
+  function announce(text) {
+    element("announcement").textContent = text;
+  }
+
+  // ---- Grades and their keys --------------------------------------------------------------------------------------
+
+  const allDigits = config.grades.every((name) => /^\d$/.test(name));
+  const gradeKeys = config.grades.map((name, grade) => (allDigits ? name : grade < 10 ? String((grade + 1) % 10) : ""));
+
+  // ---- Time on task -----------------------------------------------------------------------------------------------
+
+  class Stopwatch {
+    constructor() {
+      this.began = performance.now();
+      this.activeMs = 0;
+      this.resumed = document.hidden ? null : this.began;
+      this.lastInput = this.began;
+    }
+
+    input() {
+      this.pauseIfIdle();
+      this.lastInput = performance.now();
+      if (this.resumed === null && !document.hidden) this.resumed = this.lastInput;
+    }
+
+    pauseIfIdle() {
+      const idleFrom = this.lastInput + IDLE_MS;
+      if (this.resumed !== null && performance.now() > idleFrom) this.pause(idleFrom);
+    }
+
+    pause(at = performance.now()) {
+      if (this.resumed !== null) this.activeMs += Math.max(0, at - this.resumed);
+      this.resumed = null;
+    }
+
+    read() {
+      this.pauseIfIdle();
+      const now = performance.now();
+      const active = this.activeMs + (this.resumed === null ? 0 : now - this.resumed);
+      return { active_ms: Math.round(active), away_ms: Math.round(now - this.began - active) };
+    }
+  }
+
+  // ---- Answers that are not acknowledged yet ----------------------------------------------------------------------
+
+  class Outbox {
+    constructor(key) {
+      this.key = key;
+    }
+
+    get answers() {
+      try {
+        const stored = JSON.parse(localStorage.getItem(this.key) || "[]");
+        return Array.isArray(stored) ? stored : [];
+      } catch (problem) {
+        console.warn("The stored answers cannot be read.", problem);
+        return [];
+      }
+    }
+
+    set answers(answers) {
+      localStorage.setItem(this.key, JSON.stringify(answers));
+    }
+
+    add(answer) {
+      this.answers = [...this.answers, answer];
+    }
+
+    remove(clientIds) {
+      this.answers = this.answers.filter((answer) => !clientIds.includes(answer.client_id));
+    }
+  }
+
+  function newClientId() {
+    const bytes = crypto.getRandomValues(new Uint8Array(16)); // randomUUID exists under HTTPS only
+    return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  }
+
+  // ---- Where cards come from and answers go -----------------------------------------------------------------------
+
+  class RequestFailed extends Error {
+    constructor(status, body) {
+      super((body && body.problem) || `The server answered with status ${status}.`);
+      this.status = status;
+      this.body = body;
+    }
+  }
+
+  /** Cards and answers of the service's API. */
+  class Service {
+    constructor() {
+      this.outbox = new Outbox(`crowdrank-answers:${config.project}:${config.assessor}`);
+    }
+
+    async post(path, body) {
+      const response = await fetch(`/api/projects/${encodeURIComponent(config.project)}${path}`, {
+        method: "POST",
+        credentials: "same-origin",
+        headers: { "Content-Type": "application/json", "X-Form-Token": config.form_token },
+        body: JSON.stringify(body),
+      });
+      const text = await response.text();
+      let answer = null;
+      try {
+        answer = JSON.parse(text);
+      } catch (problem) {
+        if (response.ok) throw new RequestFailed(502, { problem: "The server's answer cannot be read." });
+      }
+      if (!response.ok) throw new RequestFailed(response.status, answer);
+      return answer;
+    }
+
+    async next(count) {
+      const found = await this.post(`/next?count=${count}`, {});
+      const leases = found.leases.map((lease) => this.card(lease, found.status === "training"));
+      return { status: found.status, leases, progress: { answered: config.answered + countAnswers() } };
+    }
+
+    async send(answers) {
+      return { receipts: await this.post("/answers", answers) };
+    }
+
+    async undo() {
+      const { lease } = await this.post("/undo", { client_id: newClientId() });
+      return { leases: lease ? [this.card(lease, false)] : [] };
+    }
+
+    /** Return a lease of the API as a card. */
+    card({ token, content }, isTraining) {
+      const { query, query_text: text, need, document: id, title, body, fields, url } = content;
+      return { token, is_training: isTraining, query: { id: query, text, need }, document: { id, title, body, fields, url } };
+    }
+  }
+
+  /** Cards of a file without a server; answers stay in the browser until they are saved as a file. */
+  class OfflineFile {
+    constructor() {
+      this.outbox = new Outbox(`crowdrank-unsent:${config.project}`);
+      this.store = new Outbox(`crowdrank-file:${config.project}`);
+    }
+
+    async next(count) {
+      const answered = new Map(this.store.answers.map((answer) => [answer.lease, answer.kind]));
+      const open = config.cards.filter((card) => !answered.has(card.token));
+      const later = config.cards.filter((card) => answered.get(card.token) === "later");
+      const leases = [...open, ...later].slice(0, count);
+      const done = config.cards.length - open.length - later.length;
+      return { status: leases.length ? "ok" : "done", leases, progress: { answered: done, total: config.cards.length } };
+    }
+
+    async send(answers) {
+      const leases = answers.map((answer) => answer.lease);
+      this.store.answers = [...this.store.answers.filter((one) => !leases.includes(one.lease)), ...answers];
+      return { receipts: answers.map((answer) => ({ client_id: answer.client_id })) };
+    }
+
+    async undo() {
+      const [last] = this.store.answers.slice(-1);
+      if (last === undefined) throw new RequestFailed(404, { problem: "There is no answer to undo." });
+      this.store.answers = this.store.answers.slice(0, -1);
+      return { leases: config.cards.filter((card) => card.token === last.lease) };
+    }
+
+    /** Return the answers as CSV that `crowdrank collect add` reads. */
+    csv(assessor) {
+      const cards = new Map(config.cards.map((card) => [card.token, card]));
+      const cell = (value) => `"${String(value === undefined || value === null ? "" : value).replaceAll('"', '""')}"`;
+      const rows = this.store.answers
+        .filter((answer) => answer.kind !== "later" && cards.has(answer.lease))
+        .map((answer) => {
+          const card = cards.get(answer.lease);
+          const label = answer.kind === "grade" ? config.grades[answer.grade] : config.unjudgeable;
+          const seconds = (answer.active_ms / 1000).toFixed(1);
+          return [card.query.id, card.document.id, assessor, label, seconds, answer.comment].map(cell).join(",");
+        });
+      return ["query,document,assessor,label,seconds,comment", ...rows, ""].join("\r\n");
+    }
+  }
+
+  const source = config.cards ? new OfflineFile() : new Service();
+
+  // ---- Marked text ------------------------------------------------------------------------------------------------
+
+  /** Return a pattern of the words, or null if there are none. */
+  function wordPattern(words) {
+    const escaped = words.filter(Boolean).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+    return escaped.length ? new RegExp(`(${escaped.join("|")})`, "giu") : null;
+  }
+
+  function queryWords(text) {
+    const words = text.match(/[\p{L}\p{N}]{3,}|\p{Lo}+/gu) || [];
+    return [...new Set(words.map((word) => word.toLowerCase()))].sort((a, b) => b.length - a.length);
+  }
+
+  /** Replace the content of a node by a text whose ranges are marked: sorted, disjoint [start, end, class]. */
+  function setMarkedText(node, text, ranges) {
+    const parts = [];
+    let position = 0;
+    for (const [start, end, name] of ranges) {
+      parts.push(text.slice(position, start), make("mark", { className: name, textContent: text.slice(start, end) }));
+      position = end;
+    }
+    parts.push(text.slice(position));
+    node.replaceChildren(...parts);
+  }
+
+  function matchRanges(text, pattern, name) {
+    return pattern ? Array.from(text.matchAll(pattern), (match) => [match.index, match.index + match[0].length, name]) : [];
+  }
+
+  /** Return the ranges of both lists; where they overlap, those of `first` stay. */
+  function mergeRanges(first, second) {
+    const free = second.filter(([start, end]) => first.every(([from, to]) => end <= from || start >= to));
+    return [...first, ...free].sort((a, b) => a[0] - b[0]);
+  }
+
+  // ---- A card: one document with its answer -------------------------------------------------------------------------
+
+  class Card {
+    constructor(lease) {
+      this.lease = lease;
+      this.stopwatch = new Stopwatch();
+      this.evidence = [];
+      this.find = "";
+      this.texts = new Map(); // node of each field -> its name and text
+      this.node = this.render();
+    }
+
+    render() {
+      const { document: content } = this.lease;
+      const heading = make("h2", { className: "title", tabIndex: -1 });
+      this.addText(heading, "title", content.title || content.id);
+      const parts = [heading];
+      if (content.url) parts.push(this.link(content.url));
+      for (const [name, value] of Object.entries(content.fields || {})) parts.push(...this.field(name, String(value)));
+      if (content.body) {
+        const body = make("div", { className: "body", tabIndex: 0, role: "region", "aria-label": "Text of the document" });
+        this.addText(body, "body", content.body);
+        parts.push(body);
+      }
+      this.comment = make("textarea", { className: "comment", rows: 2, hidden: true, maxLength: 2000 });
+      this.comment.setAttribute("aria-label", "Comment");
+      this.evidenceList = make("ul", { className: "evidence" });
+      parts.push(this.evidenceList, this.comment, this.buttons());
+      const card = make("article", { className: "card" }, parts);
+      this.mark();
+      return card;
+    }
+
+    addText(node, name, text) {
+      this.texts.set(node, { name, text });
+    }
+
+    link(url) {
+      const safe = /^https?:\/\//i.test(url);
+      if (!safe) return make("p", { className: "url", textContent: url });
+      const anchor = make("a", { href: url, target: "_blank", rel: "noopener noreferrer nofollow", textContent: url });
+      return make("p", { className: "url" }, [anchor]);
+    }
+
+    field(name, value) {
+      const text = make("p", { className: "field" });
+      this.addText(text, name, value);
+      return [make("h3", { textContent: name }), text];
+    }
+
+    buttons() {
+      const grades = config.grades.map((name, grade) =>
+        this.button(gradeKeys[grade], name, () => answer(this, { kind: "grade", grade }), "grade"),
+      );
+      const others = [
+        this.button("u", "Cannot judge", () => answer(this, { kind: "cannot-judge" })),
+        this.button("l", "Later", () => answer(this, { kind: "later" })),
+        this.button("c", "Comment", () => this.openComment()),
+        this.button("e", "Mark passage", () => this.addEvidence()),
+      ];
+      return make("div", { className: "answers" }, [
+        make("div", { className: "grades", role: "group", "aria-label": "Grade" }, grades),
+        make("div", { className: "others" }, others),
+      ]);
+    }
+
+    button(key, label, onclick, className = "") {
+      const children = [...(key ? [make("kbd", { textContent: key, "aria-hidden": "true" })] : []), ` ${label}`];
+      return make("button", { type: "button", className, onclick }, children);
+    }
+
+    openComment() {
+      this.comment.hidden = false;
+      this.comment.focus();
+    }
+
+    /** Keep the selected passage as evidence. */
+    addEvidence() {
+      const selection = document.getSelection();
+      if (selection.isCollapsed || selection.rangeCount === 0) {
+        announce("Select a passage of the document first.");
+        return;
+      }
+      const range = selection.getRangeAt(0);
+      for (const [node, { name, text }] of this.texts) {
+        if (!node.contains(range.startContainer) || !node.contains(range.endContainer)) continue;
+        const before = document.createRange();
+        before.selectNodeContents(node);
+        before.setEnd(range.startContainer, range.startOffset);
+        const start = before.toString().length;
+        const end = Math.min(start + range.toString().length, text.length);
+        if (this.evidence.some((one) => one.field === name && start < one.end && end > one.start)) return;
+        this.evidence.push({ field: name, start, end });
+        selection.removeAllRanges();
+        this.mark();
+        announce("Passage marked.");
+        return;
+      }
+      announce("Select a passage within one field of the document.");
+    }
+
+    mark() {
+      const words = config.layout.mark_terms === false ? null : wordPattern(queryWords(this.lease.query.text));
+      const found = wordPattern([this.find]);
+      for (const [node, { name, text }] of this.texts) {
+        const evidence = this.evidence.filter((one) => one.field === name).map((one) => [one.start, one.end, "passage"]);
+        const ranges = mergeRanges(mergeRanges(evidence, matchRanges(text, found, "found")), matchRanges(text, words, "term"));
+        setMarkedText(node, text, ranges.sort((a, b) => a[0] - b[0]));
+      }
+      this.showEvidence();
+    }
+
+    showEvidence() {
+      const items = this.evidence.map((one, place) => {
+        const text = [...this.texts.values()].find((field) => field.name === one.field).text.slice(one.start, one.end);
+        const remove = make("button", { type: "button", textContent: "Remove", onclick: () => this.removeEvidence(place) });
+        return make("li", {}, [make("q", { textContent: text.length > 120 ? `${text.slice(0, 120)}…` : text }), " ", remove]);
+      });
+      this.evidenceList.replaceChildren(...items);
+    }
+
+    removeEvidence(place) {
+      this.evidence.splice(place, 1);
+      this.mark();
+    }
+
+    /** Return the answer as the API takes it. */
+    toAnswer(answer) {
+      return {
+        lease: this.lease.token,
+        client_id: newClientId(),
+        ...answer,
+        comment: this.comment.value.trim() || null,
+        spans: this.evidence,
+        ...this.stopwatch.read(),
+      };
+    }
+  }
+
+  // ---- The loop -----------------------------------------------------------------------------------------------------
+
+  const showsQueries = config.layout.mode === "query";
+  const CARDS = showsQueries ? 10 : 2; // the current card and the next one, or the documents of a query
+  let queue = []; // leases to show, the first one (or those of its query) now
+  let cards = []; // cards on the screen
+  let focused = 0; // card that keys act on
+  let history = []; // answers since the page was loaded, newest last: lease and kind
+  let status = "loading";
+  let retryMs = 1000;
+  let retryTimer = null;
+  let busy = Promise.resolve();
+
+  function countAnswers() {
+    return history.filter((one) => one.kind !== "later").length;
+  }
+
+  /** Run steps that talk to the server one after the other. */
+  function inOrder(step) {
+    busy = busy.then(step).catch((problem) => console.error(problem));
+    return busy;
+  }
+
+  function show() {
+    const query = queue.length ? queue[0].query : null;
+    const leases = !query ? [] : showsQueries ? queue.filter((lease) => lease.query.id === query.id) : [queue[0]];
+    const shown = new Map(cards.map((card) => [card.lease.token, card]));
+    cards = leases.map((lease) => shown.get(lease.token) || new Card(lease));
+    focused = Math.min(focused, Math.max(cards.length - 1, 0));
+    element("query").textContent = query ? query.text || query.id : "";
+    element("need").textContent = query ? query.need || "" : "";
+    element("need").hidden = !query || !query.need;
+    element("task").hidden = !query;
+    element("cards").replaceChildren(...cards.map((card) => card.node));
+    element("message").hidden = cards.length > 0;
+    if (!cards.length) element("message").textContent = messages[status] || messages.loading;
+    focusCard();
+  }
+
+  const messages = {
+    loading: "Loading…",
+    done: "All done. There is nothing more for you to judge at the moment.",
+    paused: "Your work on this project is paused. Ask the person who invited you.",
+    "not-qualified": "The training is over, and it did not qualify you for this project. Ask the person who invited you.",
+    closed: "This project is closed.",
+    offline: "No connection. Your answers are kept in this browser and sent as soon as the connection is back.",
+  };
+
+  function focusCard() {
+    cards.forEach((card, place) => card.node.classList.toggle("focused", place === focused && cards.length > 1));
+    if (!cards.length || element("help").open || element("feedback").open) return;
+    const { activeElement } = document;
+    if (activeElement === null || !/^(INPUT|TEXTAREA)$/.test(activeElement.tagName)) {
+      cards[focused].node.querySelector(".title").focus({ preventScroll: cards.length === 1 });
+    }
+  }
+
+  function showProgress(progress) {
+    if (!progress) return;
+    const { answered, total } = progress;
+    const bar = element("progress");
+    if (total) [bar.max, bar.value] = [total, Math.min(answered, total)];
+    bar.hidden = !total;
+    element("progress-text").textContent = total ? `${answered} of ${total}` : `${answered} judged`;
+  }
+
+  function showConnection() {
+    const waiting = source.outbox.answers.length;
+    element("connection").textContent = waiting && retryTimer ? `${waiting} not sent yet` : "";
+  }
+
+  /** Take an answer, show the next card at once, and send the answer in the background. */
+  function answer(card, given) {
+    const sent = card.toAnswer(given);
+    source.outbox.add(sent);
+    history.push({ lease: card.lease, kind: given.kind });
+    queue = queue.filter((lease) => lease.token !== card.lease.token);
+    const label = given.kind === "grade" ? config.grades[given.grade] : given.kind.replace("-", " ");
+    announce(`${label}. ${queue.length ? "Next document." : ""}`);
+    if (!queue.length) status = "loading";
+    show();
+    inOrder(() => synchronize(card.lease.is_training ? sent.client_id : null));
+  }
+
+  /** Send answers, then fetch cards. */
+  async function synchronize(feedbackFor = null) {
+    if (!(await flush(feedbackFor))) return;
+    try {
+      const found = await source.next(CARDS);
+      const waiting = source.outbox.answers.map((one) => one.lease);
+      const known = queue.map((lease) => lease.token);
+      queue.push(...found.leases.filter((lease) => !known.includes(lease.token) && !waiting.includes(lease.token)));
+      status = queue.length ? "ok" : found.status;
+      showProgress(found.progress);
+      show();
+    } catch (problem) {
+      failed(problem);
+    }
+  }
+
+  /** Send the answers of the outbox; return whether all are acknowledged. */
+  async function flush(feedbackFor) {
+    const waiting = source.outbox.answers;
+    if (waiting.length) {
+      try {
+        const { receipts } = await source.send(waiting);
+        source.outbox.remove(waiting.map((one) => one.client_id));
+        const training = receipts.find((receipt) => receipt.client_id === feedbackFor && receipt.feedback);
+        if (training) showFeedback(training.feedback);
+      } catch (problem) {
+        failed(problem, waiting);
+        return false;
+      }
+    }
+    retryMs = 1000;
+    clearTimeout(retryTimer);
+    retryTimer = null;
+    showConnection();
+    return true;
+  }
+
+  function failed(problem, waiting = []) {
+    if (problem instanceof RequestFailed && problem.status === 401) {
+      element("sign-in").hidden = false;
+      announce("You are signed out. Sign in to go on; your answers are kept.");
+      return;
+    }
+    if (problem instanceof RequestFailed && problem.status < 500 && ![408, 429].includes(problem.status)) {
+      rejected(problem, waiting);
+      return;
+    }
+    clearTimeout(retryTimer);
+    retryTimer = setTimeout(() => inOrder(() => synchronize()), retryMs * (0.5 + Math.random() / 2));
+    retryMs = Math.min(2 * retryMs, MAX_RETRY_MS);
+    showConnection();
+    if (!queue.length) {
+      status = "offline";
+      show();
+    }
+  }
+
+  /** Report answers that the server refuses. One bad answer must not hold up the others, so each is sent alone. */
+  function rejected(problem, waiting) {
+    if (waiting.length > 1) {
+      inOrder(async () => {
+        for (const one of waiting) {
+          try {
+            await source.send([one]);
+            source.outbox.remove([one.client_id]);
+          } catch (single) {
+            if (!(single instanceof RequestFailed) || single.status >= 500) return failed(single, [one]);
+            rejected(single, [one]);
+          }
+        }
+        return synchronize();
+      });
+      return;
+    }
+    source.outbox.remove(waiting.map((one) => one.client_id));
+    element("problem").textContent = problem.message;
+    element("problem").hidden = false;
+  }
+
+  async function undo() {
+    const last = history[history.length - 1];
+    const unsent = source.outbox.answers.find((one) => last && one.lease === last.lease.token);
+    if (unsent && retryTimer) {
+      source.outbox.remove([unsent.client_id]);
+      history.pop();
+      queue.unshift(last.lease);
+      show();
+      return;
+    }
+    await inOrder(async () => {
+      if (!(await flush(null))) return;
+      try {
+        const { leases } = await source.undo();
+        history.pop();
+        const tokens = leases.map((lease) => lease.token);
+        queue = [...leases, ...queue.filter((lease) => !tokens.includes(lease.token))];
+        element("problem").hidden = true;
+        show();
+        announce("The last answer is withdrawn.");
+        await synchronize();
+      } catch (problem) {
+        if (problem instanceof RequestFailed && problem.status === 404) announce("There is no answer to undo.");
+        else failed(problem);
+      }
+    });
+  }
+
+  function showFeedback(feedback) {
+    element("feedback-verdict").textContent = feedback.is_correct ? "Correct." : "Not quite.";
+    element("feedback-grade").textContent = `Expected: ${feedback.grade}`;
+    element("feedback-text").textContent = feedback.explanation || "";
+    element("feedback").showModal();
+  }
+
+  // ---- Find -----------------------------------------------------------------------------------------------------------
+
+  function openFind() {
+    element("find").hidden = false;
+    element("find-text").focus();
+    element("find-text").select();
+  }
+
+  function findText(forward = true) {
+    const card = cards[focused];
+    if (!card) return;
+    const text = element("find-text").value;
+    if (card.find !== text) [card.find, card.foundPlace] = [text, -1];
+    card.mark();
+    const found = card.node.querySelectorAll("mark.found");
+    element("find-count").textContent = text ? `${found.length} found` : "";
+    if (!found.length) return;
+    card.foundPlace = (card.foundPlace + (forward ? 1 : -1) + found.length) % found.length;
+    found[card.foundPlace].classList.add("here");
+    found[card.foundPlace].scrollIntoView({ block: "center" });
+  }
+
+  function closeFind() {
+    element("find").hidden = true;
+    element("find-text").value = "";
+    cards.forEach((card) => {
+      card.find = "";
+      card.mark();
+    });
+    focusCard();
+  }
+
+  // ---- Keys -----------------------------------------------------------------------------------------------------------
+
+  const keys = {
+    u: () => answer(cards[focused], { kind: "cannot-judge" }),
+    l: () => answer(cards[focused], { kind: "later" }),
+    c: () => cards[focused].openComment(),
+    e: () => cards[focused].addEvidence(),
+    j: () => moveFocus(1),
+    k: () => moveFocus(-1),
+    "/": openFind,
+  };
+
+  function moveFocus(step) {
+    focused = (focused + step + cards.length) % cards.length;
+    focusCard();
+    cards[focused].node.scrollIntoView({ block: "nearest" });
+  }
+
+  function press(event) {
+    cards.forEach((card) => card.stopwatch.input());
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.repeat) return;
+    const isTyping = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
+    if (isTyping) {
+      if (event.key === "Escape") event.target.closest("#find") ? closeFind() : event.target.blur();
+      return;
+    }
+    if (document.querySelector("dialog[open]")) return; // a dialog has keys of its own
+    const grade = gradeKeys.indexOf(event.key);
+    if (event.key === "?") element("help").showModal();
+    else if (event.key === "g") element("guidelines").open = !element("guidelines").open;
+    else if (event.key === "z") undo();
+    else if (!cards.length) return;
+    else if (grade >= 0) answer(cards[focused], { kind: "grade", grade });
+    else if (Object.hasOwn(keys, event.key)) keys[event.key]();
+    else return;
+    event.preventDefault();
+  }
+
+  // ---- Start ----------------------------------------------------------------------------------------------------------
+
+  document.addEventListener("keydown", press);
+  for (const kind of ["pointerdown", "pointermove", "scroll", "wheel", "touchstart"]) {
+    document.addEventListener(kind, () => cards.forEach((card) => card.stopwatch.input()), { passive: true, capture: true });
+  }
+  document.addEventListener("visibilitychange", () =>
+    cards.forEach((card) => (document.hidden ? card.stopwatch.pause() : card.stopwatch.input())),
+  );
+  window.addEventListener("online", () => inOrder(() => synchronize()));
+  element("undo").addEventListener("click", undo);
+  element("show-help").addEventListener("click", () => element("help").showModal());
+  element("find-text").addEventListener("input", () => findText());
+  element("find-text").addEventListener("keydown", (event) => {
+    if (event.key === "Enter") findText(!event.shiftKey);
+  });
+  element("find-close").addEventListener("click", closeFind);
+  for (const dialog of document.querySelectorAll("dialog")) dialog.addEventListener("close", focusCard);
+
+  const save = element("save");
+  if (save && config.cards) {
+    save.addEventListener("click", () => {
+      const assessor = element("assessor").value.trim();
+      if (!assessor) {
+        element("assessor").focus();
+        announce("Enter your name first.");
+        return;
+      }
+      const link = make("a", { download: `answers-${assessor.replace(/[^\p{L}\p{N}_-]/gu, "_")}.csv` });
+      link.href = URL.createObjectURL(new Blob([source.csv(assessor)], { type: "text/csv" }));
+      link.click();
+      URL.revokeObjectURL(link.href);
+    });
+  }
+
+  show();
+  inOrder(() => synchronize());
+})();

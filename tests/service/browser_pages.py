@@ -1,0 +1,68 @@
+"""Pages in a real browser: what they log, request and show, and how accessible they are."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None, reason="the tests in a browser need Chromium (Debian: apt-get install chromium)"
+)
+SERIOUS = ("serious", "critical")
+"""Impacts of accessibility problems that are not accepted."""
+
+
+@dataclass
+class OpenPage:
+    """A page in the browser, and what it logged and requested."""
+
+    page: Any
+    messages: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def listen(self) -> None:
+        """Record messages, errors, dialogs and requests."""
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda problem: self.messages.append(str(problem)))
+        self.page.on("dialog", lambda dialog: (self.messages.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def press(self, keys: str) -> None:
+        """Press keys one after the other."""
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def text(self, selector: str) -> str:
+        """Return the visible text of an element."""
+        return str(self.page.inner_text(selector))
+
+    def wait_for_text(self, selector: str, text: str) -> None:
+        """Wait until an element shows a text."""
+        self.page.locator(selector, has_text=text).first.wait_for()
+
+    def serious_problems(self) -> list[str]:
+        """Return the serious accessibility problems that axe-core finds."""
+        script = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+        self.page.context.new_cdp_session(self.page).send("Page.setBypassCSP", {"enabled": True})
+        self.page.evaluate(script + "; true")
+        found = self.page.evaluate("axe.run()")["violations"]
+        return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in SERIOUS]
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Start Chromium; skip the test if Playwright is not installed."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="the tests in a browser need Playwright (extra dev)")
+    with playwright.sync_playwright() as started:
+        # As root, in a container, Chromium has no sandbox to start.
+        arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
