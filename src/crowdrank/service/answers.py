@@ -228,7 +228,7 @@ class _Recording:
         found = self.connection.execute(_STORED, {**self.values, "client_ids": client_ids})
         stored: dict[str, Mapping[str, Any]] = {row.client_id: dict(row._mapping) for row in found}
         pair_ids = self._find_pairs(answers)
-        self._load_states(answers, pair_ids, stored)
+        self._load_states(answers, pair_ids)
         receipts = []
         for number, (answer, pair_id) in enumerate(zip(answers, pair_ids, strict=True), start=1):
             place = f"answer {number}"
@@ -290,9 +290,7 @@ class _Recording:
             raise NotFound(problem, place=place, kind="no-pair")
         return pair_id
 
-    def _load_states(
-        self, answers: Sequence[Answer], pair_ids: Sequence[int], stored: Mapping[str, Mapping[str, Any]]
-    ) -> None:
+    def _load_states(self, answers: Sequence[Answer], pair_ids: Sequence[int]) -> None:
         """Lock and read the pairs: leases first, then quotas, then the rest."""
         pairs = set(pair_ids)
         live = {row.pair_id: row for row in self.leases.values() if row.ended is None}
