@@ -38,13 +38,23 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def few_rows_for_forests() -> Iterator[None]:
-    """Let the forest of a run imitate the selected ranker on fewer rows: hundreds of tests do not look at it."""
+def small_distilled_forests() -> Iterator[None]:
+    """Let the forest of a run have few trees and imitate the selected ranker on few rows: most tests ignore it."""
     from crowdrank.rankers import distillation
 
+    assert distillation.distill.__kwdefaults__ is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distillation, "MIN_CELLS", 20_000)
+        patch.setitem(distillation.distill.__kwdefaults__, "n_trees", 50)
         yield
+
+
+@pytest.fixture
+def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write reports without charts, which take longer to draw than most runs; tests/reports tests them."""
+    from crowdrank.reports import embedded_charts, page
+
+    monkeypatch.setattr(page, "draw_figures", lambda data: {name: [] for name in embedded_charts.SECTIONS})
 
 
 @pytest.fixture(scope="session")

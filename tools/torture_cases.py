@@ -32,6 +32,8 @@ FOREIGN = {
 }
 """Files of a user beside the outputs, which no command may touch."""
 
+SMALL_FORESTS = "[trees]\nn_estimators = 3\n[forest]\nn_trees = 3\n"
+"""Content of run.toml: the time of a run is that of its files, not of its trees."""
 COLUMNS = ("query", "document", "assessor", "grade")
 """Columns of the batches of judgments."""
 BATCHES = 3
@@ -70,7 +72,7 @@ def words(line: str) -> tuple[str, ...]:
 
 _WORLD = "simulate -o out/world --overwrite --queries 3 --documents 3 --assessors 4 --features 3 --seed"
 _RUN = (
-    "run -j in/judgments.csv -f in/features.letor -e in/gold.qrels -o out/run --method majority "
+    "run in/run.toml -j in/judgments.csv -f in/features.letor -e in/gold.qrels -o out/run --method majority "
     "--candidates majority,average,gls --folds 2 --no-refit --threads 1 --baseline"
 )
 _TABLES = "aggregate in/judgments.csv -o out/table.csv --assessors out/who.csv --save out/model -m"
@@ -159,6 +161,7 @@ def make_inputs(folder: Path) -> None:
         with (given / f"batch-{number}.csv").open("w", encoding="utf-8", newline="") as stream:
             csv.writer(stream).writerows([COLUMNS, *rows[number::BATCHES]])
         (given / f"results-{number}.jsonl").write_text(_batch_results(number), encoding="utf-8")
+    (given / "run.toml").write_text(SMALL_FORESTS, encoding="utf-8")
     (given / "parts").mkdir()
     for number in (0, 1):
         pq.write_table(pa_csv.read_csv(given / f"batch-{number}.csv"), given / f"parts/{number}.parquet")

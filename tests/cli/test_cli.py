@@ -7,10 +7,8 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import time
 from html import unescape
 from pathlib import Path
 
@@ -21,6 +19,8 @@ from crowdrank.cli.app import COMMANDS_BY_PANEL
 from crowdrank.consensus import METHODS
 from crowdrank.reports.formatting import minus_signs
 from terminal import Run, crowdrank, crowdrank_process, without_columns
+
+pytestmark = pytest.mark.usefixtures("no_charts")
 
 
 @pytest.fixture(scope="module")
@@ -401,37 +401,6 @@ def test_a_full_disk_leaves_the_old_file(world: Path, run: Run, tmp_path: Path) 
     assert "out.csv: cannot be written: File too large (nothing was changed)." in done.stderr
     assert (tmp_path / "out.csv").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
-
-
-def test_an_interrupt_leaves_the_old_file_and_a_checkpoint(run: Run, tmp_path: Path) -> None:
-    assert run("simulate", "-o", "world", "--queries", 400, "--documents", 30).returncode == 0
-    (tmp_path / "out.csv").write_text("old")
-    words = [
-        "aggregate",
-        "world/judgments.csv",
-        "-o",
-        "out.csv",
-        "--checkpoint",
-        "state",
-        "-s",
-        "n_iter=1000000",
-        "-s",
-        "tol=0",
-    ]
-    for wait in (8, 20, 60):  # before the first iteration kernels may have to be compiled
-        process = subprocess.Popen([sys.executable, "-m", "crowdrank", *words], cwd=tmp_path, stderr=subprocess.PIPE)
-        time.sleep(wait)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-        assert process.returncode != 0
-        assert (tmp_path / "out.csv").read_text() == "old"
-        if (tmp_path / "state").exists():
-            break
-    assert (tmp_path / "state" / "checkpoint.json").exists()
-    again = run(*words[:-4], "-s", "n_iter=1000000", "--json")
-    assert again.returncode == 0, again.stderr
-    assert json.loads(again.stdout)["iterations"] > 10
-    assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.data

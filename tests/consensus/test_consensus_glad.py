@@ -47,7 +47,7 @@ def betas(model: GLAD) -> NDArray[np.float64]:
     return logs
 
 
-@pytest.mark.parametrize(("seed", "grades"), [(0, 2), (1, 3), (2, 5)])
+@pytest.mark.parametrize(("seed", "grades"), [(0, 2), (2, 5)])
 def test_its_posterior_is_no_worse_than_crowd_kits(seed: int, grades: int) -> None:
     frame = random_labels(seed, grades=grades)
     judgments = read_judgments(frame, grades=range(grades))

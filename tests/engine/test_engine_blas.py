@@ -41,7 +41,8 @@ if __name__ == "__main__":
     with engine:
         for method in sys.argv[2:] or [name for name in METHODS if name != "auto"]:
             model = get_aggregator(method)
-            model.set_params(**{k: v for k, v in {"n_iter": 3, "tol": 0.0}.items() if k in model.get_params()})
+            short = {"n_iter": 3, "tol": 0.0, "partners": 1}  # all pairs would take as long as all other methods
+            model.set_params(**{k: v for k, v in short.items() if k in model.get_params()})
             model.fit(judgments, engine=engine)
             digest = hashlib.sha256()
             for column in ("relevance", "sd", "lower", "upper", "p0", "p3"):

@@ -89,7 +89,7 @@ def test_intervals_cover_the_difference(bias: float) -> None:
     contrast = np.array([-1.0, 1.0])
     target = float((by_query.corrected @ contrast).mean())
     query = np.repeat(np.arange(3000), 12)
-    covered, n_worlds = 0, 500
+    covered, n_worlds = 0, 250
     for _ in range(n_worlds):
         queries = np.sort(rng.choice(3000, 100, replace=False))
         probability = rng.uniform(0.1, 0.4, len(query))

@@ -15,7 +15,7 @@ from crowdrank.consensus import METHODS
 from crowdrank.consensus.candidate_choice import CANDIDATES
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.judgments.datasets import dataset
-from experiments import EXPERIMENTS, auto, feature_prior, get_experiment, web5
+from experiments import EXPERIMENTS, auto, feature_prior, get_experiment, rf10, web5
 from experiments.agreement import agreement_table
 from experiments.base import Experiment, Table, averaged, choose, compared, fit_all, quiet
 from experiments.calibration import draw, reliability
@@ -174,9 +174,17 @@ def close(row: dict[str, Any], expected: list[float], within: float) -> bool:
     return found == pytest.approx(expected, abs=within)
 
 
+def test_every_variant_on_rf10_can_be_fitted() -> None:
+    chosen = choose(["rasch", "threshold-dawid-skene", "gda", "gda-pairwise"], rf10.VARIANTS)
+    fits = fit_all(chosen, read_judgments(crowd().frame, unjudgeable=0), on="a crowd")
+    assert set(rf10.VARIANTS) < set(fits.models) == set(chosen)
+
+
 @pytest.mark.data
-def test_rf10_has_the_known_figures(data_folder: Path) -> None:
+def test_rf10_has_the_known_figures(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert data_folder.is_dir()
+    checked = ("gda-unjudgeable", "gda-difficulty")  # a variant is fitted ten times
+    monkeypatch.setattr(rf10, "VARIANTS", {name: rf10.VARIANTS[name] for name in checked})
     rf10_experiment = get_experiment("rf10")(FAST, seeds=(0,))
     table = rf10_experiment.table("crowd")
     assert close(table.row("gda"), [0.787, 0.829, 0.671], 0.005)
@@ -249,10 +257,11 @@ def test_auto_elsewhere_tells_both_regrets(monkeypatch: pytest.MonkeyPatch) -> N
     world = simulate(queries=10, documents=8, labels=3, random_state=1)
     small = auto.Setting("small", read_judgments(world.judgments), world.gold, auto.SIMULATED_MEASURES)
     monkeypatch.setattr(auto, "elsewhere", lambda sets: {"simulated, small": lambda seed: small})
+    monkeypatch.setattr(auto, "Auto", lambda: Auto(candidates=FAST))
     table = auto.elsewhere_table([], ["average", "dawid-skene"], seeds=(0,), tell=quiet)
     assert [row["run"] for row in table.rows] == ["simulated, small"]
     (row,) = table.rows
-    model = Auto().fit(small.judgments).choice_.set_index("method")["chosen_for"]
+    model = Auto(candidates=FAST).fit(small.judgments).choice_.set_index("method")["chosen_for"]
     assert [row["chosen for ranking"]] == list(model.index[model.str.startswith("ranking")])
     assert np.isfinite([row["ranking"], row["grades"]]).all()
 
@@ -262,7 +271,7 @@ def test_auto_is_near_the_best(data_folder: Path, monkeypatch: pytest.MonkeyPatc
     assert data_folder.is_dir()
     # Without GLAD, which takes most of the time and is nowhere near the best.
     candidates = tuple(name for name in CANDIDATES if name != "glad")
-    monkeypatch.setattr(auto, "Auto", lambda: Auto(candidates=candidates))
+    monkeypatch.setattr(auto, "Auto", lambda: Auto(candidates=candidates, folds=3))
     sets = auto.public_sets()
     methods = [name for name in candidates if name in METHODS]
     outcomes = {one.name: auto.outcome(one, methods, tell=quiet) for one in sets}

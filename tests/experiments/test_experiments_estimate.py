@@ -16,7 +16,7 @@ DL20 = dataset("trec-dl20")
 
 
 def test_intervals_cover_on_simulated_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "N_WORLDS", 300)
+    monkeypatch.setattr(estimate, "N_WORLDS", 150)
     rows = estimate.coverage_table((0,), quiet).rows
     assert {row["labels"] for row in rows} == {"good", "biased", "reversed"}
     assert all(0.91 <= row["coverage"] <= 0.98 for row in rows), rows

@@ -301,7 +301,7 @@ def test_wrong_parts_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.data
 def test_weights_grow_with_quality_on_mq2008(data_folder: Path) -> None:
     assert data_folder.is_dir()
-    experiment = get_experiment("quality")(["linear"], only=["mq2008"], seeds=(0, 1))
+    experiment = get_experiment("quality")(["linear"], only=["mq2008"], seeds=(0,))
     row = experiment.table("mq2008").row("linear, mean")
     assert row["quality 0"] < row["quality 0.5"] < 0.5 * row["quality 1"]
     assert row["rank correlation"] > 0.7

@@ -54,6 +54,7 @@ def test_each_pair_of_candidates_is_tested_once(world: World) -> None:
         assert contrast.p == pytest.approx(row["nDCG@10 p"])
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_without_features_a_run_reports_on_labels(world: World, tmp_path: Path) -> None:
     result = crowdrank.run(world.judgments, expert=world.gold, output=tmp_path / "labels")
     assert result.rankers is None

@@ -20,8 +20,10 @@ from terminal import crowdrank as command
 
 
 @pytest.fixture(autouse=True)
-def default_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def default_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distillation, "MIN_CELLS", 2_000_000)
+    assert distillation.distill.__kwdefaults__ is not None
+    monkeypatch.setitem(distillation.distill.__kwdefaults__, "n_trees", distillation.N_TREES)
 
 
 @pytest.fixture(scope="module")
