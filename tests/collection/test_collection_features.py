@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from crowdrank.consensus.feature_prior import prior_moments
+from crowdrank.consensus.relevance_prior import prior_moments
 
 from crowdrank import GDA, Aggregator, DawidSkene, Features, GDAPairwise, Judgments, read_judgments
 from crowdrank.collection import get_policy

@@ -68,6 +68,7 @@ def world() -> World:
 @pytest.mark.parametrize("check", CHECKS, ids=str)
 def test_rankers_satisfy_the_contract(check: Check) -> None:
     # Not when tests are collected: every worker of pytest-xdist would compile and fit the pairwise model.
+    assert isinstance(check.estimator, Ranker)
     replace(check, estimator=small(type(check.estimator)))()
 
 

@@ -19,7 +19,7 @@ from crowdrank.collection.requests import Budget, Requests
 from crowdrank.collection.schemes import Scheme
 from crowdrank.collection.state import PoolState
 from crowdrank.consensus._base import Aggregator
-from crowdrank.consensus.feature_prior import usable_features
+from crowdrank.consensus.usable_features import usable_features
 from crowdrank.consensus.gda import GDA
 from crowdrank.errors import ConvergenceWarning, DataWarning, UsageError
 from crowdrank.evaluation.evaluate import Evaluation, evaluate

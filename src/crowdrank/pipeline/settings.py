@@ -120,13 +120,14 @@ class RunSettings:
         if self.unjudgeable_as == "model" and not _models_unjudgeable(self.method):
             problem = f"'model' needs a consensus method that models 'cannot judge' answers, not {self.method}"
             raise UsageError(problem, parameter="unjudgeable_as", fix=Fix("take {}", "method", "gda"))
-
         if self.feature_labels:
             self._check_feature_labels()
 
     def _check_feature_labels(self) -> None:
         """Raise UsageError if the consensus model cannot use features."""
-        able = [method for method in METHODS if get_aggregator(method).takes_features]
+        from crowdrank.consensus.feature_aggregator import FeatureAggregator
+
+        able = [method for method in METHODS if isinstance(get_aggregator(method), FeatureAggregator)]
         if self.method not in able:
             problem = f"needs a consensus method that can use features ({', '.join(able)}), not {self.method}"
             raise UsageError(problem, parameter="feature_labels", kind="no-prior", fix=Fix("take {}", "method", "gda"))
