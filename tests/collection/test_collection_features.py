@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from crowdrank.consensus.relevance_prior import prior_moments
 
 from crowdrank import GDA, Aggregator, DawidSkene, Features, GDAPairwise, Judgments, read_judgments
 from crowdrank.collection import get_policy
@@ -22,6 +21,7 @@ from crowdrank.collection.replay import Crowd, Curve, model_ranking, replay
 from crowdrank.collection.requests import Budget
 from crowdrank.collection.state import PoolState
 from crowdrank.collection.status import collection_status
+from crowdrank.consensus.relevance_prior import prior_moments
 from crowdrank.errors import DataWarning, UsageError
 from terminal import crowdrank
 

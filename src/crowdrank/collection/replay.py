@@ -19,8 +19,8 @@ from crowdrank.collection.requests import Budget, Requests
 from crowdrank.collection.schemes import Scheme
 from crowdrank.collection.state import PoolState
 from crowdrank.consensus._base import Aggregator
-from crowdrank.consensus.usable_features import usable_features
 from crowdrank.consensus.gda import GDA
+from crowdrank.consensus.usable_features import usable_features
 from crowdrank.errors import ConvergenceWarning, DataWarning, UsageError
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.judgments.features import Features, as_features
