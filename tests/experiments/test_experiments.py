@@ -27,7 +27,7 @@ from experiments.subsample import equal_count
 from experiments.threshold_prior import held_out_score
 from terminal import experiments_process
 
-FAST = ["majority", "average", "dawid-skene", "gda"]
+FAST = ("majority", "average", "dawid-skene", "gda")
 
 
 def crowd(seed: int = 0, items: int = 60, assessors: int = 8) -> Judgments:
