@@ -15,9 +15,9 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from crowdrank import Judgments
 
-# The first call of a kernel compiles it, so examples have no deadline.
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
+# The first call of a kernel compiles it, so examples have no deadline. Every run draws other examples.
+settings.register_profile("few examples", deadline=None, max_examples=40)
+settings.load_profile("few examples")
 
 
 def pytest_configure() -> None:

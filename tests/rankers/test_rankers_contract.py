@@ -48,11 +48,12 @@ def pairwise_model() -> GDAPairwise:
     return GDAPairwise().fit(example_world().judgments)
 
 
-def small(cls: type[Ranker]) -> Ranker:
+def small(cls: type[Any]) -> Ranker:
     """Return a ranker that is fitted quickly."""
     names = cls._parameter_names()
     chosen: dict[str, Any] = {name: value for name, value in SMALL.items() if name in names}
-    return cls().set_params(**chosen, **({"model": pairwise_model()} if "model" in names else {}))
+    ranker: Ranker = cls().set_params(**chosen, **({"model": pairwise_model()} if "model" in names else {}))
+    return ranker
 
 
 CHECKS = [

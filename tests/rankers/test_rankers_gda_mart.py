@@ -82,7 +82,7 @@ def swap_changes(data: RankingData, score: Floats) -> Floats:
 
 
 @pytest.mark.parametrize("difficulty", [False, True])
-@settings(max_examples=5)
+@settings(max_examples=2)
 @given(seed=st.integers(0, 100))
 def test_gradients_equal_finite_differences_of_the_loss(difficulty: bool, seed: int) -> None:
     model = crowd(seed, difficulty)
