@@ -39,6 +39,7 @@ from crowdrank.service.assignment import next_pairs
 from crowdrank.service.database import Database, database_url
 from crowdrank.service.migrations import upgrade
 from crowdrank.service.projects import get_project
+from crowdrank.service.server import listen
 from tools.postgresql import PostgresServer, find_program
 from tools.service_load import (
     GRADES,
@@ -259,8 +260,6 @@ def _bare_service(target: str) -> Iterator[str]:
 
 
 def _serve_bare(target: str) -> None:
-    import socket
-
     import uvicorn
     from fastapi import FastAPI
 
@@ -275,8 +274,7 @@ def _serve_bare(target: str) -> None:
     def insert() -> None:
         database.write(insert_row)
 
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+    with closing(listen("127.0.0.1", 0)) as listener:
         print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)  # noqa: T201
         config = uvicorn.Config(app, log_level="warning", access_log=False)
         uvicorn.Server(config).run(sockets=[listener])

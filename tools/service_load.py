@@ -177,9 +177,8 @@ class SimulatedJudge:
         """Judge until told to stop or until no pair is left."""
         rng = random.Random(self.token)
         with local_client(self.token) as client:
-            while not stop.is_set() and not self.is_done:
+            while not (self.is_done or stop.wait(rng.uniform(0, 2 * self.pause))):
                 try:
-                    stop.wait(rng.uniform(0, 2 * self.pause))
                     self._step(client, rng)
                 except httpx.TransportError:
                     self.n_failed += 1

@@ -23,7 +23,7 @@ from crowdrank.service.api import Settings
 from crowdrank.service.backup import back_up, restore
 from crowdrank.service.database import Database
 from crowdrank.service.migrations import upgrade
-from crowdrank.service.server import Started, _address_warning, open_database, serve
+from crowdrank.service.server import Started, _address_warning, listen, open_database, serve
 from tools.postgresql import PostgresServer, find_program
 from tools.service_load import (
     RunningService,
@@ -52,7 +52,7 @@ def check_invariants(target: str) -> None:
     database = Database(target)
     with database.read() as connection:
         for name, query in INVARIANTS.items():
-            assert connection.execute(text(query)).all() == [], name
+            assert connection.execute(text(query), {"project": 1}).all() == [], name
     database.close()
 
 
@@ -98,6 +98,12 @@ def test_other_machines_without_https_are_warned_about() -> None:
     assert warning is not None
     assert warning.kind == "no-https"
     assert _address_warning("0.0.0.0", Settings(public_url="https://judging.example.org")) is None
+
+
+def test_responses_are_sent_at_once() -> None:
+    """asyncio sets TCP_NODELAY only for sockets that state their protocol, and only then."""
+    with listen("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP
 
 
 def test_a_port_in_use_is_one_error(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def serve(
         UsageError: another process serves the file, or the address cannot be used.
 
     """
-    with closing(_listen(host, port)) as listener, open_database(target) as database:
+    with closing(listen(host, port)) as listener, open_database(target) as database:
         url = settings.public_url or _url(host, listener.getsockname()[1])
         link = _admin_link(database, settings, url) if new_admin_link or not _has_admin(database) else None
         app = create_application(database, settings)
@@ -127,9 +127,11 @@ def _only_process(database: Database) -> Iterator[None]:
         raise UsageError(text, kind="locked", fix=fix) from problem
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to an address; raise UsageError if the address cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends small packets at once only if the protocol is stated; otherwise, responses take 40 ms more.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
