@@ -157,7 +157,7 @@ def test_one_bad_answer_stores_none(database: Database) -> None:
     ("fields", "error", "kind"),
     [
         ({"query": "q0", "document": "d9"}, NotFound, "no-pair"),
-        ({}, NotFound, "no-pair"),
+        ({}, Invalid, "no-pair"),
         ({"pair_id": 2**70}, NotFound, "no-pair"),
         ({"pair_id": 1, "comment": "a\0b"}, Invalid, "invalid-text"),
         ({"client_id": "", "pair_id": 1}, Invalid, "no-client-id"),

@@ -240,7 +240,7 @@ def test_judges_see_nothing_of_gold_quotas_and_others(world: World) -> None:
     gold = {"query": "q0", "document": "gold", "kind": "gold", "gold_grade": 2, "explanation": "because"}
     assert as_lead(world, "POST", "/pairs", json=[gold]).status_code == 200
     project = world.request("judge", "GET", "/api/projects/alpha").json()
-    hidden = {"honeypot_share", "quotas", "policy", "qualification_share", "is_blind"}
+    hidden = {"honeypot_share", "quotas", "policy", "qualification_share"}
     assert not hidden & set(project)
     assert not hidden & set(world.request("judge", "GET", "/api/projects").json()[0])
     assert hidden < set(world.request("lead", "GET", "/api/projects/alpha").json())
