@@ -76,6 +76,18 @@ def test_the_command_writes_a_page(tmp_path: Path) -> None:
     assert output.read_bytes() == before
 
 
+def test_guidelines_that_are_not_utf_8_are_one_error(tmp_path: Path) -> None:
+    requests, texts = write_inputs(tmp_path)
+    guidelines = tmp_path / "rules.md"
+    guidelines.write_bytes(b"# Rules\nna\xefve\n")
+    output = tmp_path / "judge.html"
+    arguments = ["collect", "page", str(requests), "--texts", str(texts), "-o", str(output)]
+    done = CliRunner().invoke(app, [*arguments, "--guidelines", str(guidelines)])
+    assert isinstance(done.exception, InputError)
+    assert (done.exception.kind, done.exception.location.place) == ("encoding", "line 2")
+    assert not output.exists()
+
+
 # In a browser.
 
 

@@ -51,6 +51,7 @@ def test_a_project_has_the_settings_given(database: Database) -> None:
         ({"lease_seconds": 0}, "lease_seconds"),
         ({"honeypot_share": 1.5}, "honeypot_share"),
         ({"qualification_share": -1.0}, "qualification_share"),
+        ({"policy": "entropy"}, "policy"),
         ({"colour": "red"}, "colour"),
     ],
 )
