@@ -11,7 +11,12 @@ from typing import Any, ClassVar, Self
 from crowdrank.constraints import Constraint, Constraints, Number, OneOf, check_parameter
 from crowdrank.errors import NotFittedError, UsageError, near, shown
 
-OPTION_NAMES = {"random_state": "seed", "n_jobs": "threads", "eval_set": "validation"}
+OPTION_NAMES = {
+    "random_state": "seed",
+    "n_jobs": "threads",
+    "eval_set": "validation",
+    "trusted_proxies": "trusted_proxy",
+}
 """Option name (command line and TOML files) of each Python parameter whose option has a different name."""
 
 

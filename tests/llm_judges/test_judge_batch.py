@@ -178,6 +178,7 @@ def test_umbrela_without_a_status(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(one) + "\n" for one in answers))
     statuses = [call.answer.status for call in read_umbrela(path)]
     assert statuses == ["ok", "unreadable", "ok", "unreadable"]
+    assert "0-3" in read_umbrela(path)[3].answer.problem
     assert [call.sample for call in read_umbrela(path)] == [0, 1, 2, 3]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, text, update
 
 from crowdrank.service import schema
-from crowdrank.service.answers import Answer, Receipt, Undone, record_answers, undo
+from crowdrank.service.answers import Answer, Receipt, WithdrawnAnswer, record_answers, undo
 from crowdrank.service.assignment import Lease, NextPairs, next_pairs
 from crowdrank.service.database import Database
 from crowdrank.service.pairs import PairContent, PairFilter, PairRow, add_pairs, close_pairs, reopen_pairs
@@ -142,9 +142,9 @@ class Judging:
         self.answer(assessor, lease)
         return lease.content
 
-    def undo(self, assessor: int, pair_id: int | None = None, client_id: str | None = None) -> Undone:
+    def undo(self, assessor: int, pair_id: int | None = None, client_id: str | None = None) -> WithdrawnAnswer:
         name = client_id or f"c{next(self.numbers)}"
-        undone: Undone = self._write(undo, assessor, name, self.database.now(), pair_id)
+        undone: WithdrawnAnswer = self._write(undo, assessor, name, self.database.now(), pair_id)
         return undone
 
     def reopen(self, **conditions: Any) -> int:

@@ -38,6 +38,11 @@ def test_grades_are_names_or_numbers_of_the_scale(database: Database) -> None:
         with pytest.raises(Invalid) as caught:
             judging.answer(1, lease, **fields)
         assert caught.value.kind == "unknown-grade"
+    with pytest.raises(Invalid) as caught:
+        judging.send(1, Answer("a", grade=1, pair_id=1), Answer("b", grade=5, pair_id=2))
+    assert (caught.value.kind, caught.value.location.place) == ("unknown-grade", "answer 2")
+    assert caught.value.fix is not None
+    assert "0, 1, 2, 3" in caught.value.fix.text
     assert judging.rows(schema.event) == []
     assert judging.answer(1, lease, kind="cannot-judge").is_counted, "counts like a grade"
 
@@ -157,7 +162,8 @@ def test_one_bad_answer_stores_none(database: Database) -> None:
     ("fields", "error", "kind"),
     [
         ({"query": "q0", "document": "d9"}, NotFound, "no-pair"),
-        ({}, NotFound, "no-pair"),
+        ({}, Invalid, "no-pair"),
+        ({"query": "q0"}, Invalid, "no-pair"),
         ({"pair_id": 2**70}, NotFound, "no-pair"),
         ({"pair_id": 1, "comment": "a\0b"}, Invalid, "invalid-text"),
         ({"client_id": "", "pair_id": 1}, Invalid, "no-client-id"),

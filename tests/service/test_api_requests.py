@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,11 +10,13 @@ from typing import Any
 
 import anyio
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 
 from crowdrank.service import people
 from crowdrank.service.api.protection import SECURITY_HEADERS, parse_json
 from crowdrank.service.database import Database
+from crowdrank.service.errors import Forbidden
+from crowdrank.service.pages.rendering import render_error
 
 from .conftest import ManualClock
 from .service_world import PASSWORD, World, create_invitation, create_world
@@ -64,6 +67,39 @@ def test_an_error_names_the_field_and_not_its_value(world: World) -> None:
     assert (answer.status_code, answer.json()["parameter"]) == (422, "1.document")
 
 
+@pytest.mark.parametrize(
+    ("body", "parameter"),
+    [
+        ([{"client_id": "a"}, {"client_id": "b", "kind": "maybe"}], "1.kind"),
+        ([{"client_id": "a"}, {"kind": "grade"}], "1.client_id"),
+        ([{"client_id": "a", "grade": []}], "0.grade"),
+        ({"client_id": "a", "kind": "maybe"}, "kind"),
+        (5, "body"),
+    ],
+)
+def test_an_error_of_one_answer_or_several_names_the_field(world: World, body: Any, parameter: str) -> None:
+    answer = world.request("judge", "POST", "/api/projects/alpha/answers", json=body)
+    assert (answer.status_code, answer.json()["parameter"]) == (422, parameter)
+
+
+@pytest.mark.parametrize(("line", "kind"), [("{", "bad-json"), ('{"query": "q"}', "invalid")])
+def test_an_error_of_json_lines_names_the_line(world: World, line: str, kind: str) -> None:
+    content = f'{{"query": "q", "document": "d"}}\n\n{line}\n'
+    headers = {"Content-Type": "application/x-ndjson"}
+    answer = as_lead(world, "POST", "/pairs", content=content, headers=headers).json()
+    assert answer["kind"] == kind
+    assert "line 3: " in answer["problem"]
+
+
+def test_an_error_page_keeps_names_and_shows_the_fix() -> None:
+    error = Forbidden("you left project 'TREC'", kind="other", fix="ask a lead")
+    page = render_error(Request({"type": "http"}), error)
+    assert page.status_code == 403
+    text = html.unescape(bytes(page.body).decode())
+    assert "<p>You left project 'TREC'.</p>" in text
+    assert "<p>Ask a lead.</p>" in text
+
+
 def test_strings_that_look_like_escapes_are_kept() -> None:
     assert parse_json(rb'["\\u0000", "\ud83d\ude42"]') == ["\\u0000", "🙂"]
 
@@ -86,6 +122,7 @@ def test_strings_that_look_like_escapes_are_kept() -> None:
 def test_errors_are_objects(world: World, method: str, path: str, status: int, kind: str) -> None:
     answer = world.request("lead", method, path, json={} if method != "GET" else None)
     assert (answer.status_code, answer.json()["kind"]) == (status, kind)
+    assert kind != "bad-text" or answer.json()["parameter"] == "project"
 
 
 def test_a_failure_tells_nothing_of_its_cause(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,6 +166,7 @@ def test_large_bodies_are_refused(sqlite_database: Database) -> None:
             for content in (b" " * size, chunks(size)):  # with a declared length, and streamed
                 answer = world.request("lead token manage", "POST", path, content=content, headers=JSON)
                 assert answer.status_code in (status, 400 if status == 422 else status)
+                assert status != 413 or answer.json()["fix"]
         answer = world.client.post("/api/projects/alpha/pairs", content=b" " * 3100)
         assert answer.status_code == 401, "the body of a request without access is not read"
 
@@ -240,7 +278,7 @@ def test_judges_see_nothing_of_gold_quotas_and_others(world: World) -> None:
     gold = {"query": "q0", "document": "gold", "kind": "gold", "gold_grade": 2, "explanation": "because"}
     assert as_lead(world, "POST", "/pairs", json=[gold]).status_code == 200
     project = world.request("judge", "GET", "/api/projects/alpha").json()
-    hidden = {"honeypot_share", "quotas", "policy", "qualification_share", "is_blind"}
+    hidden = {"honeypot_share", "quotas", "policy", "qualification_share"}
     assert not hidden & set(project)
     assert not hidden & set(world.request("judge", "GET", "/api/projects").json()[0])
     assert hidden < set(world.request("lead", "GET", "/api/projects/alpha").json())

@@ -226,7 +226,7 @@ def test_an_inactive_assessor_is_signed_out(world: World) -> None:
         ({"public_url": "judging.example.org"}, "public_url"),
         ({"public_url": "https://judging.example.org/path"}, "public_url"),
         ({"trusted_proxies": ("proxy.example.org",)}, "trusted_proxies"),
-        ({"trusted_header": "X-Forwarded-User"}, "trusted_header"),
+        ({"user_header": "X-Forwarded-User"}, "user_header"),
     ],
 )
 def test_bad_settings_are_refused(fields: dict[str, Any], parameter: str) -> None:

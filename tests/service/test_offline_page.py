@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 import crowdrank
 from crowdrank.cli.app import app
 from crowdrank.errors import InputError, UsageError
-from crowdrank.service.offline_page import CANNOT_JUDGE, make_offline_page
+from crowdrank.judgments.judging_database import CANNOT_JUDGE
+from crowdrank.service.offline_page import make_offline_page
 
 from .browser_pages import OpenPage, chromium, needs_browser
 
@@ -73,6 +74,18 @@ def test_the_command_writes_a_page(tmp_path: Path) -> None:
     before = output.read_bytes()
     assert isinstance(CliRunner().invoke(app, [*arguments, "--grades", "Bad"]).exception, UsageError)
     assert output.read_bytes() == before
+
+
+def test_guidelines_that_are_not_utf_8_are_one_error(tmp_path: Path) -> None:
+    requests, texts = write_inputs(tmp_path)
+    guidelines = tmp_path / "rules.md"
+    guidelines.write_bytes(b"# Rules\nna\xefve\n")
+    output = tmp_path / "judge.html"
+    arguments = ["collect", "page", str(requests), "--texts", str(texts), "-o", str(output)]
+    done = CliRunner().invoke(app, [*arguments, "--guidelines", str(guidelines)])
+    assert isinstance(done.exception, InputError)
+    assert (done.exception.kind, done.exception.location.place) == ("encoding", "line 2")
+    assert not output.exists()
 
 
 # In a browser.

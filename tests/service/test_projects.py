@@ -27,13 +27,12 @@ def test_a_project_has_the_settings_given(database: Database) -> None:
         "lease_seconds": 60,
         "honeypot_share": 0.1,
         "qualification_share": 0.5,
-        "is_blind": False,
     }
     project = database.write(lambda connection: create_project(connection, "a-1", "Bad,Good", 7, **settings))
     assert (project.name, project.grades, project.created) == ("a-1", ("Bad", "Good"), 7)
     assert (project.guidelines, project.guidelines_version) == ("Read.", 1)
     assert project.quotas == {"human": (0, 0), "llm": (1, 2), "expert": (0, 0)}
-    for name in ("layout", "lease_seconds", "honeypot_share", "qualification_share", "is_blind"):
+    for name in ("layout", "lease_seconds", "honeypot_share", "qualification_share"):
         assert getattr(project, name) == settings[name]
     with database.read() as connection:
         assert get_project(connection, "a-1") == project
@@ -52,6 +51,7 @@ def test_a_project_has_the_settings_given(database: Database) -> None:
         ({"lease_seconds": 0}, "lease_seconds"),
         ({"honeypot_share": 1.5}, "honeypot_share"),
         ({"qualification_share": -1.0}, "qualification_share"),
+        ({"policy": "entropy"}, "policy"),
         ({"colour": "red"}, "colour"),
     ],
 )

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+import typer
 from sqlalchemy import text
 from typer.testing import CliRunner
 
 from crowdrank.cli import serve as serve_command
 from crowdrank.cli.app import app
+from crowdrank.cli.messages import option_writer
 from crowdrank.errors import InputError, OutputError, UsageError
 from crowdrank.judgments.read import read_judgments
 from crowdrank.service.api import Settings
@@ -128,6 +130,22 @@ def test_an_incomplete_single_sign_on_is_refused(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["serve", str(tmp_path / "a.db"), "--oidc-issuer", "https://id.example.org"])
     assert isinstance(done.exception, UsageError)
     assert done.exception.parameter == "oidc_issuer"
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["--trusted-proxy", "proxy.example.org"], "--trusted-proxy has"),
+        (["--user-header", "X-Remote-User"], "set --trusted-proxy."),
+        (["--oidc-issuer", "http://id.example.org", "--oidc-client", "a", "--oidc-secret", "b"], "--oidc-issuer must"),
+        (["--oidc-issuer", "https://id.example.org", "--oidc-client", "a", "--oidc-secret", "b"], "set --public-url."),
+    ],
+)
+def test_errors_of_settings_name_options(tmp_path: Path, words: list[str], option: str) -> None:
+    done = CliRunner().invoke(app, ["serve", str(tmp_path / "a.db"), *words])
+    assert isinstance(done.exception, UsageError)
+    command = typer.main.get_command(app).commands["serve"]  # type: ignore[attr-defined]
+    assert option in done.exception.message.render(option_writer(command.params))
 
 
 def test_a_database_that_cannot_be_used_is_one_error(tmp_path: Path) -> None:

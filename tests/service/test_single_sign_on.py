@@ -182,7 +182,7 @@ def proxy_client(world: World, address: str = "10.0.0.1", **headers: str) -> Tes
 
 @pytest.fixture
 def proxy_world(sqlite_database: Database) -> Iterator[World]:
-    settings = {"trusted_header": HEADER, "trusted_proxies": ("10.0.0.1",), "allowed_domains": ("example.org",)}
+    settings = {"user_header": HEADER, "trusted_proxies": ("10.0.0.1",), "allowed_domains": ("example.org",)}
     with create_world(sqlite_database, **settings) as world:
         yield world
 

@@ -38,7 +38,7 @@ def collect_page(
 
     Examples:
         crowdrank collect page requests.csv --texts docs.jsonl --grades Bad,Fair,Good -o judge.html
-        crowdrank collect add labels.csv answers-ann.csv --unjudgeable "cannot judge"
+        crowdrank collect add labels.csv answers-ann.csv --unjudgeable cannot-judge
     """
     from crowdrank._files import check_output_file
     from crowdrank.judgments.scale import Scale
@@ -65,8 +65,12 @@ def collect_page(
 
 
 def _read_guidelines(path: Path) -> str:
-    from crowdrank.judgments.files import check_size, open_decompressed
+    from crowdrank.judgments.files import check_size, encoding_error, first_undecodable_line, open_decompressed
 
     check_size(path)
     with open_decompressed(path) as stream:
-        return stream.read().decode("utf-8-sig")
+        content = stream.read()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise encoding_error(path, first_undecodable_line(path)) from problem

@@ -12,7 +12,7 @@ import typer
 from crowdrank._options import option
 from crowdrank.cli.console import print_line, print_message
 from crowdrank.cli.from_settings import FieldsOf
-from crowdrank.errors import UsageError
+from crowdrank.errors import UsageError, parameter_prefix
 
 if TYPE_CHECKING:
     from crowdrank.service.api import Settings
@@ -111,11 +111,13 @@ def _settings(address: AddressOptions, sign_on: SignOnOptions) -> Settings:
         problem = "needs a client and its secret, and they need an issuer"
         raise UsageError(problem, parameter="oidc_issuer", fix="give all three")
     issuer, client, secret = (part or "" for part in parts)
+    with parameter_prefix("oidc_"):
+        oidc = OidcSettings(issuer, client, secret) if issuer else None
     return Settings(
         public_url=address.public_url,
         trusted_proxies=tuple(address.trusted_proxy),
-        trusted_header=sign_on.user_header,
-        oidc=OidcSettings(issuer, client, secret) if issuer else None,
+        user_header=sign_on.user_header,
+        oidc=oidc,
         allowed_domains=tuple(sign_on.allowed_domain),
     )
 

@@ -349,7 +349,7 @@ def consensus_rows(state: PoolState, model: Aggregator) -> Integers:
 
 
 def _with_predictions(row: Integers, pool: Pool, consensus: Consensus) -> Integers:
-    """Return the rows with those of predictions for pairs that have none."""
+    """Fill the rows of unjudged pairs (-1) with their rows in the prediction table."""
     others = np.flatnonzero(row < 0)
     if consensus.prediction_table is None or not len(others):
         return row

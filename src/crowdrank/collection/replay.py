@@ -177,7 +177,10 @@ def refit(
 
 
 def model_ranking(model: Aggregator, pool: Pool) -> pd.DataFrame:
-    """Return query, document and score of every pair; without judgment and prediction, the score is an average one."""
+    """Return query, document and score of every pair.
+
+    Pairs with neither a judgment nor a prediction get the mean score.
+    """
     relevance = model.consensus_.numbers("relevance")
     average = float(relevance[: len(model.consensus_.document_table)].mean()) if model.in_grades else 0.0
     return _ranking(consensus_rows(PoolState.of(pool, model.judgments_), model), relevance, average, pool)

@@ -93,7 +93,7 @@ class RankedRequests:
         return rows[wanted], priority[wanted]
 
     def wanted(self) -> RankedRequests:
-        """Return the rows whose labels are wanted, with exact priorities."""
+        """Return the rows with exact priorities, without rows whose label is not needed."""
         rows, priority = self._priorities(np.arange(len(self)))
         return RankedRequests(self.pair[rows], priority, self.reason[rows], self.reasons)
 

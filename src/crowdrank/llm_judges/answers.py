@@ -23,6 +23,8 @@ TOP_LOGPROBS = 20
 """Number of likely tokens that are requested per position."""
 MAX_UNSEEN_SHARE = 0.1
 """Maximum probability, relative to that of the grades among the likely tokens, that the other grades could have."""
+CUT_REPLY = "the reply was cut at max_tokens; raise it and run again with --retry unreadable"
+"""Problem of a reply that ended before its grade."""
 MAX_EXCERPT_LENGTH = 300
 """Maximum number of characters of a reply in the list of failures."""
 
@@ -123,7 +125,7 @@ def _read_choice(choice: Mapping[str, Any], scale: Scale) -> Answer:
     found = find_grade(text, scale)
     if found is None:
         cut = choice.get("finish_reason") == "length"
-        problem = "the reply was cut at max_tokens" if cut else "the reply does not state one grade of the scale"
+        problem = CUT_REPLY if cut else "the reply does not state one grade of the scale"
         return Answer(UNREADABLE, problem=problem, text=text)
     code, position = found
     probabilities = token_probabilities(choice.get("logprobs"), text, position, scale)

@@ -21,17 +21,22 @@ from crowdrank.llm_judges.ledger import PENDING, Ledger
 if TYPE_CHECKING:
     import httpx
 
-FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 1.0, 60.0
-"""Seconds before the second attempt, doubled for every further one, and their maximum."""
+FIRST_WAIT_SECONDS = 1.0
+"""Seconds before the second attempt, doubled for every further one."""
+MAX_WAIT_SECONDS = 60.0
+"""Maximum number of seconds between two attempts, unless the service asks for more."""
 MAX_RETRY_AFTER_SECONDS = 600.0
 """Longest wait that a service can ask for; a judge that asks for more is stopped."""
 FAILURES_TO_OPEN = 5
 """Number of failed attempts in a row after which the circuit of a judge opens."""
-OPEN_SECONDS, MAX_OPEN_SECONDS = 30.0, 300.0
-"""Seconds for which an open circuit lets no request pass, doubled each time, and their maximum."""
+OPEN_SECONDS = 30.0
+"""Seconds for which an open circuit lets no request pass, doubled with every opening in a row."""
+MAX_OPEN_SECONDS = 300.0
+"""Maximum number of seconds for which a circuit is open."""
 MAX_OPENINGS = 4
 """Number of openings in a row after which a judge is stopped."""
 BUDGET_SPENT = "the rest of the budget is smaller than the largest possible cost of a call"
+"""Reason for which a judge is stopped when its next call could exceed the budget."""
 
 
 class Clock:

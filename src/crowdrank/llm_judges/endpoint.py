@@ -78,13 +78,14 @@ async def send(client: httpx.AsyncClient, judge: Judge, body: Mapping[str, Any],
         async with asyncio.timeout(judge.timeout):
             code, headers, content = await _post(client, judge.url, body)
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
-        return _failed("no connection to the endpoint", is_final=False)
+        return _failed(f"no connection to {judge.url}; check that the server runs", is_final=False)
     except (httpx.TimeoutException, TimeoutError):
         return _failed(f"no reply within {judge.timeout:g} s", is_final=False, is_charge_known=False)
     except httpx.TransportError:
         return _failed("the connection was lost before the reply was complete", is_final=False, is_charge_known=False)
     except (httpx.InvalidURL, httpx.DecodingError, httpx.HTTPError):
-        return _failed("the endpoint does not speak HTTP as expected", is_charge_known=False, stops_judge=True)
+        problem = f"{judge.url} does not answer with valid HTTP; check the address of the endpoint"
+        return _failed(problem, is_charge_known=False, stops_judge=True)
     reply = redact(content.decode(errors="replace"), judge.api_key())
     return classify(code, headers, reply, scale)
 

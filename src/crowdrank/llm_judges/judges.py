@@ -230,7 +230,7 @@ class _JudgeTable:
         names = list(known)
         for name in table:
             if name not in names:
-                problem = f"{owner} has no {shown(name)}{near(name, names)}"
+                problem = f"{shown(name)} is not a key of {owner}{near(name, names)}"
                 raise self.error(problem, "unknown-option", f"the keys are {', '.join(names)}")
 
     def _check_endpoint(self, endpoint: str) -> None:
@@ -246,7 +246,8 @@ class _JudgeTable:
             raise self.error("endpoint is not an http or https address", "invalid-endpoint", example)
         if parts.username or parts.password or parts.query or parts.fragment:
             problem = "endpoint has a password, a query or a fragment"
-            raise self.error(problem, "invalid-endpoint", "name the variable with your API key in key_variable")
+            fix = "remove it from the URL, and name the variable with your API key in key_variable"
+            raise self.error(problem, "invalid-endpoint", fix)
 
     def _check_key_variable(self, name: str) -> None:
         if name and not _VARIABLE.fullmatch(name):  # perhaps the key itself, which is not repeated
@@ -258,7 +259,8 @@ class _JudgeTable:
         try:
             Scale.parse(text)
         except UsageError as error:
-            raise self.error(f"grades {error.problem}", "invalid-scale") from error
+            fix = 'write grades = "0-3", or names from least to most relevant'
+            raise self.error(f"grades {error.problem}", "invalid-scale", fix) from error
         return text
 
     def _prices(self, table: Mapping[str, Any]) -> Prices:
@@ -277,9 +279,10 @@ class _JudgeTable:
                 raise self.error(f"parameters has {shown(name)}, which crowdrank sets itself", "reserved-option", fix)
         limits = [name for name in TOKEN_LIMITS if name in parameters]
         if len(limits) > 1 or not all(Number(1, integer=True).accepts(parameters[name]) for name in limits):
-            problem = f"parameters need one of {' and '.join(TOKEN_LIMITS)}, a whole number of at least 1"
-            raise self.error(problem, "option-type")
+            problem = f"parameters must have at most one of {' and '.join(TOKEN_LIMITS)}, an integer of at least 1"
+            raise self.error(problem, "option-type", f"write parameters = {{ {TOKEN_LIMITS[0]} = 100 }}")
         try:
             json.dumps(parameters, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as problem:
-            raise self.error("parameters has a value that JSON cannot hold", "option-type") from problem
+            fix = "use texts, finite numbers, true, false, lists and tables"
+            raise self.error("parameters has a value that JSON cannot represent", "option-type", fix) from problem

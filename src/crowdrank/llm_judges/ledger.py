@@ -16,7 +16,7 @@ from typing import Any
 
 from crowdrank._disk import write_error
 from crowdrank._files import check_output_file, locked
-from crowdrank.errors import InputError
+from crowdrank.errors import Fix, InputError
 from crowdrank.llm_judges.answers import STATUSES
 
 PENDING = "pending"
@@ -217,5 +217,6 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _not_a_ledger_error(path: Path) -> InputError:
-    problem = "it is not a ledger of LLM judges, or of another version of crowdrank, or damaged"
-    return InputError(problem, source=str(path), kind="not-a-ledger", fix="name another ledger")
+    problem = "it is not a ledger of LLM judges, is damaged, or is from another version of crowdrank"
+    fix = Fix("restore a copy, or name another file with {}", "ledger")
+    return InputError(problem, source=str(path), kind="not-a-ledger", fix=fix)

@@ -51,7 +51,7 @@ class Prompt:
                 raise self._error(problem, f"the placeholders are {_braced(PLACEHOLDERS)}")
         missing = [name for name in REQUIRED_PLACEHOLDERS if name not in names]
         if missing:
-            raise self._error(f"the prompt lacks {_braced(missing)}", "write where these texts stand in the prompt")
+            raise self._error(f"the prompt lacks {_braced(missing)}", f"add {_braced(missing, ' and ')} to the prompt")
 
     def _error(self, problem: str, fix: str) -> InputError:
         return InputError(problem, source=self.source, kind="invalid-prompt", fix=fix)
@@ -131,5 +131,5 @@ def grade_list(scale: Scale) -> str:
     return ", ".join(scale.names)
 
 
-def _braced(names: tuple[str, ...] | list[str]) -> str:
-    return ", ".join(f"{{{name}}}" for name in names)
+def _braced(names: tuple[str, ...] | list[str], separator: str = ", ") -> str:
+    return separator.join(f"{{{name}}}" for name in names)

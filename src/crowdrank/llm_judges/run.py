@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crowdrank._progress import Report
-from crowdrank.errors import Fix, UsageError
+from crowdrank.errors import Fix, UsageError, shown
 from crowdrank.judgments.scale import Scale
 from crowdrank.llm_judges.answers import FAILED, Answer
 from crowdrank.llm_judges.caller import Caller, Clock
@@ -127,8 +127,8 @@ def check_budget(judges: Sequence[Judge], budget: float | None) -> None:
     """Raise UsageError if judges have prices and there is no budget, or a budget and no prices."""
     priced = [judge.name for judge in judges if judge.prices is not None]
     if priced and budget is None:
-        problem = f"The judge {priced[0]} has prices, so that a limit is needed"
-        raise UsageError(problem, kind="no-budget", fix=Fix("give it with {}", "budget", "5"))
+        problem = f"the judge {shown(priced[0])} has prices, but there is no budget"
+        raise UsageError(problem, kind="no-budget", fix=Fix("set the maximum cost with {}", "budget", 5))
     if budget is not None and not priced:
         fix = "write prices = { input = 0.15, output = 0.6 } for each judge that costs money, or leave the budget out"
         raise UsageError("is given, but no judge has prices", parameter="budget", kind="no-prices", fix=fix)

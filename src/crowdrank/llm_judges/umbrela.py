@@ -89,7 +89,7 @@ def _pair_ids(line: Mapping[str, Any], path: Path, place: str, ids: IdsByText | 
 
 
 def _read_answer(line: Mapping[str, Any], scale: Scale) -> Answer:
-    """Return the grade of a judgment, or that its answer was unreadable."""
+    """Return the grade of a judgment, or why it has none."""
     prediction = line.get("prediction")
     text = prediction if isinstance(prediction, str) and is_encodable(prediction) else ""
     code = scale.code(line["judgment"])
@@ -97,6 +97,9 @@ def _read_answer(line: Mapping[str, Any], scale: Scale) -> Answer:
         readable = line["result_status"] in (1, True)
     else:  # older versions do not mark the 0 that stands for an unreadable answer
         readable = str(line["judgment"]) != "0" or re.search(r"(?<!\d)0(?!\d)", text) is not None
-    if not readable or code is None:
+    if not readable:
         return Answer(UNREADABLE, problem="umbrela could not read the answer", text=text)
+    if code is None:
+        problem = f"{shown(line['judgment'])} is not a grade of the scale {scale}; set grades to the scale of the file"
+        return Answer(UNREADABLE, problem=problem, text=text)
     return Answer(OK, scale.names[code], text=text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, insert, select, update
 
@@ -23,6 +23,7 @@ from crowdrank.service.qualification import decide_qualification
 from crowdrank.service.quotas import Place, change_taken
 
 AnswerKind = Literal["grade", "cannot-judge", "later"]
+ANSWER_KINDS: tuple[str, ...] = get_args(AnswerKind)
 MAX_ANSWERS = 1000
 """Maximum number of answers per request."""
 
@@ -91,8 +92,8 @@ class Receipt:
 
 
 @dataclass(frozen=True)
-class Undone:
-    """An answer that was undone.
+class WithdrawnAnswer:
+    """An answer that was withdrawn.
 
     Attributes:
         pair_id: the pair.
@@ -199,7 +200,8 @@ def record_answers(
 
     """
     if len(answers) > MAX_ANSWERS:
-        raise Invalid(f"must be at most {MAX_ANSWERS}, not {len(answers)}", parameter="answers")
+        problem = f"has {len(answers)} answers; the maximum is {MAX_ANSWERS}"
+        raise Invalid(problem, parameter="answers", fix="send them in several requests")
     member = lock_member(connection, project, assessor_id)
     return _Recording(connection, project, member, now).record(answers)
 
@@ -244,8 +246,7 @@ class _Recording:
             if known is None:
                 known = stored[answer.client_id] = self._apply(answer, content, place)
             elif any(known[name] != value for name, value in content.items()):
-                problem = f"the client id {shown(answer.client_id)} is stored with another answer"
-                raise Conflict(problem, place=place, kind="client-id-taken")
+                raise _client_id_error(answer.client_id, place)
             receipts.append(self._receipt(known))
         self._write()
         return receipts
@@ -253,12 +254,20 @@ class _Recording:
     def _check(self, answer: Answer, place: str) -> int | None:
         """Return the code of the grade."""
         if not answer.client_id:
-            raise Invalid("client_id must not be empty", place=place, kind="no-client-id")
-        if answer.kind not in ("grade", "cannot-judge", "later"):
-            raise Invalid(f"{shown(answer.kind)} is not a kind of answer", place=place, kind="unknown-answer-kind")
-        if (answer.kind == "grade") != (answer.grade is not None):
-            raise Invalid("an answer of kind 'grade' has a grade, others have none", place=place, kind="unknown-grade")
-        return None if answer.grade is None else self.project.grade_code(answer.grade)
+            fix = "use a new client_id for each answer"
+            raise Invalid("client_id must not be empty", place=place, kind="no-client-id", fix=fix)
+        if answer.kind not in ANSWER_KINDS:
+            problem, fix = f"{shown(answer.kind)} is not a kind of answer", f"use {' or '.join(ANSWER_KINDS)}"
+            raise Invalid(problem, place=place, kind="unknown-answer-kind", fix=fix)
+        if answer.kind != "grade":
+            if answer.grade is not None:
+                problem = f"an answer of the kind {answer.kind!r} has no grade"
+                raise Invalid(problem, place=place, kind="unknown-grade", fix="leave the grade out")
+            return None
+        if answer.grade is None:
+            fix = f"send one of {self.project.listed_grades}"
+            raise Invalid("the grade is missing", place=place, kind="unknown-grade", fix=fix)
+        return self.project.grade_code(answer.grade, place=place)
 
     def _find_pairs(self, answers: Sequence[Answer]) -> list[int]:
         """Read the leases and return the pair id of each answer."""
@@ -278,15 +287,20 @@ class _Recording:
         if answer.lease is not None:
             lease = self.leases.get(answer.lease)
             if lease is None:
-                raise NotFound("there is no such lease", place=place, kind="no-lease")
+                problem = "the lease is unknown or belongs to another account"
+                raise NotFound(problem, place=place, kind="no-lease", fix="request pairs again")
             if answer.pair_id not in (None, lease.pair_id):
-                raise Invalid("the lease is on another pair", place=place, kind="other-pair")
+                problem = f"the lease is on pair {lease.pair_id}, not on pair {answer.pair_id}"
+                raise Invalid(problem, place=place, kind="other-pair", fix="send only the lease")
             return int(lease.pair_id)
         if answer.pair_id is not None:
             return min(answer.pair_id, MAX_ID)
-        pair_id = by_keys.get((answer.query or "", answer.document or ""))
+        if answer.query is None or answer.document is None:
+            fix = "send lease, pair_id, or query and document"
+            raise Invalid("the answer names no pair", place=place, kind="no-pair", fix=fix)
+        pair_id = by_keys.get((answer.query, answer.document))
         if pair_id is None:
-            problem = f"there is no pair {shown(answer.query)}, {shown(answer.document)}"
+            problem = f"there is no pair of query {shown(answer.query)} and document {shown(answer.document)}"
             raise NotFound(problem, place=place, kind="no-pair")
         return pair_id
 
@@ -439,7 +453,7 @@ def undo(
     client_id: str,
     now: int,
     pair_id: int | None = None,
-) -> Undone:
+) -> WithdrawnAnswer:
     """Withdraw an answer of an assessor, and hold its place by a new lease on the pair.
 
     Args:
@@ -462,10 +476,9 @@ def undo(
     stored = connection.execute(_STORED, {**values, "client_ids": [client_id]}).first()
     if stored is not None:
         if (stored.kind, stored.project_id) != ("withdrawn", project.id) or pair_id not in (None, stored.pair_id):
-            problem = f"the client id {shown(client_id)} is stored with another answer"
-            raise Conflict(problem, kind="client-id-taken")
+            raise _client_id_error(client_id)
         live = connection.execute(_LIVE_OF_PAIRS, {**values, "pairs": [stored.pair_id]}).scalars("token").all()
-        return _undone(connection, project, assessor_id, stored.pair_id, live, now)
+        return _withdrawn_answer(connection, project, assessor_id, stored.pair_id, live, now)
     require_judging(project, member)
     pair_id = connection.execute(_LATEST, values).scalar() if pair_id is None else min(pair_id, MAX_ID)
     quota = connection.execute(_QUOTAS, {**values, "pairs": [pair_id]}).first()
@@ -487,11 +500,11 @@ def undo(
     }
     connection.execute(insert(_EVENT), event)
     if not _can_hold(state, quota):
-        return Undone(pair_id, None)
+        return WithdrawnAnswer(pair_id, None)
     if state.kind == "real" and not state.is_counted:
         change_taken(connection, {Place(pair_id, member.kind, state.round): 1})
     tokens = insert_leases(connection, project, assessor_id, [(pair_id, state.round)], now, is_undo=True)
-    return _undone(connection, project, assessor_id, pair_id, tokens, now)
+    return _withdrawn_answer(connection, project, assessor_id, pair_id, tokens, now)
 
 
 def _can_hold(state: Row[*tuple[Any, ...]], quota: Row[*tuple[Any, ...]] | None) -> bool:
@@ -501,8 +514,13 @@ def _can_hold(state: Row[*tuple[Any, ...]], quota: Row[*tuple[Any, ...]] | None)
     return state.kind != "real" or state.is_counted or (quota is not None and quota.taken < quota.k_max)
 
 
-def _undone(
+def _client_id_error(client_id: str, place: str = "") -> Conflict:
+    problem = f"the client id {shown(client_id)} is stored with another answer"
+    return Conflict(problem, place=place, kind="client-id-taken", fix="use a new client_id for each answer")
+
+
+def _withdrawn_answer(
     connection: Connection, project: Project, assessor_id: int, pair_id: int, tokens: Sequence[str], now: int
-) -> Undone:
+) -> WithdrawnAnswer:
     leases = get_leases(connection, project, assessor_id, tokens, now) if tokens else []
-    return Undone(pair_id, leases[0] if leases else None)
+    return WithdrawnAnswer(pair_id, leases[0] if leases else None)

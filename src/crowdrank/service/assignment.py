@@ -248,12 +248,13 @@ def lock_member(connection: Connection, project: Project, assessor_id: int) -> M
     """Return a member of a project, and let other requests of the same assessor wait; raise NotFound without one."""
     row = connection.execute(_MEMBER, {"in_project": project.id, "me": assessor_id}).first()
     if row is None:
-        raise NotFound(f"you are not a member of project {shown(project.name)}", kind="no-membership")
+        problem = f"you are not a member of project {shown(project.name)}"
+        raise NotFound(problem, kind="no-membership", fix="join it with an invitation link")
     return Member(*row)
 
 
 def member_status(project: Project, member: Member) -> Status:
-    """Return what a member may do."""
+    """Return whether a member can judge or train now, or the reason why not."""
     if not project.is_open:
         return "closed"
     if member.is_paused:
@@ -267,12 +268,14 @@ def member_status(project: Project, member: Member) -> Status:
 
 def require_judging(project: Project, member: Member) -> None:
     """Raise an error unless a member may judge pairs without a lease."""
-    status = member_status(project, member)
+    status, named = member_status(project, member), f"project {shown(project.name)}"
     if status == "closed":
-        raise Conflict(f"project {shown(project.name)} is closed", kind="closed")
+        raise Conflict(f"{named} is closed", kind="closed", fix="ask a lead to open it")
+    if status == "paused":
+        raise Forbidden(f"a lead has paused your work in {named}", kind="paused", fix="ask a lead")
     if status != "judging":
-        kind = "paused" if status == "paused" else "not-qualified"
-        raise Forbidden(f"you cannot judge in project {shown(project.name)} now", kind=kind)
+        fix = "answer the training pairs first" if status == "training" else "ask a lead"
+        raise Forbidden(f"you have not passed the training of {named}", kind="not-qualified", fix=fix)
 
 
 def end_expired_leases(connection: Connection, now: int, limit: int = MAX_EXPIRED) -> int:

@@ -14,6 +14,8 @@ from crowdrank.judgments.judging_database import find_database
 
 OWNER_ONLY = 0o600
 """Mode of databases: only their owner may read password hashes and answers."""
+OTHER_COPY = "use another copy of the database"
+"""Fix for a damaged database."""
 
 
 def back_up(database: str | Path, output: str | Path) -> None:
@@ -68,7 +70,8 @@ def _copy(source: Path, draft: Path) -> None:
         with closing(_open_for_reading(source)) as connection:
             connection.execute("VACUUM INTO ?", (str(draft),))
     except sqlite3.Error as problem:
-        raise InputError(f"it cannot be copied ({problem})", source=str(source), kind="damaged") from problem
+        fix = "check free disk space and that the file is not damaged"
+        raise InputError(f"it cannot be copied ({problem})", source=str(source), kind="damaged", fix=fix) from problem
     draft.chmod(OWNER_ONLY)
     _check_database(draft, source)
 
@@ -112,9 +115,9 @@ def _check_database(path: Path, named: Path) -> None:
             problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             views = connection.execute("SELECT name FROM sqlite_master WHERE type = 'view'").fetchall()
     except sqlite3.Error as error:
-        raise InputError(f"it cannot be read ({error})", source=str(named), kind="damaged") from error
+        raise InputError(f"it cannot be read ({error})", source=str(named), kind="damaged", fix=OTHER_COPY) from error
     if problem != "ok":
-        raise InputError(f"it is damaged ({problem})", source=str(named), kind="damaged")
+        raise InputError(f"it is damaged ({problem})", source=str(named), kind="damaged", fix=OTHER_COPY)
     if ("judgment",) not in views:
         problem = "it is a database, but not one of the judging service"
-        raise InputError(problem, source=str(named), kind="other-format")
+        raise InputError(problem, source=str(named), kind="other-format", fix="check the path")

@@ -343,6 +343,6 @@ def revoke_token(
     if project_id is not None:
         query = query.where(token.c.project_id == project_id)
     if connection.execute(query).first() is None:
-        raise NotFound("there is no such token", parameter="token_id")
+        raise NotFound(f"there is no token {token_id}")
     connection.execute(update(token).where(token.c.id == token_id, token.c.revoked.is_(None)).values(revoked=now))
     return _token_of(connection.execute(_tokens().where(token.c.id == token_id)).one())

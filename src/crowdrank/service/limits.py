@@ -18,8 +18,9 @@ def check_text(text: str | None, *, place: str = "", column: str = "") -> None:
 
     >>> check_text(chr(0), column="comment")
     Traceback (most recent call last):
-    crowdrank.service.errors.Invalid: column 'comment': the text has NUL characters or halves of surrogate pairs.
+    crowdrank.service.errors.Invalid: column 'comment': the text has NUL characters or halves of surrogate pairs; remove
+    them.
     """
     if text is not None and _NOT_STORABLE.search(text):
         problem = "the text has NUL characters or halves of surrogate pairs"
-        raise Invalid(problem, place=place, column=column, kind="invalid-text")
+        raise Invalid(problem, place=place, column=column, kind="invalid-text", fix="remove them")

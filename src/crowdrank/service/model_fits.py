@@ -88,12 +88,13 @@ def fit_project(database: Database, project: Project, method: str = DEFAULT_METH
 
     """
     if method not in METHODS:
-        raise Invalid(f"there is no model {method!r}{near(method, METHODS)}", parameter="method", kind="unknown-method")
+        problem, fix = f"{method!r} is not a consensus model{near(method, METHODS)}", f"use one of {', '.join(METHODS)}"
+        raise Invalid(problem, parameter="method", kind="unknown-method", fix=fix)
     with database.read() as connection:
         newest = select(func.coalesce(func.max(schema.event.c.id), 0))
         last_event = connection.execute(newest.where(schema.event.c.project_id == project.id)).scalar_one()
         if not len(answers_of(connection, project)):
-            raise Conflict("there are no answers yet", kind="no-answers")
+            raise Conflict("there are no answers yet", kind="no-answers", fix="fit after the first answers")
         judgments = judgments_of(connection, project)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CrowdrankWarning)  # few answers determine little: intervals say so

@@ -13,12 +13,10 @@ import numpy as np
 from crowdrank._files import write_file
 from crowdrank.collection.pool import Pool
 from crowdrank.errors import Fix, InputError, UsageError, near
+from crowdrank.judgments.judging_database import CANNOT_JUDGE
 from crowdrank.judgments.texts import Texts, read_texts
 from crowdrank.reports.page import csp_hash, script_json
 from crowdrank.service.judging_page import judging_config, key_help, render_markdown, static_text, templates
-
-CANNOT_JUDGE = "cannot judge"
-"""Answer in the file of answers for documents that cannot be judged."""
 
 
 @dataclass(frozen=True)

@@ -178,11 +178,7 @@ def _check_row(project: Project, number: int, row: PairRow) -> int | None:
         if row.kind != "real":
             raise Invalid(f"a {row.kind} pair needs a gold grade", place=place, column="gold_grade", kind="no-gold")
         return None
-    code = project.scale.code(row.gold_grade)
-    if code is None:
-        problem = f"{shown(row.gold_grade)} is not a grade of the scale {project.scale}"
-        raise Invalid(problem, place=place, column="gold_grade", kind="unknown-grade")
-    return code
+    return project.grade_code(row.gold_grade, place=place, column="gold_grade")
 
 
 def _add_chunk(
@@ -215,7 +211,8 @@ def _add_chunk(
             values.append({**ids, "kind": row.kind, "gold_grade": code, "explanation": row.explanation})
         elif stored != (row.kind, code):
             problem = f"the pair {shown(row.query)}, {shown(row.document)} exists with another kind or gold grade"
-            raise Conflict(problem, place=f"row {number}", kind="pair-differs")
+            fix = "leave it out, or send the kind and gold grade that it has"
+            raise Conflict(problem, place=f"row {number}", kind="pair-differs", fix=fix)
     _insert_pairs(connection, project, values)
     pairs = {"pairs_added": len(values), "pairs_kept": len(numbered) - len(values)}
     return counts + document_counts + Counter(pairs)
@@ -414,10 +411,12 @@ def _chosen_ids(connection: Connection, project: Project, chosen: PairFilter, **
 
 def _conditions(chosen: PairFilter) -> list[ColumnElement[bool]]:
     if chosen == PairFilter():
-        raise Invalid("must have a condition", parameter="filter", kind="empty-filter")
+        names = ", ".join(PairFilter.__dataclass_fields__)
+        raise Invalid("the selection is empty", kind="empty-filter", fix=f"set one of {names}")
     for name in ("pair_ids", "queries", "documents"):
         if len(getattr(chosen, name) or ()) > MAX_LISTED:
-            raise Invalid(f"must have at most {MAX_LISTED} values", parameter=name, kind="too-many-values")
+            problem, fix = f"must have at most {MAX_LISTED} values", "send them in several requests"
+            raise Invalid(problem, parameter=name, kind="too-many-values", fix=fix)
     for text in (*(chosen.queries or ()), *(chosen.documents or ())):
         check_text(text)
     known_ids = None if chosen.pair_ids is None else [one for one in chosen.pair_ids if 0 < one < MAX_ID]

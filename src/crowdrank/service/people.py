@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from crowdrank.errors import shown
 from crowdrank.service.credentials import digest_of, new_secret
-from crowdrank.service.errors import Conflict, Invalid, NotFound
+from crowdrank.service.errors import Conflict, Forbidden, Invalid, NotFound
 from crowdrank.service.schema import assessor, audit, invitation, membership, project
 
 MAX_NAME_LENGTH = 100
@@ -149,7 +149,7 @@ def create_assessor(
     """
     name = check_name(name)
     if connection.execute(select(assessor.c.id).where(func.lower(assessor.c.name) == name.lower())).first():
-        raise _name_taken(name)
+        raise _name_taken_error(name)
     values = {
         "name": name,
         "kind": kind,
@@ -164,14 +164,19 @@ def create_assessor(
         with connection.begin_nested():
             key = connection.execute(insert(assessor).values(values)).inserted_primary_key
     except IntegrityError as error:  # another transaction created it after the check
-        raise _name_taken(name) from error
+        raise _name_taken_error(name) from error
     assert key is not None
     return get_assessor(connection, key[0])
 
 
-def _name_taken(name: str) -> Conflict:
+def _name_taken_error(name: str) -> Conflict:
     problem = f"{shown(name)} exists already"
     return Conflict(problem, kind="name-taken", parameter="name", fix="choose another name, or sign in")
+
+
+def deactivated_error() -> Forbidden:
+    """Return the error for an account that may not sign in."""
+    return Forbidden("the account is deactivated", kind="not-active", fix="ask an administrator")
 
 
 def _assessors() -> Select[Any]:
@@ -184,7 +189,7 @@ def get_assessor(connection: Connection, assessor_id: int) -> Assessor:
     """Return an assessor; raise NotFound if there is none with this id."""
     row = connection.execute(_assessors().where(assessor.c.id == assessor_id)).first()
     if row is None:
-        raise NotFound("there is no such assessor", parameter="assessor_id")
+        raise NotFound(f"there is no assessor {assessor_id}")
     return _assessor_of(row)
 
 
@@ -280,7 +285,7 @@ def get_member(connection: Connection, project_id: int, assessor_id: int) -> Mem
     """Return the membership of an assessor in a project; raise NotFound if there is none."""
     member = find_member(connection, project_id, assessor_id)
     if member is None:
-        raise NotFound("the project has no such member", parameter="assessor_id")
+        raise NotFound(f"the project has no member {assessor_id}")
     return member
 
 
@@ -371,7 +376,7 @@ def revoke_invitation(connection: Connection, project_id: int | None, invitation
     chosen = invitation.c.project_id.is_(None) if project_id is None else invitation.c.project_id == project_id
     where = and_(chosen, invitation.c.id == invitation_id)
     if connection.execute(select(invitation.c.id).where(where)).first() is None:
-        raise NotFound("there is no such invitation", parameter="invitation_id")
+        raise NotFound(f"there is no invitation {invitation_id}")
     connection.execute(update(invitation).where(where, invitation.c.revoked.is_(None)).values(revoked=now))
 
 
@@ -379,7 +384,7 @@ def find_invitation(connection: Connection, secret: str, now: int) -> Invitation
     """Return the invitation with a secret; raise NotFound if it is unknown, used up, expired or revoked."""
     row = connection.execute(_invitations().where(_is_valid(secret, now))).first()
     if row is None:
-        raise _invalid_invitation()
+        raise _invalid_invitation_error()
     return _invitation_of(row)
 
 
@@ -387,7 +392,7 @@ def use_invitation(connection: Connection, secret: str, now: int) -> Invitation:
     """Take one use of an invitation, atomically; raise NotFound if none is left."""
     taken = update(invitation).where(_is_valid(secret, now)).values(uses_left=invitation.c.uses_left - 1)
     if connection.execute(taken).rowcount == 0:
-        raise _invalid_invitation()
+        raise _invalid_invitation_error()
     return _invitation_of(connection.execute(_invitations().where(invitation.c.digest == digest_of(secret))).one())
 
 
@@ -396,7 +401,7 @@ def _is_valid(secret: str, now: int) -> Any:
     return and_(invitation.c.digest == digest_of(secret), usable)
 
 
-def _invalid_invitation() -> NotFound:
+def _invalid_invitation_error() -> NotFound:
     problem = "is unknown, used up, expired or revoked"
     return NotFound(problem, kind="bad-invitation", parameter="invitation", fix="ask for a new link")
 
@@ -408,7 +413,7 @@ def accept_invitation(connection: Connection, secret: str, person: Assessor, now
     """
     found = find_invitation(connection, secret, now)
     if found.assessor_id is not None:  # sets a password, and adds no member
-        raise _invalid_invitation()
+        raise _invalid_invitation_error()
     if not _adds_rights(connection, found, person):
         return found
     use_invitation(connection, secret, now)

@@ -20,7 +20,10 @@ from crowdrank.service.quotas import Quota, change_quotas
 MAX_LABELS = 1000
 """Maximum number of labels per pair and kind of assessor."""
 MAX_LEASE_SECONDS = 7 * 24 * 3600
-
+MAX_LISTED_GRADES = 10
+"""Maximum number of grades that a message lists."""
+POLICIES = ("random",)
+"""Names of the policies that order pairs."""
 
 DEFAULT_QUOTAS: Mapping[str, Quota] = {"human": Quota(2, 3)}
 
@@ -35,7 +38,6 @@ class ProjectSettings(TypedDict, total=False):
     lease_seconds: int
     honeypot_share: float
     qualification_share: float | None
-    is_blind: bool
     is_open: bool
 
 
@@ -61,7 +63,6 @@ class Project:
     lease_seconds: int
     honeypot_share: float
     qualification_share: float | None
-    is_blind: bool
     is_open: bool
     created: int
 
@@ -70,11 +71,17 @@ class Project:
         """The grades as a scale."""
         return Scale.parse(self.grades)
 
-    def grade_code(self, grade: object) -> int:
-        """Return the position of a grade on the scale; raise Invalid if it is not on it."""
+    @property
+    def listed_grades(self) -> str:
+        """Names of the grades for a message, at most `MAX_LISTED_GRADES`."""
+        return ", ".join([*self.grades[:MAX_LISTED_GRADES], *(["..."] if len(self.grades) > MAX_LISTED_GRADES else [])])
+
+    def grade_code(self, grade: object, *, place: str = "", column: str = "") -> int:
+        """Return the position of a grade on the scale; raise Invalid, with a location, if it is not on it."""
         code = self.scale.code(grade)
         if code is None:
-            raise Invalid(f"{shown(grade)} is not a grade of the scale {self.scale}", kind="unknown-grade")
+            problem, fix = f"{shown(grade)} is not a grade of the scale", f"use one of {self.listed_grades}"
+            raise Invalid(problem, place=place, column=column, kind="unknown-grade", fix=fix)
         return code
 
 
@@ -122,8 +129,8 @@ def create_project(
     try:
         connection.execute(insert(schema.project).values(name=name, grades=list(scale.names), created=now, **values))
     except IntegrityError as error:
-        problem = f"a project with the name {shown(name)} exists"
-        raise Conflict(problem, parameter="name", kind="name-taken") from error
+        problem = f"{shown(name)} is the name of another project"
+        raise Conflict(problem, parameter="name", kind="name-taken", fix="choose another name") from error
     return get_project(connection, name)
 
 
@@ -197,6 +204,9 @@ def _check_settings(values: Mapping[str, Any]) -> None:
         known = near(unknown[0], ProjectSettings.__annotations__)
         raise Invalid(f"is not a setting of a project{known}", parameter=unknown[0])
     check_text(values.get("guidelines"), column="guidelines")
+    if values.get("policy", "random") not in POLICIES:
+        problem = f"must be {' or '.join(POLICIES)}, not {shown(values['policy'])}"
+        raise Invalid(problem, parameter="policy", kind="unknown-policy")
     if "quotas" in values:
         _check_quotas(values["quotas"])
     if not 1 <= values.get("lease_seconds", 1) <= MAX_LEASE_SECONDS:

@@ -51,7 +51,7 @@ def reset_qualification(connection: Connection, project: Project, assessor_id: i
 
 
 def honeypot_accuracy(connection: Connection, project: Project) -> dict[int, GoldAccuracy]:
-    """Return the accuracy on gold pairs of the current round, by assessor id; pairs that cannot be judged are wrong."""
+    """Return the accuracy on gold pairs of the current round, by assessor id; 'cannot judge' counts as wrong."""
     statement = (
         select(_ANSWER.c.assessor_id, func.count().label("n"), func.count(case((_IS_CORRECT, 1))).label("n_correct"))
         .join_from(_PAIR, _ANSWER, _ANSWER.c.pair_id == _PAIR.c.id)

@@ -1,6 +1,7 @@
 """Tables of the service's database, for SQLite and PostgreSQL.
 
-Times are milliseconds since 1970 (UTC). Keys are the ids of the user's files. Secrets are stored as SHA-256 digests.
+Times are milliseconds since 1970 (UTC). The column `key` has the user's id of a query or document. Secrets are stored
+as SHA-256 digests.
 """
 
 from __future__ import annotations
@@ -110,7 +111,6 @@ project = Table(
     Column("lease_seconds", Integer, nullable=False, server_default="900"),
     Column("honeypot_share", Float, nullable=False, server_default="0"),
     Column("qualification_share", Float, comment="share of training pairs to answer correctly; NULL: no round"),
-    Column("is_blind", Boolean, nullable=False, server_default=true()),
     Column("is_open", Boolean, nullable=False, server_default=true()),
     Column("created", BigInteger, nullable=False),
     CheckConstraint("lease_seconds > 0", name="lease_seconds"),

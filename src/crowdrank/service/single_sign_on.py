@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, func, select
 
-from crowdrank.errors import UsageError
+from crowdrank.errors import UsageError, shown
 from crowdrank.service.errors import Forbidden, ServiceError, Unauthorized
 from crowdrank.service.people import (
     HIDDEN_CATEGORIES,
@@ -20,6 +20,7 @@ from crowdrank.service.people import (
     Assessor,
     accept_invitation,
     create_assessor,
+    deactivated_error,
     find_invitation,
     find_subject,
     record_audit,
@@ -41,7 +42,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class ProviderError(ServiceError):
-    """The single sign-on provider cannot be reached, or its answer is invalid."""
+    """The single sign-on provider cannot be reached, or its response is invalid."""
 
     status = 502
     default_kind = "single-sign-on-provider"
@@ -65,7 +66,8 @@ class OidcSettings:
     def __post_init__(self) -> None:
         parts = urlsplit(self.issuer)
         if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in LOOPBACK):
-            raise UsageError("must be an address with https", parameter="issuer")
+            problem = f"must be an address with https, not {shown(self.issuer)}"
+            raise UsageError(problem, parameter="issuer")
 
     def __repr__(self) -> str:  # without the secret
         return f"OidcSettings(issuer={self.issuer!r}, client_id={self.client_id!r})"
@@ -136,17 +138,17 @@ class OidcProvider:
         from httpx2 import HTTPError
 
         if not secrets.compare_digest(kept.state.encode(), state.encode()):
-            raise _failed("the browser did not begin this sign-in")
+            raise _sign_in_error("the browser did not begin this sign-in")
         if not code:
-            raise _failed("the provider sent no code")
+            raise _sign_in_error("the provider sent no code")
         with self._client() as client:
             metadata = self._load_metadata(client)
             try:
                 token = client.fetch_token(metadata["token_endpoint"], code=code, code_verifier=kept.verifier)
             except OAuthError as error:
-                raise _failed("the provider refused the code") from error
+                raise _sign_in_error("the provider refused the code") from error
             except (HTTPError, ValueError) as error:
-                raise _unreachable(self.settings.issuer) from error
+                raise _unreachable_error(self.settings.issuer) from error
             keys = _get_json(client, metadata["jwks_uri"])
         return self._identity_of(self._verify(str(token.get("id_token", "")), keys, kept.nonce))
 
@@ -190,9 +192,9 @@ class OidcProvider:
             token = jwt.decode(id_token, KeySet.import_key_set(keys), algorithms=list(ALGORITHMS))
             claims.validate(token.claims)
         except (JoseError, ValueError, KeyError, TypeError) as error:
-            raise _failed("the ID token is invalid") from error
+            raise _sign_in_error("the ID token is invalid") from error
         if token.claims.get("azp", self.settings.client_id) != self.settings.client_id:
-            raise _failed("the ID token is for another client")
+            raise _sign_in_error("the ID token is for another client")
         return dict(token.claims)
 
     def _identity_of(self, claims: dict[str, Any]) -> Identity:
@@ -211,17 +213,17 @@ def _get_json(client: OAuth2Client, url: str) -> dict[str, Any]:
         answer.raise_for_status()
         content = answer.json()
     except (HTTPError, ValueError) as error:
-        raise _unreachable(url) from error
+        raise _unreachable_error(url) from error
     if not isinstance(content, dict):
-        raise ProviderError("its answer is not a JSON object", source=url)
+        raise ProviderError("its response is not a JSON object", source=url)
     return content
 
 
-def _unreachable(url: str) -> ProviderError:
+def _unreachable_error(url: str) -> ProviderError:
     return ProviderError("cannot be reached or does not answer as expected", source=url, fix="try again later")
 
 
-def _failed(problem: str) -> Unauthorized:
+def _sign_in_error(problem: str) -> Unauthorized:
     return Unauthorized(f"signing in failed: {problem}", kind="single-sign-on", fix="sign in again")
 
 
@@ -263,7 +265,7 @@ def admit(
         person = create_assessor(connection, name, kind=kind, subject=identity.subject, now=now)
         record_audit(connection, "assessor.create", {"name": name}, assessor_id=person.id, now=now)
     if not person.is_active:
-        raise Forbidden("the account is not active", kind="not-active")
+        raise deactivated_error()
     if invitation is not None:
         accept_invitation(connection, invitation, person, now)
     return person

@@ -14,7 +14,7 @@ from crowdrank.errors import Fix, UsageError
 from crowdrank.rankers.boosting import BoostedTrees
 
 LEAF = -1
-"""Feature of a node that is a leaf."""
+"""Feature index that marks a leaf node."""
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 MAX_DEPTH = 200
 """Maximum number of splits above a leaf; parsers of nested JSON and XML limit the depth."""

@@ -43,7 +43,7 @@ class Solr(ForestExporter):
     margin: ClassVar[float] = 2e-6
 
     def can_hold(self, name: str) -> bool:
-        """Return whether no character of a name separates features in Solr's logs."""
+        """Return whether a feature name contains no character that separates features in Solr's feature logs."""
         return bool(name) and not _RESERVED & set(name)
 
     def check(self, model: BoostedTrees | LinearModel, target: Target) -> list[Message]:

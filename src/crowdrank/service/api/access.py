@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Path, Request, Response
 from sqlalchemy import Connection
 
+from crowdrank.errors import shown
 from crowdrank.service.api.settings import Settings
 from crowdrank.service.credentials import (
     MINUTE,
@@ -167,7 +168,8 @@ def check_origin(request: Request, settings: Settings, *, is_required: bool) -> 
         parts = urlsplit(referer)
         sent = f"{parts.scheme}://{parts.netloc}"
     if (sent is None and is_required) or (sent is not None and sent.lower() != own_origin(request, settings)):
-        raise Forbidden("the request does not come from a page of this service", kind="bad-origin")
+        fix = "behind a proxy, start the service with --public-url; programs use an API token"
+        raise Forbidden("the request does not come from a page of this service", kind="bad-origin", fix=fix)
 
 
 def begin_session(request: Request, response: Response, service: Service, assessor_id: int) -> str:
@@ -191,9 +193,9 @@ def begin_session(request: Request, response: Response, service: Service, assess
 def trusted_user(request: Request, settings: Settings) -> str | None:
     """Return the user whom a trusted proxy has signed in, or None."""
     address = request.client.host if request.client else ""
-    if settings.trusted_header is None or not settings.is_trusted_proxy(address):
+    if settings.user_header is None or not settings.is_trusted_proxy(address):
         return None
-    return request.headers.get(settings.trusted_header) or None
+    return request.headers.get(settings.user_header) or None
 
 
 def find_actor(request: Request, service: ServiceDependency) -> Actor | None:
@@ -276,7 +278,7 @@ class AdminOnly:
     def __call__(self, actor: AnyActor) -> Actor:
         """Return who sends the request; raise Forbidden for others."""
         if not actor.assessor.is_admin or actor.project_id is not None:
-            raise Forbidden("only administrators may do this", kind="admin-required")
+            raise Forbidden("only administrators may do this", kind="admin-required", fix="ask one of them")
         actor.require_scope(self.scope)
         return actor
 
@@ -305,10 +307,10 @@ class InProject:
             found = get_project(connection, project, actor.assessor.id)
             member = find_member(connection, found.id, actor.assessor.id)
         if actor.project_id not in (None, found.id):
-            raise NotFound("there is no such project", kind="no-project", parameter="project")
+            raise NotFound(f"there is no project {shown(project)}", kind="no-project")
         access = ProjectAccess(actor, found, member)
         if self.role == "lead" and not access.is_lead:
-            raise Forbidden("only leads of the project may do this", kind="lead-required")
+            raise Forbidden("only leads of the project may do this", kind="lead-required", fix="ask one of them")
         if self.scope is not None:
             actor.require_scope(self.scope)
         return access

@@ -55,7 +55,7 @@ def get_sign_in_ways(request: Request, service: ServiceDependency) -> dict[str, 
 
 @router.post("/login", response_model=bodies.CurrentActor)
 def login(body: bodies.Login, request: Request, response: Response, service: ServiceDependency) -> bodies.CurrentActor:
-    """Sign in with name and password; the answer sets the cookie of a new session."""
+    """Sign in with name and password; the response sets the cookie of a new session."""
     check_origin(request, service.settings, is_required=False)
     _verify_password(request, service, body.name, body.password)
     with service.database.read() as connection:
@@ -143,7 +143,8 @@ def join(
     if body.name is None and actor is not None:
         person = actor.assessor
         if actor.session is None:
-            raise Forbidden("a token may not accept an invitation", kind="session-required")
+            problem, fix = "a token may not accept an invitation", "sign in with a browser"
+            raise Forbidden(problem, kind="session-required", fix=fix)
         database.write(lambda connection: people.accept_invitation(connection, body.invitation, person, now))
         with database.read() as connection:
             return _current_actor(people.get_assessor(connection, person.id), actor.session.form_token, None)
@@ -175,7 +176,8 @@ def reset_password(
     with database.read() as connection:
         found = people.find_invitation(connection, body.invitation, now)
         if found.assessor_id is None:
-            raise NotFound("is not a link for a new password", kind="bad-invitation", parameter="invitation")
+            problem, fix = "is not a link for a new password", "ask an administrator for one"
+            raise NotFound(problem, kind="bad-invitation", parameter="invitation", fix=fix)
         person = people.get_assessor(connection, found.assessor_id)
     hashed = service.passwords.hash(body.password, name=person.name)
 
@@ -186,7 +188,7 @@ def reset_password(
 
     database.write(reset)
     if not person.is_active:
-        raise Forbidden("the account is not active", kind="not-active")
+        raise people.deactivated_error()
     return _signed_in(request, response, service, person)
 
 
@@ -195,7 +197,8 @@ def reset_password(
 
 def _provider(service: Service) -> OidcProvider:
     if service.provider is None:
-        raise NotFound("this service has no single sign-on", kind="no-single-sign-on")
+        fix = "sign in with name and password"
+        raise NotFound("this service has no single sign-on", kind="no-single-sign-on", fix=fix)
     return service.provider
 
 
@@ -254,7 +257,8 @@ def sign_in_by_header(
     check_origin(request, service.settings, is_required=False)
     user = trusted_user(request, service.settings)
     if user is None:
-        raise Unauthorized("no trusted proxy has signed you in", kind="no-trusted-header")
+        fix = "open the service through its proxy"
+        raise Unauthorized("no trusted proxy has signed you in", kind="no-trusted-header", fix=fix)
     return _signed_in(request, response, service, _admit(service, header_identity(user), body.invitation))
 
 
@@ -270,7 +274,7 @@ def get_tokens(actor: SessionActor, service: ServiceDependency) -> list[credenti
 
 @router.post("/tokens", response_model=bodies.CreatedToken, status_code=201)
 def create_token(body: bodies.NewToken, actor: SessionActor, service: ServiceDependency) -> dict[str, Any]:
-    """Create a token of one's own; the answer is the only one with its secret."""
+    """Create a token of one's own; only this response contains its secret."""
     now = service.database.now()
     expires = None if body.days is None else now + round(body.days * DAY)
 

@@ -51,7 +51,7 @@ def change_assessor(
 def create_password_link(
     assessor_id: bodies.RowId, body: bodies.NewAdminInvitation, actor: AsAdmin, service: ServiceDependency
 ) -> dict[str, Any]:
-    """Create a link by which an assessor sets a new password; the answer is the only one with its secret."""
+    """Create a link by which an assessor sets a new password; only this response contains its secret."""
     return _create_invitation(service, actor, body.days, "password-link.create", role="judge", assessor_id=assessor_id)
 
 
@@ -66,7 +66,7 @@ def get_admin_invitations(actor: AsAdminReader, service: ServiceDependency) -> l
 def create_admin_invitation(
     body: bodies.NewAdminInvitation, actor: AsAdmin, service: ServiceDependency
 ) -> dict[str, Any]:
-    """Invite an administrator; the answer is the only one with the secret of the link."""
+    """Invite an administrator; only this response contains the secret of the link."""
     return _create_invitation(service, actor, body.days, "invitation.create", role="admin")
 
 

@@ -265,14 +265,15 @@ class ProjectChanges(RequestBody):
 
     guidelines: Text | None = Field(None, description="Guidelines; a change gives them a new version.")
     layout: dict[str, Any] | None = Field(None, description="Layout of the judging page.")
-    policy: Annotated[str, Field(max_length=100)] | None = Field(None, description="Policy that chooses pairs.")
+    policy: Literal["random"] | None = Field(
+        None, description="Name of the policy that orders pairs; only `random` at present."
+    )
     quotas: Quotas | None = Field(None, description="Number of labels per pair, [k_min, k_max] by kind of assessor.")
     lease_seconds: int | None = Field(None, ge=1, le=MAX_ID, description="Seconds that a pair is held for an assessor.")
     honeypot_share: float | None = Field(None, ge=0, le=1, description="Share of gold pairs handed out.")
     qualification_share: float | None = Field(
         None, ge=0, le=1, description="Share of training pairs to answer correctly; null: no qualification."
     )
-    is_blind: bool | None = Field(None, description="Whether judges see nothing of others.")
     is_open: bool | None = Field(None, description="Whether pairs are handed out.")
 
 
@@ -307,7 +308,6 @@ class ProjectSettingsView(ProjectView):
     quotas: dict[str, tuple[int, int]]
     honeypot_share: float
     qualification_share: float | None
-    is_blind: bool
     created: int
 
 
@@ -488,7 +488,7 @@ class Undo(RequestBody):
     pair_id: int | None = Field(None, ge=1, le=MAX_ID, description="Id of the pair; null: the latest answer.")
 
 
-class UndoneView(ResponseBody):
+class WithdrawnAnswerView(ResponseBody):
     """An answer that was withdrawn."""
 
     pair_id: int

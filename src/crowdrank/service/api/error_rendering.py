@@ -16,7 +16,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from crowdrank.errors import CrowdrankError
-from crowdrank.service.api.protection import add_security_headers
+from crowdrank.service.api.protection import TooLarge, add_security_headers
 from crowdrank.service.credentials import SignInDelayed
 
 LOGGER = logging.getLogger("crowdrank.service")
@@ -42,7 +42,7 @@ class ErrorBody(BaseModel):
 def error_response(
     status: int, problem: str, kind: str, parameter: str | None = None, fix: str | None = None, **headers: str
 ) -> JSONResponse:
-    """Return an answer with an error object."""
+    """Return a response with an error object."""
     content = ErrorBody(problem=problem, kind=kind, parameter=parameter, fix=fix)
     return JSONResponse(
         content.model_dump(), status, headers={name.replace("_", "-"): headers[name] for name in headers}
@@ -56,27 +56,50 @@ def render_service_error(request: Request, error: Exception) -> JSONResponse:
     headers = {"WWW-Authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else {}
     if isinstance(error, SignInDelayed):
         headers["Retry-After"] = str(error.seconds)
+    problem, fix = error_texts(error)
+    return error_response(status, problem, error.kind, error.parameter, fix or None, **headers)
+
+
+def error_texts(error: CrowdrankError) -> tuple[str, str]:
+    """Return the problem with its location, and how to fix it."""
     location = str(error.location)
     problem = f"{location}: {error.problem}" if location else error.problem
-    fixes = ", or ".join(text for fix in error.fixes if (text := fix.render()) is not None)
-    return error_response(status, problem, error.kind, error.parameter, fixes or None, **headers)
+    return problem, ", or ".join(text for fix in error.fixes if (text := fix.render()) is not None)
 
 
 def render_invalid_request(request: Request, error: Exception) -> JSONResponse:
-    """Render the first error of a body or parameter, without its value, which may be a secret."""
+    """Render the most specific error of a body or parameter, without its value, which may be a secret."""
     assert isinstance(error, RequestValidationError)
-    first: Mapping[str, Any] = error.errors()[0]
-    if first["type"] == "json_invalid":
-        return error_response(400, f"the JSON of the body is invalid: {first['ctx']['error']}", "bad-json")
-    parameter = ".".join(str(part) for part in first["loc"][1:])
-    return error_response(422, str(first["msg"]), "invalid", parameter or str(first["loc"][0]))
+    # A value that may have several types has an error for each; that of the intended type is the deepest one.
+    found: Mapping[str, Any] = max(error.errors(), key=lambda one: (len(one["loc"]), not one["type"].endswith("_type")))
+    if found["type"] == "json_invalid":
+        return error_response(400, f"the JSON of the body is invalid: {found['ctx']['error']}", "bad-json")
+    return error_response(422, str(found["msg"]), "invalid", _parameter_name(found, error.body))
+
+
+def _parameter_name(error: Mapping[str, Any], body: Any) -> str:
+    """Return the path to an invalid value, such as `1.kind`, without the names of types that Pydantic adds to it."""
+    source, *path = error["loc"]
+    if source != "body":
+        return ".".join(map(str, path)) or str(source)
+    names, value = [], body
+    for part in path:
+        if part in (value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()):
+            names.append(str(part))
+            value = value[part]
+    if error["type"] == "missing" and path:
+        names.append(str(path[-1]))
+    return ".".join(names) or "body"
 
 
 def render_http_error(request: Request, error: Exception) -> JSONResponse:
     """Render an error that has a status only."""
     assert isinstance(error, HTTPException)
     kind, problem = HTTP_PROBLEMS.get(error.status_code, ("http", HTTPStatus(error.status_code).phrase))
-    return error_response(error.status_code, problem, kind, **dict(error.headers or {}))
+    fix = None
+    if isinstance(error, TooLarge):
+        problem, fix = f"{problem}: the maximum is {error.limit:,} bytes", "send it in several requests"
+    return error_response(error.status_code, problem, kind, fix=fix, **dict(error.headers or {}))
 
 
 def render_unavailable(request: Request, error: Exception) -> JSONResponse:
@@ -88,9 +111,10 @@ def render_unavailable(request: Request, error: Exception) -> JSONResponse:
 
 def render_failure(request: Request, error: Exception) -> JSONResponse:
     """Render a failure of the service; the server's log has the traceback."""
-    answer = error_response(500, "the service failed; its log says why", "internal")
-    add_security_headers(answer.headers, request.scope, request.app.state.service.settings)
-    return answer
+    fix = "try again, or ask the administrator to read the log"
+    response = error_response(500, "the service failed", "internal", fix=fix)
+    add_security_headers(response.headers, request.scope, request.app.state.service.settings)
+    return response
 
 
 def add_error_handlers(app: FastAPI) -> None:

@@ -42,7 +42,7 @@ def record_answers(
     access: AsJudge,
     service: ServiceDependency,
 ) -> list[answers.Receipt]:
-    """Record one answer or several; a repeated request changes nothing and has the same answer."""
+    """Record one answer or several; a repeated request changes nothing and has the same response."""
     now, me = service.database.now(), access.actor.assessor.id
     listed = [answers.Answer(**one.model_dump()) for one in (body if isinstance(body, list) else [body])]
     return service.database.write(
@@ -50,8 +50,8 @@ def record_answers(
     )
 
 
-@router.post("/undo", response_model=bodies.UndoneView)
-def undo_answer(body: bodies.Undo, access: AsJudge, service: ServiceDependency) -> answers.Undone:
+@router.post("/undo", response_model=bodies.WithdrawnAnswerView)
+def undo_answer(body: bodies.Undo, access: AsJudge, service: ServiceDependency) -> answers.WithdrawnAnswer:
     """Withdraw an answer, and hold the pair again."""
     now, me = service.database.now(), access.actor.assessor.id
     return service.database.write(

@@ -83,7 +83,7 @@ def get_invitations(access: AsReader, service: ServiceDependency) -> list[people
 
 @router.post("/invitations", response_model=bodies.CreatedInvitation, status_code=201)
 def create_invitation(body: bodies.NewInvitation, access: AsLead, service: ServiceDependency) -> dict[str, Any]:
-    """Create an invitation to a project; the answer is the only one with the secret of the link."""
+    """Create an invitation to a project; only this response contains the secret of the link."""
     now = service.database.now()
     expires = now + (service.settings.invitation_lifetime if body.days is None else round(body.days * DAY))
 
@@ -118,7 +118,7 @@ def get_project_tokens(access: AsReader, service: ServiceDependency) -> list[cre
 
 @router.post("/tokens", response_model=bodies.CreatedToken, status_code=201)
 def create_project_token(body: bodies.NewProjectToken, access: AsLead, service: ServiceDependency) -> dict[str, Any]:
-    """Create a token with which an LLM judge answers; the answer is the only one with its secret."""
+    """Create a token with which an LLM judge answers; only this response contains its secret."""
     now = service.database.now()
     expires = None if body.days is None else now + round(body.days * DAY)
 

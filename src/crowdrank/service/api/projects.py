@@ -109,18 +109,28 @@ async def read_pairs(request: Request, access: AsLead) -> list[bodies.NewPair]:
     """Return the pairs of the body, a JSON list or JSON Lines; `access` is checked before the body is read."""
     content = await request.body()
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type in JSON_LINES:
+        lines = [(number, line) for number, line in enumerate(content.splitlines(), start=1) if line.strip()]
+        rows = [_parse_body(line, f"line {number}: ") for number, line in lines]
+    else:
+        lines, rows = [], _parse_body(content)
     try:
-        if content_type in JSON_LINES:
-            rows = [parse_json(line) for line in content.splitlines() if line.strip()]
-        else:
-            rows = parse_json(content)
         return PAIR_ROWS.validate_python(rows)
-    except json.JSONDecodeError as error:
-        found = {"type": "json_invalid", "loc": ("body",), "msg": "JSON decode error", "ctx": {"error": error.msg}}
-        raise RequestValidationError([found]) from error
     except ValidationError as error:
         errors = [{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False)]
-        raise RequestValidationError(errors) from error
+        if lines:  # the number of the line, not of the row
+            errors = [{**one, "msg": f"line {lines[one['loc'][1]][0]}: {one['msg']}"} for one in errors]
+        raise RequestValidationError(errors, body=rows) from error
+
+
+def _parse_body(content: bytes, place: str = "") -> Any:
+    """Return parsed JSON; raise RequestValidationError, with the place in the body, if it is invalid."""
+    try:
+        return parse_json(content)
+    except json.JSONDecodeError as error:
+        context = {"error": f"{place}{error.msg}"}
+        found = {"type": "json_invalid", "loc": ("body",), "msg": "JSON decode error", "ctx": context}
+        raise RequestValidationError([found]) from error
 
 
 PAIRS_BODY = {

@@ -28,11 +28,19 @@ SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""Headers of every answer."""
+"""Headers of every response."""
+
+
+class TooLarge(HTTPException):
+    """The body of a request has more than `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(413)
+        self.limit = limit
 
 
 def add_security_headers(headers: MutableHeaders, scope: Scope, settings: Settings) -> None:
-    """Add the security headers; answers of the API are not cached."""
+    """Add the security headers; responses of the API are not cached."""
     for name, value in SECURITY_HEADERS.items():
         headers[name] = value
     if scope["path"].startswith("/api"):
@@ -80,7 +88,7 @@ class Protection:
             if is_complete:  # what follows the body is the end of the connection
                 return await receive()
             if declared.isascii() and declared.isdigit() and int(declared[:20]) > limit:
-                raise HTTPException(413)
+                raise TooLarge(limit)
             try:
                 with anyio.fail_after(max(0.0, deadline - time.monotonic())):
                     message = await receive()
@@ -89,7 +97,7 @@ class Protection:
             size += len(message.get("body", b""))
             is_complete = not message.get("more_body", False)
             if size > limit:
-                raise HTTPException(413)
+                raise TooLarge(limit)
             return message
 
         return receive_limited
@@ -152,6 +160,6 @@ def _can_be_stored(value: Any) -> bool:
 
 def check_parameters(request: Request) -> None:
     """Refuse paths and queries with characters that a database cannot store."""
-    values = [*request.path_params.values(), *(value for _, value in request.query_params.multi_items())]
-    if not all(_can_be_stored(value) for value in values):
-        raise Invalid("has a NUL character", kind="bad-text", parameter="path")
+    for name, value in (*request.path_params.items(), *request.query_params.multi_items()):
+        if not _can_be_stored(value):
+            raise Invalid("has a NUL character", kind="bad-text", parameter=name, fix="remove it")

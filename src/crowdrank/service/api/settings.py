@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from crowdrank.errors import UsageError
+from crowdrank.errors import Fix, UsageError, shown
 from crowdrank.service.credentials import DAY, PasswordCost, SessionLimits, Throttle
 from crowdrank.service.single_sign_on import OidcSettings
 
@@ -18,8 +18,8 @@ class Settings:
     Attributes:
         public_url: address under which browsers reach the service, such as `https://judging.example.org`; needed
             behind a proxy and for single sign-on.
-        trusted_proxies: addresses or networks of proxies whose `X-Forwarded-For` and `trusted_header` are accepted.
-        trusted_header: header with the name of a user whom a trusted proxy has signed in.
+        trusted_proxies: addresses or networks of proxies whose `X-Forwarded-For` and `user_header` are accepted.
+        user_header: header with the name of a user whom a trusted proxy has signed in.
         oidc: OpenID Connect provider.
         allowed_domains: domains of e-mail addresses; who signs in with one of them needs no invitation.
         sessions: lifetime of sessions.
@@ -34,7 +34,7 @@ class Settings:
 
     public_url: str | None = None
     trusted_proxies: tuple[str, ...] = ()
-    trusted_header: str | None = None
+    user_header: str | None = None
     oidc: OidcSettings | None = None
     allowed_domains: tuple[str, ...] = ()
     sessions: SessionLimits = field(default_factory=SessionLimits)
@@ -53,13 +53,17 @@ class Settings:
             try:
                 ipaddress.ip_network(proxy)
             except ValueError as error:
-                raise UsageError(f"must be IP addresses or networks: {error}", parameter="trusted_proxies") from error
-        if self.trusted_header is not None and not self.trusted_proxies:
+                problem, fix = (
+                    f"has {shown(proxy)}, which is not an IP address or network",
+                    "use one such as 10.0.0.0/8",
+                )
+                raise UsageError(problem, parameter="trusted_proxies", fix=fix) from error
+        if self.user_header is not None and not self.trusted_proxies:
             problem = "needs the addresses of the proxies that set it"
-            raise UsageError(problem, parameter="trusted_header", fix="set trusted_proxies")
+            raise UsageError(problem, parameter="user_header", fix=Fix("set {}", "trusted_proxies"))
         if self.oidc is not None and self.public_url is None:
-            problem = "needs the address that the provider sends browsers back to"
-            raise UsageError(problem, parameter="oidc", fix="set public_url")
+            problem = "single sign-on needs the address to which the provider sends browsers back"
+            raise UsageError(problem, kind="no-public-url", fix=Fix("set {}", "public_url"))
 
     def is_trusted_proxy(self, address: str) -> bool:
         """Return whether an address is that of a trusted proxy."""

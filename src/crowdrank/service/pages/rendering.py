@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from crowdrank.service.api.access import Actor, InProject, OptionalActor, ProjectAccess, ServiceDependency
+from crowdrank.service.api.error_rendering import error_texts
 from crowdrank.service.errors import Forbidden, ServiceError, Unauthorized
 from crowdrank.service.judging_page import templates
 
@@ -58,4 +59,15 @@ def render_error(request: Request, error: ServiceError) -> Response:
     """Return a page with an error; visitors are sent to the page on which they sign in."""
     if isinstance(error, Unauthorized):
         return RedirectResponse(f"/login?next={quote(request.url.path)}", 303)
-    return render("error.html", None, status=error.status, problem=error.problem)
+    problem, fix = error_texts(error)
+    problem = f"{error.parameter} {problem}" if error.parameter is not None else problem
+    return render("error.html", None, status=error.status, problem=sentence(problem), fix=sentence(fix))
+
+
+def sentence(text: str) -> str:
+    """Return a text as a sentence: with a capital letter and a period.
+
+    >>> sentence("a lead has paused your work in project 'TREC'"), sentence("")
+    ("A lead has paused your work in project 'TREC'.", '')
+    """
+    return f"{text[0].upper()}{text[1:].removesuffix('.')}." if text else ""

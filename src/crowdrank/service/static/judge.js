@@ -102,7 +102,8 @@
 
   class RequestFailed extends Error {
     constructor(status, body) {
-      super((body && body.problem) || `The server answered with status ${status}.`);
+      const parts = [body && body.problem, body && body.fix].filter(Boolean);
+      super(parts.join("; ") || `The server answered with status ${status}.`);
       this.status = status;
       this.body = body;
     }

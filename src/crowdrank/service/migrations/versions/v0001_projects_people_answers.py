@@ -92,7 +92,6 @@ def upgrade() -> None:
             nullable=True,
             comment="share of training pairs to answer correctly; NULL: no round",
         ),
-        sa.Column("is_blind", sa.Boolean(), server_default=sa.true(), nullable=False),
         sa.Column("is_open", sa.Boolean(), server_default=sa.true(), nullable=False),
         sa.Column("created", sa.BigInteger(), nullable=False),
         sa.CheckConstraint("honeypot_share >= 0 AND honeypot_share <= 1", name="ck_project_honeypot_share"),
