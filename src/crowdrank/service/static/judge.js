@@ -113,6 +113,7 @@
   class Service {
     constructor() {
       this.outbox = new Outbox(`crowdrank-answers:${config.project}:${config.assessor}`);
+      this.unsentAtStart = this.outbox.answers.filter((answer) => answer.kind !== "later").length;
     }
 
     async post(path, body) {
@@ -136,7 +137,7 @@
     async next(count) {
       const found = await this.post(`/next?count=${count}`, {});
       const leases = found.leases.map((lease) => this.card(lease, found.status === "training"));
-      return { status: found.status, leases, progress: { answered: config.answered + countAnswers() } };
+      return { status: found.status, leases, progress: { answered: config.answered + this.unsentAtStart + countAnswers() } };
     }
 
     async send(answers) {
