@@ -132,7 +132,7 @@ def test_figures_take_the_place_of_old_ones_and_leave_the_rest() -> None:
     assert "\n| run | AP |\n" in once
     for words in (
         "Before.\n\n<!-- figures",
-        "<!-- end -->\n\nBetween.\n\n<!-- demo -->\n\n> With ",
+        "<!-- end -->\n\nBetween.\n\n<!-- demo -->\n\n> - On ",
         "\n\nAfter.\n",
     ):
         assert words in once

@@ -493,7 +493,8 @@ def select_candidate(values: Mapping[str, Floats], safe: str = SAFE) -> tuple[st
     standard_error = float(difference.std(ddof=1) / np.sqrt(len(difference))) if len(difference) > 1 else np.inf
     if lead > LEAD * standard_error:
         return best, f"it leads {safe} by {lead:.4f} on the selection queries, more than {LEAD:g} standard errors"
-    return safe, f"{best} leads it by {lead:.4f} on the selection queries, less than {LEAD:g} standard errors"
+    reason = f"it is the default, and {best} leads it by only {lead:.4f} on them, less than {LEAD:g} standard errors"
+    return safe, reason
 
 
 def without_experts(candidates: Sequence[Candidate]) -> list[Candidate]:
