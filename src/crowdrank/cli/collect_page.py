@@ -34,11 +34,11 @@ def collect_page(
 ) -> None:
     """Write one HTML file with which a person judges in a browser, without a server.
 
-    The answers stay in the browser until they are saved as a file, which `collect add` reads.
+    The answers stay in the browser until they are saved as a file, which `collect add` reads with
+    `--unjudgeable cannot-judge`.
 
     Examples:
         crowdrank collect page requests.csv --texts docs.jsonl --grades Bad,Fair,Good -o judge.html
-        crowdrank collect add labels.csv answers-ann.csv --unjudgeable cannot-judge
     """
     from crowdrank._files import check_output_file
     from crowdrank.judgments.scale import Scale

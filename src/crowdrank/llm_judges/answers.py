@@ -23,7 +23,7 @@ TOP_LOGPROBS = 20
 """Number of likely tokens that are requested per position."""
 MAX_UNSEEN_SHARE = 0.1
 """Maximum probability, relative to that of the grades among the likely tokens, that the other grades could have."""
-CUT_REPLY = "the reply was cut at max_tokens; raise it and run again with --retry unreadable"
+CUT_REPLY = "the reply was cut at max_tokens; raise it and retry unreadable replies"
 """Problem of a reply that ended before its grade."""
 MAX_EXCERPT_LENGTH = 300
 """Maximum number of characters of a reply in the list of failures."""

@@ -168,8 +168,9 @@ def check_origin(request: Request, settings: Settings, *, is_required: bool) -> 
         parts = urlsplit(referer)
         sent = f"{parts.scheme}://{parts.netloc}"
     if (sent is None and is_required) or (sent is not None and sent.lower() != own_origin(request, settings)):
-        fix = "behind a proxy, start the service with --public-url; programs use an API token"
-        raise Forbidden("the request does not come from a page of this service", kind="bad-origin", fix=fix)
+        problem = "the request does not come from a page of this service"
+        fixes = ("behind a proxy, start the service with its public URL", "use an API token in programs")
+        raise Forbidden(problem, kind="bad-origin", fix=fixes)
 
 
 def begin_session(request: Request, response: Response, service: Service, assessor_id: int) -> str:

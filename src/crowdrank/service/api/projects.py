@@ -117,7 +117,9 @@ async def read_pairs(request: Request, access: AsLead) -> list[bodies.NewPair]:
     try:
         return PAIR_ROWS.validate_python(rows)
     except ValidationError as error:
-        errors = [{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False)]
+        errors: list[dict[str, Any]] = [
+            {**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False)
+        ]
         if lines:  # the number of the line, not of the row
             errors = [{**one, "msg": f"line {lines[one['loc'][1]][0]}: {one['msg']}"} for one in errors]
         raise RequestValidationError(errors, body=rows) from error

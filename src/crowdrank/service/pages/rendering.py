@@ -23,7 +23,7 @@ def require_person(actor: OptionalActor) -> Actor:
     if actor is None:
         raise SignInRequired("you are not signed in", kind="not-signed-in")
     if actor.session is None:
-        raise Forbidden("a token may not open pages", kind="session-required")
+        raise Forbidden("a token may not open pages", kind="session-required", fix="sign in with a browser")
     return actor
 
 
