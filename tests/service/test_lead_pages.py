@@ -13,13 +13,15 @@ from crowdrank.service import answers, pairs, people, projects
 from crowdrank.service.application import create_application
 from crowdrank.service.database import Database
 from crowdrank.service.disputes import filter_pairs, most_disputed, read_fitted_pairs
+from crowdrank.service.errors import NotFound
+from crowdrank.service.exports import answers_of
 from crowdrank.service.model_fits import fit_project
 
 from .browser_pages import OpenPage, chromium, needs_browser, serve_in_thread
-from .service_world import World, create_world
+from .service_world import World, create_invitation, create_world
 
 HOSTILE = "</td><script>alert(1)</script><img src=https://example.org/x onerror=alert(2)>"
-LEAD_PAGES = ("",)
+LEAD_PAGES = ("", "/pairs", "/pairs?show=disputed", "/people", "/settings")
 """Ends of the addresses of the pages of leads."""
 FIT_SECONDS = 120
 """Maximum time of a fit in a browser test, since the first one compiles the model."""
@@ -35,6 +37,9 @@ PAGES = {
     ("GET", "/"): PERSON,
     ("GET", "/projects/{project}/judge"): MEMBER,
     ("GET", "/projects/{project}"): LEAD,
+    ("GET", "/projects/{project}/pairs"): LEAD,
+    ("GET", "/projects/{project}/people"): LEAD,
+    ("GET", "/projects/{project}/settings"): LEAD,
 }
 """Every page, and the status for each actor. A page without an entry fails a test."""
 
@@ -66,9 +71,13 @@ def answer_pairs(world: World) -> None:
     world.database.write(write)
 
 
-def fit_majority(world: World) -> projects.Project:
+def project_of(world: World) -> projects.Project:
     with world.database.read() as connection:
-        alpha = projects.get_project(connection, "alpha")
+        return projects.get_project(connection, "alpha")
+
+
+def fit_majority(world: World) -> projects.Project:
+    alpha = project_of(world)
     fit_project(world.database, alpha, "majority")
     return alpha
 
@@ -205,8 +214,7 @@ def test_pause_and_resume_a_member(browser: Any, world: World, address: str) -> 
 
     def is_paused() -> bool:
         with world.database.read() as connection:
-            alpha = projects.get_project(connection, "alpha")
-            return people.get_member(connection, alpha.id, world.ids["judge"]).is_paused
+            return people.get_member(connection, project_of(world).id, world.ids["judge"]).is_paused
 
     with signed_in(browser, world, address) as view:
         view.page.goto(f"{address}/projects/alpha")
@@ -227,3 +235,135 @@ def test_problems_are_shown_in_place(browser: Any, world: World, address: str) -
         assert view.page.locator(".problem:visible").count() == 1
         assert len(view.messages) == 1  # the browser logs the status 409
         view.messages.clear()
+
+
+@needs_browser
+def test_close_and_reopen_pairs_in_bulk(browser: Any, world: World, address: str) -> None:
+    def closed() -> list[str]:
+        with world.database.read() as connection:
+            found = filter_pairs(connection, project_of(world), None, "closed", 0, 1000)
+        return [pair.document for pair in found]
+
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/pairs?show=unfinished")
+        for place in (0, 1):
+            view.page.locator("[name=pair_ids]").nth(place).check()
+        view.page.click("text=Close selected")
+        view.wait_for_text(".done", "2 pairs")
+        assert closed() == ["d0", "d1"]
+        view.page.goto(f"{address}/projects/alpha/pairs?show=closed")
+        view.page.check("[data-select-all]")
+        view.page.click("text=Reopen selected")
+        view.wait_for_text(".done", "2 pairs")
+        assert closed() == []
+        with world.database.read() as connection:
+            assert {pair.round for pair in pairs.list_pairs(connection, project_of(world))} == {1}
+
+
+@needs_browser
+def test_the_next_page_of_pairs_goes_on_after_the_last_one(browser: Any, world: World, address: str) -> None:
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/pairs")
+        assert view.page.locator("[name=pair_ids]").count() == 50
+        view.page.click("text=Next page")
+        view.page.locator("text=First page").wait_for()
+        assert view.page.locator("[name=pair_ids]").count() == 10
+
+
+@needs_browser
+def test_adjudicate_a_disputed_pair(browser: Any, world: World, address: str) -> None:
+    alpha = fit_majority(world)
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/pairs?show=disputed")
+        assert view.page.locator("select[name=grade]").count() == 1
+        view.page.select_option("select[name=grade]", "3")
+        view.page.click("#pairs button")
+        view.wait_for_text("#pairs", "You gave 3")
+    with world.database.read() as connection:
+        rows = answers_of(connection, alpha).to_pylist()
+    given = {row["assessor"]: row for row in rows if (row["query"], row["document"]) == ("q2", "d5")}
+    assert {name: row["grade"] for name, row in given.items()} == {"lead": "3", "judge": "3"}
+    assert given["lead"]["comment"] == "adjudicated"
+    fit_majority(world)
+    with world.database.read() as connection:
+        fitted = read_fitted_pairs(connection, alpha)
+        assert fitted is not None
+        assert fitted.n_settled == 6
+
+
+@needs_browser
+def test_invite_somebody_who_joins_in_another_browser(browser: Any, world: World, address: str) -> None:
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/people")
+        view.page.select_option("#invite-kind", "expert")
+        view.page.click("#invite button")
+        view.page.locator("#invitation-link-value").wait_for()
+        link = view.page.input_value("#invitation-link-value")
+        view.page.click("#invitation-link button")
+        view.wait_for_text("#invitation-link button", "Copied")
+        assert link.startswith(f"{address}/join#")
+        context = browser.new_context()
+        guest = context.new_page()
+        guest.goto(link)
+        guest.fill("#name", "Eve")
+        guest.fill("#password", "correct horse battery")
+        guest.click("#join button")
+        guest.wait_for_url(f"{address}/")
+        assert guest.goto(f"{address}/projects/alpha/judge").status == 200
+        assert guest.goto(f"{address}/projects/alpha/people").status == 403
+        context.close()
+        view.page.reload()
+        view.wait_for_text("#members", "Eve")
+        assert view.page.locator("#invitations tr").count() == 0  # it is used up
+
+
+@needs_browser
+def test_revoke_an_invitation(browser: Any, world: World, address: str) -> None:
+    secret = create_invitation(world)
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/people")
+        view.page.click("#invitations button")
+        view.page.locator("#invitations table").wait_for(state="detached")
+    with world.database.read() as connection, pytest.raises(NotFound):
+        people.find_invitation(connection, secret, world.database.now())
+
+
+@needs_browser
+def test_add_an_llm_judge_that_answers_with_its_token(browser: Any, world: World, address: str) -> None:
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/people")
+        view.page.fill("#judge-name", "llama <70b>")
+        view.page.fill("#judge-family", "llama")
+        view.page.click("#add-judge button")
+        view.wait_for_text("#members", "llama <70b>")
+        view.page.fill("#token-name", "nightly")
+        view.page.click("#add-token button")
+        view.page.locator("#token-value").wait_for()
+        secret = view.page.input_value("#token-value")
+        view.wait_for_text("#tokens", "nightly")
+    headers = {"Authorization": f"Bearer {secret}"}
+    me = world.client.get("/api/me", headers=headers).json()
+    assert me["name"] == "llama <70b>"
+
+
+@needs_browser
+def test_change_the_settings(browser: Any, world: World, address: str) -> None:
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/settings")
+        view.page.fill("#guidelines-text", "# Rules")
+        view.page.click("#guidelines button")
+        view.wait_for_text("#guidelines-version", "2")
+        view.page.fill("#llm-min", "1")
+        view.page.fill("#llm-max", "2")
+        view.page.fill("#lease", "1.5")
+        view.page.fill("#honeypots", "7")
+        view.page.select_option("#mode", "query")
+        view.page.click("#settings button")
+        view.wait_for_text(".done:visible", "saved")
+        view.page.click("#toggle")
+        view.wait_for_text(".badge", "closed")
+    alpha = project_of(world)
+    assert (alpha.guidelines, alpha.guidelines_version) == ("# Rules", 2)
+    assert alpha.quotas == {"human": (2, 3), "llm": (1, 2), "expert": (0, 0)}
+    assert (alpha.lease_seconds, alpha.honeypot_share, alpha.layout) == (90, 0.07, {"mode": "query"})
+    assert not alpha.is_open

@@ -83,3 +83,17 @@ def filter_pairs(
         return list_pairs(connection, project, after, limit, pair.c.id.in_(disputed))
     conditions = {"all": (), "unfinished": (is_unfinished(project),), "closed": (~pair.c.is_open,)}
     return list_pairs(connection, project, after, limit, *conditions[name])
+
+
+def own_grades(
+    connection: Connection, project: Project, assessor_id: int, listed: Sequence[PairState]
+) -> dict[int, str]:
+    """Return the grades that an assessor gave to pairs in their current rounds, by pair."""
+    answer, pair = schema.answer, schema.pair
+    is_wanted = pair.c.id.in_([one.pair_id for one in listed]), answer.c.assessor_id == assessor_id
+    rows = connection.execute(
+        select(pair.c.id, answer.c.grade)
+        .join_from(answer, pair)
+        .where(*is_wanted, answer.c.kind == "grade", answer.c.round == pair.c.round)
+    )
+    return {row.id: project.grades[row.grade] for row in rows}
