@@ -35,8 +35,12 @@ class OpenPage:
         """Record messages, errors, dialogs and requests."""
         self.page.on("console", lambda message: self.messages.append(message.text))
         self.page.on("pageerror", lambda problem: self.messages.append(str(problem)))
-        self.page.on("dialog", lambda dialog: (self.messages.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        self.page.on("dialog", self._dismiss)
         self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def _dismiss(self, dialog: Any) -> None:
+        self.messages.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def press(self, keys: str) -> None:
         """Press keys one after the other."""

@@ -78,7 +78,7 @@ class World:
 
 @contextmanager
 def create_world(
-    database: Database, build: Callable[[Database, Settings], FastAPI] = create_app, **changes: Any
+    database: Database, build: Callable[[Database, Settings], FastAPI] = create_app, /, **changes: Any
 ) -> Iterator[World]:
     """Create the projects alpha and beta, people of every role, and tokens of every scope."""
     now = database.now()
