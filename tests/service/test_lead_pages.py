@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,11 +32,14 @@ PUBLIC = dict.fromkeys(ACTORS, 200)
 PERSON = {**PUBLIC, "anonymous": 303, "lead token read": 403}
 MEMBER = {**PERSON, "stranger": 404, "other lead": 404}
 LEAD = {**MEMBER, "judge": 403}
+ADMIN = {**dict.fromkeys(ACTORS, 403), "anonymous": 303, "admin": 200}
 PAGES = {
     ("GET", "/login"): PUBLIC,
     ("GET", "/join"): PUBLIC,
     ("GET", "/"): PERSON,
     ("GET", "/projects/{project}/judge"): MEMBER,
+    ("GET", "/new-project"): ADMIN,
+    ("POST", "/new-project"): {**ADMIN, "admin": 422},  # the form is empty
     ("GET", "/projects/{project}"): LEAD,
     ("GET", "/projects/{project}/pairs"): LEAD,
     ("GET", "/projects/{project}/people"): LEAD,
@@ -154,6 +158,67 @@ def test_pairs_are_settled_or_disputed(world: World) -> None:
         assert fitted.disputed() == []
         (closed,) = filter_pairs(connection, alpha, fitted, "closed", 0, 1000)
         assert closed.pair_id == disputed.pair_id
+
+
+# Projects from files.
+
+PAIRS_FILE = ("pairs.csv", b"query,document,honeypot\nq1,d1,\nq1,d2,Good\n")
+TEXTS_FILE = (
+    "texts.jsonl",
+    b'{"query": "q1", "document": "d1", "query_text": "plum jam", "title": "Jam", "text": "Boil"}',
+)
+
+
+def send_project(world: World, actor: str = "admin", /, **files: tuple[str, bytes]) -> Any:
+    listed = {"pairs": PAIRS_FILE, "texts": TEXTS_FILE, **files}
+    fields = {"name": "jam", "grades": "Bad, Fair, Good"}
+    return world.request(actor, "POST", "/new-project", data=fields, files=listed)
+
+
+def test_a_project_is_created_from_files(world: World) -> None:
+    answer = send_project(world, guidelines=("rules.md", b"# Rules"))
+    assert (answer.status_code, answer.json()) == (201, {"next": "/projects/jam"})
+    with world.database.read() as connection:
+        jam = projects.get_project(connection, "jam")
+        assert (jam.grades, jam.guidelines) == (("Bad", "Fair", "Good"), "# Rules")
+        real, gold = pairs.list_pairs(connection, jam)
+        assert (real.kind, real.query_text, real.title) == ("real", "plum jam", "Jam")
+        assert (gold.kind, gold.gold_grade) == ("gold", "Good")
+        assert pairs.get_pair_content(connection, jam, real.pair_id).body == "Boil"
+        assert people.get_member(connection, jam.id, world.ids["admin"]).role == "lead"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"pairs": ("pairs.csv", b"")},
+        {"pairs": ("pairs.csv", b"a,b\n1,2\n")},
+        {"pairs": ("judging.db", b"SQLite format 3\0")},
+        {"pairs": ("pairs.csv", b"query,document,honeypot\nq1,d1,Excellent\n"), "texts": ("", b"")},
+        {"texts": ("texts.csv", b"document,title\nother,Jam\n")},
+        {"guidelines": ("rules.md", b"\xff\xfe\xfa")},
+    ],
+)
+def test_nothing_is_created_from_bad_files(world: World, files: dict[str, tuple[str, bytes]]) -> None:
+    answer = send_project(world, **files)
+    assert answer.status_code == 422
+    assert tempfile.gettempdir() not in answer.text
+    with world.database.read() as connection, pytest.raises(NotFound):
+        projects.get_project(connection, "jam")
+
+
+def test_files_may_be_larger_than_other_requests(sqlite_database: Database) -> None:
+    limits = {"max_body_bytes": 100, "max_upload_bytes": 5000}
+    with create_world(sqlite_database, create_application, **limits) as world:
+        assert send_project(world, guidelines=("rules.md", b"x" * 5000)).status_code == 413
+        assert send_project(world, guidelines=("rules.md", b"x" * 1000)).status_code == 201
+
+
+def test_a_project_needs_the_form_token_of_an_administrator(world: World) -> None:
+    headers = {**world.session_headers("admin"), "X-Form-Token": "wrong"}
+    assert world.client.post("/new-project", headers=headers, files={"pairs": PAIRS_FILE}).status_code == 403
+    assert send_project(world, "lead").status_code == 403
+    assert send_project(world, "admin token manage").status_code == 403
 
 
 # In a browser.
@@ -367,3 +432,23 @@ def test_change_the_settings(browser: Any, world: World, address: str) -> None:
     assert alpha.quotas == {"human": (2, 3), "llm": (1, 2), "expert": (0, 0)}
     assert (alpha.lease_seconds, alpha.honeypot_share, alpha.layout) == (90, 0.07, {"mode": "query"})
     assert not alpha.is_open
+
+
+@needs_browser
+def test_create_a_project_in_the_browser(browser: Any, world: World, address: str) -> None:
+    with signed_in(browser, world, address, "admin") as view:
+        view.page.set_viewport_size({"width": 360, "height": 740})
+        view.page.goto(f"{address}/new-project")
+        assert view.page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert view.serious_problems() == []
+        view.page.fill("#name", "jam")
+        view.page.fill("#grades", "Bad, Good")
+        name, content = PAIRS_FILE
+        view.page.set_input_files("#pairs", {"name": name, "mimeType": "text/csv", "buffer": b"a,b\n1,2\n"})
+        view.page.click("#new-project button")
+        view.page.locator(".problem").wait_for()
+        assert len(view.messages) == 1  # the browser logs the status 422
+        view.messages.clear()
+        view.page.set_input_files("#pairs", {"name": name, "mimeType": "text/csv", "buffer": content})
+        view.page.click("#new-project button")
+        view.page.wait_for_url(f"{address}/projects/jam")

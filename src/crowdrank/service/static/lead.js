@@ -3,6 +3,7 @@
 // data-method, data-path, data-body: the request. Fields of a form are added to the body by their names: `quotas.human.0`
 //   is the first value of a list. data-number is a factor of a number; an empty number is null. Boxes with data-list make
 //   a list of ids. data-new-id adds an id made by the client.
+// data-upload: the fields and files of the form are sent to this page, which answers with the next page.
 // data-live: this element is replaced by its new state after a request.
 // data-waiting, data-done: text of the button meanwhile, and of the message afterwards. data-next: page to open instead.
 // data-secret: the form shows the secret of the answer in the element with this id, behind data-prefix.
@@ -19,6 +20,18 @@
       body: method === "DELETE" ? undefined : JSON.stringify(body),
     });
     const answer = response.status === 204 ? null : await response.json();
+    if (!response.ok) throw new Error(sentence(answer));
+    return answer;
+  }
+
+  /** Send the fields and files of a form to a page; return the answer. */
+  async function upload(form) {
+    const headers = { "X-Form-Token": formToken };
+    const body = new FormData(form);
+    const response = await fetch(form.dataset.upload, { method: "POST", credentials: "same-origin", headers, body });
+    if (!(response.headers.get("Content-Type") || "").startsWith("application/json"))
+      throw new Error("You are signed out, or may not do this.");
+    const answer = await response.json();
     if (!response.ok) throw new Error(sentence(answer));
     return answer;
   }
@@ -111,9 +124,10 @@
     button.disabled = true;
     if (waiting) button.textContent = waiting;
     try {
-      const answer = await send(method, path, body);
+      const answer = element.dataset.upload ? await upload(element) : await send(method, path, body);
+      const next = element.dataset.upload ? answer.next : element.dataset.next;
       if (element.dataset.secret) showSecret(element, answer.secret);
-      if (element.dataset.next) location.assign(element.dataset.next);
+      if (next) location.assign(next);
       else await refresh();
       result.textContent = (done || "").replace(/\{(\w+)\}/g, (_, name) => answer[name]);
       result.hidden = !done;
@@ -134,10 +148,10 @@
   });
 
   document.addEventListener("submit", (event) => {
-    if (!event.target.dataset.method) return;
+    const [form, button] = [event.target, event.submitter];
+    if (!form.dataset.method && !form.dataset.upload) return;
     event.preventDefault();
-    const button = event.submitter;
-    act(event.target, button, { ...bodyOf(event.target), ...JSON.parse(button.dataset.body || "{}") });
+    act(form, button, { ...bodyOf(form), ...JSON.parse(button.dataset.body || "{}") });
   });
 
   document.addEventListener("change", ({ target }) => {
