@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +77,9 @@ class World:
 
 
 @contextmanager
-def create_world(database: Database, **changes: Any) -> Iterator[World]:
+def create_world(
+    database: Database, build: Callable[[Database, Settings], FastAPI] = create_app, /, **changes: Any
+) -> Iterator[World]:
     """Create the projects alpha and beta, people of every role, and tokens of every scope."""
     now = database.now()
     password = Passwords(CHEAP).hash(PASSWORD)
@@ -102,7 +104,7 @@ def create_world(database: Database, **changes: Any) -> Iterator[World]:
         _create_tokens(connection, ids, found["beta"].id, tokens, now)
         return ids
 
-    app = create_app(database, cheap_settings(**changes))
+    app = build(database, cheap_settings(**changes))
     with TestClient(app, raise_server_exceptions=False, follow_redirects=False) as client:
         yield World(database, app, client, database.write(create), tokens)
 

@@ -12,10 +12,10 @@ from crowdrank.service.api.error_rendering import render_service_error
 from crowdrank.service.api.protection import check_parameters
 from crowdrank.service.database import Database
 from crowdrank.service.errors import ServiceError
-from crowdrank.service.pages import judging
+from crowdrank.service.pages import judging, leading, project_creation
 from crowdrank.service.pages.rendering import render_error
 
-PAGE_ROUTERS = (judging.router,)
+PAGE_ROUTERS = (judging.router, leading.router, project_creation.router)
 
 
 def create_application(database: Database, settings: Settings | None = None) -> FastAPI:

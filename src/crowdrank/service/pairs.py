@@ -92,7 +92,9 @@ class PairState:
 
     pair_id: int
     query: str
+    query_text: str
     document: str
+    title: str
     kind: str
     gold_grade: str | None
     is_open: bool
@@ -304,7 +306,9 @@ def find_pairs(connection: Connection, project: Project, keys: Sequence[tuple[st
     return found
 
 
-def list_pairs(connection: Connection, project: Project, after: int = 0, limit: int = 100) -> list[PairState]:
+def list_pairs(
+    connection: Connection, project: Project, after: int = 0, limit: int = 100, *conditions: ColumnElement[bool]
+) -> list[PairState]:
     """Return the state of pairs in the order of their ids, for leads.
 
     Args:
@@ -312,13 +316,15 @@ def list_pairs(connection: Connection, project: Project, after: int = 0, limit: 
         project: the project.
         after: id of the last pair of the previous page.
         limit: maximum number of pairs.
+        conditions: conditions on the columns of the table `pair`, which must all hold.
 
     """
-    pair, quota = schema.pair, schema.quota
-    columns = select(pair, schema.query.c.key.label("query"), schema.document.c.key.label("document"))
+    pair, quota, query, document = schema.pair, schema.quota, schema.query, schema.document
+    texts = (query.c.key.label("query"), query.c.text, document.c.key.label("document"), document.c.title)
     rows = connection.execute(
-        columns.select_from(_WITH_TEXTS)
-        .where(pair.c.project_id == project.id, pair.c.id > after)
+        select(pair, *texts)
+        .select_from(_WITH_TEXTS)
+        .where(pair.c.project_id == project.id, pair.c.id > after, *conditions)
         .order_by(pair.c.id)
         .limit(limit)
     ).all()
@@ -329,7 +335,9 @@ def list_pairs(connection: Connection, project: Project, after: int = 0, limit: 
         PairState(
             pair_id=row.id,
             query=row.query,
+            query_text=row.text,
             document=row.document,
+            title=row.title,
             kind=row.kind,
             gold_grade=None if row.gold_grade is None else project.grades[row.gold_grade],
             is_open=row.is_open,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, and_, case, func, select
 
 from crowdrank.service import schema
 from crowdrank.service.projects import Project
@@ -134,9 +134,7 @@ def _pair_counts(connection: Connection, project: Project) -> PairCounts:
     )
     counts = {(kind, bool(is_open)): number for kind, is_open, number in rows}
     unfinished = connection.execute(
-        select(func.count(_QUOTA.c.pair_id.distinct()))
-        .select_from(_WITH_HELD)
-        .where(_QUOTA.c.project_id == project.id, _QUOTA.c.is_open, _QUOTA.c.target > _COUNTED)
+        select(func.count(_QUOTA.c.pair_id.distinct())).select_from(_WITH_HELD).where(*_wants_labels(project))
     ).scalar_one()
     return PairCounts(
         complete=counts.get(("real", True), 0) - unfinished,
@@ -145,6 +143,16 @@ def _pair_counts(connection: Connection, project: Project) -> PairCounts:
         gold=counts.get(("gold", True), 0),
         training=counts.get(("training", True), 0),
     )
+
+
+def _wants_labels(project: Project) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions on a quota that is not filled."""
+    return _QUOTA.c.project_id == project.id, _QUOTA.c.is_open, _QUOTA.c.target > _COUNTED
+
+
+def is_unfinished(project: Project) -> ColumnElement[bool]:
+    """Return the condition on a pair of a project that it wants more labels."""
+    return _PAIR.c.id.in_(select(_QUOTA.c.pair_id).select_from(_WITH_HELD).where(*_wants_labels(project)))
 
 
 def _labels(connection: Connection, project: Project) -> dict[str, tuple[int, int]]:

@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from crowdrank.service.api.settings import Settings
 from crowdrank.service.errors import Invalid
 
-UPLOADS = "/pairs"
-"""End of the path whose body may be large; it is read after access has been checked."""
+UPLOADS = ("/pairs", "/new-project")
+"""Ends of the paths whose bodies may be large; they are read after access has been checked."""
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
     "object-src 'none'",

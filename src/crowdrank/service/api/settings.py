@@ -27,7 +27,7 @@ class Settings:
         password_cost: cost of password hashes.
         invitation_lifetime: default lifetime of invitations, in milliseconds.
         max_body_bytes: maximum size of the body of a request.
-        max_upload_bytes: maximum size of the body of a request that adds pairs.
+        max_upload_bytes: maximum size of the body of a request that adds pairs or creates a project from files.
         body_seconds: maximum number of seconds to wait for the body of a request.
 
     """

@@ -1,0 +1,139 @@
+"""Pages of leads: the dashboard of a project, its pairs, people and settings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse
+
+from crowdrank.service import credentials, disputes, model_fits, people, progress, schema
+from crowdrank.service.api.access import ProjectAccess, ServiceDependency
+from crowdrank.service.credentials import DAY, HOUR, MINUTE
+from crowdrank.service.disputes import FittedPairs
+from crowdrank.service.limits import MAX_ID
+from crowdrank.service.pages.rendering import LeadPage, render
+from crowdrank.service.pairs import PairState, get_pair_content
+
+router = APIRouter(include_in_schema=False)
+
+N_DISPUTED = 10
+"""Number of disputed pairs on the dashboard."""
+PAGE_SIZE = 50
+"""Maximum number of pairs on a page."""
+
+
+def _render(name: str, access: ProjectAccess, **values: Any) -> HTMLResponse:
+    """Return a page of leads, with what its navigation needs."""
+    base = f"/projects/{quote(access.project.name)}"
+    values |= {"project": access.project, "base": base, "is_member": access.member is not None}
+    values |= {"show_time": show_time, "settled_percent": round(100 * disputes.SETTLED)}
+    return render(name, access.actor, **values)
+
+
+def show_time(milliseconds: int) -> str:
+    """Return a time for people.
+
+    >>> show_time(1_700_000_000_000)
+    '2023-11-14 22:13 UTC'
+    """
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def elapsed_time(milliseconds: int) -> str:
+    """Return a time that has passed in words.
+
+    >>> elapsed_time(5_000), elapsed_time(60_000), elapsed_time(7_300_000), elapsed_time(200_000_000)
+    ('less than a minute', '1 minute', '2 hours', '2 days')
+    """
+    for name, unit in (("day", DAY), ("hour", HOUR), ("minute", MINUTE)):
+        if milliseconds >= unit:
+            number = milliseconds // unit
+            return f"{number} {name}{'' if number == 1 else 's'}"
+    return "less than a minute"
+
+
+def _pair_rows(pairs: list[PairState], fitted: FittedPairs | None) -> list[dict[str, Any]]:
+    """Return pairs with the probabilities of their grades, which are empty before the first fit."""
+    found = {} if fitted is None else fitted.probabilities
+    return [{**asdict(pair), "probabilities": list(found.get(pair.pair_id, ()))} for pair in pairs]
+
+
+@router.get("/projects/{project}")
+def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse:
+    """Show the progress of a project, what the model says, and the work of each assessor."""
+    project, now = access.project, service.database.now()
+    with service.database.read() as connection:
+        summary = progress.project_status(connection, project, now)
+        fitted = disputes.read_fitted_pairs(connection, project)
+        disputed = [] if fitted is None else disputes.most_disputed(connection, project, fitted, N_DISPUTED)
+        reliabilities = [] if fitted is None else model_fits.list_reliabilities(connection, fitted.snapshot)
+    by_assessor = {one.assessor_id: one for one in reliabilities}
+    return _render(
+        "dashboard.html",
+        access,
+        summary=summary,
+        fitted=fitted,
+        age="" if fitted is None else elapsed_time(now - fitted.snapshot.created),
+        disputed=_pair_rows(disputed, fitted),
+        assessors=[(one, by_assessor.get(one.assessor_id)) for one in summary.assessors],
+        max_information=math.log(len(project.grades)),
+    )
+
+
+@router.get("/projects/{project}/pairs")
+def show_pairs(
+    access: LeadPage,
+    service: ServiceDependency,
+    show: Literal["all", "disputed", "unfinished", "closed"] = "all",
+    after: Annotated[int, Query(ge=0, le=MAX_ID)] = 0,
+) -> HTMLResponse:
+    """Show pairs of a project, to close, reopen and adjudicate them."""
+    project = access.project
+    with service.database.read() as connection:
+        fitted = disputes.read_fitted_pairs(connection, project)
+        listed = disputes.filter_pairs(connection, project, fitted, show, after, PAGE_SIZE + 1)
+        shown = listed[:PAGE_SIZE]
+        grades = disputes.own_grades(connection, project, access.actor.assessor.id, shown)
+        texts = {one.pair_id: get_pair_content(connection, project, one.pair_id) for one in shown if show == "disputed"}
+    return _render(
+        "pairs.html",
+        access,
+        filters=disputes.PAIR_FILTERS,
+        show=show,
+        is_fitted=fitted is not None,
+        pairs=_pair_rows(shown, fitted),
+        own_grades=grades,
+        texts=texts,
+        after=after,
+        last=shown[-1].pair_id if len(listed) > PAGE_SIZE else None,
+    )
+
+
+@router.get("/projects/{project}/people")
+def show_people(access: LeadPage, service: ServiceDependency) -> HTMLResponse:
+    """Show members, invitations and tokens of LLM judges."""
+    project_id, now = access.project.id, service.database.now()
+    with service.database.read() as connection:
+        members = people.list_members(connection, project_id)
+        invitations = people.list_invitations(connection, project_id)
+        tokens = credentials.list_tokens(connection, project_id=project_id)
+    return _render(
+        "people.html",
+        access,
+        members=members,
+        judges=[one.assessor for one in members if one.assessor.kind == "llm" and not one.assessor.can_sign_in],
+        invitations=[one for one in invitations if one.revoked is None and one.expires > now and one.uses_left],
+        tokens=[one for one in tokens if one.revoked is None and (one.expires is None or one.expires > now)],
+        days=service.settings.invitation_lifetime // DAY,
+    )
+
+
+@router.get("/projects/{project}/settings")
+def show_settings(access: LeadPage) -> HTMLResponse:
+    """Show the settings of a project."""
+    return _render("settings.html", access, kinds=schema.KINDS)

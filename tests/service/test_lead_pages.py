@@ -1,0 +1,454 @@
+"""Test the pages of leads: who may open them, what they show, and how they work in a real browser."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from crowdrank.service import answers, pairs, people, projects
+from crowdrank.service.application import create_application
+from crowdrank.service.database import Database
+from crowdrank.service.disputes import filter_pairs, most_disputed, read_fitted_pairs
+from crowdrank.service.errors import NotFound
+from crowdrank.service.exports import answers_of
+from crowdrank.service.model_fits import fit_project
+
+from .browser_pages import OpenPage, chromium, needs_browser, serve_in_thread
+from .service_world import World, create_invitation, create_world
+
+HOSTILE = "</td><script>alert(1)</script><img src=https://example.org/x onerror=alert(2)>"
+LEAD_PAGES = ("", "/pairs", "/pairs?show=disputed", "/people", "/settings")
+"""Ends of the addresses of the pages of leads."""
+FIT_SECONDS = 120
+"""Maximum time of a fit in a browser test, since the first one compiles the model."""
+
+ACTORS = ("anonymous", "stranger", "judge", "lead", "other lead", "admin", "lead token read")
+PUBLIC = dict.fromkeys(ACTORS, 200)
+PERSON = {**PUBLIC, "anonymous": 303, "lead token read": 403}
+MEMBER = {**PERSON, "stranger": 404, "other lead": 404}
+LEAD = {**MEMBER, "judge": 403}
+ADMIN = {**dict.fromkeys(ACTORS, 403), "anonymous": 303, "admin": 200}
+PAGES = {
+    ("GET", "/login"): PUBLIC,
+    ("GET", "/join"): PUBLIC,
+    ("GET", "/"): PERSON,
+    ("GET", "/projects/{project}/judge"): MEMBER,
+    ("GET", "/new-project"): ADMIN,
+    ("POST", "/new-project"): {**ADMIN, "admin": 422},  # the form is empty
+    ("GET", "/projects/{project}"): LEAD,
+    ("GET", "/projects/{project}/pairs"): LEAD,
+    ("GET", "/projects/{project}/people"): LEAD,
+    ("GET", "/projects/{project}/settings"): LEAD,
+}
+"""Every page, and the status for each actor. A page without an entry fails a test."""
+
+
+@pytest.fixture
+def world(sqlite_database: Database) -> Iterator[World]:
+    """Return a service with pages, and answers of two people to six pairs."""
+    with create_world(sqlite_database, create_application) as world:
+        answer_pairs(world)
+        yield world
+
+
+def answer_pairs(world: World) -> None:
+    """Let the lead and the judge answer six pairs of alpha; they differ on the last one, whose texts are hostile."""
+    now = world.database.now()
+
+    def write(connection: Any) -> None:
+        alpha = projects.get_project(connection, "alpha")
+        hostile = pairs.PairRow("q2", "d5", query_text=HOSTILE, title=HOSTILE)
+        pairs.add_pairs(connection, alpha, [hostile], now)
+        grades = {"lead": (0, 1, 2, 3, 3, 0), "judge": (0, 1, 2, 3, 3, 3)}
+        for name, given in grades.items():
+            listed = [
+                answers.Answer(f"{name} {place}", grade=grade, query="q2", document=f"d{place}")
+                for place, grade in enumerate(given)
+            ]
+            answers.record_answers(connection, alpha, world.ids[name], listed, now)
+
+    world.database.write(write)
+
+
+def project_of(world: World) -> projects.Project:
+    with world.database.read() as connection:
+        return projects.get_project(connection, "alpha")
+
+
+def fit_majority(world: World) -> projects.Project:
+    alpha = project_of(world)
+    fit_project(world.database, alpha, "majority")
+    return alpha
+
+
+def page_routes(app: FastAPI) -> Iterator[tuple[str, str]]:
+    """Return method and path of every route that is not one of the API or a static file."""
+
+    def walk(routes: Iterable[Any]) -> Iterator[tuple[str, str]]:
+        for route in routes:
+            if hasattr(route, "original_router"):
+                if not route.include_context.prefix:
+                    yield from walk(route.original_router.routes)
+            elif hasattr(route, "methods") and not route.path.startswith("/api/"):
+                yield from ((method, route.path) for method in route.methods if method != "HEAD")
+
+    return walk(app.routes)
+
+
+def test_each_role_may_open_the_pages_that_the_table_says(world: World) -> None:
+    assert sorted(page_routes(world.app)) == sorted(PAGES)
+    wrong = {}
+    for (method, path), statuses in PAGES.items():
+        for actor, expected in statuses.items():
+            status = world.request(actor, method, path.format(project="alpha")).status_code
+            if status != expected:
+                wrong[path, actor] = (status, expected)
+    assert wrong == {}
+
+
+def test_visitors_sign_in_and_come_back(world: World) -> None:
+    answer = world.request("anonymous", "GET", "/projects/alpha")
+    assert answer.headers["location"] == "/login?next=/projects/alpha"
+
+
+@pytest.mark.parametrize("end", LEAD_PAGES)
+def test_hostile_names_and_texts_are_escaped(world: World, end: str) -> None:
+    now = world.database.now()
+
+    def add(connection: Any) -> None:
+        alpha = projects.get_project(connection, "alpha")
+        people.add_member(connection, alpha.id, people.create_assessor(connection, HOSTILE, now=now).id, "judge", now)
+
+    world.database.write(add)
+    fit_majority(world)
+    text = world.request("lead", "GET", f"/projects/alpha{end}").text
+    assert "<script>alert" not in text
+    assert "onerror=alert(2)>" not in text
+    if end != "/settings":
+        assert "&lt;script&gt;alert(1)" in text
+
+
+# Settled and disputed pairs.
+
+
+def test_pairs_are_settled_or_disputed(world: World) -> None:
+    alpha = fit_majority(world)
+    with world.database.read() as connection:
+        fitted = read_fitted_pairs(connection, alpha)
+        assert fitted is not None
+        assert (len(fitted.probabilities), fitted.n_settled, fitted.n_newer) == (6, 5, 0)
+        (disputed,) = most_disputed(connection, alpha, fitted, 10)
+        assert (disputed.query, disputed.document, disputed.title) == ("q2", "d5", HOSTILE)
+        assert filter_pairs(connection, alpha, fitted, "disputed", 0, 10) == [disputed]
+        assert filter_pairs(connection, alpha, fitted, "disputed", disputed.pair_id, 10) == []
+        assert filter_pairs(connection, alpha, None, "disputed", 0, 10) == []
+        assert len(filter_pairs(connection, alpha, fitted, "unfinished", 0, 1000)) == 54
+        assert len(filter_pairs(connection, alpha, fitted, "all", 0, 1000)) == 60
+        assert filter_pairs(connection, alpha, fitted, "closed", 0, 1000) == []
+    chosen = pairs.PairFilter(pair_ids=[disputed.pair_id])
+    world.database.write(lambda connection: pairs.close_pairs(connection, alpha, chosen))
+    with world.database.read() as connection:
+        fitted = read_fitted_pairs(connection, alpha)
+        assert fitted is not None
+        assert fitted.disputed() == []
+        (closed,) = filter_pairs(connection, alpha, fitted, "closed", 0, 1000)
+        assert closed.pair_id == disputed.pair_id
+
+
+# Projects from files.
+
+PAIRS_FILE = ("pairs.csv", b"query,document,honeypot\nq1,d1,\nq1,d2,Good\n")
+TEXTS_FILE = (
+    "texts.jsonl",
+    b'{"query": "q1", "document": "d1", "query_text": "plum jam", "title": "Jam", "text": "Boil"}',
+)
+
+
+def send_project(world: World, actor: str = "admin", /, **files: tuple[str, bytes]) -> Any:
+    listed = {"pairs": PAIRS_FILE, "texts": TEXTS_FILE, **files}
+    fields = {"name": "jam", "grades": "Bad, Fair, Good"}
+    return world.request(actor, "POST", "/new-project", data=fields, files=listed)
+
+
+def test_a_project_is_created_from_files(world: World) -> None:
+    answer = send_project(world, guidelines=("rules.md", b"# Rules"))
+    assert (answer.status_code, answer.json()) == (201, {"next": "/projects/jam"})
+    with world.database.read() as connection:
+        jam = projects.get_project(connection, "jam")
+        assert (jam.grades, jam.guidelines) == (("Bad", "Fair", "Good"), "# Rules")
+        real, gold = pairs.list_pairs(connection, jam)
+        assert (real.kind, real.query_text, real.title) == ("real", "plum jam", "Jam")
+        assert (gold.kind, gold.gold_grade) == ("gold", "Good")
+        assert pairs.get_pair_content(connection, jam, real.pair_id).body == "Boil"
+        assert people.get_member(connection, jam.id, world.ids["admin"]).role == "lead"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"pairs": ("pairs.csv", b"")},
+        {"pairs": ("pairs.csv", b"a,b\n1,2\n")},
+        {"pairs": ("judging.db", b"SQLite format 3\0")},
+        {"pairs": ("pairs.csv", b"query,document,honeypot\nq1,d1,Excellent\n"), "texts": ("", b"")},
+        {"texts": ("texts.csv", b"document,title\nother,Jam\n")},
+        {"guidelines": ("rules.md", b"\xff\xfe\xfa")},
+    ],
+)
+def test_nothing_is_created_from_bad_files(world: World, files: dict[str, tuple[str, bytes]]) -> None:
+    answer = send_project(world, **files)
+    assert answer.status_code == 422
+    assert tempfile.gettempdir() not in answer.text
+    with world.database.read() as connection, pytest.raises(NotFound):
+        projects.get_project(connection, "jam")
+
+
+def test_files_may_be_larger_than_other_requests(sqlite_database: Database) -> None:
+    limits = {"max_body_bytes": 100, "max_upload_bytes": 5000}
+    with create_world(sqlite_database, create_application, **limits) as world:
+        assert send_project(world, guidelines=("rules.md", b"x" * 5000)).status_code == 413
+        assert send_project(world, guidelines=("rules.md", b"x" * 1000)).status_code == 201
+
+
+def test_a_project_needs_the_form_token_of_an_administrator(world: World) -> None:
+    headers = {**world.session_headers("admin"), "X-Form-Token": "wrong"}
+    assert world.client.post("/new-project", headers=headers, files={"pairs": PAIRS_FILE}).status_code == 403
+    assert send_project(world, "lead").status_code == 403
+    assert send_project(world, "admin token manage").status_code == 403
+
+
+# In a browser.
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def address(world: World) -> Iterator[str]:
+    with serve_in_thread(world.app) as url:
+        yield url
+
+
+@contextmanager
+def signed_in(browser: Any, world: World, address: str, name: str = "lead") -> Iterator[OpenPage]:
+    """Open a browser with the session of a person; it must log nothing and request nothing from others."""
+    context = browser.new_context(viewport={"width": 1100, "height": 800})
+    context.add_cookies([{"name": "crowdrank-session", "value": world.session(name), "url": address}])
+    context.set_default_timeout(10_000)
+    view = OpenPage(context.new_page())
+    view.listen()
+    yield view
+    assert view.messages == []
+    assert [url for url in view.requests if not url.startswith(f"{address}/")] == []
+    context.close()
+
+
+@needs_browser
+@pytest.mark.parametrize("end", LEAD_PAGES)
+def test_pages_are_accessible_and_fit_the_screen(browser: Any, world: World, address: str, end: str) -> None:
+    fit_majority(world)
+    with signed_in(browser, world, address) as view:
+        for width in (1100, 360):
+            view.page.set_viewport_size({"width": width, "height": 740})
+            view.page.goto(f"{address}/projects/alpha{end}")
+            assert view.page.evaluate("document.documentElement.scrollWidth") <= width
+            assert view.serious_problems() == []
+
+
+@needs_browser
+def test_fit_the_model_on_the_dashboard(browser: Any, world: World, address: str) -> None:
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha")
+        assert view.page.locator("#model table").count() == 0
+        view.page.click("#fit")
+        view.page.locator("#model strong").first.wait_for(timeout=1000 * FIT_SECONDS)
+        assert "gda" in view.text("#model")
+        assert view.page.locator("#assessors svg").count() == 2
+
+
+@needs_browser
+def test_pause_and_resume_a_member(browser: Any, world: World, address: str) -> None:
+    button = f"#pause-{world.ids['judge']}"
+
+    def is_paused() -> bool:
+        with world.database.read() as connection:
+            return people.get_member(connection, project_of(world).id, world.ids["judge"]).is_paused
+
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha")
+        view.page.click(button)
+        view.wait_for_text(button, "Resume")
+        assert is_paused()
+        view.page.click(button)
+        view.wait_for_text(button, "Pause")
+        assert not is_paused()
+
+
+@needs_browser
+def test_problems_are_shown_in_place(browser: Any, world: World, address: str) -> None:
+    with signed_in(browser, world, address, "other lead") as view:
+        view.page.goto(f"{address}/projects/beta")  # has no answers
+        view.page.click("#fit")
+        view.page.locator("section:has(#fit) .problem").wait_for()
+        assert view.page.locator(".problem:visible").count() == 1
+        assert len(view.messages) == 1  # the browser logs the status 409
+        view.messages.clear()
+
+
+@needs_browser
+def test_close_and_reopen_pairs_in_bulk(browser: Any, world: World, address: str) -> None:
+    def closed() -> list[str]:
+        with world.database.read() as connection:
+            found = filter_pairs(connection, project_of(world), None, "closed", 0, 1000)
+        return [pair.document for pair in found]
+
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/pairs?show=unfinished")
+        for place in (0, 1):
+            view.page.locator("[name=pair_ids]").nth(place).check()
+        view.page.click("text=Close selected")
+        view.wait_for_text(".done", "2 pairs")
+        assert closed() == ["d0", "d1"]
+        view.page.goto(f"{address}/projects/alpha/pairs?show=closed")
+        view.page.check("[data-select-all]")
+        view.page.click("text=Reopen selected")
+        view.wait_for_text(".done", "2 pairs")
+        assert closed() == []
+        with world.database.read() as connection:
+            assert {pair.round for pair in pairs.list_pairs(connection, project_of(world))} == {1}
+
+
+@needs_browser
+def test_the_next_page_of_pairs_goes_on_after_the_last_one(browser: Any, world: World, address: str) -> None:
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/pairs")
+        assert view.page.locator("[name=pair_ids]").count() == 50
+        view.page.click("text=Next page")
+        view.page.locator("text=First page").wait_for()
+        assert view.page.locator("[name=pair_ids]").count() == 10
+
+
+@needs_browser
+def test_adjudicate_a_disputed_pair(browser: Any, world: World, address: str) -> None:
+    alpha = fit_majority(world)
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/pairs?show=disputed")
+        assert view.page.locator("select[name=grade]").count() == 1
+        view.page.select_option("select[name=grade]", "3")
+        view.page.click("#pairs button")
+        view.wait_for_text("#pairs", "You gave 3")
+    with world.database.read() as connection:
+        rows = answers_of(connection, alpha).to_pylist()
+    given = {row["assessor"]: row for row in rows if (row["query"], row["document"]) == ("q2", "d5")}
+    assert {name: row["grade"] for name, row in given.items()} == {"lead": "3", "judge": "3"}
+    assert given["lead"]["comment"] == "adjudicated"
+    fit_majority(world)
+    with world.database.read() as connection:
+        fitted = read_fitted_pairs(connection, alpha)
+        assert fitted is not None
+        assert fitted.n_settled == 6
+
+
+@needs_browser
+def test_invite_somebody_who_joins_in_another_browser(browser: Any, world: World, address: str) -> None:
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/people")
+        view.page.select_option("#invite-kind", "expert")
+        view.page.click("#invite button")
+        view.page.locator("#invitation-link-value").wait_for()
+        link = view.page.input_value("#invitation-link-value")
+        view.page.click("#invitation-link button")
+        view.wait_for_text("#invitation-link button", "Copied")
+        assert link.startswith(f"{address}/join#")
+        context = browser.new_context()
+        guest = context.new_page()
+        guest.goto(link)
+        guest.fill("#name", "Eve")
+        guest.fill("#password", "correct horse battery")
+        guest.click("#join button")
+        guest.wait_for_url(f"{address}/")
+        assert guest.goto(f"{address}/projects/alpha/judge").status == 200
+        assert guest.goto(f"{address}/projects/alpha/people").status == 403
+        context.close()
+        view.page.reload()
+        view.wait_for_text("#members", "Eve")
+        assert view.page.locator("#invitations tr").count() == 0  # it is used up
+
+
+@needs_browser
+def test_revoke_an_invitation(browser: Any, world: World, address: str) -> None:
+    secret = create_invitation(world)
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/people")
+        view.page.click("#invitations button")
+        view.page.locator("#invitations table").wait_for(state="detached")
+    with world.database.read() as connection, pytest.raises(NotFound):
+        people.find_invitation(connection, secret, world.database.now())
+
+
+@needs_browser
+def test_add_an_llm_judge_that_answers_with_its_token(browser: Any, world: World, address: str) -> None:
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/people")
+        view.page.fill("#judge-name", "llama <70b>")
+        view.page.fill("#judge-family", "llama")
+        view.page.click("#add-judge button")
+        view.wait_for_text("#members", "llama <70b>")
+        view.page.fill("#token-name", "nightly")
+        view.page.click("#add-token button")
+        view.page.locator("#token-value").wait_for()
+        secret = view.page.input_value("#token-value")
+        view.wait_for_text("#tokens", "nightly")
+    headers = {"Authorization": f"Bearer {secret}"}
+    me = world.client.get("/api/me", headers=headers).json()
+    assert me["name"] == "llama <70b>"
+
+
+@needs_browser
+def test_change_the_settings(browser: Any, world: World, address: str) -> None:
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/settings")
+        view.page.fill("#guidelines-text", "# Rules")
+        view.page.click("#guidelines button")
+        view.wait_for_text("#guidelines-version", "2")
+        view.page.fill("#llm-min", "1")
+        view.page.fill("#llm-max", "2")
+        view.page.fill("#lease", "1.5")
+        view.page.fill("#honeypots", "7")
+        view.page.select_option("#mode", "query")
+        view.page.click("#settings button")
+        view.wait_for_text(".done:visible", "saved")
+        view.page.click("#toggle")
+        view.wait_for_text(".badge", "closed")
+    alpha = project_of(world)
+    assert (alpha.guidelines, alpha.guidelines_version) == ("# Rules", 2)
+    assert alpha.quotas == {"human": (2, 3), "llm": (1, 2), "expert": (0, 0)}
+    assert (alpha.lease_seconds, alpha.honeypot_share, alpha.layout) == (90, 0.07, {"mode": "query"})
+    assert not alpha.is_open
+
+
+@needs_browser
+def test_create_a_project_in_the_browser(browser: Any, world: World, address: str) -> None:
+    with signed_in(browser, world, address, "admin") as view:
+        view.page.set_viewport_size({"width": 360, "height": 740})
+        view.page.goto(f"{address}/new-project")
+        assert view.page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert view.serious_problems() == []
+        view.page.fill("#name", "jam")
+        view.page.fill("#grades", "Bad, Good")
+        name, content = PAIRS_FILE
+        view.page.set_input_files("#pairs", {"name": name, "mimeType": "text/csv", "buffer": b"a,b\n1,2\n"})
+        view.page.click("#new-project button")
+        view.page.locator(".problem").wait_for()
+        assert len(view.messages) == 1  # the browser logs the status 422
+        view.messages.clear()
+        view.page.set_input_files("#pairs", {"name": name, "mimeType": "text/csv", "buffer": content})
+        view.page.click("#new-project button")
+        view.page.wait_for_url(f"{address}/projects/jam")
