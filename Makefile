@@ -3,10 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint fuzz torture bench bench-scale format docs figures results notebooks picture release clean
+.PHONY: demo serve-demo test lint fuzz torture bench bench-scale format docs figures results notebooks picture release clean
 
 demo: $(VENV)/.installed
 	$(BIN)/crowdrank demo
+
+# Try the judging service: a project with texts and simulated colleagues; Ctrl-C stops it.
+serve-demo: $(VENV)/.installed-serve
+	$(BIN)/crowdrank serve --demo
 
 test: $(VENV)/.installed-dev
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
@@ -78,6 +82,10 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[report]"
+	@touch $@
+
+$(VENV)/.installed-serve: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[report,serve]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt

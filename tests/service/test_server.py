@@ -24,7 +24,10 @@ from crowdrank.judgments.read import read_judgments
 from crowdrank.service.api import Settings
 from crowdrank.service.backup import back_up, restore
 from crowdrank.service.database import Database
+from crowdrank.service.demo_project import create_demo
 from crowdrank.service.migrations import upgrade
+from crowdrank.service.model_fits import latest_snapshot, list_reliabilities
+from crowdrank.service.progress import project_status
 from crowdrank.service.server import Started, _address_warning, listen, open_database, serve
 from tools.postgresql import PostgresServer, find_program
 from tools.service_load import (
@@ -252,3 +255,24 @@ def test_a_kill_of_the_postgresql_server_loses_no_answer() -> None:
         assert before <= set(events)
         assert sum(judge.n_failed for judge in judges.judges) > 0
         check_invariants(server.url())
+
+
+def test_the_demo_has_a_project_with_answers_and_a_fitted_model(sqlite_database: Database) -> None:
+    project = create_demo(sqlite_database)
+    with sqlite_database.read() as connection:
+        status = project_status(connection, project, sqlite_database.now())
+        snapshot = latest_snapshot(connection, project)
+        assert snapshot is not None
+        reliability = {one.assessor: one.informativeness or 0.0 for one in list_reliabilities(connection, snapshot)}
+    assert status.pairs.unfinished > 50
+    assert 100 < status.n_answers < 200
+    assert reliability["ada"] > reliability["chris"]
+    with pytest.raises(UsageError) as caught:
+        create_demo(sqlite_database)
+    assert caught.value.parameter == "demo"
+
+
+def test_serve_needs_a_database_or_the_demo() -> None:
+    error = CliRunner().invoke(app, ["serve"]).exception
+    assert isinstance(error, UsageError)
+    assert error.parameter == "database"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import sys
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +14,7 @@ import typer
 from crowdrank._options import option
 from crowdrank.cli.console import print_line, print_message
 from crowdrank.cli.from_settings import FieldsOf
-from crowdrank.errors import UsageError, parameter_prefix
+from crowdrank.errors import Fix, UsageError, parameter_prefix
 
 if TYPE_CHECKING:
     from crowdrank.service.api import Settings
@@ -21,10 +23,10 @@ if TYPE_CHECKING:
 PACKAGES = ("sqlalchemy", "alembic", "fastapi", "uvicorn", "pwdlib")
 """Packages of the extra `serve`."""
 DatabaseName = Annotated[
-    str,
+    str | None,
     typer.Argument(
         help="SQLite file, which is created if it does not exist, or a URL such as postgresql://user@host/name.",
-        metavar="DATABASE",
+        metavar="[DATABASE]",
         envvar="CROWDRANK_DATABASE",
         show_default=False,
     ),
@@ -63,7 +65,10 @@ class SignOnOptions:
 
 
 def serve(
-    database: DatabaseName,
+    database: DatabaseName = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Create a project with texts and simulated colleagues to try it out.")
+    ] = False,
     admin_link: Annotated[
         bool, typer.Option("--admin-link", help="Print a new link for an administrator, as after a lost password.")
     ] = False,
@@ -74,23 +79,29 @@ def serve(
     """Run the judging service.
 
     The first start prints a link by which you become the administrator. Stop the service with Ctrl-C or SIGTERM.
+    Without a database, --demo uses a temporary one.
 
     Examples:
         crowdrank serve judging.db
+        crowdrank serve --demo
         crowdrank serve judging.db --port 8080 --public-url https://judging.example.org --trusted-proxy 127.0.0.1
         crowdrank serve postgresql://judging@localhost/judging
     """
     require_service_packages()
     from crowdrank.service.server import serve as run_server
 
-    run_server(
-        database,
-        host=address.host,
-        port=address.port,
-        settings=_settings(address, sign_on),
-        new_admin_link=admin_link,
-        on_start=_print_start,
-    )
+    if database is None and not demo:
+        raise UsageError("is needed", parameter="database", fix=["name a file", Fix("try it out with {}", "demo")])
+    with TemporaryDirectory() as folder:
+        run_server(
+            database if database is not None else str(Path(folder) / "demo.db"),
+            host=address.host,
+            port=address.port,
+            settings=_settings(address, sign_on),
+            new_admin_link=admin_link,
+            demo=demo,
+            on_start=_print_start,
+        )
     print_line("Stopped.")
 
 
@@ -125,6 +136,8 @@ def _settings(address: AddressOptions, sign_on: SignOnOptions) -> Settings:
 def _print_start(started: Started) -> None:
     if started.warning is not None:
         print_message(started.warning)
+    if started.demo_link is not None:
+        print_line(f"Link to the demo, valid once: {started.demo_link}")
     if started.admin_link is not None:
         print_line(f"Link for an administrator, valid once: {started.admin_link}")
     print_line(f"Judging service of {started.database} on {started.url}")

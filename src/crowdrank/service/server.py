@@ -17,6 +17,7 @@ from crowdrank.service.api import Settings
 from crowdrank.service.application import create_application
 from crowdrank.service.backup import OWNER_ONLY
 from crowdrank.service.database import Database
+from crowdrank.service.demo_project import create_demo
 from crowdrank.service.migrations import upgrade
 from crowdrank.service.people import count_admins, create_invitation
 
@@ -33,6 +34,7 @@ class Started:
         url: address of the service.
         database: name of the database.
         admin_link: link by which an administrator joins, if there was none or if one was requested.
+        demo_link: link by which a lead joins the project of the demo.
         warning: warning about the address, or None.
 
     """
@@ -41,6 +43,7 @@ class Started:
     database: str
     admin_link: str | None
     warning: Message | None
+    demo_link: str | None = None
 
 
 def serve(
@@ -50,6 +53,7 @@ def serve(
     port: int,
     settings: Settings,
     new_admin_link: bool = False,
+    demo: bool = False,
     on_start: Callable[[Started], None],
 ) -> None:
     """Serve a database until the process is told to stop (SIGTERM, Ctrl-C).
@@ -60,6 +64,7 @@ def serve(
         port: port to listen on; 0 for a free one.
         settings: settings of the HTTP API.
         new_admin_link: create a link for a new administrator even if there are some.
+        demo: create the project of the demo in a new database.
         on_start: called once when requests can be sent.
 
     Raises:
@@ -69,9 +74,11 @@ def serve(
     """
     with closing(listen(host, port)) as listener, open_database(target) as database:
         url = settings.public_url or _url(host, listener.getsockname()[1])
-        link = _admin_link(database, settings, url) if new_admin_link or not _has_admin(database) else None
+        demo_link = _invite(database, settings, url, "lead", create_demo(database).id) if demo else None
+        needs_admin = new_admin_link or not (demo or _has_admin(database))
+        admin_link = _invite(database, settings, url, "admin") if needs_admin else None
         app = create_application(database, settings)
-        on_start(Started(url, database.shown, link, _address_warning(host, settings)))
+        on_start(Started(url, database.shown, admin_link, _address_warning(host, settings), demo_link))
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -162,8 +169,11 @@ def _has_admin(database: Database) -> bool:
         return count_admins(connection) > 0
 
 
-def _admin_link(database: Database, settings: Settings, url: str) -> str:
+def _invite(database: Database, settings: Settings, url: str, role: str, project_id: int | None = None) -> str:
+    """Return a link by which one person joins."""
     now = database.now()
     expires = now + settings.invitation_lifetime
-    _, secret = database.write(lambda connection: create_invitation(connection, role="admin", now=now, expires=expires))
+    _, secret = database.write(
+        lambda connection: create_invitation(connection, role=role, now=now, expires=expires, project_id=project_id)
+    )
     return f"{url}/join#{secret}"
