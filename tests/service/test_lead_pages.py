@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from crowdrank.service import answers, pairs, people, projects
 from crowdrank.service.application import create_application
 from crowdrank.service.database import Database
-from crowdrank.service.disputes import filter_pairs, most_disputed, read_fitted_pairs
+from crowdrank.service.disputes import filter_pairs, most_disputed, own_grades, read_fitted_pairs
 from crowdrank.service.errors import NotFound
 from crowdrank.service.exports import answers_of
 from crowdrank.service.model_fits import fit_project
@@ -136,7 +136,13 @@ def test_hostile_names_and_texts_are_escaped(world: World, end: str) -> None:
 # Settled and disputed pairs.
 
 
-def test_pairs_are_settled_or_disputed(world: World) -> None:
+def test_pairs_are_settled_or_disputed(database: Database) -> None:
+    with create_world(database, create_application) as world:
+        answer_pairs(world)
+        check_disputes(world)
+
+
+def check_disputes(world: World) -> None:
     alpha = fit_majority(world)
     with world.database.read() as connection:
         fitted = read_fitted_pairs(connection, alpha)
@@ -147,6 +153,7 @@ def test_pairs_are_settled_or_disputed(world: World) -> None:
         assert filter_pairs(connection, alpha, fitted, "disputed", 0, 10) == [disputed]
         assert filter_pairs(connection, alpha, fitted, "disputed", disputed.pair_id, 10) == []
         assert filter_pairs(connection, alpha, None, "disputed", 0, 10) == []
+        assert own_grades(connection, alpha, world.ids["judge"], [disputed]) == {disputed.pair_id: "3"}
         assert len(filter_pairs(connection, alpha, fitted, "unfinished", 0, 1000)) == 54
         assert len(filter_pairs(connection, alpha, fitted, "all", 0, 1000)) == 60
         assert filter_pairs(connection, alpha, fitted, "closed", 0, 1000) == []
