@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from crowdrank.service import pairs, projects, schema
+from crowdrank.service import pairs, people, projects, schema
 from crowdrank.service.application import create_application
 from crowdrank.service.database import Database
 
@@ -127,6 +127,29 @@ def test_all_documents_of_a_query_can_be_shown_together(browser: Any, world: Wor
     assert view.page.locator(".card").count() > 1
     view.press("j1")
     view.wait_for_text("#progress-text", "1 judged")
+    context.close()
+
+
+@needs_browser
+def test_grades_with_names_are_stored(browser: Any, world: World, address: str) -> None:
+    now = world.database.now()
+
+    def create(connection: Any) -> None:
+        fruit = projects.create_project(connection, "fruit", "Bad,Fair,Good", now)
+        people.add_member(connection, fruit.id, world.ids["judge"], "judge", now)
+        pairs.add_pairs(connection, fruit, [pairs.PairRow("q", "d1"), pairs.PairRow("q", "d2")], now)
+
+    world.database.write(create)
+    context = browser.new_context()
+    context.add_cookies([{"name": "crowdrank-session", "value": world.session("judge"), "url": address}])
+    view = OpenPage(context.new_page())
+    view.page.goto(f"{address}/projects/fruit/judge")
+    view.page.wait_for_selector(".card")
+    view.press("3")
+    view.wait_for_text("#progress-text", "1 judged")
+    view.press("u")
+    view.wait_for_text("#message", "All done")
+    assert stored_answers(world) == [("grade", 2), ("cannot-judge", None)]
     context.close()
 
 

@@ -265,7 +265,7 @@ def test_the_demo_has_a_project_with_answers_and_a_fitted_model(sqlite_database:
         assert snapshot is not None
         reliability = {one.assessor: one.informativeness or 0.0 for one in list_reliabilities(connection, snapshot)}
     assert status.pairs.unfinished > 50
-    assert 100 < status.n_answers < 200
+    assert 200 < status.n_answers < 288
     assert reliability["ada"] > reliability["chris"]
     with pytest.raises(UsageError) as caught:
         create_demo(sqlite_database)

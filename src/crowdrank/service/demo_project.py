@@ -19,9 +19,9 @@ from crowdrank.service.people import add_member, create_assessor
 from crowdrank.service.projects import Project, create_project
 
 NAME = "demo"
-COLLEAGUES = {"ada": (0.85, 0.0), "ben": (0.7, 0.1), "chris": (0.35, 0.0)}
+COLLEAGUES = {"ada": (0.95, 0.0), "ben": (0.85, 0.3), "chris": (0.2, 0.0)}
 """Probability that a colleague gives the expected grade, and tendency to give a higher one, in grades."""
-ANSWERED = 0.55
+ANSWERED = 0.9
 """Share of the pairs that each colleague has answered."""
 GUIDELINES = """# How to judge
 
@@ -53,7 +53,7 @@ def create_demo(database: Database, random_state: int = 0) -> Project:
     def create(connection: Connection) -> Project:
         if connection.execute(select(func.count()).select_from(schema.project)).scalar_one():
             raise UsageError("the demo needs a new database", parameter="demo", fix="name a new file, or none")
-        quotas = {"human": (3, 4)}
+        quotas = {"human": (4, 5)}
         project = create_project(connection, NAME, texts["grades"], now, guidelines=GUIDELINES, quotas=quotas)
         add_pairs(connection, project, _pair_rows(texts), now)
         for name, (accuracy, leniency) in COLLEAGUES.items():

@@ -141,7 +141,8 @@
     }
 
     async send(answers) {
-      return { receipts: await this.post("/answers", answers) };
+      const named = answers.map((one) => (one.kind === "grade" ? { ...one, grade: config.grades[one.grade] } : one));
+      return { receipts: await this.post("/answers", named) };
     }
 
     async undo() {
