@@ -29,6 +29,7 @@ from crowdrank.cli import (
     evaluate,
     export,
     judge,
+    new_project,
     rank,
     remap,
     report,
@@ -92,7 +93,7 @@ COMMANDS_BY_PANEL = {
     "Judgments": (validate.validate, aggregate.aggregate, assessors.assessors, check.check, trace.trace),
     "Rankers": (train.train, rank.rank, distill.distill, export.export),
     "Evaluation": (evaluate.evaluate, compare.compare, estimate.estimate),
-    "Judging service": (serve.serve, backup.backup, backup.restore),
+    "Judging service": (serve.serve, new_project.new_project, backup.backup, backup.restore),
     "Data": (simulate.simulate, datasets.datasets),
 }
 """Commands by the title of their help panel, in the order of the help."""

@@ -52,7 +52,7 @@ def collect_page(
         texts,
         Scale.parse(grades).names,
         assessor=assessor,
-        guidelines="" if guidelines is None else _read_guidelines(guidelines),
+        guidelines="" if guidelines is None else read_guidelines(guidelines),
         title=title,
         random_state=seed,
     )
@@ -64,7 +64,8 @@ def collect_page(
     print_line(f"A page with {counted(page.n_pairs, 'pair')} to judge is in {output}.{without}")
 
 
-def _read_guidelines(path: Path) -> str:
+def read_guidelines(path: Path) -> str:
+    """Return the text of a file of guidelines; raise InputError if it is not UTF-8."""
     from crowdrank.judgments.files import check_size, encoding_error, first_undecodable_line, open_decompressed
 
     check_size(path)

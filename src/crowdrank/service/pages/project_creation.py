@@ -22,6 +22,7 @@ from crowdrank.service.api.access import Actor, ServiceDependency
 from crowdrank.service.api.error_rendering import render_service_error
 from crowdrank.service.errors import Forbidden, Invalid
 from crowdrank.service.pages.rendering import Person, render
+from crowdrank.service.pair_files import pair_rows
 
 router = APIRouter(include_in_schema=False)
 
@@ -127,9 +128,7 @@ def read_pair_rows(pairs_file: SentFile, texts_file: SentFile) -> list[pairs.Pai
         except CrowdrankError as error:
             location = replace(error.location, source=Path(error.location.source).name)
             raise type(error)(replace(error.message, location=location)) from None
-    honeypots = [None] * len(pool) if pool.honeypot is None else pool.honeypot.to_pylist()
-    ids = zip(map(str, pool.query.to_pylist()), map(str, pool.document.to_pylist()), honeypots, strict=True)
-    return [_pair_row(query, document, honeypot, texts) for query, document, honeypot in ids]
+    return pair_rows(pool, texts)
 
 
 def _write(folder: str, name: str, file: SentFile) -> Path:
@@ -141,18 +140,3 @@ def _write(folder: str, name: str, file: SentFile) -> Path:
     path = Path(folder) / f"{name}{suffix}"
     path.write_bytes(file.content)
     return path
-
-
-def _pair_row(query: str, document: str, honeypot: str | None, texts: Texts) -> pairs.PairRow:
-    content = texts.of_document(query, document)
-    return pairs.PairRow(
-        query,
-        document,
-        query_text=texts.queries.get(query),
-        need=texts.needs.get(query),
-        title=content.get("title"),
-        body=content.get("text"),
-        url=content.get("url"),
-        kind="real" if honeypot is None else "gold",
-        gold_grade=honeypot,
-    )

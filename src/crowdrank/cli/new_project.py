@@ -1,0 +1,50 @@
+"""The command `crowdrank new-project`: create a project of the judging service from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crowdrank._text import counted
+from crowdrank.cli import options as o
+from crowdrank.cli.collect_page import read_guidelines
+from crowdrank.cli.console import print_json, print_line
+from crowdrank.cli.serve import require_service_packages
+
+
+def new_project(
+    database: Annotated[
+        str, typer.Argument(help="SQLite file, created if it does not exist, or a PostgreSQL URL.", show_default=False)
+    ],
+    name: Annotated[str, typer.Argument(help="Name of the project.", show_default=False)],
+    pairs: Annotated[Path, o.path_option("Pairs to judge; a column `honeypot` has the correct grade of gold pairs.")],
+    grades: Annotated[str, typer.Option(help="Grades from least to most relevant, such as 0-3 or Bad,Good.")] = "0-3",
+    texts: Annotated[
+        list[Path] | None, typer.Option(help="Texts of queries and documents. Repeatable.", show_default=False)
+    ] = None,
+    guidelines: Annotated[Path | None, o.path_option("Guidelines in Markdown.")] = None,
+    json: o.AsJson = False,
+) -> None:
+    """Create a project of the judging service from files.
+
+    While the service runs on an SQLite file, create projects in the browser or by the API.
+
+    Examples:
+        crowdrank new-project judging.db jam --pairs pairs.csv --texts texts.jsonl --grades Bad,Fair,Good
+        crowdrank new-project judging.db jam --pairs pairs.csv --guidelines rules.md
+    """
+    require_service_packages()
+    from crowdrank.service.pair_files import create_project_from_files
+    from crowdrank.service.server import open_database
+
+    rules = "" if guidelines is None else read_guidelines(guidelines)
+    with open_database(database) as opened:
+        added = create_project_from_files(opened, name, grades, pairs, texts or [], rules)
+    if json:
+        print_json({"project": name, "pairs": added.pairs_added, "documents": added.documents_added})
+        return
+    print_line(
+        f"The project {name} has {counted(added.pairs_added, 'pair')}. Start the service: crowdrank serve {database}"
+    )

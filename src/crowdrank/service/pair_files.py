@@ -1,0 +1,61 @@
+"""Pairs of a project from files of pairs and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+from crowdrank.collection.pool import Pool
+from crowdrank.judgments.texts import Texts, read_texts
+from crowdrank.service.database import Database
+from crowdrank.service.pairs import AddedPairs, PairRow, add_pairs
+from crowdrank.service.projects import create_project
+
+
+def pair_rows(pool: Pool, texts: Texts) -> list[PairRow]:
+    """Return pairs with their texts; honeypots are gold pairs."""
+    honeypots = [None] * len(pool) if pool.honeypot is None else pool.honeypot.to_pylist()
+    ids = zip(map(str, pool.query.to_pylist()), map(str, pool.document.to_pylist()), honeypots, strict=True)
+    return [_pair_row(query, document, honeypot, texts) for query, document, honeypot in ids]
+
+
+def create_project_from_files(
+    database: Database, name: str, grades: str, pairs: Path, texts: Sequence[Path], guidelines: str
+) -> AddedPairs:
+    """Create a project with the pairs and texts of files, or nothing if one of them cannot be read.
+
+    Args:
+        database: the database.
+        name: name of the project.
+        grades: the scale, such as `0-3` or `Bad,Fair,Good`.
+        pairs: file of pairs; a column `honeypot` has the correct grade of gold pairs.
+        texts: files of texts of queries and documents.
+        guidelines: guidelines in Markdown.
+
+    """
+    pool = Pool.read(pairs)
+    found = read_texts(list(texts), pool.query, pool.document, max_length=None) if texts else Texts()
+    rows, now = pair_rows(pool, found), database.now()
+
+    def create(connection: Connection) -> AddedPairs:
+        project = create_project(connection, name, grades, now, guidelines=guidelines)
+        return add_pairs(connection, project, rows, now)
+
+    return database.write(create)
+
+
+def _pair_row(query: str, document: str, honeypot: str | None, texts: Texts) -> PairRow:
+    content = texts.of_document(query, document)
+    return PairRow(
+        query,
+        document,
+        query_text=texts.queries.get(query),
+        need=texts.needs.get(query),
+        title=content.get("title"),
+        body=content.get("text"),
+        url=content.get("url"),
+        kind="real" if honeypot is None else "gold",
+        gold_grade=honeypot,
+    )
