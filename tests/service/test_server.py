@@ -267,6 +267,9 @@ def test_the_demo_has_a_project_with_answers_and_a_fitted_model(sqlite_database:
     assert status.pairs.unfinished > 50
     assert 200 < status.n_answers < 288
     assert reliability["ada"] > reliability["chris"]
+    kappas = {(one["assessor"], one["other"]): one["kappa"] for one in snapshot.agreement}
+    assert len(kappas) == 3
+    assert max(kappas, key=lambda pair: kappas[pair]) in (("ada", "ben"), ("ben", "ada"))
     with pytest.raises(UsageError) as caught:
         create_demo(sqlite_database)
     assert caught.value.parameter == "demo"

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import Connection, delete, func, insert, select
 
+from crowdrank.assessors.agreement import agreement_table
 from crowdrank.assessors.report import assess
 from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.consensus._base import Aggregator
@@ -27,6 +28,9 @@ from crowdrank.service.projects import Project
 
 DEFAULT_METHOD = "gda"
 """Default consensus model."""
+MAX_AGREEMENTS = 10
+"""Maximum number of pairs of assessors whose agreement is stored."""
+AGREEMENT_COLUMNS = ["assessor", "other", "documents", "agreement", "kappa"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Snapshot:
         method: name of the model.
         last_event_id: newest event that the fit has seen.
         created: time of the fit, in milliseconds.
+        agreement: agreement of the pairs of assessors with most documents in common: `assessor`, `other`, `documents`,
+            `agreement` (share of equal grades) and `kappa`.
 
     """
 
@@ -45,6 +51,7 @@ class Snapshot:
     method: str
     last_event_id: int
     created: int
+    agreement: list[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -100,17 +107,21 @@ def fit_project(database: Database, project: Project, method: str = DEFAULT_METH
         warnings.simplefilter("ignore", CrowdrankWarning)  # few answers determine little: intervals say so
         model = get_aggregator(method).fit(judgments)
         report: pa.Table = assess(model).table
+    agreement = agreement_table(judgments).select(AGREEMENT_COLUMNS)[:MAX_AGREEMENTS].to_pylist()
     now = database.now()
-    values = {"project_id": project.id, "method": method, "last_event_id": last_event, "created": now}
+    values = {"method": method, "last_event_id": last_event, "created": now, "agreement": agreement}
 
     def write(connection: Connection) -> int:
         pairs, assessors = _pair_ids(connection, project), _assessor_ids(connection)
         standings = [_standing(row, project, model, pairs) for row in model.consensus_.document_table.to_pylist()]
         return _write_snapshot(
-            connection, values, standings, [_reliability(row, assessors) for row in report.to_pylist()]
+            connection,
+            {"project_id": project.id, **values},
+            standings,
+            [_reliability(row, assessors) for row in report.to_pylist()],
         )
 
-    return Snapshot(database.write(write), method, last_event, now)
+    return Snapshot(database.write(write), **values)
 
 
 def latest_snapshot(connection: Connection, project: Project) -> Snapshot | None:

@@ -333,6 +333,7 @@ snapshot = Table(
     _reference("project", index=True),
     Column("method", Text, nullable=False),
     Column("last_event_id", Integer, nullable=False, comment="newest event that the fit has seen"),
+    Column("agreement", JSON, nullable=False, comment="agreement of pairs of assessors"),
     Column("created", BigInteger, nullable=False),
 )
 

@@ -17,6 +17,7 @@ def upgrade() -> None:
         sa.Column("project_id", sa.Integer(), nullable=False),
         sa.Column("method", sa.Text(), nullable=False),
         sa.Column("last_event_id", sa.Integer(), nullable=False, comment="newest event that the fit has seen"),
+        sa.Column("agreement", sa.JSON(), nullable=False, comment="agreement of pairs of assessors"),
         sa.Column("created", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["project_id"], ["project.id"], name="fk_snapshot_project_id"),
         sa.PrimaryKeyConstraint("id", name="pk_snapshot"),
