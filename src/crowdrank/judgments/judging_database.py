@@ -122,9 +122,11 @@ def find_database(source: Any) -> DatabaseAddress | None:
 
 def _is_sqlite(path: Path) -> bool:
     try:
+        if not path.is_file():  # a pipe would block
+            return False
         with path.open("rb") as stream:
             return stream.read(len(SQLITE_SIGNATURE)) == SQLITE_SIGNATURE
-    except (OSError, ValueError):  # missing, a folder, or not a valid path
+    except (OSError, ValueError):  # not readable, or not a valid path
         return False
 
 
