@@ -75,9 +75,8 @@ def test_a_fit_with_a_checkpoint_goes_on_to_the_same_bytes(
 
 
 def test_temporary_shards_are_removed(folder: Path) -> None:
-    code, errors = interrupted(
-        signal.SIGTERM, folder, "aggregate", "partitions", "-s", "n_iter=20000", "-s", "tol=0", "-o", "out"
-    )
+    words = ("aggregate", "partitions", "-s", "n_iter=20000", "-s", "tol=0", "-o", "out")
+    code, errors = interrupted(signal.SIGTERM, folder, *words, wait=300)
     assert (code, without_columns(errors)) == (143, "Interrupted.\n")
     assert not list((folder / "tmp").iterdir())
     assert not (folder / "out").exists()

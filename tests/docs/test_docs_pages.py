@@ -6,8 +6,10 @@ people. Worlds are made smaller, and `run` tries two candidates: it is the pages
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,7 @@ def test_what_stands_on_a_page_runs(
     if page != README:  # a report with charts is drawn once
         request.getfixturevalue("no_charts")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")  # crowdrank itself
     names: dict[str, object] = {"__name__": page.stem}
     for kind, title, text in blocks(page):
         if title:

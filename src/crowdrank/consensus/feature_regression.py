@@ -64,8 +64,9 @@ def permutation_z(score: Floats, target: Floats, group: Integers) -> float:
 
     Rows without a target (NaN) do not count.
 
-    >>> permutation_z(np.array([0.0, 1.0, 2.0, 5.0]), np.array([1.0, 2.0, 3.0, np.nan]), np.zeros(4, np.int64)).round(3)
-    np.float64(1.414)
+    >>> target = np.array([1.0, 2.0, 3.0, np.nan])
+    >>> round(permutation_z(np.array([0.0, 1.0, 2.0, 5.0]), target, np.zeros(4, np.int64)), 3)
+    1.414
     """
     known = ~np.isnan(target)
     group = group[known]
