@@ -48,7 +48,8 @@ def test_help_lists_the_commands_by_task(run: Run) -> None:
     shown = run("--help").stdout
     for panel, functions in COMMANDS_BY_PANEL.items():
         lines = shown[shown.index(f"─ {panel} ─") :].split("╰")[0]
-        assert all(f"│ {function.__name__}" in lines for function in functions)
+        names = [function.__name__.replace("_", "-") for function in functions]
+        assert all(f"│ {name}" in lines for name in names)
     assert "│ collect" in shown
 
 

@@ -169,6 +169,7 @@ def test_people_join_by_a_link_and_sign_in(browser: Any, world: World, address: 
     view.page.fill("#password", PASSWORD)
     view.page.click("button.primary")
     view.wait_for_text("h1", "Projects")
+    view.page.wait_for_load_state("networkidle")  # the button works once the script is loaded
     view.page.click("text=Sign out")
     view.wait_for_text("h1", "Sign in")
     assert view.serious_problems() == []

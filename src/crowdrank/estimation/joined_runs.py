@@ -24,6 +24,7 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.inputs import RoleTable
 from crowdrank.judgments.read import read_sample
 from crowdrank.judgments.row_errors import Origin
+from crowdrank.judgments.scale import MAX_GRADES
 from crowdrank.judgments.shares import SAMPLE_COLUMNS, read_draws, read_shares, share_columns
 from crowdrank.judgments.sources import FrameSource
 
@@ -186,7 +187,8 @@ def _sample(rows: RoleTable, row: Integers) -> Sample:
     source, grades = rows.origin.source, rows.floats("grade")
     names = [name for name in SAMPLE_COLUMNS if name in source.names]
     draws = dict(zip(names, read_draws(source).T, strict=True)) if names else {}
-    source.require(grades >= 0, "grade", "the grade is below 0", "correct it", "invalid-grade")
+    is_grade = (grades >= 0) & (grades < MAX_GRADES)
+    source.require(is_grade, "grade", f"the grade is not between 0 and {MAX_GRADES - 1}", "correct it", "invalid-grade")
     ones = np.ones(len(row))
     return Sample(row, grades, draws.get("probability", ones), draws.get("round", ones))
 

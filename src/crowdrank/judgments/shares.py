@@ -17,6 +17,8 @@ SHARE_NAME = re.compile(r"p(0|[1-9]\d{0,2})")
 SUM_TOLERANCE = 0.01
 """Maximum distance of the sum of the probabilities of a document from 1, as in files with rounded numbers."""
 
+MIN_PROBABILITY = 1e-9
+"""Minimum probability with which a document of a sample was drawn; its inverse is a weight."""
 SAMPLE_COLUMNS = ("probability", "round")
 """Columns of a sample: probability with which the document was drawn, and number of the round in which it was."""
 
@@ -80,8 +82,8 @@ def read_draws(source: Source) -> Floats:
             table = source.read([name], BadRows())
             column = require_floats(table[name], source, name, allow_blanks=False, fixes=["write a number"])
             if name == "probability":
-                problem = "the probability of the draw is not above 0 and at most 1"
+                problem = f"the probability of the draw is not between {MIN_PROBABILITY:g} and 1"
                 fix = "write the probability with which the document was drawn"
-                source.require((column > 0) & (column <= 1), name, problem, fix, "not-a-probability")
+                source.require((column >= MIN_PROBABILITY) & (column <= 1), name, problem, fix, "not-a-probability")
             columns.append(column)
     return np.column_stack(columns)
