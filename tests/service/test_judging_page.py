@@ -100,7 +100,7 @@ def test_answers_survive_a_lost_connection(judging: OpenPage, world: World) -> N
     assert stored_answers(world) == [("grade", 2)]
     context.set_offline(False)
     judging.page.reload()  # also a closed tab: the answer is kept in the browser
-    judging.wait_for_text("#progress-text", "2 judged")
+    judging.page.wait_for_selector(".card")
     judging.page.wait_for_function("() => !Object.values(localStorage).some((text) => text.includes('client_id'))")
     assert stored_answers(world) == [("grade", 2), ("grade", 3)]
 
