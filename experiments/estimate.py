@@ -209,7 +209,7 @@ def _covers(estimate: ContrastEstimate, target: float) -> bool:
 def _estimate_documents(
     systems: Systems, weight: Floats, rows: list[Integers], budget: int, rng: np.random.Generator
 ) -> ContrastEstimate:
-    """Return the estimate of a difference from documents that are drawn from queries with these rows."""
+    """Estimate the difference of two systems from a sample of the documents of some queries."""
     row, query = np.concatenate(rows), np.repeat(np.arange(len(rows)), [len(one) for one in rows])
     sizes = np.abs(weight[row]) * np.sqrt(systems.variance[row])
     probability = draw_probabilities(sizes, budget, FLOOR)

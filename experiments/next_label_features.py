@@ -129,7 +129,7 @@ def _protocol(settings: Sequence[Setting], tables: Sequence[Table]) -> list[str]
 
 
 def setting_tables(setting: Setting, chosen: Sequence[str], *, tell: Tell = quiet) -> list[Table]:
-    """Return the quality after all labels, the labels that reach the quality without features, and all rounds."""
+    """Return three tables: quality at the end, labels needed for the quality without features, and quality by round."""
     curves: dict[str, list[Curve]] = {}
     for name in chosen:
         for seed, crowd in setting.crowds.items():

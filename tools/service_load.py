@@ -174,7 +174,7 @@ class SimulatedJudge:
     is_done: bool = False
 
     def work(self, stop: threading.Event) -> None:
-        """Judge until told to stop or until no pair is left."""
+        """Judge until the event to stop is set or no pair is left."""
         rng = random.Random(self.token)
         with local_client(self.token) as client:
             while not (self.is_done or stop.wait(rng.uniform(0, 2 * self.pause))):

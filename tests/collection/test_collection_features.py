@@ -233,7 +233,7 @@ def test_a_replay_with_features_ranks_better_from_few_labels() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a pool that has a score, judgments of half of it, all judgments, features and expert grades."""
+    """Write a pool with a score column, judgments of half of it and of all of it, features, and expert grades."""
     folder = tmp_path_factory.mktemp("collect")
     frame, features, gold = world()
     scores = gold[["query", "document"]].assign(score=features.matrix[:, 0])

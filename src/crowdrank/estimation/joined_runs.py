@@ -60,7 +60,7 @@ class JoinedRuns:
 
     @property
     def is_expert_query(self) -> Booleans:
-        """Whether experts graded a document of each query, (n_queries,)."""
+        """For each query, whether experts graded at least one of its documents, (n_queries,)."""
         is_expert = np.zeros(self.first.ranking.n_queries, np.bool_)
         if self.sample is not None:
             is_expert[self.query_of_row[self.sample.row]] = True

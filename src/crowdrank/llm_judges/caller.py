@@ -126,7 +126,7 @@ class JudgeQueue:
             self.not_before = max(self.not_before, self.clock.now() + seconds)
 
     def _open(self, outcome: Outcome) -> None:
-        """Let no request pass for a while; stop the judge if this happened several times in a row."""
+        """Open the circuit breaker: pause requests to this judge, and stop the judge after several pauses in a row."""
         self.n_openings, self.n_failures, self.opened_at = self.n_openings + 1, 0, self.clock.now()
         if self.n_openings > MAX_OPENINGS:
             self.stopped = f"{outcome.answer.problem}, repeatedly"

@@ -101,7 +101,7 @@ class JudgingTask:
 
 
 def scale_note(judges: Sequence[Judge], project_scale: Scale) -> Message | None:
-    """Return a note if judges have different scales, which readers must be told."""
+    """Return a note if judges have different scales, which must be declared when the labels are read."""
     scales = {str(judge.scale(project_scale)) for judge in judges}
     if len(scales) < 2:
         return None

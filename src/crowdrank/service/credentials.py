@@ -100,7 +100,7 @@ def set_password(connection: Connection, assessor_id: int, password_hash: str) -
 
 
 class SignInDelayed(TooManyAttempts):
-    """Too many attempts to sign in failed.
+    """Signing in is delayed after too many failed attempts.
 
     Attributes:
         seconds: seconds until the next attempt.

@@ -22,7 +22,7 @@ from crowdrank.service.migrations import upgrade
 from crowdrank.service.people import count_admins, create_invitation
 
 STOP_SECONDS = 10
-"""Maximum number of seconds that requests may take after the service was told to stop."""
+"""Maximum number of seconds that requests may take after SIGTERM or Ctrl-C."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -56,7 +56,7 @@ def serve(
     demo: bool = False,
     on_start: Callable[[Started], None],
 ) -> None:
-    """Serve a database until the process is told to stop (SIGTERM, Ctrl-C).
+    """Serve a database until SIGTERM or Ctrl-C.
 
     Args:
         target: path of an SQLite file, which is created if it does not exist, or URL of a PostgreSQL database.
