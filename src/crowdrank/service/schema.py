@@ -256,7 +256,7 @@ lease = Table(
     Column("ended", BigInteger),
     Column("end_kind", Text),
     Column("is_undo", Boolean, nullable=False, server_default=false(), comment="keeps the place of an undone answer"),
-    CheckConstraint("end_kind IN ('answered', 'expired', 'returned')", name="end_kind"),
+    _one_of("end_kind", LEASE_ENDS),
     CheckConstraint("(ended IS NULL) = (end_kind IS NULL)", name="ended"),
 )
 _LIVE = text("ended IS NULL")
