@@ -50,6 +50,7 @@ def test_a_project_is_created_with_its_pairs(folder: Path) -> None:
 def test_nothing_is_created_if_a_file_cannot_be_read(folder: Path, changes: dict[str, str]) -> None:
     error = CliRunner().invoke(app, arguments(folder, **changes)).exception
     assert isinstance(error, InputError)
+    assert not (folder / "judging.db").exists()
     assert CliRunner().invoke(app, arguments(folder)).exit_code == 0
 
 

@@ -36,12 +36,15 @@ def new_project(
         crowdrank new-project judging.db jam --pairs pairs.csv --guidelines rules.md
     """
     require_service_packages()
-    from crowdrank.service.pair_files import create_project_from_files
+    from crowdrank.judgments.scale import Scale
+    from crowdrank.service.pair_files import create_project_with_pairs, read_pair_files
     from crowdrank.service.server import open_database
 
     rules = "" if guidelines is None else read_guidelines(guidelines)
+    Scale.parse(grades)  # before the database is created
+    rows = read_pair_files(pairs, texts or [])
     with open_database(database) as opened:
-        added = create_project_from_files(opened, name, grades, pairs, texts or [], rules)
+        added = create_project_with_pairs(opened, name, grades, rows, rules)
     if json:
         print_json({"project": name, "pairs": added.pairs_added, "documents": added.documents_added})
         return

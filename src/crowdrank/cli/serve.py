@@ -26,7 +26,7 @@ DatabaseName = Annotated[
     str | None,
     typer.Argument(
         help="SQLite file, which is created if it does not exist, or a URL such as postgresql://user@host/name.",
-        metavar="[DATABASE]",
+        metavar="DATABASE",
         envvar="CROWDRANK_DATABASE",
         show_default=False,
     ),

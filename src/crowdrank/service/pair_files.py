@@ -21,23 +21,24 @@ def pair_rows(pool: Pool, texts: Texts) -> list[PairRow]:
     return [_pair_row(query, document, honeypot, texts) for query, document, honeypot in ids]
 
 
-def create_project_from_files(
-    database: Database, name: str, grades: str, pairs: Path, texts: Sequence[Path], guidelines: str
-) -> AddedPairs:
-    """Create a project with the pairs and texts of files, or nothing if one of them cannot be read.
+def read_pair_files(pairs: Path, texts: Sequence[Path]) -> list[PairRow]:
+    """Read pairs from a file, with texts of queries and documents from others.
 
     Args:
-        database: the database.
-        name: name of the project.
-        grades: the scale, such as `0-3` or `Bad,Fair,Good`.
         pairs: file of pairs; a column `honeypot` has the correct grade of gold pairs.
         texts: files of texts of queries and documents.
-        guidelines: guidelines in Markdown.
 
     """
     pool = Pool.read(pairs)
     found = read_texts(list(texts), pool.query, pool.document, max_length=None) if texts else Texts()
-    rows, now = pair_rows(pool, found), database.now()
+    return pair_rows(pool, found)
+
+
+def create_project_with_pairs(
+    database: Database, name: str, grades: str, rows: Sequence[PairRow], guidelines: str
+) -> AddedPairs:
+    """Create a project with its pairs in one transaction."""
+    now = database.now()
 
     def create(connection: Connection) -> AddedPairs:
         project = create_project(connection, name, grades, now, guidelines=guidelines)
