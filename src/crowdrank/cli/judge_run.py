@@ -7,43 +7,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from crowdrank._base import require_one_of
 from crowdrank._options import option
 from crowdrank.cli import judge_options as j
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_json, print_line, print_note, print_table
 from crowdrank.cli.from_settings import FieldsOf
-from crowdrank.constraints import Number, check_parameter
-from crowdrank.errors import Fix, JudgeError, Message
+from crowdrank.errors import Fix, Message
 
 if TYPE_CHECKING:
     from crowdrank.llm_judges.run import JudgeEstimate, JudgingPlan, JudgingResult
 
 
 @dataclass(frozen=True)
-class CallOptions:
+class CallOptions(j.SpendingOptions):
     """Options for the budget and the ledger of calls."""
 
-    budget: float | None = option(None, "Maximum money for all calls of the ledger; needed if judges have prices.")
     ledger: Path | None = option(
         None, "File with all replies and costs (SQLite).", show_default="beside the output: NAME.ledger.sqlite"
     )
-    retry: str = option(
-        "",
-        "Ask calls with these outcomes again: failed, unreadable, refused, separated by commas.",
-        show_default="none",
-    )
     dry_run: bool = option(False, "Print calls, tokens and costs, and send nothing.", "--dry-run")
-
-    def __post_init__(self) -> None:
-        check_parameter("budget", self.budget, [Number(0, above=True), None])
-        for status in self.retried:
-            require_one_of("retry", status, ("failed", "unreadable", "refused"))
-
-    @property
-    def retried(self) -> list[str]:
-        """Outcomes of calls that are asked again."""
-        return [status.strip() for status in self.retry.split(",") if status.strip()]
 
 
 def judge_run(
@@ -98,7 +80,7 @@ def judge_run(
     else:
         j.print_labels(result.labels, output, failures)
         _print_costs(result, calls.budget)
-    _raise_if_stopped(result)
+    j.raise_if_stopped(result.stopped)
 
 
 def _known_statuses(ledger_path: Path) -> dict[str, str]:
@@ -156,18 +138,3 @@ def _print_costs(result: JudgingResult, budget: float | None) -> None:
         fix = Fix("run the command again to ask them")
         note = Message(f"{result.not_asked:,} calls have no outcome", "not-asked", "note", fixes=(fix,))
         print_note(note)
-
-
-def _raise_if_stopped(result: JudgingResult) -> None:
-    """Raise JudgeError if the service of a judge refused or failed its calls; print a note if the budget is spent."""
-    from crowdrank.llm_judges.caller import BUDGET_SPENT
-
-    for name, reason in result.stopped.items():
-        if reason == BUDGET_SPENT:
-            fix = Fix("raise it with {}", "budget")
-            print_note(Message(f"the judge {name} was stopped: {reason}", "budget-spent", "note", fixes=(fix,)))
-    failed = {name: reason for name, reason in result.stopped.items() if reason != BUDGET_SPENT}
-    if failed:
-        name, reason = next(iter(failed.items()))
-        advice = "its answers so far are stored; correct the cause and run the command again"
-        raise JudgeError(f"The judge {name} was stopped: {reason}", kind="judge-stopped", fix=advice)

@@ -55,13 +55,19 @@ class Outcome:
     stops_judge: bool = False
 
 
-def new_client(judge: Judge) -> httpx.AsyncClient:
-    """Return an HTTP client with the API key of a judge; it follows no redirects, which could leak the key."""
+def require_httpx() -> None:
+    """Raise UsageError if the package httpx is not installed."""
     try:
-        import httpx
+        import httpx  # noqa: F401
     except ImportError as problem:
         fix = "install it with: pip install 'crowdrank[llm]'"
-        raise UsageError("judge run needs the package httpx", kind="no-package", fix=fix) from problem
+        raise UsageError("Calls of LLM judges need the package httpx", kind="no-package", fix=fix) from problem
+
+
+def new_client(judge: Judge) -> httpx.AsyncClient:
+    """Return an HTTP client with the API key of a judge; it follows no redirects, which could leak the key."""
+    require_httpx()
+    import httpx
 
     key = judge.api_key()
     headers = {"Authorization": f"Bearer {key}"} if key else {}

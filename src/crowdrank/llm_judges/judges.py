@@ -34,10 +34,11 @@ RESERVED_PARAMETERS = frozenset(
 """Parts of a request that crowdrank sets itself."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
+_VARIABLE_KEYS = ("key_variable", "token_variable")
 _TEXT = InstanceOf(str, "a text")
 _TABLE = InstanceOf(dict, "a table")
 _CONSTRAINTS: Mapping[str, Constraint] = {
-    **dict.fromkeys(("name", "endpoint", "model", "family", "prompt", "key_variable"), _TEXT),
+    **dict.fromkeys(("name", "endpoint", "model", "family", "prompt", *_VARIABLE_KEYS), _TEXT),
     "answer": OneOf(*ANSWER_MODES),
     "samples": Number(1, 100, integer=True),
     "logprobs": Flag(),
@@ -87,6 +88,7 @@ class Judge:
         parameters: parameters of the request, such as temperature and max_tokens.
         prices: prices per million tokens; None if the calls cost nothing.
         key_variable: name of the environment variable with the API key.
+        token_variable: name of the environment variable with the judge's token for a judging service.
         requests_per_minute, concurrency: maximum pace, and maximum number of calls at a time.
         timeout: seconds to wait for a reply.
         attempts: maximum number of attempts per call.
@@ -106,6 +108,7 @@ class Judge:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     prices: Prices | None = None
     key_variable: str = ""
+    token_variable: str = ""
     requests_per_minute: float | None = None
     concurrency: int = 4
     timeout: float = 120.0
@@ -137,18 +140,30 @@ class Judge:
             UsageError: the variable is not set, or its value cannot be sent in a header. The message has no key.
 
         """
-        if not self.key_variable:
-            return ""
-        key = os.environ.get(self.key_variable, "").strip()
-        if not key:
-            problem = (
-                f"The judge {shown(self.name)} needs the environment variable {self.key_variable}, which is not set"
-            )
-            raise UsageError(problem, kind="no-key", fix="set it to your API key")
-        if not (key.isascii() and key.isprintable()):
-            problem = f"The value of the environment variable {self.key_variable} is not an API key"
+        return self._secret(self.key_variable, "API key") if self.key_variable else ""
+
+    def service_token(self) -> str:
+        """Return the token for a judging service from the environment.
+
+        Raises:
+            UsageError: the judge has no token, or it cannot be sent in a header. The message has no token.
+
+        """
+        if not self.token_variable:
+            problem = f"The judge {shown(self.name)} has no token for the judging service"
+            fix = 'create one on the page People, set it as an environment variable, and write token_variable = "NAME"'
+            raise UsageError(problem, kind="no-token", fix=fix)
+        return self._secret(self.token_variable, "token")
+
+    def _secret(self, variable: str, what: str) -> str:
+        value = os.environ.get(variable, "").strip()
+        if not value:
+            problem = f"The judge {shown(self.name)} needs the environment variable {variable}, which is not set"
+            raise UsageError(problem, kind="no-key", fix=f"set it to your {what}")
+        if not (value.isascii() and value.isprintable()):
+            problem = f"The value of the environment variable {variable} is not a valid {what}"
             raise UsageError(problem, kind="invalid-key", fix="set it to printable ASCII characters")
-        return key
+        return value
 
 
 def read_judges(path: Path, only: Sequence[str] = ()) -> list[Judge]:
@@ -212,10 +227,11 @@ class _JudgeTable:
         for name, constraint in _CONSTRAINTS.items():
             if name in self.table and not constraint.accepts(self.table[name]):
                 value = self.table[name]
-                seen = "" if name == "key_variable" else f", not {shown(value)}{constraint.suggestion(value)}"
+                seen = "" if name in _VARIABLE_KEYS else f", not {shown(value)}{constraint.suggestion(value)}"
                 raise self.error(f"{name} must be {constraint}{seen}", "option-type")
         self._check_endpoint(self.table["endpoint"])
-        self._check_key_variable(self.table.get("key_variable", ""))
+        for name in _VARIABLE_KEYS:
+            self._check_variable(name, self.table.get(name, ""))
         values = dict(self.table)
         values["prompt"] = Prompt.read(values.get("prompt", "graded"), self.path.parent)
         values["family"] = values.get("family") or values["model"]
@@ -249,10 +265,10 @@ class _JudgeTable:
             fix = "remove it from the URL, and name the variable with your API key in key_variable"
             raise self.error(problem, "invalid-endpoint", fix)
 
-    def _check_key_variable(self, name: str) -> None:
-        if name and not _VARIABLE.fullmatch(name):  # perhaps the key itself, which is not repeated
-            fix = 'write key_variable = "OPENAI_API_KEY" and set that variable'
-            raise self.error("key_variable is not the name of an environment variable", "invalid-key-variable", fix)
+    def _check_variable(self, key: str, name: str) -> None:
+        if name and not _VARIABLE.fullmatch(name):  # perhaps the secret itself, which is not repeated
+            fix = f'write {key} = "JUDGE_SECRET" and set that variable'
+            raise self.error(f"{key} is not the name of an environment variable", "invalid-key-variable", fix)
 
     def _grades(self, value: Any) -> str:
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
