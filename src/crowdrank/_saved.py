@@ -64,6 +64,8 @@ def loading(path: str | Path, problem: str, fix: str = "name a folder written by
     except InputError:
         raise
     except READ_FAILURES as failure:
+        if isinstance(failure.__context__, KeyboardInterrupt):  # numpy.load raises ValueError for it
+            raise failure.__context__ from None
         why = failure_reason(failure, path) if isinstance(failure, Exception) else ""
         text = f"{problem} ({why or type(failure).__name__})"
         raise InputError(text, source=str(path), kind="damaged", fix=fix) from failure

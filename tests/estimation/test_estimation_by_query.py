@@ -73,3 +73,8 @@ def test_good_labels_are_worth_many_expert_grades_and_bad_ones_none() -> None:
         truth, known, others = draws(40, 400, np.random.default_rng(5), reversed_labels=reversed_labels)
         mean, _ = prediction_powered_mean(truth, known, others)
         assert low <= (sample_mean(truth).error / mean.error) ** 2 <= high
+
+
+def test_equal_differences_are_tested_by_their_sign() -> None:
+    assert sample_mean(np.full(6, 0.1)).p == 2 * 0.5**6
+    assert sample_mean(np.zeros(6)).p == 1.0

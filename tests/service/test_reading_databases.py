@@ -16,7 +16,7 @@ from crowdrank.collection.pool import Pool
 from crowdrank.collection.request_ledger import ledger_path
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.judging_database import EARLIER_ROUND, TRAINING, DatabaseAddress, find_database
-from crowdrank.judgments.read import read_judgments
+from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.judgments.table import UNJUDGEABLE
 from crowdrank.service.database import Database
 from crowdrank.service.migrations import upgrade
@@ -62,6 +62,24 @@ def test_the_users_scale_and_answers_come_first(judged: str) -> None:
     with pytest.raises(InputError) as caught:
         read_judgments(judged, unjudgeable="broken link")
     assert caught.value.location.column == "grade"
+
+
+def test_gold_pairs_and_answers_of_experts_are_expert_grades(database: Database, judged: str) -> None:
+    assert read_gold(judged, unjudgeable_as="drop").query.to_pylist() == ["q2", "q2"]
+    expert = "SELECT id FROM assessor WHERE kind = 'expert'"
+    change = f"UPDATE answer SET kind = 'grade', grade = 1 WHERE assessor_id = ({expert})"
+    database.write(lambda connection: connection.execute(text(change)))
+    grades = read_gold(judged)
+    assert sorted(zip(grades.query.to_pylist(), grades.code.tolist(), strict=True)) == [
+        ("q1", 1),
+        ("q2", 0),
+        ("q2", 2),
+    ]
+    database.write(lambda connection: connection.execute(text("DELETE FROM answer")))
+    database.write(lambda connection: connection.execute(text("UPDATE pair SET kind = 'real', gold_grade = NULL")))
+    with pytest.raises(InputError) as caught:
+        read_gold(judged)
+    assert caught.value.kind == "no-rows"
 
 
 def test_the_open_pairs_are_a_pool(database: Database, judged: str) -> None:

@@ -9,6 +9,9 @@ from scipy.special import stdtr, stdtrit
 
 from crowdrank._typing import Floats
 
+ROUNDING = 1e-12
+"""Standard errors up to this share of the mean are rounding errors of equal values."""
+
 
 @dataclass(frozen=True)
 class ContrastEstimate:
@@ -53,9 +56,9 @@ class MeanError:
 
     @property
     def p(self) -> float:
-        """Two-sided p-value of the mean 0."""
-        if self.error == 0:
-            return 1.0 if self.value == 0 else 0.0
+        """Two-sided p-value of the mean 0; by the sign test if all values are equal, which have no standard error."""
+        if self.error <= ROUNDING * abs(self.value):
+            return 1.0 if self.value == 0 else 2.0**-self.freedom
         return float(2 * stdtr(self.freedom, -abs(self.value / self.error)))
 
 

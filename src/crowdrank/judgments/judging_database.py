@@ -47,6 +47,12 @@ FROM pair JOIN query ON query.id = pair.query_id JOIN document ON document.id = 
 JOIN project ON project.id = pair.project_id
 WHERE project.name = :project AND pair.is_open AND pair.kind <> 'training' ORDER BY pair.id
 """
+GOLD_SQL = """
+SELECT query.key AS query, document.key AS document, pair.gold_grade AS grade
+FROM pair JOIN query ON query.id = pair.query_id JOIN document ON document.id = pair.document_id
+JOIN project ON project.id = pair.project_id
+WHERE project.name = :project AND pair.kind <> 'real' ORDER BY pair.id
+"""
 ANSWER_SCHEMA = pa.schema(
     {
         **dict.fromkeys(("query", "document", "assessor", "kind", "family", "grade"), pa.string()),
@@ -64,6 +70,8 @@ PAIR_SCHEMA = pa.schema(
     )
 )
 """Columns of pairs; `honeypot` is the correct grade of a gold pair."""
+EXPERT_SCHEMA = pa.schema(dict.fromkeys(("query", "document", "grade"), pa.string()))
+"""Columns of expert grades."""
 
 Row = Mapping[str, Any]
 
@@ -232,6 +240,10 @@ class JudgingDatabase(Source):
         """Return the open pairs of the project as a table."""
         return OpenPairs(self)
 
+    def expert_grades(self) -> ExpertGrades:
+        """Return the grades of gold pairs and the answers of experts as a table."""
+        return ExpertGrades(self)
+
     def select(self, statement: str) -> list[dict[str, Any]]:
         """Return the rows of a statement about the project."""
         with _connect(self.address) as select:
@@ -252,6 +264,30 @@ class OpenPairs(Source):
         with _report_damage(self.database.address):
             listed = [{**row, "honeypot": _gold_name(row, self.database.grades)} for row in rows]
             return pa.Table.from_pylist(listed, PAIR_SCHEMA).select(list(names))
+
+
+class ExpertGrades(Source):
+    """Grades of gold and training pairs, and answers of experts to other pairs."""
+
+    names = EXPERT_SCHEMA.names
+
+    def __init__(self, database: JudgingDatabase) -> None:
+        self.database, self.name = database, database.name
+
+    def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
+        """Return the columns `names`."""
+        answers, gold = self.database.select(ANSWERS_SQL), self.database.select(GOLD_SQL)
+        with _report_damage(self.database.address):
+            answered = answer_table(
+                [row for row in answers if row["pair_kind"] == "real"], self.database.grades, bad_rows
+            )
+            by_experts = answered.filter(pc.field("kind") == "expert").select(EXPERT_SCHEMA.names)
+            listed = [{**row, "grade": _grade_name(row["grade"], self.database.grades)} for row in gold]
+            table = pa.concat_tables([pa.Table.from_pylist(listed, EXPERT_SCHEMA), by_experts])
+        if not len(table):
+            problem, fix = "there are no gold pairs and no answers of experts in it", "give a file of expert grades"
+            raise InputError(problem, source=self.name, kind="no-rows", fix=fix)
+        return table.select(list(names))
 
 
 def answer_table(rows: Iterable[Row], grades: Sequence[str], bad_rows: BadRows) -> pa.Table:

@@ -29,6 +29,7 @@ from crowdrank.judgments.inputs import (
     open_input,
     read_roles,
 )
+from crowdrank.judgments.judging_database import JudgingDatabase
 from crowdrank.judgments.merge import merge_parts
 from crowdrank.judgments.read_options import Format, OnBadRows, Repeats, UnjudgeableAs
 from crowdrank.judgments.scale import Scale, ScaleRules
@@ -195,7 +196,8 @@ def read_gold(
     """Read expert grades from files (qrels, LETOR, CSV, Parquet, ...) or a DataFrame.
 
     Args:
-        source: files or a DataFrame, as in `read_judgments`.
+        source: files or a DataFrame, as in `read_judgments`. Of a database of the judging service, the grades of gold
+            and training pairs and the answers of experts are read.
         format: the format, if neither suffix nor content shows it.
         columns: the column for each role, as in `query=topicID,document=docID,grade=gold`.
         separator: separator of the cells of a text file; by default it is detected.
@@ -222,11 +224,13 @@ def read_gold(
     require_one_of("unjudgeable_as", unjudgeable_as, ("lowest", "drop"))
     grade_map = None if map is None else GradeMap.parse(map)
     inputs = open_input(source, format, separator, max_bytes)
+    sources = [one.expert_grades() if isinstance(one, JudgingDatabase) else one for one in inputs.sources]
+    inputs = replace(inputs, sources=sources)
     tables = read_roles(inputs, GOLD_ROLES, columns, inputs.layout.gold_columns, on_bad_rows)
     for table in tables:
         table.cells["assessor"] = constant_column("gold", len(table))
     options = EncodeOptions(
-        scale=None if grades is None else Scale.parse(grades),
+        scale=_parse_scale(grades, inputs),
         unjudgeable=parse_unjudgeable(unjudgeable, inputs.layout.unjudgeable),
         repeats="keep",
         on_bad_rows=on_bad_rows,
