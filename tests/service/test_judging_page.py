@@ -103,6 +103,25 @@ def test_answers_survive_a_lost_connection(judging: OpenPage, world: World) -> N
     judging.page.wait_for_selector(".card")
     judging.page.wait_for_function("() => !Object.values(localStorage).some((text) => text.includes('client_id'))")
     assert stored_answers(world) == [("grade", 2), ("grade", 3)]
+    judging.wait_for_text("#progress-text", "2 judged")
+
+
+@needs_browser
+def test_an_answer_whose_response_is_lost_counts_once(judging: OpenPage, world: World) -> None:
+    def lose_response(route: Any) -> None:
+        route.fetch()
+        route.abort()
+
+    judging.page.route("**/answers", lose_response)
+    judging.press("2")
+    judging.wait_for_text("#connection", "1 not sent yet")
+    assert stored_answers(world) == [("grade", 2)]
+    judging.page.unroute("**/answers")
+    judging.page.reload()  # sends the answer again
+    judging.wait_for_text("#progress-text", "1 judged")
+    judging.press("z")
+    judging.wait_for_text("#progress-text", "0 judged")
+    assert stored_answers(world) == []
 
 
 @needs_browser

@@ -419,6 +419,7 @@ class NextPairsView(ResponseBody):
 
     leases: list[LeaseView]
     status: str = Field(description="`judging`, `training`, or why there is no pair.")
+    n_answers: int = Field(description="Number of pairs of the project that you have answered.")
 
 
 class LeaseReturn(RequestBody):

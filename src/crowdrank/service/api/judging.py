@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -11,6 +11,7 @@ from crowdrank.service import answers, assignment
 from crowdrank.service.api import bodies
 from crowdrank.service.api.access import AsJudge, ServiceDependency
 from crowdrank.service.api.protection import StrictRoute
+from crowdrank.service.progress import count_answers
 
 router = APIRouter(route_class=StrictRoute, prefix="/projects/{project}", tags=["judging"])
 
@@ -20,10 +21,13 @@ def get_next_pairs(
     access: AsJudge,
     service: ServiceDependency,
     count: Annotated[int, Query(ge=1, le=assignment.MAX_LEASES, description="Number of pairs wanted.")] = 1,
-) -> assignment.NextPairs:
+) -> dict[str, Any]:
     """Return pairs to judge, which are held for the assessor; pairs held already come first."""
     now, me = service.database.now(), access.actor.assessor.id
-    return service.database.write(lambda connection: assignment.next_pairs(connection, access.project, me, count, now))
+    found = service.database.write(lambda connection: assignment.next_pairs(connection, access.project, me, count, now))
+    with service.database.read() as connection:
+        n_answers = count_answers(connection, access.project, me)
+    return {"leases": found.leases, "status": found.status, "n_answers": n_answers}
 
 
 @router.post("/leases/return")

@@ -10,7 +10,6 @@ from crowdrank.service.api.access import ServiceDependency
 from crowdrank.service.judging_page import judging_config, key_help, render_markdown
 from crowdrank.service.pages.rendering import MemberPage, Person, render
 from crowdrank.service.people import find_member
-from crowdrank.service.progress import count_answers
 
 router = APIRouter(include_in_schema=False)
 
@@ -46,17 +45,14 @@ def show_projects(actor: Person, service: ServiceDependency) -> HTMLResponse:
 
 
 @router.get("/projects/{project}/judge")
-def show_judging(access: MemberPage, service: ServiceDependency) -> HTMLResponse:
+def show_judging(access: MemberPage) -> HTMLResponse:
     """Show the judging page."""
     project, session = access.project, access.actor.session
-    with service.database.read() as connection:
-        n_answers = count_answers(connection, project, access.actor.assessor.id)
     config = judging_config(
         project=project.name,
         grades=project.grades,
         layout=project.layout,
         assessor=access.actor.assessor.name,
-        answered=n_answers,
         form_token="" if session is None else session.form_token,
     )
     guidelines = render_markdown(project.guidelines or "There are no guidelines.")

@@ -113,7 +113,6 @@
   class Service {
     constructor() {
       this.outbox = new Outbox(`crowdrank-answers:${config.project}:${config.assessor}`);
-      this.unsentAtStart = this.outbox.answers.filter((answer) => answer.kind !== "later").length;
     }
 
     async post(path, body) {
@@ -137,7 +136,8 @@
     async next(count) {
       const found = await this.post(`/next?count=${count}`, {});
       const leases = found.leases.map((lease) => this.card(lease, found.status === "training"));
-      return { status: found.status, leases, progress: { answered: config.answered + this.unsentAtStart + countAnswers() } };
+      const unsent = this.outbox.answers.filter((answer) => answer.kind !== "later").length;
+      return { status: found.status, leases, progress: { answered: found.n_answers + unsent } };
     }
 
     async send(answers) {
@@ -385,15 +385,11 @@
   let queue = []; // leases to show, the first one (or those of its query) now
   let cards = []; // cards on the screen
   let focused = 0; // card that keys act on
-  let history = []; // answers since the page was loaded, newest last: lease and kind
+  let history = []; // leases answered since the page was loaded, newest last
   let status = "loading";
   let retryMs = 1000;
   let retryTimer = null;
   let busy = Promise.resolve();
-
-  function countAnswers() {
-    return history.filter((one) => one.kind !== "later").length;
-  }
 
   /** Run steps that talk to the server one after the other. */
   function inOrder(step) {
@@ -453,7 +449,7 @@
   function answer(card, given) {
     const sent = card.toAnswer(given);
     source.outbox.add(sent);
-    history.push({ lease: card.lease, kind: given.kind });
+    history.push(card.lease);
     queue = queue.filter((lease) => lease.token !== card.lease.token);
     const label = given.kind === "grade" ? config.grades[given.grade] : given.kind.replace("-", " ");
     announce(`${label}. ${queue.length ? "Next document." : ""}`);
@@ -543,11 +539,11 @@
 
   async function undo() {
     const last = history[history.length - 1];
-    const unsent = source.outbox.answers.find((one) => last && one.lease === last.lease.token);
+    const unsent = source.outbox.answers.find((one) => last && one.lease === last.token);
     if (unsent && retryTimer) {
       source.outbox.remove([unsent.client_id]);
       history.pop();
-      queue.unshift(last.lease);
+      queue.unshift(last);
       show();
       return;
     }
