@@ -250,6 +250,7 @@ def test_ids_of_other_projects_are_not_found(world: World) -> None:
     cases = [
         ("lead", "DELETE", f"/invitations/{invitation['id']}", None),
         ("lead", "PATCH", f"/members/{other}", {"is_paused": True}),
+        ("lead", "DELETE", f"/members/{other}", None),
         ("lead", "POST", "/tokens", {"assessor_id": other, "name": "t"}),
         ("judge", "POST", "/answers", {"client_id": "c", "grade": 1, "pair_id": pairs[0]["pair_id"]}),
         ("judge", "POST", "/undo", {"client_id": "c", "pair_id": pairs[0]["pair_id"]}),
@@ -374,6 +375,40 @@ def test_an_llm_judge_answers_with_a_token_of_its_project(world: World) -> None:
     assert world.request("llm", "GET", "/api/me").status_code == 401
 
 
+def test_a_removed_member_loses_access_and_the_answers_stay(database: Database) -> None:
+    with create_world(database) as world:
+        check_removal(world)
+
+
+def check_removal(world: World) -> None:
+    leases = world.request("judge", "POST", "/api/projects/alpha/next?count=3").json()["leases"]
+    sent = {"client_id": "c", "lease": leases[0]["token"], "grade": 1}
+    assert world.request("judge", "POST", "/api/projects/alpha/answers", json=sent).status_code == 200
+    token = {"name": "t", "scopes": ["judge"], "project": "alpha"}
+    world.tokens["own"] = world.request("judge", "POST", "/api/tokens", json=token).json()["secret"]
+    path = f"/api/projects/alpha/members/{world.ids['judge']}"
+    assert world.request("lead", "DELETE", path).status_code == 204
+    assert world.request("lead", "GET", "/api/projects/alpha/members").json()[0]["assessor"]["name"] == "lead"
+    assert world.request("judge", "POST", "/api/projects/alpha/next").status_code == 404
+    assert world.request("judge token", "POST", "/api/projects/alpha/next").status_code == 404
+    assert world.request("own", "GET", "/api/me").status_code == 401  # revoked
+    assert world.request("judge", "GET", "/api/me").status_code == 200
+    status = world.request("lead", "GET", "/api/projects/alpha/status").json()
+    assert (status["n_answers"], status["n_live_leases"], status["labels"]["human"][0]) == (1, 0, 1)
+    removed = next(one for one in status["assessors"] if one["name"] == "judge")
+    assert (removed["role"], removed["n_answers"]) == (None, 1)
+    assert (
+        sum(
+            pair["quotas"]["human"]["taken"]
+            for pair in world.request("lead", "GET", "/api/projects/alpha/pairs").json()
+        )
+        == 1
+    )
+    assert world.request("lead", "DELETE", path).status_code == 404
+    own = world.request("lead", "DELETE", f"/api/projects/alpha/members/{world.ids['lead']}")
+    assert (own.status_code, own.json()["kind"]) == (409, "own-membership")
+
+
 def test_pairs_are_added_as_json_lines(world: World) -> None:
     lines = b'{"query": "q", "document": "a"}\n\n{"query": "q", "document": "b"}\n'
     headers = {"Content-Type": "application/x-ndjson"}
@@ -393,6 +428,7 @@ def test_every_administrative_change_is_in_the_log(world: World) -> None:
         ("lead", "POST", "/api/projects/alpha/invitations", {}),
         ("lead", "PATCH", f"/api/projects/alpha/members/{world.ids['judge']}", {"reset_qualification": True}),
         ("judge", "POST", "/api/tokens", {"name": "t", "scopes": ["judge"], "project": "alpha"}),
+        ("lead", "DELETE", f"/api/projects/alpha/members/{world.ids['judge']}", None),
     ]
     for actor, method, path, body in requests:
         assert world.request(actor, method, path, json=body).status_code < 300
@@ -407,10 +443,11 @@ def test_every_administrative_change_is_in_the_log(world: World) -> None:
         ("lead", "invitation.create"),
         ("lead", "member.change"),
         ("judge", "token.create"),
+        ("lead", "member.remove"),
     ]
     mine = world.request("lead", "GET", "/api/projects/alpha/audit").json()
     assert {entry["project"] for entry in mine} == {"alpha"}
-    assert len(mine) == 7
+    assert len(mine) == 8
 
 
 def test_a_token_cannot_be_limited_to_a_project_of_others(world: World) -> None:

@@ -84,6 +84,7 @@ class Case:
         body: function (world, number of the request, actor) that returns the JSON body.
         path: values of the path's parameters, as names of the world's ids.
         success: status of success.
+        prepare: function (world) that is called before each request.
 
     """
 
@@ -91,6 +92,18 @@ class Case:
     body: Callable[[World, int, str], Any] | None = None
     path: dict[str, str] = field(default_factory=dict)
     success: int = 200
+    prepare: Callable[[World], None] | None = None
+
+
+def add_visitor(world: World) -> None:
+    """Add a member to alpha who can be removed."""
+    now = world.database.now()
+
+    def add(connection: Any) -> None:
+        alpha = projects.get_project(connection, "alpha").id
+        people.add_member(connection, alpha, world.ids["victim"], "judge", now)
+
+    world.database.write(add)
 
 
 def llm_name(world: World, number: int, actor: str) -> Any:
@@ -168,6 +181,9 @@ CASES: dict[tuple[str, str], Case] = {
     ("PATCH", "/api/projects/{project}/members/{assessor_id}"): Case(
         LEAD, lambda world, number, actor: {"is_paused": True}, path={"assessor_id": "machine"}
     ),
+    ("DELETE", "/api/projects/{project}/members/{assessor_id}"): Case(
+        LEAD, path={"assessor_id": "victim"}, success=204, prepare=add_visitor
+    ),
     ("GET", "/api/projects/{project}/invitations"): Case(READER),
     ("POST", "/api/projects/{project}/invitations"): Case(LEAD, lambda world, number, actor: {}, success=201),
     ("DELETE", "/api/projects/{project}/invitations/{invitation_id}"): Case(
@@ -244,6 +260,8 @@ def add_targets(world: World) -> None:
 
 
 def send(world: World, method: str, path: str, case: Case, actor: str, number: int) -> int:
+    if case.prepare is not None:
+        case.prepare(world)
     values = {name: str(world.ids[key]) for name, key in case.path.items()}
     address = path.format(project="alpha", format="csv", **values)
     content = {} if case.body is None else {"json": case.body(world, number, actor)}

@@ -321,15 +321,54 @@ def test_close_and_reopen_pairs_in_bulk(browser: Any, world: World, address: str
         for place in (0, 1):
             view.page.locator("[name=pair_ids]").nth(place).check()
         view.page.click("text=Close selected")
-        view.wait_for_text(".done", "2 pairs")
+        view.wait_for_text(".done", "2")
         assert closed() == ["d0", "d1"]
         view.page.goto(f"{address}/projects/alpha/pairs?show=closed")
         view.page.check("[data-select-all]")
         view.page.click("text=Reopen selected")
-        view.wait_for_text(".done", "2 pairs")
+        view.wait_for_text(".done", "2")
         assert closed() == []
         with world.database.read() as connection:
             assert {pair.round for pair in pairs.list_pairs(connection, project_of(world))} == {1}
+
+
+@needs_browser
+def test_start_a_new_round_of_one_pair_and_of_several(browser: Any, world: World, address: str) -> None:
+    def rounds() -> list[int]:
+        with world.database.read() as connection:
+            return [pair.round for pair in pairs.list_pairs(connection, project_of(world), limit=3)]
+
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/pairs")
+        view.page.click("text=New round of selected")
+        view.page.locator(".problem:visible").wait_for()  # no pair is selected
+        view.page.locator("#pairs button", has_text="New round").first.click()
+        view.page.click("#confirmation >> text=Cancel")
+        view.page.locator("#pairs button", has_text="New round").first.click()
+        view.page.click("#confirm")
+        view.wait_for_text("#pairs tr:nth-child(1)", "round 2")
+        assert rounds() == [2, 1, 1]
+        for place in (0, 1):
+            view.page.locator("[name=pair_ids]").nth(place).check()
+        view.page.click("text=New round of selected")
+        assert view.serious_problems() == []
+        view.page.click("#confirm")
+        view.wait_for_text("#pairs tr:nth-child(1)", "round 3")
+        assert rounds() == [3, 2, 1]
+
+
+@needs_browser
+def test_remove_a_member(browser: Any, world: World, address: str) -> None:
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/people")
+        assert view.page.locator(f"#remove-{world.ids['lead']}").count() == 0  # oneself
+        view.page.click(f"#remove-{world.ids['judge']}")
+        view.page.click("#confirm")
+        view.page.locator(f"#remove-{world.ids['judge']}").wait_for(state="detached")
+        view.page.goto(f"{address}/projects/alpha")
+        view.wait_for_text("#assessors .badge", "removed")
+    with world.database.read() as connection:
+        assert people.find_member(connection, project_of(world).id, world.ids["judge"]) is None
 
 
 @needs_browser

@@ -328,6 +328,12 @@ def list_tokens(
     return [_token_of(row) for row in connection.execute(query)]
 
 
+def revoke_project_tokens(connection: Connection, project_id: int, assessor_id: int, now: int) -> None:
+    """Revoke the tokens of an assessor that are limited to a project."""
+    is_wanted = token.c.project_id == project_id, token.c.assessor_id == assessor_id, token.c.revoked.is_(None)
+    connection.execute(update(token).where(*is_wanted).values(revoked=now))
+
+
 def revoke_token(
     connection: Connection,
     token_id: int,

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, func, insert, select, update
+from sqlalchemy import Connection, Select, and_, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from crowdrank.errors import shown
-from crowdrank.service.credentials import digest_of, new_secret
+from crowdrank.service.assignment import return_leases
+from crowdrank.service.credentials import digest_of, new_secret, revoke_project_tokens
 from crowdrank.service.errors import Conflict, Forbidden, Invalid, NotFound
+from crowdrank.service.projects import Project
 from crowdrank.service.schema import assessor, audit, invitation, membership, project
 
 MAX_NAME_LENGTH = 100
@@ -304,6 +306,23 @@ def update_member(
     if changes:
         connection.execute(update(membership).where(_is_member(project_id, assessor_id)).values(changes))
     return get_member(connection, project_id, assessor_id)
+
+
+def remove_member(connection: Connection, project: Project, assessor_id: int, now: int) -> Member:
+    """Remove a member from a project; the answers stay, leases end, and tokens limited to the project are revoked.
+
+    Returns:
+        The membership that has ended.
+
+    Raises:
+        NotFound: there is no such member.
+
+    """
+    member = get_member(connection, project.id, assessor_id)
+    return_leases(connection, project, assessor_id, now)
+    revoke_project_tokens(connection, project.id, assessor_id, now)
+    connection.execute(delete(membership).where(_is_member(project.id, assessor_id)))
+    return member
 
 
 # Invitations.

@@ -34,9 +34,11 @@ class PairCounts:
 
 @dataclass(frozen=True)
 class AssessorProgress:
-    """Work of a member. Answers are the latest of each pair, of all rounds and kinds of pairs.
+    """Work of a member, or of a former one. Answers are the latest of each pair, of all rounds and kinds of pairs.
 
     Attributes:
+        role: role in the project; None for former members.
+        qualification: state of the qualification; None for former members.
         n_answers: grades and pairs that cannot be judged.
         n_late: answers under a lease that had ended.
         n_uncounted: answers that take no place of their pair.
@@ -49,9 +51,9 @@ class AssessorProgress:
     assessor_id: int
     name: str
     kind: str
-    role: str
+    role: str | None
     is_paused: bool
-    qualification: str
+    qualification: str | None
     n_answers: int
     n_cannot_judge: int
     n_later: int
@@ -194,7 +196,8 @@ def _assessors(connection: Connection, project: Project, now: int) -> tuple[Asse
     )
     n_live = {row[0]: row[1] for row in live}
     gold = honeypot_accuracy(connection, project)
-    members = connection.execute(
+    is_member = and_(membership.c.assessor_id == assessor.c.id, membership.c.project_id == project.id)
+    rows = connection.execute(
         select(
             assessor.c.id,
             assessor.c.name,
@@ -204,8 +207,8 @@ def _assessors(connection: Connection, project: Project, now: int) -> tuple[Asse
             membership.c.is_paused,
             membership.c.qualification,
         )
-        .join_from(membership, assessor)
-        .where(membership.c.project_id == project.id)
+        .join_from(assessor, membership, is_member, isouter=True)
+        .where(membership.c.role.is_not(None) | assessor.c.id.in_(work))
         .order_by(assessor.c.name)
     )
     counts = ("n_answers", "n_cannot_judge", "n_later", "n_late", "n_uncounted")
@@ -215,7 +218,7 @@ def _assessors(connection: Connection, project: Project, now: int) -> tuple[Asse
             name=row.name,
             kind=row.kind,
             role=row.role,
-            is_paused=row.is_paused,
+            is_paused=bool(row.is_paused),
             qualification=row.qualification,
             **{name: getattr(work[row.id], name) if row.id in work else 0 for name in counts},
             n_live_leases=n_live.get(row.id, 0),
@@ -223,5 +226,5 @@ def _assessors(connection: Connection, project: Project, now: int) -> tuple[Asse
             gold=gold.get(row.id, GoldAccuracy(0, 0)),
             last_answer=work[row.id].last_answer if row.id in work else None,
         )
-        for row in members
+        for row in rows
     )

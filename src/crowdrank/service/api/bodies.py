@@ -517,14 +517,14 @@ class PairCountsView(ResponseBody):
 
 
 class AssessorProgressView(ResponseBody):
-    """Work of a member of a project."""
+    """Work of a member of a project, or of a former one with answers."""
 
     assessor_id: int
     name: str
     kind: str
-    role: str
+    role: str | None = Field(description="Role in the project; null for former members.")
     is_paused: bool
-    qualification: str
+    qualification: str | None
     n_answers: int
     n_cannot_judge: int
     n_later: int

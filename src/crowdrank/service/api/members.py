@@ -74,6 +74,20 @@ def change_member(
     return service.database.write(change)
 
 
+@router.delete("/members/{assessor_id}", status_code=204)
+def remove_member(assessor_id: bodies.RowId, access: AsLead, service: ServiceDependency) -> None:
+    """Remove a member; the answers stay, leases end, and tokens limited to the project are revoked."""
+    if assessor_id == access.actor.assessor.id:
+        raise Conflict("you cannot remove yourself", kind="own-membership", fix="ask another lead")
+    now = service.database.now()
+
+    def remove(connection: Connection) -> None:
+        member = people.remove_member(connection, access.project, assessor_id, now)
+        access.audit(connection, "member.remove", {"assessor": member.assessor.name, "role": member.role}, now)
+
+    service.database.write(remove)
+
+
 @router.get("/invitations", response_model=list[bodies.InvitationView])
 def get_invitations(access: AsReader, service: ServiceDependency) -> list[people.Invitation]:
     """Return the invitations to a project."""

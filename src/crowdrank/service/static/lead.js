@@ -5,7 +5,11 @@
 //   a list of ids. data-new-id adds an id made by the client.
 // data-upload: the fields and files of the form are sent to this page, which answers with the next page.
 // data-live: this element is replaced by its new state after a request.
-// data-waiting, data-done: text of the button meanwhile, and of the message afterwards. data-next: page to open instead.
+// data-waiting, data-done: text of the button meanwhile, and of the message afterwards, where {pairs} is the number of
+//   changed pairs. data-next: page to open instead.
+// data-confirm, data-consequence: question and explanation that must be confirmed first; {pair_ids} is the number of
+//   selected pairs.
+// data-empty: problem to show if a list of the body is empty.
 // data-secret: the form shows the secret of the answer in the element with this id, behind data-prefix.
 "use strict";
 
@@ -113,14 +117,36 @@
 
   // ---- Requests ---------------------------------------------------------------------------------------------------
 
+  /** Ask whether a request should be sent; return the answer. */
+  function isConfirmed(button, body) {
+    const { confirm, consequence } = button.dataset;
+    if (!confirm) return true;
+    const dialog = document.getElementById("confirmation");
+    const question = confirm.replace("{pair_ids}", () => (body.pair_ids || []).length);
+    dialog.querySelector("#confirmation-title").textContent = question;
+    dialog.querySelector("#confirmation-text").textContent = consequence;
+    dialog.querySelector("#confirm").textContent = button.firstChild.textContent;
+    dialog.returnValue = "";
+    dialog.showModal();
+    return new Promise((resolve) => {
+      dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+    });
+  }
+
   /** Send a request for a form or button, and show its result or problem; the button cannot be used meanwhile. */
   async function act(element, button, body) {
-    const { method, waiting, done } = { ...element.dataset, ...button.dataset };
+    const { method, waiting, done, empty } = { ...element.dataset, ...button.dataset };
     const path = button.dataset.path || element.dataset.path;
     const section = element.closest("section");
     const [problem, result] = [section.querySelector(".problem"), section.querySelector(".done")];
     const text = button.textContent;
     problem.hidden = result.hidden = true;
+    if (empty && Object.values(body).some((value) => Array.isArray(value) && !value.length)) {
+      problem.textContent = empty;
+      problem.hidden = false;
+      return;
+    }
+    if (!(await isConfirmed(button, body))) return;
     button.disabled = true;
     if (waiting) button.textContent = waiting;
     try {
@@ -129,7 +155,7 @@
       if (element.dataset.secret) showSecret(element, answer.secret);
       if (next) location.assign(next);
       else await refresh();
-      result.textContent = (done || "").replace(/\{(\w+)\}/g, (_, name) => answer[name]);
+      result.textContent = (done || "").replace("{pairs}", () => (answer ? answer.pairs : ""));
       result.hidden = !done;
     } catch (failure) {
       problem.textContent = failure.message;
