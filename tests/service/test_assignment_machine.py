@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +18,7 @@ from crowdrank.service import schema
 from crowdrank.service.answers import Answer, Receipt
 from crowdrank.service.database import Database
 from crowdrank.service.errors import Conflict, NotFound
+from crowdrank.service.label_plan import PlanRow, write_plan
 from crowdrank.service.pairs import PairRow
 
 from .conftest import ManualClock
@@ -32,11 +33,23 @@ QUOTAS = {"human": (2, 3), "llm": (1, 2), "expert": (1, 1)}
 PROJECT_NUMBERS = count()
 
 
+class Limits(NamedTuple):
+    """Labels of a pair for one kind of assessor: wanted, accepted at most, and whether more than wanted are of use."""
+
+    target: int
+    k_max: int
+    is_unsettled: bool = True
+
+    @property
+    def offered(self) -> int:
+        return self.k_max if self.is_unsettled else self.target
+
+
 @dataclass
 class ModelPair:
-    """A pair; `limits` are target and k_max by kind of assessor, empty for gold pairs."""
+    """A pair; `limits` are by kind of assessor, empty for gold pairs."""
 
-    limits: dict[str, tuple[int, int]]
+    limits: dict[str, Limits]
     round: int = 1
     is_open: bool = True
 
@@ -101,7 +114,7 @@ class Model:
             for pair, state in self.pairs.items()
             if kind in state.limits
             and state.is_open
-            and self.taken(pair, kind) < state.limits[kind][0]
+            and self.taken(pair, kind) < state.limits[kind].offered
             and not self.answered(assessor, pair)
             and self.unended(assessor, pair) is None
         }
@@ -116,7 +129,7 @@ class Model:
 
     def has_room(self, assessor: int, pair: int) -> bool:
         kind, limits = self.kinds[assessor], self.pairs[pair].limits
-        return not limits or (kind in limits and self.taken(pair, kind) < limits[kind][1])
+        return not limits or (kind in limits and self.taken(pair, kind) < limits[kind].k_max)
 
     def answer(self, assessor: int, pair: int, kind: str, lease: ModelLease | None, now: int) -> tuple[int, bool, bool]:
         """Apply a new answer; return the expected round, is_late and is_counted."""
@@ -175,13 +188,19 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.clock = clock
         self.judging = Judging(
-            database, 5, KINDS, name=f"project{next(PROJECT_NUMBERS)}", quotas=QUOTAS, honeypot_share=0.2
+            database,
+            5,
+            KINDS,
+            name=f"project{next(PROJECT_NUMBERS)}",
+            quotas=QUOTAS,
+            honeypot_share=0.2,
+            policy="entropy",
         )
         self.judging.add(PairRow("g", "g", kind="gold", gold_grade=1))
         self.assessors = list(self.judging.assessors)
         self.model = Model(dict(self.judging.assessors))
         for row in self.judging.rows(schema.pair, project_id=self.judging.project.id):
-            limits = dict(QUOTAS) if row["kind"] == "real" else {}
+            limits = {kind: Limits(*quota) for kind, quota in QUOTAS.items()} if row["kind"] == "real" else {}
             self.model.pairs[row["id"]] = ModelPair(limits)
         self.sent: list[tuple[int, Answer, Receipt]] = []
         self.events: list[dict[str, Any]] = []
@@ -283,6 +302,7 @@ class Machine(RuleBasedStateMachine):
         state.is_open = True
         if not keep_answers:
             state.round += 1
+            state.limits = {kind: limits._replace(is_unsettled=True) for kind, limits in state.limits.items()}
             for lease in self.model.leases.values():
                 if lease.pair == pair and lease.end is None:
                     lease.end = "expired"
@@ -301,7 +321,20 @@ class Machine(RuleBasedStateMachine):
         if quotas["human"] != current:
             for pair, state in self.model.pairs.items():
                 if state.limits:
-                    state.limits["human"] = k_min, max(k_min + more, self.model.taken(pair, "human"))
+                    state.limits["human"] = Limits(k_min, max(k_min + more, self.model.taken(pair, "human")))
+
+    @rule(pair_number=pair_numbers, kind=st.sampled_from(sorted(QUOTAS)), wanted=st.integers(0, 4), more=st.booleans())
+    def plan(self, pair_number: int, kind: str, wanted: int, more: bool) -> None:
+        """Write the plan of a fit, which has read the quota before it changed."""
+        pair = self.pair(pair_number)
+        state = self.model.pairs[pair]
+        if not state.limits:
+            return
+        row = PlanRow(pair, kind, state.round, 0, 9, wanted, float(wanted), more, "", "")
+        outdated = row._replace(round=state.round - 1, target=0, is_unsettled=not more)
+        self.judging.database.write(lambda connection: write_plan(connection, [row, outdated]))
+        k_max = state.limits[kind].k_max
+        state.limits[kind] = Limits(min(wanted, k_max), k_max, more)
 
     @invariant()
     def tables_and_model_agree(self) -> None:
@@ -310,7 +343,7 @@ class Machine(RuleBasedStateMachine):
         for row in self.judging.rows(schema.quota, project_id=project_id):
             pair, kind = row["pair_id"], row["kind"]
             assert row["taken"] == self.model.taken(pair, kind)
-            assert (row["target"], row["k_max"]) == self.model.pairs[pair].limits[kind]
+            assert (row["target"], row["k_max"], row["is_unsettled"]) == self.model.pairs[pair].limits[kind]
         events = sorted(self.judging.rows(schema.event, project_id=project_id), key=lambda event: event["id"])
         assert events[: len(self.events)] == self.events, "events only grow"
         assert len(events) == self.model.n_events
@@ -330,9 +363,9 @@ class Machine(RuleBasedStateMachine):
                     waiting.remove(number)
         self.tables_and_model_agree()
         for pair, state in self.model.pairs.items():
-            for kind, (target, _) in state.limits.items():
+            for kind, limits in state.limits.items():
                 judges = [assessor for assessor, of_kind in self.model.kinds.items() if of_kind == kind]
-                if state.is_open and self.model.taken(pair, kind) < target:
+                if state.is_open and self.model.taken(pair, kind) < limits.offered:
                     assert all(self.model.answered(assessor, pair) for assessor in judges)
 
 

@@ -62,7 +62,7 @@ def test_a_fit_is_stored_and_replaces_the_one_before(database: Database, project
     with database.read() as connection:
         assert model_fits.latest_snapshot(connection, project) is None
     model_fits.fit_project(database, project, "majority")
-    snapshot = model_fits.fit_project(database, project, "dawid-skene")
+    snapshot = model_fits.fit_project(database, project, "dawid-skene").snapshot
     with database.read() as connection:
         assert model_fits.latest_snapshot(connection, project) == snapshot
         assert connection.execute(select(func.count()).select_from(schema.snapshot)).scalar_one() == 1

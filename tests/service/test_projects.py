@@ -51,7 +51,10 @@ def test_a_project_has_the_settings_given(database: Database) -> None:
         ({"lease_seconds": 0}, "lease_seconds"),
         ({"honeypot_share": 1.5}, "honeypot_share"),
         ({"qualification_share": -1.0}, "qualification_share"),
-        ({"policy": "entropy"}, "policy"),
+        ({"policy": "cleverest"}, "policy"),
+        ({"policy": "compare"}, "policy"),
+        ({"settled": 1.0}, "settled"),
+        ({"budget": -1.0}, "budget"),
         ({"colour": "red"}, "colour"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import event
 
 from crowdrank.service.database import Database
@@ -14,10 +15,11 @@ from crowdrank.service.pairs import PairRow
 from .judging import Judging
 
 
-def test_the_judging_loop_scans_no_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [{}, {"policy": "entropy", "budget": 1000.0}])
+def test_the_judging_loop_scans_no_table(tmp_path: Path, settings: dict[str, Any]) -> None:
     database = Database(tmp_path / "judging.db")
     upgrade(database)
-    judging = Judging(database, n_pairs=3, honeypot_share=0.5)
+    judging = Judging(database, n_pairs=3, honeypot_share=0.5, quotas={"human": (2, 3)}, **settings)
     judging.add(PairRow("g", "g", kind="gold", gold_grade=1))
     statements: dict[str, Any] = {}
 
@@ -40,5 +42,6 @@ def test_the_judging_loop_scans_no_table(tmp_path: Path) -> None:
     assert len(plans) > 10
     assert {name: plan for name, plan in plans.items() if any("SCAN" in step for step in plan)} == {}
     used = " ".join(step for plan in plans.values() for step in plan)
-    for index in ("ix_quota_wanted", "ix_quota_wanted_query", "ix_answer_later", "ix_lease_live_expires"):
+    indexes = ["ix_quota_wanted", "ix_quota_wanted_query", "ix_answer_later", "ix_lease_live_expires"]
+    for index in indexes + ["ix_quota_spare"] * bool(settings):
         assert f"{index} " in used

@@ -15,6 +15,7 @@ from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, insert
 from crowdrank.errors import shown
 from crowdrank.service import schema
 from crowdrank.service.assignment import Lease, Member, get_leases, insert_leases, lock_member, require_judging
+from crowdrank.service.budgets import add_spending, lock_spending
 from crowdrank.service.errors import Conflict, Invalid, NotFound
 from crowdrank.service.limits import MAX_ID, check_text
 from crowdrank.service.pairs import find_pairs
@@ -221,8 +222,10 @@ class _Recording:
         self.ended: dict[int, str] = {}  # how leases ended, by lease id
         self.changes: Counter[Place] = Counter()
         self.latest: dict[int, str] = {}  # client ids of answers to store, by pair id
+        self.n_without_lease = 0  # answers whose price no live lease has reserved
 
     def record(self, answers: Sequence[Answer]) -> list[Receipt]:
+        lock_spending(self.connection, self.project)
         for number, answer in enumerate(answers, start=1):
             for column in ("client_id", "lease", "query", "document", "comment"):
                 check_text(getattr(answer, column), place=f"answer {number}", column=column)
@@ -340,6 +343,7 @@ class _Recording:
         if state.pair.kind == "training" and state.answer is not None and state.answer.answers(pair_round):
             problem = "the training pair is answered; its grade has been shown"
             raise Conflict(problem, place=place, kind="training-answered")
+        self.n_without_lease += state.live is None and answer.kind != "later"
         is_counted = self._take_place(state, answer, round_)
         event = {
             **content,
@@ -426,6 +430,7 @@ class _Recording:
                 [{"of_lease": lease, "ended": self.now, "end_kind": end} for lease, end in sorted(self.ended.items())],
             )
         change_taken(self.connection, self.changes)
+        add_spending(self.connection, self.project, self.member.price * self.n_without_lease)
         event_ids: dict[str, int] = {row.client_id: row.id for row in execute(_INSERT_EVENTS, self.events)}
         by_client_id = {event["client_id"]: event for event in self.events}
         added, changed = [], []

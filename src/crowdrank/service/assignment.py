@@ -5,6 +5,7 @@ A lease holds a place of a pair for one assessor until it is answered, returned 
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
 from collections import deque
@@ -12,10 +13,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import BindParameter, Connection, Row, Select, and_, bindparam, insert, select, text, update
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Float,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from crowdrank.errors import shown
 from crowdrank.service import schema
+from crowdrank.service.budgets import add_spending, affordable_labels, lock_spending
 from crowdrank.service.errors import Conflict, Forbidden, Invalid, NotFound
 from crowdrank.service.pairs import CONTENT_COLUMNS, PairContent, pair_content
 from crowdrank.service.projects import Project
@@ -24,6 +39,8 @@ from crowdrank.service.quotas import Place, change_taken, release_places
 
 N_BEST = 20
 """Number of best pairs of which a random one is handed out, so that assessors do not all get the same pair."""
+N_STAY = 50
+"""Number of best pairs of a project with a plan; an assessor stays at a query that has a pair as good as these."""
 MAX_LEASES = 100
 """Maximum number of leases per request."""
 MAX_EXPIRED = 100
@@ -36,6 +53,8 @@ Pair = tuple[int, int]
 """Id and round of a pair."""
 Status = Literal["judging", "training", "done", "paused", "not-qualified", "closed"]
 """What an assessor can do: judge the leased pairs, answer training pairs, or nothing for the reason given."""
+Reason = Literal["no-pairs", "settled", "budget-spent"]
+"""Why an assessor is done: all labels wanted are given or held, all pairs are settled, or the budget is spent."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +75,11 @@ class Lease:
 
 @dataclass(frozen=True)
 class NextPairs:
-    """Leases of an assessor, and what the assessor can do."""
+    """Leases of an assessor, what the assessor can do, and why the assessor is done."""
 
     leases: tuple[Lease, ...]
     status: Status
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +89,7 @@ class Member:
     assessor_id: int
     name: str
     kind: str
+    price: float
     is_paused: bool
     qualification: str
     n_leases: int
@@ -88,6 +109,7 @@ _MEMBER = (
         schema.assessor.c.id.label("assessor_id"),
         schema.assessor.c.name,
         schema.assessor.c.kind,
+        schema.assessor.c.price,
         schema.membership.c.is_paused,
         schema.membership.c.qualification,
         schema.membership.c.n_leases,
@@ -153,14 +175,34 @@ def _answered(pair_id: Any, round_: Any) -> Any:
 
 # SQLite uses a partial index only if the query has its condition literally, as text.
 _WANTED = and_(_QUOTA.c.kind == _KIND, text("quota.is_open AND quota.taken < quota.target"))
+_SPARE = and_(_QUOTA.c.kind == _KIND, text("quota.is_open AND quota.is_unsettled AND quota.taken < quota.k_max"))
+_FREE = and_(
+    _QUOTA.c.kind == _KIND,
+    _QUOTA.c.is_open,
+    or_(_QUOTA.c.taken < _QUOTA.c.target, and_(_QUOTA.c.is_unsettled, _QUOTA.c.taken < _QUOTA.c.k_max)),
+)
 _CANDIDATES = (
     select(_QUOTA.c.pair_id, _QUOTA.c.query_id)
-    .where(_WANTED, ~_answered(_QUOTA.c.pair_id, _QUOTA.c.round), ~_held(_QUOTA.c.pair_id))
-    .order_by(_QUOTA.c.priority.desc(), _QUOTA.c.shuffle)
+    .where(~_answered(_QUOTA.c.pair_id, _QUOTA.c.round), ~_held(_QUOTA.c.pair_id))
     .limit(bindparam("limit"))
 )
-_BEST = _CANDIDATES.where(_QUOTA.c.project_id == _OF_PROJECT)
-_OF_QUERY = _CANDIDATES.where(_QUOTA.c.query_id == bindparam("query_id"))
+_BY_PRIORITY = _CANDIDATES.where(_WANTED).order_by(_QUOTA.c.priority.desc(), _QUOTA.c.shuffle)
+_BEST = _BY_PRIORITY.where(_QUOTA.c.project_id == _OF_PROJECT)
+_OF_QUERY = _BY_PRIORITY.where(
+    _QUOTA.c.query_id == bindparam("query_id"), _QUOTA.c.priority >= bindparam("lowest", type_=Float)
+)
+_BEYOND_TARGET = _CANDIDATES.where(_SPARE, _QUOTA.c.project_id == _OF_PROJECT).order_by(
+    _QUOTA.c.taken, _QUOTA.c.priority.desc(), _QUOTA.c.shuffle
+)
+"""Pairs for assessors who would have nothing to do until the next fit of the model."""
+_LOWEST_OF_BEST = (
+    select(_QUOTA.c.priority)
+    .where(_WANTED, _QUOTA.c.project_id == _OF_PROJECT)
+    .order_by(_QUOTA.c.priority.desc(), _QUOTA.c.shuffle)
+    .offset(N_STAY - 1)
+    .limit(1)
+)
+_ANY_SPARE = select(_QUOTA.c.pair_id).where(_SPARE, _QUOTA.c.project_id == _OF_PROJECT).limit(1)
 _PUT_OFF = (
     select(_QUOTA.c.pair_id, _QUOTA.c.query_id)
     .join_from(_ANSWER, _QUOTA, _ANSWER.c.pair_id == _QUOTA.c.pair_id)
@@ -168,20 +210,20 @@ _PUT_OFF = (
         _ANSWER.c.assessor_id == _ME,
         text("answer.kind = 'later'"),
         _ANSWER.c.round == _QUOTA.c.round,
-        _WANTED,
+        _FREE,
         ~_held(_QUOTA.c.pair_id),
         text("+quota.project_id = :in_project"),  # the sign keeps SQLite from starting with all wanted pairs
     )
     .order_by(_ANSWER.c.event_id)
     .limit(bindparam("limit"))
 )
-_LOCK_WANTED = (
+_LOCK_FREE = (
     select(_QUOTA.c.pair_id, _QUOTA.c.round, _QUOTA.c.query_id)
-    .where(_QUOTA.c.pair_id.in_(bindparam("pairs", expanding=True)), _WANTED)
+    .where(_QUOTA.c.pair_id.in_(bindparam("pairs", expanding=True)), _FREE)
     .order_by(_QUOTA.c.pair_id)
 )
-_SKIPPING = _LOCK_WANTED.with_for_update(skip_locked=True)
-_WAITING = _LOCK_WANTED.with_for_update()
+_SKIPPING = _LOCK_FREE.with_for_update(skip_locked=True)
+_WAITING = _LOCK_FREE.with_for_update()
 _CHECKS = (
     select(_PAIR.c.id, _PAIR.c.round)
     .where(
@@ -228,20 +270,32 @@ def next_pairs(connection: Connection, project: Project, assessor_id: int, count
     status = member_status(project, member)
     if status not in ("judging", "training"):
         return NextPairs((), status)
+    lock_spending(connection, project)
     end_expired_leases(connection, now)
     limits = {"me": assessor_id, "in_project": project.id, "now": now, "limit": count}
     leases = [_lease(row) for row in connection.execute(_LIVE, limits)]
-    if len(leases) < count:
-        tokens = _issue_leases(connection, project, member, status, count - len(leases), now)
+    n_affordable = affordable_labels(connection, project, member.price, count - len(leases))
+    if n_affordable > 0:
+        tokens = _issue_leases(connection, project, member, status, n_affordable, now)
         if tokens:
             leases += [_lease(row) for row in connection.execute(_NEW_LIVE, {**limits, "tokens": tokens})]
     if leases:
         return NextPairs(tuple(leases), status)
+    if n_affordable == 0:
+        return NextPairs((), "done", "budget-spent")
     if status == "judging":
-        return NextPairs((), "done")
+        return NextPairs((), "done", _reason(connection, project, member))
     if decide_qualification(connection, project, assessor_id) == "pending":
         return NextPairs((), "not-qualified")
     return next_pairs(connection, project, assessor_id, count, now)
+
+
+def _reason(connection: Connection, project: Project, member: Member) -> Reason:
+    """Return why there is no pair for a member, although the budget is not spent."""
+    values = {"in_project": project.id, "of_kind": member.kind}
+    if project.settled is None or connection.execute(_ANY_SPARE, values).first() is not None:
+        return "no-pairs"
+    return "settled"
 
 
 def lock_member(connection: Connection, project: Project, assessor_id: int) -> Member:
@@ -367,12 +421,13 @@ def _issue_leases(
     else:
         slots = [_is_honeypot(project, member, member.n_leases + slot) for slot in range(count)]
         gold = _choose_gold(connection, project, member, values, sum(slots)) if any(slots) else []
-        claims = _Claims(connection, member, values)
+        claims = _Claims(connection, project, member, values)
         claims.claim(count - len(gold))
         pairs, query_id = _merge(slots, gold, claims.pairs), claims.query_id
     if not pairs:
         return []
     tokens = insert_leases(connection, project, member.assessor_id, pairs, now)
+    add_spending(connection, project, member.price * len(tokens))
     counted = {"n_leases": member.n_leases + len(tokens), "last_query_id": query_id}
     connection.execute(_ISSUED, {"me": member.assessor_id, "in_project": project.id, **counted})
     return tokens
@@ -418,13 +473,14 @@ class _Claims:
 
     """
 
-    def __init__(self, connection: Connection, member: Member, values: dict[str, Any]) -> None:
+    def __init__(self, connection: Connection, project: Project, member: Member, values: dict[str, Any]) -> None:
         self.pairs: list[Pair] = []
         self.query_id = member.last_query_id
         self._connection = connection
         self._values = values
         # LLM judges read a query again for each document, so they need not stay at it.
         self._stays_at_query = member.kind != "llm"
+        self._is_planned = project.is_planned
         self._locked: dict[int, int] = {}  # query ids of pairs that other transactions hold, by pair id
 
     def claim(self, count: int) -> None:
@@ -438,20 +494,28 @@ class _Claims:
             self._take(chosen, lock)
 
     def _choose(self, count: int) -> dict[int, int]:
-        """Return query ids of wanted pairs by pair id: of the last query, else of the best, else put off."""
+        """Return query ids of pairs by pair id: of the last query, else of the best, else beyond target or put off."""
         n_best = max(count, N_BEST)
         if self._stays_at_query and self.query_id is not None:
-            found = self._find(_OF_QUERY, n_best)
+            found = self._find(_OF_QUERY, n_best, lowest=self._lowest_priority())
             if found:
-                return _sample(found, count)
+                return dict(found[:count]) if self._is_planned else _sample(found, count)
         found = self._find(_BEST, n_best)
         if found:
             return _sample(found, 1 if self._stays_at_query else count)
-        return dict(self._find(_PUT_OFF, count))
+        found = self._find(_BEYOND_TARGET, n_best) if self._is_planned else []
+        return _sample(found, count) if found else dict(self._find(_PUT_OFF, count))
 
-    def _find(self, statement: Select[Any], limit: int) -> list[tuple[int, int]]:
+    def _lowest_priority(self) -> float:
+        """Return the priority from which pairs are good enough to stay at their query."""
+        if not self._is_planned:
+            return -math.inf
+        lowest = self._connection.execute(_LOWEST_OF_BEST, self._values).scalar()
+        return -math.inf if lowest is None else float(lowest)
+
+    def _find(self, statement: Select[Any], limit: int, **values: Any) -> list[tuple[int, int]]:
         excluded = {pair_id for pair_id, _ in self.pairs} | self._locked.keys()
-        values = {**self._values, "query_id": self.query_id, "limit": limit + len(excluded)}
+        values |= {**self._values, "query_id": self.query_id, "limit": limit + len(excluded)}
         rows = self._connection.execute(statement, values)
         return [(row.pair_id, row.query_id) for row in rows if row.pair_id not in excluded][:limit]
 

@@ -48,6 +48,7 @@ class Database:
         self.engine = _create_engine(self.url)
         # SQLite has one writer at a time: threads wait here, in turn, and not by polling the file.
         self._writer = threading.Lock() if self.is_sqlite else nullcontext()
+        self._thread_locks: dict[str, threading.Lock] = {}
 
     @property
     def is_sqlite(self) -> bool:
@@ -63,6 +64,10 @@ class Database:
     def shown(self) -> str:
         """Name of the database for messages, without a password."""
         return str(self.path) if self.is_sqlite else make_url(self.url).render_as_string(hide_password=True)
+
+    def thread_lock(self, name: str) -> threading.Lock:
+        """Return the lock of this name, which all threads share."""
+        return self._thread_locks.setdefault(name, threading.Lock())
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, bindparam, text
 
 from crowdrank._base import require_one_of
 from crowdrank.judgments.bad_rows import BadRows
@@ -25,13 +25,27 @@ CONTENT_TYPES: Mapping[str, str] = {
 """Content type of each export format."""
 
 
-def answers_of(connection: Connection, project: Project) -> pa.Table:
+_OF_QUERIES = text(ANSWERS_SQL.replace("ORDER BY", "AND query IN :queries ORDER BY")).bindparams(
+    bindparam("queries", expanding=True)
+)
+
+
+def answers_of(connection: Connection, project: Project, queries: Sequence[str] | None = None) -> pa.Table:
     """Return the latest answers of a project as a table; earlier rounds and training pairs are left out.
 
     The columns are those that crowdrank recognizes (query, document, assessor, family, grade, time, duration, cost,
     honeypot), the kind of assessor and the comment. Read 'cannot judge' with `unjudgeable="cannot-judge"`.
+
+    Args:
+        connection: connection of a transaction.
+        project: the project.
+        queries: ids of queries in the user's files; None for all.
+
     """
-    rows = connection.execute(text(ANSWERS_SQL), {"project": project.name})
+    if queries is None:
+        rows = connection.execute(text(ANSWERS_SQL), {"project": project.name})
+    else:
+        rows = connection.execute(_OF_QUERIES, {"project": project.name, "queries": list(queries)})
     return answer_table(map(dict, rows.mappings()), project.grades, BadRows())
 
 
@@ -55,11 +69,7 @@ def export_answers(connection: Connection, project: Project, format: str, *, csv
         return path.read_bytes()
 
 
-def judgments_of(connection: Connection, project: Project) -> Judgments:
-    """Return the latest answers of a project as judgments on its scale.
-
-    Raises:
-        InputError: there are no answers (kind `no-rows`).
-
-    """
-    return read_judgments(answers_of(connection, project), grades=project.grades, unjudgeable=CANNOT_JUDGE)
+def judgments_of(connection: Connection, project: Project, queries: Sequence[str] | None = None) -> Judgments | None:
+    """Return the latest answers of a project, or of some queries, as judgments on its scale; None without any."""
+    answers = answers_of(connection, project, queries)
+    return read_judgments(answers, grades=project.grades, unjudgeable=CANNOT_JUDGE) if len(answers) else None

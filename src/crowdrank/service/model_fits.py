@@ -1,36 +1,45 @@
 """Fit a consensus model to the answers of a project, and store the result as a snapshot.
 
-A snapshot has the consensus of each pair and the reliability of each assessor. It is written in one transaction and
-replaces older ones, so that readers see all of a fit or nothing of it.
+A snapshot has the consensus of each pair and the reliability of each assessor. Its rows are written in short
+transactions, so that requests do not wait for long; the last one completes it and puts the plan of the next labels into
+effect. Readers see only the newest complete snapshot, so that they see all of a fit or nothing of it.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import tuple_ as sql_tuple
 
 from crowdrank.assessors.agreement import agreement_table
 from crowdrank.assessors.report import assess
+from crowdrank.collection.replay import refit
 from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus.result import Consensus
 from crowdrank.errors import CrowdrankWarning, near
 from crowdrank.service import schema
 from crowdrank.service.database import Database
 from crowdrank.service.errors import Conflict, Invalid
-from crowdrank.service.exports import answers_of, judgments_of
-from crowdrank.service.projects import Project
+from crowdrank.service.exports import judgments_of
+from crowdrank.service.label_plan import PlanRow, check_method, plan_labels, read_rows, with_answers, write_plan
+from crowdrank.service.projects import Project, lock_project
 
 DEFAULT_METHOD = "gda"
 """Default consensus model."""
 MAX_AGREEMENTS = 10
 """Maximum number of pairs of assessors whose agreement is stored."""
 AGREEMENT_COLUMNS = ["assessor", "other", "documents", "agreement", "kappa"]
+CHUNK = 500
+"""Maximum number of pairs per transaction."""
+
+_SNAPSHOT = schema.snapshot
 
 
 @dataclass(frozen=True)
@@ -79,8 +88,26 @@ class Reliability:
     flags: list[Mapping[str, str]]
 
 
-def fit_project(database: Database, project: Project, method: str = DEFAULT_METHOD) -> Snapshot:
-    """Fit a model to all answers of a project, and store it as the newest snapshot.
+@dataclass(frozen=True, eq=False)
+class FittedProject:
+    """A snapshot and the model that it was written from.
+
+    Attributes:
+        snapshot: the snapshot.
+        model: the model.
+        plan_changes: number of quotas whose target or priority changed.
+
+    """
+
+    snapshot: Snapshot
+    model: Aggregator
+    plan_changes: int
+
+
+def fit_project(
+    database: Database, project: Project, method: str = DEFAULT_METHOD, previous: Aggregator | None = None
+) -> FittedProject:
+    """Fit a model to all answers of a project, and store it as the newest snapshot, with the plan of the next labels.
 
     No transaction is open during the fit, so that answers are not delayed.
 
@@ -88,48 +115,109 @@ def fit_project(database: Database, project: Project, method: str = DEFAULT_METH
         database: the database.
         project: the project.
         method: name of a consensus model.
+        previous: fitted model of this method to start from; a few iterations follow. None: until convergence.
 
     Raises:
-        Invalid: there is no such model.
+        Invalid: there is no such model, or the policy of the project cannot use it.
         Conflict: there are no answers yet.
 
     """
     if method not in METHODS:
         problem, fix = f"{method!r} is not a consensus model{near(method, METHODS)}", f"use one of {', '.join(METHODS)}"
         raise Invalid(problem, parameter="method", kind="unknown-method", fix=fix)
+    check_method(project, method)
     with database.read() as connection:
-        newest = select(func.coalesce(func.max(schema.event.c.id), 0))
-        last_event = connection.execute(newest.where(schema.event.c.project_id == project.id)).scalar_one()
-        if not len(answers_of(connection, project)):
-            raise Conflict("there are no answers yet", kind="no-answers", fix="fit after the first answers")
+        last_event = newest_event(connection, project)
         judgments = judgments_of(connection, project)
+        if judgments is None:
+            raise Conflict("there are no answers yet", kind="no-answers", fix="fit after the first answers")
+        rows = read_rows(connection, project) if project.is_planned else []
+        pairs, assessors = _pair_ids(connection, project), _assessor_ids(connection)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CrowdrankWarning)  # few answers determine little: intervals say so
-        model = get_aggregator(method).fit(judgments)
+        model = refit(lambda: get_aggregator(method), judgments, previous)
         report: pa.Table = assess(model).table
+    plan = plan_labels(project, rows, judgments, model)
     agreement = agreement_table(judgments).select(AGREEMENT_COLUMNS)[:MAX_AGREEMENTS].to_pylist()
-    now = database.now()
-    values = {"method": method, "last_event_id": last_event, "created": now, "agreement": agreement}
+    values = {"method": method, "last_event_id": last_event, "created": database.now(), "agreement": agreement}
+    snapshot = _write_draft(database, project, values, standing_rows(model.consensus_, project, pairs))
+    reliabilities = [{"snapshot_id": snapshot.id, **_reliability(row, assessors)} for row in report.to_pylist()]
 
-    def write(connection: Connection) -> int:
-        pairs, assessors = _pair_ids(connection, project), _assessor_ids(connection)
-        standings = [_standing(row, project, model, pairs) for row in model.consensus_.document_table.to_pylist()]
-        return _write_snapshot(
-            connection,
-            {"project_id": project.id, **values},
-            standings,
-            [_reliability(row, assessors) for row in report.to_pylist()],
-        )
+    def complete(connection: Connection) -> None:
+        connection.execute(insert(schema.reliability), reliabilities)
+        connection.execute(update(_SNAPSHOT).where(_SNAPSHOT.c.id == snapshot.id).values(is_complete=True))
+        write_current_plan(connection, project, plan)
 
-    return Snapshot(database.write(write), **values)
+    database.write(complete)
+    _delete_others(database, project, snapshot)
+    return FittedProject(snapshot, model, len(plan))
+
+
+def plan_project(database: Database, project: Project) -> int:
+    """Plan the first labels of a project without answers; return the number of quotas that changed."""
+    with database.read() as connection:
+        rows = read_rows(connection, project)
+    plan = plan_labels(project, rows, None, None)
+    database.write(lambda connection: write_current_plan(connection, project, plan))
+    return len(plan)
+
+
+def update_queries(
+    database: Database, project: Project, fitted: FittedProject, queries: Sequence[str], pair_ids: Sequence[int]
+) -> FittedProject:
+    """Store the consensus of pairs with the parameters of assessors fixed, and the plan of their queries.
+
+    Args:
+        database: the database.
+        project: the project.
+        fitted: the newest snapshot, which is changed.
+        queries: queries of the pairs, by the user's ids.
+        pair_ids: pairs with new, changed or withdrawn answers.
+
+    Returns:
+        The changed snapshot; nothing is written if there is a newer one.
+
+    """
+    with database.read() as connection:
+        last_event = newest_event(connection, project)
+        judgments = judgments_of(connection, project, queries)
+        rows = read_rows(connection, project, queries) if project.is_planned else []
+        pairs = _pair_ids(connection, project, queries)
+    model = None if judgments is None else with_answers(fitted.model, judgments)
+    plan = plan_labels(project, rows, judgments, model or fitted.model)
+    changed = set(pairs.values() if fitted.model.assessor_estimator_.locality == "query" else pair_ids)
+    found = [] if model is None else standing_rows(model.consensus_, project, pairs)
+    standings = [row for row in found if row["pair_id"] in changed]
+    snapshot = replace(fitted.snapshot, last_event_id=last_event)
+
+    def write(connection: Connection) -> None:
+        newest = latest_snapshot(connection, project)
+        if newest is not None and newest.id == snapshot.id:
+            _replace_standings(connection, snapshot, changed, standings)
+            write_current_plan(connection, project, plan)
+
+    database.write(write)
+    return FittedProject(snapshot, fitted.model, len(plan))
+
+
+def newest_event(connection: Connection, project: Project) -> int:
+    """Return the id of the newest event of a project, or 0."""
+    newest = select(func.coalesce(func.max(schema.event.c.id), 0)).where(schema.event.c.project_id == project.id)
+    return int(connection.execute(newest).scalar_one())
+
+
+def write_current_plan(connection: Connection, project: Project, plan: Sequence[PlanRow]) -> None:
+    """Write a plan, unless the settings that it depends on have changed."""
+    if plan and lock_project(connection, project.id).plan_settings == project.plan_settings:
+        write_plan(connection, plan)
 
 
 def latest_snapshot(connection: Connection, project: Project) -> Snapshot | None:
     """Return the snapshot of the newest answers, or None before the first fit."""
-    table = schema.snapshot
-    columns = (table.c[name] for name in Snapshot.__dataclass_fields__)
-    newest = table.c.last_event_id.desc(), table.c.id.desc()
-    row = connection.execute(select(*columns).where(table.c.project_id == project.id).order_by(*newest)).first()
+    columns = (_SNAPSHOT.c[name] for name in Snapshot.__dataclass_fields__)
+    newest = _SNAPSHOT.c.last_event_id.desc(), _SNAPSHOT.c.id.desc()
+    of_project = _SNAPSHOT.c.project_id == project.id, _SNAPSHOT.c.is_complete
+    row = connection.execute(select(*columns).where(*of_project).order_by(*newest)).first()
     return None if row is None else Snapshot(*row)
 
 
@@ -157,33 +245,57 @@ def list_reliabilities(connection: Connection, snapshot: Snapshot) -> list[Relia
     return sorted(rows, key=lambda row: (-(row.informativeness or 0.0), row.assessor))
 
 
-def _write_snapshot(
-    connection: Connection,
-    values: Mapping[str, Any],
-    standings: Sequence[Mapping[str, Any]],
-    reliabilities: Sequence[Mapping[str, Any]],
-) -> int:
-    """Write a snapshot, and delete those of the project that have seen no more events; return its key."""
-    table = schema.snapshot
-    key = connection.execute(insert(table).values(values)).inserted_primary_key
-    assert key is not None
-    for part, rows in ((schema.standing, standings), (schema.reliability, reliabilities)):
-        connection.execute(insert(part), [{"snapshot_id": key[0], **row} for row in rows])
-    is_older = table.c.id != key[0], table.c.last_event_id <= values["last_event_id"]
-    connection.execute(delete(table).where(table.c.project_id == values["project_id"], *is_older))
-    return int(key[0])
+def _write_draft(
+    database: Database, project: Project, values: Mapping[str, Any], standings: Sequence[Mapping[str, Any]]
+) -> Snapshot:
+    """Write a snapshot that is not complete, in several transactions."""
+    row = {"project_id": project.id, "is_complete": False, **values}
+    returning = insert(_SNAPSHOT).values(row).returning(_SNAPSHOT.c.id)
+    key = database.write(lambda connection: connection.execute(returning).scalar_one())
+    for start in range(0, len(standings), CHUNK):
+        rows = [{"snapshot_id": key, **one} for one in standings[start : start + CHUNK]]
+        database.write(lambda connection, rows=rows: connection.execute(insert(schema.standing), rows))
+    return Snapshot(key, **values)
 
 
-def _standing(
-    row: Mapping[str, Any], project: Project, model: Aggregator, pairs: Mapping[tuple[str, str], int]
-) -> dict[str, Any]:
-    """Return a row of the table `standing` from a row of the consensus."""
-    return {
-        "pair_id": pairs[row["query"], row["document"]],
-        **{name: _finite(row.get(name)) for name in ("relevance", "sd", "lower", "upper")},
-        "grade": project.grade_code(row["grade"]),
-        "probabilities": [round(row[name], 6) for name in model.consensus_.share_names],
-    }
+def _delete_others(database: Database, project: Project, snapshot: Snapshot) -> None:
+    """Delete the other snapshots of a project, also incomplete ones of a killed process, in several transactions."""
+    standing = schema.standing
+    is_other = (_SNAPSHOT.c.project_id == project.id) & (_SNAPSHOT.c.id != snapshot.id)
+    with database.read() as connection:
+        others = select(standing.c.snapshot_id, standing.c.pair_id).join_from(standing, _SNAPSHOT).where(is_other)
+        keys = sorted(tuple(row) for row in connection.execute(others))
+    for start in range(0, len(keys), CHUNK):
+        chunk = keys[start : start + CHUNK]
+        is_chunk = sql_tuple(standing.c.snapshot_id, standing.c.pair_id).in_(chunk)
+        database.write(lambda connection, is_chunk=is_chunk: connection.execute(delete(standing).where(is_chunk)))
+    database.write(lambda connection: connection.execute(delete(_SNAPSHOT).where(is_other)))
+
+
+def standing_rows(consensus: Consensus, project: Project, pairs: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
+    """Return the rows of the table `standing` without the snapshot, from a consensus."""
+    return [
+        {
+            "pair_id": pairs[row["query"], row["document"]],
+            **{name: _finite(row.get(name)) for name in ("relevance", "sd", "lower", "upper")},
+            "grade": project.grade_code(row["grade"]),
+            "probabilities": [round(row[name], 6) for name in consensus.share_names],
+        }
+        for row in consensus.document_table.to_pylist()
+    ]
+
+
+def _replace_standings(
+    connection: Connection, snapshot: Snapshot, pair_ids: Iterable[int], rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Replace the consensus of some pairs in a snapshot, which has then seen the event `last_event_id`."""
+    standing = schema.standing
+    of_pairs = standing.c.snapshot_id == snapshot.id, standing.c.pair_id.in_(list(pair_ids))
+    connection.execute(delete(standing).where(*of_pairs))
+    if rows:
+        connection.execute(insert(standing), [{"snapshot_id": snapshot.id, **row} for row in rows])
+    seen = {"last_event_id": snapshot.last_event_id}
+    connection.execute(update(_SNAPSHOT).where(_SNAPSHOT.c.id == snapshot.id).values(seen))
 
 
 def _reliability(row: Mapping[str, Any], assessors: Mapping[str, int]) -> dict[str, Any]:
@@ -195,13 +307,18 @@ def _reliability(row: Mapping[str, Any], assessors: Mapping[str, int]) -> dict[s
     }
 
 
-def _pair_ids(connection: Connection, project: Project) -> dict[tuple[str, str], int]:
-    """Return the key of each pair by the ids of its query and document."""
+def _pair_ids(
+    connection: Connection, project: Project, queries: Sequence[str] | None = None
+) -> dict[tuple[str, str], int]:
+    """Return the key of each pair by the ids of its query and document, of all queries or of some."""
     joined = schema.pair.join(schema.query, schema.query.c.id == schema.pair.c.query_id).join(
         schema.document, schema.document.c.id == schema.pair.c.document_id
     )
     wanted = select(schema.query.c.key, schema.document.c.key, schema.pair.c.id).select_from(joined)
-    rows = connection.execute(wanted.where(schema.pair.c.project_id == project.id))
+    wanted = wanted.where(schema.pair.c.project_id == project.id)
+    if queries is not None:
+        wanted = wanted.where(schema.query.c.key.in_(list(queries)))
+    rows = connection.execute(wanted)
     return {(query, document): pair_id for query, document, pair_id in rows}
 
 

@@ -11,7 +11,7 @@ from crowdrank.collection.pool import Pool
 from crowdrank.judgments.texts import Texts, read_texts
 from crowdrank.service.database import Database
 from crowdrank.service.pairs import AddedPairs, PairRow, add_pairs
-from crowdrank.service.projects import create_project
+from crowdrank.service.projects import ProjectSettings, create_project
 
 
 def pair_rows(pool: Pool, texts: Texts) -> list[PairRow]:
@@ -35,13 +35,13 @@ def read_pair_files(pairs: Path, texts: Sequence[Path]) -> list[PairRow]:
 
 
 def create_project_with_pairs(
-    database: Database, name: str, grades: str, rows: Sequence[PairRow], guidelines: str
+    database: Database, name: str, grades: str, rows: Sequence[PairRow], settings: ProjectSettings
 ) -> AddedPairs:
     """Create a project with its pairs in one transaction."""
     now = database.now()
 
     def create(connection: Connection) -> AddedPairs:
-        project = create_project(connection, name, grades, now, guidelines=guidelines)
+        project = create_project(connection, name, grades, now, **settings)
         return add_pairs(connection, project, rows, now)
 
     return database.write(create)

@@ -9,7 +9,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, bindparam, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy import tuple_ as sql_tuple
 
 from crowdrank.errors import shown
@@ -17,7 +31,7 @@ from crowdrank.service import schema
 from crowdrank.service.errors import Conflict, Invalid, NotFound
 from crowdrank.service.limits import MAX_ID, MAX_LISTED, check_text
 from crowdrank.service.projects import Project, lock_project
-from crowdrank.service.quotas import add_quotas
+from crowdrank.service.quotas import add_quotas, first_priority
 
 CHUNK = 500
 """Number of rows per statement."""
@@ -272,7 +286,7 @@ def _insert_pairs(connection: Connection, project: Project, values: Sequence[Map
     pair = schema.pair
     added = connection.execute(insert(pair).returning(pair.c.id, pair.c.query_id, pair.c.kind), list(values))
     real = [(row.id, row.query_id, 1, True) for row in added if row.kind == "real"]
-    add_quotas(connection, project.id, project.quotas, real)
+    add_quotas(connection, project.id, project.quotas, real, is_planned=project.is_planned)
 
 
 # Reading.
@@ -376,13 +390,14 @@ def reopen_pairs(
     number = 0
     for ids in _chosen_ids(connection, project, chosen):
         if not keep_answers:
-            _start_round(connection, ids, now)
+            _start_round(connection, project, ids, now)
         number += _set_open(connection, ids, is_open=True)
     return number
 
 
-def _start_round(connection: Connection, ids: Sequence[int], now: int) -> None:
-    pair, quota, lease = schema.pair, schema.quota, schema.lease
+def _start_round(connection: Connection, project: Project, ids: Sequence[int], now: int) -> None:
+    """Start a new round of pairs: their leases end, and what the model said of them is forgotten."""
+    pair, quota, lease, standing = schema.pair, schema.quota, schema.lease, schema.standing
     is_live = and_(lease.c.pair_id.in_(ids), lease.c.ended.is_(None))
     connection.execute(select(lease.c.id).where(is_live).order_by(lease.c.id).with_for_update())
     of_pairs = quota.c.pair_id.in_(ids)
@@ -390,7 +405,10 @@ def _start_round(connection: Connection, ids: Sequence[int], now: int) -> None:
         select(quota.c.pair_id).where(of_pairs).order_by(quota.c.pair_id, quota.c.kind).with_for_update()
     )
     connection.execute(update(pair).where(pair.c.id.in_(ids)).values(round=pair.c.round + 1))
-    connection.execute(update(quota).where(of_pairs).values(round=quota.c.round + 1, taken=0))
+    new_round = {"round": quota.c.round + 1, "taken": 0, **first_priority(is_planned=project.is_planned)}
+    connection.execute(update(quota).where(of_pairs).values(new_round))
+    snapshots = select(schema.snapshot.c.id).where(schema.snapshot.c.project_id == project.id)
+    connection.execute(delete(standing).where(standing.c.snapshot_id.in_(snapshots), standing.c.pair_id.in_(ids)))
     connection.execute(update(lease).where(is_live).values(ended=now, end_kind="expired"))
 
 

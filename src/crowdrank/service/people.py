@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from crowdrank.errors import shown
 from crowdrank.service.assignment import return_leases
+from crowdrank.service.budgets import forget_spending
 from crowdrank.service.credentials import digest_of, new_secret, revoke_project_tokens
 from crowdrank.service.errors import Conflict, Forbidden, Invalid, NotFound
 from crowdrank.service.projects import Project
@@ -227,6 +228,9 @@ def update_assessor(connection: Connection, assessor_id: int, changes: Mapping[s
     get_assessor(connection, assessor_id)
     if changes:
         connection.execute(update(assessor).where(assessor.c.id == assessor_id).values(**changes))
+    if "price" in changes:
+        of_assessor = select(membership.c.project_id).where(membership.c.assessor_id == assessor_id)
+        forget_spending(connection, of_assessor)
     if {"is_admin", "is_active"} & set(changes) and count_admins(connection) == 0:
         raise Conflict("the service needs an active administrator", kind="last-admin", fix="name another one first")
     return get_assessor(connection, assessor_id)

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, func, select
 from crowdrank.service import schema
 from crowdrank.service.projects import Project
 from crowdrank.service.qualification import GoldAccuracy, honeypot_accuracy
+from crowdrank.service.quotas import N_COUNTED, QUOTAS_WITH_LEASES
 
 
 @dataclass(frozen=True)
@@ -114,18 +115,6 @@ def count_answers(connection: Connection, project: Project, assessor_id: int) ->
 
 
 _PAIR, _QUOTA, _LEASE, _ANSWER, _EVENT = schema.pair, schema.quota, schema.lease, schema.answer, schema.event
-_HELD = (
-    select(_LEASE.c.pair_id, schema.assessor.c.kind, _LEASE.c.round, func.count().label("n"))
-    .join_from(_LEASE, schema.assessor)
-    .where(_LEASE.c.ended.is_(None))
-    .group_by(_LEASE.c.pair_id, schema.assessor.c.kind, _LEASE.c.round)
-    .subquery()
-)
-_WITH_HELD = _QUOTA.outerjoin(
-    _HELD,
-    and_(_HELD.c.pair_id == _QUOTA.c.pair_id, _HELD.c.kind == _QUOTA.c.kind, _HELD.c.round == _QUOTA.c.round),
-)
-_COUNTED = _QUOTA.c.taken - func.coalesce(_HELD.c.n, 0)
 
 
 def _pair_counts(connection: Connection, project: Project) -> PairCounts:
@@ -136,7 +125,7 @@ def _pair_counts(connection: Connection, project: Project) -> PairCounts:
     )
     counts = {(kind, bool(is_open)): number for kind, is_open, number in rows}
     unfinished = connection.execute(
-        select(func.count(_QUOTA.c.pair_id.distinct())).select_from(_WITH_HELD).where(*_wants_labels(project))
+        select(func.count(_QUOTA.c.pair_id.distinct())).select_from(QUOTAS_WITH_LEASES).where(*_wants_labels(project))
     ).scalar_one()
     return PairCounts(
         complete=counts.get(("real", True), 0) - unfinished,
@@ -149,19 +138,19 @@ def _pair_counts(connection: Connection, project: Project) -> PairCounts:
 
 def _wants_labels(project: Project) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions on a quota that is not filled."""
-    return _QUOTA.c.project_id == project.id, _QUOTA.c.is_open, _QUOTA.c.target > _COUNTED
+    return _QUOTA.c.project_id == project.id, _QUOTA.c.is_open, _QUOTA.c.target > N_COUNTED
 
 
 def is_unfinished(project: Project) -> ColumnElement[bool]:
     """Return the condition on a pair of a project that it wants more labels."""
-    return _PAIR.c.id.in_(select(_QUOTA.c.pair_id).select_from(_WITH_HELD).where(*_wants_labels(project)))
+    return _PAIR.c.id.in_(select(_QUOTA.c.pair_id).select_from(QUOTAS_WITH_LEASES).where(*_wants_labels(project)))
 
 
 def _labels(connection: Connection, project: Project) -> dict[str, tuple[int, int]]:
-    towards_target = case((_QUOTA.c.target > _COUNTED, _COUNTED), else_=_QUOTA.c.target)
+    towards_target = case((_QUOTA.c.target > N_COUNTED, N_COUNTED), else_=_QUOTA.c.target)
     rows = connection.execute(
         select(_QUOTA.c.kind, func.sum(towards_target), func.sum(_QUOTA.c.target))
-        .select_from(_WITH_HELD)
+        .select_from(QUOTAS_WITH_LEASES)
         .where(_QUOTA.c.project_id == project.id, _QUOTA.c.is_open)
         .group_by(_QUOTA.c.kind)
     )

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
+from crowdrank.collection import POLICIES, get_policy
 from crowdrank.errors import UsageError, near, shown
 from crowdrank.judgments.scale import Scale
 from crowdrank.service import schema
+from crowdrank.service.budgets import forget_spending
 from crowdrank.service.errors import Conflict, Invalid, NotFound
 from crowdrank.service.limits import check_text
 from crowdrank.service.quotas import Quota, change_quotas
@@ -22,8 +24,11 @@ MAX_LABELS = 1000
 MAX_LEASE_SECONDS = 7 * 24 * 3600
 MAX_LISTED_GRADES = 10
 """Maximum number of grades that a message lists."""
-POLICIES = ("random",)
-"""Names of the policies that order pairs."""
+MAX_MONEY = 1e12
+RANDOM = "random"
+"""Name of the policy that hands pairs out in random order."""
+COMPARE = "compare"
+"""Name of the policy that draws pairs from rankings, which projects do not have."""
 
 DEFAULT_QUOTAS: Mapping[str, Quota] = {"human": Quota(2, 3)}
 
@@ -34,6 +39,8 @@ class ProjectSettings(TypedDict, total=False):
     guidelines: str
     layout: Mapping[str, Any]
     policy: str
+    settled: float | None
+    budget: float | None
     quotas: Mapping[str, Sequence[int]]
     lease_seconds: int
     honeypot_share: float
@@ -47,6 +54,9 @@ class Project:
 
     Attributes:
         grades: names of the grades, from least to most relevant; they never change.
+        policy: name of the policy by which pairs are handed out.
+        settled: probability of the most probable grade above which a pair needs no more labels; None: no such rule.
+        budget: money for answers; None: no limit.
         quotas: number of labels per pair, by kind of assessor.
         qualification_share: share of training pairs to answer correctly, or None if there is no qualification round.
 
@@ -59,6 +69,8 @@ class Project:
     guidelines_version: int
     layout: Mapping[str, Any]
     policy: str
+    settled: float | None
+    budget: float | None
     quotas: Mapping[str, Quota]
     lease_seconds: int
     honeypot_share: float
@@ -70,6 +82,16 @@ class Project:
     def scale(self) -> Scale:
         """The grades as a scale."""
         return Scale.parse(self.grades)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether fits of the model set the targets and priorities of pairs."""
+        return self.policy != RANDOM or self.settled is not None
+
+    @property
+    def plan_settings(self) -> tuple[object, ...]:
+        """The settings that targets and priorities depend on."""
+        return self.policy, self.settled, tuple(sorted(self.quotas.items()))
 
     @property
     def listed_grades(self) -> str:
@@ -124,8 +146,8 @@ def create_project(
     except UsageError as error:
         raise Invalid(error.message) from error
     values: dict[str, Any] = {"layout": {}, "quotas": DEFAULT_QUOTAS, **settings}
-    _check_settings(values)
-    values["quotas"] = _full_quotas(values["quotas"])
+    check_settings(values)
+    values = _stored(values)
     try:
         connection.execute(insert(schema.project).values(name=name, grades=list(scale.names), created=now, **values))
     except IntegrityError as error:
@@ -158,6 +180,11 @@ def list_projects(connection: Connection, assessor_id: int) -> list[Project]:
     return [_project(row) for row in found]
 
 
+def list_open_projects(connection: Connection) -> list[Project]:
+    """Return all open projects, for the service itself."""
+    return [_project(row) for row in connection.execute(_PROJECT.where(schema.project.c.is_open))]
+
+
 def lock_project(connection: Connection, project_id: int) -> Project:
     """Return the current state of a project, and keep others from changing it or its pairs in this transaction."""
     return _project(connection.execute(_LOCKED, {"id": project_id}).one())
@@ -166,25 +193,33 @@ def lock_project(connection: Connection, project_id: int) -> Project:
 def update_project(connection: Connection, project: Project, **settings: Unpack[ProjectSettings]) -> Project:
     """Change settings of a project.
 
-    New guidelines get a new version. New quotas apply to all pairs; labels in excess of them are kept.
+    New guidelines get a new version. New quotas apply to all pairs; labels in excess of them are kept. After a change
+    of quotas, policy or stop rule, targets are `k_min` until the next fit of the model.
 
     Raises:
         Invalid: a setting is invalid.
 
     """
     current = lock_project(connection, project.id)
-    values: dict[str, Any] = dict(settings)
-    _check_settings(values)
-    if "quotas" in values:
-        values["quotas"] = _full_quotas(values["quotas"])
-        for kind, bounds in values["quotas"].items():
-            if tuple(bounds) != current.quotas[kind]:
-                change_quotas(connection, current.id, kind, Quota(*bounds))
+    check_settings(settings)
+    values = _stored(settings)
+    if "budget" in values:
+        forget_spending(connection, [project.id])
+    _change_plan(connection, current, values)
     if values.get("guidelines", current.guidelines) != current.guidelines:
         values["guidelines_version"] = current.guidelines_version + 1
     if values:
         connection.execute(update(schema.project).where(schema.project.c.id == project.id).values(values))
     return get_project(connection, current.name)
+
+
+def _change_plan(connection: Connection, current: Project, values: Mapping[str, Any]) -> None:
+    """Change the quotas that new settings differ in: of some kinds, or of all after a change of policy or stop rule."""
+    changed = replace(current, **{name: values[name] for name in ("policy", "settled") if name in values})
+    is_other_plan = (changed.policy, changed.settled) != (current.policy, current.settled)
+    for kind, bounds in values.get("quotas", current.quotas).items():
+        if is_other_plan or tuple(bounds) != current.quotas[kind]:
+            change_quotas(connection, current.id, kind, Quota(*bounds), is_planned=changed.is_planned)
 
 
 def _project(row: Row[*tuple[Any, ...]]) -> Project:
@@ -194,19 +229,29 @@ def _project(row: Row[*tuple[Any, ...]]) -> Project:
     return Project(**fields)
 
 
-def _full_quotas(quotas: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    return {kind: list(quotas.get(kind, (0, 0))) for kind in schema.KINDS}
+def _stored(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as they are stored: quotas of all kinds, and the name of the policy in lower case."""
+    values = dict(settings)
+    if "quotas" in values:
+        values["quotas"] = {kind: list(values["quotas"].get(kind, (0, 0))) for kind in schema.KINDS}
+    if "policy" in values:
+        values["policy"] = values["policy"].strip().lower()
+    return values
 
 
-def _check_settings(values: Mapping[str, Any]) -> None:
+def check_settings(values: Mapping[str, Any]) -> None:
+    """Raise Invalid unless settings of a project are known and valid."""
     unknown = [name for name in values if name not in ProjectSettings.__annotations__]
     if unknown:
         known = near(unknown[0], ProjectSettings.__annotations__)
         raise Invalid(f"is not a setting of a project{known}", parameter=unknown[0])
     check_text(values.get("guidelines"), column="guidelines")
-    if values.get("policy", "random") not in POLICIES:
-        problem = f"must be {' or '.join(POLICIES)}, not {shown(values['policy'])}"
-        raise Invalid(problem, parameter="policy", kind="unknown-policy")
+    _check_policy(values.get("policy", RANDOM))
+    settled, budget = values.get("settled"), values.get("budget")
+    if settled is not None and not 0 < settled < 1:
+        raise Invalid(f"must be a probability between 0 and 1, not {shown(settled)}", parameter="settled")
+    if budget is not None and not 0 <= budget <= MAX_MONEY:
+        raise Invalid(f"must be an amount of money from 0 to {MAX_MONEY:g}, not {shown(budget)}", parameter="budget")
     if "quotas" in values:
         _check_quotas(values["quotas"])
     if not 1 <= values.get("lease_seconds", 1) <= MAX_LEASE_SECONDS:
@@ -215,6 +260,22 @@ def _check_settings(values: Mapping[str, Any]) -> None:
         share = values.get(name)
         if share is not None and not 0 <= share <= 1:
             raise Invalid(f"must be a share from 0 to 1, not {shown(share)}", parameter=name)
+
+
+def _check_policy(name: str) -> None:
+    """Raise Invalid unless a policy can hand out pairs here; `random` is known without loading the policies."""
+    if name == RANDOM:
+        return
+    try:
+        get_policy(name)
+    except UsageError as error:
+        known = ", ".join(one for one in POLICIES if one != COMPARE)
+        problem = f"must be one of {known} (k is a number), not {shown(name)}"
+        raise Invalid(problem, parameter="policy", kind="unknown-policy") from error
+    if name.strip().lower() == COMPARE:
+        problem = "cannot be compare, which draws pairs from rankings"
+        fix = "draw the pairs with crowdrank collect --policy compare, and add them to a project"
+        raise Invalid(problem, parameter="policy", kind="unknown-policy", fix=fix)
 
 
 def _check_quotas(quotas: Mapping[str, Sequence[int]]) -> None:

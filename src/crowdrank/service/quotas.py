@@ -1,7 +1,7 @@
 """Quotas: the places of each real pair, by kind of assessor.
 
 A place is taken by a counted answer of the current round or by a lease that has not ended. To avoid deadlocks,
-transactions lock rows in this order: membership, lease, quota; quotas by pair and kind.
+transactions lock rows in this order: membership, spending, lease, quota; quotas by pair and kind.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, case, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, case, func, insert, select, update
 
 from crowdrank.service import schema
 
@@ -22,6 +22,22 @@ _CHANGE = (
     .where(_IS_PLACE, _QUOTA.c.round == bindparam("of_round"))
     .values(taken=_QUOTA.c.taken + bindparam("change"))
 )
+_LEASE = schema.lease
+_HELD = (
+    select(_LEASE.c.pair_id, schema.assessor.c.kind, _LEASE.c.round, func.count().label("n"))
+    .join_from(_LEASE, schema.assessor)
+    .where(_LEASE.c.ended.is_(None))
+    .group_by(_LEASE.c.pair_id, schema.assessor.c.kind, _LEASE.c.round)
+    .subquery()
+)
+QUOTAS_WITH_LEASES = _QUOTA.outerjoin(
+    _HELD,
+    and_(_HELD.c.pair_id == _QUOTA.c.pair_id, _HELD.c.kind == _QUOTA.c.kind, _HELD.c.round == _QUOTA.c.round),
+)
+N_COUNTED = _QUOTA.c.taken - func.coalesce(_HELD.c.n, 0)
+"""Number of counted answers of a row of `QUOTAS_WITH_LEASES`."""
+FIRST_PRIORITY = 1e6
+"""Priority of pairs without a label in a project with a plan: above that of all others."""
 
 
 class Quota(NamedTuple):
@@ -56,8 +72,18 @@ def release_places(connection: Connection, places: Iterable[Place]) -> None:
     change_taken(connection, {place: -count for place, count in counts.items()})
 
 
+def first_priority(*, is_planned: bool) -> dict[str, Any]:
+    """Return the values of a quota of a pair without a label."""
+    return {"priority": FIRST_PRIORITY if is_planned else 0.0, "is_unsettled": is_planned}
+
+
 def add_quotas(
-    connection: Connection, project_id: int, quotas: Mapping[str, Quota], pairs: Sequence[tuple[int, int, int, bool]]
+    connection: Connection,
+    project_id: int,
+    quotas: Mapping[str, Quota],
+    pairs: Sequence[tuple[int, int, int, bool]],
+    *,
+    is_planned: bool = False,
 ) -> None:
     """Create the quotas of new pairs.
 
@@ -66,6 +92,7 @@ def add_quotas(
         project_id: project of the pairs.
         quotas: number of labels per pair, by kind of assessor.
         pairs: id, query id, round and whether it is open, of each pair.
+        is_planned: whether fits of the model set the targets.
 
     """
     rows = [
@@ -78,6 +105,7 @@ def add_quotas(
             "is_open": is_open,
             "target": quota.k_min,
             "k_max": quota.k_max,
+            **first_priority(is_planned=is_planned),
             "shuffle": random.random(),
         }
         for pair_id, query_id, round_, is_open in pairs
@@ -88,12 +116,18 @@ def add_quotas(
         connection.execute(insert(_QUOTA), rows)
 
 
-def change_quotas(connection: Connection, project_id: int, kind: str, quota: Quota) -> None:
-    """Change targets and limits of all real pairs of a project; a limit is never below the places taken."""
+def change_quotas(
+    connection: Connection, project_id: int, kind: str, quota: Quota, *, is_planned: bool = False
+) -> None:
+    """Change targets and limits of all real pairs of a project; a limit is never below the places taken.
+
+    If fits of the model set the targets, all pairs may get labels up to the limit until the next fit.
+    """
     of_project = (_QUOTA.c.project_id == project_id) & (_QUOTA.c.kind == kind)
     connection.execute(select(_QUOTA.c.pair_id).where(of_project).order_by(_QUOTA.c.pair_id).with_for_update())
     limit = case((_QUOTA.c.taken > quota.k_max, _QUOTA.c.taken), else_=quota.k_max)
-    connection.execute(update(_QUOTA).where(of_project).values(k_max=limit, target=quota.k_min))
+    values = {"k_max": limit, "target": quota.k_min, "priority": 0.0, "is_unsettled": is_planned}
+    connection.execute(update(_QUOTA).where(of_project).values(values))
     pair = schema.pair
     has_quota = select(_QUOTA.c.pair_id).where(_QUOTA.c.pair_id == pair.c.id, _QUOTA.c.kind == kind).exists()
     missing = connection.execute(
@@ -101,4 +135,4 @@ def change_quotas(connection: Connection, project_id: int, kind: str, quota: Quo
             pair.c.project_id == project_id, pair.c.kind == "real", ~has_quota
         )
     )
-    add_quotas(connection, project_id, {kind: quota}, [tuple(row) for row in missing])
+    add_quotas(connection, project_id, {kind: quota}, [tuple(row) for row in missing], is_planned=is_planned)

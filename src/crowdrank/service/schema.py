@@ -113,8 +113,18 @@ project = Table(
     Column("qualification_share", Float, comment="share of training pairs to answer correctly; NULL: no round"),
     Column("is_open", Boolean, nullable=False, server_default=true()),
     Column("created", BigInteger, nullable=False),
+    Column("settled", Float, comment="probability of the most probable grade of a settled pair; NULL: no stop rule"),
+    Column("budget", Float, comment="money for answers; NULL: no limit"),
     CheckConstraint("lease_seconds > 0", name="lease_seconds"),
     CheckConstraint("honeypot_share >= 0 AND honeypot_share <= 1", name="honeypot_share"),
+)
+
+spending = Table(
+    "spending",
+    metadata,
+    Column("project_id", Integer, ForeignKey("project.id"), primary_key=True),
+    Column("reserved", Float, nullable=False, comment="at least the price of all answers and live leases"),
+    comment="Money of projects with a budget; without a row it is not known",
 )
 
 membership = Table(
@@ -225,6 +235,13 @@ quota = Table(
     Column("shuffle", Float, nullable=False, comment="random order of equal priorities"),
     Column("is_open", Boolean, nullable=False, server_default=true(), comment="copy of pair.is_open"),
     Column("round", Integer, nullable=False, server_default="1", comment="copy of pair.round"),
+    Column(
+        "is_unsettled",
+        Boolean,
+        nullable=False,
+        server_default=false(),
+        comment="labels beyond the target, up to k_max, are of use",
+    ),
     _one_of("kind", KINDS),
     CheckConstraint("taken >= 0 AND taken <= k_max AND target <= k_max", name="taken"),
     comment="Labels wanted and taken of each real pair, by kind of assessor",
@@ -238,6 +255,17 @@ Index(
     quota.c.shuffle,
     sqlite_where=_WANTED,
     postgresql_where=_WANTED,
+)
+_SPARE = text("is_open AND is_unsettled AND taken < k_max")
+Index(
+    "ix_quota_spare",
+    quota.c.project_id,
+    quota.c.kind,
+    quota.c.taken,
+    quota.c.priority.desc(),
+    quota.c.shuffle,
+    sqlite_where=_SPARE,
+    postgresql_where=_SPARE,
 )
 Index("ix_quota_wanted_query", quota.c.query_id, quota.c.kind, sqlite_where=_WANTED, postgresql_where=_WANTED)
 
@@ -335,6 +363,7 @@ snapshot = Table(
     Column("last_event_id", Integer, nullable=False, comment="newest event that the fit has seen"),
     Column("agreement", JSON, nullable=False, comment="agreement of pairs of assessors"),
     Column("created", BigInteger, nullable=False),
+    Column("is_complete", Boolean, nullable=False, server_default=true(), comment="readers see only complete ones"),
 )
 
 standing = Table(
@@ -359,4 +388,13 @@ reliability = Table(
     Column("informativeness", Float),
     Column("flags", JSON, nullable=False),
     comment="Reliability of each assessor in a snapshot",
+)
+
+refit_failure = Table(
+    "refit_failure",
+    metadata,
+    Column("project_id", Integer, ForeignKey("project.id"), primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("problem", Text, nullable=False),
+    comment="Last failure of a fit in the background, until one succeeds",
 )

@@ -87,7 +87,9 @@ def serve(
             server_header=False,
             timeout_graceful_shutdown=STOP_SECONDS,
         )
-        with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after it has stopped
+        refits = app.state.service.refits
+        refits.start()
+        with closing(refits), suppress(KeyboardInterrupt):  # uvicorn raises the signal again after it has stopped
             uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hmac
-import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -28,6 +27,7 @@ from crowdrank.service.database import Database
 from crowdrank.service.errors import Forbidden, NotFound, Unauthorized
 from crowdrank.service.people import Assessor, Member, find_member, find_subject, get_assessor, record_audit
 from crowdrank.service.projects import Project, get_project
+from crowdrank.service.refits import Refits
 from crowdrank.service.single_sign_on import OidcProvider, header_identity
 
 FORM_TOKEN_HEADER = "X-Form-Token"
@@ -46,7 +46,7 @@ class Service:
         settings: settings of the API.
         passwords: hashing of passwords.
         provider: single sign-on provider.
-        fitting: held by the request that fits the model.
+        refits: fits of the model.
 
     """
 
@@ -54,7 +54,7 @@ class Service:
     settings: Settings
     passwords: Passwords
     provider: OidcProvider | None
-    fitting: threading.Lock = field(default_factory=threading.Lock)
+    refits: Refits
 
 
 def get_service(request: Request) -> Service:

@@ -11,6 +11,7 @@ from crowdrank.service.api.protection import Protection, check_parameters
 from crowdrank.service.api.settings import Settings
 from crowdrank.service.credentials import Passwords
 from crowdrank.service.database import Database
+from crowdrank.service.refits import Refits
 from crowdrank.service.single_sign_on import OidcProvider
 
 PREFIX = "/api"
@@ -38,7 +39,7 @@ def create_app(database: Database, settings: Settings | None = None) -> FastAPI:
     )
     redirect_url = f"{(settings.public_url or '').rstrip('/')}{PREFIX}/single-sign-on/callback"
     provider = None if settings.oidc is None else OidcProvider(settings.oidc, redirect_url)
-    app.state.service = Service(database, settings, Passwords(settings.password_cost), provider)
+    app.state.service = Service(database, settings, Passwords(settings.password_cost), provider, Refits(database))
     add_error_handlers(app)
     app.add_middleware(Protection, settings=settings)
     for module in ROUTERS:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from crowdrank.service.credentials import MAX_PASSWORD_LENGTH
 from crowdrank.service.model_fits import DEFAULT_METHOD
+from crowdrank.service.projects import MAX_MONEY
 
 MAX_ID = 2**31 - 1
 """Maximum id of a row."""
@@ -265,9 +266,13 @@ class ProjectChanges(RequestBody):
 
     guidelines: Text | None = Field(None, description="Guidelines; a change gives them a new version.")
     layout: dict[str, Any] | None = Field(None, description="Layout of the judging page.")
-    policy: Literal["random"] | None = Field(
-        None, description="Name of the policy that orders pairs; only `random` at present."
+    policy: str | None = Field(
+        None, max_length=100, description="Policy by which pairs are handed out, such as `random` or `ndcg@10`."
     )
+    settled: float | None = Field(
+        None, gt=0, lt=1, description="Probability of the most probable grade of a settled pair; null: no stop rule."
+    )
+    budget: float | None = Field(None, ge=0, le=MAX_MONEY, description="Money for answers; null: no limit.")
     quotas: Quotas | None = Field(None, description="Number of labels per pair, [k_min, k_max] by kind of assessor.")
     lease_seconds: int | None = Field(None, ge=1, le=MAX_ID, description="Seconds that a pair is held for an assessor.")
     honeypot_share: float | None = Field(None, ge=0, le=1, description="Share of gold pairs handed out.")
@@ -305,6 +310,8 @@ class ProjectSettingsView(ProjectView):
     """A project as its leads see it."""
 
     policy: str
+    settled: float | None
+    budget: float | None
     quotas: dict[str, tuple[int, int]]
     honeypot_share: float
     qualification_share: float | None
@@ -420,6 +427,7 @@ class NextPairsView(ResponseBody):
     leases: list[LeaseView]
     status: str = Field(description="`judging`, `training`, or why there is no pair.")
     n_answers: int = Field(description="Number of pairs of the project that you have answered.")
+    reason: str | None = Field(description="Why an assessor is done: `no-pairs`, `settled` or `budget-spent`.")
 
 
 class LeaseReturn(RequestBody):

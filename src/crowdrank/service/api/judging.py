@@ -27,7 +27,7 @@ def get_next_pairs(
     found = service.database.write(lambda connection: assignment.next_pairs(connection, access.project, me, count, now))
     with service.database.read() as connection:
         n_answers = count_answers(connection, access.project, me)
-    return {"leases": found.leases, "status": found.status, "n_answers": n_answers}
+    return {"leases": found.leases, "status": found.status, "reason": found.reason, "n_answers": n_answers}
 
 
 @router.post("/leases/return")

@@ -12,7 +12,6 @@ from crowdrank.service import exports, model_fits, progress
 from crowdrank.service.api import bodies
 from crowdrank.service.api.access import AsLead, AsReader, ServiceDependency
 from crowdrank.service.api.protection import StrictRoute
-from crowdrank.service.errors import Conflict
 
 router = APIRouter(route_class=StrictRoute, prefix="/projects/{project}", tags=["results"])
 
@@ -63,13 +62,8 @@ def get_assessor_results(access: AsReader, service: ServiceDependency) -> list[d
 
 @router.post("/refit", response_model=bodies.SnapshotView)
 def refit(body: bodies.Refit, access: AsLead, service: ServiceDependency) -> model_fits.Snapshot:
-    """Fit the model to all answers now. One fit runs at a time."""
-    if not service.fitting.acquire(blocking=False):
-        raise Conflict("another fit is running", kind="fit-running", fix="wait until it ends")
-    try:
-        snapshot = model_fits.fit_project(service.database, access.project, body.method)
-    finally:
-        service.fitting.release()
+    """Fit the model to all answers now. One fit runs at a time; this one waits for another."""
+    snapshot = service.refits.fit(access.project, body.method)
     now, details = service.database.now(), {"method": snapshot.method, "snapshot": snapshot.id}
 
     def record(connection: Connection) -> None:

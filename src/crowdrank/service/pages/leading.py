@@ -18,11 +18,14 @@ from crowdrank.service.disputes import FittedPairs
 from crowdrank.service.limits import MAX_ID
 from crowdrank.service.pages.rendering import LeadPage, render
 from crowdrank.service.pairs import PairState, get_pair_content
+from crowdrank.service.refits import last_failure
 
 router = APIRouter(include_in_schema=False)
 
 N_DISPUTED = 10
 """Number of disputed pairs on the dashboard."""
+SUGGESTED_POLICIES = ("random", "ndcg@10", "entropy", "widest-interval", "overlap-3", "if-good-3")
+"""Policies that the settings suggest."""
 PAGE_SIZE = 50
 """Maximum number of pairs on a page."""
 
@@ -71,6 +74,7 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
         summary = progress.project_status(connection, project, now)
         fitted = disputes.read_fitted_pairs(connection, project)
         disputed = [] if fitted is None else disputes.most_disputed(connection, project, fitted, N_DISPUTED)
+        failure = last_failure(connection, project)
         reliabilities = [] if fitted is None else model_fits.list_reliabilities(connection, fitted.snapshot)
     by_assessor = {one.assessor_id: one for one in reliabilities}
     return _render(
@@ -78,6 +82,7 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
         access,
         summary=summary,
         fitted=fitted,
+        failure=failure,
         age="" if fitted is None else elapsed_time(now - fitted.snapshot.created),
         disputed=_pair_rows(disputed, fitted),
         assessors=[(one, by_assessor.get(one.assessor_id)) for one in summary.assessors],
@@ -137,4 +142,4 @@ def show_people(access: LeadPage, service: ServiceDependency) -> HTMLResponse:
 @router.get("/projects/{project}/settings")
 def show_settings(access: LeadPage) -> HTMLResponse:
     """Show the settings of a project."""
-    return _render("settings.html", access, kinds=schema.KINDS)
+    return _render("settings.html", access, kinds=schema.KINDS, policies=SUGGESTED_POLICIES)

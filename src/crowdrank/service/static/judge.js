@@ -137,7 +137,7 @@
       const found = await this.post(`/next?count=${count}`, {});
       const leases = found.leases.map((lease) => this.card(lease, found.status === "training"));
       const unsent = this.outbox.answers.filter((answer) => answer.kind !== "later").length;
-      return { status: found.status, leases, progress: { answered: found.n_answers + unsent } };
+      return { status: found.reason || found.status, leases, progress: { answered: found.n_answers + unsent } };
     }
 
     async send(answers) {
@@ -416,6 +416,9 @@
   const messages = {
     loading: "Loading…",
     done: "All done. There is nothing more for you to judge at the moment.",
+    "no-pairs": "All done. There is nothing more for you to judge at the moment.",
+    settled: "All done. The answers so far have settled all documents.",
+    "budget-spent": "All done. The budget of this project is spent.",
     paused: "Your work on this project is paused. Ask the person who invited you.",
     "not-qualified": "The training is over, and it did not qualify you for this project. Ask the person who invited you.",
     closed: "This project is closed.",

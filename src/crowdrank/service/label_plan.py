@@ -1,0 +1,206 @@
+"""Plan of the labels wanted next: targets and priorities of pairs, by the policy of a project.
+
+The policy sees all labels and says of which pairs it wants more. A lease takes a place of its pair, so that a pair
+whose wanted label is held by somebody is not handed out again, and is wanted again at once if the lease ends without an
+answer. Between two plans, assessors who find no wanted pair get unsettled ones, up to `k_max`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from sqlalchemy import Connection, bindparam, case, select, update
+
+from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.collection import get_policy
+from crowdrank.collection.base import Policy
+from crowdrank.collection.belief import MODELS, Belief, describes_answers
+from crowdrank.collection.model_policies import ModelPolicy
+from crowdrank.collection.pool import Pool
+from crowdrank.collection.schemes import Scheme
+from crowdrank.collection.state import PoolState
+from crowdrank.consensus._base import Aggregator
+from crowdrank.errors import Fix
+from crowdrank.judgments.table import Judgments
+from crowdrank.service import schema
+from crowdrank.service.errors import Invalid
+from crowdrank.service.projects import Project
+from crowdrank.service.quotas import FIRST_PRIORITY, N_COUNTED, QUOTAS_WITH_LEASES
+
+LEAST_CHANGE = 0.05
+"""Relative change of a priority below which the stored one stays, so that few rows are written."""
+
+_QUOTA = schema.quota
+_ROWS = (
+    select(
+        _QUOTA.c.pair_id,
+        _QUOTA.c.kind,
+        _QUOTA.c.round,
+        N_COUNTED.label("n_counted"),
+        _QUOTA.c.k_max,
+        _QUOTA.c.target,
+        _QUOTA.c.priority,
+        _QUOTA.c.is_unsettled,
+        schema.query.c.key.label("query"),
+        schema.document.c.key.label("document"),
+    )
+    .select_from(
+        QUOTAS_WITH_LEASES.join(schema.pair, schema.pair.c.id == _QUOTA.c.pair_id)
+        .join(schema.query, schema.query.c.id == schema.pair.c.query_id)
+        .join(schema.document, schema.document.c.id == schema.pair.c.document_id)
+    )
+    .where(_QUOTA.c.project_id == bindparam("in_project"), _QUOTA.c.is_open)
+    .order_by(_QUOTA.c.pair_id, _QUOTA.c.kind)
+)
+_OF_QUERIES = _ROWS.where(schema.query.c.key.in_(bindparam("queries", expanding=True)))
+_IS_ROW = (
+    (_QUOTA.c.pair_id == bindparam("of_pair"))
+    & (_QUOTA.c.kind == bindparam("of_kind"))
+    & (_QUOTA.c.round == bindparam("of_round"))
+)
+_NEW_TARGET = bindparam("new_target", type_=_QUOTA.c.target.type)
+_WRITE = (
+    update(_QUOTA)
+    .where(_IS_ROW)
+    .values(
+        target=case((_QUOTA.c.k_max < _NEW_TARGET, _QUOTA.c.k_max), else_=_NEW_TARGET),
+        priority=bindparam("new_priority"),
+        is_unsettled=bindparam("new_is_unsettled"),
+    )
+)
+
+
+class PlanRow(NamedTuple):
+    """A quota as it is stored, with the ids of its pair in the user's files."""
+
+    pair_id: int
+    kind: str
+    round: int
+    n_counted: int
+    k_max: int
+    target: int
+    priority: float
+    is_unsettled: bool
+    query: str
+    document: str
+
+
+@dataclass(frozen=True, eq=False)
+class WantedLabels:
+    """What a policy wants of each pair of a pool.
+
+    Attributes:
+        n_more: (n_pairs,) number of further labels.
+        priority: (n_pairs,) the highest comes first.
+        is_unsettled: (n_pairs,) whether labels beyond these are of use.
+
+    """
+
+    n_more: Integers
+    priority: Floats
+    is_unsettled: Booleans
+
+
+def read_rows(connection: Connection, project: Project, queries: Sequence[str] | None = None) -> list[PlanRow]:
+    """Return the quotas of open pairs of a project, or of some of its queries, given by the user's ids."""
+    values: dict[str, Any] = {"in_project": project.id}
+    if queries is None:
+        return [PlanRow(*row) for row in connection.execute(_ROWS, values)]
+    return [PlanRow(*row) for row in connection.execute(_OF_QUERIES, {**values, "queries": list(queries)})]
+
+
+def needs_answer_model(project: Project) -> bool:
+    """Return whether the plan of a project needs a model of how assessors answer."""
+    return project.is_planned and (project.settled is not None or project_policy(project).takes_model)
+
+
+def check_method(project: Project, method: str) -> None:
+    """Raise Invalid if the policy of a project cannot use a consensus model."""
+    if needs_answer_model(project) and method not in MODELS:
+        problem = f"must be a model of how assessors answer for the policy {project.policy}, not {method}"
+        fix = Fix(f"use {' or '.join(MODELS)}")
+        raise Invalid(problem, parameter="method", kind="no-answer-model", fix=fix)
+
+
+def project_policy(project: Project) -> Policy:
+    """Return the policy of a project with its stop rule."""
+    policy = get_policy(project.policy)
+    return policy.set_params(settled=project.settled) if isinstance(policy, ModelPolicy) else policy
+
+
+def plan_labels(
+    project: Project, rows: Sequence[PlanRow], judgments: Judgments | None, model: Aggregator | None
+) -> list[PlanRow]:
+    """Return the rows whose target, priority or `is_unsettled` changes, with the new values.
+
+    Args:
+        project: the project, which must have a plan.
+        rows: quotas of open pairs: all of a project, or all of some queries.
+        judgments: the answers to these pairs; None without any.
+        model: model fitted to the answers; None before the first.
+
+    """
+    if not rows:
+        return []
+    pairs = {row.pair_id: (row.query, row.document) for row in rows}
+    query, document = (pa.array(list(ids), pa.string()) for ids in zip(*pairs.values(), strict=True))
+    wanted = wanted_labels(project, PoolState.of(Pool(query, document), judgments), model)
+    index = {pair_id: number for number, pair_id in enumerate(pairs)}
+    planned = (_plan_row(project, row, wanted, index[row.pair_id]) for row in rows)
+    return [new for row, new in zip(rows, planned, strict=True) if new != row]
+
+
+def wanted_labels(project: Project, state: PoolState, model: Aggregator | None) -> WantedLabels:
+    """Return which labels of the pairs of a pool the policy of a project wants."""
+    n, policy = len(state.pool), project_policy(project)
+    if model is None and policy.takes_model:
+        return WantedLabels(np.ones(n, np.int64), np.full(n, FIRST_PRIORITY), np.ones(n, bool))
+    ranked = policy.rank_requests(state, model if policy.takes_model else None).wanted()
+    n_more = np.bincount(ranked.pair, minlength=n)
+    priority = np.full(n, -np.inf)
+    np.maximum.at(priority, ranked.pair, np.where(ranked.reason == 0, FIRST_PRIORITY, ranked.priority))
+    if project.settled is not None and model is not None and not policy.takes_model and describes_answers(model):
+        n_more[Belief.of(state, model).certainty(np.arange(n)) >= project.settled] = 0
+    # A scheme fixes the number of labels; all others ask for one at a time, and may ask again.
+    is_unsettled = np.zeros(n, bool) if isinstance(policy, Scheme) else n_more > 0
+    return WantedLabels(n_more, np.where(n_more > 0, priority, 0.0), is_unsettled)
+
+
+def _plan_row(project: Project, row: PlanRow, wanted: WantedLabels, index: int) -> PlanRow:
+    k_min = project.quotas[row.kind].k_min
+    target = min(max(row.n_counted + int(wanted.n_more[index]), k_min), row.k_max)
+    priority = float(wanted.priority[index])
+    if abs(priority - row.priority) <= LEAST_CHANGE * max(abs(priority), abs(row.priority)):
+        priority = row.priority
+    return row._replace(target=target, priority=priority, is_unsettled=bool(wanted.is_unsettled[index]))
+
+
+def write_plan(connection: Connection, rows: Iterable[PlanRow]) -> None:
+    """Write rows of a plan, except those of pairs that were reopened meanwhile."""
+    values: list[Mapping[str, Any]] = [
+        {
+            "of_pair": row.pair_id,
+            "of_kind": row.kind,
+            "of_round": row.round,
+            "new_target": row.target,
+            "new_priority": row.priority,
+            "new_is_unsettled": row.is_unsettled,
+        }
+        for row in rows
+    ]
+    if values:
+        connection.execute(_WRITE, values)
+
+
+def with_answers(model: Aggregator, judgments: Judgments) -> Aggregator:
+    """Return a copy of a fitted model with the consensus of other judgments and the same parameters of assessors."""
+    changed = copy.copy(model)
+    inferred = model.infer(judgments)
+    changed.consensus_ = replace(inferred, assessor_table=model.consensus_.assessor_table)
+    changed.judgments_ = judgments
+    return changed

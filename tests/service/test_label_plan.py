@@ -1,0 +1,139 @@
+"""Test which pairs the policies of a project want, and which are handed out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from crowdrank import GDA, read_judgments
+from crowdrank.service import schema
+from crowdrank.service.database import Database
+from crowdrank.service.label_plan import PlanRow, plan_labels
+from crowdrank.service.projects import Project
+from crowdrank.service.quotas import FIRST_PRIORITY, Quota
+from crowdrank.service.refits import Refits
+
+from .judging import Judging
+
+pytestmark = pytest.mark.filterwarnings("ignore::crowdrank.errors.DataWarning")
+
+LABELS = {"good": [3, 3, 3, 3], "bad": [0, 0, 0, 0], "mixed": [0, 3], "single": [2], "new": []}
+"""Grades of the documents of one query."""
+
+
+def project(policy: str, settled: float | None = None, quota: tuple[int, int] = (0, 6)) -> Project:
+    fields: dict[str, Any] = dict.fromkeys(Project.__dataclass_fields__)
+    return Project(**{**fields, "policy": policy, "settled": settled, "quotas": {"human": Quota(*quota)}})
+
+
+def plan(of_project: Project) -> dict[str, PlanRow]:
+    """Return the plan of the documents in `LABELS` after a fit."""
+    rows = [("q", name, f"a{place}", grade) for name, grades in LABELS.items() for place, grade in enumerate(grades)]
+    frame = pd.DataFrame(rows, columns=["query", "document", "assessor", "grade"])
+    judgments = read_judgments(frame, grades="0-3")
+    quotas = [
+        PlanRow(number, "human", 1, len(grades), of_project.quotas["human"].k_max, -1, 0.0, False, "q", name)
+        for number, (name, grades) in enumerate(LABELS.items())
+    ]
+    planned = plan_labels(of_project, quotas, judgments, GDA().fit(judgments))
+    assert len(planned) == len(LABELS)
+    return {row.document: row for row in planned}
+
+
+def targets(found: dict[str, PlanRow]) -> list[int]:
+    return [row.target for row in found.values()]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected", "is_scheme"),
+    [
+        ("single", [4, 4, 2, 1, 1], True),
+        ("overlap-3", [4, 4, 3, 3, 3], True),
+        ("if-good-3", [4, 4, 2, 3, 1], True),
+        ("good-till-bad", [5, 4, 2, 2, 1], True),
+        ("entropy", [5, 5, 3, 2, 1], False),
+        ("widest-interval", [5, 5, 3, 2, 1], False),
+        ("ndcg@2", [5, 5, 3, 2, 1], False),
+    ],
+)
+def test_policies_set_targets(policy: str, expected: list[int], is_scheme: bool) -> None:
+    found = plan(project(policy))
+    assert targets(found) == expected
+    by_priority = sorted((row for row in found.values() if row.priority), key=lambda row: -row.priority)
+    assert by_priority[0].document == "new"
+    assert by_priority[0].priority == FIRST_PRIORITY
+    assert {row.is_unsettled for row in by_priority} == {not is_scheme}
+
+
+def test_targets_are_at_least_k_min_and_at_most_k_max() -> None:
+    assert targets(plan(project("entropy", quota=(2, 2)))) == [2] * 5
+    assert targets(plan(project("entropy", quota=(3, 4)))) == [4, 4, 3, 3, 3]
+
+
+@pytest.mark.parametrize("policy", ["entropy", "random", "overlap-6"])
+def test_settled_pairs_get_no_more_labels(policy: str) -> None:
+    found = plan(project(policy, settled=0.8))
+    assert [name for name, row in found.items() if row.target > len(LABELS[name])] == ["mixed", "single", "new"]
+    assert not found["good"].is_unsettled
+
+
+def test_pairs_go_out_by_the_plan(database: Database) -> None:
+    judging = Judging(database, 6, ("human",) * 6, policy="entropy", quotas={"human": (1, 3)})
+    background = Refits(database)
+    for number in range(6):  # two labels that disagree about one pair
+        pair = judging.lease(number + 1)
+        judging.answer(number + 1, pair, grade=0)
+    background.run_due()
+    disputed = judging.rows(schema.pair)[2]["id"]
+    assessor = next(
+        one for one in judging.assessors if not judging.rows(schema.answer, assessor_id=one, pair_id=disputed)
+    )
+    judging.answer(assessor, pair_id=disputed, grade=3)
+    background.run_due()
+    wanted = {row["pair_id"]: row for row in judging.rows(schema.quota)}
+    assert max(wanted.values(), key=lambda row: row["priority"])["pair_id"] == disputed
+    assert {row["target"] - row["taken"] for row in wanted.values()} == {1}
+    background.close()
+
+
+def test_judges_never_run_dry_before_the_next_plan(database: Database) -> None:
+    judging = Judging(database, 4, ("human",) * 4, policy="ndcg@3", quotas={"human": (1, 3)})
+    for _ in range(3):  # rounds of all pairs, without any plan
+        for assessor in judging.assessors:
+            judging.judge(assessor)
+    assert {row["taken"] for row in judging.rows(schema.quota)} == {3}, "the fewest labels come first"
+    done = judging.next(1)
+    assert (done.status, done.reason) == ("done", "no-pairs")
+
+
+def test_a_project_is_done_when_all_pairs_are_settled(database: Database) -> None:
+    settings: dict[str, Any] = {"policy": "entropy", "settled": 0.6, "quotas": {"human": (1, 6)}}
+    judging = Judging(database, 4, ("human",) * 6, **settings)
+    background = Refits(database)
+    assessors = list(judging.assessors)
+    for number in range(24):
+        found = judging.next(assessors[number % 6])
+        if found.leases:
+            grade = 3 * (found.leases[0].content.pair_id % 2)
+            judging.answer(assessors[number % 6], found.leases[0], grade=grade)
+            background.run_due()
+    done = [judging.next(assessor) for assessor in assessors]
+    assert {(one.status, one.reason) for one in done} == {("done", "settled")}
+    assert all(row["taken"] < 6 for row in judging.rows(schema.quota))
+    background.close()
+
+
+def test_an_assessor_leaves_a_query_whose_pairs_are_not_wanted(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crowdrank.service.assignment.N_BEST", 1)
+    judging = Judging(sqlite_database, 120, ("human",), policy="entropy", quotas={"human": (1, 3)})
+    first = judging.judge_content(1)
+    assert judging.judge_content(1).query == first.query, "all pairs are equally wanted"
+    others = [row["id"] for row in judging.rows(schema.pair) if row["id"] > 60]
+    for pair_id in others:
+        judging.set_priority(pair_id, 2e6)
+    lease = judging.lease(1)
+    assert lease.content.pair_id in others
