@@ -76,6 +76,12 @@ def test_all_charts_can_be_drawn(ranker_data: ReportData) -> None:
         "informativeness_by_agreement": charts.informativeness_by_agreement(ranker_data.assessors),
         "grade_curves": charts.grade_curves(model, ranker_data.assessors["assessor"].head(4).tolist()),
         "confusion": charts.confusion([0, 1, 2, 2], [0, 1, 1, 2]),
+        "grade_shares": charts.grade_shares(
+            pd.DataFrame({"assessor": ["a", "a", "b"], "grade": ["Bad", "Good", "Good"]}), ["Bad", "Good"], ["Good"]
+        ),
+        "answers_over_time": charts.answers_over_time(
+            pd.DataFrame({"time": pd.to_datetime(["2024-01-01 10:00", "2024-01-01 12:00"]), "kind": ["human", "llm"]})
+        ),
         "family_agreement": charts.family_agreement(judged),
         "relevance_intervals": charts.relevance_intervals(ranker_data.documents, ranker_data.documents["query"][0]),
         "uncertainty": charts.uncertainty(ranker_data.documents),

@@ -26,7 +26,7 @@ from crowdrank.errors import InputError, Message, OutputError, UsageError
 from crowdrank.pipeline.contrasts import Contrast
 from crowdrank.pipeline.markdown import N_ROWS
 from crowdrank.pipeline.result import RunResult
-from crowdrank.reports import charts, embedded_charts
+from crowdrank.reports import charts, embedded_charts, svg_images
 from crowdrank.reports.cards import better_card, gain_card, make_cards, next_card, trust_card
 from crowdrank.reports.formatting import minus_signs, one_line, signed
 from crowdrank.reports.page import render, script_json, write_report
@@ -52,7 +52,7 @@ def page(ranker_data: ReportData) -> str:
 @pytest.fixture
 def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make charts unavailable, which also makes rendering fast."""
-    monkeypatch.setattr(embedded_charts, "find_spec", lambda name: None)
+    monkeypatch.setattr(svg_images, "find_spec", lambda name: None)
 
 
 def load_data(folder: Path) -> ReportData:

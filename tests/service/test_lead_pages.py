@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 
-from crowdrank.service import answers, pairs, people, projects
+from crowdrank.reports import svg_images
+from crowdrank.service import answers, pairs, people, project_charts, projects
 from crowdrank.service.application import create_application
 from crowdrank.service.database import Database
 from crowdrank.service.disputes import filter_pairs, most_disputed, own_grades, read_fitted_pairs
@@ -19,10 +20,11 @@ from crowdrank.service.exports import answers_of
 from crowdrank.service.model_fits import fit_project
 
 from .browser_pages import OpenPage, chromium, needs_browser, serve_in_thread
+from .conftest import ManualClock
 from .service_world import World, create_invitation, create_world
 
 HOSTILE = "</td><script>alert(1)</script><img src=https://example.org/x onerror=alert(2)>"
-LEAD_PAGES = ("", "/pairs", "/pairs?show=disputed", "/people", "/settings")
+LEAD_PAGES = ("", "/charts", "/pairs", "/pairs?show=disputed", "/people", "/settings")
 """Ends of the addresses of the pages of leads."""
 FIT_SECONDS = 120
 """Maximum time of a fit in a browser test, since the first one compiles the model."""
@@ -41,6 +43,8 @@ PAGES = {
     ("GET", "/new-project"): ADMIN,
     ("POST", "/new-project"): {**ADMIN, "admin": 422},  # the form is empty
     ("GET", "/projects/{project}"): LEAD,
+    ("GET", "/projects/{project}/charts"): LEAD,
+    ("GET", "/projects/{project}/charts/{name}.svg"): {**LEAD, "lead": 404, "admin": 404},  # there is no fit yet
     ("GET", "/projects/{project}/pairs"): LEAD,
     ("GET", "/projects/{project}/people"): LEAD,
     ("GET", "/projects/{project}/settings"): LEAD,
@@ -105,7 +109,7 @@ def test_each_role_may_open_the_pages_that_the_table_says(world: World) -> None:
     wrong = {}
     for (method, path), statuses in PAGES.items():
         for actor, expected in statuses.items():
-            status = world.request(actor, method, path.format(project="alpha")).status_code
+            status = world.request(actor, method, path.format(project="alpha", name="grades")).status_code
             if status != expected:
                 wrong[path, actor] = (status, expected)
     assert wrong == {}
@@ -129,7 +133,7 @@ def test_hostile_names_and_texts_are_escaped(world: World, end: str) -> None:
     text = world.request("lead", "GET", f"/projects/alpha{end}").text
     assert "<script>alert" not in text
     assert "onerror=alert(2)>" not in text
-    if end != "/settings":
+    if end not in ("/settings", "/charts"):
         assert "&lt;script&gt;alert(1)" in text
 
 
@@ -165,6 +169,72 @@ def check_disputes(world: World) -> None:
         assert fitted.disputed() == []
         (closed,) = filter_pairs(connection, alpha, fitted, "closed", 0, 1000)
         assert closed.pair_id == disputed.pair_id
+
+
+# Charts.
+
+
+def test_charts_are_drawn_once_per_fit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+
+    def draw(specs: Sequence[Any]) -> list[str]:
+        drawn.append(len(specs))
+        return ["<svg/>" for _ in specs]
+
+    monkeypatch.setattr(project_charts, "draw_in_new_process", draw)
+    fit_majority(world)
+    for _ in range(2):
+        assert "/charts/grades.svg" in world.request("lead", "GET", "/projects/alpha/charts").text
+        image = world.request("lead", "GET", "/projects/alpha/charts/grades.svg")
+        assert (image.status_code, image.headers["content-type"], image.text) == (200, "image/svg+xml", "<svg/>")
+    assert len(drawn) == 1
+    assert world.request("lead", "GET", "/projects/alpha/charts/other.svg").status_code == 404
+    assert world.request("judge", "GET", "/projects/alpha/charts/grades.svg").status_code == 403
+    fit_majority(world)
+    world.request("lead", "GET", "/projects/alpha/charts")
+    assert len(drawn) == 2
+
+
+def test_charts_need_an_extra_and_a_fit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "<img" not in world.request("lead", "GET", "/projects/alpha/charts").text  # there is no fit
+    fit_majority(world)
+    monkeypatch.setattr(svg_images, "find_spec", lambda name: None)
+    page = world.request("lead", "GET", "/projects/alpha/charts")
+    assert (page.status_code, "crowdrank[report]" in page.text) == (200, True)
+    assert "<img" not in page.text
+
+
+def test_a_failure_to_draw_is_an_error_of_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(svg_images, "MAX_SECONDS", 0)
+    fit_majority(world)
+    assert world.request("lead", "GET", "/projects/alpha/charts").status_code == 503
+
+
+def test_the_charts_depend_on_the_answers(world: World, clock: ManualClock) -> None:
+    alpha, now = project_of(world), world.database.now()
+
+    def add(connection: Any) -> None:
+        rows = [pairs.PairRow("q9", f"d{place}", kind="gold", gold_grade=3) for place in range(4)]
+        pairs.add_pairs(connection, alpha, rows, now)
+        for name in ("gpt", "llama"):
+            judge = people.create_assessor(connection, name, kind="llm", family=name, now=now)
+            people.add_member(connection, alpha.id, judge.id, "judge", now)
+            listed = [
+                answers.Answer(f"{name} {place}", grade=min(3, place + 1), query="q9", document=f"d{place}")
+                for place in range(4)
+            ]
+            answers.record_answers(connection, alpha, judge.id, listed, now + 1000)
+
+    world.database.write(add)
+    clock.advance(60)
+    snapshot = fit_project(world.database, alpha, "dawid-skene")
+    with world.database.read() as connection:
+        data = project_charts.ChartData.read(connection, alpha, snapshot)
+    found = dict(project_charts.list_charts(data))
+    assert set(found) == set(project_charts.EXPLANATIONS) - {"informativeness"}  # there are few assessors
+    shares = data.assessors.set_index("assessor")[["judgments", "honeypots", "honeypot_share"]]
+    assert shares.loc["gpt"].to_dict() == {"judgments": 4, "honeypots": 4, "honeypot_share": 0.5}
+    assert shares["honeypots"].to_dict() == {"gpt": 4, "llama": 4, "judge": 0, "lead": 0}
 
 
 # Projects from files.
@@ -267,6 +337,16 @@ def test_pages_are_accessible_and_fit_the_screen(browser: Any, world: World, add
             view.page.goto(f"{address}/projects/alpha{end}")
             assert view.page.evaluate("document.documentElement.scrollWidth") <= width
             assert view.serious_problems() == []
+
+
+@needs_browser
+def test_charts_are_images(browser: Any, world: World, address: str) -> None:
+    fit_majority(world)
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha")
+        view.page.click("#model >> text=Charts")
+        view.page.locator(".charts img").first.wait_for()
+        view.page.wait_for_function("() => [...document.images].every((image) => image.naturalWidth > 100)")
 
 
 @needs_browser

@@ -53,8 +53,8 @@ def write_run_report(
     texts: list[Path] | None = None,
 ) -> Path:
     """Write the report of a run; print a note if it has no charts."""
-    from crowdrank.reports.embedded_charts import can_draw
     from crowdrank.reports.page import write_report
+    from crowdrank.reports.svg_images import can_draw
 
     path = write_report(source, html_path, folder=folder, texts=texts)
     if not can_draw():

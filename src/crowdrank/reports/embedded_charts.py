@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +13,8 @@ from crowdrank.consensus.replay import trace
 from crowdrank.errors import CrowdrankError
 from crowdrank.reports.formatting import one_line
 from crowdrank.reports.report_data import ReportData
+from crowdrank.reports.svg_images import can_draw, draw_svg, title_of, width_of
 
-CHART_PACKAGES = ("altair", "vl_convert")
-"""Packages of the extra `report`, which draw charts."""
 MAX_HALF_WIDTH = 640
 """Maximum width in pixels of a chart that takes half of the page."""
 SECTIONS = ("rankers", "estimate", "assessors", "documents", "training")
@@ -39,11 +36,6 @@ class Figure(NamedTuple):
     is_wide: bool
 
 
-def can_draw() -> bool:
-    """Return whether the packages that draw charts are installed."""
-    return all(find_spec(name) is not None for name in CHART_PACKAGES)
-
-
 def draw_figures(data: ReportData) -> dict[str, list[Figure]]:
     """Return the figures of each section; none if charts cannot be drawn."""
     if not can_draw():
@@ -60,30 +52,10 @@ def draw_figures(data: ReportData) -> dict[str, list[Figure]]:
 
 def draw(chart: Any) -> Figure:
     """Return a chart as an SVG image; in an image element, nothing in it can run or be fetched."""
-    import vl_convert
-
     spec = chart.to_dict()
-    svg = renumber_ids(vl_convert.vegalite_to_svg(spec))
-    title = spec.get("title", {})
-    lines = [title.get("text", ""), *title.get("subtitle", [])]
+    svg = draw_svg(spec)
     source = "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
-    is_wide = float(re.search(r'<svg[^>]* width="([\d.]+)"', svg)[1]) > MAX_HALF_WIDTH  # type: ignore[index]
-    return Figure(": ".join(line for line in lines if line), source, is_wide)
-
-
-def renumber_ids(svg: str) -> str:
-    """Return the image with ids of gradients and clip paths numbered from 0, so that equal charts give equal images.
-
-    >>> renumber_ids('<path id="clip7"/><g clip-path="url(#clip7)"/><text>id="clip7"</text>')
-    '<path id="clip0"/><g clip-path="url(#clip0)"/><text>id="clip7"</text>'
-    """
-    new_ids: dict[str, str] = {}
-
-    def renumber(match: re.Match[str]) -> str:
-        prefix, kind = match.group(1), match.group(2)
-        return prefix + new_ids.setdefault(match.group(0)[len(prefix) :], f"{kind}{len(new_ids)}")
-
-    return re.sub(r"<[^>]*>", lambda tag: re.sub(r'(id="|url\(#)(gradient_|clip)\d+', renumber, tag.group()), svg)
+    return Figure(title_of(spec), source, width_of(svg) > MAX_HALF_WIDTH)
 
 
 def _ranker_charts(data: ReportData) -> Iterator[Any]:
@@ -140,6 +112,7 @@ def example_assessors(table: pd.DataFrame, min_judgments: int = 10) -> tuple[lis
 
 def _document_charts(data: ReportData) -> Iterator[Any]:
     from crowdrank.reports import charts
+    from crowdrank.reports.charts.documents import least_certain_query
 
     yield charts.uncertainty(data.documents, on_a_line=data.on_a_line)
     graded = data.against_experts
@@ -150,15 +123,8 @@ def _document_charts(data: ReportData) -> Iterator[Any]:
         yield charts.difficulty_by_relevance(data.documents)
         if "duration" in data.model.judgments_.extras:
             yield charts.difficulty_by_duration(data.documents, data.model.judgments_)
-    yield charts.relevance_intervals(data.documents, _least_certain_query(data), on_a_line=data.on_a_line)
+    yield charts.relevance_intervals(data.documents, least_certain_query(data.documents), on_a_line=data.on_a_line)
     yield from _disputed_trace(data)
-
-
-def _least_certain_query(data: ReportData) -> Any:
-    """Return the query with the widest mean interval, among those with at least five documents."""
-    widths = pd.Series(data.interval_width).groupby(data.documents["query"].astype(str))
-    table = pd.DataFrame({"mean": widths.mean(), "n": widths.size()})
-    return table.loc[table["n"] >= min(5, int(table["n"].max())), "mean"].idxmax()
 
 
 def _disputed_trace(data: ReportData) -> Iterator[Any]:

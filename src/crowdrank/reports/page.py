@@ -25,9 +25,10 @@ from crowdrank.pipeline.estimate_results import EXPLANATION, QUESTION, estimate_
 from crowdrank.pipeline.feature_labels import NOT_FOR_RANKERS
 from crowdrank.pipeline.result import DEPLOYABLE, TABLE_FILES, RunResult, reading_run
 from crowdrank.reports.cards import ADVICE, ADVICE_HELP, make_cards
-from crowdrank.reports.embedded_charts import can_draw, draw_figures
+from crowdrank.reports.embedded_charts import draw_figures
 from crowdrank.reports.formatting import minus_signs
 from crowdrank.reports.report_data import ReportData
+from crowdrank.reports.svg_images import can_draw
 from crowdrank.reports.tables import make_tables
 
 REPORT = "report.html"

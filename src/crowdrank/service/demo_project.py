@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -12,6 +13,7 @@ from sqlalchemy import Connection, func, select
 from crowdrank.errors import UsageError
 from crowdrank.service import schema
 from crowdrank.service.answers import Answer, record_answers
+from crowdrank.service.credentials import MINUTE
 from crowdrank.service.database import Database
 from crowdrank.service.model_fits import fit_project
 from crowdrank.service.pairs import PairRow, add_pairs
@@ -21,6 +23,8 @@ from crowdrank.service.projects import Project, create_project
 NAME = "demo"
 COLLEAGUES = {"ada": (0.95, 0.0), "ben": (0.85, 0.3), "chris": (0.2, 0.0)}
 """Probability that a colleague gives the expected grade, and tendency to give a higher one, in grades."""
+QUERY_TIME = 10 * MINUTE
+"""Time in which the colleagues judge the documents of a query."""
 ANSWERED = 0.9
 """Share of the pairs that each colleague has answered."""
 GUIDELINES = """# How to judge
@@ -56,16 +60,29 @@ def create_demo(database: Database, random_state: int = 0) -> Project:
         quotas = {"human": (4, 5)}
         project = create_project(connection, NAME, texts["grades"], now, guidelines=GUIDELINES, quotas=quotas)
         add_pairs(connection, project, _pair_rows(texts), now)
+        answers = {}
         for name, (accuracy, leniency) in COLLEAGUES.items():
             person = create_assessor(connection, name, now=now)
             add_member(connection, project.id, person.id, "judge", now)
-            answers = _simulated_answers(texts, name, accuracy, leniency, rng)
-            record_answers(connection, project, person.id, answers, now)
+            answers[person.id] = _simulated_answers(texts, name, accuracy, leniency, rng)
+        _record_by_query(connection, project, answers, now)
         return project
 
     project = database.write(create)
     fit_project(database, project)
     return project
+
+
+def _record_by_query(
+    connection: Connection, project: Project, answers: Mapping[int, Sequence[Answer]], now: int
+) -> None:
+    """Record the answers of each colleague query by query, one every `QUERY_TIME` until now."""
+    queries = list(dict.fromkeys(one.query for listed in answers.values() for one in listed))
+    for place, query in enumerate(queries):
+        received = now - (len(queries) - place) * QUERY_TIME
+        for assessor_id, listed in answers.items():
+            of_query = [one for one in listed if one.query == query]
+            record_answers(connection, project, assessor_id, of_query, received)
 
 
 def _pair_rows(texts: dict[str, Any]) -> list[PairRow]:

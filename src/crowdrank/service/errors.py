@@ -47,6 +47,13 @@ class Invalid(ServiceError):  # noqa: N818
     status = 422
 
 
+class Unavailable(ServiceError):  # noqa: N818
+    """The service cannot do this at the moment."""
+
+    default_kind = "unavailable"
+    status = 503
+
+
 class TooManyAttempts(ServiceError):  # noqa: N818
     """The client must wait before the next attempt."""
 

@@ -10,6 +10,7 @@ Charts need the extra `report` (Altair). Colors are those of Okabe and Ito, whic
 """
 
 from crowdrank.reports.charts import theme as theme  # first: its error says how to install Altair
+from crowdrank.reports.charts.answers import answers_over_time, grade_shares
 from crowdrank.reports.charts.assessors import (
     confusion,
     family_agreement,
@@ -30,6 +31,7 @@ from crowdrank.reports.charts.rankers import differences_by_query, quality_by_co
 from crowdrank.reports.charts.training import importance_of_features, learned_by_feature
 
 __all__ = [
+    "answers_over_time",
     "confusion",
     "convergence",
     "differences_by_query",
@@ -39,6 +41,7 @@ __all__ = [
     "estimates",
     "family_agreement",
     "grade_curves",
+    "grade_shares",
     "importance_of_features",
     "informativeness",
     "informativeness_by_agreement",

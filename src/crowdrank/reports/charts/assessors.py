@@ -71,7 +71,7 @@ def informativeness(assessors: Any, count: str = "assessors") -> Any:
         .encode(
             alt.X("start:Q", bin="binned", title=INFORMATIVENESS),
             alt.X2("end:Q"),
-            alt.Y(f"{count}:Q", title=count, stack="zero"),
+            alt.Y(f"{count}:Q", title=count, stack="zero", axis=alt.Axis(tickMinStep=1)),
             color=_flag_colors(bars_data),
             order="order:Q",
             tooltip=["flag:N", f"{count}:Q", alt.Tooltip("start:Q", format=".3f"), alt.Tooltip("end:Q", format=".3f")],
@@ -185,7 +185,7 @@ def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] |
         .encode(
             alt.X("relevance:Q", title=x_title, axis=alt.Axis(tickCount=5)),
             alt.Y("value:Q", title=None, axis=alt.Axis(tickCount=4)),
-            color=_grade_colors(grades, "answer"),
+            color=grade_colors(grades, "answer"),
             strokeDash=alt.StrokeDash("grade:N", title="answer", sort=grades, scale=alt.Scale(domain=grades)),
             tooltip=["grade:N", alt.Tooltip("value:Q", format=".2f"), alt.Tooltip("relevance:Q", format=".2f")],
         )
@@ -233,7 +233,8 @@ def _gaussians(model: Any, assessor: Any) -> pd.DataFrame | None:
         return None
 
 
-def _grade_colors(grades: list[str], title: str) -> alt.Color:
+def grade_colors(grades: list[str], title: str) -> alt.Color:
+    """Return the colors of grades, from the lowest to the highest."""
     if len(grades) > len(theme.GRADES):
         return alt.Color("grade:O", title=title, sort=grades, scale=alt.Scale(scheme="viridis"))
     colors = {2: [theme.VERMILION, theme.BLUE], 3: [theme.VERMILION, theme.GRAY, theme.BLUE]}
@@ -241,7 +242,15 @@ def _grade_colors(grades: list[str], title: str) -> alt.Color:
     return alt.Color("grade:N", title=title, sort=grades, scale=alt.Scale(domain=grades, range=colors_of_grades))
 
 
-def confusion(given: Any, truth: Any, title: str = "", given_as: str = "given", truth_as: str = "expert") -> Any:
+def confusion(
+    given: Any,
+    truth: Any,
+    title: str = "",
+    given_as: str = "given",
+    truth_as: str = "expert",
+    grades: Sequence[str] | None = None,
+    noun: str = "document",
+) -> Any:
     """Plot how often each answer was given to documents of each true grade.
 
     Args:
@@ -250,6 +259,8 @@ def confusion(given: Any, truth: Any, title: str = "", given_as: str = "given", 
         title: title of the chart.
         given_as: name of the answers.
         truth_as: name of the true grades.
+        grades: names of the grades, from least to most relevant; by default, they are sorted.
+        noun: what an answer is counted as.
 
     >>> chart = confusion([0, 1, 1], [0, 0, 1]).to_dict()
     >>> sorted(next(iter(chart["datasets"].values()))[0])
@@ -260,14 +271,14 @@ def confusion(given: Any, truth: Any, title: str = "", given_as: str = "given", 
     table["share"] = table["count"] / table.groupby("truth")["count"].transform("sum")
     equal = float((pairs["answer"] == pairs["truth"]).mean()) if len(pairs) else 0.0
     base = alt.Chart(table).encode(
-        alt.X("answer:O", title=f"{given_as} grade", axis=alt.Axis(labelAngle=0)),
-        alt.Y("truth:O", title=f"{truth_as} grade", sort="descending"),
+        alt.X("answer:O", title=f"{given_as} grade", axis=alt.Axis(labelAngle=0), sort=_grades(grades or []) or None),
+        alt.Y("truth:O", title=f"{truth_as} grade", sort=_grades(reversed(grades or [])) or "descending"),
         tooltip=["answer:O", "truth:O", "count:Q", alt.Tooltip("share:Q", format=".0%")],
     )
     chart = _shaded_cells(base, "share of row", alt.Text("count:Q", format=","))
     side = max(150, min(46 * table["truth"].nunique(), 300))
     heading = title or f"{given_as} and {truth_as}".capitalize()
-    subtitle = f"equal for {equal:.0%} of {counted(len(pairs), 'document')}"
+    subtitle = f"equal for {equal:.0%} of {counted(len(pairs), noun)}"
     return styled(chart, heading, subtitle, width=side, height=side * 0.8)
 
 

@@ -63,6 +63,18 @@ def relevance_intervals(documents: Any, query: Any = None, *, on_a_line: bool = 
     return styled(alt.layer(rules, dots), title, subtitle, width=theme.WIDTH - 40, height=alt.Step(15))
 
 
+def least_certain_query(documents: Any) -> Any:
+    """Return the query with the widest mean interval, among those with at least five documents.
+
+    >>> least_certain_query(pd.DataFrame({"query": ["p", "q"], "lower": [0.0, 0.0], "upper": [1.0, 2.0]}))
+    'q'
+    """
+    table = as_pandas(documents, "query", "lower", "upper")
+    widths = (table["upper"] - table["lower"]).groupby(table["query"].astype(str))
+    found = pd.DataFrame({"mean": widths.mean(), "n": widths.size()})
+    return found.loc[found["n"] >= min(5, int(found["n"].max())), "mean"].idxmax()
+
+
 def uncertainty(documents: Any, *, on_a_line: bool = True) -> Any:
     """Plot a histogram of the widths of the intervals of relevance.
 

@@ -123,7 +123,7 @@ def histogram(values: Any, x_title: str, noun: str, bins: int = BINS, color: Any
         .encode(
             alt.X("start:Q", bin="binned", title=x_title),
             alt.X2("end:Q"),
-            alt.Y("count:Q", title=noun),
+            alt.Y("count:Q", title=noun, axis=alt.Axis(tickMinStep=1)),
             color=alt.value(color) if isinstance(color, str) else color,
             tooltip=[alt.Tooltip("count:Q", title=noun)],
         )

@@ -26,6 +26,7 @@ from crowdrank.service.credentials import (
 from crowdrank.service.database import Database
 from crowdrank.service.errors import Forbidden, NotFound, Unauthorized
 from crowdrank.service.people import Assessor, Member, find_member, find_subject, get_assessor, record_audit
+from crowdrank.service.project_charts import ChartImages
 from crowdrank.service.projects import Project, get_project
 from crowdrank.service.refits import Refits
 from crowdrank.service.single_sign_on import OidcProvider, header_identity
@@ -47,6 +48,7 @@ class Service:
         passwords: hashing of passwords.
         provider: single sign-on provider.
         refits: fits of the model.
+        charts: charts of projects.
 
     """
 
@@ -55,6 +57,7 @@ class Service:
     passwords: Passwords
     provider: OidcProvider | None
     refits: Refits
+    charts: ChartImages = field(default_factory=ChartImages)
 
 
 def get_service(request: Request) -> Service:

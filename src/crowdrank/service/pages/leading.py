@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 
+from crowdrank.errors import shown
+from crowdrank.reports.svg_images import can_draw
 from crowdrank.service import credentials, disputes, model_fits, people, progress, schema
-from crowdrank.service.api.access import ProjectAccess, ServiceDependency
+from crowdrank.service.api.access import ProjectAccess, Service, ServiceDependency
 from crowdrank.service.credentials import DAY, HOUR, MINUTE
 from crowdrank.service.disputes import FittedPairs
+from crowdrank.service.errors import NotFound
 from crowdrank.service.limits import MAX_ID
 from crowdrank.service.pages.rendering import LeadPage, render
 from crowdrank.service.pairs import PairState, get_pair_content
+from crowdrank.service.project_charts import EXPLANATIONS, ChartImage
 from crowdrank.service.refits import last_failure
 
 router = APIRouter(include_in_schema=False)
@@ -117,6 +122,34 @@ def show_pairs(
         after=after,
         last=shown[-1].pair_id if len(listed) > PAGE_SIZE else None,
     )
+
+
+@router.get("/projects/{project}/charts")
+def show_charts(access: LeadPage, service: ServiceDependency) -> HTMLResponse:
+    """Show the charts of a project as of the newest fit of the model."""
+    snapshot, charts = _read_charts(access, service)
+    values = {"can_draw": can_draw(), "snapshot": snapshot, "charts": charts, "explanations": EXPLANATIONS}
+    return _render("charts.html", access, **values)
+
+
+@router.get("/projects/{project}/charts/{name}.svg")
+def show_chart(access: LeadPage, service: ServiceDependency, name: str) -> Response:
+    """Return a chart as an image."""
+    _, charts = _read_charts(access, service)
+    if name not in charts:
+        raise NotFound(f"there is no chart {shown(name)}", kind="no-chart")
+    return Response(charts[name].svg, media_type="image/svg+xml", headers={"Cache-Control": "no-store"})
+
+
+def _read_charts(
+    access: ProjectAccess, service: Service
+) -> tuple[model_fits.Snapshot | None, Mapping[str, ChartImage]]:
+    """Return the newest fit and its charts, as far as there are any."""
+    with service.database.read() as connection:
+        snapshot = model_fits.latest_snapshot(connection, access.project)
+    if snapshot is None or not can_draw():
+        return snapshot, {}
+    return snapshot, service.charts.get(service.database, access.project, snapshot)
 
 
 @router.get("/projects/{project}/people")
