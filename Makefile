@@ -55,9 +55,10 @@ figures: $(VENV)/.installed-dev
 notebooks: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.notebooks
 
-# Take the screenshot of the report of the demo for the README; needs Chromium.
+# Take the screenshots of the report of the demo and of the judging service for the pages; needs Chromium.
 picture: demo $(VENV)/.installed-dev
 	$(BIN)/python -m tools.picture crowdrank-demo/run/report.html docs/assets/report.png
+	$(BIN)/python -m tools.picture service docs/assets
 	$(BIN)/python -m tools.figures
 
 # Build the wheel and the sdist, and check them in a new environment.

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from crowdrank.reports import svg_images
 from crowdrank.service import answers, pairs, people, project_charts, projects
+from crowdrank.service.api.protection import SECURITY_HEADERS
 from crowdrank.service.application import create_application
 from crowdrank.service.database import Database
 from crowdrank.service.disputes import filter_pairs, most_disputed, own_grades, read_fitted_pairs
@@ -113,6 +114,29 @@ def test_each_role_may_open_the_pages_that_the_table_says(world: World) -> None:
             if status != expected:
                 wrong[path, actor] = (status, expected)
     assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/nothing", 404), ("/projects/alpha/pairs?after=-1", 422), ("/projects/alpha/pairs?show=none", 422)],
+)
+def test_people_see_errors_as_pages_and_programs_as_objects(world: World, path: str, status: int) -> None:
+    page = world.request("lead", "GET", path)
+    assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert page.headers["content-security-policy"] == SECURITY_HEADERS["Content-Security-Policy"]
+    assert '<main class="narrow">' in page.text
+    assert world.request("lead", "GET", "/api/nothing").json()["kind"] == "not-found"
+
+
+def test_a_failure_has_a_page_with_security_headers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(people, "list_members", fail)
+    page = world.request("lead", "GET", "/projects/alpha/people")
+    assert (page.status_code, "secret" in page.text) == (500, False)
+    assert page.headers["content-security-policy"] == SECURITY_HEADERS["Content-Security-Policy"]
+    assert '<main class="narrow">' in page.text
 
 
 def test_visitors_sign_in_and_come_back(world: World) -> None:

@@ -31,7 +31,9 @@ def key_help(grades: Sequence[str]) -> list[tuple[str, str]]:
     [('1', 'Bad'), ('2', 'Good'), ('u', 'Cannot judge: the document is broken, or in a language that you do not read')]
     """
     has_digits = all(len(name) == 1 and name in "0123456789" for name in grades)
-    keys = list(grades) if has_digits else [str((place + 1) % 10) for place in range(min(len(grades), 10))]
+    if has_digits:
+        return [*((grade, f"Grade {grade}") for grade in grades), *ANSWER_KEYS]
+    keys = [str((place + 1) % 10) for place in range(min(len(grades), 10))]
     return [*zip(keys, grades, strict=False), *ANSWER_KEYS]
 
 

@@ -137,13 +137,14 @@ def _only_process(database: Database) -> Iterator[None]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound to an address; raise UsageError if the address cannot be used."""
+    """Return a socket that listens on an address; raise UsageError if the address cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sends small packets at once only if the protocol is stated; otherwise, responses take 40 ms more.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen()  # a request that comes before uvicorn has started waits
     except OSError as problem:
         listener.close()
         fix = [Fix("choose another port with {}", "port"), Fix("check {}", "host")]

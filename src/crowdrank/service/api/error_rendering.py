@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -117,11 +117,18 @@ def render_failure(request: Request, error: Exception) -> JSONResponse:
     return response
 
 
+ERROR_RENDERERS: Mapping[type[Exception], Callable[[Request, Exception], JSONResponse]] = {
+    CrowdrankError: render_service_error,
+    RequestValidationError: render_invalid_request,
+    HTTPException: render_http_error,
+    OperationalError: render_unavailable,
+    PoolTimeout: render_unavailable,
+    Exception: render_failure,
+}
+"""Renderer of each kind of error."""
+
+
 def add_error_handlers(app: FastAPI) -> None:
     """Register the renderers of errors."""
-    app.add_exception_handler(CrowdrankError, render_service_error)
-    app.add_exception_handler(RequestValidationError, render_invalid_request)
-    app.add_exception_handler(HTTPException, render_http_error)
-    app.add_exception_handler(OperationalError, render_unavailable)
-    app.add_exception_handler(PoolTimeout, render_unavailable)
-    app.add_exception_handler(Exception, render_failure)
+    for kind, renderer in ERROR_RENDERERS.items():
+        app.add_exception_handler(kind, renderer)

@@ -31,6 +31,8 @@ N_DISPUTED = 10
 """Number of disputed pairs on the dashboard."""
 SUGGESTED_POLICIES = ("random", "ndcg@10", "entropy", "widest-interval", "overlap-3", "if-good-3")
 """Policies that the settings suggest."""
+KIND_NAMES = {"human": "human", "llm": "LLM", "expert": "expert"}
+"""Names of the kinds of assessors."""
 PAGE_SIZE = 50
 """Maximum number of pairs on a page."""
 
@@ -39,7 +41,7 @@ def _render(name: str, access: ProjectAccess, **values: Any) -> HTMLResponse:
     """Return a page of leads, with what its navigation needs."""
     base = f"/projects/{quote(access.project.name)}"
     values |= {"project": access.project, "base": base, "is_member": access.member is not None}
-    values |= {"show_time": show_time, "settled_percent": round(100 * disputes.SETTLED)}
+    values |= {"show_time": show_time, "settled_percent": round(100 * disputes.SETTLED), "kind_names": KIND_NAMES}
     return render(name, access.actor, **values)
 
 

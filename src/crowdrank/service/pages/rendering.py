@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import Depends, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from crowdrank.service.api.access import Actor, InProject, OptionalActor, ProjectAccess, ServiceDependency
 from crowdrank.service.api.error_rendering import error_texts
@@ -62,6 +63,17 @@ def render_error(request: Request, error: ServiceError) -> Response:
     problem, fix = error_texts(error)
     problem = f"{error.parameter} {problem}" if error.parameter is not None else problem
     return render("error.html", None, status=error.status, problem=sentence(problem), fix=sentence(fix))
+
+
+def error_page(response: JSONResponse) -> HTMLResponse:
+    """Return a page with the error of a response of the API, with its status and headers."""
+    body = json.loads(bytes(response.body))
+    problem = body["problem"] if body["parameter"] is None else f"{body['parameter']}: {body['problem']}"
+    texts = {"problem": sentence(problem), "fix": sentence(body["fix"] or "")}
+    page = render("error.html", None, status=response.status_code, **texts)
+    of_body = ("content-length", "content-type")
+    page.headers.update({name: value for name, value in response.headers.items() if name not in of_body})
+    return page
 
 
 def sentence(text: str) -> str:

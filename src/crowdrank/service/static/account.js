@@ -15,7 +15,7 @@
     if (!response.ok) {
       const retry = response.headers.get("Retry-After");
       const wait = response.status === 429 && retry ? ` Try again in ${retry} seconds.` : "";
-      throw new Error(`${sentence(answer.problem, answer.parameter)}${wait}`);
+      throw Object.assign(new Error(`${sentence(answer.problem, answer.parameter)}${wait}`), { kind: answer.kind });
     }
     return answer;
   }
@@ -69,9 +69,22 @@
     });
   }
 
+  function showInvalidLink() {
+    element("join-title").textContent = "This link cannot be used";
+    element("join-text").textContent =
+      "It has expired, it has been used or revoked, or it is not complete. Ask the person who sent it for a new one.";
+  }
+
   async function prepareJoin() {
     const invitation = location.hash.slice(1);
-    const preview = await post("/join/preview", { invitation });
+    const preview = await post("/join/preview", { invitation }).catch((problem) => {
+      if (problem.kind !== "bad-invitation") throw problem;
+      return null;
+    });
+    if (preview === null) {
+      showInvalidLink();
+      return;
+    }
     const me = await fetch("/api/me", { credentials: "same-origin" });
     const { project_name: project, role } = preview;
     element("join-title").textContent = preview.is_password_link

@@ -20,6 +20,11 @@
     return node;
   }
 
+  /** Return a text with a capital letter and a period. */
+  function sentence(text) {
+    return `${text.charAt(0).toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
+  }
+
   function announce(text) {
     element("announcement").textContent = text;
   }
@@ -28,6 +33,10 @@
 
   const allDigits = config.grades.every((name) => /^\d$/.test(name));
   const gradeKeys = config.grades.map((name, grade) => (allDigits ? name : grade < 10 ? String((grade + 1) % 10) : ""));
+
+  const isShort = config.grades.every((name) => name.length <= 4);
+  const nGrades = config.grades.length;
+  const gradeColumns = `in-${isShort ? Math.min(nGrades, 5) : nGrades === 4 ? 2 : Math.min(nGrades, 3)}`; // on phones
 
   // ---- Time on task -----------------------------------------------------------------------------------------------
 
@@ -102,8 +111,8 @@
 
   class RequestFailed extends Error {
     constructor(status, body) {
-      const parts = [body && body.problem, body && body.fix].filter(Boolean);
-      super(parts.join("; ") || `The server answered with status ${status}.`);
+      const parts = [body && body.problem, body && body.fix].filter(Boolean).map(sentence);
+      super(parts.join(" ") || `The server answered with status ${status}.`);
       this.status = status;
       this.body = body;
     }
@@ -300,7 +309,7 @@
         this.button("e", "Mark passage", () => this.addEvidence()),
       ];
       return make("div", { className: "answers" }, [
-        make("div", { className: "grades", role: "group", "aria-label": "Grade" }, grades),
+        make("div", { className: `grades ${gradeColumns}`, role: "group", "aria-label": "Grade" }, grades),
         make("div", { className: "others" }, others),
       ]);
     }
@@ -407,6 +416,7 @@
     element("need").textContent = query ? query.need || "" : "";
     element("need").hidden = !query || !query.need;
     element("task").hidden = !query;
+    element("training").hidden = !queue.length || !queue[0].is_training;
     element("cards").replaceChildren(...cards.map((card) => card.node));
     element("message").hidden = cards.length > 0;
     if (!cards.length) element("message").textContent = messages[status] || messages.loading;
@@ -415,7 +425,9 @@
 
   const messages = {
     loading: "Loading…",
-    done: "All done. There is nothing more for you to judge at the moment.",
+    done: config.cards
+      ? "All done. Save the answers and send the file to the person who asked you."
+      : "All done. There is nothing more for you to judge at the moment.",
     "no-pairs": "All done. There is nothing more for you to judge at the moment.",
     settled: "All done. The answers so far have settled all documents.",
     "budget-spent": "All done. The budget of this project is spent.",
@@ -485,7 +497,7 @@
         const { receipts } = await source.send(waiting);
         source.outbox.remove(waiting.map((one) => one.client_id));
         const training = receipts.find((receipt) => receipt.client_id === feedbackFor && receipt.feedback);
-        if (training) showFeedback(training.feedback);
+        if (training) showFeedback(training);
       } catch (problem) {
         failed(problem, waiting);
         return false;
@@ -538,6 +550,7 @@
     source.outbox.remove(waiting.map((one) => one.client_id));
     element("problem").textContent = problem.message;
     element("problem").hidden = false;
+    if (!cards.length) element("message").hidden = true;
   }
 
   async function undo() {
@@ -568,9 +581,12 @@
     });
   }
 
-  function showFeedback(feedback) {
-    element("feedback-verdict").textContent = feedback.is_correct ? "Correct." : "Not quite.";
-    element("feedback-grade").textContent = `Expected: ${feedback.grade}`;
+  function showFeedback({ feedback, grade }) {
+    const { title, id } = history[history.length - 1].document;
+    element("feedback-verdict").textContent = feedback.is_correct ? "Correct" : "Not correct";
+    element("feedback-document").textContent = title || id;
+    const own = grade === null ? "Cannot judge" : grade;
+    element("feedback-grade").textContent = `Your answer: ${own}. Correct grade: ${feedback.grade}.`;
     element("feedback-text").textContent = feedback.explanation || "";
     element("feedback").showModal();
   }
