@@ -24,6 +24,7 @@ from crowdrank.pipeline.settings import RunSettings
 
 if TYPE_CHECKING:
     from crowdrank.pipeline.feature_labels import FeatureLabels
+    from crowdrank.pipeline.profile import RunProfile
     from crowdrank.pipeline.result import RankerResults, RunResult
 
 
@@ -48,6 +49,7 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and an estimate of the time, and stop.")
     ] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Print time and memory of each stage at the end.")] = False,
     json: o.AsJson = False,
 ) -> None:
     """Compute labels from judgments, and train and compare rankers on them.
@@ -81,12 +83,13 @@ def run(
     engine = None if computation.engine == "local" else computation.engine
     command = run_command(config, {**options, "setting": model.setting, "engine": engine})
     try:
-        _run_and_print(task, output, computation, command, json=json)
+        result = _run(task, output, computation, command)
     except (KeyboardInterrupt, SystemError) as problem:
         if (interrupt := find_interrupt(problem)) is None:
             raise
         interrupt.add_note(f"Finished stages are kept in {output}: the same command continues from there.")
         raise interrupt from None
+    print_run(result, output, profile=profile, json=json)
 
 
 def _merge_options(config_path: Path | None, options: CommandLineOptions, model_settings: list[str]) -> dict[str, Any]:
@@ -111,37 +114,40 @@ def _read_inputs(run_config: RunConfig) -> tuple[Any, ...]:
     return inputs
 
 
-def _run_and_print(
-    run_config: RunConfig, output_folder: Path, computation: o.EngineOptions, command: str, *, json: bool
-) -> None:
+def _run(run_config: RunConfig, output_folder: Path, computation: o.EngineOptions, command: str) -> RunResult:
+    """Read the inputs, run, and write the results and the report."""
     from crowdrank.judgments.texts import read_texts
+    from crowdrank.pipeline.profile import Profiler
     from crowdrank.pipeline.provenance import Provenance
     from crowdrank.pipeline.run import run as run_pipeline
 
+    profiler = Profiler()
     with computation.open() as engine:
-        inputs, paths = _read_inputs(run_config), run_config.files.texts
-        texts = read_texts(paths, inputs[0].queries, inputs[0].documents) if paths else None
-        result = run_pipeline(
+        with profiler, profiler.stage("read"):
+            inputs, paths = _read_inputs(run_config), run_config.files.texts
+            texts = read_texts(paths, inputs[0].queries, inputs[0].documents) if paths else None
+        return run_pipeline(
             *inputs,
             output=output_folder,
             progress=True,
             engine=None if computation.engine == "local" else engine,
             provenance=Provenance(command),
             report=report_writer(output_folder, texts),
+            profiler=profiler,
             **vars(run_config.settings),
         )
-    print_run(result, output_folder, json=json)
 
 
-def print_run(result: RunResult, output_folder: Path, *, json: bool) -> None:
-    """Print the result of a run: the answer, the candidates, what to check, and where the report is."""
+def print_run(result: RunResult, output_folder: Path, *, json: bool, profile: bool = False) -> None:
+    """Print the result of a run: the answer, the candidates, what to check, where the report is, and the profile."""
     from crowdrank.reports.cards import short_answers
     from crowdrank.reports.report_data import ReportData
 
     report = output_folder / REPORT_NAME
     if json:
         columns = {"columns": dict(result.model.judgments_.report.columns)}
-        print_json({**result.to_dict(), "output": output_folder, "report": report, **columns})
+        measured = {"profile": result.profile.to_dict()}
+        print_json({**result.to_dict(), **measured, "output": output_folder, "report": report, **columns})
         return
     for question, answer in short_answers(ReportData(result, output_folder)):
         print_line(f"{question:<24} {answer}")
@@ -159,7 +165,16 @@ def print_run(result: RunResult, output_folder: Path, *, json: bool) -> None:
         print_line("Changes since the previous run:")
     for change in result.changes:
         print_paragraph(f"- {change}", indent="  ")
+    if profile:
+        print_profile(result.profile)
     print_line(f"Report: {report}")
+
+
+def print_profile(profile: RunProfile) -> None:
+    """Print a table of the stages of a run, at most 80 characters wide."""
+    rows = profile.rows()
+    print_line("")
+    print_cells(list(rows[0]), [list(row.values()) for row in rows], title="Time and peak memory of each stage")
 
 
 def print_candidates(result: RunResult, rankers: RankerResults) -> None:

@@ -28,6 +28,7 @@ from crowdrank.label_learning.remapper import Remapper
 from crowdrank.pipeline.contrasts import Contrast
 from crowdrank.pipeline.estimate_results import ESTIMATE_NUMBERS, estimate_to_dict, load_estimate
 from crowdrank.pipeline.feature_labels import FeatureLabels
+from crowdrank.pipeline.profile import PROFILE_FILE, RunProfile
 from crowdrank.pipeline.provenance import Provenance
 from crowdrank.pipeline.result_checks import check_metadata, check_tables
 from crowdrank.pipeline.settings import RunSettings
@@ -41,7 +42,7 @@ PREVIOUS = "previous"
 """Name of the folder with the results that a run replaced."""
 DEPLOYABLE = "deployable"
 """Name of the folder with the forest for search engines, and of the forest in comparisons."""
-RUN = FolderKind("run", 4, "run", "'crowdrank run'", STAGE_NAMES, optional=("report.", f"{PREVIOUS}/"))
+RUN = FolderKind("run", 4, "run", "'crowdrank run'", STAGE_NAMES, optional=("report.", PROFILE_FILE, f"{PREVIOUS}/"))
 TABLE_FILES = {
     "documents": "consensus.parquet",
     "assessors": "assessors.csv",
@@ -204,7 +205,7 @@ class RunResult:
         estimate: quality of the selected ranker and of a baseline that is a run file; None without such a baseline.
         feature_labels: labels that also used features, compared with the others; None unless the settings ask for it.
         changes: differences to the previous run in the same folder, in sentences.
-        seconds: duration of the run.
+        profile: time and memory of each stage; empty for a run of an earlier version.
         backend: DataFrame library of `documents`, `assessors`, `comparison` and `next`.
 
     """
@@ -225,7 +226,7 @@ class RunResult:
     estimate: Estimate | None = None
     feature_labels: FeatureLabels | None = None
     changes: tuple[str, ...] = ()
-    seconds: float = 0.0
+    profile: RunProfile = field(default_factory=RunProfile)
     backend: str = "pandas"
 
     def __repr__(self) -> str:
@@ -256,6 +257,11 @@ class RunResult:
     def chosen(self) -> str:
         """Name of the selected candidate."""
         return self._rankers().chosen
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the run."""
+        return self.profile.seconds
 
     def _rankers(self) -> RankerResults:
         if self.rankers is None:
@@ -288,7 +294,7 @@ class RunResult:
         return frames.from_arrow(self.tables[name], self.backend)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but tables and models, ready for JSON."""
+        """Return everything but tables, models and the profile, ready for JSON: equal for equal inputs and settings."""
         return {
             "versions": dict(self.versions),
             "settings": self.settings.to_dict(),
@@ -304,7 +310,6 @@ class RunResult:
             "notes": [note.to_dict() for note in self.notes],
             "protocol": list(self.protocol),
             "changes": list(self.changes),
-            "seconds": round(self.seconds, 1),
         }
 
     def save(self, folder: Path) -> None:
@@ -340,11 +345,19 @@ class RunResult:
             }
             model = Aggregator.load(place / "consensus")
             check_tables(fields, tables, model)
-            return cls._from_dict(fields.values, place, tables, model)
+            profile = place / PROFILE_FILE
+            return cls._from_dict(
+                fields.values, place, tables, model, RunProfile.load(profile) if profile.exists() else RunProfile()
+            )
 
     @classmethod
     def _from_dict(
-        cls, fields: Mapping[str, Any], folder: Path, tables: Mapping[str, pa.Table], model: Aggregator
+        cls,
+        fields: Mapping[str, Any],
+        folder: Path,
+        tables: Mapping[str, pa.Table],
+        model: Aggregator,
+        profile: RunProfile,
     ) -> RunResult:
         offset, rankers, with_features = (fields[name] for name in ("expert_offset", "rankers", "feature_labels"))
         return cls(
@@ -364,7 +377,7 @@ class RunResult:
             estimate=None if fields["estimate"] is None else load_estimate(fields["estimate"], tables["estimate"]),
             feature_labels=None if with_features is None else FeatureLabels.load(with_features),
             changes=tuple(fields["changes"]),
-            seconds=fields["seconds"],
+            profile=profile,
         )
 
 

@@ -68,7 +68,6 @@ def check_metadata(fields: Fields) -> None:
     for name in SIZE_NAMES:
         sizes.integer(name)
     fields.flag("same_scale")
-    fields.number("seconds")
     for name in ("summary", "protocol", "changes"):
         fields.texts(name)
     _require_texts("versions", fields.object("versions"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from crowdrank._progress import ProgressBar, reporting
 from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.assessors.agreement import agreement_table
-from crowdrank.assessors.report import AssessorReport, assess
+from crowdrank.assessors.report import assess
 from crowdrank.consensus._base import Aggregator
 from crowdrank.engine.base import Engine
 from crowdrank.errors import Fix, InputError, Message, UsageError
@@ -39,6 +38,7 @@ from crowdrank.pipeline.label_summary import summarize_labels
 from crowdrank.pipeline.leaks import check_leaks
 from crowdrank.pipeline.markdown import markdown
 from crowdrank.pipeline.previous import copy_previous_results, describe_changes
+from crowdrank.pipeline.profile import Profiler
 from crowdrank.pipeline.provenance import Provenance, python_call
 from crowdrank.pipeline.result import RUN, Deployable, RankerResults, RunResult
 from crowdrank.pipeline.run_data import RunData, build_run_data
@@ -80,6 +80,7 @@ def run(
     provenance: Provenance | None = None,
     report: WriteReport | None = None,
     expert_map: GradeMapLike | None = None,
+    profiler: Profiler | None = None,
     **settings: Any,
 ) -> RunResult:
     """Compute labels from judgments, train rankers on them, and select and test one by expert grades.
@@ -99,6 +100,8 @@ def run(
         report: function that writes a report of the result into the folder of the results.
         expert_map: grades of the judgments that each expert grade stands for if the scales differ, such as
             `0=0-1,1=2-4`.
+        profiler: measures time and memory of the stages; one that has already measured the reading of the inputs
+            includes it in the profile. By default a new one.
         settings: attributes of `RunSettings`, such as `measure="AP"` or `test=0.5`.
 
     >>> import crowdrank
@@ -113,29 +116,37 @@ def run(
     folder = None if output is None else Path(output)
     if folder is not None:
         check_output_folder(folder, RUN)
-    with nullcontext() if folder is None else locked(folder, wait=False):
-        began = time.monotonic()
-        data, label_features = prepare_data(judgments, features, expert, honeypots, run_settings, expert_map)
+    profiler = profiler or Profiler()
+    with nullcontext() if folder is None else locked(folder, wait=False), profiler:
+        data, label_features = prepare_data(judgments, features, expert, honeypots, run_settings, expert_map, profiler)
         if provenance is None:
             inputs = {"judgments": judgments, "features": features, "expert": expert, "honeypots": honeypots}
             provenance = Provenance(python=python_call(inputs, run_settings, folder, engine))
         provenance = replace(provenance, units={**data.judgments.report.units, **provenance.units})
         training = _TrainingPlan.choose(data, run_settings)
-        cache = _open_cache(folder)
+        cache = _open_cache(folder, profiler)
         runner = _Runner(data, label_features, run_settings, training, cache, engine, progress)
         result = replace(runner.run(), provenance=provenance, backend=data.judgments.backend)
-        result = replace(result, seconds=time.monotonic() - began)
-        if folder is None:
-            return result
+        if folder is not None:
+            result = _write(result, folder, report, profiler)
+            cache.delete_unused()
+        return replace(result, profile=profiler.profile())
+
+
+def _write(result: RunResult, folder: Path, report: WriteReport | None, profiler: Profiler) -> RunResult:
+    """Write the files of a run; return the result with its differences to the previous one."""
+    with profiler.stage("files"):
         result = replace(result, changes=describe_changes(folder, result))
-        with write_folder(folder, RUN) as draft:
+    with write_folder(folder, RUN) as draft:
+        with profiler.stage("files"):
             result.save(draft)
             (draft / "report.md").write_text(markdown(result), encoding="utf-8")
             copy_previous_results(folder, draft, result)
-            if report is not None:
-                report(result, draft)
-        cache.delete_unused()
-        return result
+        if report is not None:
+            with profiler.stage("report"):
+                report(replace(result, profile=profiler.profile()), draft)
+        profiler.profile().save(draft)
+    return result
 
 
 def prepare_data(
@@ -145,32 +156,36 @@ def prepare_data(
     honeypots: Any,
     settings: RunSettings,
     expert_map: GradeMapLike | None = None,
+    profiler: Profiler | None = None,
 ) -> tuple[RunData, Features | None]:
     """Return the data of a run, and the features that its labels also use, if the settings ask for such labels."""
+    profiler = profiler or Profiler()
     if settings.feature_labels and features is None:
         fix = Fix("give features of the documents with {}", "features")
         raise UsageError("needs features", parameter="feature_labels", kind="no-features", fix=fix)
 
     def build(used_features: Any) -> RunData:
         unjudgeable_as = settings.unjudgeable_as
-        return build_run_data(
-            judgments, used_features, expert, honeypots, unjudgeable_as=unjudgeable_as, expert_map=expert_map
-        )
+        with profiler.stage("read"):
+            return build_run_data(
+                judgments, used_features, expert, honeypots, unjudgeable_as=unjudgeable_as, expert_map=expert_map
+            )
 
     checked = build(features if settings.rankers or settings.feature_labels else None)
-    leaks = check_leaks(checked, allow=settings.allow_leak)
+    with profiler.stage("features"):
+        leaks = check_leaks(checked, allow=settings.allow_leak)
     data = checked if settings.rankers or not checked.has_features else build(None)
     return replace(data, notes=(*data.notes, *leaks)), checked.features if settings.feature_labels else None
 
 
-def _open_cache(folder: Path | None) -> StageCache:
+def _open_cache(folder: Path | None, profiler: Profiler) -> StageCache:
     """Return the cache of finished stages in a folder; create the folder if it does not exist."""
     if folder is None:
-        return StageCache(None)
+        return StageCache(None, profiler)
     if not (folder / MANIFEST).exists():
         with write_folder(folder, RUN) as draft:
             (draft / CACHE).mkdir()
-    return StageCache(folder / CACHE)
+    return StageCache(folder / CACHE, profiler)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,13 +223,16 @@ class _Runner:
         self.fits = ConsensusFits(self.data, self.cache, self.settings.n_jobs, self.engine, parameters)
 
     def run(self) -> RunResult:
-        """Run all stages; the result has no provenance and no duration yet."""
-        model, assessors = self._consensus()
+        """Run all stages; the result has no provenance and no profile yet."""
+        model = self._consensus()
+        with self._stage("assessors"):
+            assessors = assess(model, self.data.judgments, self.data.gold)
+            pairs = agreement_table(self.data.judgments)
         documents = documents_table(model.consensus_, self.data)
         tables = {
             "documents": documents,
             "assessors": assessors.table,
-            "pairs": agreement_table(self.data.judgments),
+            "pairs": pairs,
             "next": next_table(documents),
         }
         gold = self.data.gold
@@ -243,13 +261,16 @@ class _Runner:
             return replace(labels, summary=(*summarize_labels(labels), *labels.summary))
         return self._with_rankers(labels)
 
-    def _consensus(self) -> tuple[Aggregator, AssessorReport]:
+    def _stage(self, name: str) -> Any:
+        """Return a context in which a stage of the run is measured."""
+        return self.cache.profiler.stage(name)
+
+    def _consensus(self) -> Aggregator:
         method = self.settings.method
         self._fit_consensus(method)
         if method in self.fits.failed:
             raise InputError(self.fits.failed[method], fix="use another consensus method")
-        model = self.fits.model(method)
-        return model, assess(model, self.data.judgments, self.data.gold)
+        return self.fits.model(method)
 
     def _feature_labels(
         self, without: Aggregator, features: Features, *, same_scale: bool
@@ -272,10 +293,11 @@ class _Runner:
         candidates = self._fit_methods(candidates, left_out)
         selection, has_experts = self._select(candidates, left_out)
         test = RankerTest(selection, self.settings, has_experts)
-        (first, *others), outcome = summarize(test), selection.outcome
-        if test.comparison is not None:
-            test.test_controls()
-        estimate, estimate_notes = self._estimate(test, labels.model)
+        with self._stage("comparison"):
+            (first, *others), outcome = summarize(test), selection.outcome
+            if test.comparison is not None:
+                test.test_controls()
+            estimate, estimate_notes = self._estimate(test, labels.model)
         ranker = self._refit(selection) if self.settings.refit else outcome.ranker(outcome.chosen)
         deployable = self._deployable(test, ranker)
         tables = {
@@ -333,8 +355,9 @@ class _Runner:
                 left_out[candidate.name] = f"{missing[0]}: {self.fits.failed[missing[0]]}"
             else:
                 kept.append(candidate)
-        for kind in remapper_label_features(kept):
-            self.fits.label_features(kind)
+        with self._stage("features"):
+            for kind in remapper_label_features(kept):
+                self.fits.label_features(kind)
         return kept
 
     def _select(self, candidates: list[Candidate], left_out: dict[str, str]) -> tuple[CandidateSelection, bool]:

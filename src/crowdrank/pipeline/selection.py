@@ -293,7 +293,8 @@ class CandidateSelection:
         is_evaluated[self.evaluated] = True
         self.outcome.scores |= {name: np.where(is_evaluated, score, np.nan) for name, score in self.runs.items()}
         self._require_crowd_candidate()
-        self._build_ensembles()
+        with self.cache.profiler.stage("ensembles"):
+            self._build_ensembles()
         self._select()
         return self.outcome
 
@@ -346,7 +347,7 @@ class CandidateSelection:
         with warnings.catch_warnings(), threadpool_limits(1 if n > 1 else None, user_api="blas"):
             # The features are checked once for the run, not once per fit.
             warnings.simplefilter("ignore", UserWarning)
-            pool = ThreadPoolExecutor(n)
+            pool = ThreadPoolExecutor(n, initializer=self.cache.profiler.use_thread_clock if n > 1 else None)
             try:
                 yield pool
             finally:

@@ -22,6 +22,7 @@ from crowdrank.errors import CrowdrankError
 from crowdrank.judgments.features import Features
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
+from crowdrank.pipeline.profile import Profiler
 
 T = TypeVar("T")
 DIGEST_BYTES = 16
@@ -85,6 +86,10 @@ def _content(table: Judgments) -> list[Any]:
 class StageCache:
     """Folder of finished stages, each named by a digest of its inputs; without a folder nothing is stored.
 
+    Args:
+        folder: the folder; None to store nothing.
+        profiler: measures the stages.
+
     Attributes:
         reused, made: number of stages that were read and that were computed.
 
@@ -93,8 +98,9 @@ class StageCache:
     (array(3), 1)
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, profiler: Profiler | None = None) -> None:
         self.folder = folder
+        self.profiler = profiler or Profiler()
         self.reused = self.made = 0
         self._used: set[str] = set()
         if folder is not None:
@@ -117,14 +123,25 @@ class StageCache:
         """Return the result of a stage: load it if it is stored and readable, else make and store it.
 
         Args:
-            name: name of the stage.
+            name: kind of the stage, and after a hyphen the name of its model, if it has one.
             key: digest of its inputs, of the settings that it depends on and of the source code.
             make: function that computes the result.
             save: function that writes the result to a path.
             load: function that reads what `save` wrote.
 
         """
-        path = self.path(name, key)
+        kind, _, model = name.partition("-")
+        with self.profiler.stage(kind, model) as measurement:
+            result, is_stored = self._load_or_make(self.path(name, key), make, save, load)
+            measurement.reused += is_stored
+        self.reused += is_stored
+        self.made += not is_stored
+        return result
+
+    def _load_or_make(
+        self, path: Path | None, make: Callable[[], T], save: Callable[[T, Path], None], load: Callable[[Path], T]
+    ) -> tuple[T, bool]:
+        """Return the result of a stage, and whether it was stored."""
         if path is not None:
             self._used.add(path.name)
         if path is not None and path.exists():
@@ -133,13 +150,11 @@ class StageCache:
             except (CrowdrankError, OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error):
                 _delete(path)  # damaged, or written by another version
             else:
-                self.reused += 1
-                return result
+                return result, True
         result = make()
-        self.made += 1
         if path is not None:
             save(result, path)
-        return result
+        return result, False
 
     def arrays(self, name: str, key: str, make: Callable[[], Arrays]) -> Arrays:
         """Return the result of a stage that consists of named arrays."""

@@ -23,7 +23,8 @@ from crowdrank.judgments.texts import Texts, read_texts
 from crowdrank.pipeline.deployment import describe_deployable
 from crowdrank.pipeline.estimate_results import EXPLANATION, QUESTION, estimate_rows
 from crowdrank.pipeline.feature_labels import NOT_FOR_RANKERS
-from crowdrank.pipeline.result import DEPLOYABLE, TABLE_FILES, RunResult, reading_run
+from crowdrank.pipeline.profile import PROFILE_FILE
+from crowdrank.pipeline.result import DEPLOYABLE, RUN_FILE, TABLE_FILES, RunResult, reading_run
 from crowdrank.reports.cards import ADVICE, ADVICE_HELP, make_cards
 from crowdrank.reports.embedded_charts import draw_figures
 from crowdrank.reports.formatting import minus_signs
@@ -173,7 +174,8 @@ def _files(data: ReportData) -> list[tuple[str, str]]:
         models += [("model", "the ranker"), ("deployable", "one forest for search engines")]
         models += [("remappers", "the learned remappers")] * bool(data.rankers.remappers)
     tables = [(TABLE_FILES[name], text) for name, text in TABLE_CONTENTS.items() if name in data.result.tables]
-    return [*models, *tables, ("run.json", "settings, versions, figures")]
+    about = [(RUN_FILE, "settings, versions, figures"), (PROFILE_FILE, "time and memory of each stage")]
+    return [*models, *tables, *about]
 
 
 def _settings(data: ReportData) -> list[tuple[str, str]]:
