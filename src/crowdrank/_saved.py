@@ -193,13 +193,13 @@ def read_ipc(path: Path) -> pa.Table:
 
 
 _NPY_HEADER_PATTERN = re.compile(
-    rb"\{'descr': '([<|]i[1248])', 'fortran_order': False, 'shape': \((\d{1,15}),\), \} *\n"
+    rb"\{'descr': '([<|]i[1248]|<f8)', 'fortran_order': False, 'shape': \((\d{1,15}),\), \} *\n"
 )
 _NPY_MAGIC = b"\x93NUMPY\x01\x00"
 
 
 def read_array(stream: BinaryIO, array_name: str, dtype: Any, length: int | None = None) -> NDArray[Any]:
-    """Read a one-dimensional integer array of the given dtype and length from an .npy file.
+    """Read a one-dimensional array of integers or floats of the given dtype and length from an .npy file.
 
     The header is checked before memory is allocated for the values.
     """

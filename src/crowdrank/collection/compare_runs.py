@@ -25,7 +25,7 @@ from crowdrank.evaluation.alignment import align
 from crowdrank.evaluation.evaluate import as_gold, as_run
 from crowdrank.evaluation.measures import Measure, parse_measure
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.shares import share_columns
+from crowdrank.judgments.columns import share_columns
 from crowdrank.judgments.sources import FrameSource
 
 REASON = "drawn to compare rankings"

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from crowdrank._files import write_file
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import Roles, parse_column_map
+from crowdrank.judgments.columns import SHARE_NAME, Roles, parse_column_map, share_columns
 from crowdrank.judgments.delimited import DelimitedSource
 from crowdrank.judgments.files import open_decompressed, utf16_encoding
 from crowdrank.judgments.formats import open_source
@@ -36,7 +36,7 @@ from crowdrank.judgments.table import NO_QUERY, Judgments
 from crowdrank.judgments.write import write_table
 
 ROLES = ("query", "document", "assessor", "grade", "family", "time", "duration", "cost", "honeypot")
-"""Roles of the columns of a file of judgments."""
+"""Roles of the columns of a file of judgments; the probabilities of grades (p0, p1, ...) are further ones."""
 KEY = ("query", "document", "assessor")
 """Roles that identify a judgment."""
 OTHER_FILE_FIX = Fix("write all judgments to another file with {}", "output")
@@ -84,7 +84,8 @@ class JudgmentFile:
         if type(source) not in (DelimitedSource, JsonLinesSource, ParquetSource):
             problem = f"Judgments cannot be added to {path}, which is not a table with one judgment per row"
             raise UsageError(problem, kind="not-a-table", fix=OTHER_FILE_FIX)
-        return cls(Path(path), source, {name: role for role, name in column_of.items()})
+        shares = {name: name for name in share_columns(source.names) if name not in column_of.values()}
+        return cls(Path(path), source, {**{name: role for role, name in column_of.items()}, **shares})
 
     def missing_columns(self, new: Judgments) -> list[str]:
         """Return the roles of new judgments for which the file has no column and gets none."""
@@ -182,7 +183,8 @@ def _add_to_delimited(file: JudgmentFile, raw: bytes, new: dict[Key, Row], chang
             records[key] = start, stop, cells
     for key, (start, stop, cells) in records.items():
         row = new.pop(key)
-        replaced = [row.get(role, cell) if role else cell for role, cell in zip(roles, cells, strict=False)]
+        kept = ["" if _is_share(role) else cell for role, cell in zip(roles, cells, strict=False)]
+        replaced = [row.get(role, cell) if role else cell for role, cell in zip(roles, kept, strict=False)]
         end = newline if lines[stop - 1].endswith((b"\n", b"\r")) else ""
         lines[start:stop] = [_delimited_lines([replaced], separator, end).encode()] + [b""] * (stop - start - 1)
     added = [[row.get(role, "") if role else "" for role in roles] for row in new.values()]
@@ -216,11 +218,18 @@ def _add_to_json_lines(file: JudgmentFile, raw: bytes, new: dict[Key, Row], chan
             if key in new:
                 records[key] = number, cells
     renamed = {
-        key: {column_of[role]: value for role, value in _without_blanks(row).items()} for key, row in new.items()
+        key: {column_of.get(role, role): value for role, value in _without_blanks(row).items()}
+        for key, row in new.items()
     }
     for key, (number, cells) in records.items():
-        lines[number] = _json_line({**cells, **renamed.pop(key)}).encode()
+        kept = {name: cell for name, cell in cells.items() if not _is_share(file.role_of.get(name))}
+        lines[number] = _json_line({**kept, **renamed.pop(key)}).encode()
     return _with_last_newline(b"".join(lines), "\n") + "".join(map(_json_line, renamed.values())).encode()
+
+
+def _is_share(role: str | None) -> bool:
+    """Return whether a role is the probability of a grade, which belongs to the label that is replaced."""
+    return role is not None and SHARE_NAME.fullmatch(role) is not None
 
 
 def judgment_table(judgments: Judgments) -> pa.Table:

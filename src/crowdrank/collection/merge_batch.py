@@ -15,6 +15,7 @@ from crowdrank._typing import Booleans, Integers
 from crowdrank.collection.pool import Pool
 from crowdrank.errors import Fix, InputError, Message, shown
 from crowdrank.judgments import ids
+from crowdrank.judgments.columns import share_columns
 from crowdrank.judgments.combine import combine
 from crowdrank.judgments.judging_database import find_database
 from crowdrank.judgments.read import read_judgments
@@ -85,7 +86,7 @@ def merge_batch(
     require_same_scale(old, valid, source)
     row = _old_rows(old, valid)
     is_older = _is_older(old, valid, row)
-    is_known = (row >= 0) & ~is_older & _has_same_grade(old, valid, row)
+    is_known = (row >= 0) & ~is_older & _has_same_grade(old, valid, row) & _has_same_shares(old, valid, row)
     is_changed = (row >= 0) & ~is_older & ~is_known
     is_new = (row < 0) | is_changed
     counts |= {"known": int(is_known.sum()), "older": int(is_older.sum())}
@@ -178,6 +179,16 @@ def _has_same_grade(old: Judgments, new: Judgments, row: Integers) -> Booleans:
     """Return whether each new judgment has the grade of the existing one."""
     names = [_grade_names(table) for table in (old, new)]
     return np.asarray(names[0][np.maximum(row, 0)] == names[1])
+
+
+def _has_same_shares(old: Judgments, new: Judgments, row: Integers) -> Booleans:
+    """Return whether each new judgment has the probabilities of the existing one, if these have any."""
+    is_same = np.ones(len(new), bool)
+    if old.has_soft_labels:
+        for name in share_columns({**old.extras, **new.extras}):
+            before, after = (np.nan_to_num(table.extras.get(name, np.zeros(len(table)))) for table in (old, new))
+            is_same &= before[np.maximum(row, 0)] == after
+    return is_same
 
 
 def _grade_names(table: Judgments) -> Any:

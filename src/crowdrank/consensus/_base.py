@@ -26,6 +26,7 @@ from crowdrank.consensus._coerce import as_gold, as_judgments
 from crowdrank.consensus.assembly import Assembly
 from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.consensus.crowdkit import CrowdKitMethods
+from crowdrank.consensus.diagnostics import hard_labels_used
 from crowdrank.consensus.em_loop import FitOptions, FitStart, estimate
 from crowdrank.consensus.feature_scores import FeatureScores
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, GRADE_RULES
@@ -75,6 +76,9 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
     """Whether the model shrinks assessors towards a prior that cannot be switched off."""
     takes_scales: ClassVar[bool] = False
     """Whether assessors may use different scales; otherwise each scale needs a map to a common one."""
+
+    takes_soft_labels: ClassVar[bool] = False
+    """Whether the model uses the probabilities of grades; otherwise it uses the label of each judgment."""
 
     _folder: ClassVar[FolderKind] = MODEL
     _file: ClassVar[str] = "model"
@@ -414,7 +418,8 @@ class EMAggregator(Aggregator):
     def _prepare(self, table: Table) -> Table:
         """Return the judgments as the model uses them: on its scales, with 'cannot judge' answers replaced."""
         keeps_scales = self.takes_scales and not table.maps_to_one_scale
-        return (table if keeps_scales else table.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
+        used = table if self.takes_soft_labels else table.with_hard_labels()
+        return (used if keeps_scales else used.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
 
     def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
         """Return the parameters of a fitted model for these judgments and experts, or None if the grades differ."""
@@ -449,6 +454,8 @@ class EMAggregator(Aggregator):
         self.feature_scores_ = start.scores
         self.theta_, self.judgments_, self.gold_, self.consensus_ = state.theta, table, gold, consensus
         self.history_, self.n_iter_, self.converged_ = state.history, len(state.history), state.converged
+        if judgments.has_soft_labels and not self.takes_soft_labels:
+            data_warnings.append(hard_labels_used(type(self).__name__))
         for warning in (*start.warnings, *data_warnings):
             warnings.warn(warning, stacklevel=4)
         if not self.converged_ and rounds is None:

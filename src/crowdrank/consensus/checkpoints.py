@@ -177,7 +177,7 @@ class CheckpointedFit:
             return [] if gold is None else [gold.sets, *(array for grades in gold.graded_items for array in grades)]
         names = ("offsets", "assessor", "grade", "item_query", "assessor_scale", "family_of")
         known = [None] if gold is None else [gold.sets, gold.code]
-        return [*known, *(getattr(judgments, name) for name in names)]
+        return [*known, *(getattr(judgments, name) for name in names), judgments.shares()]
 
 
 class _StoredLocals:

@@ -108,6 +108,7 @@ class DawidSkene(FeatureAggregator):
 
     """
 
+    takes_soft_labels: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("likelihood",)
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
         "shares": PROBABILITY,
@@ -144,9 +145,10 @@ class DawidSkene(FeatureAggregator):
 
     def _start(self, shard: Shard) -> Arrays:
         """Return the shares of the votes, within the grades that an expert grade stands for."""
-        local = self._shard_weights(shard)
-        if "weight" in local:
-            votes = count_weighted_votes(shard.offsets, shard.grade, local["weight"], shard.n_grades)
+        local, answers = self._shard_weights(shard), shard.answers
+        weight = answers.weights(local.get("weight"))
+        if weight is not None:
+            votes = count_weighted_votes(answers.offsets, answers.grade, weight, shard.n_grades)
         else:
             votes = count_votes(shard.offsets, shard.grade, shard.n_grades)
         posterior = votes / votes.sum(axis=1, keepdims=True)
@@ -154,23 +156,25 @@ class DawidSkene(FeatureAggregator):
         return {**local, "posterior": posterior}
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        posterior = local["posterior"]
+        posterior, answers = local["posterior"], shard.answers
         counts = np.zeros((shard.n_assessors, shard.n_grades, shard.n_grades))
         if theta is None:
-            kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
+            given = answers.offsets, answers.assessor, answers.grade
+            kernels.count_confusions(*given, posterior, counts, answers.share)
             by_score = self._score_statistics(shard, posterior, local.get("weight"))
             classes = posterior.sum(axis=0)
             return local, {"counts": counts, "classes": classes, "log_likelihood": np.zeros(1), **by_score}
         classes = np.zeros(shard.n_grades)
-        judgments = shard.offsets, shard.assessor, shard.grade, shard.gold
+        judgments = answers.offsets, answers.assessor, answers.grade, shard.gold
         gold_likelihood = shard.gold_sets.astype(np.float64)
+        weight = answers.weights(local.get("weight"))
         # The posterior of the previous pass is overwritten.
-        if "weight" in local or shard.score is not None:
-            weight = local.get("weight", np.ones(len(shard.grade)))
+        if weight is not None or shard.score is not None:
+            weight = np.ones(len(answers.grade)) if weight is None else weight
             log_prior = np.log(theta["shares"])[None] if shard.score is None else self._item_priors(shard, theta)
             logs = np.log(np.maximum(theta["likelihood"], SMALLEST))
             log_likelihood = kernels.weighted_e_step(
-                *judgments, weight, log_prior, logs, gold_likelihood, posterior, counts, classes
+                *judgments, weight, log_prior, logs, gold_likelihood, posterior, counts, classes, answers.share
             )
         else:
             log_likelihood = kernels.expect_states(shard.n_grades)(

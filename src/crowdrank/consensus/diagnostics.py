@@ -57,6 +57,15 @@ def data_warnings(evidence: Evidence, assessor_arrays: tuple[str, ...], on_a_lin
     return found
 
 
+def hard_labels_used(model_name: str) -> DataWarning:
+    """Return the warning that a model does not use the probabilities of soft labels."""
+    return DataWarning(
+        f"{model_name} does not use the probabilities of the grades (columns p0, p1, ...), only the label of each row",
+        kind="hard-labels-used",
+        fix="use a model that does, such as gda, dawid-skene or threshold",
+    )
+
+
 def _no_overlap() -> DataWarning:
     return DataWarning(
         "No document was judged by two assessors, so that nothing tells who is strict and who is careless, and grades "

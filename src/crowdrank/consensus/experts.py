@@ -29,9 +29,11 @@ def count_expert_grades(shard: Shard, n_answers: int) -> Arrays:
 
     """
     on_gold = np.zeros((shard.n_assessors, n_answers, shard.n_expert_grades))
-    expert_grade = np.repeat(shard.gold, np.diff(shard.offsets))
+    answers = shard.answers
+    expert_grade = np.repeat(shard.gold, np.diff(answers.offsets))
     known = expert_grade >= 0
-    np.add.at(on_gold, (shard.assessor[known], shard.grade[known], expert_grade[known]), 1.0)
+    share = 1.0 if answers.share is None else answers.share[known]
+    np.add.at(on_gold, (answers.assessor[known], answers.grade[known], expert_grade[known]), share)
     expert_grades = np.bincount(shard.gold[shard.gold >= 0], minlength=shard.n_expert_grades)
     return {"expert_grades": expert_grades.astype(np.float64), "on_gold": on_gold}
 

@@ -98,6 +98,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
 
     shrinks: ClassVar[bool] = True
     takes_scales: ClassVar[bool] = True
+    takes_soft_labels: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
     on_nodes: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("curves", "likelihood", "scale_of")
@@ -207,7 +208,9 @@ class GDA(FamilyAggregator, FeatureAggregator):
         if self.estimation == "joint":
             statistics["counts"][:] = 0.0
             at = mode_weights(new["posterior"], n_nodes)
-            kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, at, statistics["counts"])
+            answers = shard.answers
+            given = answers.offsets, answers.assessor, answers.grade
+            kernels.count_confusions(*given, at, statistics["counts"], answers.share)
         statistics["expert_states"] = experts.count_states(shard, new["posterior"])
         return {**local, **new}, statistics
 

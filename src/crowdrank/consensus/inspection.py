@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from crowdrank._typing import Floats
 from crowdrank.consensus._coerce import as_judgments
 from crowdrank.consensus.latent import NODES
-from crowdrank.consensus.result import item_ids, share_names
+from crowdrank.consensus.result import item_ids
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
 
@@ -69,7 +69,7 @@ def grade_curves(model: EMAggregator, assessor: Any = None) -> pa.Table:
     n_grades, n_states = len(scale), len(relevance)
     curves = states[1][rows][:, :n_grades, :n_states].transpose(0, 2, 1).reshape(-1, n_grades)
     columns = {"assessor": names.take(pa.array(np.repeat(rows, n_states))), "relevance": np.tile(relevance, len(rows))}
-    return pa.table(columns | dict(zip(share_names(scale), curves.T, strict=True)))
+    return pa.table(columns | dict(zip(scale.share_names, curves.T, strict=True)))
 
 
 def grade_gaussians(model: EMAggregator, assessor: Any = None) -> pa.Table:

@@ -26,14 +26,16 @@ def count_confusions(
     grade: NDArray[np.int8],
     posterior: NDArray[np.float64],
     counts: NDArray[np.float64],
+    share: NDArray[np.float64] | None = None,
 ) -> None:
     """Add to counts[a, g, c] the expected number of items of grade c that assessor a gave g."""
-    # posterior (n_items, n_grades); counts (n_assessors, n_grades, n_grades)
+    # posterior (n_items, n_grades); counts (n_assessors, n_grades, n_grades); share (n,), None: whole answers
     n_grades = posterior.shape[1]
     for item in range(len(offsets) - 1):
         for j in range(offsets[item], offsets[item + 1]):
+            part = 1.0 if share is None else share[j]
             for c in range(n_grades):
-                counts[assessor[j], grade[j], c] += posterior[item, c]
+                counts[assessor[j], grade[j], c] += part * posterior[item, c]
 
 
 @cache
@@ -125,13 +127,14 @@ def weighted_e_step(
     posterior: NDArray[np.float64],
     counts: NDArray[np.float64],
     state_counts: NDArray[np.float64],
+    share: NDArray[np.float64] | None = None,
 ) -> float:
-    """As expect_states, where a judgment's likelihood is raised to its weight; the counts are of whole judgments.
+    """As expect_states, where an answer's likelihood is raised to its weight; the counts are of whole answers.
 
-    The prior is the same for all items (one row), or one per item.
+    Answers of soft labels are counted by their `share`. The prior is the same for all items (one row), or one per item.
     """
-    # weight (n,); log_prior (1 or n_items, n_states); state_counts (n_states,); log_likelihood, counts (n_assessors,
-    # n_grades, n_states); gold_likelihood (n_grades, n_states); posterior (n_items, n_states)
+    # weight (n,), share (n,) or None; log_prior (1 or n_items, n_states); state_counts (n_states,); log_likelihood,
+    # counts (n_assessors, n_grades, n_states); gold_likelihood (n_grades, n_states); posterior (n_items, n_states)
     n_priors, n_states = log_prior.shape
     scores, total = np.empty(n_states), 0.0
     for item in range(len(offsets) - 1):
@@ -153,8 +156,9 @@ def weighted_e_step(
             posterior[item, s] /= norm
             state_counts[s] += posterior[item, s]
         for j in range(start, stop):
+            part = 1.0 if share is None else share[j]
             for s in range(n_states):
-                counts[assessor[j], grade[j], s] += posterior[item, s]
+                counts[assessor[j], grade[j], s] += part * posterior[item, s]
     return float(total)
 
 

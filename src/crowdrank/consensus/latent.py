@@ -82,9 +82,10 @@ def count_answers(shard: Shard, n_more: int = 0) -> Arrays:
     """
     n_grades, n_scales = max(shard.scale_sizes), len(shard.scale_sizes)
     used, given = np.zeros((n_scales, n_grades + n_more)), np.zeros((shard.n_assessors, n_scales))
-    scale = shard.scale_of[shard.assessor]
-    np.add.at(used, (scale, shard.grade), 1.0)
-    np.add.at(given, (shard.assessor, scale), 1.0)
+    answers = shard.answers
+    scale, share = shard.scale_of[answers.assessor], 1.0 if answers.share is None else answers.share
+    np.add.at(used, (scale, answers.grade), share)
+    np.add.at(given, (answers.assessor, scale), share)
     for number, size in enumerate(shard.scale_sizes):
         used[number, size:n_grades] = np.nan
     return {"used": used, "given": given}
@@ -110,15 +111,18 @@ def expectation_step(
     n_answers, n_states = likelihood.shape[1:]
     posterior, counts = np.empty((shard.n_items, n_states)), np.zeros(likelihood.shape)
     state_counts = np.zeros(n_states)
-    judgments = (shard.offsets, shard.assessor, shard.grade, shard.gold)
+    answers = shard.answers
+    weight = answers.weights(weight)
+    judgments = (answers.offsets, answers.assessor, answers.grade, shard.gold)
     if weight is None and prior.ndim == 1:
         flat = [array.ravel() for array in (likelihood, gold, posterior, counts)]
         total = kernels.expect_states(n_states)(*judgments, n_answers, prior, *flat, state_counts)
     else:
         logs = np.log(np.maximum(likelihood, 1e-300))
         log_prior = np.log(prior)[None] if prior.ndim == 1 else prior
-        weight = np.ones(len(shard.grade)) if weight is None else weight
-        total = kernels.weighted_e_step(*judgments, weight, log_prior, logs, gold, posterior, counts, state_counts)
+        weight = np.ones(len(answers.grade)) if weight is None else weight
+        written = posterior, counts, state_counts
+        total = kernels.weighted_e_step(*judgments, weight, log_prior, logs, gold, *written, answers.share)
     statistics = {"counts": counts, "state_counts": state_counts, "log_likelihood": np.array([total])}
     return {"posterior": posterior}, statistics
 

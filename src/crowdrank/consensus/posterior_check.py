@@ -75,7 +75,7 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
     weight = model._judgment_weights(prepared)
     weight = np.ones(len(prepared)) if weight is None else weight
     scores = None if model.feature_scores_ is None else model.feature_scores_.for_items(prepared)
-    (shard,) = split(prepared, shard_size=len(prepared) + 1, scores=scores)
+    (shard,) = split(prepared.with_hard_labels(), shard_size=len(prepared) + 1, scores=scores)
     prior = shares_of_states
     if isinstance(model, FeatureAggregator) and scores is not None:
         prior = model._item_priors(shard, theta)

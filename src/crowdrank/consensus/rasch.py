@@ -72,6 +72,7 @@ class Rasch(EMAggregator):
 
     shrinks: ClassVar[bool] = True
     takes_scales: ClassVar[bool] = True
+    takes_soft_labels: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
     on_nodes: ClassVar[bool] = True
     assessor_arrays: ClassVar[tuple[str, ...]] = ("thresholds", "scale_of")

@@ -102,7 +102,7 @@ class Consensus:
     @property
     def share_names(self) -> list[str]:
         """Names of the columns with the probability of each grade: p0, p1, ..."""
-        return share_names(self.scale)
+        return self.scale.share_names
 
     @cached_property
     def documents(self) -> Any:
@@ -141,7 +141,7 @@ def document_table(judgments: Judgments, rows: Arrays, grade_by: str) -> pa.Tabl
         **item_ids(judgments),
         **{name: rows[name] for name in DOCUMENT_ESTIMATES if name in rows},
         "grade": grade_column(rows["p"], grade_labels(judgments), grade_by),
-        **dict(zip(share_names(judgments.main_scale), rows["p"].T, strict=True)),
+        **dict(zip(judgments.main_scale.share_names, rows["p"].T, strict=True)),
         "judgments": np.diff(judgments.offsets),
     }
     return pa.table(documents)
@@ -151,15 +151,6 @@ def grade_column(shares: NDArray[np.float64], labels: tuple[Any, ...], rule: str
     """Return the label of the grade that a rule chooses for each row of P(grade)."""
     codes = choose_grades(shares, rule)
     return pa.array(labels).take(pa.array(np.minimum(codes, len(labels) - 1)))  # a scale has at least two grades
-
-
-def share_names(scale: Scale) -> list[str]:
-    """Return the names of the columns with the probability of each grade.
-
-    >>> share_names(Scale.parse("1-3"))
-    ['p1', 'p2', 'p3']
-    """
-    return [f"p{int(value)}" for value in scale.values]
 
 
 def grade_labels(judgments: Judgments | ShardedJudgments) -> tuple[Any, ...]:
@@ -205,16 +196,16 @@ def check_consensus(consensus: Consensus, judgments: Judgments) -> None:
 def check_documents(table: pa.Table, scale: Scale, labels: tuple[Any, ...]) -> None:
     """Raise ValueError unless a saved table of documents has the columns and types of :func:`document_table`."""
     names = set(table.column_names)
-    required = {"query", "document", "relevance", "grade", *share_names(scale), "judgments"}
+    required = {"query", "document", "relevance", "grade", *scale.share_names, "judgments"}
     require(required <= names, f"there is no column {min(required - names, default='')}")
     estimates = [name for name in DOCUMENT_ESTIMATES if name in names]
-    order = ["query", "document", *estimates, "grade", *share_names(scale), "judgments"]
+    order = ["query", "document", *estimates, "grade", *scale.share_names, "judgments"]
     require(table.column_names == order, "there is an unknown column, or the columns are in another order")
     for name in names:
         require(not table[name].null_count, f"the column {name} has blanks")
     for name in ("query", "document"):
         require(table[name].type in (pa.string(), pa.int64()), f"the column {name} has another type")
-    for name in names & {*DOCUMENT_ESTIMATES, *share_names(scale)}:
+    for name in names & {*DOCUMENT_ESTIMATES, *scale.share_names}:
         require(table[name].type == pa.float64(), f"the column {name} has another type")
     require(table["judgments"].type == pa.int64(), "the column judgments has another type")
     known = pa.array(labels)

@@ -33,6 +33,7 @@ class _Vote(EMAggregator):
 
     n_iter: ClassVar[int] = 1  # type: ignore[misc]
     tol: ClassVar[float] = 0.0  # type: ignore[misc]
+    takes_soft_labels: ClassVar[bool] = True
     carries: ClassVar[tuple[str, ...]] = ()
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"shares": PROBABILITY}
 
@@ -55,9 +56,16 @@ class _Vote(EMAggregator):
         return {"votes": votes}
 
     def _count(self, shard: Shard) -> NDArray[np.float64]:
-        """Return the votes of each item, (n_items, n_grades)."""
-        votes: NDArray[np.float64] = count_votes(shard.offsets, shard.grade, shard.n_grades)
-        return votes
+        """Return the votes of each item, (n_items, n_grades); a soft label is divided among its grades."""
+        answers = shard.answers
+        weight = answers.weights(self._weights(shard))
+        if weight is None:
+            return np.asarray(count_votes(shard.offsets, shard.grade, shard.n_grades))
+        return np.asarray(count_weighted_votes(answers.offsets, answers.grade, weight, shard.n_grades))
+
+    def _weights(self, shard: Shard) -> NDArray[np.float64] | None:
+        """Return the weight of each judgment, (n,), or None if all are 1."""
+        return None
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Return the sum of all votes, and for each assessor the number of items and of agreements with the result."""
@@ -143,10 +151,8 @@ class FamilyMean(Average):
     [0.5]
     """
 
-    def _count(self, shard: Shard) -> NDArray[np.float64]:
-        weight = family_weights(shard.offsets, shard.assessor, shard.family, 1.0)
-        votes: NDArray[np.float64] = count_weighted_votes(shard.offsets, shard.grade, weight, shard.n_grades)
-        return votes
+    def _weights(self, shard: Shard) -> NDArray[np.float64]:
+        return np.asarray(family_weights(shard.offsets, shard.assessor, shard.family, 1.0))
 
 
 class Highest(_Vote):
@@ -158,6 +164,7 @@ class Highest(_Vote):
     [2]
     """
 
+    takes_soft_labels: ClassVar[bool] = False  # hardly any grade has the probability 0
     grade_by: ClassVar[str] = "highest"  # type: ignore[misc]
     _label_rule: ClassVar[str] = "highest"
 

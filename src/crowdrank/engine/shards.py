@@ -15,7 +15,7 @@ from crowdrank._typing import Codes, Floats
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
-from crowdrank.judgments.table import Judgments
+from crowdrank.judgments.table import Judgments, offsets_from_sizes
 
 JUDGMENTS_PER_SHARD = 1 << 18
 """Default number of judgments per shard; independent of the number of threads, so that sums are too."""
@@ -23,6 +23,51 @@ ItemScores = tuple[Floats, ...]
 """Prediction from features of each item: one array for judgments in memory, one per shard on disk."""
 ShardT = TypeVar("ShardT")
 ShardT_co = TypeVar("ShardT_co", covariant=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Answers of assessors, sorted by item: one per judgment, or one per grade with a probability above 0.
+
+    A soft label with the probability p of a grade counts as the fraction p of an answer with this grade.
+    """
+
+    offsets: NDArray[np.int64]  # (n_items + 1,) first answer of each item, and the end
+    assessor: NDArray[np.int32]  # (n_answers,)
+    grade: NDArray[np.int8]  # (n_answers,)
+    share: NDArray[np.float64] | None = None  # (n_answers,) probability of the grade; None: all are 1
+    judgment: NDArray[np.int64] | None = None  # (n_answers,) index of the judgment; None: that of the answer
+
+    def weights(self, weight: Floats | None) -> Floats | None:
+        """Return the exponent of the likelihood of each answer from the weight of each judgment; None: all are 1."""
+        if self.share is None or self.judgment is None:
+            return weight
+        return self.share if weight is None else weight[self.judgment] * self.share
+
+
+def soft_answers(judgments: Judgments) -> Answers | None:
+    """Return the answers of soft labels, or None if every judgment is one whole answer with its grade.
+
+    >>> import pandas as pd
+    >>> from crowdrank import read_judgments
+    >>> rows = {"document": ["a", "b"], "assessor": "x", "grade": [1, 0], "p0": [0.25, None], "p1": [0.75, None]}
+    >>> answers = soft_answers(read_judgments(pd.DataFrame(rows)))
+    >>> answers.grade.tolist(), answers.share.tolist(), answers.offsets.tolist()
+    ([0, 1, 0], [0.25, 0.75, 1.0], [0, 2, 3])
+    """
+    shares = judgments.shares()
+    if shares is None:
+        return None
+    is_soft = ~np.isnan(shares[:, 0]) & (judgments.grade >= 0)
+    whole = np.zeros((len(judgments), max(shares.shape[1], int(judgments.grade.max(initial=0)) + 1)))
+    whole[is_soft, : shares.shape[1]] = shares[is_soft]
+    hard = np.flatnonzero(~is_soft)
+    whole[hard, judgments.grade[hard]] = 1.0
+    judgment, grade = np.nonzero(whole)
+    if len(judgment) == len(judgments) and np.array_equal(grade, judgments.grade):
+        return None
+    offsets = offsets_from_sizes(np.count_nonzero(whole, axis=1))[judgments.offsets]
+    return Answers(offsets, judgments.assessor[judgment], grade.astype(np.int8), whole[judgment, grade], judgment)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +87,12 @@ class Shard:
     scale_sizes: tuple[int, ...]  # number of grades of each scale
     values: NDArray[np.float64]  # (n_grades,) value of each grade of the main scale
     score: NDArray[np.float64] | None = None  # (n_items,) prediction from features, NaN without one; None: no features
+    soft: Answers | None = None  # answers of soft labels; None: each judgment is an answer
+
+    @property
+    def answers(self) -> Answers:
+        """Answers of the judgments; those of soft labels are fractions."""
+        return self.soft or Answers(self.offsets, self.assessor, self.grade)
 
     @property
     def n_assessors(self) -> int:
@@ -93,6 +144,7 @@ def split(
                 item_query=whole.item_query[start:stop],
                 gold=whole.gold[start:stop],
                 score=None if score is None else score[start:stop],
+                soft=_slice_answers(whole.soft, start, stop, first),
             )
         )
     return shards
@@ -116,6 +168,21 @@ def _shard(
         scale_sizes=tuple(len(scale) for scale in judgments.scales),
         values=values,
         score=score,
+        soft=soft_answers(judgments),
+    )
+
+
+def _slice_answers(answers: Answers | None, start: int, stop: int, first_judgment: int) -> Answers | None:
+    """Return the answers of the items from `start` to `stop`, the first judgment of which becomes judgment 0."""
+    if answers is None or answers.share is None or answers.judgment is None:
+        return None
+    first, last = answers.offsets[start], answers.offsets[stop]
+    return Answers(
+        answers.offsets[start : stop + 1] - first,
+        answers.assessor[first:last],
+        answers.grade[first:last],
+        answers.share[first:last],
+        answers.judgment[first:last] - first_judgment,
     )
 
 

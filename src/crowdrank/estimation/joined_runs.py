@@ -19,13 +19,14 @@ from crowdrank.evaluation.measures import Measure
 from crowdrank.evaluation.scoring import Scoring
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
+from crowdrank.judgments.columns import share_columns
 from crowdrank.judgments.frames import is_frame
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.inputs import RoleTable
 from crowdrank.judgments.read import read_sample
 from crowdrank.judgments.row_errors import Origin
 from crowdrank.judgments.scale import MAX_GRADES
-from crowdrank.judgments.shares import SAMPLE_COLUMNS, read_draws, read_shares, share_columns
+from crowdrank.judgments.shares import SAMPLE_COLUMNS, read_draws, read_shares
 from crowdrank.judgments.sources import FrameSource
 
 MIN_AGREEMENTS = 20

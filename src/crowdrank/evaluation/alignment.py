@@ -18,10 +18,11 @@ from crowdrank.evaluation import kernels
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.cells import parse_floats
+from crowdrank.judgments.columns import share_columns
 from crowdrank.judgments.frames import is_frame
 from crowdrank.judgments.inputs import RoleTable
 from crowdrank.judgments.row_errors import Origin
-from crowdrank.judgments.shares import read_shares, share_columns, share_grades
+from crowdrank.judgments.shares import read_shares, share_grades
 from crowdrank.judgments.sources import FrameSource
 
 FIXES = ("correct it", "drop the row")

@@ -14,9 +14,12 @@ from crowdrank.errors import Fix, InputError, Message
 
 MALFORMED_LINE = "malformed line"
 """Reason for a line that cannot be split into cells."""
+BAD_SHARES = "unusable probabilities"
+"""Reason for a row whose columns p0, p1, ... are no probabilities of its grades."""
 BAD_ROW_REASONS = (
     "no query", "no document", "no assessor", "another family", "no grade", "grade off the scale",
     "time not a date", "duration not a number", "cost not a number", "honeypot off the scale",
+    BAD_SHARES,
 )  # fmt: skip
 """Reasons why a row is bad, in the order of the checks; the error is about the first reason that occurs."""
 SKIP_BAD_ROWS = Fix("leave such rows out with {}", "on_bad_rows", "skip")

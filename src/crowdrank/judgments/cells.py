@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from crowdrank._typing import Booleans, Codes, Floats
 from crowdrank.errors import Fix, shown
 from crowdrank.judgments import ids
+from crowdrank.judgments.columns import share_columns
 from crowdrank.judgments.scale import parse_integer
 from crowdrank.judgments.sources import Source
 
@@ -177,8 +178,25 @@ def _parse_answers(column: pa.ChunkedArray) -> ParsedColumn:
     return ParsedColumn(cell_index, None, cell_index, distinct_cells)
 
 
+def _parse_shares(column: pa.ChunkedArray) -> ParsedColumn:
+    """Parse a column of probabilities; a cell that is no number from 0 to 1 becomes infinite."""
+    floats = parse_floats(column)
+    if floats is None:
+        cell_index, distinct_cells = encode_distinct(column)
+        numbers = np.array([parse_number(cell) for cell in distinct_cells] + [np.nan])
+        is_wrong = np.isnan(numbers) & ~np.array([is_blank(cell) for cell in distinct_cells] + [True])
+        floats = np.where(is_wrong, np.inf, numbers)[cell_index]
+    return ParsedColumn(np.where((floats < 0) | (floats > 1), np.inf, floats))
+
+
 PARSER_BY_ROLE = {"time": _parse_times, "duration": _parse_numbers, "cost": _parse_numbers, "honeypot": _parse_answers}
 """Function that parses the column of each optional role."""
+
+
+def parse_extras(cells: ColumnsByRole) -> dict[str, ParsedColumn]:
+    """Return the parsed columns of optional roles, and those of the probabilities of grades, by role."""
+    optional = {role: parse(cells[role]) for role, parse in PARSER_BY_ROLE.items() if role in cells}
+    return {**optional, **{name: _parse_shares(cells[name]) for name in share_columns(cells)}}
 
 
 def require_floats(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,6 +55,12 @@ GRADE_LIKE_COLUMNS = frozenset(
     | {"target", "y", "ground_truth", "expert_grade", "gold_grade"}
 )
 """Names of columns that are not used as features, because they probably hold the grade."""
+
+SHARE_NAME = re.compile(r"p(0|[1-9]\d{0,2})")
+"""Name of a column with the probability of a grade: p and the value of the grade."""
+
+SHARE_SUM_TOLERANCE = 0.01
+"""Maximum distance of the sum of the probabilities of the grades from 1, as in files with rounded numbers."""
 
 PRIOR_RELEVANCE = "prior_relevance"
 """Column with the relevance that features alone predict; only a consensus that used features has it."""
@@ -165,6 +172,25 @@ class Roles:
             fix = Fix("say which with {}", "columns", f"{role}={candidates[0]}")
             raise InputError(problem, source=source, kind="ambiguous-column", fix=fix)
         return candidates[0] if candidates else None
+
+
+def share_name(value: float) -> str:
+    """Return the name of the column with the probability of a grade.
+
+    >>> share_name(2.0)
+    'p2'
+    """
+    return f"p{int(value)}"
+
+
+def share_columns(names: Iterable[str]) -> list[str]:
+    """Return the columns with the probability of a grade, from the lowest to the highest; none if there is only one.
+
+    >>> share_columns(["query", "p2", "p10", "p1", "price"])
+    ['p1', 'p2', 'p10']
+    """
+    found = sorted((name for name in names if SHARE_NAME.fullmatch(name)), key=lambda name: int(name[1:]))
+    return found if len(found) > 1 else []
 
 
 def refuse_duplicate_columns(column_names: Sequence[str], source: str) -> None:

@@ -20,7 +20,8 @@ import pyarrow as pa
 from crowdrank._typing import Booleans, Codes, Integers
 from crowdrank.judgments import ids, kernels
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.cells import PARSER_BY_ROLE, ColumnsByRole, ParsedColumn, encode_distinct
+from crowdrank.judgments.cells import ColumnsByRole, ParsedColumn, encode_distinct, parse_extras
+from crowdrank.judgments.columns import share_columns
 from crowdrank.judgments.encode_options import EncodeOptions
 from crowdrank.judgments.ids import CodedIds
 from crowdrank.judgments.row_errors import Origin
@@ -63,6 +64,7 @@ class PartSummary:
     bad_rows: BadRows
     families: pa.Array | None = None
     assessor_family: Codes | None = None  # (n_assessors,) first family that a row of the assessor states
+    share_grades: tuple[int, ...] = ()  # grades whose columns of probabilities are not blank
     n_excluded: int = 0
     id_types: Mapping[str, pa.DataType] = field(default_factory=dict)
 
@@ -95,7 +97,7 @@ def encode_part(cells: ColumnsByRole, origin: Origin, options: EncodeOptions, ba
     n_excluded = _exclude_assessors(options.exclude, assessor, row_mask)
     family = ids.encode(cells["family"]) if "family" in cells else None
     answer, answers = encode_distinct(cells["grade"])
-    extras = {role: parse(cells[role]) for role, parse in PARSER_BY_ROLE.items() if role in cells}
+    extras = parse_extras(cells)
     kept_rows = None
     if not row_mask.all():
         kept_rows = np.flatnonzero(row_mask).astype(np.int32)
@@ -116,6 +118,7 @@ def encode_part(cells: ColumnsByRole, origin: Origin, options: EncodeOptions, ba
         bad_rows=bad_rows,
         families=None if family is None else family[1],
         assessor_family=None if family is None else _first_families(family[0], assessor[0], len(assessor[1])),
+        share_grades=tuple(int(name[1:]) for name in share_columns(extras) if not np.isnan(extras[name].values).all()),
         n_excluded=n_excluded,
         id_types={role: column[1].type for role, column in coded_ids.items() if column is not None},
     )

@@ -19,7 +19,14 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.addresses import visible_files
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.cells import ColumnsByRole, require_floats
-from crowdrank.judgments.columns import FEATURES_USED, PRIOR_RELEVANCE, Roles, parse_column_map, quote_names
+from crowdrank.judgments.columns import (
+    FEATURES_USED,
+    PRIOR_RELEVANCE,
+    Roles,
+    parse_column_map,
+    quote_names,
+    share_columns,
+)
 from crowdrank.judgments.files import local_path
 from crowdrank.judgments.formats import FormatLayout, detect_format, open_source
 from crowdrank.judgments.frames import is_frame
@@ -181,6 +188,8 @@ def read_roles(
     columns: str | Mapping[str, str] | None = None,
     layout_columns: Mapping[str, str] | None = None,
     on_bad_rows: str = "error",
+    *,
+    soft_labels: bool = False,
 ) -> list[RoleTable]:
     """Find the columns for the roles in each file, and read them.
 
@@ -190,6 +199,7 @@ def read_roles(
         columns: column names by role that the user gave.
         layout_columns: column names by role that the format defines.
         on_bad_rows: whether rows that cannot be read raise an `error` or are skipped (`skip`).
+        soft_labels: whether to read also the columns of probabilities of grades (p0, p1, ...); their names are roles.
 
     Returns:
         One table per file; if only some files have a column for the query, it is null in the others.
@@ -199,6 +209,8 @@ def read_roles(
     tables = []
     for number, source in enumerate(inputs.sources):
         found, bad_rows = roles.find_columns(source.names, source.name, column_map), BadRows(on_bad_rows)
+        if soft_labels:
+            found |= {name: name for name in share_columns(source.names) if name not in found.values()}
         table = source.read(list(dict.fromkeys(found.values())), bad_rows)
         cells = {role: table[name] for role, name in found.items()}
         tables.append(RoleTable(Origin(source, found, number), cells, bad_rows))

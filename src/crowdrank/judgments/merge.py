@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from crowdrank._typing import Arrays, Booleans, Codes, Grades, Integers
 from crowdrank.errors import Fix, InputError, Location
 from crowdrank.judgments import ids, kernels
-from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.bad_rows import BAD_SHARES, BadRows
 from crowdrank.judgments.cells import ParsedColumn
+from crowdrank.judgments.columns import SHARE_NAME, SHARE_SUM_TOLERANCE, share_columns
 from crowdrank.judgments.encode import Part, PartRows
 from crowdrank.judgments.encode_options import MISSING_GRADE, OFF_SCALE_GRADE, EncodeOptions
 from crowdrank.judgments.ids import CodedIds
@@ -29,6 +30,7 @@ from crowdrank.judgments.shared_tables import SharedTables, unify_tables
 from crowdrank.judgments.table import (
     NO_HONEYPOT,
     NO_QUERY,
+    UNJUDGEABLE,
     Judgments,
     ReadReport,
     assessor_fields,
@@ -241,6 +243,7 @@ class _RecodedRows:
         if part.has_bad_answers:
             self._check_grades()
         self.extras = {role: self._recode_extra(role, column) for role, column in rows.extras.items()}
+        self._check_shares()
 
     def extra_column(self, name: str) -> NDArray[Any]:
         """Return an optional column such as `time`, with blank values if the part lacks it."""
@@ -286,6 +289,8 @@ class _RecodedRows:
     def _recode_extra(self, role: str, column: ParsedColumn) -> NDArray[Any]:
         """Return the values of an optional column such as `time`; count rows whose value cannot be parsed as bad."""
         origin, header = self.rows.origin, self.tables.header
+        if SHARE_NAME.fullmatch(role):
+            return np.where(self.grade == UNJUDGEABLE, np.nan, column.values)
         if role != "honeypot":
             reason = "time not a date" if role == "time" else f"{role} not a number"
             is_bad = np.zeros(len(self.rows), bool) if column.is_bad is None else column.is_bad
@@ -299,6 +304,36 @@ class _RecodedRows:
 
         self._count_bad(codes == OFF_SCALE_GRADE, "honeypot off the scale", error)
         return np.where(codes == MISSING_GRADE, NO_HONEYPOT, codes).astype(np.int8)
+
+    def _check_shares(self) -> None:
+        """Count rows as bad whose probabilities of grades are not from 0 to 1, off the scale, or do not sum to 1."""
+        names = share_columns(self.extras)
+        if not names:
+            return
+        scales, origin = self.tables.header.scales, self.rows.origin
+        shares = np.column_stack([self.extras[name] for name in names])
+
+        def first_name(is_bad: Booleans, row: int) -> str:
+            return names[int(np.argmax(is_bad[row]))]
+
+        no_share, not_one = np.isinf(shares), f"the probabilities {names[0]} to {names[-1]} do not sum to 1"
+        problem = "it is not a probability from 0 to 1"
+        self._count_bad(
+            no_share.any(axis=1),
+            BAD_SHARES,
+            lambda row, at: origin.share_error(at, first_name(no_share, row), problem),
+        )
+        off_scale = np.array([[name not in scale.share_names for name in names] for scale in scales])[self.row_scale]
+        off_scale &= shares > 0
+
+        def scale_error(row: int, at: int) -> InputError:
+            name = first_name(off_scale, row)
+            return origin.bad_grade_error(at, name, int(name[1:]), self._scale(row), inferred=False)
+
+        self._count_bad(off_scale.any(axis=1), BAD_SHARES, scale_error)
+        is_off = np.abs(np.nansum(shares, axis=1) - 1) > SHARE_SUM_TOLERANCE
+        is_soft = ~np.isnan(shares).all(axis=1)
+        self._count_bad(is_soft & is_off, BAD_SHARES, lambda row, at: origin.share_error(at, names[0], not_one))
 
 
 def _concat_arrays(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:

@@ -33,7 +33,7 @@ from crowdrank._typing import Integers
 from crowdrank.errors import DataWarning, Fix, InputError, UsageError, shown
 from crowdrank.judgments import addresses, ids, shuffle
 from crowdrank.judgments.bad_rows import no_rows_error
-from crowdrank.judgments.columns import Roles, parse_column_map
+from crowdrank.judgments.columns import Roles, parse_column_map, share_columns
 from crowdrank.judgments.encode_options import EncodeOptions, compile_family_pattern, excluded_ids, parse_unjudgeable
 from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
 from crowdrank.judgments.merge import complete_report
@@ -47,10 +47,15 @@ S = TypeVar("S")
 
 JUDGMENTS_PER_STORED_SHARD = 1 << 21
 """Default number of judgments per shard: more than 100,000 assessors, and few enough to hold several in memory."""
+SHARDS_VERSION = 2
+"""Number of the version of cached shards; those of other versions are built again. The second has soft labels."""
 MAX_ROWS_PER_PART = 1 << 21
 """Maximum number of rows of a part (consecutive row groups of a file), unless a single row group has more."""
 ROLES = Roles(("document", "assessor", "grade"), ("query", "family"))
-"""Roles of the columns that must be and can be in each file; others, such as time and cost, are not read."""
+"""Roles of the columns that must be and can be in each file.
+
+The probabilities of grades (p0, p1, ...) are read, too; other columns, such as time and cost, are not.
+"""
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,7 @@ def read_partitions(
         unread = addresses.describe_unread_files(others)
         problem = f"{address}: {unread} passed over; of a folder only Parquet files are read"
         warnings.warn(DataWarning(problem, kind="files-ignored"), stacklevel=2)
-    cache_key = _cache_key(files, (columns, options, family_pattern, by, shard_size))
+    cache_key = _cache_key(files, (SHARDS_VERSION, columns, options, family_pattern, by, shard_size))
     if work is not None:
         recover(work)
         if _is_cached(Path(work), cache_key):
@@ -220,7 +225,8 @@ def _assemble_judgments(
     """Return judgments that consist of the shards, with one read report for all of them."""
     stored = tuple(built.shard for built in shards if built.shard is not None)
     whole_queries = plan.by == "query" or len(stored) == 1
-    judgments = sharded_judgments(draft_folder, stored, tables.header, counts, whole_queries=whole_queries)
+    layout: dict[str, Any] = {"whole_queries": whole_queries, "share_names": tuple(share_columns(plan.columns))}
+    judgments = sharded_judgments(draft_folder, stored, tables.header, counts, **layout)
     unusual_forms: dict[str, Any] = {}
     for role in ("query", "document"):
         unusual = ((name, form) for built in shards for name, form in built.unusual_ids.get(role, {}).items())
@@ -252,6 +258,7 @@ def summarize_file(address: str, columns: Mapping[str, str], max_bytes: int = MA
         return FileSummary(address, {}, {}, ())
     column_map = {role: name for role, name in columns.items() if role in (*ROLES.required, *ROLES.optional)}
     by_role = ROLES.find_columns(schema.names, address, column_map)
+    by_role |= {name: name for name in share_columns(schema.names) if name not in by_role.values()}
     types = {role: shuffle.type_category(schema.field(name).type) for role, name in by_role.items()}
     return FileSummary(address, by_role, types, rows_per_group)
 
@@ -263,7 +270,7 @@ def require_same_columns(files: Iterable[FileSummary]) -> FileSummary:
         return FileSummary("", {}, {}, ())
     first = non_empty[0]
     for file in non_empty[1:]:
-        for role in (*ROLES.required, *ROLES.optional):
+        for role in dict.fromkeys((*first.column_by_role, *file.column_by_role)):
             here, there = (_describe_column(one.column_by_role.get(role)) for one in (file, first))
             if here != there:
                 problem = f"the {role} is {here} here and {there} in {first.address}"

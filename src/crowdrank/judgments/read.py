@@ -15,7 +15,7 @@ from crowdrank._typing import Floats
 from crowdrank.errors import Fix, InputError, Location, Message, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.cells import ColumnsByRole
-from crowdrank.judgments.columns import GOLD_COLUMN_ALIASES, Roles, quote_names
+from crowdrank.judgments.columns import GOLD_COLUMN_ALIASES, Roles, quote_names, share_columns
 from crowdrank.judgments.encode import encode_part
 from crowdrank.judgments.encode_options import EncodeOptions, compile_family_pattern, excluded_ids, parse_unjudgeable
 from crowdrank.judgments.gold import Gold
@@ -33,7 +33,7 @@ from crowdrank.judgments.judging_database import JudgingDatabase
 from crowdrank.judgments.merge import merge_parts
 from crowdrank.judgments.read_options import Format, OnBadRows, Repeats, UnjudgeableAs
 from crowdrank.judgments.scale import Scale, ScaleRules
-from crowdrank.judgments.shares import SAMPLE_COLUMNS, read_draws, read_shares, share_columns
+from crowdrank.judgments.shares import SAMPLE_COLUMNS, read_draws, read_shares
 from crowdrank.judgments.sources import FrameSource, Source
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
@@ -105,7 +105,7 @@ def read_judgments(
     inputs = open_input(source, format, separator, max_bytes)
     names_assessor = assessor_name is not None or not isinstance(inputs.sources[0], FrameSource)
     roles = JUDGMENT_ROLES if names_assessor else replace(JUDGMENT_ROLES, required=(*ITEM_ROLES, "assessor"))
-    tables = read_roles(inputs, roles, columns, inputs.layout.columns, on_bad_rows)
+    tables = read_roles(inputs, roles, columns, inputs.layout.columns, on_bad_rows, soft_labels=True)
     notes = _name_assessors(tables, assessor_name)
     options = EncodeOptions(
         scale=_parse_scale(grades, inputs),

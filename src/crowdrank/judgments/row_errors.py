@@ -85,13 +85,18 @@ class Origin:
         advice = "write it as 2024-05-31T10:15:00" if role == "time" else "write a number from 0 up"
         return self.cell_error(row, role, f"{shown(cell)} is not a {role}", [advice, "leave it blank"])
 
+    def share_error(self, row: int, column: str, problem: str) -> InputError:
+        """Return the error for a row whose probabilities of grades cannot be used."""
+        fixes = ["write probabilities that sum to 1, or leave all of them blank", SKIP_BAD_ROWS]
+        return self.cell_error(row, column, problem, fixes, "not-a-share")
+
 
 def columns_by_role(origins: Iterable[Origin]) -> dict[str, str]:
     """Return the name of the column for each role; if files use several names, these joined by "or"."""
     names: dict[str, dict[str, None]] = {role: {} for role in COLUMN_ALIASES}
     for origin in origins:
         for role, name in origin.columns.items():
-            names[role][name] = None
+            names.setdefault(role, {})[name] = None
     return {role: " or ".join(used) for role, used in names.items() if used}
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from crowdrank.errors import Fix, InputError, UsageError, shown
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import refuse_duplicate_columns
+from crowdrank.judgments.columns import refuse_duplicate_columns, share_name
 from crowdrank.judgments.delimited import DelimitedSource
 from crowdrank.judgments.files import check_size
 
@@ -63,6 +63,15 @@ class Scale:
     def numeric(self) -> bool:
         """Whether the grades are integers, not names."""
         return parse_integer(self.names[0]) is not None
+
+    @property
+    def share_names(self) -> list[str]:
+        """Names of the columns with the probability of each grade.
+
+        >>> Scale.parse("1-3").share_names
+        ['p1', 'p2', 'p3']
+        """
+        return [share_name(value) for value in self.values]
 
     @classmethod
     def parse(cls, text: str | Iterable[object]) -> Scale:

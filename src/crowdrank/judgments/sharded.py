@@ -29,6 +29,7 @@ from crowdrank._typing import Codes, Integers
 from crowdrank.errors import InputError, OnDiskError
 from crowdrank.judgments import ids as id_codes
 from crowdrank.judgments import storage
+from crowdrank.judgments.columns import SHARE_NAME, share_columns
 from crowdrank.judgments.table import (
     UNJUDGEABLE,
     AssessorTable,
@@ -77,6 +78,7 @@ class ShardedJudgments(AssessorTable):
     new_codes: Codes | None = None  # code of each stored assessor in `assessors`, or -1 if it is left out there
     steps: tuple[str, ...] = ()  # changes that `load` makes to a shard, as keys of `_STEP_FUNCTIONS`
     whole_queries: bool = True  # whether each query is in one shard
+    share_names: tuple[str, ...] = ()  # columns with the probabilities of grades, in the files of each shard
     output: Path | None = None  # folder to which a model writes its consensus
 
     def __getattr__(self, name: str) -> Any:
@@ -110,6 +112,15 @@ class ShardedJudgments(AssessorTable):
     def n_unjudgeable(self) -> int:
         """Number of 'cannot judge' answers."""
         return int((self.counts[:, 0] - self.counts[:, 1]).sum())
+
+    @property
+    def has_soft_labels(self) -> bool:
+        """Whether there are columns with the probabilities of grades that :meth:`load` does not leave out."""
+        return bool(self.share_names) and "hard-labels" not in self.steps
+
+    def with_hard_labels(self) -> Self:
+        """Return the judgments without the probabilities of grades."""
+        return replace(self, steps=(*self.steps, "hard-labels")) if self.has_soft_labels else self
 
     def on_one_scale(self) -> Self:
         """Return the judgments with every grade mapped to the common scale."""
@@ -190,7 +201,8 @@ class ShardedJudgments(AssessorTable):
             item_query, item_document = (
                 read_array(stream, name, np.int32, len(sizes)) for name in ("item_query", "item_document")
             )
-            _verify_digest(stream, shard, (assessor, grade, sizes, item_query, item_document))
+            extras = {name: read_array(stream, name, np.float64, len(assessor)) for name in self.share_names}
+            _verify_digest(stream, shard, (assessor, grade, sizes, item_query, item_document, *extras.values()))
             stored = Judgments(
                 queries=pa.nulls(shard.queries),
                 documents=pa.nulls(shard.documents),
@@ -199,6 +211,7 @@ class ShardedJudgments(AssessorTable):
                 offsets=offsets_from_sizes(sizes),
                 assessor=assessor,
                 grade=grade,
+                extras=extras,
                 **assessor_fields(self.stored),
             )
             self._check_shard(shard, stored)
@@ -208,6 +221,7 @@ class ShardedJudgments(AssessorTable):
     def _check_shard(self, shard: StoredShard, stored: Judgments) -> None:
         """Raise an error if the codes of a shard are invalid or contradict its counts."""
         storage.check_codes(stored)
+        storage.check_shares(stored)
         drops_unjudgeable = "drop" in self.steps  # the numbers in `shards` are then those of graded judgments
         graded = int((stored.grade != UNJUDGEABLE).sum())
         expected, actual = (shard.judgeable, graded) if drops_unjudgeable else (shard.judgments, len(stored))
@@ -292,6 +306,7 @@ class ShardedJudgments(AssessorTable):
             **storage.header_to_json(stored),
             "families": None if stored.families is None else stored.families.to_pylist(),
             "whole_queries": self.whole_queries,
+            "share_names": self.share_names,
         }
         (folder / HEADER_FILE).write_text(json.dumps(header))
 
@@ -320,12 +335,25 @@ def load_sharded(folder: str | Path) -> ShardedJudgments:
         shards = tuple(_parse_shard(shard) for shard in header.sequence("shards"))
         counts = np.stack([_parse_counts(columns, name) for name in ("judgments", "judgeable")], axis=1)
         _check_counts(shards, counts)
-        whole_queries = header.flag("whole_queries")
-    return sharded_judgments(folder, shards, stored, counts, whole_queries=whole_queries).without_unused_assessors()
+        layout: dict[str, Any] = {"whole_queries": header.flag("whole_queries"), "share_names": _share_names(header)}
+    return sharded_judgments(folder, shards, stored, counts, **layout).without_unused_assessors()
+
+
+def _share_names(header: Fields) -> tuple[str, ...]:
+    """Return the columns with the probabilities of grades; shards of earlier versions have none."""
+    names = header.sequence("share_names") if "share_names" in header.values else []
+    require(all(isinstance(name, str) and SHARE_NAME.fullmatch(name) for name in names), "a column has another name")
+    return tuple(names)
 
 
 def sharded_judgments(
-    folder: str | Path, shards: tuple[StoredShard, ...], stored: AssessorTable, counts: Integers, *, whole_queries: bool
+    folder: str | Path,
+    shards: tuple[StoredShard, ...],
+    stored: AssessorTable,
+    counts: Integers,
+    *,
+    whole_queries: bool,
+    share_names: tuple[str, ...] = (),
 ) -> ShardedJudgments:
     """Return judgments that consist of the shards in a folder, with all stored assessors."""
     return ShardedJudgments(
@@ -334,6 +362,7 @@ def sharded_judgments(
         stored=stored,
         counts=counts,
         whole_queries=whole_queries,
+        share_names=share_names,
         **assessor_fields(stored),
     )
 
@@ -410,6 +439,7 @@ def write_shard(folder: str | Path, shard_number: int, judgments: Judgments) -> 
         np.diff(judgments.offsets).astype(np.int32),
         judgments.item_query,
         judgments.item_document,
+        *(judgments.extras[name] for name in share_columns(judgments.extras)),
     ]
     with numbered_path(folder, "codes", shard_number, ".npy").open("wb") as stream:
         for array in codes:
@@ -455,6 +485,7 @@ def concat_shards(shards: Sequence[Judgments]) -> Judgments:
         offsets=offsets_from_sizes(np.concatenate([np.diff(shard.offsets) for shard in shards])),
         assessor=np.concatenate([shard.assessor for shard in shards]),
         grade=np.concatenate([shard.grade for shard in shards]),
+        extras={name: np.concatenate([shard.extras[name] for shard in shards]) for name in shards[0].extras},
     )
 
 
@@ -469,6 +500,7 @@ _IN_MEMORY_ATTRIBUTES |= {"frame", "to_arrow", "where", "positions", "query_offs
 """Attributes that only judgments in memory have."""
 _STEP_FUNCTIONS = {
     "one-scale": Judgments.on_one_scale,
+    "hard-labels": Judgments.with_hard_labels,
     "lowest": lambda judgments: judgments.with_unjudgeable("lowest"),
     "drop": _drop_unjudgeable,
     "answer": Judgments.with_unjudgeable_answer,

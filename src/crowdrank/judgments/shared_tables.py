@@ -36,6 +36,7 @@ class PartCodes:
         answers: distinct answers of the part.
         first_row: (n_answers + 1,) first source row with each answer, or -1; last entry: blank cells.
         grade: (n_scales, n_answers + 1) grade code of each answer on each scale; last column: blank cells.
+        share_grades: grades that have probabilities in the part.
 
     """
 
@@ -45,6 +46,7 @@ class PartCodes:
     answers: list[Any]
     first_row: Integers
     grade: Grades
+    share_grades: tuple[int, ...] = ()
 
     @property
     def has_bad_answers(self) -> bool:
@@ -77,7 +79,8 @@ def unify_tables(summaries: Iterable[PartSummary], options: EncodeOptions, sourc
     for summary in summaries:
         assessor, family = union.add(summary)
         no_grades = np.empty((0, 0), np.int8)
-        parts.append(PartCodes(summary.origin, assessor, family, summary.answers, summary.first_row, no_grades))
+        answers = summary.answers, summary.first_row, no_grades, summary.share_grades
+        parts.append(PartCodes(summary.origin, assessor, family, *answers))
         bad_rows.merge([summary.bad_rows])
         report = replace(report, rows=report.rows + summary.n_rows, excluded=report.excluded + summary.n_excluded)
     if not report.rows:
@@ -160,7 +163,12 @@ def _assign_scales(
 
 
 def _infer_scale(parts: Sequence[PartCodes], options: EncodeOptions) -> Scale:
-    """Infer the scale from the integers among the answers; raise InputError if the grades are names."""
+    """Infer the scale from the integers among the answers, and the grades that have probabilities.
+
+    Raises:
+        InputError: the grades are names.
+
+    """
     used_answers = [
         (part.origin, int(row), value)
         for part in parts
@@ -172,6 +180,7 @@ def _infer_scale(parts: Sequence[PartCodes], options: EncodeOptions) -> Scale:
     if named and all(number is None for number in numbers):
         origin, row, value = min(named, key=lambda one: (one[0].part_number, one[1]))
         raise origin.grade_name_without_scale_error(row, value)
+    numbers += [grade for part in parts for grade in part.share_grades if not is_too_large_for_grade(grade)]
     return Scale.spanning(number for number in numbers if number is not None and number >= 0)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -10,27 +9,13 @@ import numpy as np
 from crowdrank._typing import Floats
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.cells import require_floats
+from crowdrank.judgments.columns import SHARE_SUM_TOLERANCE, share_columns
 from crowdrank.judgments.sources import Source
-
-SHARE_NAME = re.compile(r"p(0|[1-9]\d{0,2})")
-"""Name of a column with the probability of a grade: p and the grade."""
-SUM_TOLERANCE = 0.01
-"""Maximum distance of the sum of the probabilities of a document from 1, as in files with rounded numbers."""
 
 MIN_PROBABILITY = 1e-9
 """Minimum probability with which a document of a sample was drawn; its inverse is a weight."""
 SAMPLE_COLUMNS = ("probability", "round")
 """Columns of a sample: probability with which the document was drawn, and number of the round in which it was."""
-
-
-def share_columns(names: Iterable[str]) -> list[str]:
-    """Return the columns with the probability of a grade, from the lowest to the highest; none if there is only one.
-
-    >>> share_columns(["query", "p2", "p10", "p1", "price"])
-    ['p1', 'p2', 'p10']
-    """
-    found = sorted((name for name in names if SHARE_NAME.fullmatch(name)), key=lambda name: int(name[1:]))
-    return found if len(found) > 1 else []
 
 
 def read_shares(source: Source, on_bad_rows: str = "error") -> Floats:
@@ -56,7 +41,7 @@ def read_shares(source: Source, on_bad_rows: str = "error") -> Floats:
     shares = np.column_stack(columns)
     total = shares.sum(axis=1)
     problem = f"the probabilities {names[0]} to {names[-1]} do not sum to 1"
-    source.require(np.abs(total - 1) <= SUM_TOLERANCE, names[0], problem, fix, "not-a-share")
+    source.require(np.abs(total - 1) <= SHARE_SUM_TOLERANCE, names[0], problem, fix, "not-a-share")
     return np.asarray(shares / total[:, None])
 
 

@@ -25,6 +25,8 @@ from crowdrank.errors import InputError
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.addresses import open_address
 from crowdrank.judgments.bad_rows import BadRows
+from crowdrank.judgments.cells import ParsedColumn
+from crowdrank.judgments.columns import share_columns
 from crowdrank.judgments.encode import PartRows, PartSummary, encode_part
 from crowdrank.judgments.encode_options import EncodeOptions
 from crowdrank.judgments.merge import merge_rows
@@ -145,6 +147,7 @@ def split_part(part: FilePart, plan: ShardPlan, folder: Path) -> PartSummary:
         columns["query"] = rows.query[1].take(pa.array(rows.query[0][order]))
     if rows.family is not None:
         columns["family"] = pa.array(rows.family[order])
+    columns |= {name: pa.array(rows.extras[name].values[order]) for name in share_columns(rows.extras)}
     _write_batches(pa.table(columns), bounds, _part_file(folder, part.number))
     return summary
 
@@ -226,6 +229,7 @@ def _read_rows(part: FilePart, shard_number: int, tables: SharedTables, folder: 
         query=column.get("query"),
         family=np.asarray(column["family"]) if "family" in column else None,
         source_rows=np.asarray(column["row"]),
+        extras={name: ParsedColumn(np.asarray(column[name])) for name in share_columns(column)},
     )
 
 

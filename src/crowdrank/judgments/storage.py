@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from crowdrank import _saved
 from crowdrank._saved import Fields, is_integer, is_text, require, require_array, require_range
+from crowdrank.judgments.columns import SHARE_NAME, SHARE_SUM_TOLERANCE
 from crowdrank.judgments.files import arrow_file
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, AssessorTable, Judgments, ReadReport
@@ -177,8 +178,10 @@ def check_judgments(judgments: Judgments) -> None:
     item = judgments.item_query.astype(np.int64) * len(judgments.documents) + judgments.item_document
     require((np.diff(item) > 0).all() or len(np.unique(item)) == len(item), "a document of a query occurs twice")
     for name, column in judgments.extras.items():
-        require(name in EXTRA_DTYPES, f"there is an unknown column {name!r}")
-        require_array(name, column, EXTRA_DTYPES[name], (len(judgments),))
+        is_share = SHARE_NAME.fullmatch(name) is not None
+        require(is_share or name in EXTRA_DTYPES, f"there is an unknown column {name!r}")
+        require_array(name, column, np.dtype(np.float64) if is_share else EXTRA_DTYPES[name], (len(judgments),))
+    check_shares(judgments)
     if "honeypot" in judgments.extras:
         _check_grades("honeypot", judgments.extras["honeypot"], judgments, NO_HONEYPOT)
     if judgments.labels is not None:
@@ -188,6 +191,19 @@ def check_judgments(judgments: Judgments) -> None:
         is_plain = not pa.types.is_nested(label_type) and not pa.types.is_null(label_type)
         require(is_plain, "the labels are not plain values")
         require(len(set(judgments.labels)) == len(judgments.labels), "a label occurs twice")
+
+
+def check_shares(judgments: Judgments) -> None:
+    """Raise ValueError unless the probabilities of the grades of each soft label sum to 1."""
+    columns = [column for name, column in judgments.extras.items() if SHARE_NAME.fullmatch(name)]
+    if columns:
+        table, by_grade = np.column_stack(columns), judgments.shares()
+        is_hard = np.isnan(table).all(axis=1)
+        require(((table >= 0) & (table <= 1) | np.isnan(table)).all(), "a probability is not from 0 to 1")
+        is_off = np.abs(np.nansum(table, axis=1) - 1) > SHARE_SUM_TOLERANCE
+        require(not (is_off & ~is_hard).any(), "probabilities do not sum to 1")
+        on_scale = is_hard if by_grade is None else is_hard == np.isnan(by_grade).all(axis=1)
+        require(on_scale.all(), "probabilities are of grades off the scale")
 
 
 def check_codes(judgments: Judgments) -> None:

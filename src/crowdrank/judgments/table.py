@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from crowdrank._base import require_one_of
 from crowdrank._text import counted
-from crowdrank._typing import Booleans, Codes, Grades, Integers
+from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
 from crowdrank.errors import InputError, Message
 from crowdrank.judgments import frames, ids
-from crowdrank.judgments.columns import FEATURES_USED
+from crowdrank.judgments.columns import FEATURES_USED, SHARE_NAME
 from crowdrank.judgments.scale import Scale
 
 UNJUDGEABLE = -1
@@ -164,7 +164,8 @@ class Judgments(AssessorTable):
     offsets: Integers  # (n_items + 1,) position of each item's first judgment, and n
     assessor: Codes  # (n,) index in `assessors`
     grade: Grades  # (n,) position on the assessor's scale, or UNJUDGEABLE
-    extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # (n,) each: time, duration, cost, honeypot
+    # (n,) each: time, duration, cost, honeypot; of soft labels also the probability of each grade (p0, p1, ...)
+    extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     labels: tuple[Any, ...] | None = None  # original labels of a frame whose labels are not grades
 
     def __len__(self) -> int:
@@ -214,6 +215,37 @@ class Judgments(AssessorTable):
         """Index of the item of each judgment (n,)."""
         return self.by_row(np.arange(self.n_items))
 
+    @property
+    def has_soft_labels(self) -> bool:
+        """Whether there are columns with the probabilities of grades."""
+        return any(name in self.extras for scale in self.scales for name in scale.share_names)
+
+    def with_hard_labels(self) -> Self:
+        """Return the judgments without the probabilities of grades."""
+        if not self.has_soft_labels:
+            return self
+        hard = {name: column for name, column in self.extras.items() if not SHARE_NAME.fullmatch(name)}
+        return replace(self, extras=hard)
+
+    def shares(self) -> Floats | None:
+        """Return the probabilities of the grades by position on the assessor's scale, (n, n_grades).
+
+        The row of a judgment without probabilities is NaN. None: no judgment has probabilities.
+        """
+        if not self.has_soft_labels:
+            return None
+        shares = np.full((len(self), len(self.main_scale)), np.nan)
+        row_scale = self.assessor_scale[self.assessor]
+        for scale_index, scale in enumerate(self.scales):
+            rows = slice(None) if len(self.scales) == 1 else np.flatnonzero(row_scale == scale_index)
+            for code, name in enumerate(scale.share_names):
+                if name in self.extras:
+                    shares[rows, code] = self.extras[name][rows]
+        is_hard = np.isnan(shares).all(axis=1)
+        shares = np.nan_to_num(shares, nan=0.0)
+        shares[is_hard] = np.nan
+        return shares / shares.sum(axis=1, keepdims=True)
+
     def vote_counts(self) -> Integers:
         """Return how often each item got each grade (n_items, n_grades), for judgments on one scale."""
         n_grades, judged = len(self.scale), self.grade != UNJUDGEABLE
@@ -253,7 +285,26 @@ class Judgments(AssessorTable):
         """
         scale_index = self.assessor_scale[self.assessor]
         regraded = self.with_honeypots(lambda codes: code_table[scale_index, codes])
+        if self.has_soft_labels:
+            regraded = regraded._map_shares(code_table[scale_index], changed_fields["scales"][0])
         return replace(regraded, grade=code_table[scale_index, self.grade], **changed_fields)
+
+    def _map_shares(self, row_codes: Grades, scale: Scale) -> Self:
+        """Return the judgments with the probabilities of grades on another scale.
+
+        Args:
+            row_codes: code on the new scale for each grade of a judgment's own scale (n, n_grades + 1).
+            scale: the new scale.
+
+        """
+        shares = self.shares()
+        assert shares is not None
+        mapped, row = np.zeros((len(self), len(scale))), np.arange(len(self))
+        for code in range(shares.shape[1]):
+            mapped[row, row_codes[:, code]] += np.where(row_codes[:, code] < 0, 0.0, shares[:, code])
+        mapped[np.isnan(shares).any(axis=1)] = np.nan
+        by_name = dict(zip(scale.share_names, mapped.T, strict=True))
+        return replace(self, extras={**self.with_hard_labels().extras, **by_name})
 
     @property
     def main_scale_codes(self) -> Grades:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from crowdrank._files import write_together
+from crowdrank.judgments.columns import share_name
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.write import write_table
 from crowdrank.llm_judges.answers import OK, STATUSES, Answer, combine_samples, excerpt
@@ -103,7 +104,7 @@ class JudgeLabels:
         calls = [sorted(group, key=lambda one: one.sample) for group in by_pair.values()]
         rows = [_label_row(group) for group in calls]
         values = sorted({value for group in calls if _has_probabilities(group) for value in group[0].scale.values})
-        schema = pa.schema([*LABEL_SCHEMA, *(pa.field(_share_name(value), pa.float64()) for value in values)])
+        schema = pa.schema([*LABEL_SCHEMA, *(pa.field(share_name(value), pa.float64()) for value in values)])
         columns = {name: [row.get(name) for row in rows] for name in schema.names}
         listed = {name: [row[name] for row in failures] for name in FAILURE_SCHEMA.names}
         return cls(pa.table(columns, schema), pa.table(listed, FAILURE_SCHEMA), counts, costs)
@@ -142,7 +143,7 @@ def _label_row(group: list[JudgedCall]) -> dict[str, Any]:
     """Return the label of a judge for a pair from its samples; probabilities are keyed by column name."""
     first = group[0]
     grade, probabilities = combine_samples([one.answer for one in group], first.scale)
-    shares = dict(zip(map(_share_name, first.scale.values), probabilities, strict=True))
+    shares = dict(zip(first.scale.share_names, probabilities, strict=True))
     return {
         "query": first.query,
         "document": first.document,
@@ -162,11 +163,6 @@ def _label_row(group: list[JudgedCall]) -> dict[str, Any]:
 def _has_probabilities(group: list[JudgedCall]) -> bool:
     """Return whether several samples, or token probabilities, show how sure the judge is."""
     return len(group) > 1 or group[0].answer.probabilities is not None
-
-
-def _share_name(value: float) -> str:
-    """Return the name of the column with the probability of a grade."""
-    return f"p{int(value)}"
 
 
 def _total(numbers: Iterable[float | None]) -> float | None:
