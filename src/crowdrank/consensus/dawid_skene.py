@@ -18,7 +18,8 @@ from crowdrank.consensus.grade_prior import SMALLEST, GradePrior, count_by_score
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.relevance_prior import LabelEstimates
 from crowdrank.consensus.result import discrete_rows, restrict_to_gold
-from crowdrank.consensus.votes import count_votes, count_weighted_votes
+from crowdrank.consensus.soft_labels import count_soft, expect_soft
+from crowdrank.consensus.votes import shard_votes
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.engine.shards import Shard
 from crowdrank.engine.tree_reduce import tree_sum
@@ -145,36 +146,39 @@ class DawidSkene(FeatureAggregator):
 
     def _start(self, shard: Shard) -> Arrays:
         """Return the shares of the votes, within the grades that an expert grade stands for."""
-        local, answers = self._shard_weights(shard), shard.answers
-        weight = answers.weights(local.get("weight"))
-        if weight is not None:
-            votes = count_weighted_votes(answers.offsets, answers.grade, weight, shard.n_grades)
-        else:
-            votes = count_votes(shard.offsets, shard.grade, shard.n_grades)
+        local = self._shard_weights(shard)
+        votes = shard_votes(shard, local.get("weight"))
         posterior = votes / votes.sum(axis=1, keepdims=True)
         restrict_to_gold(posterior, shard)
         return {**local, "posterior": posterior}
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        posterior, answers = local["posterior"], shard.answers
+        posterior = local["posterior"]
         counts = np.zeros((shard.n_assessors, shard.n_grades, shard.n_grades))
         if theta is None:
-            given = answers.offsets, answers.assessor, answers.grade
-            kernels.count_confusions(*given, posterior, counts, answers.share)
+            if shard.soft is not None:
+                count_soft(shard.soft, posterior, counts)
+            else:
+                kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
             by_score = self._score_statistics(shard, posterior, local.get("weight"))
             classes = posterior.sum(axis=0)
             return local, {"counts": counts, "classes": classes, "log_likelihood": np.zeros(1), **by_score}
         classes = np.zeros(shard.n_grades)
-        judgments = answers.offsets, answers.assessor, answers.grade, shard.gold
+        judgments = shard.offsets, shard.assessor, shard.grade, shard.gold
         gold_likelihood = shard.gold_sets.astype(np.float64)
-        weight = answers.weights(local.get("weight"))
+        log_prior = np.log(theta["shares"])[None] if shard.score is None else self._item_priors(shard, theta)
         # The posterior of the previous pass is overwritten.
-        if weight is not None or shard.score is not None:
-            weight = np.ones(len(answers.grade)) if weight is None else weight
-            log_prior = np.log(theta["shares"])[None] if shard.score is None else self._item_priors(shard, theta)
+        if shard.soft is not None:
+            table, frequencies = theta["likelihood"], self._frequencies(theta)
+            written = posterior, counts, classes
+            log_likelihood = expect_soft(
+                shard, shard.soft, local.get("weight"), log_prior, table, frequencies, gold_likelihood, *written
+            )
+        elif "weight" in local or shard.score is not None:
+            weight = local.get("weight", np.ones(len(shard.grade)))
             logs = np.log(np.maximum(theta["likelihood"], SMALLEST))
             log_likelihood = kernels.weighted_e_step(
-                *judgments, weight, log_prior, logs, gold_likelihood, posterior, counts, classes, answers.share
+                *judgments, weight, log_prior, logs, gold_likelihood, posterior, counts, classes
             )
         else:
             log_likelihood = kernels.expect_states(shard.n_grades)(
@@ -189,6 +193,10 @@ class DawidSkene(FeatureAggregator):
             )
         by_score = self._score_statistics(shard, posterior, local.get("weight"))
         return local, {"counts": counts, "classes": classes, "log_likelihood": np.array([log_likelihood]), **by_score}
+
+    def _frequencies(self, theta: Arrays) -> NDArray[np.float64]:
+        """Return the frequencies of the states over all documents, (n_states,)."""
+        return theta["shares"]
 
     def _score_statistics(
         self, shard: Shard, posterior: NDArray[np.float64], weight: NDArray[np.float64] | None

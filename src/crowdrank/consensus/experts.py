@@ -29,10 +29,10 @@ def count_expert_grades(shard: Shard, n_answers: int) -> Arrays:
 
     """
     on_gold = np.zeros((shard.n_assessors, n_answers, shard.n_expert_grades))
-    answers = shard.answers
+    answers = shard if shard.soft is None else shard.soft
     expert_grade = np.repeat(shard.gold, np.diff(answers.offsets))
     known = expert_grade >= 0
-    share = 1.0 if answers.share is None else answers.share[known]
+    share = 1.0 if shard.soft is None else shard.soft.share[known]
     np.add.at(on_gold, (answers.assessor[known], answers.grade[known], expert_grade[known]), share)
     expert_grades = np.bincount(shard.gold[shard.gold >= 0], minlength=shard.n_expert_grades)
     return {"expert_grades": expert_grades.astype(np.float64), "on_gold": on_gold}

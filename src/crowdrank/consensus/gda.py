@@ -43,6 +43,7 @@ from crowdrank.consensus.relevance_prior import (
     score_statistics,
 )
 from crowdrank.consensus.result import restrict_to_gold
+from crowdrank.consensus.soft_labels import count_soft, relative_likelihood
 from crowdrank.constraints import Constraints, Flag, OneOf
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import Fix, UsageError
@@ -201,16 +202,18 @@ class GDA(FamilyAggregator, FeatureAggregator):
             return local, {**used, **experts.count_expert_grades(shard, used["used"].shape[1]), **scores}
         n_nodes, gold = len(theta["nodes"]), self._gold(theta)
         prior = theta["shares"] if shard.score is None else self._item_priors(shard, theta)
-        new, statistics = expectation_step(shard, theta["likelihood"], gold, prior, local.get("weight"))
+        table, weight = theta["likelihood"], local.get("weight")
+        new, statistics = expectation_step(shard, table, gold, prior, weight, theta["shares"])
         statistics |= node_statistics(new["posterior"], statistics["state_counts"], n_nodes)
         if shard.score is not None:
             statistics |= score_statistics(shard, self._line_posterior(new) @ theta["nodes"], local.get("weight"))
         if self.estimation == "joint":
             statistics["counts"][:] = 0.0
             at = mode_weights(new["posterior"], n_nodes)
-            answers = shard.answers
-            given = answers.offsets, answers.assessor, answers.grade
-            kernels.count_confusions(*given, at, statistics["counts"], answers.share)
+            if shard.soft is not None:
+                count_soft(shard.soft, at, statistics["counts"], relative_likelihood(table, theta["shares"]))
+            else:
+                kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, at, statistics["counts"])
         statistics["expert_states"] = experts.count_states(shard, new["posterior"])
         return {**local, **new}, statistics
 

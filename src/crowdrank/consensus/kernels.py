@@ -26,16 +26,14 @@ def count_confusions(
     grade: NDArray[np.int8],
     posterior: NDArray[np.float64],
     counts: NDArray[np.float64],
-    share: NDArray[np.float64] | None = None,
 ) -> None:
     """Add to counts[a, g, c] the expected number of items of grade c that assessor a gave g."""
-    # posterior (n_items, n_grades); counts (n_assessors, n_grades, n_grades); share (n,), None: whole answers
+    # posterior (n_items, n_grades); counts (n_assessors, n_grades, n_grades)
     n_grades = posterior.shape[1]
     for item in range(len(offsets) - 1):
         for j in range(offsets[item], offsets[item + 1]):
-            part = 1.0 if share is None else share[j]
             for c in range(n_grades):
-                counts[assessor[j], grade[j], c] += part * posterior[item, c]
+                counts[assessor[j], grade[j], c] += posterior[item, c]
 
 
 @cache
@@ -127,14 +125,13 @@ def weighted_e_step(
     posterior: NDArray[np.float64],
     counts: NDArray[np.float64],
     state_counts: NDArray[np.float64],
-    share: NDArray[np.float64] | None = None,
 ) -> float:
-    """As expect_states, where an answer's likelihood is raised to its weight; the counts are of whole answers.
+    """As expect_states, where a judgment's likelihood is raised to its weight; the counts are of whole judgments.
 
-    Answers of soft labels are counted by their `share`. The prior is the same for all items (one row), or one per item.
+    The prior is the same for all items (one row), or one per item.
     """
-    # weight (n,), share (n,) or None; log_prior (1 or n_items, n_states); state_counts (n_states,); log_likelihood,
-    # counts (n_assessors, n_grades, n_states); gold_likelihood (n_grades, n_states); posterior (n_items, n_states)
+    # weight (n,); log_prior (1 or n_items, n_states); state_counts (n_states,); log_likelihood, counts (n_assessors,
+    # n_grades, n_states); gold_likelihood (n_grades, n_states); posterior (n_items, n_states)
     n_priors, n_states = log_prior.shape
     scores, total = np.empty(n_states), 0.0
     for item in range(len(offsets) - 1):
@@ -156,10 +153,95 @@ def weighted_e_step(
             posterior[item, s] /= norm
             state_counts[s] += posterior[item, s]
         for j in range(start, stop):
-            part = 1.0 if share is None else share[j]
             for s in range(n_states):
-                counts[assessor[j], grade[j], s] += part * posterior[item, s]
+                counts[assessor[j], grade[j], s] += posterior[item, s]
     return float(total)
+
+
+@njit(cache=True, nogil=True)
+def soft_e_step(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    share: NDArray[np.float64],
+    judgment: NDArray[np.int64],
+    gold: NDArray[np.int8],
+    weight: NDArray[np.float64],
+    log_prior: NDArray[np.float64],
+    log_likelihood: NDArray[np.float64],
+    relative: NDArray[np.float64],
+    gold_likelihood: NDArray[np.float64],
+    posterior: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    state_counts: NDArray[np.float64],
+) -> float:
+    """As weighted_e_step, where the answers of one judgment are alternatives with probabilities (`share`)."""
+    # share, judgment (n_answers,); weight (n_judgments,); relative (as log_likelihood) = P(answer | state) / P(answer)
+    n_priors, n_states = log_prior.shape
+    scores, mixed, total = np.empty(n_states), np.empty(n_states), 0.0
+    for item in range(len(offsets) - 1):
+        for s in range(n_states):
+            scores[s] = log_prior[min(item, n_priors - 1), s]
+        j = offsets[item]
+        while j < offsets[item + 1]:
+            stop = j + 1
+            while stop < offsets[item + 1] and judgment[stop] == judgment[j]:
+                stop += 1
+            if stop == j + 1:
+                for s in range(n_states):
+                    scores[s] += weight[judgment[j]] * log_likelihood[assessor[j], grade[j], s]
+            else:
+                mixed[:] = 0.0
+                for i in range(j, stop):
+                    for s in range(n_states):
+                        mixed[s] += share[i] * relative[assessor[i], grade[i], s]
+                for s in range(n_states):
+                    scores[s] += weight[judgment[j]] * np.log(max(mixed[s], UNSEEN))
+            j = stop
+        if gold[item] >= 0:
+            for s in range(n_states):
+                scores[s] += np.log(gold_likelihood[gold[item], s])
+        highest, norm = scores.max(), 0.0
+        for s in range(n_states):
+            posterior[item, s] = np.exp(scores[s] - highest)
+            norm += posterior[item, s]
+        total += highest + np.log(norm)
+        for s in range(n_states):
+            posterior[item, s] /= norm
+            state_counts[s] += posterior[item, s]
+    count_soft_answers(offsets, assessor, grade, share, judgment, relative, posterior, counts)
+    return float(total)
+
+
+@njit(cache=True, nogil=True)
+def count_soft_answers(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    share: NDArray[np.float64],
+    judgment: NDArray[np.int64],
+    relative: NDArray[np.float64],
+    posterior: NDArray[np.float64],
+    counts: NDArray[np.float64],
+) -> None:
+    """Add to counts[a, g, s] the expected number of items in state s that assessor a gave g; a judgment counts as 1."""
+    # arrays as in soft_e_step
+    n_states = posterior.shape[1]
+    mixed = np.empty(n_states)
+    for item in range(len(offsets) - 1):
+        j = offsets[item]
+        while j < offsets[item + 1]:
+            mixed[:] = 0.0
+            stop = j
+            while stop < offsets[item + 1] and judgment[stop] == judgment[j]:
+                for s in range(n_states):
+                    mixed[s] += share[stop] * relative[assessor[stop], grade[stop], s]
+                stop += 1
+            for i in range(j, stop):
+                for s in range(n_states):
+                    part = share[i] * relative[assessor[i], grade[i], s] / mixed[s] if mixed[s] > 0.0 else share[i]
+                    counts[assessor[i], grade[i], s] += part * posterior[item, s]
+            j = stop
 
 
 @njit(cache=True, nogil=True)

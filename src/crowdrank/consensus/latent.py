@@ -13,6 +13,7 @@ from scipy.special import ndtri
 from crowdrank._saved import require
 from crowdrank._typing import Arrays, Floats
 from crowdrank.consensus import kernels
+from crowdrank.consensus.soft_labels import expect_soft
 from crowdrank.engine.shards import Shard
 
 N_NODES = 21
@@ -82,8 +83,8 @@ def count_answers(shard: Shard, n_more: int = 0) -> Arrays:
     """
     n_grades, n_scales = max(shard.scale_sizes), len(shard.scale_sizes)
     used, given = np.zeros((n_scales, n_grades + n_more)), np.zeros((shard.n_assessors, n_scales))
-    answers = shard.answers
-    scale, share = shard.scale_of[answers.assessor], 1.0 if answers.share is None else answers.share
+    answers, share = (shard, 1.0) if shard.soft is None else (shard.soft, shard.soft.share)
+    scale = shard.scale_of[answers.assessor]
     np.add.at(used, (scale, answers.grade), share)
     np.add.at(given, (answers.assessor, scale), share)
     for number, size in enumerate(shard.scale_sizes):
@@ -92,7 +93,12 @@ def count_answers(shard: Shard, n_more: int = 0) -> Arrays:
 
 
 def expectation_step(
-    shard: Shard, likelihood: Floats, gold: Floats, prior: Floats, weight: Floats | None = None
+    shard: Shard,
+    likelihood: Floats,
+    gold: Floats,
+    prior: Floats,
+    weight: Floats | None = None,
+    state_shares: Floats | None = None,
 ) -> tuple[Arrays, Arrays]:
     """Run the E-step on a shard.
 
@@ -102,6 +108,7 @@ def expectation_step(
         gold: P(expert grade | state), (n_answers, n_states).
         prior: P(state), (n_states,), or its logarithm for each item, (n_items, n_states).
         weight: exponent of the likelihood of each judgment, (n,); None: all are 1.
+        state_shares: frequencies of the states over all documents, (n_states,); by default the prior.
 
     Returns:
         The local state with the `posterior` of each item, (n_items, n_states), and the statistics: expected `counts` of
@@ -111,18 +118,18 @@ def expectation_step(
     n_answers, n_states = likelihood.shape[1:]
     posterior, counts = np.empty((shard.n_items, n_states)), np.zeros(likelihood.shape)
     state_counts = np.zeros(n_states)
-    answers = shard.answers
-    weight = answers.weights(weight)
-    judgments = (answers.offsets, answers.assessor, answers.grade, shard.gold)
-    if weight is None and prior.ndim == 1:
+    judgments = (shard.offsets, shard.assessor, shard.grade, shard.gold)
+    log_prior = np.log(prior)[None] if prior.ndim == 1 else prior
+    if shard.soft is not None:
+        frequencies, written = prior if state_shares is None else state_shares, (posterior, counts, state_counts)
+        total = expect_soft(shard, shard.soft, weight, log_prior, likelihood, frequencies, gold, *written)
+    elif weight is None and prior.ndim == 1:
         flat = [array.ravel() for array in (likelihood, gold, posterior, counts)]
         total = kernels.expect_states(n_states)(*judgments, n_answers, prior, *flat, state_counts)
     else:
         logs = np.log(np.maximum(likelihood, 1e-300))
-        log_prior = np.log(prior)[None] if prior.ndim == 1 else prior
-        weight = np.ones(len(answers.grade)) if weight is None else weight
-        written = posterior, counts, state_counts
-        total = kernels.weighted_e_step(*judgments, weight, log_prior, logs, gold, *written, answers.share)
+        weight = np.ones(len(shard.grade)) if weight is None else weight
+        total = kernels.weighted_e_step(*judgments, weight, log_prior, logs, gold, posterior, counts, state_counts)
     statistics = {"counts": counts, "state_counts": state_counts, "log_likelihood": np.array([total])}
     return {"posterior": posterior}, statistics
 

@@ -70,6 +70,7 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
     assessor_arrays: ClassVar[tuple[str, ...]] = ("likelihood", "coefficients")
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
         "shares": PROBABILITY,
+        "frequencies": PROBABILITY,
         "likelihood": PROBABILITY,
         "feature_shares": PROBABILITY,
     }
@@ -155,6 +156,7 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
             mean, covariance = learn_prior(coefficients, spread[None], initial_mean, initial_sd)
         return {
             "shares": self._shares(statistics["classes"]),
+            "frequencies": statistics["classes"] / statistics["classes"].sum(),
             "likelihood": answer_probabilities(coefficients, features),
             "coefficients": coefficients,
             "mean": mean,
@@ -174,6 +176,10 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
             n_grades = len(classes) - self._models_unjudgeable
             shares[:n_grades] = shares[:n_grades].mean()
         return np.asarray(np.maximum(shares, FLOOR))
+
+    def _frequencies(self, theta: Arrays) -> Floats:
+        """Return the frequencies of the states; their prior probabilities may be uniform."""
+        return theta["frequencies"]
 
     def _initial_prior(self, n_states: int) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the coefficients, (2 (n_states - 1),) each."""

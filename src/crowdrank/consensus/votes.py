@@ -57,11 +57,7 @@ class _Vote(EMAggregator):
 
     def _count(self, shard: Shard) -> NDArray[np.float64]:
         """Return the votes of each item, (n_items, n_grades); a soft label is divided among its grades."""
-        answers = shard.answers
-        weight = answers.weights(self._weights(shard))
-        if weight is None:
-            return np.asarray(count_votes(shard.offsets, shard.grade, shard.n_grades))
-        return np.asarray(count_weighted_votes(answers.offsets, answers.grade, weight, shard.n_grades))
+        return shard_votes(shard, self._weights(shard))
 
     def _weights(self, shard: Shard) -> NDArray[np.float64] | None:
         """Return the weight of each judgment, (n,), or None if all are 1."""
@@ -167,6 +163,22 @@ class Highest(_Vote):
     takes_soft_labels: ClassVar[bool] = False  # hardly any grade has the probability 0
     grade_by: ClassVar[str] = "highest"  # type: ignore[misc]
     _label_rule: ClassVar[str] = "highest"
+
+
+def shard_votes(shard: Shard, weight: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Return the votes of each item, (n_items, n_grades); a soft label is divided among its grades.
+
+    Args:
+        shard: the judgments.
+        weight: weight of each judgment, (n,); None: all are 1.
+
+    """
+    if shard.soft is not None:
+        weights = shard.soft.weights(weight)
+        return np.asarray(count_weighted_votes(shard.soft.offsets, shard.soft.grade, weights, shard.n_grades))
+    if weight is not None:
+        return np.asarray(count_weighted_votes(shard.offsets, shard.grade, weight, shard.n_grades))
+    return np.asarray(count_votes(shard.offsets, shard.grade, shard.n_grades))
 
 
 @njit(cache=True, nogil=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,21 +27,21 @@ ShardT_co = TypeVar("ShardT_co", covariant=True)
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Answers of assessors, sorted by item: one per judgment, or one per grade with a probability above 0.
-
-    A soft label with the probability p of a grade counts as the fraction p of an answer with this grade.
-    """
+    """Answers of soft labels, sorted by item: one per judgment and grade with a probability above 0."""
 
     offsets: NDArray[np.int64]  # (n_items + 1,) first answer of each item, and the end
     assessor: NDArray[np.int32]  # (n_answers,)
     grade: NDArray[np.int8]  # (n_answers,)
-    share: NDArray[np.float64] | None = None  # (n_answers,) probability of the grade; None: all are 1
-    judgment: NDArray[np.int64] | None = None  # (n_answers,) index of the judgment; None: that of the answer
+    share: NDArray[np.float64]  # (n_answers,) probability of the grade; 1 for a label without probabilities
+    judgment: NDArray[np.int64]  # (n_answers,) index of the judgment, ascending
 
-    def weights(self, weight: Floats | None) -> Floats | None:
-        """Return the exponent of the likelihood of each answer from the weight of each judgment; None: all are 1."""
-        if self.share is None or self.judgment is None:
-            return weight
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """The arrays in the order in which kernels take them."""
+        return self.offsets, self.assessor, self.grade, self.share, self.judgment
+
+    def weights(self, weight: Floats | None) -> Floats:
+        """Return the weight of each answer from the weight of each judgment, by default 1: its share of it."""
         return self.share if weight is None else weight[self.judgment] * self.share
 
 
@@ -88,11 +88,6 @@ class Shard:
     values: NDArray[np.float64]  # (n_grades,) value of each grade of the main scale
     score: NDArray[np.float64] | None = None  # (n_items,) prediction from features, NaN without one; None: no features
     soft: Answers | None = None  # answers of soft labels; None: each judgment is an answer
-
-    @property
-    def answers(self) -> Answers:
-        """Answers of the judgments; those of soft labels are fractions."""
-        return self.soft or Answers(self.offsets, self.assessor, self.grade)
 
     @property
     def n_assessors(self) -> int:
@@ -174,7 +169,7 @@ def _shard(
 
 def _slice_answers(answers: Answers | None, start: int, stop: int, first_judgment: int) -> Answers | None:
     """Return the answers of the items from `start` to `stop`, the first judgment of which becomes judgment 0."""
-    if answers is None or answers.share is None or answers.judgment is None:
+    if answers is None:
         return None
     first, last = answers.offsets[start], answers.offsets[stop]
     return Answers(
