@@ -62,6 +62,19 @@ def test_features_give_the_same_bytes(method: str, cluster: DaskEngine, local: L
     assert_same(model, fit(method, labels, local, features=features))
 
 
+@pytest.mark.filterwarnings("ignore:The query")
+@pytest.mark.parametrize("method", ["gda", "dawid-skene"])
+def test_soft_labels_give_the_same_bytes(method: str, cluster: DaskEngine, local: LocalEngine, tmp_path: Path) -> None:
+    rows = simulate(queries=12, documents=8, random_state=3).judgments[["query", "document", "assessor", "grade"]]
+    shares = 0.1 + 0.5 * np.eye(5)[rows["grade"]]
+    soft = rows.assign(**{f"p{grade}": shares[:, grade] for grade in range(5)})
+    assert_same(fit(method, soft, cluster), fit(method, soft, local))
+    (tmp_path / "parts").mkdir()
+    soft.to_parquet(tmp_path / "parts" / "0.parquet")
+    on_disk = read_partitions(tmp_path / "parts", shard_size=SHARD_SIZE, engine=cluster, work=tmp_path / "shards")
+    assert_same(fit(method, on_disk, cluster), fit(method, on_disk, local))
+
+
 def test_each_engine_continues_from_checkpoints_of_the_other(
     cluster: DaskEngine, local: LocalEngine, labels: Judgments, tmp_path: Path
 ) -> None:

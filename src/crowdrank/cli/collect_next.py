@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,11 +18,12 @@ from crowdrank.cli import options as o
 from crowdrank.cli.compare import parse_run_names, read_rankings
 from crowdrank.cli.console import note_text, print_json, print_line, print_note, print_read_report, print_table
 from crowdrank.cli.from_settings import FieldsOf
+from crowdrank.cli.judge_options import DEFAULT_GRADES, TEXTS_HELP
 from crowdrank.errors import Fix, Message, UsageError
 
 if TYPE_CHECKING:
     from crowdrank.collection.base import Policy
-    from crowdrank.collection.pool import Pool
+    from crowdrank.collection.pool import Pool, Roster
     from crowdrank.collection.request_ledger import OutstandingRequests
     from crowdrank.collection.requests import Budget, Requests
     from crowdrank.consensus._base import Aggregator
@@ -50,6 +52,38 @@ class BudgetOptions:
         from crowdrank.collection.requests import Budget
 
         return Budget(amount, parse_prices(self.prices), self.kind, self.most, self.honeypots)
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """Options for LLM judges among the available assessors."""
+
+    judges: Path | None = option(None, "File that describes LLM judges (TOML) who may be asked, too.")
+    texts: list[Path] = option([], f"{TEXTS_HELP} They give the prices of judges.", metavar="<path>")
+
+    def reader(self, prices: Mapping[str, float], grades: str | None) -> Callable[[Pool], Roster] | None:
+        """Return a function that returns the judges as assessors, or None if there are none.
+
+        Args:
+            prices: price of a label by kind of assessor; that of `llm` comes before an estimate.
+            grades: scale of the project, if it is given.
+
+        """
+        return None if self.judges is None else partial(self._read, prices=prices, grades=grades)
+
+    def _read(self, pool: Pool, prices: Mapping[str, float], grades: str | None) -> Roster:
+        from crowdrank.judgments.scale import Scale
+        from crowdrank.llm_judges.judges import read_judges
+        from crowdrank.llm_judges.roster import judge_roster
+
+        assert self.judges is not None
+        scale = Scale.parse(grades or DEFAULT_GRADES)
+        return judge_roster(read_judges(self.judges), pool, self.texts, scale, prices.get("llm"))
+
+    @property
+    def files(self) -> list[Path | None]:
+        """The files that are read."""
+        return [self.judges, *self.texts]
 
 
 @dataclass(frozen=True)
@@ -128,6 +162,7 @@ def collect_next(
     ] = False,
     *,
     budget_options: Annotated[BudgetOptions, FieldsOf(BudgetOptions, "Budget")],
+    llm: Annotated[JudgeOptions, FieldsOf(JudgeOptions, "LLM judges")],
     requests: Annotated[RequestOptions, FieldsOf(RequestOptions, o.OUTPUT)],
     parameters: Annotated[c.PolicyOptions, FieldsOf(c.PolicyOptions, "Policy")],
     comparison: Annotated[SampleOptions, FieldsOf(SampleOptions, "Policy compare")],
@@ -145,6 +180,7 @@ def collect_next(
         crowdrank collect next labels.csv --pairs pool.csv --budget 100 -o requests.csv
         crowdrank collect next labels.csv --pairs pool.csv --budget 20 -p ndcg@10 --to toloka -o tasks.tsv
         crowdrank collect next labels.csv --pairs pool.csv --budget 100 -p ndcg@10 --features features.csv
+        crowdrank collect next labels.csv --pairs pool.csv --budget 5 -p ndcg@10 --judges judges.toml --texts docs.jsonl
         crowdrank collect next expert.csv --policy compare --runs live.trec,new.trec --budget 300 -o sample.csv
     """
     from crowdrank._files import check_output_file, locked, recover, write_together
@@ -162,14 +198,19 @@ def collect_next(
     if output is not None:
         check_requests_output(output, requests.to)
         check_output_file(ledger)
-        others = [ledger, pairs, budget_options.assessors, *comparison.files, *prior.features]
+        others = [ledger, pairs, budget_options.assessors, *llm.files, *comparison.files, *prior.features]
         check_distinct({"output": output}, o.input_files([judgments], reading, *others))
         if output.resolve() in recover(ledger):
             _print_completed(output, as_json=json)
             return
     source = pairs if pairs is not None else _pool_of_runs(chosen)
     pool = c.read_pool(
-        source, budget_options.assessors, dict(budget_terms.prices), reading.exclude, extras=requests.to != "csv"
+        source,
+        budget_options.assessors,
+        dict(budget_terms.prices),
+        reading.exclude,
+        extras=requests.to != "csv",
+        more_assessors=llm.reader(budget_terms.prices, reading.grades),
     ).without_extra(prior.signal)
     features = None if pairs is None else prior.read([pairs])
     so_far = read_existing(judgments, **asdict(reading))

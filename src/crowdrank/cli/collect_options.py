@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,7 @@ from crowdrank.collection import POLICIES
 
 if TYPE_CHECKING:
     from crowdrank.collection.base import Policy
-    from crowdrank.collection.pool import Pool
+    from crowdrank.collection.pool import Pool, Roster
     from crowdrank.collection.request_ledger import OutstandingRequests
     from crowdrank.judgments.read_options import ReadOptions
     from crowdrank.judgments.table import Judgments
@@ -73,10 +73,12 @@ def read_pool(
     excluded_path: Path | None = None,
     *,
     extras: bool = False,
+    more_assessors: Callable[[Pool], Roster] | None = None,
 ) -> Pool:
     """Read the pool of query-document pairs, unless it is one, and the available assessors, without excluded ones.
 
-    With `extras`, the pool keeps further columns, such as texts and URLs.
+    With `extras`, the pool keeps further columns, such as texts and URLs. `more_assessors` returns assessors who are
+    not in the table of assessors.
     """
     from crowdrank.collection.pool import Pool, read_roster
     from crowdrank.judgments.encode_options import excluded_ids
@@ -84,6 +86,9 @@ def read_pool(
     pool = pairs if isinstance(pairs, Pool) else Pool.read(pairs, extras=extras)
     if assessors_path is not None:
         pool = pool.with_roster(read_roster(assessors_path, prices))
+    if more_assessors is not None:
+        more = more_assessors(pool)
+        pool = pool.with_roster(more if pool.roster is None else pool.roster.joined(more))
     if excluded_path is not None and pool.roster is not None:
         pool = pool.with_roster(pool.roster.without(excluded_ids(excluded_path)))
     return pool

@@ -89,6 +89,22 @@ class Roster:
             parts.append(f"{len(prices):,} {kind} at {low:g}" + (f"-{high:g}" if high > low else ""))
         return f"<Roster: {counted(len(self), 'assessor')} ({', '.join(parts)})>"
 
+    def joined(self, other: Roster) -> Roster:
+        """Return the assessors of both rosters; raise UsageError if one is in both.
+
+        >>> len(Roster.of(["ann"]).joined(Roster.of(["gpt"], "llm")))
+        2
+        """
+        shared = np.flatnonzero(ids.match(self.assessors, other.assessors) >= 0)
+        if len(shared):
+            name = shown(other.assessors[int(shared[0])].as_py())
+            raise UsageError(f"The assessor {name} is listed twice", kind="duplicate-assessor", fix="list each once")
+        return Roster(
+            ids.concat_arrays([self.assessors, other.assessors]),
+            np.concatenate([self.kind, other.kind]),
+            np.concatenate([self.price, other.price]),
+        )
+
     def without(self, excluded: Iterable[object]) -> Roster:
         """Return the roster without some ids."""
         keep = ids.match(pa.array([str(one) for one in excluded], pa.string()), self.assessors) < 0

@@ -99,8 +99,9 @@ def read_partitions(
 
     Args:
         address: a folder of .parquet files and subfolders, or an address for fsspec such as `s3://bucket/judgments`.
-        work: a new folder for the shards, about 20 bytes per judgment. Shards of the same files and options are used
-            again. By default a temporary folder, which is deleted when Python ends.
+        work: a new folder for the shards, about 20 bytes per judgment, and 8 per column of probabilities (p0, p1, ...).
+            Shards of the same files and options are used again. By default a temporary folder, which is deleted when
+            Python ends.
         columns, grades, scales, unjudgeable, repeats, exclude, family_pattern, on_bad_rows: as in `read_judgments`;
             rows are in the order of the files by name.
         max_bytes: as in `read_judgments`, for each file.

@@ -74,7 +74,8 @@ def read_judgments(
             `postgresql://user@host/name`; `?project=NAME` after it names one of several projects.
         format: the format, if neither suffix nor content shows it.
         columns: the column for each role, as in `query=topicID,document=docID,assessor=workerID,grade=label`. Common
-            names (qid, docid, worker, label, ...) are recognized.
+            names (qid, docid, worker, label, ...) are recognized. Columns p0, p1, ... have the probabilities of the
+            grades of soft labels.
         separator: separator of the cells of a text file; by default it is detected.
         grades: the scale: `0-4`, or names from least to most relevant (`Bad,Fair,Good`). By default the scale of the
             project of a database, or the whole numbers that occur.

@@ -75,7 +75,7 @@ def inspect(judgments: Judgments | ShardedJudgments) -> Inspection:
     '1'
     """
     if isinstance(judgments, Judgments):
-        tally, extras = Tally.of(judgments), {n: _extra_text(n, one, judgments) for n, one in judgments.extras.items()}
+        tally, extras = Tally.of(judgments), _extra_facts(judgments)
     else:
         shard_tallies = (Tally.of(judgments.load(place, ids=False)) for place in range(len(judgments.shards)))
         tally, extras = reduce(add, shard_tallies), {}
@@ -136,6 +136,15 @@ def _range_text(counts: NDArray[np.int64]) -> str:
     below = np.cumsum(counts)
     low, middle, high = (int(np.searchsorted(below, round(q * (below[-1] - 1)), "right")) for q in (0, 0.5, 1))
     return f"{low} to {high:,}, median {middle}"
+
+
+def _extra_facts(judgments: Judgments) -> dict[str, str]:
+    """Return a text per extra column, and the number of soft labels if there are any."""
+    hard = judgments.with_hard_labels()
+    facts = {name: _extra_text(name, column, judgments) for name, column in hard.extras.items()}
+    if (shares := judgments.shares()) is not None:
+        facts["soft labels"] = counted(int((~np.isnan(shares).all(axis=1)).sum()), "judgment")
+    return facts
 
 
 def _extra_text(name: str, values: NDArray[Any], judgments: Judgments) -> str:
