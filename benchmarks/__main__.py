@@ -7,13 +7,26 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import collection, consensus, encoding, features, latent, pipeline, rankers, scoring, service, training
+from benchmarks import (
+    collection,
+    consensus,
+    encoding,
+    features,
+    first_use,
+    latent,
+    pipeline,
+    rankers,
+    scoring,
+    service,
+    training,
+)
 from benchmarks.measure import Result, to_json
 
 BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
     "dawid-skene-rf10": lambda: consensus.dawid_skene("RF10", 37),
     "dawid-skene-1m-numbers": lambda: consensus.dawid_skene("1M number ids", 1),
     "dawid-skene-1m-text": lambda: consensus.dawid_skene("1M text ids", 40),
+    "first-use": first_use.aggregate,
     "kernel": consensus.kernel,
     "growth": consensus.growth,
     "threads": consensus.threads,

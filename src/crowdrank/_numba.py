@@ -1,41 +1,97 @@
-"""Replacement for `numba.njit` that can cache compiled code even if package and home folder are read-only."""
+"""Kernels: functions that numba compiles on their first call, or that NumPy computes if the arrays are small."""
 
 from __future__ import annotations
 
 import os
 import stat
 import tempfile
+import threading
 from collections.abc import Callable
+from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import Any
 
-import numba
+import numpy as np
+
+SMALL = 1 << 18
+"""Number of array elements below which a call uses NumPy, if the kernel has such a version.
+
+Loading numba and its cached code takes about half a second, compiling the kernels of a fit several seconds; NumPy needs
+up to a few milliseconds more than compiled code per call of this size. The choice depends only on the data, so that
+the same data gives the same result.
+"""
+
+_compiling = threading.RLock()
 
 
-def njit(*, cache: bool = True, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function with `numba.njit`.
+class Kernel:
+    """Function that numba compiles when it is first called.
 
-    Compiled code is cached in `NUMBA_CACHE_DIR` if that is set, else beside the source, else in the user's cache folder
-    (these are numba's rules), else in a private folder for temporary files. If there is none, every process compiles
-    the function.
+    Importing a module with kernels does not import numba.
+
+    Attributes:
+        function: the function to compile.
+        numpy: a function with the same arguments and results in NumPy, for small arrays; None: always compile.
+        options: options of `numba.njit`.
+
     """
 
-    def decorate(function: Callable[..., Any]) -> Any:
-        if not cache:
-            return numba.njit(**options)(function)
-        try:
-            return numba.njit(cache=True, **options)(function)
-        except RuntimeError:  # numba has no folder that it can write
-            folder = private_temporary_folder()
-        if folder is None:
-            return numba.njit(**options)(function)
-        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
-        try:
-            return numba.njit(cache=True, **options)(function)
-        finally:
-            numba.config.CACHE_DIR = before
+    def __init__(self, function: Callable[..., Any], numpy: Callable[..., Any] | None, options: dict[str, Any]) -> None:
+        self.function, self.numpy, self.options = function, numpy, options
+        update_wrapper(self, function)
 
-    return decorate
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the NumPy version or the compiled function."""
+        if self.numpy is not None and sum(one.size for one in arguments if isinstance(one, np.ndarray)) < SMALL:
+            return self.numpy(*arguments)
+        return self.compiled(*arguments)
+
+    @cached_property
+    def compiled(self) -> Any:
+        """The function as numba's dispatcher, which compiles it for the types of its first call or loads cached code.
+
+        Compiled code is cached in `NUMBA_CACHE_DIR` if that is set, else beside the source, else in the user's cache
+        folder (these are numba's rules), else in a private folder for temporary files. If there is none, every process
+        compiles the function.
+        """
+        with _compiling:
+            numba = _import_numba()
+            if not self.options.get("cache"):
+                return numba.njit(**self.options)(self.function)
+            try:
+                return numba.njit(**self.options)(self.function)
+            except RuntimeError:  # numba has no folder that it can write
+                folder = private_temporary_folder()
+            if folder is None:
+                return numba.njit(**{**self.options, "cache": False})(self.function)
+            before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
+            try:
+                return numba.njit(**self.options)(self.function)
+            finally:
+                numba.config.CACHE_DIR = before
+
+
+def njit(*, cache: bool = True, numpy: Callable[..., Any] | None = None, **options: Any) -> Callable[..., Kernel]:
+    """Return a decorator that makes a function a kernel.
+
+    Args:
+        cache: store compiled code on disk.
+        numpy: see :class:`Kernel`.
+        options: options of `numba.njit`.
+
+    """
+    return lambda function: Kernel(function, numpy, {"cache": cache, **options})
+
+
+def _import_numba() -> Any:
+    """Import numba, and let it compile kernels that call kernels."""
+    import numba
+    from numba.core import types
+    from numba.extending import typeof_impl
+
+    if Kernel not in typeof_impl.registry:
+        typeof_impl.register(Kernel)(lambda kernel, context: types.Dispatcher(kernel.compiled))
+    return numba
 
 
 def private_temporary_folder() -> Path | None:

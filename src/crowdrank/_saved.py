@@ -19,7 +19,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crowdrank._folders import failure_reason
@@ -175,6 +174,8 @@ def is_scalar(value: object) -> bool:
 
 def read_parquet(path: str | Path | pa.NativeFile) -> pa.Table:
     """Read a Parquet file and check its offsets, dictionary indices and UTF-8."""
+    import pyarrow.parquet as pq
+
     with pq.ParquetFile(path) as file:
         table = file.read()
     return _validate_table(table)

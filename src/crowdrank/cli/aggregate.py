@@ -319,11 +319,9 @@ def _unrecorded_features(path: str) -> Message:
 
 def _model_choice(model: Aggregator) -> dict[str, Any]:
     """Return the models that `auto` compared, their scores and the reason for its choice; {} for other models."""
-    from crowdrank.consensus.auto import Auto
-
-    return (
-        {"choice": model.choice_table_.to_pylist(), "reason": asdict(model.reason_)} if isinstance(model, Auto) else {}
-    )
+    if not hasattr(model, "choice_table_"):
+        return {}
+    return {"choice": model.choice_table_.to_pylist(), "reason": asdict(model.reason_)}  # type: ignore[attr-defined]
 
 
 def _print_model_choice(summary: dict[str, Any]) -> None:

@@ -1,12 +1,14 @@
-"""Command-line application; each command has its own module."""
+"""Command-line application; each command has its own module, which is imported only to run it or to list all."""
 
 from __future__ import annotations
 
+import importlib
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -15,31 +17,6 @@ from typer.core import TyperGroup
 import crowdrank
 from crowdrank._progress import set_quiet
 from crowdrank._text import visible
-from crowdrank.cli import (
-    aggregate,
-    assessors,
-    backup,
-    check,
-    collect,
-    compare,
-    datasets,
-    demo,
-    distill,
-    estimate,
-    evaluate,
-    export,
-    judge,
-    new_project,
-    rank,
-    remap,
-    report,
-    run,
-    serve,
-    simulate,
-    trace,
-    train,
-    validate,
-)
 from crowdrank.cli.console import escape_unencodable, print_error, print_status
 from crowdrank.cli.from_settings import add_command, command_group
 from crowdrank.cli.help_links import help_for
@@ -85,24 +62,58 @@ class Commands(TyperGroup):
 
 
 APP_HELP = "Turn noisy relevance judgments of crowds, experts and LLM judges into labels, rankers and comparisons."
-app = command_group("crowdrank", APP_HELP, cls=Commands)
-
-
 COMMANDS_BY_PANEL = {
-    "Start here": (run.run, report.report, demo.demo),
-    "Judgments": (validate.validate, aggregate.aggregate, assessors.assessors, check.check, trace.trace),
-    "Rankers": (train.train, rank.rank, distill.distill, export.export),
-    "Evaluation": (evaluate.evaluate, compare.compare, estimate.estimate),
-    "Judging service": (serve.serve, new_project.new_project, backup.backup, backup.restore),
-    "Data": (simulate.simulate, datasets.datasets),
+    "Start here": ("run", "report", "demo"),
+    "Judgments": ("validate", "aggregate", "assessors", "check", "trace"),
+    "Rankers": ("train", "rank", "distill", "export"),
+    "Evaluation": ("evaluate", "compare", "estimate"),
+    "Judging service": ("serve", "new-project", "backup", "restore"),
+    "Data": ("simulate", "datasets"),
 }
 """Commands by the title of their help panel, in the order of the help."""
-for panel, functions in COMMANDS_BY_PANEL.items():
-    for function in functions:
-        add_command(app, function, panel)
-app.add_typer(collect.collect, rich_help_panel="Judgments")
-app.add_typer(judge.judge, rich_help_panel="Judgments")
-app.add_typer(remap.remap, rich_help_panel="Rankers")
+GROUPS_BY_PANEL = {"Judgments": ("collect", "judge"), "Rankers": ("remap",)}
+"""Groups of commands by the title of their help panel."""
+MODULES = {"restore": "backup"}
+"""Modules of commands that have not the name of the command."""
+
+
+@cache
+def build_app(only: str | None = None) -> typer.Typer:
+    """Return the application with all commands, or with one of them."""
+    app = command_group("crowdrank", APP_HELP, cls=Commands)
+    app.callback(help=APP_HELP)(options)
+    for panel, names in COMMANDS_BY_PANEL.items():
+        for name in names:
+            if only in (None, name):
+                add_command(app, _load(name), panel)
+    for panel, names in GROUPS_BY_PANEL.items():
+        for name in names:
+            if only in (None, name):
+                app.add_typer(_load(name), rich_help_panel=panel)
+    return app
+
+
+def _load(name: str) -> Any:
+    """Return the function of a command, or a group of commands."""
+    module = importlib.import_module(f"crowdrank.cli.{MODULES.get(name, name).replace('-', '_')}")
+    return getattr(module, name.replace("-", "_"))
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":  # with all commands
+        return build_app()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def requested_command(words: Sequence[str]) -> str | None:
+    """Return the command that the words of a command line name, or None if that is not certain.
+
+    >>> requested_command(["-q", "aggregate", "labels.csv"]), requested_command(["--help"])
+    ('aggregate', None)
+    """
+    word = next((word for word in words if word not in ("-q", "--quiet")), None)
+    known = (name for panel in (*COMMANDS_BY_PANEL.values(), *GROUPS_BY_PANEL.values()) for name in panel)
+    return word if word in known else None
 
 
 def _print_version(requested: bool) -> None:
@@ -111,7 +122,6 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(help=APP_HELP)
 def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -139,7 +149,7 @@ def _raise_terminated(signal_number: int, frame: Any) -> None:
 
 def main() -> None:
     """Run the command `crowdrank`."""
-    run_app(app)
+    run_app(build_app(requested_command(sys.argv[1:])))
 
 
 def run_app(app: typer.Typer) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from crowdrank._arrow import to_table
 from crowdrank._typing import Arrays
 from crowdrank.consensus import diagnostics
 from crowdrank.consensus.diagnostics import Evidence
@@ -73,6 +73,8 @@ class Assembly:
 
     def _write(self, passes: Passes) -> tuple[Consensus, Evidence]:
         """Write the consensus into its folder, shard by shard."""
+        import pyarrow.parquet as pq
+
         judgments, gold = self.judgments, self.gold
         assert isinstance(judgments, ShardedJudgments)
         method, scale, labels = type(self.model).__name__, judgments.main_scale, grade_labels(judgments)
@@ -140,7 +142,7 @@ class Assembly:
             **({} if states is None else {"informativeness": information(*states)[0]}),
             **({} if agreements is None else gold_accuracy(self.judgments, agreements)),
         }
-        return pa.table(columns)
+        return to_table(columns)
 
 
 def count_codes(codes: NDArray[np.int32], n_codes: int) -> NDArray[np.int64]:
@@ -170,6 +172,8 @@ def join_consensus(ranking: Consensus, grades: Consensus, judgments: Judgments |
 
     Assessors come from the first one that has their informativeness.
     """
+    import pyarrow.parquet as pq
+
     informed = "informativeness" in ranking.assessor_table.column_names
     assessors = (ranking if informed else grades).assessor_table
     parts = zip(ranking.document_parts(), grades.document_parts(), strict=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from crowdrank._array_io import arrays_to_table, read_arrays
 from crowdrank._files import recover
@@ -104,6 +103,8 @@ class Checkpoint:
 
     def save(self, state: State, passes: Passes) -> None:
         """Save the state; the previous one stays until the new one is complete."""
+        import pyarrow.parquet as pq
+
         with write_folder(self.path, CHECKPOINT) as folder:
             shards = 0
             for shards, arrays in enumerate(passes.local_state(), start=1):  # one at a time: they may come from disk

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtri
 
+from crowdrank._normal import normal_quantiles
 from crowdrank._numba import njit
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.consensus.information import information
@@ -397,7 +397,7 @@ def project(points: Floats, covariance: Floats, rows: Floats, active: Booleans) 
     return projected
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _hildreth(points: Floats, rows: Floats, moves: Floats, curvature: Floats, active: Booleans) -> None:
     """Project points in place onto rows @ point >= 0 by coordinate ascent of the dual (Hildreth 1957)."""
     n_constraints, size = rows.shape
@@ -427,7 +427,7 @@ def grade_means(used: Floats) -> Floats:
     [-0.8, 0.8]
     """
     share = (used + 1.0) / (used + 1.0).sum()
-    edges = ndtri(np.concatenate([[0.0], np.minimum(np.cumsum(share)[:-1], 1.0), [1.0]]))
+    edges = normal_quantiles(np.concatenate([[0.0], np.minimum(np.cumsum(share)[:-1], 1.0), [1.0]]))
     means: Floats = -np.diff(np.exp(-0.5 * edges**2)) / np.sqrt(2 * np.pi) / share
     return means
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from crowdrank._numba import njit
 from crowdrank._text import counted
+from crowdrank.consensus.kernels import items_of
 from crowdrank.errors import DataWarning, shown
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
@@ -150,7 +151,17 @@ def mean_grades(judgments: Judgments) -> NDArray[np.float64]:
     return means
 
 
-@njit(cache=True, nogil=True)
+def _mean_shares(
+    offsets: NDArray[np.int64], assessor: NDArray[np.int32], grade: NDArray[np.int8], highest: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    item, top, n_items = items_of(offsets), highest[assessor], len(offsets) - 1
+    known = (grade != UNJUDGEABLE) & (grade <= top)
+    total = np.bincount(item, np.where(known, grade / np.maximum(top, 1), 0.0), minlength=n_items)
+    n = np.bincount(item[known], minlength=n_items)
+    return np.divide(total, n, out=np.full(n_items, np.nan), where=n > 0)
+
+
+@njit(nogil=True, numpy=_mean_shares)
 def mean_shares(
     offsets: NDArray[np.int64], assessor: NDArray[np.int32], grade: NDArray[np.int8], highest: NDArray[np.int64]
 ) -> NDArray[np.float64]:
@@ -184,7 +195,22 @@ def has_negative_covariance(sums: NDArray[np.float64]) -> bool:
     return bool(n > 1 and products - x * y / n < -1e-9 * n)
 
 
-@njit(cache=True, nogil=True)
+def _find_groups(
+    offsets: NDArray[np.int64], assessor: NDArray[np.int32], gold: NDArray[np.int8], n_assessors: int
+) -> NDArray[np.int64]:
+    # Each item has an edge from its first assessor, or the expert, to each of its assessors.
+    first = np.where(gold >= 0, n_assessors, np.append(assessor, -1)[offsets[:-1]])[items_of(offsets)]
+    group, changed = np.arange(n_assessors + 1), True
+    while changed:
+        before = group.copy()
+        np.minimum.at(group, group[first], group[assessor])
+        np.minimum.at(group, group[assessor], group[first])
+        group = group[group]
+        changed = not np.array_equal(group, before)
+    return group
+
+
+@njit(nogil=True, numpy=_find_groups)
 def find_groups(
     offsets: NDArray[np.int64], assessor: NDArray[np.int32], gold: NDArray[np.int8], n_assessors: int
 ) -> NDArray[np.int64]:

@@ -7,8 +7,8 @@ point two neighboring grades are equally probable. The cut points are estimated 
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtri
 
+from crowdrank._normal import normal_quantiles
 from crowdrank._typing import Arrays, Floats
 from crowdrank.consensus.latent import softmax
 from crowdrank.engine.shards import Shard
@@ -53,7 +53,7 @@ def first_cuts(expert_grades: Floats) -> Floats:
     [0.0]
     """
     shares = (expert_grades + 0.5) / (expert_grades + 0.5).sum()
-    return np.asarray(ndtri(np.cumsum(shares)[:-1]))
+    return normal_quantiles(np.cumsum(shares)[:-1])
 
 
 def expert_lines(cuts: Floats) -> Floats:

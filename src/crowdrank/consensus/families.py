@@ -13,12 +13,11 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-import scipy.sparse
-from scipy.sparse.csgraph import connected_components
 
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays, Booleans, Codes, Floats, Integers
 from crowdrank.consensus._base import EMAggregator, Table
+from crowdrank.consensus.kernels import items_of
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments import ids
@@ -98,7 +97,16 @@ def _assign_families(table: Table, assessors: pa.Array, family: Codes) -> Table:
     return table.with_families(names, codes)
 
 
-@njit(cache=True, nogil=True)
+def _family_weights(offsets: Integers, assessor: Codes, family: Codes, correlation: float) -> Floats:
+    n_families = int(family.max(initial=-1)) + 1
+    _, place, members = np.unique(
+        items_of(offsets) * n_families + family[assessor], return_inverse=True, return_counts=True
+    )
+    weights: Floats = 1.0 / (1.0 + (members[place] - 1.0) * correlation)
+    return weights
+
+
+@njit(nogil=True, numpy=_family_weights)
 def family_weights(offsets: Integers, assessor: Codes, family: Codes, correlation: float) -> Floats:
     """Return the weight of each judgment, (n,): 1 / (1 + (m - 1) correlation) for m judgments of a family on an item.
 
@@ -129,6 +137,8 @@ def find_families(judgments: Judgments) -> Codes:
     >>> bool((np.bincount(family) > 1).any())
     True
     """
+    from scipy.sparse.csgraph import connected_components
+
     counts = np.bincount(judgments.assessor, minlength=judgments.n_assessors)
     active = np.argsort(-counts, kind="stable")[:MAX_ASSESSORS]
     correlation, common = correlations(judgments, active)
@@ -146,7 +156,9 @@ def correlations(judgments: Judgments, assessors: Integers) -> tuple[Floats, Flo
 
     Both have the shape (n, n). The correlation is 0 if one of the two gave the same answer to all these items.
     """
-    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
+    import scipy.sparse
+
+    item = items_of(judgments.offsets)
     shape = (judgments.n_items, judgments.n_assessors)
 
     def by_item(values: Floats) -> scipy.sparse.csc_array:

@@ -273,7 +273,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
             n_answers = counts.shape[1]
             initial_sd = curves.initial_sd(n_answers)
             fixed = curves.has_fixed_prior(n_answers, n_answers - self._models_unjudgeable)
-            for scale in np.unique(scale_of):
+            for scale in np.flatnonzero(np.bincount(scale_of)):
                 rows = scale_of == scale
                 mean[scale], covariance[scale] = learn_prior(
                     params[rows], posterior_covariance[rows], theta["initial_mean"][scale], initial_sd, fixed

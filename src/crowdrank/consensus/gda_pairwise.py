@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import ndtri
 
+from crowdrank._normal import normal_quantile
 from crowdrank._saved import POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Floats, Grades
 from crowdrank.consensus import experts, pair_likelihood, pairwise_kernels
@@ -380,7 +380,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
     ) -> Arrays:
         """Return the rows of normal posteriors, in queries whose levels have these means and variances."""
         sd = np.sqrt(variance)
-        reach = ndtri((1 + self.interval) / 2) * sd
+        reach = normal_quantile((1 + self.interval) / 2) * sd
         place, place_sd = relevance + level, np.sqrt(variance + uncertainty)
         nodes, weights = QUADRATURE
         shares = sum(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._numba import njit
+from crowdrank.consensus.kernels import items_of
 from crowdrank.judgments.gold import ItemGold
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
@@ -39,7 +40,22 @@ def gold_accuracy(judgments: Judgments | ShardedJudgments, counts: Agreements) -
     return {"gold_judgments": judged.astype(np.int64), "gold_accuracy": share}
 
 
-@njit(cache=True, nogil=True)
+def _add_agreements(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    reference: NDArray[np.int8],
+    sets: NDArray[np.bool_],
+    agreed: NDArray[np.float64],
+    judged: NDArray[np.float64],
+) -> None:
+    by_row = reference[items_of(offsets)]
+    known = by_row >= 0
+    judged += np.bincount(assessor[known], minlength=len(judged))
+    agreed += np.bincount(assessor[known & sets[by_row, grade]], minlength=len(agreed))
+
+
+@njit(nogil=True, numpy=_add_agreements)
 def add_agreements(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],

@@ -35,7 +35,17 @@ def choose_grades(shares: NDArray[np.float64], rule: str) -> NDArray[np.int8]:
     return grades
 
 
-@njit(cache=True, nogil=True)
+def _minimize_loss(shares: NDArray[np.float64], loss: NDArray[np.float64]) -> NDArray[np.int8]:
+    expected = np.zeros(shares.shape)
+    for t in range(len(loss)):  # not a matrix product, whose rounding depends on the BLAS
+        expected += shares[:, t, None] * loss[t]
+    tied = expected <= expected.min(axis=1, keepdims=True) + TOLERANCE
+    rank = tied.cumsum(axis=1)
+    grades: NDArray[np.int8] = (rank == rank[:, -1:] // 2 + 1).argmax(axis=1).astype(np.int8)
+    return grades
+
+
+@njit(nogil=True, numpy=_minimize_loss)
 def minimize_loss(shares: NDArray[np.float64], loss: NDArray[np.float64]) -> NDArray[np.int8]:
     """Return the grade with the least expected loss for each row of P(grade), the middle one of tied grades."""
     # shares (n, n_grades), loss (n_grades, n_grades) -> (n,)

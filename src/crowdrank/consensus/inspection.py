@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from crowdrank._typing import Floats
 from crowdrank.consensus._coerce import as_judgments
@@ -42,6 +41,8 @@ def normal_posterior(relevance: Floats, sd: Floats) -> Floats:
     >>> normal_posterior(np.zeros(1), np.full(1, 1e-3)).argmax()
     np.int64(10)
     """
+    from scipy.special import ndtr
+
     bounds = np.concatenate([[-np.inf], (NODES[1:] + NODES[:-1]) / 2, [np.inf]])
     return np.diff(ndtr((bounds - relevance[:, None]) / sd[:, None]), axis=1)
 

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any, cast
 
 import numpy as np
-from numba import uint64
 from numpy.typing import NDArray
 
 from crowdrank._numba import njit
@@ -19,7 +18,24 @@ TINY = 1e-60  # below this a product of likelihoods goes into the logarithm; it 
 UNSEEN = 1e-290  # the likelihood of what is all but impossible
 
 
-@njit(cache=True, nogil=True)
+def items_of(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the item of each judgment, (n,)."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+
+def _count_confusions(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    posterior: NDArray[np.float64],
+    counts: NDArray[np.float64],
+) -> None:
+    n_assessors, n_grades, _ = counts.shape
+    sums = _sum_by(_cells(assessor, grade, n_grades), posterior, items_of(offsets), n_assessors * n_grades)
+    counts += sums.reshape(counts.shape)
+
+
+@njit(nogil=True, numpy=_count_confusions)
 def count_confusions(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
@@ -36,6 +52,65 @@ def count_confusions(
                 counts[assessor[j], grade[j], c] += posterior[item, c]
 
 
+def _expect(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    gold: NDArray[np.int8],
+    n_grades: int,
+    shares: NDArray[np.float64],
+    likelihood: NDArray[np.float64],
+    gold_likelihood: NDArray[np.float64],
+    posterior: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    state_counts: NDArray[np.float64],
+) -> float:
+    # In logarithms, because a product of all likelihoods would underflow.
+    n_states, known, sizes = len(shares), gold >= 0, np.diff(offsets)
+    with np.errstate(divide="ignore"):
+        logs, log_gold = np.log(likelihood.reshape(-1, n_states)), np.log(gold_likelihood.reshape(-1, n_states))
+        log_shares = np.log(shares)
+    scores = log_shares + _sum_by(items_of(offsets), logs, _cells(assessor, grade, n_grades), len(sizes))
+    highest = scores.max(axis=1)
+    floor = np.where((sizes > 8) & (highest < np.log(SMALL)), highest, 0.0) + np.log(UNSEEN)
+    scores[known] = np.maximum(scores[known], floor[known, None]) + log_gold[gold[known]]
+    scores[np.isneginf(scores.max(axis=1))] = np.log(UNSEEN)
+    return _normalize(offsets, assessor, grade, scores, posterior, counts.reshape(-1, n_grades, n_states), state_counts)
+
+
+def _normalize(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    scores: NDArray[np.float64],
+    posterior: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    state_counts: NDArray[np.float64],
+) -> float:
+    """Write the posteriors of the log probabilities `scores`, add to the counts, and return the log likelihood."""
+    highest = scores.max(axis=1, keepdims=True)
+    raised = np.exp(scores - highest)
+    norm = raised.sum(axis=1, keepdims=True)
+    raised /= norm
+    posterior.reshape(scores.shape)[:] = raised
+    state_counts += raised.sum(axis=0)
+    _count_confusions(offsets, assessor, grade, raised, counts)
+    return float((highest + np.log(norm)).sum())
+
+
+def _cells(assessor: NDArray[np.int32], grade: NDArray[np.int8], n_grades: int) -> NDArray[np.int64]:
+    """Return the index of each judgment's assessor and grade in a flat table of both."""
+    return assessor.astype(np.int64) * n_grades + grade
+
+
+def _sum_by(
+    group: NDArray[np.int64], table: NDArray[np.float64], row: NDArray[np.int64], n_groups: int
+) -> NDArray[np.float64]:
+    """Return the sum of the rows of a table that the judgments of each group refer to, (n_groups, n_columns)."""
+    columns = np.ascontiguousarray(table.T).take(row, axis=1)
+    return np.stack([np.bincount(group, column, minlength=n_groups) for column in columns], axis=1)
+
+
 @cache
 def expect_states(n_states: int) -> Kernel:
     """Return the kernel for the E-step of a model with this many states, which also counts for the M-step.
@@ -45,7 +120,7 @@ def expect_states(n_states: int) -> Kernel:
     for the compiler, which unrolls the loops over it: twice as fast.
     """
 
-    @njit(cache=True, nogil=True)
+    @njit(nogil=True, numpy=_expect)
     def expect(
         offsets: NDArray[np.int64],
         assessor: NDArray[np.int32],
@@ -72,19 +147,19 @@ def expect_states(n_states: int) -> Kernel:
             for block in range(start, stop, 8):
                 for j in range(block, min(block + 8, stop)):
                     # Unsigned, or the compiler guards against indices from the end.
-                    cell = (uint64(assessor[j]) * uint64(n_grades) + uint64(grade[j])) * uint64(n_states)
+                    cell = (np.uint64(assessor[j]) * np.uint64(n_grades) + np.uint64(grade[j])) * np.uint64(n_states)
                     for s in range(n_states):
-                        product[s] *= likelihood[cell + uint64(s)]
+                        product[s] *= likelihood[cell + np.uint64(s)]
                 if block + 8 < stop and 0.0 < product.max() < SMALL:
                     highest = product.max()
                     total_log += np.log(highest)
                     for s in range(n_states):
                         product[s] /= highest
             if gold[item] >= 0:
-                cell = uint64(gold[item]) * uint64(n_states)
+                cell = np.uint64(gold[item]) * np.uint64(n_states)
                 for s in range(n_states):
                     # What the crowd takes for impossible is possible if an expert says so.
-                    product[s] = max(product[s], UNSEEN) * gold_likelihood[cell + uint64(s)]
+                    product[s] = max(product[s], UNSEEN) * gold_likelihood[cell + np.uint64(s)]
             norm = 0.0
             for s in range(n_states):
                 norm += product[s]
@@ -102,9 +177,9 @@ def expect_states(n_states: int) -> Kernel:
                 posterior[item * n_states + s] = product[s]
                 totals[s] += product[s]
             for j in range(start, stop):
-                cell = (uint64(assessor[j]) * uint64(n_grades) + uint64(grade[j])) * uint64(n_states)
+                cell = (np.uint64(assessor[j]) * np.uint64(n_grades) + np.uint64(grade[j])) * np.uint64(n_states)
                 for s in range(n_states):
-                    counts[cell + uint64(s)] += product[s]
+                    counts[cell + np.uint64(s)] += product[s]
         for s in range(n_states):
             state_counts[s] += totals[s]
         return float(total_log + np.log(pending))
@@ -112,7 +187,29 @@ def expect_states(n_states: int) -> Kernel:
     return cast(Kernel, expect)
 
 
-@njit(cache=True, nogil=True)
+def _weighted_e_step(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    gold: NDArray[np.int8],
+    weight: NDArray[np.float64],
+    log_prior: NDArray[np.float64],
+    log_likelihood: NDArray[np.float64],
+    gold_likelihood: NDArray[np.float64],
+    posterior: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    state_counts: NDArray[np.float64],
+) -> float:
+    (n_items, n_states), known = posterior.shape, gold >= 0
+    by_row = log_likelihood.reshape(-1, n_states).take(_cells(assessor, grade, log_likelihood.shape[1]), axis=0)
+    by_row *= weight[:, None]
+    scores = log_prior + _sum_by(items_of(offsets), by_row, np.arange(len(by_row)), n_items)
+    with np.errstate(divide="ignore"):
+        scores[known] += np.log(gold_likelihood[gold[known]])
+    return _normalize(offsets, assessor, grade, scores, posterior, counts, state_counts)
+
+
+@njit(nogil=True, numpy=_weighted_e_step)
 def weighted_e_step(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
@@ -158,7 +255,7 @@ def weighted_e_step(
     return float(total)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def soft_e_step(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
@@ -213,7 +310,7 @@ def soft_e_step(
     return float(total)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def count_soft_answers(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
@@ -244,7 +341,20 @@ def count_soft_answers(
             j = stop
 
 
-@njit(cache=True, nogil=True)
+def _posterior_summaries(
+    posterior: NDArray[np.float64], values: NDArray[np.float64], tail: float, tolerance: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    mean = posterior @ values
+    sd = np.sqrt((posterior * (values - mean[:, None]) ** 2).sum(axis=1))
+    above = posterior.cumsum(axis=1)
+    below, last = above - posterior, len(values) - 1
+    is_low = (below <= tail + tolerance) & (above > tail + tolerance)
+    is_high = (below < 1.0 - tail - tolerance) & (above >= 1.0 - tail - tolerance)
+    low, high = (np.where(at.any(axis=1), last - at[:, ::-1].argmax(axis=1), last) for at in (is_low, is_high))
+    return mean, sd, np.minimum(values[low], mean), np.maximum(values[high], mean)
+
+
+@njit(nogil=True, numpy=_posterior_summaries)
 def posterior_summaries(
     posterior: NDArray[np.float64], values: NDArray[np.float64], tail: float, tolerance: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:

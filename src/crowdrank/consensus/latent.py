@@ -8,8 +8,8 @@ posteriors, which get narrower with the number of judgments per document.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtri
 
+from crowdrank._normal import normal_quantile, normal_quantiles
 from crowdrank._saved import require
 from crowdrank._typing import Arrays, Floats
 from crowdrank.consensus import kernels
@@ -261,6 +261,6 @@ def node_quantiles(posterior: Floats, level: float) -> Floats:
     edges[:, -1] = 1.0
     node = np.clip((edges < level).sum(axis=1) - 1, 0, n_nodes - 1)
     row, step = np.arange(n_items), 2 * REACH / (n_nodes - 1)
-    below, above = (ndtri(np.clip(edges[row, node + side], 1e-12, 1 - 1e-12)) for side in (0, 1))
-    inside = np.clip((ndtri(level) - below) / np.maximum(above - below, 1e-12), 0.0, 1.0)
+    below, above = (normal_quantiles(np.clip(edges[row, node + side], 1e-12, 1 - 1e-12)) for side in (0, 1))
+    inside = np.clip((normal_quantile(level) - below) / np.maximum(above - below, 1e-12), 0.0, 1.0)
     return np.asarray(-REACH + step * (node + inside - 0.5))

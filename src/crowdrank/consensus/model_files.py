@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from crowdrank._array_io import arrays_to_table, read_arrays
 from crowdrank._saved import LARGEST, Fields, is_text, read_parquet, require, require_array, require_range
@@ -34,6 +33,8 @@ EXAMPLE_ASSESSORS = 509
 
 def write_model(model: EMAggregator, folder: Path) -> None:
     """Write the parameters, results and data of a fitted model; judgments on disk are refused."""
+    import pyarrow.parquet as pq
+
     judgments = as_judgments(model.judgments_)
     pq.write_table(model.consensus_.document_table, folder / "documents.parquet")
     pq.write_table(model.consensus_.assessor_table, folder / "assessors.parquet")

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import crowdrank
@@ -131,6 +130,8 @@ class ShardWriter:
 
     def __call__(self, place: int, rows: Arrays) -> Arrays:
         """Write the rows of the shard at a place."""
+        import pyarrow.parquet as pq
+
         table = self.judgments.load(place)
         gold = None if self.gold is None else self.gold.shard(place, table.n_items)
         path = numbered_path(self.folder, "part", self.judgments.shards[place].number, ".parquet")

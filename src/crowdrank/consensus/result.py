@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crowdrank._arrow import from_numpy, to_array, to_table
 from crowdrank._notebook import MAX_TABLE_ROWS, heading, html_table, panel
 from crowdrank._saved import require
 from crowdrank._text import counted
@@ -130,8 +131,8 @@ def concat_documents(parts: Iterable[pa.Table]) -> pa.Table:
 def item_ids(judgments: Judgments) -> dict[str, pa.Array]:
     """Return columns with the query and the document of each item."""
     return {
-        "query": judgments.queries.take(pa.array(judgments.item_query)),
-        "document": judgments.documents.take(pa.array(judgments.item_document)),
+        "query": judgments.queries.take(from_numpy(judgments.item_query)),
+        "document": judgments.documents.take(from_numpy(judgments.item_document)),
     }
 
 
@@ -144,13 +145,13 @@ def document_table(judgments: Judgments, rows: Arrays, grade_by: str) -> pa.Tabl
         **dict(zip(judgments.main_scale.share_names, rows["p"].T, strict=True)),
         "judgments": np.diff(judgments.offsets),
     }
-    return pa.table(documents)
+    return to_table(documents)
 
 
 def grade_column(shares: NDArray[np.float64], labels: tuple[Any, ...], rule: str) -> pa.Array:
     """Return the label of the grade that a rule chooses for each row of P(grade)."""
     codes = choose_grades(shares, rule)
-    return pa.array(labels).take(pa.array(np.minimum(codes, len(labels) - 1)))  # a scale has at least two grades
+    return to_array(labels).take(from_numpy(np.minimum(codes, len(labels) - 1)))  # a scale has at least two grades
 
 
 def grade_labels(judgments: Judgments | ShardedJudgments) -> tuple[Any, ...]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
+from crowdrank._normal import normal_quantile
 from crowdrank._numba import njit
 from crowdrank._saved import PROBABILITY
 from crowdrank._typing import Arrays
@@ -16,6 +16,7 @@ from crowdrank.consensus._base import EMAggregator
 from crowdrank.consensus.families import family_weights
 from crowdrank.consensus.gold_accuracy import add_agreements
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, choose_grades
+from crowdrank.consensus.kernels import items_of
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.engine.shards import Shard
 
@@ -84,7 +85,7 @@ class _Vote(EMAggregator):
         mean = smoothed @ values
         sd = np.sqrt(np.maximum(smoothed @ values**2 - mean**2, 0.0) / (n + 1.0))
         sd[shard.gold_sets[shard.gold].sum(axis=1) == 1] = 0.0
-        reach = norm.ppf(0.5 + self.interval / 2) * sd
+        reach = normal_quantile(0.5 + self.interval / 2) * sd
         return {
             "relevance": relevance,
             "sd": sd,
@@ -181,7 +182,12 @@ def shard_votes(shard: Shard, weight: NDArray[np.float64] | None = None) -> NDAr
     return np.asarray(count_votes(shard.offsets, shard.grade, shard.n_grades))
 
 
-@njit(cache=True, nogil=True)
+def _count_votes(offsets: NDArray[np.int64], grade: NDArray[np.int8], n_grades: int) -> NDArray[np.float64]:
+    cell = items_of(offsets) * n_grades + grade
+    return np.bincount(cell, minlength=(len(offsets) - 1) * n_grades).reshape(-1, n_grades).astype(np.float64)
+
+
+@njit(nogil=True, numpy=_count_votes)
 def count_votes(offsets: NDArray[np.int64], grade: NDArray[np.int8], n_grades: int) -> NDArray[np.float64]:
     """Return the number of judgments of each item with each grade."""
     # offsets (n_items + 1,), grade (n,) -> (n_items, n_grades)
@@ -192,7 +198,14 @@ def count_votes(offsets: NDArray[np.int64], grade: NDArray[np.int8], n_grades: i
     return votes
 
 
-@njit(cache=True, nogil=True)
+def _count_weighted_votes(
+    offsets: NDArray[np.int64], grade: NDArray[np.int8], weight: NDArray[np.float64], n_grades: int
+) -> NDArray[np.float64]:
+    cell = items_of(offsets) * n_grades + grade
+    return np.bincount(cell, weight, minlength=(len(offsets) - 1) * n_grades).reshape(-1, n_grades)
+
+
+@njit(nogil=True, numpy=_count_weighted_votes)
 def count_weighted_votes(
     offsets: NDArray[np.int64], grade: NDArray[np.int8], weight: NDArray[np.float64], n_grades: int
 ) -> NDArray[np.float64]:

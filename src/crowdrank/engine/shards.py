@@ -198,9 +198,14 @@ def _shard_bounds(judgments: Judgments, locality: str, shard_size: int) -> NDArr
     n_shards = max(1, -(-len(judgments) // shard_size))
     wanted = np.linspace(0, len(judgments), n_shards + 1)
     if locality == "item":
-        return np.unique(np.searchsorted(judgments.offsets, wanted))
+        return _distinct(np.searchsorted(judgments.offsets, wanted))
     starts = judgments.query_offsets
-    return np.unique(starts[np.searchsorted(judgments.offsets[starts], wanted)])
+    return _distinct(starts[np.searchsorted(judgments.offsets[starts], wanted)])
+
+
+def _distinct(ascending: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the distinct ones of ascending numbers; np.unique would import numpy.ma."""
+    return ascending[np.append(True, ascending[1:] > ascending[:-1])]
 
 
 class Shards(Protocol[ShardT_co]):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import narwhals as nw
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank.errors import InputError, shown
 from crowdrank.judgments.columns import refuse_duplicate_columns
+
+if TYPE_CHECKING:
+    import narwhals as nw
 
 FRAME_SOURCE_NAME = "the frame"
 """Name of a DataFrame in error messages."""
@@ -23,11 +26,17 @@ _POLARS_NUMBERS = {
 
 def is_frame(value: object) -> bool:
     """Return whether `value` is a DataFrame of a library that narwhals supports."""
+    if isinstance(value, str | Path | list):
+        return False
+    import narwhals as nw
+
     return _is_known_eager(value) or isinstance(_to_narwhals(value), nw.DataFrame | nw.LazyFrame)
 
 
 def _is_known_eager(value: object) -> bool:
     """Return whether `value` is a frame in memory of pandas, polars or narwhals, without wrapping it."""
+    import narwhals as nw
+
     if isinstance(value, nw.DataFrame):
         return True
     return nw.dependencies.is_pandas_dataframe(value) or nw.dependencies.is_polars_dataframe(value)
@@ -35,6 +44,8 @@ def _is_known_eager(value: object) -> bool:
 
 def _to_narwhals(frame: Any) -> Any:
     """Wrap a DataFrame in a narwhals frame; return other objects unchanged."""
+    import narwhals as nw
+
     try:
         return nw.from_native(frame, pass_through=True)
     except nw.exceptions.DuplicateError:
@@ -50,6 +61,8 @@ def frame_library(frame: Any) -> str:
     >>> frame_library(pd.DataFrame({"a": [1]}))
     'pandas'
     """
+    import narwhals as nw
+
     wrapped = _to_narwhals(frame)
     in_memory = isinstance(wrapped, nw.DataFrame) or wrapped.implementation.is_polars()
     return str(wrapped.implementation.value) if in_memory else "pandas"
@@ -64,6 +77,8 @@ def column_names(frame: Any) -> list[str]:
 
 def _native_column_names(frame: Any) -> list[Any]:
     """Return the column names with their own types; in pandas a name can also be a number."""
+    import narwhals as nw
+
     native = nw.to_native(frame, pass_through=True)
     if nw.dependencies.is_pandas_dataframe(native) or nw.dependencies.is_polars_dataframe(native):
         return list(native.columns)
@@ -77,6 +92,8 @@ def _native_column_names(frame: Any) -> list[Any]:
 
 def collect_columns(frame: Any, column_names: list[str]) -> Any:
     """Compute some columns of a lazy frame; return other frames unchanged."""
+    import narwhals as nw
+
     if _is_known_eager(frame):
         return frame
     wrapped = _to_narwhals(frame)
@@ -98,6 +115,8 @@ def _lazy_frame_error(error: Exception) -> InputError:
 
 def column_to_arrow(frame: Any, column_name: str) -> pa.ChunkedArray:
     """Return a column of a DataFrame as an Arrow column; raise InputError if its cells have several types."""
+    import narwhals as nw
+
     wrapped = _to_narwhals(collect_columns(frame, [column_name]))
     native = wrapped.to_native()
     if isinstance(native, pa.Table):
@@ -121,6 +140,8 @@ def numeric_matrix(frame: Any, column_names: list[str]) -> NDArray[np.float64] |
            [nan, 2. ]])
     >>> numeric_matrix(pd.DataFrame({"a": ["1"]}), ["a"])
     """
+    import narwhals as nw
+
     native = nw.to_native(frame, pass_through=True)
     if nw.dependencies.is_polars_dataframe(native):
         chosen = native[column_names]  # select would start polars' query engine
@@ -157,6 +178,8 @@ def _pandas_to_arrow(series: Any, column_name: str) -> Any:
 
 def _series_to_arrow(series: nw.Series[Any], column_name: str) -> Any:
     """Convert a series of another library than pandas; types that Arrow lacks become text."""
+    import narwhals as nw
+
     try:
         return series.to_arrow()
     except pa.ArrowException:
@@ -222,6 +245,8 @@ def from_arrow(table: pa.Table, backend: str = "pandas") -> Any:
     0  1
     1  2
     """
+    import narwhals as nw
+
     if backend == "pyarrow":
         return table
     if backend == "pandas":

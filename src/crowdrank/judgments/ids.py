@@ -16,14 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crowdrank._arrow import from_numpy, to_numpy
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Integers
 from crowdrank.errors import Location, Message
 
 CodedIds = tuple[Codes, pa.Array]
 """A column of ids: the code of each row, and the distinct ids, which the codes index."""
-MIN_ROWS_FOR_HASH_TABLE = 10_000
-"""Minimum number of rows for which our hash table is faster than Arrow's dictionary encoding."""
+MIN_ROWS_FOR_HASH_TABLE = 1 << 16
+"""Minimum number of rows for our hash table; for fewer, loading numba takes longer than Arrow's dictionary encoding."""
 MAX_TEXT_BYTES = 2**31 - 2**20
 """Maximum number of bytes of text in an Arrow array with 32-bit offsets, less a margin."""
 MAX_UNUSUAL_IDS = 10_000
@@ -72,7 +73,7 @@ def _encode_array(array: pa.Array) -> CodedIds:
         starts = text[0][first_row]
         if not kernels.match_code_texts(*text, codes, starts, text[0][first_row + 1] - starts):
             return _encode_with_arrow(array)
-    return codes, array.take(pa.array(first_row))
+    return codes, array.take(from_numpy(first_row))
 
 
 def _encode_with_arrow(array: pa.Array) -> CodedIds:
@@ -90,7 +91,7 @@ def hash_ids(array: pa.Array) -> NDArray[np.uint64]:
 
     hashes = np.empty(len(array), np.uint64)
     if pa.types.is_integer(array.type):
-        kernels.hash_numbers(np.asarray(array), hashes)
+        kernels.hash_numbers(to_numpy(array), hashes)
     else:
         kernels.hash_text(*_text_buffers(array), hashes)
     return hashes
@@ -117,7 +118,7 @@ def to_single_array(column: pa.ChunkedArray) -> pa.Array:
 def dictionary_codes(array: pa.DictionaryArray) -> Codes:
     """Return the codes of a dictionary array, -1 for null."""
     indices = array.indices.fill_null(-1) if array.indices.null_count else array.indices
-    return np.asarray(indices).astype(np.int32, copy=False)
+    return to_numpy(indices).astype(np.int32, copy=False)
 
 
 def _encode_dictionary(column: pa.ChunkedArray) -> CodedIds:
@@ -196,10 +197,10 @@ def concat_arrays(arrays: Sequence[pa.Array]) -> pa.Array:
 
 def _is_blank(ids: pa.Array) -> Booleans:
     """Return a mask of the ids that are null or only white space."""
-    blank = pc.is_null(ids, nan_is_null=True)
+    blank = to_numpy(pc.is_null(ids, nan_is_null=True))
     if pa.types.is_string(ids.type):
-        blank = pc.or_(blank, pc.equal(pc.fill_null(pc.utf8_trim_whitespace(ids), ""), ""))
-    return np.asarray(blank)
+        blank |= to_numpy(pc.binary_length(pc.utf8_trim_whitespace(ids))) == 0
+    return blank
 
 
 def to_integers_or_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -253,7 +254,7 @@ def unusual_forms(ids: pa.Array) -> dict[str, str]:
     offsets, text_bytes, _ = _text_buffers(ids)
     is_ascii = bool(text_bytes.max(initial=0) < 128)
     suspects = kernels.find_unusual_texts(offsets, text_bytes, is_ascii, MAX_UNUSUAL_IDS)
-    text = ids.take(pa.array(suspects))
+    text = ids.take(from_numpy(suspects))
     usual = pc.replace_substring_regex(
         pc.utf8_trim_whitespace(pc.utf8_normalize(text, "NFC")), _NUMBER_PATTERN, r"\1\2"
     )

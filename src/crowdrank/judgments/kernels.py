@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import uint64
 from numpy.typing import NDArray
 
 from crowdrank._numba import njit
@@ -15,7 +14,18 @@ Words = NDArray[np.uint64]
 """Unsigned 64-bit integers: hashes, or the 8-byte word that starts at each byte of a text buffer."""
 
 
-@njit(cache=True, nogil=True)
+def _group_rows(query_codes: Codes, document_codes: Codes, n_queries: int, n_documents: int) -> tuple[Codes, Integers]:
+    cell = query_codes.astype(np.int64) * n_documents + document_codes
+    by_cell = np.argsort(cell, kind="stable")
+    starts = np.flatnonzero(np.append(True, cell[by_cell[1:]] != cell[by_cell[:-1]])[: len(cell)])
+    sizes, first = np.diff(np.append(starts, len(cell))), by_cell[starts]
+    in_order = np.lexsort((first, query_codes[first]))
+    offsets = np.concatenate([[0], np.cumsum(sizes[in_order])])
+    position = np.arange(len(cell)) + np.repeat(starts[in_order] - offsets[:-1], sizes[in_order])
+    return by_cell[position].astype(np.int32), offsets
+
+
+@njit(nogil=True, numpy=_group_rows)
 def group_rows(query_codes: Codes, document_codes: Codes, n_queries: int, n_documents: int) -> tuple[Codes, Integers]:
     """Group rows by item (query-document pair); return the row order and the offset of each item in it.
 
@@ -61,7 +71,22 @@ def group_rows(query_codes: Codes, document_codes: Codes, n_queries: int, n_docu
     return order, offsets[: n_items + 1].copy()
 
 
-@njit(cache=True, nogil=True)
+def _find_repeats(
+    offsets: Integers, row_order: Codes, assessor_codes: Codes, grades: Grades, n_assessors: int, keep_last: bool
+) -> tuple[Booleans, Integers]:
+    assessor, grade = assessor_codes[row_order], grades[row_order]
+    cell = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * n_assessors + assessor
+    order = np.argsort(cell, kind="stable")
+    again = np.flatnonzero(cell[order[1:]] == cell[order[:-1]])
+    previous, repeated = order[again], order[again + 1]
+    is_repeat = np.zeros(len(row_order), np.bool_)
+    is_repeat[previous if keep_last else repeated] = True
+    equal = repeated[grade[previous] == grade[repeated]]
+    counts = [np.bincount(assessor[rows], minlength=n_assessors) for rows in (repeated, equal)]
+    return is_repeat, np.stack(counts, axis=1)
+
+
+@njit(nogil=True, numpy=_find_repeats)
 def find_repeats(
     offsets: Integers, row_order: Codes, assessor_codes: Codes, grades: Grades, n_assessors: int, keep_last: bool
 ) -> tuple[Booleans, Integers]:
@@ -88,7 +113,13 @@ def find_repeats(
     return is_repeat, counts
 
 
-@njit(cache=True, nogil=True)
+def _first_rows(codes: Codes, n_codes: int) -> Integers:
+    first = np.full(n_codes + 1, -1, np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # of several values for one place the last stays
+    return first
+
+
+@njit(nogil=True, numpy=_first_rows)
 def first_rows(codes: Codes, n_codes: int) -> Integers:
     """Return the first row with each code, or -1 if there is none; the last entry is for code -1."""
     # codes (n,); returns (n_codes + 1,)
@@ -99,7 +130,23 @@ def first_rows(codes: Codes, n_codes: int) -> Integers:
     return first
 
 
-@njit(cache=True, nogil=True)
+def _find_unusual_texts(offsets: Integers, text_bytes: Bytes, is_ascii: bool, max_rows: int) -> Integers:
+    rows = np.flatnonzero(np.diff(offsets))
+    start, last = offsets[rows].astype(np.int64), offsets[rows + 1].astype(np.int64) - 1
+    if not len(rows):
+        return rows
+    # the last byte up to each byte that is not a zero
+    point = np.maximum.accumulate(np.where(text_bytes != 48, np.arange(len(text_bytes)), 0))[last]
+    begin, end = text_bytes[start], text_bytes[last]
+    unusual = (begin <= 32) | (begin == 45) | ((begin == 48) & (last > start)) | (end <= 32)
+    unusual |= (point >= start) & (point < last) & (text_bytes[point] == 46)
+    if not is_ascii:
+        n_before = np.concatenate([[0], np.cumsum(text_bytes >= 128)])
+        unusual |= n_before[last + 1] > n_before[start]
+    return rows[unusual][:max_rows]
+
+
+@njit(nogil=True, numpy=_find_unusual_texts)
 def find_unusual_texts(offsets: Integers, text_bytes: Bytes, is_ascii: bool, max_rows: int) -> Integers:
     """Return the first `max_rows` rows whose text may differ from its usual form (see `ids.unusual_forms`).
 
@@ -125,58 +172,58 @@ def find_unusual_texts(offsets: Integers, text_bytes: Bytes, is_ascii: bool, max
     return rows[:n].copy()
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def hash_text(offsets: Integers, text_bytes: Bytes, words: Words, hashes: Words) -> None:
     """Write a 64-bit hash of each text to `hashes`."""
     # offsets (n + 1,) int32 or int64 into text_bytes; words (len(text_bytes) - 7,): the 8-byte word at every byte;
     # hashes (n,) is written
-    n_words = uint64(len(words))
+    n_words = np.uint64(len(words))
     for row in range(len(offsets) - 1):
-        at, stop = uint64(offsets[row]), uint64(offsets[row + 1])
-        h = (stop - at + uint64(1)) * uint64(0x9E3779B97F4A7C15)
-        while at + uint64(8) <= stop:
-            h = (h ^ words[at]) * uint64(0xFF51AFD7ED558CCD)
-            h ^= h >> uint64(32)
-            at += uint64(8)
+        at, stop = np.uint64(offsets[row]), np.uint64(offsets[row + 1])
+        h = (stop - at + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        while at + np.uint64(8) <= stop:
+            h = (h ^ words[at]) * np.uint64(0xFF51AFD7ED558CCD)
+            h ^= h >> np.uint64(32)
+            at += np.uint64(8)
         if at < stop:
-            rest = uint64(0)
+            rest = np.uint64(0)
             if at < n_words:
-                rest = words[at] & ((uint64(1) << (uint64(8) * (stop - at))) - uint64(1))
+                rest = words[at] & ((np.uint64(1) << (np.uint64(8) * (stop - at))) - np.uint64(1))
             else:  # too near the end of the buffer for a whole word
-                shift = uint64(0)
+                shift = np.uint64(0)
                 while at < stop:
-                    rest |= uint64(text_bytes[at]) << shift
-                    shift += uint64(8)
-                    at += uint64(1)
-            h = (h ^ rest) * uint64(0xFF51AFD7ED558CCD)
-            h ^= h >> uint64(32)
-        h *= uint64(0xC4CEB9FE1A85EC53)
-        hashes[row] = h ^ (h >> uint64(29))
+                    rest |= np.uint64(text_bytes[at]) << shift
+                    shift += np.uint64(8)
+                    at += np.uint64(1)
+            h = (h ^ rest) * np.uint64(0xFF51AFD7ED558CCD)
+            h ^= h >> np.uint64(32)
+        h *= np.uint64(0xC4CEB9FE1A85EC53)
+        hashes[row] = h ^ (h >> np.uint64(29))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def hash_numbers(numbers: Integers, hashes: Words) -> None:
     """Write a 64-bit hash of each number to `hashes`; different numbers have different hashes."""
     for row in range(len(numbers)):
-        h = uint64(numbers[row]) * uint64(0xFF51AFD7ED558CCD)
-        h ^= h >> uint64(32)
-        h *= uint64(0xC4CEB9FE1A85EC53)
-        hashes[row] = h ^ (h >> uint64(29))
+        h = np.uint64(numbers[row]) * np.uint64(0xFF51AFD7ED558CCD)
+        h ^= h >> np.uint64(32)
+        h *= np.uint64(0xC4CEB9FE1A85EC53)
+        hashes[row] = h ^ (h >> np.uint64(29))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def fill_hash_table(hashes: Words, first_row: Codes, n_codes: int, table_hashes: Words, table_codes: Codes) -> None:
     """Insert all codes assigned so far into an empty hash table."""
     # table_hashes, table_codes (size,): size is a power of two; table_codes are -1 in empty slots
-    mask = uint64(len(table_hashes) - 1)
+    mask = np.uint64(len(table_hashes) - 1)
     for code in range(n_codes):
         slot = hashes[first_row[code]] & mask
         while table_codes[slot] >= 0:
-            slot = (slot + uint64(1)) & mask
+            slot = (slot + np.uint64(1)) & mask
         table_hashes[slot], table_codes[slot] = hashes[first_row[code]], code
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def encode_hashes(
     hashes: Words, start_row: int, n_codes: int, table_hashes: Words, table_codes: Codes, codes: Codes, first_row: Codes
 ) -> tuple[int, int]:
@@ -187,13 +234,13 @@ def encode_hashes(
 
     """
     # codes (n,) and first_row (n,), the first row of each code, are written
-    mask, max_codes = uint64(len(table_hashes) - 1), len(table_hashes) // 2
+    mask, max_codes = np.uint64(len(table_hashes) - 1), len(table_hashes) // 2
     for row in range(start_row, len(hashes)):
         h = hashes[row]
         slot = h & mask
         code = table_codes[slot]
         while code >= 0 and table_hashes[slot] != h:
-            slot = (slot + uint64(1)) & mask
+            slot = (slot + np.uint64(1)) & mask
             code = table_codes[slot]
         if code < 0:
             if n_codes == max_codes:
@@ -205,30 +252,30 @@ def encode_hashes(
     return len(hashes), n_codes
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def match_code_texts(
     offsets: Integers, text_bytes: Bytes, words: Words, codes: Codes, code_starts: Integers, code_sizes: Integers
 ) -> bool:
     """Return whether every text equals the first text with its code, so that no two texts share a hash."""
     # codes (n,); code_starts, code_sizes (n_codes,): position in text_bytes and length of the first text of each code
-    n_words = uint64(len(words))
+    n_words = np.uint64(len(words))
     for row in range(len(offsets) - 1):
-        at, there = uint64(offsets[row]), uint64(code_starts[codes[row]])
-        stop = uint64(offsets[row + 1])
-        if uint64(code_sizes[codes[row]]) != stop - at:
+        at, there = np.uint64(offsets[row]), np.uint64(code_starts[codes[row]])
+        stop = np.uint64(offsets[row + 1])
+        if np.uint64(code_sizes[codes[row]]) != stop - at:
             return False
-        while at + uint64(8) <= stop:
+        while at + np.uint64(8) <= stop:
             if words[at] != words[there]:
                 return False
-            at += uint64(8)
-            there += uint64(8)
+            at += np.uint64(8)
+            there += np.uint64(8)
         if at < stop and at < n_words and there < n_words:
-            if (words[at] ^ words[there]) & ((uint64(1) << (uint64(8) * (stop - at))) - uint64(1)):
+            if (words[at] ^ words[there]) & ((np.uint64(1) << (np.uint64(8) * (stop - at))) - np.uint64(1)):
                 return False
             at = stop
         while at < stop:
             if text_bytes[at] != text_bytes[there]:
                 return False
-            at += uint64(1)
-            there += uint64(1)
+            at += np.uint64(1)
+            there += np.uint64(1)
     return True

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crowdrank._arrow import from_numpy, from_texts
 from crowdrank._typing import Arrays, Booleans, Codes, Grades, Integers
 from crowdrank.errors import Fix, InputError, Location
 from crowdrank.judgments import ids, kernels
@@ -191,7 +192,7 @@ def remove_rows(row_order: Codes, offsets: Integers, is_removed: Booleans) -> tu
 def _repeats_by_assessor(assessors: pa.Array, counts: Integers) -> dict[str, tuple[int, int]]:
     """Return the counts of :func:`kernels.find_repeats` by assessor id, for assessors with repeats."""
     with_repeats = np.flatnonzero(counts[:, 0])
-    names = assessors.take(pa.array(with_repeats)).to_pylist()
+    names = assessors.take(from_numpy(with_repeats)).to_pylist()
     return {str(name): (n, n_equal) for name, (n, n_equal) in zip(names, counts[with_repeats].tolist(), strict=True)}
 
 
@@ -344,7 +345,7 @@ def _concat_ids(columns: Sequence[CodedIds | pa.Array | None], recoded_parts: Se
     """Concatenate the query or document ids of all parts; parts without query ids share one query."""
     if not any(column is None or isinstance(column, tuple) for column in columns):
         return ids.encode(pa.chunked_array(columns))
-    constant = pa.array([NO_QUERY])
+    constant = from_texts([NO_QUERY])
     return ids.concat(
         [
             (np.zeros(len(part.grade), np.int32), constant) if column is None else column

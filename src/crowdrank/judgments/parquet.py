@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from crowdrank.errors import InputError
 from crowdrank.judgments import frames
@@ -15,6 +15,9 @@ from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.files import arrow_file
 from crowdrank.judgments.limits import MAX_BYTES, too_large_error
 from crowdrank.judgments.sources import FileSource
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 DICTIONARY_BYTES_PER_ROW = 0.1
 """Maximum size of a Parquet dictionary, in bytes per row, for which a column is read as dictionary codes."""
@@ -28,6 +31,8 @@ class ParquetSource(FileSource):
     """A Parquet file; columns with few distinct values are read as dictionary codes."""
 
     def __init__(self, path: str | Path, max_bytes: int = MAX_BYTES) -> None:
+        import pyarrow.parquet as pq
+
         super().__init__(path)
         self.max_bytes = max_bytes
         with self._open_seekable() as file:
@@ -57,6 +62,8 @@ class ParquetSource(FileSource):
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`."""
+        import pyarrow.parquet as pq
+
         with self._open_seekable() as file:
             parquet_file = pq.ParquetFile(file, pre_buffer=True)
             self._require_size(parquet_file, names)
@@ -81,6 +88,8 @@ class ParquetSource(FileSource):
         return self._count_rows(self._plain_batches(list(names), n_rows))
 
     def _plain_batches(self, names: list[str], n_rows: int) -> Iterator[pa.Table]:
+        import pyarrow.parquet as pq
+
         with self._open_seekable() as file:
             # With a buffer, columns of a row group are not read as a whole.
             parquet_file = pq.ParquetFile(file, pre_buffer=False, buffer_size=READ_BUFFER_BYTES)

@@ -18,7 +18,6 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crowdrank._base import require_one_of
@@ -291,6 +290,8 @@ class ShardedJudgments(AssessorTable):
 
         Call this before :meth:`without_unused_assessors`.
         """
+        import pyarrow.parquet as pq
+
         folder, stored = Path(self.folder), self.stored
         columns = {
             "assessor": stored.assessors,

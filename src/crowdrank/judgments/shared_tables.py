@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from crowdrank._arrow import from_texts
 from crowdrank._typing import Codes, Grades, Integers
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments import ids
@@ -108,7 +109,7 @@ class _AssessorUnion:
     """Union of the assessors and families of the parts that were added."""
 
     def __init__(self) -> None:
-        self.assessors = pa.array([], pa.string())
+        self.assessors = from_texts([])
         self.families: pa.Array | None = None
         self.family = np.empty(0, np.int32)  # (n_assessors,), -1 without a family
 
@@ -119,7 +120,7 @@ class _AssessorUnion:
         family[: len(self.family)] = self.family
         new_families = None
         if summary.families is not None and summary.assessor_family is not None:
-            known_families = pa.array([], pa.string()) if self.families is None else self.families
+            known_families = from_texts([]) if self.families is None else self.families
             (_, new_families), self.families = ids.merge([known_families, summary.families])
             part_family = np.append(new_families, -1)[summary.assessor_family]
             family[assessor] = np.where(family[assessor] < 0, part_family, family[assessor])

@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crowdrank import _saved
@@ -49,6 +48,8 @@ def save(judgments: Judgments, path: str | Path) -> None:
 
     Columns of ids are shorter than the columns of judgments; they are padded with nulls.
     """
+    import pyarrow.parquet as pq
+
     n_rows = len(judgments)
     columns = {
         "query": pa.array(judgments.by_row(judgments.item_query)),

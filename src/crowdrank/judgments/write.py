@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.parquet
 
 from crowdrank._files import check_output_file, write_file
 from crowdrank.errors import UsageError, shown
@@ -153,11 +152,13 @@ def output_stream(path: str | Path) -> Iterator[IO[Any]]:
 
 
 def _parquet_appender(stream: IO[Any], closing: ExitStack) -> Callable[[pa.Table], None]:
-    writers: list[pyarrow.parquet.ParquetWriter] = []
+    import pyarrow.parquet as pq
+
+    writers: list[pq.ParquetWriter] = []
 
     def append(table: pa.Table) -> None:
         if not writers:
-            writers.append(closing.enter_context(pyarrow.parquet.ParquetWriter(stream, table.schema)))
+            writers.append(closing.enter_context(pq.ParquetWriter(stream, table.schema)))
         writers[0].write_table(table)
 
     return append

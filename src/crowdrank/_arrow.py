@@ -1,0 +1,72 @@
+"""Convert between NumPy and Arrow arrays without importing pandas.
+
+`pa.array`, `pa.scalar` and `Array.to_numpy` import pandas if it is installed, which takes longer than a small fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+def to_numpy(array: pa.Array) -> NDArray[Any]:
+    """Return a view of an array of numbers, or the values of an array of booleans; those of nulls are undefined.
+
+    >>> array = from_numpy(np.array([True, False, True])).slice(1)
+    >>> to_numpy(array).tolist()
+    [False, True]
+    """
+    data, start, stop = array.buffers()[1], array.offset, array.offset + len(array)
+    if not len(array):
+        return np.empty(0, array.type.to_pandas_dtype())
+    if pa.types.is_boolean(array.type):
+        bits = np.unpackbits(np.frombuffer(data, np.uint8), count=stop, bitorder="little")
+        return bits[start:].astype(np.bool_)
+    return np.frombuffer(data, array.type.to_pandas_dtype(), stop)[start:]
+
+
+def from_numpy(values: NDArray[Any]) -> pa.Array:
+    """Return an array of numbers or booleans as an Arrow array; NaN stays NaN.
+
+    >>> from_numpy(np.array([1, 2], np.int32)).type
+    DataType(int32)
+    """
+    data = np.packbits(values, bitorder="little") if values.dtype == np.bool_ else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(data)])
+
+
+def to_array(values: NDArray[Any] | Sequence[Any]) -> pa.Array:
+    """Return numbers of an array, or a few integers or texts of a sequence, as an Arrow array.
+
+    >>> to_array([1, 2]).type, to_array(("bad", "good")).type
+    (DataType(int64), DataType(string))
+    """
+    if isinstance(values, np.ndarray):
+        return from_numpy(values)
+    if all(type(value) is str for value in values):
+        return from_texts(values)
+    return from_numpy(np.array(values, np.int64)) if all(type(value) is int for value in values) else pa.array(values)
+
+
+def to_table(columns: Mapping[str, Any]) -> pa.Table:
+    """Return a table of NumPy and Arrow columns."""
+    return pa.table(
+        {name: from_numpy(column) if isinstance(column, np.ndarray) else column for name, column in columns.items()}
+    )
+
+
+def from_texts(texts: Sequence[str]) -> pa.Array:
+    """Return a few texts as an Arrow array.
+
+    >>> from_texts(["a", "bc"]).to_pylist()
+    ['a', 'bc']
+    """
+    encoded = [text.encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.string(), len(texts), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    )

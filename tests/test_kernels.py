@@ -1,0 +1,167 @@
+"""Kernels: compiled and NumPy versions agree, and small data needs no compiled code."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import crowdrank
+from crowdrank import _numba, get_aggregator, read_judgments, simulate
+from crowdrank._arrow import to_numpy
+from crowdrank._normal import MAX_WITHOUT_SCIPY, normal_quantiles
+from crowdrank._numba import Kernel
+from crowdrank.consensus import dawid_skene, diagnostics, families, gold_accuracy, grade_rules, kernels, votes
+from crowdrank.judgments import kernels as judgment_kernels
+
+ITEMS, ASSESSORS, GRADES = 30, 8, 4
+
+
+def judgments(rng: np.random.Generator, largest: int = 12) -> tuple[Any, Any, Any]:
+    """Return offsets, assessors and grades of random items, some of them without judgments."""
+    offsets = np.append(0, np.cumsum(rng.integers(0, largest, ITEMS)))
+    n = int(offsets[-1])
+    return offsets, rng.integers(0, ASSESSORS, n, np.int32), rng.integers(0, GRADES, n).astype(np.int8)
+
+
+def expect(rng: np.random.Generator, n_states: int = GRADES) -> tuple[Any, ...]:
+    shares, likelihood = rng.dirichlet(np.ones(n_states)), rng.dirichlet(np.full(GRADES, 0.3), (ASSESSORS, n_states))
+    likelihood = likelihood.transpose(0, 2, 1).clip(1e-10)
+    gold, experts = rng.integers(-1, GRADES, ITEMS).astype(np.int8), rng.dirichlet(np.ones(GRADES), n_states).T
+    flat = [array.ravel() for array in (likelihood, experts, np.empty((ITEMS, n_states)), np.zeros(likelihood.shape))]
+    return *judgments(rng), gold, GRADES, shares, *flat, np.zeros(n_states)
+
+
+def weighted(rng: np.random.Generator) -> tuple[Any, ...]:
+    offsets, assessor, grade = judgments(rng)
+    prior, likelihood = rng.dirichlet(np.ones(3), ITEMS), rng.dirichlet(np.ones(GRADES), (ASSESSORS, 3))
+    gold, experts = rng.integers(-1, GRADES, ITEMS).astype(np.int8), rng.dirichlet(np.ones(GRADES), 3).T
+    tables = np.log(prior), np.log(likelihood.transpose(0, 2, 1)), experts, np.empty((ITEMS, 3))
+    counts = np.zeros((ASSESSORS, GRADES, 3))
+    return offsets, assessor, grade, gold, rng.random(len(grade)), *tables, counts, np.zeros(3)
+
+
+def agreements(rng: np.random.Generator) -> tuple[Any, ...]:
+    reference = rng.integers(-1, GRADES, ITEMS).astype(np.int8)
+    return *judgments(rng), reference, rng.random((GRADES, GRADES)) < 0.5, np.zeros(ASSESSORS), np.zeros(ASSESSORS)
+
+
+def texts(rng: np.random.Generator) -> tuple[Any, ...]:
+    words = ["1", "01", "0", "00", "", "d3 ", " d", "2.0", ".0", "2.", "-1", "a", "é", "10", "0.00"]
+    chosen = [words[number].encode() for number in rng.integers(0, len(words), 40)]
+    data = np.frombuffer(b"".join(chosen), np.uint8)
+    return np.cumsum([0, *map(len, chosen)], dtype=np.int32), data, False, 30
+
+
+def repeats(rng: np.random.Generator) -> tuple[Any, ...]:
+    offsets, assessor, grade = judgments(rng)
+    return offsets, rng.permutation(len(grade)).astype(np.int32), assessor, grade, ASSESSORS, bool(rng.integers(2))
+
+
+def groups(rng: np.random.Generator) -> tuple[Any, ...]:
+    gold = np.where(rng.random(ITEMS) < 0.1, 1, -1).astype(np.int8)
+    offsets = np.append(0, np.cumsum(rng.integers(1, 3, ITEMS)))
+    return offsets, rng.integers(0, 60, offsets[-1], np.int32), gold, 60
+
+
+def rows(rng: np.random.Generator) -> tuple[Any, ...]:
+    return rng.integers(0, 5, 60, np.int32), rng.integers(0, 9, 60, np.int32), 5, 9
+
+
+CASES: dict[Kernel, Callable[[np.random.Generator], tuple[Any, ...]]] = {
+    kernels.count_confusions: lambda rng: (
+        *judgments(rng),
+        rng.random((ITEMS, 3)),
+        np.zeros((ASSESSORS, GRADES, 3)),
+    ),
+    kernels.expect_states(GRADES): expect,
+    kernels.expect_states(7): lambda rng: expect(rng, 7),
+    kernels.weighted_e_step: weighted,
+    kernels.posterior_summaries: lambda rng: (rng.dirichlet(np.full(4, 0.2), 50), np.arange(4.0), 0.025, 1e-9),
+    votes.count_votes: lambda rng: (*judgments(rng)[::2], GRADES),
+    votes.count_weighted_votes: lambda rng: (*(table := judgments(rng))[::2], rng.random(len(table[2])), GRADES),
+    grade_rules.minimize_loss: lambda rng: (rng.dirichlet(np.full(4, 0.2), 50).round(1), rng.random((4, 4)).round(1)),
+    gold_accuracy.add_agreements: agreements,
+    diagnostics.mean_shares: lambda rng: (*judgments(rng), rng.integers(1, GRADES, ASSESSORS)),
+    diagnostics.find_groups: groups,
+    families.family_weights: lambda rng: (*judgments(rng)[:2], rng.integers(0, 3, ASSESSORS, np.int32), 0.5),
+    dawid_skene.confusions: lambda rng: (rng.gamma(0.3, 1.0, (9, 4, 4)).round(1) + 0.1, np.zeros((4, 4)), 1e-10),
+    dawid_skene.dirichlet_sums: lambda rng: (rng.gamma(0.3, 9.0, (9, 4, 3)).round(), rng.gamma(1.0, 1.0, (4, 3))),
+    judgment_kernels.group_rows: rows,
+    judgment_kernels.find_repeats: repeats,
+    judgment_kernels.first_rows: lambda rng: (rng.integers(-1, 9, 30, np.int32), 9),
+    judgment_kernels.find_unusual_texts: texts,
+}
+
+
+def kernels_with_numpy() -> Iterator[Kernel]:
+    for module in pkgutil.walk_packages(crowdrank.__path__, "crowdrank."):
+        if module.name.split(".")[1] in ("consensus", "judgments", "engine", "assessors", "evaluation"):
+            members = vars(importlib.import_module(module.name)).values()
+            yield from (one for one in members if isinstance(one, Kernel) and one.numpy is not None)
+
+
+def test_every_kernel_with_a_numpy_version_has_a_case() -> None:
+    assert set(kernels_with_numpy()) <= set(CASES)
+
+
+@pytest.mark.parametrize("kernel", CASES, ids=lambda kernel: kernel.__name__)
+def test_the_numpy_version_equals_the_compiled_one(kernel: Kernel) -> None:
+    for seed in range(5):
+        arguments = CASES[kernel](np.random.default_rng(seed))
+        others = copy.deepcopy(arguments)
+        assert kernel.numpy is not None
+        results = kernel.numpy(*arguments), kernel.compiled(*others)
+        pairs = zip(_arrays(results[0], arguments), _arrays(results[1], others), strict=True)
+        for one, other in pairs:
+            assert one.dtype == other.dtype
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+def _arrays(result: Any, arguments: tuple[Any, ...]) -> list[Any]:
+    """Return what a kernel returned or may have changed."""
+    returned = [] if result is None else result if isinstance(result, tuple) else [result]
+    return [np.asarray(one) for one in (*returned, *arguments) if not isinstance(one, int | float) or one is result]
+
+
+@pytest.mark.parametrize("method", ["majority", "family-mean", "dawid-skene", "one-coin", "gda"])
+def test_a_fit_does_not_depend_on_the_version(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = simulate(queries=4, documents=12, assessors=10, labels=4, random_state=2)
+    numpy = get_aggregator(method).fit(read_judgments(world.judgments)).consensus_.document_table
+    monkeypatch.setattr(_numba, "SMALL", 0)
+    compiled = get_aggregator(method).fit(read_judgments(world.judgments)).consensus_.document_table
+    assert numpy.schema == compiled.schema
+    assert numpy.select(["query", "document", "grade"]).equals(compiled.select(["query", "document", "grade"]))
+    for name in ("relevance", "sd", "lower", "upper"):
+        pair = (to_numpy(table[name].combine_chunks()) for table in (numpy, compiled))
+        np.testing.assert_allclose(*pair, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["majority", "dawid-skene", "gda"])
+def test_a_small_aggregation_loads_no_large_library(method: str, tmp_path: Path) -> None:
+    rows = [f"q,d{item},a{who},{(item + who // 2) % 3}" for item in range(9) for who in range(4)]
+    (tmp_path / "labels.csv").write_text("\n".join(["query,document,assessor,grade", *rows]) + "\n")
+    code = (
+        f"import sys; sys.argv = ['crowdrank', 'aggregate', 'labels.csv', '-m', {method!r}, '-o', 'out.csv']\n"
+        "import atexit; atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from crowdrank.cli.app import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (tmp_path / "out.csv").exists()
+    heavy = {"numba", "scipy", "pandas", "sklearn", "narwhals", "lightgbm", "pyarrow.parquet"}
+    assert not heavy & set(done.stderr.splitlines()[-1].split())
+
+
+def test_few_normal_quantiles_equal_scipys() -> None:
+    probabilities = np.concatenate([[0.0, 1e-300, 1e-12, 1.0], np.linspace(0.001, 0.999, 99)])
+    many = np.resize(probabilities, MAX_WITHOUT_SCIPY + 1)
+    few = normal_quantiles(probabilities)
+    np.testing.assert_allclose(few, normal_quantiles(many)[: len(probabilities)], rtol=1e-12)
