@@ -12,12 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import text
 
 from crowdrank import GDA
+from crowdrank.collection.replay import refit
 from crowdrank.service import model_fits, refits, schema
 from crowdrank.service.database import Database
 from crowdrank.service.errors import Conflict, Invalid
 from crowdrank.service.exports import judgments_of
+from crowdrank.service.migrations import upgrade
 from crowdrank.service.pairs import PairRow
 from crowdrank.service.refits import Refits, last_failure
 
@@ -25,7 +28,7 @@ from .conftest import ManualClock
 from .judging import Judging
 
 KINDS = ("human",) * 5
-POLICY = {"policy": "ndcg@3", "quotas": {"human": (1, 4)}}
+POLICY: dict[str, Any] = {"policy": "ndcg@3", "quotas": {"human": (1, 4)}}
 
 pytestmark = pytest.mark.filterwarnings("ignore::crowdrank.errors.DataWarning")
 
@@ -223,7 +226,7 @@ def test_requests_do_not_wait_for_a_fit(
         assert may_end.wait(60)
         return model_refit(*arguments)
 
-    model_refit = model_fits.refit
+    model_refit = refit
     monkeypatch.setattr(model_fits, "refit", slow_refit)
     thread = threading.Thread(target=background.run_due)
     thread.start()
@@ -291,3 +294,19 @@ def test_a_process_killed_during_a_fit_blocks_nobody(database: Database, databas
     assert snapshot["is_complete"]
     assert {row["snapshot_id"] for row in judging.rows(schema.standing)} == {snapshot["id"]}
     background.close()
+
+
+def test_a_lost_connection_is_replaced(postgres_url: str, clock: ManualClock) -> None:
+    database = Database(postgres_url, clock=clock)
+    upgrade(database)
+    judging, background = Judging(database, 4, KINDS, **POLICY), Refits(database)
+    assert steps(background) == ["plan"]
+    end_others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> "
+    with database.engine.connect() as connection:
+        connection.execute(text(f"{end_others} pg_backend_pid()"))
+    judge_some(judging, 2)
+    assert steps(background) == ["fit"]
+    with database.engine.connect() as connection:
+        connection.execute(text(f"{end_others} pg_backend_pid()"))
+    background.close()
+    database.close()

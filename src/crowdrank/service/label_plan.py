@@ -110,8 +110,10 @@ def read_rows(connection: Connection, project: Project, queries: Sequence[str] |
     """Return the quotas of open pairs of a project, or of some of its queries, given by the user's ids."""
     values: dict[str, Any] = {"in_project": project.id}
     if queries is None:
-        return [PlanRow(*row) for row in connection.execute(_ROWS, values)]
-    return [PlanRow(*row) for row in connection.execute(_OF_QUERIES, {**values, "queries": list(queries)})]
+        found = connection.execute(_ROWS, values)
+    else:
+        found = connection.execute(_OF_QUERIES, {**values, "queries": list(queries)})
+    return [PlanRow(**row) for row in found.mappings()]
 
 
 def needs_answer_model(project: Project) -> bool:

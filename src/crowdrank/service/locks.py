@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from crowdrank.service.database import Database
 
@@ -45,7 +45,7 @@ class NamedLock:
         if connection is not None:
             try:
                 connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": self._key})
-            except DBAPIError:
+            except SQLAlchemyError:
                 connection.invalidate()  # without its session, the lock is free
             connection.close()
         elif self._is_held:
@@ -82,7 +82,7 @@ class NamedLock:
             return True
         try:
             self._connection.execute(text("SELECT 1"))
-        except DBAPIError:
+        except SQLAlchemyError:
             self.release()
             return False
         return True

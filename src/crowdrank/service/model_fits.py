@@ -11,10 +11,11 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 from sqlalchemy import tuple_ as sql_tuple
 
 from crowdrank.assessors.agreement import agreement_table
@@ -253,9 +254,17 @@ def _write_draft(
     returning = insert(_SNAPSHOT).values(row).returning(_SNAPSHOT.c.id)
     key = database.write(lambda connection: connection.execute(returning).scalar_one())
     for start in range(0, len(standings), CHUNK):
-        rows = [{"snapshot_id": key, **one} for one in standings[start : start + CHUNK]]
-        database.write(lambda connection, rows=rows: connection.execute(insert(schema.standing), rows))
+        database.write(partial(_insert_standings, key, standings[start : start + CHUNK]))
     return Snapshot(key, **values)
+
+
+def _insert_standings(snapshot_id: int, rows: Sequence[Mapping[str, Any]], connection: Connection) -> None:
+    if rows:
+        connection.execute(insert(schema.standing), [{"snapshot_id": snapshot_id, **row} for row in rows])
+
+
+def _delete_standings(condition: ColumnElement[bool], connection: Connection) -> None:
+    connection.execute(delete(schema.standing).where(condition))
 
 
 def _delete_others(database: Database, project: Project, snapshot: Snapshot) -> None:
@@ -266,9 +275,8 @@ def _delete_others(database: Database, project: Project, snapshot: Snapshot) -> 
         others = select(standing.c.snapshot_id, standing.c.pair_id).join_from(standing, _SNAPSHOT).where(is_other)
         keys = sorted(tuple(row) for row in connection.execute(others))
     for start in range(0, len(keys), CHUNK):
-        chunk = keys[start : start + CHUNK]
-        is_chunk = sql_tuple(standing.c.snapshot_id, standing.c.pair_id).in_(chunk)
-        database.write(lambda connection, is_chunk=is_chunk: connection.execute(delete(standing).where(is_chunk)))
+        is_chunk = sql_tuple(standing.c.snapshot_id, standing.c.pair_id).in_(keys[start : start + CHUNK])
+        database.write(partial(_delete_standings, is_chunk))
     database.write(lambda connection: connection.execute(delete(_SNAPSHOT).where(is_other)))
 
 
@@ -290,10 +298,8 @@ def _replace_standings(
 ) -> None:
     """Replace the consensus of some pairs in a snapshot, which has then seen the event `last_event_id`."""
     standing = schema.standing
-    of_pairs = standing.c.snapshot_id == snapshot.id, standing.c.pair_id.in_(list(pair_ids))
-    connection.execute(delete(standing).where(*of_pairs))
-    if rows:
-        connection.execute(insert(standing), [{"snapshot_id": snapshot.id, **row} for row in rows])
+    _delete_standings((standing.c.snapshot_id == snapshot.id) & standing.c.pair_id.in_(list(pair_ids)), connection)
+    _insert_standings(snapshot.id, rows, connection)
     seen = {"last_event_id": snapshot.last_event_id}
     connection.execute(update(_SNAPSHOT).where(_SNAPSHOT.c.id == snapshot.id).values(seen))
 
