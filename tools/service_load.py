@@ -22,7 +22,7 @@ import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import httpx
 from sqlalchemy import Connection, text
@@ -31,7 +31,7 @@ from crowdrank.service.credentials import create_token
 from crowdrank.service.database import Database
 from crowdrank.service.pairs import PairRow, add_pairs
 from crowdrank.service.people import add_member, create_assessor
-from crowdrank.service.projects import create_project
+from crowdrank.service.projects import Project, create_project
 
 PROJECT = "load"
 GRADES = ("Bad", "Fair", "Good")
@@ -60,14 +60,19 @@ def add_load_project(database: Database, n_judges: int, n_pairs: int, k_max: int
         quotas = {"llm": (min(2, k_max), k_max)}
         project = create_project(connection, PROJECT, GRADES, now, quotas=quotas)
         add_pairs(connection, project, rows, now)
-        secrets = []
-        for number in range(n_judges):
-            judge = create_assessor(connection, f"judge-{number}", now=now, kind="llm")
-            add_member(connection, project.id, judge.id, "judge", now)
-            secrets.append(create_token(connection, judge.id, name="load", scopes=["judge"], now=now)[1])
-        return secrets
+        return [add_person(connection, project, f"judge-{number}", "llm", now) for number in range(n_judges)]
 
     return database.write(add)
+
+
+def add_person(
+    connection: Connection, project: Project, name: str, kind: str, now: int, role: Literal["judge", "lead"] = "judge"
+) -> str:
+    """Add a new person to a project; return an API token."""
+    person = create_assessor(connection, name, now=now, kind=kind)
+    add_member(connection, project.id, person.id, role, now)
+    scopes = ["judge"] if role == "judge" else ["read", "manage"]
+    return create_token(connection, person.id, name="simulation", scopes=scopes, now=now)[1]
 
 
 class RunningService:
