@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo serve-demo test lint fuzz torture bench bench-scale format docs figures results notebooks picture release clean
+.PHONY: demo serve-demo test lint fuzz torture soak bench bench-scale format docs figures results notebooks picture release clean
 
 demo: $(VENV)/.installed
 	$(BIN)/crowdrank demo
@@ -33,6 +33,10 @@ fuzz: $(VENV)/.installed-dev
 torture: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.torture $(TORTURE)
 
+# Judge for a simulated day, about five minutes; options: make soak SOAK="--hours 8 --seed 7".
+soak: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.soak $(SOAK)
+
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks $(ONLY)
 
@@ -42,7 +46,7 @@ docs: $(VENV)/.installed-dev
 	@echo "The documentation: site/index.html (to search it, serve it: python3 -m http.server -d site)"
 
 # Run experiments, seconds to an hour each (`make results ONLY="rf10 web5"`), on the public data in CROWDRANK_DATA.
-EXPERIMENTS := rf10 web5 dl20 auto grades expert-scale calibration difficulty feature-prior rankers crowd-rankers rigor quality experts expert-budget ensemble-members distillation next-label next-label-features estimate overlap
+EXPERIMENTS := rf10 web5 dl20 auto grades expert-scale calibration difficulty feature-prior rankers crowd-rankers rigor quality experts expert-budget ensemble-members distillation next-label next-label-features service estimate overlap
 results: $(VENV)/.installed-dev
 	for experiment in $(or $(ONLY),$(EXPERIMENTS)); do $(BIN)/python -m experiments $$experiment -o docs/results || exit 1; done
 	$(BIN)/python -m tools.figures

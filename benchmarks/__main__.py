@@ -18,6 +18,7 @@ from benchmarks import (
     rankers,
     scoring,
     service,
+    soak,
     training,
 )
 from benchmarks.measure import Result, to_json
@@ -49,6 +50,7 @@ BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
     "run-over-script": pipeline.run_over_script,
     "service-load": service.load,
     "service-kills": service.kills,
+    "service-soak": soak.soak,
 }
 NEEDS_DATA = ("dawid-skene-rf10", "glad", "gda-rf10", "pairwise-rf10", "feature-prior", "lambdamart-mq2008")
 
