@@ -31,6 +31,7 @@ EXPERIMENTS = {
     "distillation": "what is lost when one forest replaces the ranker that run selects",
     "next-label": "quality against labels bought for every policy (RF10, DL20), experts next to LLM judges",
     "next-label-features": "labels that policies save when features predict relevance (DL20, MQ2008), with controls",
+    "service": "answers that the judging service saves by handing out pairs by a model, with simulated judges",
     "estimate": "which system is better, from LLM labels and few expert grades (DL20), and whether intervals hold",
     "overlap": "labeling schemes: what each costs and how good a ranker it makes (simulated 11-judge sets, mslr-5k)",
 }
@@ -44,11 +45,12 @@ PARTS = (
     "ensemble-members",
     "distillation",
     "next-label-features",
+    "service",
     "overlap",
 )
 """Experiments whose parts can be selected by name (`only`)."""
-KEEPING = ("expert-budget", "ensemble-members")
-"""Experiments that store fitted models in a folder (`keep`) and can resume."""
+KEEPING = ("expert-budget", "ensemble-members", "service")
+"""Experiments that store fitted models or answers in a folder (`keep`) and can resume."""
 
 
 def get_experiment(name: str) -> Callable[..., Experiment]:
@@ -59,7 +61,7 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10,
     web5, dl20, auto, grades, expert-scale, calibration, difficulty, feature-prior, rankers, crowd-rankers, rigor,
     quality, experts, expert-budget, ensemble-members, distillation, next-label,
-    next-label-features, estimate, overlap.
+    next-label-features, service, estimate, overlap.
     """
     if name not in EXPERIMENTS:
         raise UsageError(

@@ -283,11 +283,13 @@ def count_words(words: Sequence[str]) -> str:
 
 
 def average_repeats(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Return an evaluation whose value of a query is the mean over repeats."""
+    """Return an evaluation whose value of a query is the mean over the repeats that have one."""
     first = evaluations[0]
     table, means = first.per_query, {}
     for measure in first.means:
-        values = np.mean([one.values(measure) for one in evaluations], axis=0)
+        repeats = np.array([one.values(measure) for one in evaluations])
+        counts = (~np.isnan(repeats)).sum(axis=0)
+        values = np.divide(np.nansum(repeats, axis=0), counts, out=np.full(len(counts), np.nan), where=counts > 0)
         table = table.set_column(table.column_names.index(measure), measure, pa.array(values))
         means[measure] = float(np.nanmean(values))
     return replace(first, per_query=table, means=means)

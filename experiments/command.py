@@ -57,7 +57,7 @@ def experiment(
     keep: Annotated[
         Path | None,
         typer.Option(
-            help=f"Folder for fitted models, so that an interrupted experiment can resume; for {', '.join(KEEPING)}.",
+            help=f"Folder for fits or answers, so that an interrupted experiment can resume; for {', '.join(KEEPING)}.",
             show_default=False,
         ),
     ] = None,

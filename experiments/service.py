@@ -1,0 +1,283 @@
+"""Answers that the judging service saves by handing out pairs by a model, with simulated judges over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from crowdrank._files import write_file
+from crowdrank._typing import Floats, Integers
+from crowdrank.collection.base import Policy
+from crowdrank.collection.model_policies import TopGain
+from crowdrank.collection.replay import replay
+from crowdrank.collection.state import PoolState
+from crowdrank.consensus._base import Aggregator
+from crowdrank.evaluation.comparison import compare_evaluations
+from crowdrank.evaluation.evaluate import Evaluation, evaluate
+from experiments.answers_needed import RESAMPLES, Curves, Need, answers_needed
+from experiments.base import (
+    UNJUDGED,
+    Experiment,
+    Row,
+    Table,
+    Tell,
+    average_repeats,
+    comparison_table,
+    quiet,
+    seeds_text,
+    select_names,
+    testing_protocol,
+)
+from experiments.judging_worlds import MAIN, SETTINGS, Setting, World
+from experiments.simulated_judging import AT_ONCE, SECONDS, SESSION, SPREAD, Arm, simulate_judging
+
+SEEDS = (0, 1, 2, 3, 4)
+LABELS, STEERED_LABELS = 5.0, 3.5
+"""Answers per document of the baseline, and of the other runs."""
+STEP, SHOWN_STEP = 0.25, 0.5
+"""Answers per document between two evaluations, and between two columns of a table."""
+EQUAL = 2.5
+"""Answers per document at which runs are compared."""
+SETTLED = 0.95
+REPLAY_ROUNDS = 6
+"""Rounds of the replay between two evaluations."""
+GOAL = 0.6
+"""Share of the baseline's answers with which a run must reach its quality."""
+BASELINE, BEST = "random", "ndcg@10, 60 s"
+REPLAYS = {"ndcg@10, replay": False, "ndcg@10, replay with judges": True}
+"""Runs of the policy without the service, and whether it chooses the judges, too."""
+ARMS = {
+    arm.name: arm
+    for arm in (
+        Arm(BASELINE, "random", LABELS),
+        Arm("ndcg@10, 0 s", "ndcg@10", STEERED_LABELS, 0),
+        Arm(BEST, "ndcg@10", STEERED_LABELS, 60),
+        Arm("ndcg@10, 10 min", "ndcg@10", STEERED_LABELS, 600),
+        Arm("entropy, 60 s", "entropy", STEERED_LABELS, 60),
+        Arm("random, unsettled, 60 s", "random", STEERED_LABELS, 60, {"settled": SETTLED}),
+    )
+}
+RUNS = (*ARMS, *REPLAYS)
+CONFIGURATIONS = (
+    "One configuration was run; sizes, judges and times were set before, and nothing was chosen by results with gold."
+)
+
+Run = Sequence[Integers]
+"""Rows of the world's judgments in the order of the answers, for each seed."""
+
+
+def experiment(
+    methods: Sequence[str] | None = None,
+    *,
+    only: Sequence[str] | None = None,
+    keep: Path | None = None,
+    seeds: Sequence[int] = SEEDS,
+    tell: Tell = quiet,
+) -> Experiment:
+    """Return the tables of all settings, or of those in `only`; an interrupted experiment resumes from `keep`."""
+    names = select_names(methods, dict.fromkeys(RUNS), "run")
+    if BASELINE not in names:
+        names = [BASELINE, *names]
+    settings = [SETTINGS[name] for name in select_names(only, SETTINGS, "data set")]
+    tables = [table for one in settings for table in setting_tables(one, names, seeds, keep, tell=tell)]
+    return Experiment("service", tuple(tables), tuple(_protocol(settings, seeds, tables)))
+
+
+def _protocol(settings: Sequence[Setting], seeds: Sequence[int], tables: Sequence[Table]) -> list[str]:
+    return [
+        f"The judging service runs with its web server and an SQLite database. {AT_ONCE} judges at a time ask for a "
+        "pair and answer it by the HTTP API, each with a token of its own. Its clock is simulated: an answer takes "
+        f"{SECONDS:g} seconds in the median (log-normal, sigma {SPREAD:g}), and after {SESSION} answers on average "
+        "another judge takes over. Requests are sent one after the other in the order of simulated time.",
+        *(setting.about for setting in settings),
+        f"The worlds are drawn with {seeds_text(seeds)}.",
+        f"{BASELINE} hands out pairs in random order, in rounds: every pair gets one answer before any gets two, up to "
+        f"{LABELS:g}. The other runs end after {STEERED_LABELS:g} answers per document. With ndcg@10 and entropy, each "
+        "fit of the model sets the targets and priorities of pairs. Fits are 0 s (after each answer), 60 s or 10 min "
+        "apart in simulated time. Judges come by themselves: the policy does not choose them. 'random, unsettled' "
+        f"requests no answers for pairs whose most probable grade has a probability of at least {SETTLED:g}.",
+        "The replays are the policy without the service, as upper bounds: any judge can answer any pair at once. The "
+        "first draws the judge of each pair at random, the second lets the policy choose the judge, too. A fit follows "
+        f"after every {STEP / REPLAY_ROUNDS:.3g} answers per document.",
+        "The consensus that is scored is GDA, fitted from scratch to the first answers of a run, after every "
+        f"{STEP:g} answers per document; it is the same for all runs. Documents without an answer have the mean score. "
+        "No fit and no policy sees gold.",
+        f"Answers needed: the mean of {MAIN} over seeds and queries by answers is made monotone (isotonic regression) "
+        f"for each run, and interpolated. The target is the value of {BASELINE} after all its answers; the ratio "
+        f"divides by the answers with which {BASELINE} first has it. Intervals are 95% bootstrap intervals "
+        f"({RESAMPLES:,} draws of seeds, and of queries within them; the same draws for all runs).",
+        CONFIGURATIONS,
+        *testing_protocol(next(table for table in tables if table.comparison is not None)),
+    ]
+
+
+def setting_tables(
+    setting: Setting, names: Sequence[str], seeds: Sequence[int], keep: Path | None = None, *, tell: Tell = quiet
+) -> list[Table]:
+    """Return three tables: answers needed, quality at equal numbers of answers, and quality by answers."""
+    worlds = [setting.draw(seed) for seed in seeds]
+    runs = {name: [answers_of(world, name, keep, tell) for world in worlds] for name in names}
+    tell(f"quality on {setting.name}")
+    curves = {name: measure_curves(worlds, run, labels_of(name)) for name, run in runs.items()}
+    needs = answers_needed(curves, BASELINE, same_queries=setting.same_queries)
+    return [
+        needed_table(setting, worlds, runs, curves, needs),
+        equal_table(setting, worlds, runs),
+        curve_table(setting, curves),
+    ]
+
+
+def labels_of(name: str) -> float:
+    """Return the answers per document at which a run ends."""
+    return ARMS[name].labels if name in ARMS else STEERED_LABELS
+
+
+# Runs.
+
+
+def answers_of(world: World, name: str, keep: Path | None, tell: Tell) -> Integers:
+    """Return the rows of the answers of a run in their order; what was simulated before is read from `keep`."""
+    key = {"world": world.name, "seed": world.seed, "run": repr(ARMS.get(name, name)), "pairs": world.judgments.n_items}
+    path = None if keep is None else keep / f"{world.name}-{world.seed}-{name}.json"
+    if path is not None and path.is_file() and (stored := json.loads(path.read_text())).pop("rows_of") == key:
+        return np.array(stored["rows"], np.int64)
+    tell(f"{name} on {world.name}, seed {world.seed}")
+    if name in REPLAYS:
+        rows = replay_answers(world, chooses_judges=REPLAYS[name])
+    else:
+        rows = simulate_judging(world, ARMS[name])
+    if path is not None:
+        with write_file(path) as draft:
+            draft.write_text(json.dumps({"rows_of": key, "rows": rows.tolist()}))
+    return rows
+
+
+class PairsOnly(TopGain):
+    """The policy ndcg@10 with random assessors."""
+
+    def assessor_scores(self, state: PoolState, model: Aggregator | None, pair: Integers) -> Floats | None:
+        """Return random scores."""
+        return Policy.assessor_scores(self, state, model, pair)
+
+
+def replay_answers(world: World, *, chooses_judges: bool) -> Integers:
+    """Return the rows of the answers that the policy requests without the service, in the order of its rounds."""
+    n_rounds = round(STEERED_LABELS / STEP) * REPLAY_ROUNDS
+    policy = (TopGain if chooses_judges else PairsOnly)(settled=None, random_state=world.seed)
+    budget = STEERED_LABELS * world.judgments.n_items
+    curve = replay(policy, world.crowd, world.gold, [MAIN], budget=budget, rounds=n_rounds)
+    bought = np.array([point.bought for point in curve.points])
+    first_round = np.where(bought.any(axis=0), bought.argmax(axis=0), len(bought))
+    order = np.argsort(first_round, kind="stable")
+    return np.asarray(order[: bought[-1].sum()])
+
+
+# Quality.
+
+
+def measure_curves(worlds: Sequence[World], run: Run, labels: float) -> Curves:
+    """Return the quality of a run after each step of answers per document; a run that ended stays where it is."""
+    steps = np.arange(1.0, labels + STEP / 2, STEP)
+    values = [
+        [world.quality(rows[: round(step * world.judgments.n_items)]) for step in steps]
+        for world, rows in zip(worlds, run, strict=True)
+    ]
+    return Curves(steps.tolist(), np.array(values).transpose(0, 2, 1))
+
+
+def evaluate_run(setting: Setting, worlds: Sequence[World], run: Run, labels: float) -> Evaluation:
+    """Evaluate a run after a number of answers per document: means over seeds, or the queries of all seeds."""
+    rankings = [
+        world.rank(rows[: round(labels * world.judgments.n_items)]) for world, rows in zip(worlds, run, strict=True)
+    ]
+    golds = [world.gold for world in worlds]
+    if not setting.same_queries:
+        rankings, golds = [pd.concat(rankings)], [pd.concat(golds)]
+    found = [
+        evaluate(ranking, gold, [MAIN, "Tau"], unjudged=UNJUDGED) for ranking, gold in zip(rankings, golds, strict=True)
+    ]
+    return average_repeats(found)
+
+
+# Tables.
+
+
+def needed_table(
+    setting: Setting,
+    worlds: Sequence[World],
+    runs: Mapping[str, Run],
+    curves: Mapping[str, Curves],
+    needs: Mapping[str, Need],
+) -> Table:
+    """Return the answers that each run needs for the final quality of the baseline."""
+    rows: list[Row] = []
+    for name, need in needs.items():
+        given = [len(answers) / world.judgments.n_items for answers, world in zip(runs[name], worlds, strict=True)]
+        rows.append(
+            {
+                "run": name,
+                "answers given": float(np.mean(given)),
+                "answers needed": need.labels,
+                "ratio": need.ratio,
+                "lower": need.lower,
+                "upper": need.upper,
+            }
+        )
+    final = float(curves[BASELINE].mean()[-1])
+    notes = [
+        f"Answers per document, given in all and needed for the final {MAIN} of {BASELINE}, {final:.4f}; the ratio "
+        "divides by what random needs. Blank: not reached."
+    ]
+    if BEST in needs:
+        notes.append(describe_need(BEST, needs[BEST]))
+    return Table(f"{setting.name}-needed", f"{setting.name}: answers at equal {MAIN}", tuple(rows), tuple(notes))
+
+
+def describe_need(name: str, need: Need) -> str:
+    """Return a sentence that says whether a run reaches the goal.
+
+    >>> describe_need("model", Need(2.0, 0.5, 0.4, 0.7))
+    'model needs 50% of the answers of random at equal nDCG@10, 95% interval 40% to 70% (goal: at most 60%, reached by
+    the mean, not by the whole interval).'
+    """
+    if not np.isfinite(need.ratio):
+        return f"{name} does not reach the final quality of {BASELINE} with its answers (goal: at most {GOAL:.0%})."
+    upper = f"{need.upper:.0%}" if np.isfinite(need.upper) else "not reached"
+    if need.ratio > GOAL:
+        verdict = "not reached"
+    else:
+        verdict = (
+            "reached by the whole interval" if need.upper <= GOAL else "reached by the mean, not by the whole interval"
+        )
+    return (
+        f"{name} needs {need.ratio:.0%} of the answers of {BASELINE} at equal {MAIN}, 95% interval {need.lower:.0%} to "
+        f"{upper} (goal: at most {GOAL:.0%}, {verdict})."
+    )
+
+
+def equal_table(setting: Setting, worlds: Sequence[World], runs: Mapping[str, Run]) -> Table:
+    """Return the quality of all runs after the same number of answers, with paired tests."""
+    evaluations = {name: evaluate_run(setting, worlds, run, EQUAL) for name, run in runs.items()}
+    full = {f"random, {LABELS:g} answers": evaluate_run(setting, worlds, runs[BASELINE], LABELS)}
+    return comparison_table(
+        f"{setting.name}-equal",
+        f"{setting.name}: {EQUAL:g} answers per document",
+        compare_evaluations({**evaluations, **full}, baseline=BASELINE),
+    )
+
+
+def curve_table(setting: Setting, curves: Mapping[str, Curves]) -> Table:
+    """Return the main measure by answers per document."""
+    longest = max((curve.labels for curve in curves.values()), key=len)
+    rows: list[Row] = []
+    for name, curve in curves.items():
+        values = dict(zip(curve.labels, curve.raw_mean().tolist(), strict=True))
+        rows.append(
+            {"run": name, **{f"{step:g}": values.get(step, float("nan")) for step in longest if step % 0.5 == 0}}
+        )
+    note = f"{MAIN} by answers per document. Means over seeds and queries, not made monotone; there are no tests."
+    return Table(f"{setting.name}-curve", f"{setting.name}: {MAIN} by answers", tuple(rows), (note,))
