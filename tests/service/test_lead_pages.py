@@ -30,6 +30,9 @@ LEAD_PAGES = ("", "/charts", "/pairs", "/pairs?show=disputed", "/people", "/sett
 FIT_SECONDS = 120
 """Maximum time of a fit in a browser test, since the first one compiles the model."""
 
+DRAW_SECONDS = 60
+"""Maximum time in which a page opens in a browser test, since charts are drawn for it."""
+
 ACTORS = ("anonymous", "stranger", "judge", "lead", "other lead", "admin", "lead token read")
 PUBLIC = dict.fromkeys(ACTORS, 200)
 PERSON = {**PUBLIC, "anonymous": 303, "lead token read": 403}
@@ -251,7 +254,7 @@ def test_the_charts_depend_on_the_answers(world: World, clock: ManualClock) -> N
 
     world.database.write(add)
     clock.advance(60)
-    snapshot = fit_project(world.database, alpha, "dawid-skene")
+    snapshot = fit_project(world.database, alpha, "dawid-skene").snapshot
     with world.database.read() as connection:
         data = project_charts.ChartData.read(connection, alpha, snapshot)
     found = dict(project_charts.list_charts(data))
@@ -343,6 +346,7 @@ def signed_in(browser: Any, world: World, address: str, name: str = "lead") -> I
     context = browser.new_context(viewport={"width": 1100, "height": 800})
     context.add_cookies([{"name": "crowdrank-session", "value": world.session(name), "url": address}])
     context.set_default_timeout(10_000)
+    context.set_default_navigation_timeout(1000 * DRAW_SECONDS)
     view = OpenPage(context.new_page())
     view.listen()
     yield view
@@ -369,7 +373,7 @@ def test_charts_are_images(browser: Any, world: World, address: str) -> None:
     with signed_in(browser, world, address) as view:
         view.page.goto(f"{address}/projects/alpha")
         view.page.click("#model >> text=Charts")
-        view.page.locator(".charts img").first.wait_for()
+        view.page.locator(".charts img").first.wait_for(timeout=1000 * DRAW_SECONDS)
         view.page.wait_for_function("() => [...document.images].every((image) => image.naturalWidth > 100)")
 
 
