@@ -39,6 +39,7 @@ from tools.mutations import mutate, mutate_cells
 MAX_MESSAGE_LENGTH = 1500
 """Maximum number of characters of a message."""
 
+SOFT_LABELS = "query,document,assessor,grade,p0,p1,p2\nq,a,ann,2,,,\nq,a,gpt,1,0.1,0.6,0.3\nq,b,gpt,0,1,0,\n"
 CSV = (
     "query,document,assessor,grade,family,time,duration,cost,honeypot\n"
     'q1,d1,ann,2,x,2024-05-31T10:15:00,1.5,0.1,2\nq1,"d,2",bob,0,,,,,\n"q\n2",d1,ann,1,x,1717150500,2,,\n'
@@ -272,6 +273,7 @@ def read_umbrela_labels(path: Path) -> JudgeLabels:
 Reader = Callable[..., Any]
 SAMPLES: Mapping[str, tuple[str, bytes, tuple[Reader, ...]]] = {
     "csv": ("a.csv", CSV.encode(), (read_judgments, read_gold, read_features, read_in_batches, read_run)),
+    "soft labels": ("soft.csv", SOFT_LABELS.encode(), (read_judgments,)),
     "tsv": ("a.tsv", CSV.replace(",", "\t").encode(), (read_judgments,)),
     "jsonl": ("a.jsonl", JSONL.encode(), (read_judgments, read_gold, read_in_batches, read_run)),
     "json": ("a.json", json.dumps(FLAT).encode(), (read_judgments, read_gold, read_features)),
@@ -307,8 +309,8 @@ SAMPLES: Mapping[str, tuple[str, bytes, tuple[Reader, ...]]] = {
 }
 
 
-NAMES_OF_TABLES = ("new.csv", "labels.csv", "sample.csv")
-"""Names of tables of an estimate; often only cells are mutated, so that more of them are read."""
+NAMES_OF_TABLES = ("new.csv", "labels.csv", "sample.csv", "soft.csv")
+"""Names of tables with many numbers; often only cells are mutated, so that more of them are read."""
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,8 @@ def expectation_step(
     posterior, counts = np.empty((shard.n_items, n_states)), np.zeros(likelihood.shape)
     state_counts = np.zeros(n_states)
     judgments = (shard.offsets, shard.assessor, shard.grade, shard.gold)
-    log_prior = np.log(prior)[None] if prior.ndim == 1 else prior
     if shard.soft is not None:
+        log_prior = np.log(np.maximum(prior, 1e-300))[None] if prior.ndim == 1 else prior
         frequencies, written = prior if state_shares is None else state_shares, (posterior, counts, state_counts)
         total = expect_soft(shard, shard.soft, weight, log_prior, likelihood, frequencies, gold, *written)
     elif weight is None and prior.ndim == 1:
@@ -128,6 +128,7 @@ def expectation_step(
         total = kernels.expect_states(n_states)(*judgments, n_answers, prior, *flat, state_counts)
     else:
         logs = np.log(np.maximum(likelihood, 1e-300))
+        log_prior = np.log(prior)[None] if prior.ndim == 1 else prior
         weight = np.ones(len(shard.grade)) if weight is None else weight
         total = kernels.weighted_e_step(*judgments, weight, log_prior, logs, gold, posterior, counts, state_counts)
     statistics = {"counts": counts, "state_counts": state_counts, "log_likelihood": np.array([total])}

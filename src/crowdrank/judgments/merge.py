@@ -324,15 +324,15 @@ class _RecodedRows:
             BAD_SHARES,
             lambda row, at: origin.share_error(at, first_name(no_share, row), problem),
         )
-        off_scale = np.array([[name not in scale.share_names for name in names] for scale in scales])[self.row_scale]
-        off_scale &= shares > 0
+        by_scale = np.array([[name not in scale.share_names for name in names] for scale in scales])
+        off_scale: Booleans = by_scale[self.row_scale] & (shares > 0)
 
         def scale_error(row: int, at: int) -> InputError:
             name = first_name(off_scale, row)
             return origin.bad_grade_error(at, name, int(name[1:]), self._scale(row), inferred=False)
 
         self._count_bad(off_scale.any(axis=1), BAD_SHARES, scale_error)
-        is_off = np.abs(np.nansum(shares, axis=1) - 1) > SHARE_SUM_TOLERANCE
+        is_off: Booleans = np.abs(np.nansum(shares, axis=1) - 1) > SHARE_SUM_TOLERANCE
         is_soft = ~np.isnan(shares).all(axis=1)
         self._count_bad(is_soft & is_off, BAD_SHARES, lambda row, at: origin.share_error(at, names[0], not_one))
 

@@ -87,7 +87,7 @@ class Origin:
 
     def share_error(self, row: int, column: str, problem: str) -> InputError:
         """Return the error for a row whose probabilities of grades cannot be used."""
-        fixes = ["write probabilities that sum to 1, or leave all of them blank", SKIP_BAD_ROWS]
+        fixes: list[str | Fix] = ["write probabilities that sum to 1, or leave all of them blank", SKIP_BAD_ROWS]
         return self.cell_error(row, column, problem, fixes, "not-a-share")
 
 

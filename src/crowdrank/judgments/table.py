@@ -244,7 +244,7 @@ class Judgments(AssessorTable):
         is_hard = np.isnan(shares).all(axis=1)
         shares = np.nan_to_num(shares, nan=0.0)
         shares[is_hard] = np.nan
-        return shares / shares.sum(axis=1, keepdims=True)
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def vote_counts(self) -> Integers:
         """Return how often each item got each grade (n_items, n_grades), for judgments on one scale."""
