@@ -61,6 +61,25 @@ def texts(rng: np.random.Generator) -> tuple[Any, ...]:
     return np.cumsum([0, *map(len, chosen)], dtype=np.int32), data, False, 30
 
 
+def soft_answers(rng: np.random.Generator) -> tuple[Any, ...]:
+    """Return answers of which every third judgment has all grades, and the others one."""
+    offsets, assessor, grade = judgments(rng)
+    n_answers = np.where(np.arange(len(grade)) % 3 == 0, GRADES, 1)
+    row = np.repeat(np.arange(len(grade)), n_answers)
+    within = np.arange(len(row)) - np.repeat(np.cumsum(n_answers) - n_answers, n_answers)
+    share = np.where(n_answers[row] == 1, 1.0, rng.dirichlet(np.ones(GRADES), len(grade))[row, within])
+    answer = np.where(n_answers[row] == 1, grade[row], within).astype(np.int8)
+    return np.append(0, np.cumsum(n_answers))[offsets], assessor[row], answer, share, row
+
+
+def soft(rng: np.random.Generator) -> tuple[Any, ...]:
+    likelihood = rng.dirichlet(np.ones(GRADES), (ASSESSORS, 3)).transpose(0, 2, 1).copy()
+    answers, gold = soft_answers(rng), rng.integers(-1, 2, ITEMS, np.int8)
+    weight, prior = rng.random(answers[-1][-1] + 1), np.log(rng.dirichlet(np.ones(3), int(rng.choice([1, ITEMS]))))
+    tables = np.log(likelihood), 2 * likelihood, rng.random((2, 3))
+    return *answers, gold, weight, prior, *tables, np.zeros((ITEMS, 3)), np.zeros(likelihood.shape), np.zeros(3)
+
+
 def repeats(rng: np.random.Generator) -> tuple[Any, ...]:
     offsets, assessor, grade = judgments(rng)
     return offsets, rng.permutation(len(grade)).astype(np.int32), assessor, grade, ASSESSORS, bool(rng.integers(2))
@@ -85,6 +104,13 @@ CASES: dict[Kernel, Callable[[np.random.Generator], tuple[Any, ...]]] = {
     kernels.expect_states(GRADES): expect,
     kernels.expect_states(7): lambda rng: expect(rng, 7),
     kernels.weighted_e_step: weighted,
+    kernels.soft_e_step: soft,
+    kernels.count_soft_answers: lambda rng: (
+        *soft_answers(rng),
+        rng.random((ASSESSORS, GRADES, 3)),
+        rng.random((ITEMS, 3)),
+        np.zeros((ASSESSORS, GRADES, 3)),
+    ),
     kernels.posterior_summaries: lambda rng: (rng.dirichlet(np.full(4, 0.2), 50), np.arange(4.0), 0.025, 1e-9),
     votes.count_votes: lambda rng: (*judgments(rng)[::2], GRADES),
     votes.count_weighted_votes: lambda rng: (*(table := judgments(rng))[::2], rng.random(len(table[2])), GRADES),

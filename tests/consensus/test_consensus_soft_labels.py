@@ -145,7 +145,7 @@ def test_dawid_skene_is_the_em_of_the_reference() -> None:
     model = fit(DawidSkene(n_iter=7, tol=0, prior=(1.0, 0.3)), rows)
     posterior, confusions, prior = reference_dawid_skene(rows, 7, pseudo)
     ids = rows[["query", "document"]].drop_duplicates()
-    found = documents(model).loc[list(map(tuple, ids.to_numpy())), NAMES]
+    found = documents(model)[NAMES].loc[pd.MultiIndex.from_frame(ids)]
     np.testing.assert_allclose(found.to_numpy(), posterior, atol=1e-9)
     order = [sorted(set(rows["assessor"])).index(name) for name in model.consensus_.assessors["assessor"]]
     np.testing.assert_allclose(model.theta_["likelihood"], confusions[order], atol=1e-9)
@@ -162,7 +162,7 @@ def test_the_expectation_step_is_that_of_latent_answers(with_families: bool) -> 
     local, statistics = expectation_step(shard, likelihood, np.ones((GRADES, n_states)), prior, weight)
     shares = judgments.shares()
     assert shares is not None
-    hard = np.isnan(shares).all(axis=1)
+    hard: Any = np.isnan(shares).all(axis=1)
     shares[hard] = np.eye(GRADES)[judgments.grade[hard]]
     relative = likelihood / (likelihood @ prior)[:, :, None]
     relative_of_row = np.where(hard[:, None, None], likelihood[judgments.assessor], relative[judgments.assessor])
@@ -192,7 +192,7 @@ def test_nearly_certain_probabilities_are_nearly_a_label(seed: int) -> None:
         (shard,) = split(judgments, shard_size=len(judgments) + 1)
         prior = np.full(GRADES, 1 / GRADES)
         posteriors.append(expectation_step(shard, likelihood, np.ones((GRADES, GRADES)), prior)[0]["posterior"])
-    np.testing.assert_allclose(*posteriors, atol=1e-6)
+    np.testing.assert_allclose(posteriors[0], posteriors[1], atol=1e-6)
 
 
 # Invariance.

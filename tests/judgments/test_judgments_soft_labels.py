@@ -161,11 +161,11 @@ def test_shards_on_disk_have_probabilities(tmp_path: Path) -> None:
     sharded = read_partitions(tmp_path / "parts", work=tmp_path / "shards", by="document", shard_size=2)
     assert sharded.has_soft_labels
     again = read_partitions(tmp_path / "parts", work=tmp_path / "shards", by="document", shard_size=2)
-    found = {}
+    found: dict[Any, Any] = {}
     for shard in again.iterate():
         table = shard.to_arrow().to_pylist()
-        rows = zip(table, shares(shard), strict=True)
-        found |= {(row["document"], row["assessor"]): values for row, values in rows}
+        keys = [(row["document"], row["assessor"]) for row in table]
+        found |= dict(zip(keys, shares(shard), strict=True))
     ids = zip(ROWS["document"], ROWS["assessor"], strict=True)
     for key, expected in zip(ids, SHARES, strict=True):
         np.testing.assert_array_equal(found[key], expected)

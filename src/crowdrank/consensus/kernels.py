@@ -255,7 +255,69 @@ def weighted_e_step(
     return float(total)
 
 
-@njit(nogil=True)
+def _mix_answers(
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    share: NDArray[np.float64],
+    judgment: NDArray[np.int64],
+    relative: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    """Return the terms of the answers, the first answer of each judgment, and the sums of the terms of judgments."""
+    terms = share[:, None] * relative[assessor, grade]
+    first = np.flatnonzero(np.diff(judgment, prepend=-1))
+    return terms, first, np.add.reduceat(terms, first, axis=0) if len(first) else terms
+
+
+def _count_soft_answers(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    share: NDArray[np.float64],
+    judgment: NDArray[np.int64],
+    relative: NDArray[np.float64],
+    posterior: NDArray[np.float64],
+    counts: NDArray[np.float64],
+) -> None:
+    terms, first, mixed = _mix_answers(assessor, grade, share, judgment, relative)
+    total = np.repeat(mixed, np.diff(first, append=len(judgment)), axis=0)
+    part = np.divide(terms, total, out=np.repeat(share[:, None], terms.shape[1], axis=1), where=total > 0.0)
+    np.add.at(counts, (assessor, grade), part * posterior[items_of(offsets)])
+
+
+def _soft_e_step(
+    offsets: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    share: NDArray[np.float64],
+    judgment: NDArray[np.int64],
+    gold: NDArray[np.int8],
+    weight: NDArray[np.float64],
+    log_prior: NDArray[np.float64],
+    log_likelihood: NDArray[np.float64],
+    relative: NDArray[np.float64],
+    gold_likelihood: NDArray[np.float64],
+    posterior: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    state_counts: NDArray[np.float64],
+) -> float:
+    _, first, mixed = _mix_answers(assessor, grade, share, judgment, relative)
+    is_whole = np.diff(first, append=len(judgment)) == 1
+    logs = np.log(np.maximum(mixed, UNSEEN))
+    logs[is_whole] = log_likelihood[assessor[first[is_whole]], grade[first[is_whole]]]
+    scores, known = np.tile(log_prior, (len(posterior) // len(log_prior), 1)), gold >= 0
+    np.add.at(scores, items_of(offsets)[first], weight[judgment[first], None] * logs)
+    with np.errstate(divide="ignore"):
+        scores[known] += np.log(gold_likelihood[gold[known]])
+    highest = scores.max(axis=1, keepdims=True)
+    raised = np.exp(scores - highest)
+    norm = raised.sum(axis=1, keepdims=True)
+    posterior[:] = raised / norm
+    state_counts += posterior.sum(axis=0)
+    _count_soft_answers(offsets, assessor, grade, share, judgment, relative, posterior, counts)
+    return float((highest + np.log(norm)).sum())
+
+
+@njit(nogil=True, numpy=_soft_e_step)
 def soft_e_step(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
@@ -310,7 +372,7 @@ def soft_e_step(
     return float(total)
 
 
-@njit(nogil=True)
+@njit(nogil=True, numpy=_count_soft_answers)
 def count_soft_answers(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],

@@ -331,7 +331,7 @@ class _RecodedRows:
             name = first_name(off_scale, row)
             return origin.bad_grade_error(at, name, int(name[1:]), self._scale(row), inferred=False)
 
-        self._count_bad(off_scale.any(axis=1), BAD_SHARES, scale_error)
+        self._count_bad(np.asarray(off_scale.any(axis=1)), BAD_SHARES, scale_error)
         is_off: Booleans = np.abs(np.nansum(shares, axis=1) - 1) > SHARE_SUM_TOLERANCE
         is_soft = ~np.isnan(shares).all(axis=1)
         self._count_bad(is_soft & is_off, BAD_SHARES, lambda row, at: origin.share_error(at, names[0], not_one))
