@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -132,3 +133,21 @@ def reporting(progress: bool | Report, title: str) -> Iterator[Report]:
             yield bar
     else:
         yield progress or (lambda iteration, total, objective: None)
+
+
+def split_progress(report: Report | None, n_parts: int) -> list[Report]:
+    """Return progress callbacks of equal parts of the work, which several threads can call.
+
+    >>> shown = []
+    >>> first, second = split_progress(lambda iteration, total, objective: shown.append((iteration, total)), 2)
+    >>> first(1, 10, 0.5), second(4, 10, 0.5), shown
+    (None, None, [(1, 20), (5, 20)])
+    """
+    done = [0] * n_parts
+
+    def part(place: int, iteration: int, n_iterations: int, objective: float) -> None:
+        done[place] = iteration
+        if report is not None:
+            report(sum(done), n_parts * n_iterations, float("nan"))
+
+    return [partial(part, place) for place in range(n_parts)]

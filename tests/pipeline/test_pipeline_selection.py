@@ -10,12 +10,11 @@ import pytest
 
 import crowdrank
 from crowdrank.errors import UsageError
-from crowdrank.pipeline import selection as selection_module
 from crowdrank.pipeline import training_view
 from crowdrank.pipeline.candidate_rankers import TREE_FEATURES
 from crowdrank.pipeline.candidates import BY_NAME, Candidate, choose_candidates
 from crowdrank.pipeline.consensus_fits import ConsensusFits
-from crowdrank.pipeline.run_data import RunData, build_run_data
+from crowdrank.pipeline.run_data import MAX_SHARED_MATRICES, RunData, build_run_data
 from crowdrank.pipeline.selection import (
     SAFE,
     CandidateSelection,
@@ -29,6 +28,7 @@ from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.pipeline.training_view import RemapperKind
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import PRIOR_QUERIES, shrunk_weights
+from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import AUTO_TREES, GLS
 from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.validation import Validation
@@ -255,9 +255,9 @@ def test_ensemble_weights_are_shrunk_towards_uniform() -> None:
     assert many[0] > 0.85
 
 
-def test_progress_increases_to_the_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection_module, "MAX_PARALLEL_ROWS", 0)  # so that each fit reports its progress
-    data, settings = data_of(world), RunSettings(trees=TREES, folds=2)
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_progress_increases_to_the_end(world: World, n_jobs: int) -> None:
+    data, settings = data_of(world), RunSettings(trees=TREES, folds=2, n_jobs=n_jobs)
     selection = selection_of(
         data, ["majority", "expert-only"], settings, split_expert_queries(data.graded_queries, settings)
     )
@@ -267,7 +267,7 @@ def test_progress_increases_to_the_end(world: World, monkeypatch: pytest.MonkeyP
         work()
         assert shares == sorted(shares)
         assert shares[-1] == 1
-        assert len(shares) > 2
+        assert len(shares) > 6, "fits report their progress"
 
 
 def test_reasons_of_skipped_candidates(world: World) -> None:
@@ -290,3 +290,52 @@ def test_items_of_the_data_are_those_of_label_features_and_models(world: World) 
         for table in (fits.label_features("remap").judgments, fits.model("gda-pairwise").judgments_):
             items = table.positions(data.features.query, data.features.document)
             np.testing.assert_array_equal(items, data.item)
+
+
+def test_equal_fits_of_several_candidates_and_folds_are_computed_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, settings = data_of(world), RunSettings(trees=TREES, folds=2, n_jobs=2)
+    split = split_expert_queries(data.graded_queries, settings)
+    names = ["average", "expert-only"]
+    fitted: list[int] = []
+    fit = LambdaMART.fit
+
+    def counting(ranker: LambdaMART, *arguments: Any, **options: Any) -> LambdaMART:
+        fitted.append(1)
+        return fit(ranker, *arguments, **options)
+
+    monkeypatch.setattr(LambdaMART, "fit", counting)
+    once = selection_of(data, names, settings, split)
+    twice = CandidateSelection(
+        data, once.fits, settings, [*once.candidates, replace(BY_NAME["average"], name="twin")], split, StageCache(None)
+    )
+    once.run()
+    n_once = len(fitted)
+    outcome = twice.run()
+    assert len(fitted) == 2 * n_once, "the twin is not fitted again"
+    np.testing.assert_array_equal(outcome.scores["twin"], outcome.scores["average"])
+    np.testing.assert_array_equal(outcome.scores["average"], once.outcome.scores["average"])
+
+
+def test_scores_do_not_depend_on_the_number_of_parallel_fits(world: World) -> None:
+    data = data_of(world)
+    outcomes = []
+    for n_jobs in (1, 2):
+        settings = RunSettings(trees=TREES, folds=2, n_jobs=n_jobs)
+        split = split_expert_queries(data.graded_queries, settings)
+        outcomes.append(selection_of(data, ["majority", "gda", "expert-only"], settings, split).run())
+    for name, score in outcomes[0].scores.items():
+        np.testing.assert_array_equal(outcomes[1].scores[name], score)
+
+
+def test_the_same_rows_share_a_matrix(world: World) -> None:
+    data = data_of(world)
+    rows = np.flatnonzero(data.item >= 0)
+    shared = data.shared_matrix(rows)
+    assert data.shared_matrix(rows.copy()) is shared
+    np.testing.assert_array_equal(shared.matrix, data.features.matrix[rows])
+    for first in range(MAX_SHARED_MATRICES):
+        some = data.shared_matrix(np.arange(first, len(data.query)))
+        np.testing.assert_array_equal(some.matrix, data.features.matrix[first:])
+    assert data.shared_matrix(rows) is not shared, "only the most recent are kept"

@@ -165,7 +165,7 @@ def remapped_candidate(
             return view.fit(make, view.crowd, target, weight)
         remapper = view.remapper(kind, **parameters)
         return remapper.ranker_.refit(
-            view.data.matrix(view.crowd),
+            view.data.shared_matrix(view.crowd),
             target,
             query=view.data.query[view.crowd],
             sample_weight=weight,

@@ -7,16 +7,20 @@ from pathlib import Path
 
 import numpy as np
 
-from crowdrank._progress import Report
+from crowdrank._progress import Report, split_progress
 from crowdrank._typing import Floats, Integers
 from crowdrank.pipeline.contrasts import ALPHA, Contrast
 from crowdrank.pipeline.result import DEPLOYABLE, Deployable
+from crowdrank.pipeline.selection import CandidateSelection
 from crowdrank.pipeline.stage_cache import digest
 from crowdrank.pipeline.summary import RankerTest
 from crowdrank.pipeline.training_view import TrainingView
 from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.boosting import BoostedTrees
+from crowdrank.rankers.boosting import BoostedTrees, default_threads
 from crowdrank.rankers.distillation import distill, rank_correlation
+
+MIN_FOREST_THREADS = 4
+"""Number of threads from which on a forest uses all of them; with fewer, forests are fitted in one thread each."""
 
 
 def make_deployable(test: RankerTest, ranker: Ranker, report: Report | None = None) -> Deployable:
@@ -40,7 +44,7 @@ def make_deployable(test: RankerTest, ranker: Ranker, report: Report | None = No
 
 @dataclass(frozen=True, eq=False)
 class _Distillation:
-    """Distillation of the selected ranker, once without the test queries for the test, once for good."""
+    """Distillation of the selected ranker: for good, and without the test queries for the test."""
 
     test: RankerTest
     report: Report | None
@@ -48,29 +52,45 @@ class _Distillation:
     def run(self, ranker: Ranker) -> Deployable:
         test, selection, outcome = self.test, self.test.selection, self.test.outcome
         data, chosen = selection.data, test.chosen
-        is_test = np.isin(data.query, test.split.test)
-        tested, all_rows = outcome.ranker(chosen), np.arange(len(data.query))
+        is_test, rows = np.isin(data.query, test.split.test), np.arange(len(data.query))
         assert outcome.final_view is not None
-        forest = self._distill(tested, outcome.final_view, all_rows[~is_test])
-        score = np.full(len(data.query), np.nan)
-        if is_test.any():
-            score[is_test] = forest.predict(data.matrix(all_rows[is_test]))
-        contrast = None if test.comparison is None else test.contrast_scores(DEPLOYABLE, score, chosen)
         view = selection.full_view if test.settings.refit else outcome.final_view
-        final = self._distill(ranker, view, all_rows)
+        jobs = [(ranker, view, rows)]
+        if is_test.any():
+            jobs.append((outcome.ranker(chosen), outcome.final_view, rows[~is_test]))
+        final, *tested = self._distill_all(jobs)
+        score = np.full(len(data.query), np.nan)
+        for forest in tested:
+            score[is_test] = forest.predict(data.matrix(rows[is_test]))
+        contrast = None if test.comparison is None else test.contrast_scores(DEPLOYABLE, score, chosen)
         return Deployable(final, final.best_iteration_, chosen, contrast, _correlation(test, score, chosen))
 
-    def _distill(self, ranker: Ranker, view: TrainingView, rows: Integers) -> BoostedTrees:
+    def _distill_all(self, jobs: list[tuple[Ranker, TrainingView, Integers]]) -> list[BoostedTrees]:
+        """Return a forest for each ranker, in parallel unless a forest has enough threads of its own."""
+        selection, reports = self.test.selection, split_progress(self.report, len(jobs))
+        n_jobs = forest_threads(selection)
+        if n_jobs > 1:
+            return [self._distill(*job, n_jobs, report) for job, report in zip(jobs, reports, strict=True)]
+        with selection.workers() as workers:
+            return list(workers.map(lambda job, report: self._distill(*job, 1, report), jobs, reports))
+
+    def _distill(self, ranker: Ranker, view: TrainingView, rows: Integers, n_jobs: int, report: Report) -> BoostedTrees:
         """Return a forest that imitates the selected ranker, which was trained on a view; it is cached."""
         selection, settings = self.test.selection, self.test.settings
         parameters = {"random_state": settings.random_state, **settings.forest}
 
         def make() -> BoostedTrees:
             X, query = selection.data.matrix(rows), selection.data.query[rows]
-            return distill(ranker, X, query, n_jobs=settings.n_jobs, progress=self.report or False, **parameters)
+            return distill(ranker, X, query, n_jobs=n_jobs, progress=report, **parameters)
 
         key = digest(selection.ensemble_key(self.test.chosen, view), rows, parameters)
         return selection.cache.get("deployable", key, make, lambda forest, path: forest.save(path), _load_forest)
+
+
+def forest_threads(selection: CandidateSelection) -> int:
+    """Return the number of threads of a forest; with one thread each, forests are fitted in parallel."""
+    n_jobs = selection.settings.n_jobs or default_threads()
+    return 1 if selection.runs_in_parallel and n_jobs < MIN_FOREST_THREADS else n_jobs
 
 
 def _load_forest(path: Path) -> BoostedTrees:

@@ -15,6 +15,7 @@ from crowdrank.errors import CrowdrankError
 from crowdrank.pipeline.baseline import add_baseline
 from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensus_methods, remapper_label_features
 from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.deployment import forest_threads
 from crowdrank.pipeline.run import prepare_data
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.selection import (
@@ -28,7 +29,7 @@ from crowdrank.pipeline.selection import (
 )
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
-from crowdrank.pipeline.training_view import TrainingView
+from crowdrank.pipeline.training_view import RankerMemo, TrainingView
 from crowdrank.rankers.boosting import default_threads
 from crowdrank.rankers.distillation import MIN_CELLS, N_TREES, distill
 from crowdrank.rankers.ensemble import shrunk_weights
@@ -126,7 +127,7 @@ def estimate_seconds(data: RunData, settings: RunSettings, candidates: list[Cand
             n_fits = _count_fits(candidate, split, folds_hide_labels, settings)
             training += n_fits * seconds * _n_rows(candidate, whole) / max(1, _n_rows(candidate, view))
         ensembles = _time_ensembles(data, settings, candidates, split)
-        forests = _time_forests(data, settings, queries) if candidates and not settings.deployable else 0.0
+        forests = _time_forests(selection, queries) if candidates and not settings.deployable else 0.0
     n_parallel = (settings.n_jobs or default_threads()) if selection.runs_in_parallel else 1
     return consensus + training / n_parallel + ensembles + forests
 
@@ -155,6 +156,7 @@ def _time_candidates(candidates: list[Candidate], view: TrainingView) -> list[tu
     """Return the time of one fit of each candidate that can be trained."""
     times = []
     for candidate in (*candidates[:1], *candidates):  # the first fit of all loads libraries
+        view.memo = RankerMemo()  # equal fits of several candidates are timed too
         start = time.perf_counter()
         try:
             candidate.fit(view)
@@ -176,20 +178,23 @@ def _time_ensembles(data: RunData, settings: RunSettings, candidates: list[Candi
     return (1 + len(split.folds)) * (time.perf_counter() - start)
 
 
-def _time_forests(data: RunData, settings: RunSettings, queries: Integers) -> float:
-    """Return the time of the two forests that imitate the selected ranker, from a few trees that imitate another."""
+def _time_forests(selection: CandidateSelection, queries: Integers) -> float:
+    """Return the time of the forests that imitate the selected ranker, from a few trees that imitate another."""
+    data, settings, n_jobs = selection.data, selection.settings, forest_threads(selection)
+    n_forests = 2 if len(selection.split.test) else 1
+    n_parallel = min(n_forests, settings.n_jobs or default_threads()) if n_jobs == 1 else 1
     rows = data.rows_of(queries)
     X, query = data.matrix(rows), data.query[rows]
     ranker = GLS().fit(X, np.random.default_rng(0).normal(size=len(rows)), query=query)
     seconds = []
     for n_trees in FEW_TREES:
         start = time.perf_counter()
-        distill(ranker, X, query, n_trees=n_trees, n_jobs=settings.n_jobs)
+        distill(ranker, X, query, n_trees=n_trees, n_jobs=n_jobs)
         seconds.append(time.perf_counter() - start)
     per_tree = max(0.0, float(np.diff(seconds)[0])) / (FEW_TREES[1] - FEW_TREES[0])
     n_trees = int(settings.forest.get("n_trees", N_TREES))
     whole, sampled = (max(MIN_CELLS, n * len(X.names)) for n in (len(data.query), len(rows)))
-    return 2 * (seconds[0] + per_tree * (n_trees - FEW_TREES[0])) * whole / sampled
+    return n_forests / n_parallel * (seconds[0] + per_tree * (n_trees - FEW_TREES[0])) * whole / sampled
 
 
 def _n_rows(candidate: Candidate, view: TrainingView) -> int:

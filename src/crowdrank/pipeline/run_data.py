@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,7 +29,10 @@ from crowdrank.pipeline.stage_cache import digest
 from crowdrank.rankers.feature_statistics import FeatureStatistics
 from crowdrank.rankers.labels import pair_positions
 from crowdrank.rankers.ranking_data import MAX_GRADE, NamedMatrix
+from crowdrank.rankers.shared_matrix import SharedMatrix
 
+MAX_SHARED_MATRICES = 4
+"""Maximum number of sets of rows whose features are kept for several rankers."""
 MAX_IDS_IN_MESSAGE = 3
 """Maximum number of documents that an error names."""
 
@@ -63,6 +67,8 @@ class RunData:
     gold: Gold | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[Message, ...] = ()
+    _recent: dict[str, SharedMatrix] = field(default_factory=dict, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     @property
     def has_features(self) -> bool:
@@ -167,7 +173,24 @@ class RunData:
 
     def matrix(self, rows: Integers) -> NamedMatrix:
         """Return the features of some rows as a matrix with column names."""
-        return NamedMatrix(self.features.matrix[rows], self.features.names)
+        return NamedMatrix(self._values(rows), self.features.names)
+
+    def shared_matrix(self, rows: Integers) -> SharedMatrix:
+        """Return the features of some rows; the same object for the same rows, as long as it was used recently."""
+        key = digest(rows)
+        with self._lock:
+            shared = self._recent.pop(key, None) or SharedMatrix(self._values(rows), self.features.names)
+            self._recent[key] = shared  # the last one is the most recent
+            while len(self._recent) > MAX_SHARED_MATRICES:
+                del self._recent[next(iter(self._recent))]
+        return shared
+
+    def _values(self, rows: Integers) -> Floats:
+        """Return the features of some rows, without a copy if they are adjacent and in order."""
+        first, n = (int(rows[0]), len(rows)) if len(rows) else (0, 0)
+        if np.array_equal(rows, np.arange(first, first + n)):
+            return self.features.matrix[first : first + n]
+        return self.features.matrix[rows]
 
     def restrict_judgments(self, rows: Integers) -> RunData:
         """Return the data with the crowd judgments of some rows only."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache, code, digest
-from crowdrank.pipeline.training_view import RemapperKind, TrainingView
+from crowdrank.pipeline.training_view import RankerMemo, RemapperKind, TrainingView
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.boosting import BoostedTrees, default_threads
 from crowdrank.rankers.ensemble import Ensemble, shrunk_weights, standardize_within_query
@@ -33,8 +34,8 @@ from crowdrank.rankers.validation import Validation
 
 MIN_SELECTION_QUERIES = 5
 """Minimum number of expert-graded queries for a selection."""
-MAX_PARALLEL_ROWS = 50_000
-"""Maximum number of rows with which fits run in parallel, one thread each; above it, one fit uses all threads."""
+MAX_PARALLEL_CELLS = 100_000_000
+"""Maximum number of cells (rows times features) with which fits run in parallel; above it, one uses all threads."""
 CROWD = "ensemble-crowd"
 ALL = "ensemble-all"
 SAFE = "ensemble-weighted"
@@ -210,7 +211,10 @@ class CandidateSelection:
         self._base_key = digest(code(), data.digests["features"], fit_settings)
         self._rankers: dict[str, Ranker] = {}
         self._views: dict[str, TrainingView] = {}
-        self._n_done, self._n_fits = 0, 0
+        self._memo = RankerMemo()
+        self._n_done, self._n_fits, self._n_steps = 0, 0, 0
+        self._shares_of_fits: dict[int, float] = {}  # by thread
+        self._progress_lock = threading.Lock()
 
     # Views and their keys.
 
@@ -225,14 +229,23 @@ class CandidateSelection:
         if key not in self._views:
             n_jobs = 1 if self.runs_in_parallel else self.settings.n_jobs
             self._views[key] = TrainingView(
-                self.data, self.fits, self.settings, crowd, graded, self.cache, key, n_jobs, self._report_fit
+                self.data,
+                self.fits,
+                self.settings,
+                crowd,
+                graded,
+                self.cache,
+                key,
+                n_jobs,
+                self._report_fit,
+                memo=self._memo,
             )
         return self._views[key]
 
     @property
     def runs_in_parallel(self) -> bool:
         """Whether candidates are fitted in parallel, each in one thread."""
-        return len(self.data.query) <= MAX_PARALLEL_ROWS
+        return self.data.features.matrix.size <= MAX_PARALLEL_CELLS
 
     def key(self, candidate: Candidate, view: TrainingView) -> str:
         """Return the cache key of a fit, which depends only on what the candidate uses."""
@@ -279,7 +292,7 @@ class CandidateSelection:
             for fold in self.split.folds
         ]
         self._n_fits = len(self.candidates) * (1 + len(folds))
-        with self._workers() as workers:
+        with self.workers() as workers:
             # The final models are trained first: a fold that hides nothing from a candidate reuses its final model.
             list(workers.map(lambda candidate: self._fit_final(candidate, final), self.candidates))
             jobs = [(candidate, number) for number in range(len(folds)) for candidate in self.candidates]
@@ -327,21 +340,27 @@ class CandidateSelection:
         self._count_fit()
 
     def _count_fit(self) -> None:
-        self._n_done += 1
-        self._report_progress(0.0)
+        with self._progress_lock:
+            self._n_done += 1
+            self._shares_of_fits.pop(threading.get_ident(), None)
+            self._report_progress()
 
     def _report_fit(self, iteration: int, n_iterations: int, measure: float) -> None:
-        """Report the progress within a fit, unless fits run in parallel."""
-        if not self.runs_in_parallel:
-            self._report_progress(iteration / max(n_iterations, 1))
+        """Report the progress within a fit; each thread has at most one."""
+        with self._progress_lock:
+            self._shares_of_fits[threading.get_ident()] = iteration / max(n_iterations, 1)
+            self._report_progress()
 
-    def _report_progress(self, share_of_fit: float) -> None:
+    def _report_progress(self) -> None:
+        """Report the progress of all fits; it never decreases, although a fit may consist of several parts."""
         if self.report is not None:
-            step = round(PROGRESS_STEPS * (self._n_done + share_of_fit))
-            self.report(step, PROGRESS_STEPS * self._n_fits, float("nan"))
+            done = round(PROGRESS_STEPS * (self._n_done + sum(self._shares_of_fits.values())))
+            self._n_steps = max(self._n_steps, done)
+            self.report(self._n_steps, PROGRESS_STEPS * self._n_fits, float("nan"))
 
     @contextmanager
-    def _workers(self) -> Iterator[ThreadPoolExecutor]:
+    def workers(self) -> Iterator[ThreadPoolExecutor]:
+        """Yield the threads in which models are fitted, each model in one thread; one if a fit uses all threads."""
         n = (self.settings.n_jobs or default_threads()) if self.runs_in_parallel else 1
         # Matrix products of parallel fits would otherwise use all cores each.
         with warnings.catch_warnings(), threadpool_limits(1 if n > 1 else None, user_api="blas"):
@@ -460,14 +479,14 @@ class CandidateSelection:
         """Train a candidate again on all crowd labels and expert grades."""
         view = self.full_view
         members = [candidate for candidate in self.candidates if candidate.name in self.outcome.members(name)]
-        self.report, self._n_done, self._n_fits = report, 0, len(members)
+        self.report, self._n_done, self._n_fits, self._n_steps = report, 0, len(members), 0
 
         def fit(candidate: Candidate) -> Ranker:
             ranker = self.fitted(candidate, view)
             self._count_fit()
             return ranker
 
-        with self._workers() as workers:
+        with self.workers() as workers:
             rankers = list(workers.map(fit, members))
         return self.outcome.ranker(name, {c.name: ranker for c, ranker in zip(members, rankers, strict=True)})
 

@@ -46,6 +46,27 @@ MIN_REMAPPER_QUERIES = 4
 """Minimum number of expert-graded queries to fit a remapper: some for the gradients, some for early stopping."""
 
 
+class RankerMemo:
+    """Fitted rankers by the content of what they were fitted to, so that several threads compute equal fits once.
+
+    A remapper that learns nothing, for example, gives the same labels on every fold.
+    """
+
+    def __init__(self) -> None:
+        self._rankers: dict[str, Ranker] = {}
+        self._locks: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: str, fit: Callable[[], Ranker]) -> Ranker:
+        """Return the ranker of a key; the first caller fits it, and others wait for it."""
+        with self._lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            if key not in self._rankers:
+                self._rankers[key] = fit()
+            return self._rankers[key]
+
+
 @dataclass(eq=False)
 class TrainingView:
     """Part of the data that a candidate may be trained on.
@@ -62,6 +83,7 @@ class TrainingView:
         report: progress function.
         validation_queries: queries for early stopping; by default some of the training queries if there are enough.
         validate_on_experts: whether the expert grades of these queries are used instead of the labels of the fit.
+        memo: rankers that were fitted to the same data, also on other views.
 
     """
 
@@ -76,6 +98,7 @@ class TrainingView:
     report: Report | bool = False
     validation_queries: Integers | None = None
     validate_on_experts: bool = False
+    memo: RankerMemo = field(default_factory=RankerMemo)
     _rankers: dict[str, Ranker] = field(default_factory=dict)
     _remappers: dict[str, Remapper] = field(default_factory=dict)
     _remapped: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
@@ -118,20 +141,27 @@ class TrainingView:
             raise InputError("all of its training data are of held-out queries", kind="no-training-data")
         is_validation = self._is_validation(rows)
         validation = self._validation_set(rows[is_validation], y[is_validation])
-        train = rows[~is_validation]
-        options: dict[str, Any] = {"items": self.data.item[train]} if with_items else {}
-        ranker = make(self, len(rows), validation is not None).fit(
-            self.data.matrix(train),
-            y[~is_validation],
-            query=self.data.query[train],
-            sample_weight=None if sample_weight is None else sample_weight[~is_validation],
-            eval_set=validation,
-            progress=self.report,
-            **options,
-        )
-        if validation is not None:
-            ranker.validation_queries_ = tuple(self.data.query_ids.take(pa.array(np.unique(validation[2]))).to_pylist())
-        return ranker
+        train, labels = rows[~is_validation], y[~is_validation]
+        weight = None if sample_weight is None else sample_weight[~is_validation]
+        ranker = make(self, len(rows), validation is not None)
+
+        def fit() -> Ranker:
+            options: dict[str, Any] = {"items": self.data.item[train]} if with_items else {}
+            query, X = self.data.query[train], self.data.shared_matrix(train)
+            ranker.fit(
+                X, labels, query=query, sample_weight=weight, eval_set=validation, progress=self.report, **options
+            )
+            if validation is not None:
+                ids = self.data.query_ids.take(pa.array(np.unique(validation[2])))
+                ranker.validation_queries_ = tuple(ids.to_pylist())
+            return ranker
+
+        if with_items:  # it also depends on the judgments
+            return fit()
+        held_out = [] if validation is None else [validation[1], validation[2], self.validate_on_experts]
+        parameters = (type(ranker).__name__, ranker.get_params())
+        weights = [] if sample_weight is None else sample_weight
+        return self.memo.get(digest(*parameters, rows, train, y, weights, *held_out), fit)
 
     def _is_validation(self, rows: Integers) -> Booleans:
         """Return which rows are held out for early stopping."""
@@ -151,7 +181,7 @@ class TrainingView:
         if self.validate_on_experts and self.validation_queries is not None:
             rows = self.data.graded_rows(self.validation_queries)
             y = self.data.expert[rows]
-        return (self.data.matrix(rows), y, self.data.query[rows]) if len(rows) else None
+        return (self.data.shared_matrix(rows), y, self.data.query[rows]) if len(rows) else None
 
     # Remappers.
 

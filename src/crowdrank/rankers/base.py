@@ -27,6 +27,7 @@ from crowdrank.rankers.data_checks import require_differences, warn_constant_fea
 from crowdrank.rankers.feature_statistics import FeatureStatistics
 from crowdrank.rankers.metadata_routing import MetadataRequests, Request
 from crowdrank.rankers.ranking_data import RankingData, id_column, select_features
+from crowdrank.rankers.shared_matrix import SharedMatrix
 from crowdrank.rankers.store import State
 from crowdrank.rankers.validation import Validation, check_validation
 
@@ -187,7 +188,10 @@ class Ranker(MetadataRequests, FittedEstimator):
         measure = None if validation is None else Validation(validation, self.validate_by, self.gains)
         self._learn(data, measure, report, engine, **options)
         self.features_, self._has_feature_names = data.names, data.has_names
-        self.feature_statistics_ = FeatureStatistics.of(data.features)
+        given = data.given
+        self.feature_statistics_ = (
+            given.statistics if isinstance(given, SharedMatrix) else FeatureStatistics.of(data.features)
+        )
         return self
 
     def require_engines(self) -> None:

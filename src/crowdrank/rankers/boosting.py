@@ -20,6 +20,7 @@ from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.base import N_JOBS, Ranker, normalized
 from crowdrank.rankers.lambdas import Objective
 from crowdrank.rankers.ranking_data import RankingData
+from crowdrank.rankers.shared_matrix import SharedMatrix
 from crowdrank.rankers.store import State
 from crowdrank.rankers.trees_text import check_trees
 from crowdrank.rankers.validation import Validation
@@ -146,22 +147,12 @@ def boost(
     report: Report,
 ) -> tuple[Any, int, list[float]]:
     """Return a booster, its number of rounds to use, and the validation measure after each round."""
-    lgb, min_leaf = import_lightgbm(), int(settings["min_data_in_leaf"])
+    lgb, min_leaf, objective = import_lightgbm(), int(settings["min_data_in_leaf"]), loss.objective
     require_rows(data, min_leaf)
     history: list[float] = []
     best = 0
     try:
-        # LightGBM drops features that cannot be split into leaves of its default size, unless it knows the actual one.
-        # Parameters of the data, such as max_bin, and those that need the raw data, such as linear_tree, are read here.
-        dataset = lgb.Dataset(
-            data.features,
-            label=np.zeros(len(data.grade)) if loss.target is None else loss.target,
-            weight=loss.weight,
-            feature_name=lightgbm_names(data.names),
-            free_raw_data=False,
-            params={"verbosity": -1, "min_data_in_leaf": min_leaf, **(ranker.lightgbm or {})},
-        )
-        objective = loss.objective
+        dataset = _dataset(data, loss, {"verbosity": -1, "min_data_in_leaf": min_leaf, **(ranker.lightgbm or {})})
         booster = lgb.Booster({**settings, "objective": "regression" if objective is None else "none"}, dataset)
         gradients = None if objective is None else (lambda scores, _: objective(scores))
         score = None if validation is None else np.zeros(len(validation.data.grade))
@@ -180,6 +171,28 @@ def boost(
             raise too_few_rows(f"no feature splits the {counted(len(data.grade), 'row')}", min_leaf) from problem
         raise lightgbm_error(problem) from problem
     return booster, (best + 1 if history else booster.current_iteration()), history
+
+
+def _dataset(data: RankingData, loss: Loss, parameters: Mapping[str, Any]) -> Any:
+    """Return LightGBM's data set; losses that are objectives of the scores share that of a shared matrix.
+
+    LightGBM drops features that cannot be split into leaves of its default size, unless it knows the actual one.
+    Parameters of the data, such as max_bin, and those that need the raw data, such as linear_tree, are read here.
+    """
+
+    def make() -> Any:
+        return import_lightgbm().Dataset(
+            data.features,
+            label=np.zeros(len(data.grade)) if loss.target is None else loss.target,
+            weight=loss.weight,
+            feature_name=lightgbm_names(data.names),
+            free_raw_data=False,
+            params=dict(parameters),
+        )
+
+    if isinstance(data.given, SharedMatrix) and loss.target is None and loss.weight is None:
+        return data.given.binned(parameters, make)
+    return make()
 
 
 def require_rows(data: RankingData, min_leaf: int) -> None:

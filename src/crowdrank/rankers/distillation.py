@@ -70,8 +70,10 @@ def distill(
     if query is None:
         raise UsageError("is missing; give the query of each row", parameter="query", kind="no-query")
     codes = np.unique(query_codes(query, len(matrix)), return_inverse=True)[1]
-    order = np.argsort(codes, kind="stable")
-    matrix, codes = add_mixed_rows(matrix[order], codes[order], np.random.default_rng(random_state))
+    if (np.diff(codes) < 0).any():
+        order = np.argsort(codes, kind="stable")
+        matrix, codes = matrix[order], codes[order]
+    matrix, codes = add_mixed_rows(matrix, codes, np.random.default_rng(random_state))
     target = standardize_within_query(ranker._score(matrix, codes), codes)
     names = ranker.features_ if ranker._has_feature_names else None
     forest = PointwiseGBDT(
@@ -101,6 +103,8 @@ def add_mixed_rows(matrix: Floats, query: Integers, rng: np.random.Generator) ->
     """
     n, n_queries = len(matrix), int(query.max()) + 1
     n_copies = min(MAX_COPIES, max(0, round(MIN_CELLS / matrix.size) - 1))
+    if not n_copies:
+        return matrix, query
     parts, queries = [matrix], [query]
     for copy in range(1, n_copies + 1):
         from_other = rng.random(matrix.shape) < 0.5

@@ -353,7 +353,8 @@ def merge_equal_rows(X: Floats, target: Floats, weight: Floats) -> tuple[Floats,
     (array([[1.],
            [2.]]), array([2., 5.]), array([3., 1.]))
     """
-    X, target, weight = X[weight > 0], target[weight > 0], weight[weight > 0]
+    if not (weight > 0).all():
+        X, target, weight = X[weight > 0], target[weight > 0], weight[weight > 0]
     from crowdrank.rankers import kernels
 
     hashes = np.empty(len(X), np.uint64)

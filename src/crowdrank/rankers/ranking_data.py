@@ -45,6 +45,7 @@ class RankingData:
         order: (n,) position of each row in the input.
         names: names of the features.
         has_names: whether the names come from the user; otherwise they are f1, f2, ...
+        given: the object that has these features as they are, or None.
 
     """
 
@@ -56,6 +57,7 @@ class RankingData:
     order: Integers
     names: tuple[str, ...]
     has_names: bool = True
+    given: NamedMatrix | None = None
 
     @classmethod
     def from_ids(
@@ -84,7 +86,9 @@ class RankingData:
         if query is None:
             raise UsageError(f"is missing{source}; give the query of each row", parameter="query", kind="no-query")
         codes = query_codes(query, len(matrix))
-        return cls.from_codes(matrix, y, codes, sample_weight, names=own_names, source=source)
+        data = cls.from_codes(matrix, y, codes, sample_weight, names=own_names, source=source)
+        is_unchanged = isinstance(X, NamedMatrix) and X.matrix is data.features and X.names == data.names
+        return replace(data, given=X) if is_unchanged else data
 
     @classmethod
     def from_codes(
@@ -129,6 +133,7 @@ class RankingData:
             weight=None if self.weight is None else self.weight[rows],
             probabilities=None if self.probabilities is None else self.probabilities[rows],
             order=self.order[rows],
+            given=None,
         )
 
     def take_queries(self, queries: Integers) -> RankingData:
