@@ -24,9 +24,9 @@ from benchmarks import (
 from benchmarks.measure import Result, to_json
 
 BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
-    "dawid-skene-rf10": lambda: consensus.dawid_skene("RF10", 37),
-    "dawid-skene-1m-numbers": lambda: consensus.dawid_skene("1M number ids", 1),
-    "dawid-skene-1m-text": lambda: consensus.dawid_skene("1M text ids", 40),
+    "dawid-skene-rf10": lambda: consensus.dawid_skene("RF10", 40),
+    "dawid-skene-1m-numbers": lambda: consensus.dawid_skene("1M number ids", 40),
+    "dawid-skene-1m-text": lambda: consensus.dawid_skene("1M text ids", 60),
     "first-use": first_use.aggregate,
     "kernel": consensus.kernel,
     "growth": consensus.growth,

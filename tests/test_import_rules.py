@@ -101,7 +101,7 @@ COMPILES = """
 import pandas, crowdrank
 from crowdrank import _numba
 from crowdrank.consensus import kernels
-_numba.SMALL = 0
+_numba.use_numpy = False
 from crowdrank.consensus.glad import expect_abilities
 frame = pandas.DataFrame({"task": [1, 1, 2], "worker": ["a", "b", "a"], "label": [0, 1, 2]})
 crowdrank.DawidSkene(5, 1.0).fit(frame)
@@ -122,7 +122,7 @@ import sys; sys.path.insert(0, sys.argv[1])
 from crowdrank import _numba
 from crowdrank.consensus.votes import count_votes
 from crowdrank.consensus.dawid_skene import digamma
-_numba.SMALL = 0
+_numba.use_numpy = False
 if sys.argv[2] == "kernel":
     assert abs(digamma(1.0) + 0.5772156649) < 1e-9
 else:

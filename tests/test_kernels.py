@@ -19,7 +19,7 @@ from crowdrank import _numba, get_aggregator, read_judgments, simulate
 from crowdrank._arrow import to_numpy
 from crowdrank._normal import MAX_WITHOUT_SCIPY, normal_quantiles
 from crowdrank._numba import Kernel
-from crowdrank.consensus import dawid_skene, diagnostics, families, gold_accuracy, grade_rules, kernels, votes
+from crowdrank.consensus import assembly, dawid_skene, diagnostics, families, gold_accuracy, grade_rules, kernels, votes
 from crowdrank.judgments import kernels as judgment_kernels
 
 ITEMS, ASSESSORS, GRADES = 30, 8, 4
@@ -81,8 +81,7 @@ def soft(rng: np.random.Generator) -> tuple[Any, ...]:
 
 
 def repeats(rng: np.random.Generator) -> tuple[Any, ...]:
-    offsets, assessor, grade = judgments(rng)
-    return offsets, rng.permutation(len(grade)).astype(np.int32), assessor, grade, ASSESSORS, bool(rng.integers(2))
+    return *judgments(rng), ASSESSORS, bool(rng.integers(2))
 
 
 def groups(rng: np.random.Generator) -> tuple[Any, ...]:
@@ -118,6 +117,7 @@ CASES: dict[Kernel, Callable[[np.random.Generator], tuple[Any, ...]]] = {
     gold_accuracy.add_agreements: agreements,
     diagnostics.mean_shares: lambda rng: (*judgments(rng), rng.integers(1, GRADES, ASSESSORS)),
     diagnostics.find_groups: groups,
+    assembly.add_codes: lambda rng: (judgments(rng)[1], np.zeros(ASSESSORS, np.int64)),
     families.family_weights: lambda rng: (*judgments(rng)[:2], rng.integers(0, 3, ASSESSORS, np.int32), 0.5),
     dawid_skene.confusions: lambda rng: (rng.gamma(0.3, 1.0, (9, 4, 4)).round(1) + 0.1, np.zeros((4, 4)), 1e-10),
     dawid_skene.dirichlet_sums: lambda rng: (rng.gamma(0.3, 9.0, (9, 4, 3)).round(), rng.gamma(1.0, 1.0, (4, 3))),
@@ -162,7 +162,7 @@ def _arrays(result: Any, arguments: tuple[Any, ...]) -> list[Any]:
 def test_a_fit_does_not_depend_on_the_version(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = simulate(queries=4, documents=12, assessors=10, labels=4, random_state=2)
     numpy = get_aggregator(method).fit(read_judgments(world.judgments)).consensus_.document_table
-    monkeypatch.setattr(_numba, "SMALL", 0)
+    monkeypatch.setattr(_numba, "use_numpy", False)
     compiled = get_aggregator(method).fit(read_judgments(world.judgments)).consensus_.document_table
     assert numpy.schema == compiled.schema
     assert numpy.select(["query", "document", "grade"]).equals(compiled.select(["query", "document", "grade"]))

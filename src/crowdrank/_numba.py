@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
-SMALL = 1 << 18
-"""Number of array elements below which a call uses NumPy, if the kernel has such a version.
+SMALL = 1 << 16
+"""Default number of array elements below which a call uses NumPy, if the kernel has such a version.
 
 Loading numba and its cached code takes about half a second, compiling the kernels of a fit several seconds; NumPy needs
 up to a few milliseconds more than compiled code per call of this size. The choice depends only on the data, so that
 the same data gives the same result.
 """
+use_numpy = True
+"""Whether calls with small arrays use NumPy; False in tests of compiled code."""
 
 _compiling = threading.RLock()
 
@@ -32,19 +34,23 @@ class Kernel:
     Attributes:
         function: the function to compile.
         numpy: a function with the same arguments and results in NumPy, for small arrays; None: always compile.
+        small: number of array elements below which a call uses NumPy.
         options: options of `numba.njit`.
 
     """
 
-    def __init__(self, function: Callable[..., Any], numpy: Callable[..., Any] | None, options: dict[str, Any]) -> None:
-        self.function, self.numpy, self.options = function, numpy, options
+    def __init__(
+        self, function: Callable[..., Any], numpy: Callable[..., Any] | None, small: int, options: dict[str, Any]
+    ) -> None:
+        self.function, self.numpy, self.small, self.options = function, numpy, small, options
         update_wrapper(self, function)
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the NumPy version or the compiled function."""
-        if self.numpy is not None and sum(one.size for one in arguments if isinstance(one, np.ndarray)) < SMALL:
-            return self.numpy(*arguments)
-        return self.compiled(*arguments)
+        if self.numpy is None or not use_numpy:
+            return self.compiled(*arguments)
+        n_elements = sum(one.size for one in arguments if isinstance(one, np.ndarray))
+        return (self.numpy if n_elements < self.small else self.compiled)(*arguments)
 
     @cached_property
     def compiled(self) -> Any:
@@ -71,26 +77,41 @@ class Kernel:
                 numba.config.CACHE_DIR = before
 
 
-def njit(*, cache: bool = True, numpy: Callable[..., Any] | None = None, **options: Any) -> Callable[..., Kernel]:
+def njit(
+    *, cache: bool = True, numpy: Callable[..., Any] | None = None, small: int = SMALL, **options: Any
+) -> Callable[..., Kernel]:
     """Return a decorator that makes a function a kernel.
 
     Args:
         cache: store compiled code on disk.
         numpy: see :class:`Kernel`.
+        small: see :class:`Kernel`.
         options: options of `numba.njit`.
 
     """
-    return lambda function: Kernel(function, numpy, {"cache": cache, **options})
+    return lambda function: Kernel(function, numpy, small, {"cache": cache, **options})
+
+
+def with_item(values: tuple[float, ...], index: int, value: float) -> tuple[float, ...]:
+    """Return a tuple with another value at an index.
+
+    Compiled code keeps a short tuple in registers, and a short array in memory.
+    """
+    return (*values[:index], value, *values[index + 1 :])
 
 
 def _import_numba() -> Any:
-    """Import numba, and let it compile kernels that call kernels."""
+    """Import numba, and let it compile kernels that call kernels or :func:`with_item`."""
     import numba
     from numba.core import types
-    from numba.extending import typeof_impl
+    from numba.cpython.unsafe.tuple import tuple_setitem
+    from numba.extending import overload, typeof_impl
 
     if Kernel not in typeof_impl.registry:
         typeof_impl.register(Kernel)(lambda kernel, context: types.Dispatcher(kernel.compiled))
+        overload(with_item)(
+            lambda values, index, value: lambda values, index, value: tuple_setitem(values, index, value)
+        )
     return numba
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank._arrow import to_table
+from crowdrank._numba import njit
 from crowdrank._typing import Arrays
 from crowdrank.consensus import diagnostics
 from crowdrank.consensus.diagnostics import Evidence
@@ -27,9 +28,6 @@ from crowdrank.judgments.table import Judgments
 if TYPE_CHECKING:
     from crowdrank.consensus._base import EMAggregator
     from crowdrank.consensus.feature_aggregator import FeatureAggregator
-
-CODES_PER_PART = 1 << 20
-"""Number of codes that are counted at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,15 +146,23 @@ class Assembly:
 def count_codes(codes: NDArray[np.int32], n_codes: int) -> NDArray[np.int64]:
     """Return the number of occurrences of each code.
 
-    Codes are counted in parts, because np.bincount copies its argument to int64.
-
     >>> count_codes(np.array([0, 2, 2], np.int32), 4).tolist()
     [1, 0, 2, 0]
     """
     counts = np.zeros(n_codes, np.int64)
-    for start in range(0, len(codes), CODES_PER_PART):
-        counts += np.bincount(codes[start : start + CODES_PER_PART], minlength=n_codes)
+    add_codes(codes, counts)
     return counts
+
+
+def _add_codes(codes: NDArray[np.int32], counts: NDArray[np.int64]) -> None:
+    counts += np.bincount(codes, minlength=len(counts))
+
+
+@njit(nogil=True, numpy=_add_codes)
+def add_codes(codes: NDArray[np.int32], counts: NDArray[np.int64]) -> None:
+    """Add the number of occurrences of each code; np.bincount would copy the codes to int64."""
+    for row in range(len(codes)):
+        counts[codes[row]] += 1
 
 
 def _family_column(judgments: Judgments | ShardedJudgments) -> dict[str, pa.Array]:

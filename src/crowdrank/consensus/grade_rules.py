@@ -36,12 +36,11 @@ def choose_grades(shares: NDArray[np.float64], rule: str) -> NDArray[np.int8]:
 
 
 def _minimize_loss(shares: NDArray[np.float64], loss: NDArray[np.float64]) -> NDArray[np.int8]:
-    expected = np.zeros(shares.shape)
+    expected = np.zeros(shares.T.shape)  # (n_grades, n)
     for t in range(len(loss)):  # not a matrix product, whose rounding depends on the BLAS
-        expected += shares[:, t, None] * loss[t]
-    tied = expected <= expected.min(axis=1, keepdims=True) + TOLERANCE
-    rank = tied.cumsum(axis=1)
-    grades: NDArray[np.int8] = (rank == rank[:, -1:] // 2 + 1).argmax(axis=1).astype(np.int8)
+        expected += loss[t][:, None] * shares[:, t]
+    rank = (expected <= expected.min(axis=0) + TOLERANCE).cumsum(axis=0)
+    grades: NDArray[np.int8] = (rank <= rank[-1] // 2).sum(axis=0).astype(np.int8)
     return grades
 
 

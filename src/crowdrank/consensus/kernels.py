@@ -9,9 +9,14 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._numba import njit
+from crowdrank._numba import njit, with_item
 
 Kernel = Callable[..., Any]
+
+MAX_IN_REGISTERS = 8
+"""Maximum number of states whose probabilities are kept in registers."""
+SMALL_PASS = 1 << 18
+"""Number of array elements below which a pass over judgments uses NumPy."""
 
 SMALL = 1e-100  # below this a product is scaled up again; eight factors of 1e-16 fit between it and underflow
 TINY = 1e-60  # below this a product of likelihoods goes into the logarithm; it times SMALL and eight factors still fits
@@ -35,7 +40,7 @@ def _count_confusions(
     counts += sums.reshape(counts.shape)
 
 
-@njit(nogil=True, numpy=_count_confusions)
+@njit(nogil=True, numpy=_count_confusions, small=SMALL_PASS)
 def count_confusions(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
@@ -45,11 +50,12 @@ def count_confusions(
 ) -> None:
     """Add to counts[a, g, c] the expected number of items of grade c that assessor a gave g."""
     # posterior (n_items, n_grades); counts (n_assessors, n_grades, n_grades)
-    n_grades = posterior.shape[1]
+    n_states = posterior.shape[1]
     for item in range(len(offsets) - 1):
         for j in range(offsets[item], offsets[item + 1]):
-            for c in range(n_grades):
-                counts[assessor[j], grade[j], c] += posterior[item, c]
+            a, g = np.uint64(assessor[j]), np.uint64(grade[j])  # signed indices are compared with 0 first
+            for c in range(n_states):
+                counts[a, g, c] += posterior[item, c]
 
 
 def _expect(
@@ -117,10 +123,12 @@ def expect_states(n_states: int) -> Kernel:
 
     A state is a true grade (Dawid-Skene) or a point of the latent scale (latent traits). The kernel multiplies
     likelihoods and rescales rarely, so that it takes about one logarithm per item. The number of states is a constant
-    for the compiler, which unrolls the loops over it: twice as fast.
+    for the compiler, which unrolls the loops over it: twice as fast. Those of a few states are in registers.
     """
+    if n_states <= MAX_IN_REGISTERS:
+        return _expect_in_registers((0.0,) * n_states)
 
-    @njit(nogil=True, numpy=_expect)
+    @njit(nogil=True, numpy=_expect, small=SMALL_PASS)
     def expect(
         offsets: NDArray[np.int64],
         assessor: NDArray[np.int32],
@@ -150,11 +158,14 @@ def expect_states(n_states: int) -> Kernel:
                     cell = (np.uint64(assessor[j]) * np.uint64(n_grades) + np.uint64(grade[j])) * np.uint64(n_states)
                     for s in range(n_states):
                         product[s] *= likelihood[cell + np.uint64(s)]
-                if block + 8 < stop and 0.0 < product.max() < SMALL:
-                    highest = product.max()
-                    total_log += np.log(highest)
+                if block + 8 < stop:
+                    highest = 0.0
                     for s in range(n_states):
-                        product[s] /= highest
+                        highest = max(highest, product[s])
+                    if 0.0 < highest < SMALL:
+                        total_log += np.log(highest)
+                        for s in range(n_states):
+                            product[s] /= highest
             if gold[item] >= 0:
                 cell = np.uint64(gold[item]) * np.uint64(n_states)
                 for s in range(n_states):
@@ -167,8 +178,9 @@ def expect_states(n_states: int) -> Kernel:
                 for s in range(n_states):
                     product[s] = UNSEEN
                 norm = n_states * UNSEEN
+            scale = 1.0 / norm
             for s in range(n_states):
-                product[s] *= 1.0 / norm
+                product[s] *= scale
             if pending < TINY or norm < TINY:
                 total_log += np.log(pending)
                 pending = 1.0
@@ -180,6 +192,73 @@ def expect_states(n_states: int) -> Kernel:
                 cell = (np.uint64(assessor[j]) * np.uint64(n_grades) + np.uint64(grade[j])) * np.uint64(n_states)
                 for s in range(n_states):
                     counts[cell + np.uint64(s)] += product[s]
+        for s in range(n_states):
+            state_counts[s] += totals[s]
+        return float(total_log + np.log(pending))
+
+    return cast(Kernel, expect)
+
+
+def _expect_in_registers(zeros: tuple[float, ...]) -> Kernel:
+    """Return the kernel of `expect_states` for a few states: the same, with tuples in the place of arrays."""
+    n_states = len(zeros)
+
+    @njit(nogil=True, numpy=_expect, small=SMALL_PASS)
+    def expect(
+        offsets: NDArray[np.int64],
+        assessor: NDArray[np.int32],
+        grade: NDArray[np.int8],
+        gold: NDArray[np.int8],
+        n_grades: int,
+        shares: NDArray[np.float64],
+        likelihood: NDArray[np.float64],
+        gold_likelihood: NDArray[np.float64],
+        posterior: NDArray[np.float64],
+        counts: NDArray[np.float64],
+        state_counts: NDArray[np.float64],
+    ) -> float:
+        totals, prior, total_log, pending = zeros, zeros, 0.0, 1.0
+        for s in range(n_states):
+            prior = with_item(prior, s, shares[s])
+        for item in range(len(offsets) - 1):
+            start, stop, p = offsets[item], offsets[item + 1], prior
+            for block in range(start, stop, 8):
+                for j in range(block, min(block + 8, stop)):
+                    cell = (np.uint64(assessor[j]) * np.uint64(n_grades) + np.uint64(grade[j])) * np.uint64(n_states)
+                    for s in range(n_states):
+                        p = with_item(p, s, p[s] * likelihood[cell + np.uint64(s)])
+                if block + 8 < stop:
+                    highest = 0.0
+                    for s in range(n_states):
+                        highest = max(highest, p[s])
+                    if 0.0 < highest < SMALL:
+                        total_log += np.log(highest)
+                        for s in range(n_states):
+                            p = with_item(p, s, p[s] / highest)
+            if gold[item] >= 0:
+                cell = np.uint64(gold[item]) * np.uint64(n_states)
+                for s in range(n_states):
+                    p = with_item(p, s, max(p[s], UNSEEN) * gold_likelihood[cell + np.uint64(s)])
+            norm = 0.0
+            for s in range(n_states):
+                norm += p[s]
+            if norm == 0.0:
+                for s in range(n_states):
+                    p = with_item(p, s, UNSEEN)
+                norm = n_states * UNSEEN
+            scale = 1.0 / norm
+            for s in range(n_states):
+                p = with_item(p, s, p[s] * scale)
+                posterior[item * n_states + s] = p[s]
+                totals = with_item(totals, s, totals[s] + p[s])
+            if pending < TINY or norm < TINY:
+                total_log += np.log(pending)
+                pending = 1.0
+            pending *= norm
+            for j in range(start, stop):
+                cell = (np.uint64(assessor[j]) * np.uint64(n_grades) + np.uint64(grade[j])) * np.uint64(n_states)
+                for s in range(n_states):
+                    counts[cell + np.uint64(s)] += p[s]
         for s in range(n_states):
             state_counts[s] += totals[s]
         return float(total_log + np.log(pending))
@@ -209,7 +288,7 @@ def _weighted_e_step(
     return _normalize(offsets, assessor, grade, scores, posterior, counts, state_counts)
 
 
-@njit(nogil=True, numpy=_weighted_e_step)
+@njit(nogil=True, numpy=_weighted_e_step, small=SMALL_PASS)
 def weighted_e_step(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
@@ -406,13 +485,12 @@ def count_soft_answers(
 def _posterior_summaries(
     posterior: NDArray[np.float64], values: NDArray[np.float64], tail: float, tolerance: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    mean = posterior @ values
-    sd = np.sqrt((posterior * (values - mean[:, None]) ** 2).sum(axis=1))
-    above = posterior.cumsum(axis=1)
-    below, last = above - posterior, len(values) - 1
-    is_low = (below <= tail + tolerance) & (above > tail + tolerance)
-    is_high = (below < 1.0 - tail - tolerance) & (above >= 1.0 - tail - tolerance)
-    low, high = (np.where(at.any(axis=1), last - at[:, ::-1].argmax(axis=1), last) for at in (is_low, is_high))
+    shares, last = np.ascontiguousarray(posterior.T), len(values) - 1  # (n_grades, n_items)
+    mean = (shares * values[:, None]).sum(axis=0)
+    sd = np.sqrt((shares * (values[:, None] - mean) ** 2).sum(axis=0))
+    total = shares.cumsum(axis=0)
+    low = np.minimum((total <= tail + tolerance).sum(axis=0), last)
+    high = np.minimum((total < 1.0 - tail - tolerance).sum(axis=0), last)
     return mean, sd, np.minimum(values[low], mean), np.maximum(values[high], mean)
 
 

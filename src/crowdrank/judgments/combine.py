@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from crowdrank._typing import Booleans, Codes, Grades, Integers
 from crowdrank.errors import Fix, InputError, shown
-from crowdrank.judgments import ids, kernels
-from crowdrank.judgments.merge import blank_extra, item_fields, remove_rows, sum_repeats
+from crowdrank.judgments import ids
+from crowdrank.judgments.merge import blank_extra, group_rows, item_fields, remove_rows, sum_repeats
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments, ReadReport
 
@@ -41,7 +41,7 @@ def combine(old: Judgments, new: Judgments) -> Judgments:
         name: np.concatenate([one.extras.get(name, blank_extra(name, len(one))) for one in old_and_new])
         for name in dict.fromkeys((*old.extras, *new.extras))
     }
-    order, offsets = kernels.group_rows(query, document, len(queries), len(documents))
+    order, offsets = group_rows(query, document, len(queries), len(documents))
     is_replaced = _find_replaced(order, offsets, assessor, len(old))
     order, offsets = remove_rows(order, offsets, is_replaced)
     grade = np.concatenate([old.grade, new.grade])
@@ -52,7 +52,9 @@ def combine(old: Judgments, new: Judgments) -> Judgments:
         families=families,
         assessor_family=assessor_family,
         report=_merge_reports(old.report, new.report, int(is_replaced.sum())),
-        **item_fields((query, queries), (document, documents), order, offsets, assessor, grade, extras),
+        assessor=assessor[order],
+        grade=grade[order],
+        **item_fields((query, queries), (document, documents), order, offsets, extras),
     )
 
 

@@ -34,10 +34,10 @@ def is_frame(value: object) -> bool:
 
 
 def _is_known_eager(value: object) -> bool:
-    """Return whether `value` is a frame in memory of pandas, polars or narwhals, without wrapping it."""
+    """Return whether `value` is a frame in memory of pandas, polars, pyarrow or narwhals, without wrapping it."""
     import narwhals as nw
 
-    if isinstance(value, nw.DataFrame):
+    if isinstance(value, nw.DataFrame | pa.Table):
         return True
     return nw.dependencies.is_pandas_dataframe(value) or nw.dependencies.is_polars_dataframe(value)
 
@@ -63,6 +63,8 @@ def frame_library(frame: Any) -> str:
     """
     import narwhals as nw
 
+    if nw.dependencies.is_pandas_dataframe(frame):  # wrapping a frame takes longer than many a fit
+        return "pandas"
     wrapped = _to_narwhals(frame)
     in_memory = isinstance(wrapped, nw.DataFrame) or wrapped.implementation.is_polars()
     return str(wrapped.implementation.value) if in_memory else "pandas"
@@ -79,7 +81,8 @@ def _native_column_names(frame: Any) -> list[Any]:
     """Return the column names with their own types; in pandas a name can also be a number."""
     import narwhals as nw
 
-    native = nw.to_native(frame, pass_through=True)
+    is_pandas = nw.dependencies.is_pandas_dataframe(frame)
+    native = frame if is_pandas else nw.to_native(frame, pass_through=True)
     if nw.dependencies.is_pandas_dataframe(native) or nw.dependencies.is_polars_dataframe(native):
         return list(native.columns)
     if nw.dependencies.is_pyarrow_table(native):
@@ -117,15 +120,16 @@ def column_to_arrow(frame: Any, column_name: str) -> pa.ChunkedArray:
     """Return a column of a DataFrame as an Arrow column; raise InputError if its cells have several types."""
     import narwhals as nw
 
-    wrapped = _to_narwhals(collect_columns(frame, [column_name]))
-    native = wrapped.to_native()
+    frame = collect_columns(frame, [column_name])
+    is_plain = isinstance(frame, pa.Table) or nw.dependencies.is_pandas_dataframe(frame)
+    native = frame if is_plain else _to_narwhals(frame).to_native()
     if isinstance(native, pa.Table):
         return native[column_name]
     if nw.dependencies.is_pandas_dataframe(native):
         native_name = next(native_name for native_name in native.columns if str(native_name) == column_name)
         column = _pandas_to_arrow(native[native_name], column_name)
     else:
-        column = _series_to_arrow(wrapped.get_column(column_name), column_name)
+        column = _series_to_arrow(_to_narwhals(frame).get_column(column_name), column_name)
     return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 
 

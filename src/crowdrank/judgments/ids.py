@@ -53,14 +53,22 @@ def encode(column: pa.ChunkedArray) -> CodedIds:
 def _encode_array(array: pa.Array) -> CodedIds:
     """Encode an array like Arrow's dictionary encoding, but about twice as fast.
 
-    Codes are numbered in order of first appearance. Arrow compares the text of every row with that of an earlier row.
-    Here only hashes are compared, and one pass over the text afterwards verifies that no two texts have the same hash.
+    Codes are numbered in order of first appearance. Numbers in a small range are looked up in a table. Arrow compares
+    the text of every row with that of an earlier row. Here only hashes are compared, and one pass over the text
+    afterwards verifies that no two texts have the same hash.
     """
     if len(array) < MIN_ROWS_FOR_HASH_TABLE or array.null_count:
         return _encode_with_arrow(array)
     from crowdrank.judgments import kernels
 
     codes, first_row = np.empty(len(array), np.int32), np.empty(len(array), np.int32)
+    if pa.types.is_integer(array.type):
+        numbers = to_numpy(array)
+        lowest, highest = int(numbers.min()), int(numbers.max())
+        if highest - lowest < 4 * len(numbers):
+            table = np.full(highest - lowest + 1, -1, np.int32)
+            n_codes = kernels.encode_numbers(numbers, lowest, table, codes, first_row)
+            return codes, array.take(from_numpy(first_row[:n_codes]))
     text, hashes = None if pa.types.is_integer(array.type) else _text_buffers(array), hash_ids(array)
     n_coded, n_codes, size = 0, 0, 1 << 14
     while n_coded < len(array):

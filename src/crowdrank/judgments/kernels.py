@@ -72,43 +72,68 @@ def group_rows(query_codes: Codes, document_codes: Codes, n_queries: int, n_docu
 
 
 def _find_repeats(
-    offsets: Integers, row_order: Codes, assessor_codes: Codes, grades: Grades, n_assessors: int, keep_last: bool
+    offsets: Integers, assessor: Codes, grade: Grades, n_assessors: int, keep_last: bool
 ) -> tuple[Booleans, Integers]:
-    assessor, grade = assessor_codes[row_order], grades[row_order]
     cell = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * n_assessors + assessor
     order = np.argsort(cell, kind="stable")
     again = np.flatnonzero(cell[order[1:]] == cell[order[:-1]])
     previous, repeated = order[again], order[again + 1]
-    is_repeat = np.zeros(len(row_order), np.bool_)
+    is_repeat = np.zeros(len(assessor), np.bool_)
     is_repeat[previous if keep_last else repeated] = True
     equal = repeated[grade[previous] == grade[repeated]]
     counts = [np.bincount(assessor[rows], minlength=n_assessors) for rows in (repeated, equal)]
     return is_repeat, np.stack(counts, axis=1)
 
 
+@njit(nogil=True)
+def group_by_code(codes: Codes, order: Codes, ends: Integers) -> bool:
+    """Write a stable order of rows by code and the end of the rows of each code, by a counting sort.
+
+    Returns:
+        Whether all codes occur and are numbered in order of first appearance; if not, nothing is sorted.
+
+    """
+    # codes, order (n,); ends (n_codes + 1,) zeros
+    n_seen = 0
+    for row in range(len(codes)):
+        code = codes[row]
+        if code > n_seen:
+            return False
+        n_seen += code == n_seen
+        ends[code + 1] += 1
+    if n_seen < len(ends) - 1:
+        return False
+    for code in range(n_seen):
+        ends[code + 1] += ends[code]
+    for row in range(len(codes)):
+        code = codes[row]
+        order[ends[code]] = row
+        ends[code] += 1
+    return True
+
+
 @njit(nogil=True, numpy=_find_repeats)
 def find_repeats(
-    offsets: Integers, row_order: Codes, assessor_codes: Codes, grades: Grades, n_assessors: int, keep_last: bool
+    offsets: Integers, assessor: Codes, grade: Grades, n_assessors: int, keep_last: bool
 ) -> tuple[Booleans, Integers]:
     """Find judgments to drop where an assessor judged an item (query-document pair) several times.
 
     Returns:
-        Whether to drop each judgment (m,) in the order of `row_order`: all but the first, or with `keep_last` all but
-        the last; and by assessor the number of repeated judgments, and of those equal to the previous one.
+        Whether to drop each judgment (n,): all but the first, or with `keep_last` all but the last; and by assessor the
+        number of repeated judgments, and of those equal to the previous one.
 
     """
-    # offsets (n_items + 1,) into row_order (m,), rows grouped by item; assessor_codes, grades (n,)
-    is_repeat, counts = np.zeros(len(row_order), np.bool_), np.zeros((n_assessors, 2), np.int64)
+    # offsets (n_items + 1,); assessor, grade (n,) in the order of the items
+    is_repeat, counts = np.zeros(len(assessor), np.bool_), np.zeros((n_assessors, 2), np.int64)
     seen_position = np.full(n_assessors, -1, np.int64)
     for item in range(len(offsets) - 1):
         for position in range(offsets[item], offsets[item + 1]):
-            row = row_order[position]
-            a = assessor_codes[row]
+            a = assessor[position]
             previous = seen_position[a]
             if previous >= offsets[item]:
                 is_repeat[previous if keep_last else position] = True
                 counts[a, 0] += 1
-                counts[a, 1] += grades[row_order[previous]] == grades[row]
+                counts[a, 1] += grade[previous] == grade[position]
             seen_position[a] = position
     return is_repeat, counts
 
@@ -209,6 +234,28 @@ def hash_numbers(numbers: Integers, hashes: Words) -> None:
         h ^= h >> np.uint64(32)
         h *= np.uint64(0xC4CEB9FE1A85EC53)
         hashes[row] = h ^ (h >> np.uint64(29))
+
+
+@njit(nogil=True)
+def encode_numbers(numbers: Integers, lowest: int, table: Codes, codes: Codes, first_row: Codes) -> int:
+    """Assign codes to numbers in order of first appearance, with a table of all numbers in their range.
+
+    Returns:
+        The number of codes.
+
+    """
+    # table (highest - lowest + 1,) is -1; codes (n,) and first_row (n_codes or more,) are written
+    n_codes = 0
+    for row in range(len(numbers)):
+        place = numbers[row] - lowest
+        code = table[place]
+        if code < 0:
+            code = np.int32(n_codes)
+            table[place] = code
+            first_row[n_codes] = row
+            n_codes += 1
+        codes[row] = code
+    return n_codes
 
 
 @njit(nogil=True)

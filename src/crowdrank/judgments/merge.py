@@ -161,9 +161,10 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
         document, documents = drop_unused_ids(document[kept_rows], documents)
         assessor, grade = assessor[kept_rows], grade[kept_rows]
         extras = {name: column[kept_rows] for name, column in extras.items()}
-    order, offsets = kernels.group_rows(query, document, len(queries), len(documents))
+    order, offsets = group_rows(query, document, len(queries), len(documents))
+    grouped = {"assessor": assessor.take(order), "grade": grade.take(order)}  # faster than an index
     is_repeat, counts = kernels.find_repeats(
-        offsets, order, assessor, grade, tables.header.n_assessors, repeats in ("last", "keep")
+        offsets, *grouped.values(), tables.header.n_assessors, repeats in ("last", "keep")
     )
     has_repeats, repeat = bool(is_repeat.any()), None
     if has_repeats and repeats == "error":
@@ -172,10 +173,21 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
         repeat = second, _repeat_error(_locate_row(parts, first), _locate_row(parts, second))
     if has_repeats and repeats != "keep":
         order, offsets = remove_rows(order, offsets, is_repeat)
-    fields = item_fields((query, queries), (document, documents), order, offsets, assessor, grade, extras)
-    judgments = Judgments(**fields, **assessor_fields(tables.header))
+        grouped = {name: codes[~is_repeat] for name, codes in grouped.items()}
+    fields = item_fields((query, queries), (document, documents), order, offsets, extras)
+    judgments = Judgments(**fields, **grouped, **assessor_fields(tables.header))
     repeats_by_assessor = _repeats_by_assessor(tables.header.assessors, counts)
     return MergedRows(judgments, repeats_by_assessor, repeat, query_of_all_rows, kept_rows)
+
+
+def group_rows(query: Codes, document: Codes, n_queries: int, n_documents: int) -> tuple[Codes, Integers]:
+    """Group rows by item; return the row order and the offset of each item in it (see `kernels.group_rows`)."""
+    if n_queries == 1 and len(document) >= ids.MIN_ROWS_FOR_HASH_TABLE:
+        order, ends = np.empty(len(document), np.int32), np.zeros(n_documents + 1, np.int64)
+        if kernels.group_by_code(document, order, ends):
+            return order, np.concatenate([[0], ends[:-1]])
+    order, offsets = kernels.group_rows(query, document, n_queries, n_documents)
+    return order, offsets
 
 
 def remove_rows(row_order: Codes, offsets: Integers, is_removed: Booleans) -> tuple[Codes, Integers]:
@@ -201,11 +213,9 @@ def item_fields(
     documents: CodedIds,
     row_order: Codes,
     offsets: Integers,
-    assessor_codes: Codes,
-    grade_codes: Grades,
     extras: Arrays,
 ) -> dict[str, Any]:
-    """Return the fields of `Judgments` about items and rows, given the row order and offsets by item."""
+    """Return the fields of `Judgments` about items, and optional columns, given the row order and offsets by item."""
     first = row_order[offsets[:-1]]
     return {
         "queries": queries[1],
@@ -213,8 +223,6 @@ def item_fields(
         "item_query": queries[0][first],
         "item_document": documents[0][first],
         "offsets": offsets,
-        "assessor": assessor_codes[row_order],
-        "grade": grade_codes[row_order],
         "extras": {name: column[row_order] for name, column in extras.items()},
     }
 
