@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 from crowdrank import GDA, read_judgments
+from crowdrank.collection.pool import Roster
 from crowdrank.service import schema
 from crowdrank.service.database import Database
-from crowdrank.service.label_plan import PlanRow, plan_labels
+from crowdrank.service.label_plan import PlanInputs, PlanRow, plan_labels
 from crowdrank.service.projects import Project
 from crowdrank.service.quotas import FIRST_PRIORITY, Quota
 from crowdrank.service.refits import Refits
@@ -23,23 +24,33 @@ LABELS = {"good": [3, 3, 3, 3], "bad": [0, 0, 0, 0], "mixed": [0, 3], "single": 
 """Grades of the documents of one query."""
 
 
-def project(policy: str, settled: float | None = None, quota: tuple[int, int] = (0, 6)) -> Project:
+HUMANS = Roster.of([f"a{number}" for number in range(8)])
+
+
+def project(policy: str, settled: float | None = None, **quotas: tuple[int, int]) -> Project:
     fields: dict[str, Any] = dict.fromkeys(Project.__dataclass_fields__)
-    return Project(**{**fields, "policy": policy, "settled": settled, "quotas": {"human": Quota(*quota)}})
+    found = {kind: Quota(*quota) for kind, quota in (quotas or {"human": (0, 6)}).items()}
+    return Project(**{**fields, "policy": policy, "settled": settled, "quotas": found})
 
 
-def plan(of_project: Project) -> dict[str, PlanRow]:
-    """Return the plan of the documents in `LABELS` after a fit."""
+def plan_kinds(of_project: Project, roster: Roster) -> dict[tuple[str, str], PlanRow]:
+    """Return the plan of the documents in `LABELS` after a fit, by document and kind; people have given the labels."""
     rows = [("q", name, f"a{place}", grade) for name, grades in LABELS.items() for place, grade in enumerate(grades)]
     frame = pd.DataFrame(rows, columns=["query", "document", "assessor", "grade"])
     judgments = read_judgments(frame, grades="0-3")
     quotas = [
-        PlanRow(number, "human", 1, len(grades), of_project.quotas["human"].k_max, -1, 0.0, False, "q", name)
+        PlanRow(number, kind, 1, len(grades) if kind == "human" else 0, quota.k_max, -1, 0.0, False, "q", name)
         for number, (name, grades) in enumerate(LABELS.items())
+        for kind, quota in of_project.quotas.items()
     ]
-    planned = plan_labels(of_project, quotas, judgments, GDA().fit(judgments))
-    assert len(planned) == len(LABELS)
-    return {row.document: row for row in planned}
+    planned = plan_labels(of_project, PlanInputs(quotas, roster), judgments, GDA().fit(judgments))
+    assert len(planned) == len(quotas)
+    return {(row.document, row.kind): row for row in planned}
+
+
+def plan(of_project: Project) -> dict[str, PlanRow]:
+    """Return the plan of the documents in `LABELS` after a fit, with people only."""
+    return {document: row for (document, _), row in plan_kinds(of_project, HUMANS).items()}
 
 
 def targets(found: dict[str, PlanRow]) -> list[int]:
@@ -68,8 +79,8 @@ def test_policies_set_targets(policy: str, expected: list[int], is_scheme: bool)
 
 
 def test_targets_are_at_least_k_min_and_at_most_k_max() -> None:
-    assert targets(plan(project("entropy", quota=(2, 2)))) == [2] * 5
-    assert targets(plan(project("entropy", quota=(3, 4)))) == [4, 4, 3, 3, 3]
+    assert targets(plan(project("entropy", human=(2, 2)))) == [2] * 5
+    assert targets(plan(project("entropy", human=(3, 4)))) == [4, 4, 3, 3, 3]
 
 
 @pytest.mark.parametrize("policy", ["entropy", "random", "overlap-6"])
@@ -77,6 +88,57 @@ def test_settled_pairs_get_no_more_labels(policy: str) -> None:
     found = plan(project(policy, settled=0.8))
     assert [name for name, row in found.items() if row.target > len(LABELS[name])] == ["mixed", "single", "new"]
     assert not found["good"].is_unsettled
+
+
+def roster(**prices: float) -> Roster:
+    """Return eight people, and two new assessors of each other kind, with these prices."""
+    people = [*HUMANS.assessors.to_pylist(), "ellen", "emil", "gpt", "llama"]
+    return Roster.of(people, ["crowd"] * 8 + ["expert"] * 2 + ["llm"] * 2, prices)
+
+
+def asked(found: dict[tuple[str, str], PlanRow]) -> dict[str, set[str]]:
+    """Return the kinds of assessors of whom more labels are wanted than there are, by document."""
+    kinds: dict[str, set[str]] = {name: set() for name in LABELS}
+    for (document, kind), row in found.items():
+        if row.target > row.n_counted:
+            kinds[document].add(kind)
+    return kinds
+
+
+def test_experts_are_asked_when_cheaper_labels_do_not_settle_a_pair() -> None:
+    of_project = project("entropy", 0.999, human=(1, 2), expert=(0, 2))
+    found = plan_kinds(of_project, roster(expert=20))
+    assert asked(found) == {
+        "good": {"expert"},
+        "bad": {"expert"},
+        "mixed": {"expert"},
+        "single": {"human"},
+        "new": {"human"},
+    }
+    experts = {document: row.priority for (document, kind), row in found.items() if kind == "expert"}
+    assert experts["mixed"] > experts["good"] > 0, "most useful first"
+    assert all(row.is_unsettled for row in found.values())
+
+
+@pytest.mark.parametrize(("price", "kind"), [(0.3, "expert"), (30.0, "human")])
+def test_the_kind_with_most_information_per_price_is_asked(price: float, kind: str) -> None:
+    found = plan_kinds(project("ndcg@3", human=(0, 6), expert=(0, 6)), roster(expert=price))
+    assert set(map(frozenset, asked(found).values())) == {frozenset({kind})}
+
+
+def test_kinds_without_assessors_are_not_asked() -> None:
+    of_project = project("entropy", human=(0, 6), expert=(0, 6), llm=(1, 1))
+    without = asked(plan_kinds(of_project, HUMANS))
+    assert all(kinds == {"llm"} for kinds in without.values()), "the minimum is wanted in any case, and is enough"
+    of_project = project("entropy", human=(0, 6), expert=(0, 6))
+    assert all(kinds == {"human"} for kinds in asked(plan_kinds(of_project, HUMANS)).values())
+
+
+def test_a_kind_is_asked_for_no_more_labels_than_it_has_assessors() -> None:
+    two = Roster.of(["a0", "a1", "ellen"], ["crowd", "crowd", "expert"], {"expert": 9})
+    found = asked(plan_kinds(project("overlap-6", human=(0, 6), expert=(0, 6)), two))
+    assert found["new"] == {"human", "expert"}
+    assert found["mixed"] == {"expert"}
 
 
 def test_pairs_go_out_by_the_plan(database: Database) -> None:
@@ -99,11 +161,13 @@ def test_pairs_go_out_by_the_plan(database: Database) -> None:
 
 
 def test_judges_never_run_dry_before_the_next_plan(database: Database) -> None:
-    judging = Judging(database, 4, ("human",) * 4, policy="ndcg@3", quotas={"human": (1, 3)})
-    for _ in range(3):  # rounds of all pairs, without any plan
+    judging = Judging(database, 4, ("human",) * 4, policy="ndcg@3", quotas={"human": (1, 4)})
+    for number in range(4):  # without any plan
         for assessor in judging.assessors:
             judging.judge(assessor)
-    assert {row["taken"] for row in judging.rows(schema.quota)} == {3}, "the fewest labels come first"
+        if number == 0:
+            assert {row["taken"] for row in judging.rows(schema.quota)} == {1}
+    assert {row["taken"] for row in judging.rows(schema.quota)} == {4}
     done = judging.next(1)
     assert (done.status, done.reason) == ("done", "no-pairs")
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import update
 
 from crowdrank.reports import svg_images
-from crowdrank.service import answers, pairs, people, project_charts, projects
+from crowdrank.service import answers, pairs, people, project_charts, projects, schema
 from crowdrank.service.api.protection import SECURITY_HEADERS
 from crowdrank.service.application import create_application
 from crowdrank.service.database import Database
@@ -19,6 +20,7 @@ from crowdrank.service.disputes import filter_pairs, most_disputed, own_grades, 
 from crowdrank.service.errors import NotFound
 from crowdrank.service.exports import answers_of
 from crowdrank.service.model_fits import fit_project
+from crowdrank.service.refits import Refits
 
 from .browser_pages import OpenPage, chromium, needs_browser, serve_in_thread
 from .conftest import ManualClock
@@ -199,6 +201,45 @@ def check_disputes(world: World) -> None:
 
 
 # Charts.
+
+
+def test_leads_see_the_state_of_the_model(world: World, clock: ManualClock) -> None:
+    changes = {"policy": "NDCG@10", "settled": 0.9, "budget": 20.0, "flag_action": "pause"}
+    changed = world.request("lead", "PATCH", "/api/projects/alpha", json=changes).json()
+    assert {name: changed[name] for name in changes} == {**changes, "policy": "ndcg@10"}
+    fields = world.request("lead", "GET", "/api/projects/alpha/status").json()["model"]
+    assert (fields["method"], fields["age"], fields["failure"]) == (None, None, None)
+    assert "<strong>" not in world.request("lead", "GET", "/projects/alpha/people").text
+    refits = Refits(world.database)
+    refits.run_due()
+    clock.advance(90)
+    flag = {"flag": "random", "is_paused": True, "pause_reason": "random: 40 answers"}
+    of_judge = schema.membership.c.assessor_id == world.ids["judge"]
+    world.database.write(lambda connection: connection.execute(update(schema.membership).where(of_judge).values(flag)))
+    refits._store_failure(project_of(world), RuntimeError("no <luck>"), world.database.now())
+    fields = world.request("lead", "GET", "/api/projects/alpha/status").json()["model"]
+    failure = fields.pop("failure")
+    assert (failure["at"], "no <luck>" in failure["problem"]) == (clock(), True)
+    n_settled = fields.pop("n_settled")
+    assert 0 <= n_settled <= 6
+    assert fields == {
+        "policy": "ndcg@10",
+        "settled": 0.9,
+        "budget": 20.0,
+        "spent": 12.0,
+        "method": "gda",
+        "age": 90_000,
+        "n_newer": 0,
+        "n_judged": 6,
+    }
+    page = world.request("lead", "GET", "/projects/alpha").text
+    for text in ("1 minute", f"{n_settled} of 6", "90%", "ndcg@10", "12.00", "20.00", "no &lt;luck&gt;", "40 answers"):
+        assert text in page
+    assert "40 answers" in world.request("lead", "GET", "/projects/alpha/people").text
+    settings = world.request("lead", "GET", "/projects/alpha/settings").text
+    for text in ('value="ndcg@10"', 'value="90"', 'value="20"', '<option value="pause" selected>'):
+        assert text in settings
+    refits.close()
 
 
 def test_charts_are_drawn_once_per_fit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -576,6 +617,9 @@ def test_change_the_settings(browser: Any, world: World, address: str) -> None:
         view.page.fill("#llm-max", "2")
         view.page.fill("#lease", "1.5")
         view.page.fill("#honeypots", "7")
+        view.page.fill("#policy", "entropy")
+        view.page.fill("#settled", "95")
+        view.page.select_option("#flag-action", "honeypots")
         view.page.select_option("#mode", "query")
         view.page.click("#settings button")
         view.wait_for_text(".done:visible", "saved")
@@ -585,6 +629,7 @@ def test_change_the_settings(browser: Any, world: World, address: str) -> None:
     assert (alpha.guidelines, alpha.guidelines_version) == ("# Rules", 2)
     assert alpha.quotas == {"human": (2, 3), "llm": (1, 2), "expert": (0, 0)}
     assert (alpha.lease_seconds, alpha.honeypot_share, alpha.layout) == (90, 0.07, {"mode": "query"})
+    assert (alpha.policy, alpha.settled, alpha.budget, alpha.flag_action) == ("entropy", 0.95, None, "honeypots")
     assert not alpha.is_open
 
 

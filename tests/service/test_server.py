@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 import typer
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from typer.testing import CliRunner
 
 from crowdrank.cli import serve as serve_command
@@ -22,12 +22,16 @@ from crowdrank.cli.messages import option_writer
 from crowdrank.errors import InputError, OutputError, UsageError
 from crowdrank.judgments.read import read_judgments
 from crowdrank.service.api import Settings
+from crowdrank.service.assignment import next_pairs
 from crowdrank.service.backup import back_up, restore
 from crowdrank.service.database import Database
 from crowdrank.service.demo_project import create_demo
 from crowdrank.service.migrations import upgrade
 from crowdrank.service.model_fits import latest_snapshot, list_reliabilities
+from crowdrank.service.people import add_member, create_assessor
 from crowdrank.service.progress import project_status
+from crowdrank.service.projects import Project
+from crowdrank.service.refits import Refits
 from crowdrank.service.server import Started, _address_warning, listen, open_database, serve
 from tools.postgresql import PostgresServer, find_program
 from tools.service_invariants import find_violations
@@ -255,6 +259,16 @@ def test_a_kill_of_the_postgresql_server_loses_no_answer() -> None:
         check_invariants(server.url())
 
 
+def create_member(database: Database, project: Project, name: str) -> int:
+    """Add a new lead to a project; return the id."""
+
+    def create(connection: Connection) -> int:
+        person = create_assessor(connection, name, now=database.now())
+        return add_member(connection, project.id, person.id, "lead", database.now()).assessor.id
+
+    return database.write(create)
+
+
 def test_the_demo_has_a_project_with_answers_and_a_fitted_model(sqlite_database: Database) -> None:
     project = create_demo(sqlite_database)
     with sqlite_database.read() as connection:
@@ -262,12 +276,22 @@ def test_the_demo_has_a_project_with_answers_and_a_fitted_model(sqlite_database:
         snapshot = latest_snapshot(connection, project)
         assert snapshot is not None
         reliability = {one.assessor: one.informativeness or 0.0 for one in list_reliabilities(connection, snapshot)}
-    assert status.pairs.unfinished > 50
+    assert project.policy == "ndcg@10"
+    assert 10 < status.pairs.unfinished < 30, "all colleagues have judged the others"
     assert 200 < status.n_answers < 288
     assert reliability["ada"] > reliability["chris"]
     kappas = {(one["assessor"], one["other"]): one["kappa"] for one in snapshot.agreement}
     assert len(kappas) == 3
     assert max(kappas, key=lambda pair: kappas[pair]) in (("ada", "ben"), ("ben", "ada"))
+    visitor = create_member(sqlite_database, project, "visitor")
+    background = Refits(sqlite_database)
+    background.run_due()
+    with sqlite_database.read() as connection:
+        status = project_status(connection, project, sqlite_database.now())
+    assert 30 < status.pairs.unfinished < 96, "the others are settled"
+    now = sqlite_database.now()
+    found = sqlite_database.write(lambda connection: next_pairs(connection, project, visitor, 3, now))
+    assert len(found.leases) == 3
     with pytest.raises(UsageError) as caught:
         create_demo(sqlite_database)
     assert caught.value.parameter == "demo"

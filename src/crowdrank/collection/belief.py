@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -247,6 +247,12 @@ class Belief:
             kernels.allowed_information(posterior, likelihood, noise, pair, self.state.pool.allowed, information)
         family_answers = self._family_answers(pair, roster)
         return information if family_answers is None else information / (1.0 + family_answers)
+
+    def kind_information(self, pair: Integers, roster: Roster) -> dict[str, Floats]:
+        """Return the expected decrease of entropy by an answer of a random assessor, by kind of assessor (n,)."""
+        likelihood = self._roster_likelihood(roster)
+        means = {kind: likelihood[roster.kind == kind].mean(axis=0) for kind in dict.fromkeys(roster.kind)}
+        return {kind: self._evaluate(pair, partial(mutual_information, mean)) for kind, mean in means.items()}
 
     def _roster_likelihood(self, roster: Roster) -> Floats:
         """Return P(answer | state) of the assessors of a roster; unknown ones answer like the average, or an expert."""

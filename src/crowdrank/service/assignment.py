@@ -41,6 +41,8 @@ N_BEST = 20
 """Number of best pairs of which a random one is handed out, so that assessors do not all get the same pair."""
 N_STAY = 50
 """Number of best pairs of a project with a plan; an assessor stays at a query that has a pair as good as these."""
+FLAGGED_SHARE = 0.3
+"""Minimum share of gold pairs of a flagged assessor, in projects where flags lead to more honeypots."""
 MAX_LEASES = 100
 """Maximum number of leases per request."""
 MAX_EXPIRED = 100
@@ -94,6 +96,7 @@ class Member:
     qualification: str
     n_leases: int
     last_query_id: int | None
+    flag: str | None
 
 
 # Statements are built once; their parameters are `in_project`, `me` (assessor), `of_kind` (of the assessor), `now`.
@@ -114,6 +117,7 @@ _MEMBER = (
         schema.membership.c.qualification,
         schema.membership.c.n_leases,
         schema.membership.c.last_query_id,
+        schema.membership.c.flag,
     )
     .join_from(schema.membership, schema.assessor)
     .where(_MEMBERSHIP)
@@ -442,8 +446,15 @@ def _honeypot_random(project: Project, member: Member, number: int) -> random.Ra
 
 
 def _is_honeypot(project: Project, member: Member, number: int) -> bool:
-    """Return whether the lease with this number is on a gold pair: always the same for an assessor and number."""
-    return project.honeypot_share > 0 and _honeypot_random(project, member, number).random() < project.honeypot_share
+    """Return whether the lease with this number is on a gold pair.
+
+    It is always the same for an assessor, a number and a share; flagged assessors have a larger share if the lead has
+    chosen so.
+    """
+    share = project.honeypot_share
+    if member.flag is not None and project.flag_action == "honeypots":
+        share = max(share, FLAGGED_SHARE)
+    return share > 0 and _honeypot_random(project, member, number).random() < share
 
 
 def _choose_gold(
@@ -503,8 +514,8 @@ class _Claims:
         found = self._find(_BEST, n_best)
         if found:
             return _sample(found, 1 if self._stays_at_query else count)
-        found = self._find(_BEYOND_TARGET, n_best) if self._is_planned else []
-        return _sample(found, count) if found else dict(self._find(_PUT_OFF, count))
+        found = self._find(_BEYOND_TARGET, count) if self._is_planned else []
+        return dict(found or self._find(_PUT_OFF, count))
 
     def _lowest_priority(self) -> float:
         """Return the priority from which pairs are good enough to stay at their query."""

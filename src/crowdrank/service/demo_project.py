@@ -18,13 +18,15 @@ from crowdrank.service.database import Database
 from crowdrank.service.model_fits import fit_project
 from crowdrank.service.pairs import PairRow, add_pairs
 from crowdrank.service.people import add_member, create_assessor
-from crowdrank.service.projects import Project, create_project
+from crowdrank.service.projects import Project, ProjectSettings, create_project
 
 NAME = "demo"
 COLLEAGUES = {"ada": (0.95, 0.0), "ben": (0.85, 0.3), "chris": (0.2, 0.0)}
 """Probability that a colleague gives the expected grade, and tendency to give a higher one, in grades."""
 QUERY_TIME = 10 * MINUTE
 """Time in which the colleagues judge the documents of a query."""
+SETTLED = 0.9
+"""Probability of the most probable grade from which a pair gets no more labels."""
 ANSWERED = 0.9
 """Share of the pairs that each colleague has answered."""
 GUIDELINES = """# How to judge
@@ -57,8 +59,8 @@ def create_demo(database: Database, random_state: int = 0) -> Project:
     def create(connection: Connection) -> Project:
         if connection.execute(select(func.count()).select_from(schema.project)).scalar_one():
             raise UsageError("the demo needs a new database", parameter="demo", fix="name a new file, or none")
-        quotas = {"human": (4, 5)}
-        project = create_project(connection, NAME, texts["grades"], now, guidelines=GUIDELINES, quotas=quotas)
+        settings: ProjectSettings = {"policy": "ndcg@10", "settled": SETTLED, "quotas": {"human": (1, 5)}}
+        project = create_project(connection, NAME, texts["grades"], now, guidelines=GUIDELINES, **settings)
         add_pairs(connection, project, _pair_rows(texts), now)
         answers = {}
         for name, (accuracy, leniency) in COLLEAGUES.items():

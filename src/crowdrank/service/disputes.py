@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection, func, select
 
@@ -14,7 +15,7 @@ from crowdrank.service.progress import is_unfinished
 from crowdrank.service.projects import Project
 
 SETTLED = 0.95
-"""Minimum probability of the most probable grade of a settled pair."""
+"""Minimum probability of the most probable grade of a settled pair, in projects without a stop rule."""
 PAIR_FILTERS = ("all", "disputed", "unfinished", "closed")
 """Filters of the list of pairs; disputed pairs are open and not settled."""
 
@@ -26,25 +27,34 @@ class FittedPairs:
     Attributes:
         snapshot: the fit.
         probabilities: probability of each grade, by pair.
+        certainty: probability of the most probable true grade, by pair.
         is_open: whether the pair is open, by pair.
         n_newer: number of answers and changes of answers that the fit has not seen.
+        level: minimum probability of the most probable grade of a settled pair.
 
     """
 
     snapshot: Snapshot
     probabilities: Mapping[int, Sequence[float]]
+    certainty: Mapping[int, float]
     is_open: Mapping[int, bool]
     n_newer: int
+    level: float
 
     @property
     def n_settled(self) -> int:
-        """Number of pairs, open or closed, whose most probable grade has at least the probability `SETTLED`."""
-        return sum(max(found, default=0.0) >= SETTLED for found in self.probabilities.values())
+        """Number of settled pairs, open or closed."""
+        return sum(found >= self.level for found in self.certainty.values())
 
     def disputed(self) -> list[int]:
         """Return the open pairs that are not settled, the least certain first."""
-        tops = {pair: max(found, default=0.0) for pair, found in self.probabilities.items() if self.is_open[pair]}
-        return sorted((pair for pair, top in tops.items() if top < SETTLED), key=lambda pair: (tops[pair], pair))
+        found = [pair for pair, certainty in self.certainty.items() if self.is_open[pair] and certainty < self.level]
+        return sorted(found, key=lambda pair: (self.certainty[pair], pair))
+
+
+def settled_level(project: Project) -> float:
+    """Return the probability of the most probable grade from which a pair counts as settled."""
+    return SETTLED if project.settled is None else project.settled
 
 
 def read_fitted_pairs(connection: Connection, project: Project) -> FittedPairs | None:
@@ -54,7 +64,7 @@ def read_fitted_pairs(connection: Connection, project: Project) -> FittedPairs |
         return None
     standing, pair, event = schema.standing, schema.pair, schema.event
     rows = connection.execute(
-        select(pair.c.id, pair.c.is_open, standing.c.probabilities)
+        select(pair.c.id, pair.c.is_open, standing.c.probabilities, standing.c.certainty)
         .join_from(standing, pair)
         .where(standing.c.snapshot_id == snapshot.id, pair.c.kind == "real")
     ).all()
@@ -62,8 +72,18 @@ def read_fitted_pairs(connection: Connection, project: Project) -> FittedPairs |
         select(func.count()).where(event.c.project_id == project.id, event.c.id > snapshot.last_event_id)
     ).scalar_one()
     return FittedPairs(
-        snapshot, {row.id: row.probabilities for row in rows}, {row.id: row.is_open for row in rows}, n_newer
+        snapshot,
+        probabilities={row.id: row.probabilities for row in rows},
+        certainty={row.id: _certainty(row) for row in rows},
+        is_open={row.id: row.is_open for row in rows},
+        n_newer=n_newer,
+        level=settled_level(project),
     )
+
+
+def _certainty(row: Any) -> float:
+    """Return the certainty of a pair; fits of earlier versions have not stored it."""
+    return float(max(row.probabilities, default=0.0) if row.certainty is None else row.certainty)
 
 
 def most_disputed(connection: Connection, project: Project, fitted: FittedPairs, count: int) -> list[PairState]:

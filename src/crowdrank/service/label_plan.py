@@ -2,12 +2,15 @@
 
 The policy sees all labels and says of which pairs it wants more. A lease takes a place of its pair, so that a pair
 whose wanted label is held by somebody is not handed out again, and is wanted again at once if the lease ends without an
-answer. Between two plans, assessors who find no wanted pair get unsettled ones, up to `k_max`.
+answer. If several kinds of assessors may give a label, it is asked of the kind whose answer is worth most per price: of
+experts, for instance, when the maximum of cheaper labels is reached and the pair is still not settled. Between two
+plans, assessors who find no wanted pair get unsettled ones, up to `k_max`.
 """
 
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -21,7 +24,7 @@ from crowdrank.collection import get_policy
 from crowdrank.collection.base import Policy
 from crowdrank.collection.belief import MODELS, Belief, describes_answers
 from crowdrank.collection.model_policies import ModelPolicy
-from crowdrank.collection.pool import Pool
+from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.schemes import Scheme
 from crowdrank.collection.state import PoolState
 from crowdrank.consensus._base import Aggregator
@@ -32,6 +35,10 @@ from crowdrank.service.errors import Invalid
 from crowdrank.service.projects import Project
 from crowdrank.service.quotas import FIRST_PRIORITY, N_COUNTED, QUOTAS_WITH_LEASES
 
+ROSTER_KINDS = {"human": "crowd", "llm": "llm", "expert": "expert"}
+"""Kind in a roster of each kind of assessor."""
+MIN_VALUE = 1e-9
+"""Smallest price and information to divide by."""
 LEAST_CHANGE = 0.05
 """Relative change of a priority below which the stored one stays, so that few rows are written."""
 
@@ -56,6 +63,17 @@ _ROWS = (
     )
     .where(_QUOTA.c.project_id == bindparam("in_project"), _QUOTA.c.is_open)
     .order_by(_QUOTA.c.pair_id, _QUOTA.c.kind)
+)
+_MEMBERS = (
+    select(schema.assessor.c.name, schema.assessor.c.kind, schema.assessor.c.price)
+    .join_from(schema.membership, schema.assessor)
+    .where(
+        schema.membership.c.project_id == bindparam("in_project"),
+        ~schema.membership.c.is_paused,
+        schema.membership.c.qualification != "failed",
+        schema.assessor.c.is_active,
+    )
+    .order_by(schema.assessor.c.id)
 )
 _OF_QUERIES = _ROWS.where(schema.query.c.key.in_(bindparam("queries", expanding=True)))
 _IS_ROW = (
@@ -91,6 +109,29 @@ class PlanRow(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class PlanInputs:
+    """What a plan depends on besides the answers: quotas of open pairs, and the assessors who may judge."""
+
+    rows: Sequence[PlanRow]
+    roster: Roster
+
+
+class _KindValue(NamedTuple):
+    """Value of an answer of a kind of assessor to each pair.
+
+    Attributes:
+        n_assessors: number of assessors of the kind.
+        relative: (n_pairs,) expected information, relative to that of the average answer.
+        per_price: (n_pairs,) the same, divided by the mean price.
+
+    """
+
+    n_assessors: int
+    relative: Floats
+    per_price: Floats
+
+
+@dataclass(frozen=True, eq=False)
 class WantedLabels:
     """What a policy wants of each pair of a pool.
 
@@ -106,14 +147,26 @@ class WantedLabels:
     is_unsettled: Booleans
 
 
-def read_rows(connection: Connection, project: Project, queries: Sequence[str] | None = None) -> list[PlanRow]:
-    """Return the quotas of open pairs of a project, or of some of its queries, given by the user's ids."""
+def read_inputs(connection: Connection, project: Project, queries: Sequence[str] | None = None) -> PlanInputs:
+    """Return what the plan of a project, or of some of its queries, given by the user's ids, depends on."""
     values: dict[str, Any] = {"in_project": project.id}
     if queries is None:
         found = connection.execute(_ROWS, values)
     else:
         found = connection.execute(_OF_QUERIES, {**values, "queries": list(queries)})
-    return [PlanRow(**row) for row in found.mappings()]
+    rows = [PlanRow(**row) for row in found.mappings()]
+    names, kinds, prices = [], [], []
+    for member in connection.execute(_MEMBERS, values):
+        names.append(member.name)
+        kinds.append(ROSTER_KINDS[member.kind])
+        prices.append(member.price)
+    return PlanInputs(rows, Roster(pa.array(names, pa.string()), np.array(kinds, object), np.array(prices, float)))
+
+
+def count_assessors(connection: Connection, project: Project) -> tuple[tuple[str, float, int], ...]:
+    """Return the numbers of assessors who may judge, by kind and price."""
+    found = Counter((row.kind, row.price) for row in connection.execute(_MEMBERS, {"in_project": project.id}))
+    return tuple(sorted((kind, price, number) for (kind, price), number in found.items()))
 
 
 def needs_answer_model(project: Project) -> bool:
@@ -136,25 +189,31 @@ def project_policy(project: Project) -> Policy:
 
 
 def plan_labels(
-    project: Project, rows: Sequence[PlanRow], judgments: Judgments | None, model: Aggregator | None
+    project: Project, inputs: PlanInputs, judgments: Judgments | None, model: Aggregator | None
 ) -> list[PlanRow]:
     """Return the rows whose target, priority or `is_unsettled` changes, with the new values.
 
     Args:
         project: the project, which must have a plan.
-        rows: quotas of open pairs: all of a project, or all of some queries.
+        inputs: quotas of open pairs, all of a project or all of some queries, and the assessors.
         judgments: the answers to these pairs; None without any.
         model: model fitted to the answers; None before the first.
 
     """
-    if not rows:
+    pairs: dict[int, list[PlanRow]] = {}
+    for row in inputs.rows:
+        pairs.setdefault(row.pair_id, []).append(row)
+    if not pairs:
         return []
-    pairs = {row.pair_id: (row.query, row.document) for row in rows}
-    query, document = (pa.array(list(ids), pa.string()) for ids in zip(*pairs.values(), strict=True))
-    wanted = wanted_labels(project, PoolState.of(Pool(query, document), judgments), model)
-    index = {pair_id: number for number, pair_id in enumerate(pairs)}
-    planned = (_plan_row(project, row, wanted, index[row.pair_id]) for row in rows)
-    return [new for row, new in zip(rows, planned, strict=True) if new != row]
+    query, document = (pa.array([getattr(rows[0], name) for rows in pairs.values()]) for name in ("query", "document"))
+    state = PoolState.of(Pool(query, document), judgments)
+    wanted = wanted_labels(project, state, model)
+    kinds = _kind_values(state, model, inputs.roster, {row.kind for row in inputs.rows})
+    changed = []
+    for index, rows in enumerate(pairs.values()):
+        planned = _plan_pair(project, rows, wanted, kinds, index)
+        changed += [new for old, new in zip(rows, planned, strict=True) if new != old]
+    return changed
 
 
 def wanted_labels(project: Project, state: PoolState, model: Aggregator | None) -> WantedLabels:
@@ -173,13 +232,60 @@ def wanted_labels(project: Project, state: PoolState, model: Aggregator | None) 
     return WantedLabels(n_more, np.where(n_more > 0, priority, 0.0), is_unsettled)
 
 
-def _plan_row(project: Project, row: PlanRow, wanted: WantedLabels, index: int) -> PlanRow:
-    k_min = project.quotas[row.kind].k_min
-    target = min(max(row.n_counted + int(wanted.n_more[index]), k_min), row.k_max)
+def _kind_values(
+    state: PoolState, model: Aggregator | None, roster: Roster, kinds: Iterable[str]
+) -> dict[str, _KindValue]:
+    """Return the value of an answer of each kind of assessor; kinds without an assessor are left out."""
+    n, found = len(state.pool), {}
+    information: Mapping[str, Floats] = {}
+    mean = np.ones(n)
+    if model is not None and describes_answers(model) and len(set(roster.kind)) > 1:
+        belief, pairs = Belief.of(state, model), np.arange(n)
+        information, mean = belief.kind_information(pairs, roster), belief.information(pairs)
+    for kind in kinds:
+        prices = roster.price[roster.kind == ROSTER_KINDS[kind]]
+        if len(prices):
+            relative = information.get(ROSTER_KINDS[kind], mean) / np.maximum(mean, MIN_VALUE)
+            found[kind] = _KindValue(len(prices), relative, relative / max(float(prices.mean()), MIN_VALUE))
+    return found
+
+
+def _plan_pair(
+    project: Project, rows: Sequence[PlanRow], wanted: WantedLabels, kinds: Mapping[str, _KindValue], index: int
+) -> list[PlanRow]:
+    """Return the quotas of a pair with the labels wanted; further ones go to the kind with most value per price."""
+    targets = {row.kind: max(row.n_counted, project.quotas[row.kind].k_min) for row in rows}
+    n_missing = int(wanted.n_more[index]) - sum(targets[row.kind] - row.n_counted for row in rows)
+    available = [row for row in rows if row.kind in kinds]
+    for row in sorted(available, key=lambda row: -kinds[row.kind].per_price[index]):
+        n_given = min(n_missing, min(row.k_max, kinds[row.kind].n_assessors) - targets[row.kind])
+        if n_given > 0:
+            targets[row.kind] += n_given
+            n_missing -= n_given
+    return [_plan_row(row, targets[row.kind], wanted, kinds.get(row.kind), index) for row in rows]
+
+
+def _plan_row(row: PlanRow, target: int, wanted: WantedLabels, kind: _KindValue | None, index: int) -> PlanRow:
     priority = float(wanted.priority[index])
+    if kind is not None and priority < FIRST_PRIORITY:
+        priority *= float(kind.relative[index])
     if abs(priority - row.priority) <= LEAST_CHANGE * max(abs(priority), abs(row.priority)):
         priority = row.priority
-    return row._replace(target=target, priority=priority, is_unsettled=bool(wanted.is_unsettled[index]))
+    is_unsettled = bool(wanted.is_unsettled[index])
+    return row._replace(target=min(target, row.k_max), priority=priority, is_unsettled=is_unsettled)
+
+
+def grade_certainty(model: Aggregator) -> Floats:
+    """Return the probability of the most probable true grade of each document of a consensus, (n_documents,).
+
+    P(grade) of a model of relevance on a line is the probability that a careful assessor gives the grade, which stays
+    below 1 however certain the relevance is. The stop rule is about the true grade.
+    """
+    documents = model.consensus_.document_table
+    if not describes_answers(model):
+        return np.max([documents[name].to_numpy() for name in model.consensus_.share_names], axis=0)
+    pool = Pool(*(documents[name].combine_chunks() for name in ("query", "document")))
+    return Belief.of(PoolState.of(pool, model.judgments_), model).certainty(np.arange(len(pool)))
 
 
 def write_plan(connection: Connection, rows: Iterable[PlanRow]) -> None:

@@ -23,13 +23,21 @@ from crowdrank.assessors.report import assess
 from crowdrank.collection.replay import refit
 from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.consensus._base import Aggregator
-from crowdrank.consensus.result import Consensus
 from crowdrank.errors import CrowdrankWarning, near
 from crowdrank.service import schema
 from crowdrank.service.database import Database
 from crowdrank.service.errors import Conflict, Invalid
 from crowdrank.service.exports import judgments_of
-from crowdrank.service.label_plan import PlanRow, check_method, plan_labels, read_rows, with_answers, write_plan
+from crowdrank.service.flag_actions import Flag, act_on_flags
+from crowdrank.service.label_plan import (
+    PlanRow,
+    check_method,
+    grade_certainty,
+    plan_labels,
+    read_inputs,
+    with_answers,
+    write_plan,
+)
 from crowdrank.service.projects import Project, lock_project
 
 DEFAULT_METHOD = "gda"
@@ -132,19 +140,22 @@ def fit_project(
         judgments = judgments_of(connection, project)
         if judgments is None:
             raise Conflict("there are no answers yet", kind="no-answers", fix="fit after the first answers")
-        rows = read_rows(connection, project) if project.is_planned else []
+        inputs = read_inputs(connection, project) if project.is_planned else None
         pairs, assessors = _pair_ids(connection, project), _assessor_ids(connection)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CrowdrankWarning)  # few answers determine little: intervals say so
         model = refit(lambda: get_aggregator(method), judgments, previous)
         report: pa.Table = assess(model).table
-    plan = plan_labels(project, rows, judgments, model)
+    plan = [] if inputs is None else plan_labels(project, inputs, judgments, model)
     agreement = agreement_table(judgments).select(AGREEMENT_COLUMNS)[:MAX_AGREEMENTS].to_pylist()
     values = {"method": method, "last_event_id": last_event, "created": database.now(), "agreement": agreement}
-    snapshot = _write_draft(database, project, values, standing_rows(model.consensus_, project, pairs))
-    reliabilities = [{"snapshot_id": snapshot.id, **_reliability(row, assessors)} for row in report.to_pylist()]
+    snapshot = _write_draft(database, project, values, standing_rows(model, project, pairs))
+    assessed = report.to_pylist()
+    reliabilities = [{"snapshot_id": snapshot.id, **_reliability(row, assessors)} for row in assessed]
+    flags = {assessors[row["assessor"]]: Flag(row["flag"], row["evidence"], row["judgments"]) for row in assessed}
 
     def complete(connection: Connection) -> None:
+        act_on_flags(connection, project, flags, snapshot.created)
         connection.execute(insert(schema.reliability), reliabilities)
         connection.execute(update(_SNAPSHOT).where(_SNAPSHOT.c.id == snapshot.id).values(is_complete=True))
         write_current_plan(connection, project, plan)
@@ -157,8 +168,8 @@ def fit_project(
 def plan_project(database: Database, project: Project) -> int:
     """Plan the first labels of a project without answers; return the number of quotas that changed."""
     with database.read() as connection:
-        rows = read_rows(connection, project)
-    plan = plan_labels(project, rows, None, None)
+        inputs = read_inputs(connection, project)
+    plan = plan_labels(project, inputs, None, None)
     database.write(lambda connection: write_current_plan(connection, project, plan))
     return len(plan)
 
@@ -182,12 +193,12 @@ def update_queries(
     with database.read() as connection:
         last_event = newest_event(connection, project)
         judgments = judgments_of(connection, project, queries)
-        rows = read_rows(connection, project, queries) if project.is_planned else []
+        inputs = read_inputs(connection, project, queries) if project.is_planned else None
         pairs = _pair_ids(connection, project, queries)
     model = None if judgments is None else with_answers(fitted.model, judgments)
-    plan = plan_labels(project, rows, judgments, model or fitted.model)
+    plan = [] if inputs is None else plan_labels(project, inputs, judgments, model or fitted.model)
     changed = set(pairs.values() if fitted.model.assessor_estimator_.locality == "query" else pair_ids)
-    found = [] if model is None else standing_rows(model.consensus_, project, pairs)
+    found = [] if model is None else standing_rows(model, project, pairs)
     standings = [row for row in found if row["pair_id"] in changed]
     snapshot = replace(fitted.snapshot, last_event_id=last_event)
 
@@ -280,16 +291,19 @@ def _delete_others(database: Database, project: Project, snapshot: Snapshot) -> 
     database.write(lambda connection: connection.execute(delete(_SNAPSHOT).where(is_other)))
 
 
-def standing_rows(consensus: Consensus, project: Project, pairs: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
-    """Return the rows of the table `standing` without the snapshot, from a consensus."""
+def standing_rows(model: Aggregator, project: Project, pairs: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
+    """Return the rows of the table `standing` without the snapshot, from the consensus of a model."""
+    names, documents = model.consensus_.share_names, model.consensus_.document_table
+    certainty = grade_certainty(model)
     return [
         {
             "pair_id": pairs[row["query"], row["document"]],
             **{name: _finite(row.get(name)) for name in ("relevance", "sd", "lower", "upper")},
             "grade": project.grade_code(row["grade"]),
-            "probabilities": [round(row[name], 6) for name in consensus.share_names],
+            "probabilities": [round(row[name], 6) for name in names],
+            "certainty": round(float(certainty[number]), 6),
         }
-        for row in consensus.document_table.to_pylist()
+        for number, row in enumerate(documents.to_pylist())
     ]
 
 

@@ -52,13 +52,21 @@ class Assessor:
 
 @dataclass(frozen=True)
 class Member:
-    """Membership of an assessor in a project."""
+    """Membership of an assessor in a project.
+
+    Attributes:
+        flag: flag of the last fit of the model: careless, random or reversed.
+        pause_reason: flag and evidence, if the service has paused the member.
+
+    """
 
     assessor: Assessor
     role: str
     is_paused: bool
     qualification: str
     created: int
+    flag: str | None = None
+    pause_reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -272,13 +280,13 @@ def _is_member(project_id: int, assessor_id: int) -> Any:
 
 
 def _members() -> Select[Any]:
-    columns = (membership.c[name] for name in ("role", "is_paused", "qualification"))
+    columns = (membership.c[name] for name in ("role", "is_paused", "qualification", "flag", "pause_reason"))
     joined = _assessors().join(membership, membership.c.assessor_id == assessor.c.id)
     return joined.add_columns(*columns, membership.c.created.label("joined"))
 
 
 def _member_of(row: Any) -> Member:
-    return Member(_assessor_of(row), row.role, row.is_paused, row.qualification, row.joined)
+    return Member(_assessor_of(row), row.role, row.is_paused, row.qualification, row.joined, row.flag, row.pause_reason)
 
 
 def find_member(connection: Connection, project_id: int, assessor_id: int) -> Member | None:
@@ -306,7 +314,11 @@ def update_member(
 ) -> Member:
     """Change the role of a member, or pause the member; None keeps what is stored."""
     get_member(connection, project_id, assessor_id)
-    changes = {name: value for name, value in (("role", role), ("is_paused", is_paused)) if value is not None}
+    changes: dict[str, Any] = {
+        name: value for name, value in (("role", role), ("is_paused", is_paused)) if value is not None
+    }
+    if is_paused is not None:
+        changes["pause_reason"] = None
     if changes:
         connection.execute(update(membership).where(_is_member(project_id, assessor_id)).values(changes))
     return get_member(connection, project_id, assessor_id)

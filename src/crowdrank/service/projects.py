@@ -25,6 +25,8 @@ MAX_LEASE_SECONDS = 7 * 24 * 3600
 MAX_LISTED_GRADES = 10
 """Maximum number of grades that a message lists."""
 MAX_MONEY = 1e12
+FLAG_ACTIONS = ("notify", "honeypots", "pause")
+"""What happens when the model flags an assessor: a notice, more honeypots, or a pause."""
 RANDOM = "random"
 """Name of the policy that hands pairs out in random order."""
 COMPARE = "compare"
@@ -41,6 +43,7 @@ class ProjectSettings(TypedDict, total=False):
     policy: str
     settled: float | None
     budget: float | None
+    flag_action: str
     quotas: Mapping[str, Sequence[int]]
     lease_seconds: int
     honeypot_share: float
@@ -57,6 +60,7 @@ class Project:
         policy: name of the policy by which pairs are handed out.
         settled: probability of the most probable grade above which a pair needs no more labels; None: no such rule.
         budget: money for answers; None: no limit.
+        flag_action: what happens when the model flags an assessor, one of `FLAG_ACTIONS`.
         quotas: number of labels per pair, by kind of assessor.
         qualification_share: share of training pairs to answer correctly, or None if there is no qualification round.
 
@@ -71,6 +75,7 @@ class Project:
     policy: str
     settled: float | None
     budget: float | None
+    flag_action: str
     quotas: Mapping[str, Quota]
     lease_seconds: int
     honeypot_share: float
@@ -252,6 +257,9 @@ def check_settings(values: Mapping[str, Any]) -> None:
         raise Invalid(f"must be a probability between 0 and 1, not {shown(settled)}", parameter="settled")
     if budget is not None and not 0 <= budget <= MAX_MONEY:
         raise Invalid(f"must be an amount of money from 0 to {MAX_MONEY:g}, not {shown(budget)}", parameter="budget")
+    if values.get("flag_action", "notify") not in FLAG_ACTIONS:
+        problem = f"must be {', '.join(FLAG_ACTIONS[:-1])} or {FLAG_ACTIONS[-1]}, not {shown(values['flag_action'])}"
+        raise Invalid(problem, parameter="flag_action")
     if "quotas" in values:
         _check_quotas(values["quotas"])
     if not 1 <= values.get("lease_seconds", 1) <= MAX_LEASE_SECONDS:

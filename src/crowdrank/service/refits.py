@@ -20,7 +20,7 @@ from crowdrank.errors import CrowdrankError
 from crowdrank.service import schema
 from crowdrank.service.database import Database
 from crowdrank.service.errors import Conflict
-from crowdrank.service.label_plan import needs_answer_model
+from crowdrank.service.label_plan import count_assessors, needs_answer_model
 from crowdrank.service.locks import NamedLock
 from crowdrank.service.model_fits import (
     DEFAULT_METHOD,
@@ -91,7 +91,7 @@ class _State:
     rounds_at: int = 0
     fit_at: int = 0
     retry_at: int = 0
-    plan_settings: tuple[object, ...] = ()
+    plan_settings: tuple[object, ...] = ()  # settings and numbers of assessors of the last plan
 
     def adopt(self, fitted: FittedProject, now: int, *, is_full: bool) -> None:
         """Keep a new fit."""
@@ -226,8 +226,10 @@ class Refits:
         with self.database.read() as connection:
             snapshot = latest_snapshot(connection, project)
             new = _new_events(connection, project, state.seen)
+            settings = project.plan_settings, count_assessors(connection, project) if project.is_planned else ()
         state.n_new += len(new.ids)
-        kind = self._due_step(project, state, snapshot, new, now)
+        is_replanned = project.is_planned and state.plan_settings != settings
+        kind = self._due_step(state, snapshot, new, now, is_replanned=is_replanned)
         if kind in ("fit", "rounds"):
             kind, n_changed = self._fit(project, state, snapshot, kind, now)
         elif kind == "update" and state.fitted is not None:
@@ -238,7 +240,7 @@ class Refits:
         state.seen = new.latest
         if kind is None:
             return None
-        state.plan_settings = project.plan_settings
+        state.plan_settings = settings
         return RefitStep(project.name, kind, len(new.ids), n_changed)
 
     def _fit(
@@ -257,9 +259,8 @@ class Refits:
         return kind, fitted.plan_changes
 
     def _due_step(
-        self, project: Project, state: _State, snapshot: Snapshot | None, new: _NewEvents, now: int
+        self, state: _State, snapshot: Snapshot | None, new: _NewEvents, now: int, *, is_replanned: bool
     ) -> StepKind | None:
-        is_replanned = project.is_planned and state.plan_settings != project.plan_settings
         if state.fitted is None:
             return "fit" if new.ids else "plan" if is_replanned else None
         if snapshot is None or snapshot.method != state.fitted.snapshot.method:

@@ -115,6 +115,13 @@ project = Table(
     Column("created", BigInteger, nullable=False),
     Column("settled", Float, comment="probability of the most probable grade of a settled pair; NULL: no stop rule"),
     Column("budget", Float, comment="money for answers; NULL: no limit"),
+    Column(
+        "flag_action",
+        Text,
+        nullable=False,
+        server_default="notify",
+        comment="what happens when the model flags an assessor: notify, honeypots, pause",
+    ),
     CheckConstraint("lease_seconds > 0", name="lease_seconds"),
     CheckConstraint("honeypot_share >= 0 AND honeypot_share <= 1", name="honeypot_share"),
 )
@@ -138,6 +145,10 @@ membership = Table(
     Column("n_leases", Integer, nullable=False, server_default="0", comment="leases issued; seeds the honeypots"),
     Column("last_query_id", Integer, ForeignKey("query.id"), comment="query of the last pair"),
     Column("created", BigInteger, nullable=False),
+    Column("flag", Text, comment="flag of the last fit: careless, random or reversed"),
+    Column("acted_flag", Text, comment="last flag that was acted on"),
+    Column("acted_answers", Integer, comment="number of answers that it was based on"),
+    Column("pause_reason", Text, comment="flag and evidence, if the service paused the member"),
     _one_of("role", ROLES),
     _one_of("qualification", QUALIFICATIONS),
 )
@@ -377,6 +388,7 @@ standing = Table(
     Column("upper", Float),
     Column("grade", Integer, nullable=False),
     Column("probabilities", JSON, nullable=False),
+    Column("certainty", Float, comment="probability that the most probable grade is the true one"),
     comment="Consensus of each pair in a snapshot",
 )
 

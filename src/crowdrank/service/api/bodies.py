@@ -153,6 +153,8 @@ class MemberView(ResponseBody):
     is_paused: bool
     qualification: str
     created: int
+    flag: str | None = Field(description="Flag of the last fit: careless, random or reversed.")
+    pause_reason: str | None = Field(description="Flag and evidence, if the service has paused the member.")
 
 
 class NewMember(RequestBody):
@@ -273,6 +275,9 @@ class ProjectChanges(RequestBody):
         None, gt=0, lt=1, description="Probability of the most probable grade of a settled pair; null: no stop rule."
     )
     budget: float | None = Field(None, ge=0, le=MAX_MONEY, description="Money for answers; null: no limit.")
+    flag_action: Literal["notify", "honeypots", "pause"] | None = Field(
+        None, description="What happens when the model flags an assessor as careless, random or reversed."
+    )
     quotas: Quotas | None = Field(None, description="Number of labels per pair, [k_min, k_max] by kind of assessor.")
     lease_seconds: int | None = Field(None, ge=1, le=MAX_ID, description="Seconds that a pair is held for an assessor.")
     honeypot_share: float | None = Field(None, ge=0, le=1, description="Share of gold pairs handed out.")
@@ -312,6 +317,7 @@ class ProjectSettingsView(ProjectView):
     policy: str
     settled: float | None
     budget: float | None
+    flag_action: str
     quotas: dict[str, tuple[int, int]]
     honeypot_share: float
     qualification_share: float | None
@@ -551,6 +557,28 @@ class AssessorResultView(AssessorProgressView):
     flags: list[dict[str, Any]] = Field(description="Flags with their evidence.")
 
 
+class RefitFailureView(ResponseBody):
+    """A failure of a fit in the background."""
+
+    at: int
+    problem: str
+
+
+class ModelStatusView(ResponseBody):
+    """State of the model of a project."""
+
+    policy: str
+    settled: float = Field(description="Probability of the most probable grade from which a pair counts as settled.")
+    budget: float | None
+    spent: float = Field(description="Price of all answers and of the pairs being judged.")
+    method: str | None = Field(description="Name of the model; null before the first fit.")
+    age: int | None = Field(description="Milliseconds since the last fit.")
+    n_newer: int = Field(description="Number of answers and changes of answers that the model has not seen.")
+    n_judged: int = Field(description="Number of pairs with a consensus.")
+    n_settled: int = Field(description="Number of settled ones among them.")
+    failure: RefitFailureView | None = Field(description="Last failure of a fit, until one succeeds.")
+
+
 class StatusView(ResponseBody):
     """Progress of a project."""
 
@@ -561,6 +589,7 @@ class StatusView(ResponseBody):
     n_uncounted: int
     n_live_leases: int
     cost: float
+    model: ModelStatusView
     assessors: list[AssessorProgressView]
 
 

@@ -12,6 +12,7 @@ from crowdrank.service import exports, model_fits, progress
 from crowdrank.service.api import bodies
 from crowdrank.service.api.access import AsLead, AsReader, ServiceDependency
 from crowdrank.service.api.protection import StrictRoute
+from crowdrank.service.model_status import read_model_status
 
 router = APIRouter(route_class=StrictRoute, prefix="/projects/{project}", tags=["results"])
 
@@ -19,10 +20,13 @@ AnswerFormat = Annotated[Literal["csv", "jsonl", "parquet"], Path(description="F
 
 
 @router.get("/status", response_model=bodies.StatusView)
-def get_status(access: AsReader, service: ServiceDependency) -> progress.ProjectStatus:
-    """Return the progress of a project: pairs, answers, cost, and work of each assessor."""
+def get_status(access: AsReader, service: ServiceDependency) -> dict[str, Any]:
+    """Return the progress of a project: pairs, answers, cost, the state of the model, and work of each assessor."""
+    now = service.database.now()
     with service.database.read() as connection:
-        return progress.project_status(connection, access.project, service.database.now())
+        status = progress.project_status(connection, access.project, now)
+        model = read_model_status(connection, access.project, now)
+    return {**asdict(status), "model": model}
 
 
 @router.get("/answers.{format}", response_class=Response)

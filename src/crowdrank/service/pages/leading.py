@@ -20,10 +20,10 @@ from crowdrank.service.credentials import DAY, HOUR, MINUTE
 from crowdrank.service.disputes import FittedPairs
 from crowdrank.service.errors import NotFound
 from crowdrank.service.limits import MAX_ID
+from crowdrank.service.model_status import model_status
 from crowdrank.service.pages.rendering import LeadPage, render
 from crowdrank.service.pairs import PairState, get_pair_content
 from crowdrank.service.project_charts import EXPLANATIONS, ChartImage
-from crowdrank.service.refits import last_failure
 
 router = APIRouter(include_in_schema=False)
 
@@ -41,7 +41,8 @@ def _render(name: str, access: ProjectAccess, **values: Any) -> HTMLResponse:
     """Return a page of leads, with what its navigation needs."""
     base = f"/projects/{quote(access.project.name)}"
     values |= {"project": access.project, "base": base, "is_member": access.member is not None}
-    values |= {"show_time": show_time, "settled_percent": round(100 * disputes.SETTLED), "kind_names": KIND_NAMES}
+    values |= {"show_time": show_time, "kind_names": KIND_NAMES}
+    values["settled_percent"] = f"{100 * disputes.settled_level(access.project):g}"
     return render(name, access.actor, **values)
 
 
@@ -81,7 +82,8 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
         summary = progress.project_status(connection, project, now)
         fitted = disputes.read_fitted_pairs(connection, project)
         disputed = [] if fitted is None else disputes.most_disputed(connection, project, fitted, N_DISPUTED)
-        failure = last_failure(connection, project)
+        model = model_status(connection, project, fitted, now)
+        members = people.list_members(connection, project.id)
         reliabilities = [] if fitted is None else model_fits.list_reliabilities(connection, fitted.snapshot)
     by_assessor = {one.assessor_id: one for one in reliabilities}
     return _render(
@@ -89,7 +91,8 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
         access,
         summary=summary,
         fitted=fitted,
-        failure=failure,
+        model=model,
+        members=members,
         age="" if fitted is None else elapsed_time(now - fitted.snapshot.created),
         disputed=_pair_rows(disputed, fitted),
         assessors=[(one, by_assessor.get(one.assessor_id)) for one in summary.assessors],
