@@ -12,6 +12,7 @@ from sqlalchemy import text
 from typer.testing import CliRunner
 
 from crowdrank.cli.app import app
+from crowdrank.judgments.read import read_judgments
 from crowdrank.service.credentials import create_token
 from crowdrank.service.database import Database
 from crowdrank.service.migrations import upgrade
@@ -118,6 +119,17 @@ def test_judges_answer_all_pairs_once(
     assert len(endpoint.bodies) == 2 * N_PAIRS
     assert sum("price: 3" in document for document in endpoint.documents()) == 2
     assert len(answers(served, jam)) == 2 * N_PAIRS
+
+
+def test_several_samples_give_probabilities(
+    served: RunningService, jam: str, project: Project, run: Callable[..., Any]
+) -> None:
+    with serve(lambda number, body: Reply(json.dumps({"grade": ["Bad", "Good"][number % 2]}))) as endpoint:
+        write_judges(project, endpoint.url, ("first",), samples=2, concurrency=1)
+        run(*command(served, jam))
+    table = read_judgments(f"{served.target}?project={jam}")
+    assert len(table) == N_PAIRS
+    assert [set(table.extras[name].tolist()) for name in table.scale.share_names] == [{0.5}, {0.0}, {0.5}]
 
 
 def test_a_call_without_a_grade_is_no_answer(

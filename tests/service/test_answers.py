@@ -47,6 +47,22 @@ def test_grades_are_names_or_numbers_of_the_scale(database: Database) -> None:
     assert judging.answer(1, lease, kind="cannot-judge").is_counted, "counts like a grade"
 
 
+@pytest.mark.parametrize(
+    "shares", [[0.5, 0.5], [0.5, 0.5, 0.5, -0.5], [0.4, 0.4, 0.1, 0.2], [0.1, 0.2, 0.7, float("nan")]]
+)
+def test_probabilities_are_one_per_grade_and_sum_to_1(database: Database, shares: list[float]) -> None:
+    judging = Judging(database)
+    lease = judging.lease(1)
+    with pytest.raises(Invalid) as caught:
+        judging.answer(1, lease, grade=2, probabilities=shares)
+    assert caught.value.kind == "not-a-share"
+    with pytest.raises(Invalid):
+        judging.answer(1, lease, kind="cannot-judge", probabilities=[0.0, 0.0, 1.0, 0.0])
+    assert judging.rows(schema.event) == []
+    judging.answer(1, lease, grade=2, probabilities=[0.0, 0.25, 0.75, 0.0])
+    assert judging.rows(schema.event)[0]["probabilities"] == [0.0, 0.25, 0.75, 0.0]
+
+
 def test_a_repeated_answer_returns_the_stored_receipt(database: Database, clock: ManualClock) -> None:
     judging = Judging(database)
     lease = judging.lease(1)

@@ -50,6 +50,9 @@ def test_the_answers_of_a_project_are_judgments(judged: str) -> None:
     assert table.report.units["duration"] == "seconds"
     assert table.extras["time"][0] == np.datetime64(START, "ms")
     assert table.extras["honeypot"].tolist() == [-2, -2, -2, 2]
+    assert table.has_soft_labels
+    assert [table.extras[name][2] for name in table.scale.share_names] == [0.25, 0.5, 0.25]
+    assert np.isnan(table.extras["p0"][[0, 1, 3]]).all()
 
 
 def test_a_path_object_is_read_too(judged: str) -> None:

@@ -25,6 +25,7 @@ from crowdrank.judgments.addresses import is_database_url
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.columns import quote_names
 from crowdrank.judgments.files import local_path
+from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sources import Source
 
 SQLITE_SIGNATURE = b"SQLite format 3\0"
@@ -36,7 +37,7 @@ EARLIER_ROUND, TRAINING = "answer of an earlier round", "answer to a training pa
 PROJECTS_SQL = "SELECT name, grades FROM project ORDER BY name"
 ANSWERS_SQL = """
 SELECT query, document, assessor, kind, family, answer, grade, received, active_ms, price, pair_kind, gold_grade,
-    comment, is_current
+    comment, is_current, probabilities
 FROM judgment WHERE project = :project ORDER BY received, query, document, assessor
 """
 PAIRS_SQL = """
@@ -222,10 +223,10 @@ class JudgingDatabase(Source):
         with _connect(address) as select:
             rows = select(PROJECTS_SQL, {})
         with _report_damage(address):
-            projects = {row["name"]: _from_json(row["grades"]) for row in rows}
+            projects = {row["name"]: list(map(str, _parse_json(row["grades"]))) for row in rows}
         self.project = _choose_project(address, list(projects))
         self.grades: list[str] = projects[self.project]
-        self.names = ANSWER_SCHEMA.names
+        self.names = [*ANSWER_SCHEMA.names, *Scale.parse(self.grades).share_names]
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`."""
@@ -234,7 +235,8 @@ class JudgingDatabase(Source):
             table = answer_table(rows, self.grades, bad_rows)
         if not len(table):
             raise no_rows_error(self.name)
-        return table.select(list(names))
+        columns = {name: table[name] if name in table.column_names else pa.nulls(len(table)) for name in names}
+        return pa.table(columns)
 
     def open_pairs(self) -> OpenPairs:
         """Return the open pairs of the project as a table."""
@@ -293,6 +295,8 @@ class ExpertGrades(Source):
 def answer_table(rows: Iterable[Row], grades: Sequence[str], bad_rows: BadRows) -> pa.Table:
     """Return rows of the view `judgment` as a table with the columns that crowdrank recognizes.
 
+    The probabilities of the grades (p0, p1, ...) are columns if an answer has them.
+
     Args:
         rows: rows of `ANSWERS_SQL`.
         grades: names of the grades of the project.
@@ -308,7 +312,13 @@ def answer_table(rows: Iterable[Row], grades: Sequence[str], bad_rows: BadRows) 
         else:
             kept.append(_answer_row(row, grades))
     table = pa.Table.from_pylist(kept, ANSWER_SCHEMA.set(6, pa.field("time", pa.int64())))
-    return table.set_column(6, "time", pc.cast(table["time"], pa.timestamp("ms")))
+    table = table.set_column(6, "time", pc.cast(table["time"], pa.timestamp("ms")))
+    if any(row["probabilities"] is not None for row in kept):
+        names = Scale.parse(grades).share_names
+        shares = [row["probabilities"] or [None] * len(names) for row in kept]
+        for name, column in zip(names, zip(*shares, strict=True), strict=True):
+            table = table.append_column(name, pa.array(column, pa.float64()))
+    return table
 
 
 def _answer_row(row: Row, grades: Sequence[str]) -> dict[str, Any]:
@@ -319,6 +329,7 @@ def _answer_row(row: Row, grades: Sequence[str]) -> dict[str, Any]:
         "duration": None if row["active_ms"] is None else row["active_ms"] / 1000,
         "cost": row["price"],
         "honeypot": _gold_name(row, grades),
+        "probabilities": None if row["probabilities"] is None else _parse_json(row["probabilities"]),
     }
 
 
@@ -332,9 +343,9 @@ def _grade_name(code: int, grades: Sequence[str]) -> str:
     return grades[code]
 
 
-def _from_json(value: Any) -> list[str]:
-    """Return the names of grades; SQLite has them as text."""
-    return [str(name) for name in (json.loads(value) if isinstance(value, str) else value)]
+def _parse_json(value: Any) -> Any:
+    """Return the value of a JSON column, which SQLite has as text."""
+    return json.loads(value) if isinstance(value, str) else value
 
 
 @contextmanager

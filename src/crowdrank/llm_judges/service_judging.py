@@ -128,7 +128,7 @@ class ServiceJudging:
         for name, leases in held.items():
             progress, client = self.progress[name], self.clients[name]
             found = [(lease, labels.get((name, lease.query, lease.document))) for lease in leases]
-            graded = [_answer(lease, row) for lease, row in found if row is not None]
+            graded = [_answer(lease, row, self.scale) for lease, row in found if row is not None]
             missing = [lease for lease, row in found if row is None]
             client.answer(graded)
             if name in result.stopped:
@@ -143,10 +143,15 @@ class ServiceJudging:
         return n_sent
 
 
-def _answer(lease: Lease, row: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(lease: Lease, row: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
     """Return the answer to a pair from a row of labels."""
     answer = {"client_id": lease.token, "lease": lease.token, "grade": row["label"]}
-    return answer | ({} if row["seconds"] is None else {"active_ms": round(1000 * row["seconds"])})
+    probabilities = [row.get(name) for name in scale.share_names]
+    return (
+        answer
+        | ({} if row["seconds"] is None else {"active_ms": round(1000 * row["seconds"])})
+        | ({} if None in probabilities else {"probabilities": probabilities})
+    )
 
 
 def _texts(leases: Sequence[Lease]) -> Texts:

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, insert, select, update
 
 from crowdrank.errors import shown
+from crowdrank.judgments.columns import SHARE_SUM_TOLERANCE
 from crowdrank.service import schema
 from crowdrank.service.assignment import Lease, Member, get_leases, insert_leases, lock_member, require_judging
 from crowdrank.service.budgets import add_spending, lock_spending
@@ -44,6 +45,7 @@ class Answer:
         spans: marked passages of the document.
         active_ms: time on the pair, in milliseconds.
         away_ms: time with the page in the background, in milliseconds.
+        probabilities: probability of each grade of the scale, for the kind `grade`; None if there are none.
 
     """
 
@@ -58,6 +60,7 @@ class Answer:
     spans: Sequence[Mapping[str, Any]] | None = None
     active_ms: int | None = None
     away_ms: int | None = None
+    probabilities: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -244,6 +247,7 @@ class _Recording:
                 "grade": grade,
                 "comment": answer.comment,
                 "spans": None if answer.spans is None else [dict(span) for span in answer.spans],
+                "probabilities": self._check_probabilities(answer, place),
             }
             known = stored.get(answer.client_id)
             if known is None:
@@ -271,6 +275,17 @@ class _Recording:
             fix = f"send one of {self.project.listed_grades}"
             raise Invalid("the grade is missing", place=place, kind="unknown-grade", fix=fix)
         return self.project.grade_code(answer.grade, place=place)
+
+    def _check_probabilities(self, answer: Answer, place: str) -> list[float] | None:
+        """Return the probabilities of the grades; raise Invalid unless there is one per grade and they sum to 1."""
+        if answer.probabilities is None:
+            return None
+        shares, n_grades = list(answer.probabilities), len(self.project.grades)
+        is_valid = len(shares) == n_grades and all(0 <= share <= 1 for share in shares)
+        if answer.kind != "grade" or not is_valid or abs(sum(shares) - 1) > SHARE_SUM_TOLERANCE:
+            problem = f"probabilities must be {n_grades} numbers from 0 to 1 that sum to 1, beside a grade"
+            raise Invalid(problem, place=place, kind="not-a-share", fix="send one per grade, or none")
+        return shares
 
     def _find_pairs(self, answers: Sequence[Answer]) -> list[int]:
         """Read the leases and return the pair id of each answer."""

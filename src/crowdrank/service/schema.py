@@ -325,6 +325,7 @@ event = Table(
     Column("is_counted", Boolean, nullable=False, server_default=false(), comment="counted when received"),
     Column("comment", Text),
     Column("spans", JSON(none_as_null=True), comment="marked passages: field, start, end"),
+    Column("probabilities", JSON(none_as_null=True), comment="of the grades, from least to most relevant"),
     Column("active_ms", BigInteger),
     Column("away_ms", BigInteger),
     Column("guidelines_version", Integer, nullable=False),

@@ -474,6 +474,9 @@ class NewAnswer(RequestBody):
     spans: Annotated[list[MarkedPassage], Field(max_length=100)] | None = Field(None, description="Marked passages.")
     active_ms: Milliseconds | None = Field(None, description="Time on the pair, in milliseconds.")
     away_ms: Milliseconds | None = Field(None, description="Time with the page in the background, in milliseconds.")
+    probabilities: Annotated[list[float], Field(max_length=1000)] | None = Field(
+        None, description="Probability of each grade, from least to most relevant, of a judge that knows them."
+    )
 
 
 class FeedbackView(ResponseBody):
