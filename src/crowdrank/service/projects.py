@@ -282,7 +282,7 @@ def _check_policy(name: str) -> None:
         raise Invalid(problem, parameter="policy", kind="unknown-policy") from error
     if name.strip().lower() == COMPARE:
         problem = "cannot be compare, which draws pairs from rankings"
-        fix = "draw the pairs with crowdrank collect --policy compare, and add them to a project"
+        fix = "draw the pairs with crowdrank collect next by the policy compare, and add them to a project"
         raise Invalid(problem, parameter="policy", kind="unknown-policy", fix=fix)
 
 
