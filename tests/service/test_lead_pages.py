@@ -619,6 +619,7 @@ def test_change_the_settings(browser: Any, world: World, address: str) -> None:
         view.page.fill("#honeypots", "7")
         view.page.fill("#policy", "entropy")
         view.page.fill("#settled", "95")
+        view.page.fill("#qualification", "80")
         view.page.select_option("#flag-action", "honeypots")
         view.page.select_option("#mode", "query")
         view.page.click("#settings button")
@@ -630,6 +631,7 @@ def test_change_the_settings(browser: Any, world: World, address: str) -> None:
     assert alpha.quotas == {"human": (2, 3), "llm": (1, 2), "expert": (0, 0)}
     assert (alpha.lease_seconds, alpha.honeypot_share, alpha.layout) == (90, 0.07, {"mode": "query"})
     assert (alpha.policy, alpha.settled, alpha.budget, alpha.flag_action) == ("entropy", 0.95, None, "honeypots")
+    assert alpha.qualification_share == 0.8
     assert not alpha.is_open
 
 
