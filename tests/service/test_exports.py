@@ -48,7 +48,9 @@ def test_an_export_is_read_as_the_database(
     direct = read_judgments(database_target)
     with database.read() as connection:
         (tmp_path / f"a.{format}").write_bytes(exports.export_answers(connection, project, format))
-        assert_equal(exports.judgments_of(connection, project), direct)
+        found = exports.judgments_of(connection, project)
+        assert found is not None
+        assert_equal(found, direct)
     assert_equal(read_judgments(tmp_path / f"a.{format}", grades=GRADES, unjudgeable="cannot-judge"), direct)
 
 

@@ -46,6 +46,35 @@ def test_a_project_is_created_with_its_pairs(folder: Path) -> None:
     ]
 
 
+def test_settings_are_options(folder: Path) -> None:
+    options = ["--policy", "ndcg@10", "--labels", "1-5", "--settled", "0.95", "--budget", "100"]
+    assert CliRunner().invoke(app, [*arguments(folder), *options]).exit_code == 0
+    database = Database(folder / "judging.db")
+    with database.read() as connection:
+        project = get_project(connection, "jam")
+    database.close()
+    assert (project.policy, project.settled, project.budget) == ("ndcg@10", 0.95, 100.0)
+    assert project.quotas["human"] == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "parameter"),
+    [
+        ("--policy", "compare", "policy"),
+        ("--labels", "1-2-3", "labels"),
+        ("--labels", "many", "labels"),
+        ("--labels", "5-1", "labels"),
+        ("--settled", "95", "settled"),
+        ("--budget", "-1", "budget"),
+    ],
+)
+def test_bad_settings_create_nothing(folder: Path, option: str, value: str, parameter: str) -> None:
+    error = CliRunner().invoke(app, [*arguments(folder), option, value]).exception
+    assert isinstance(error, CrowdrankError)
+    assert error.parameter == parameter
+    assert not (folder / "judging.db").exists()
+
+
 @pytest.mark.parametrize("changes", [{"pairs": "missing.csv"}, {"texts": "rules.md"}, {"guidelines": "missing.md"}])
 def test_nothing_is_created_if_a_file_cannot_be_read(folder: Path, changes: dict[str, str]) -> None:
     error = CliRunner().invoke(app, arguments(folder, **changes)).exception

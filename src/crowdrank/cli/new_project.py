@@ -78,8 +78,8 @@ def new_project(
 def _parse_labels(text: str) -> tuple[int, int]:
     """Return the numbers of labels per pair, at least and at most."""
     parts = text.split("-")
-    if len(parts) > 2 or not all(part.strip().isdecimal() for part in parts):
+    numbers = [int(part) for part in parts if part.strip().isdecimal()]
+    if not len(parts) == len(numbers) <= 2 or numbers != sorted(numbers):
         problem = f"must be two numbers such as 2-3, or one, not {shown(text)}"
         raise UsageError(problem, parameter="labels", kind="bad-labels")
-    numbers = [int(part) for part in parts]
     return numbers[0], numbers[-1]

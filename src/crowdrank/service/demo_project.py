@@ -25,8 +25,6 @@ COLLEAGUES = {"ada": (0.95, 0.0), "ben": (0.85, 0.3), "chris": (0.2, 0.0)}
 """Probability that a colleague gives the expected grade, and tendency to give a higher one, in grades."""
 QUERY_TIME = 10 * MINUTE
 """Time in which the colleagues judge the documents of a query."""
-SETTLED = 0.9
-"""Probability of the most probable grade from which a pair gets no more labels."""
 ANSWERED = 0.9
 """Share of the pairs that each colleague has answered."""
 GUIDELINES = """# How to judge
@@ -40,6 +38,12 @@ Read the query and the information need. Would the document help the person who 
 
 Choose *Cannot judge* only if you cannot read the document.
 """
+SETTINGS: ProjectSettings = {
+    "guidelines": GUIDELINES,
+    "policy": "ndcg@10",
+    "settled": 0.9,
+    "quotas": {"human": (1, 5)},
+}
 
 
 def create_demo(database: Database, random_state: int = 0) -> Project:
@@ -59,8 +63,7 @@ def create_demo(database: Database, random_state: int = 0) -> Project:
     def create(connection: Connection) -> Project:
         if connection.execute(select(func.count()).select_from(schema.project)).scalar_one():
             raise UsageError("the demo needs a new database", parameter="demo", fix="name a new file, or none")
-        settings: ProjectSettings = {"policy": "ndcg@10", "settled": SETTLED, "quotas": {"human": (1, 5)}}
-        project = create_project(connection, NAME, texts["grades"], now, guidelines=GUIDELINES, **settings)
+        project = create_project(connection, NAME, texts["grades"], now, **SETTINGS)
         add_pairs(connection, project, _pair_rows(texts), now)
         answers = {}
         for name, (accuracy, leniency) in COLLEAGUES.items():
