@@ -7,12 +7,14 @@ with 1 unless, in the end,
     memory      the service needs as much memory as after a quarter of the time
     leases      all live leases are held by judges, all expired ones have ended, and places are counted correctly
     database    its size is linear in the number of events
+    model       the last fit in the background is less than a simulated hour old, and none has failed
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import math
 import multiprocessing
 import sys
 import uuid
@@ -52,8 +54,8 @@ LATE, LATER, CANNOT_JUDGE, UNDO, TWICE, CHANGE = 0.01, 0.03, 0.03, 0.04, 0.02, 0
 """Shares of answers that are late, put off, not possible, undone, sent twice and changed."""
 ABANDON = 0.5
 """Share of judges who leave without giving their pair back."""
-MAX_MEMORY, MAX_DEVIATION = 1.1, 0.05
-"""Maximum ratio of memory, and maximum deviation from a line as a share of the growth."""
+MAX_MEMORY, MAX_DEVIATION, MAX_FIT_HOURS = 1.1, 0.05, 1.0
+"""Maximum ratio of memory, deviation from a line as a share of the growth, and hours since the last fit."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,10 @@ def create_soak_project(database: Database, n_judges: int, n_queries: int = QUER
     ]
 
     def create(connection: Connection) -> list[str]:
-        settings = {"policy": POLICY, "quotas": {"human": [1, K_MAX]}, "lease_seconds": LEASE_SECONDS}
-        project = create_project(connection, PROJECT, GRADES, now, **settings)
+        quotas = {"human": [1, K_MAX]}
+        project = create_project(
+            connection, PROJECT, GRADES, now, policy=POLICY, quotas=quotas, lease_seconds=LEASE_SECONDS
+        )
         add_pairs(connection, project, rows, now)
         return [add_person(connection, project, f"judge-{number}", "human", now) for number in range(n_judges)]
 
@@ -270,7 +274,12 @@ def soak(hours: float = HOURS, n_judges: int = JUDGES, seed: int = 0) -> list[Re
         judges = [Judge(stack.enter_context(client), skill) for client, skill in zip(clients, skills, strict=True)]
         soaked = Soak(service, database, judges, seed)
         soaked.run(hours)
-        return [check_memory(soaked.checkpoints), *check_leases(soaked), check_size(soaked.checkpoints, soaked.counts)]
+        return [
+            check_memory(soaked.checkpoints),
+            *check_leases(soaked),
+            check_size(soaked.checkpoints, soaked.counts),
+            check_model(soaked),
+        ]
 
 
 def check_memory(checkpoints: Sequence[Checkpoint]) -> Result:
@@ -311,6 +320,17 @@ def check_size(checkpoints: Sequence[Checkpoint], counts: Mapping[str, int]) -> 
     deviation = float(np.abs(size - start - slope * events).max() / (size[-1] - size[0]))
     details = {"bytes_per_event": float(slope), "events": int(events[-1]), "mb": float(size[-1] / 1e6), **counts}
     return at_most("deviation of the database's size from a line, over its growth", deviation, MAX_DEVIATION, **details)
+
+
+def check_model(soaked: Soak) -> Result:
+    """Return the simulated hours since the last fit in the background, infinite without one or after a failure."""
+    now, hours = int(soaked.service.clock.value), math.inf
+    with soaked.database.read() as connection:
+        fitted = connection.execute(select(func.max(schema.snapshot.c.created))).scalar_one()
+        n_failures = connection.execute(select(func.count()).select_from(schema.refit_failure)).scalar_one()
+    if fitted is not None and not n_failures:
+        hours = (now - fitted) / 3_600_000
+    return at_most("simulated hours since the last fit in the background", hours, MAX_FIT_HOURS, failures=n_failures)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,7 @@ REPLAY_ROUNDS = 6
 """Rounds of the replay between two evaluations."""
 GOAL = 0.6
 """Share of the baseline's answers with which a run must reach its quality."""
-BASELINE, BEST = "random", "ndcg@10, 60 s"
+BASELINE, BEST, ANY_QUERY = "random", "ndcg@10, 60 s", "ndcg@10, 60 s, any query"
 REPLAYS = {"ndcg@10, replay": False, "ndcg@10, replay with judges": True}
 """Runs of the policy without the service, and whether it chooses the judges, too."""
 ARMS = {
@@ -55,15 +56,18 @@ ARMS = {
     for arm in (
         Arm(BASELINE, "random", LABELS),
         Arm("ndcg@10, 0 s", "ndcg@10", STEERED_LABELS, 0),
-        Arm(BEST, "ndcg@10", STEERED_LABELS, 60),
+        Arm(BEST, "ndcg@10", LABELS, 60),
         Arm("ndcg@10, 10 min", "ndcg@10", STEERED_LABELS, 600),
-        Arm("entropy, 60 s", "entropy", STEERED_LABELS, 60),
+        Arm(ANY_QUERY, "ndcg@10", STEERED_LABELS, 60, kind="llm"),
         Arm("random, unsettled, 60 s", "random", STEERED_LABELS, 60, {"settled": SETTLED}),
     )
 }
 RUNS = (*ARMS, *REPLAYS)
 CONFIGURATIONS = (
-    "One configuration was run; sizes, judges and times were set before, and nothing was chosen by results with gold."
+    "Each run has one configuration, set before its results; nothing was tuned. After the first results, three changes "
+    f"were made: '{ANY_QUERY}' and the replay with random judges were added to explain them, and '{BEST}' was extended "
+    f"from {STEERED_LABELS:g} to {LABELS:g} answers per document, so that its interval is finite. Trials of the "
+    "program on smaller worlds, with one or two seeds, came before."
 )
 
 Run = Sequence[Integers]
@@ -96,10 +100,13 @@ def _protocol(settings: Sequence[Setting], seeds: Sequence[int], tables: Sequenc
         *(setting.about for setting in settings),
         f"The worlds are drawn with {seeds_text(seeds)}.",
         f"{BASELINE} hands out pairs in random order, in rounds: every pair gets one answer before any gets two, up to "
-        f"{LABELS:g}. The other runs end after {STEERED_LABELS:g} answers per document. With ndcg@10 and entropy, each "
-        "fit of the model sets the targets and priorities of pairs. Fits are 0 s (after each answer), 60 s or 10 min "
-        "apart in simulated time. Judges come by themselves: the policy does not choose them. 'random, unsettled' "
-        f"requests no answers for pairs whose most probable grade has a probability of at least {SETTLED:g}.",
+        f"{LABELS:g}. With ndcg@10, each fit of the model sets the targets and priorities of pairs. Fits are 60 s or "
+        "10 min apart in simulated time; 0 s is the service's own schedule: the consensus of a pair is updated after "
+        "each answer, and the assessors every minute or 50 answers. Judges come by themselves: the policy does not "
+        "choose them. People stay at their query while one of its pairs is among the best 50; with 'any query' they do "
+        "not, as LLM judges. 'random, unsettled' is random with a stop rule: it requests no answers for pairs whose "
+        f"most probable grade has a probability of at least {SETTLED:g}. {BEST} ends after {LABELS:g} answers per "
+        f"document, the others after {STEERED_LABELS:g}.",
         "The replays are the policy without the service, as upper bounds: any judge can answer any pair at once. The "
         "first draws the judge of each pair at random, the second lets the policy choose the judge, too. A fit follows "
         f"after every {STEP / REPLAY_ROUNDS:.3g} answers per document.",
@@ -120,6 +127,7 @@ def setting_tables(
 ) -> list[Table]:
     """Return three tables: answers needed, quality at equal numbers of answers, and quality by answers."""
     worlds = [setting.draw(seed) for seed in seeds]
+    names = [name for name in names if name not in ARMS or ARMS[name].kind != worlds[0].kind]
     runs = {name: [answers_of(world, name, keep, tell) for world in worlds] for name in names}
     tell(f"quality on {setting.name}")
     curves = {name: measure_curves(worlds, run, labels_of(name)) for name, run in runs.items()}
@@ -141,7 +149,8 @@ def labels_of(name: str) -> float:
 
 def answers_of(world: World, name: str, keep: Path | None, tell: Tell) -> Integers:
     """Return the rows of the answers of a run in their order; what was simulated before is read from `keep`."""
-    key = {"world": world.name, "seed": world.seed, "run": repr(ARMS.get(name, name)), "pairs": world.judgments.n_items}
+    arm = asdict(ARMS[name]) if name in ARMS else name
+    key = {"world": world.name, "seed": world.seed, "run": arm, "pairs": world.judgments.n_items}
     path = None if keep is None else keep / f"{world.name}-{world.seed}-{name}.json"
     if path is not None and path.is_file() and (stored := json.loads(path.read_text())).pop("rows_of") == key:
         return np.array(stored["rows"], np.int64)

@@ -7,7 +7,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -45,6 +45,8 @@ class Arm:
         refit_seconds: simulated seconds between two fits; 0 for the service's own schedule, which updates a pair after
             each answer, and the assessors every minute; None for no fits.
         settings: further settings of the project.
+        kind: kind of the judges in the service, by default that of the world. People stay at a query while it has pairs
+            that are wanted; LLM judges do not.
         labels: number of answers per document after which the run ends.
 
     """
@@ -54,6 +56,7 @@ class Arm:
     labels: float
     refit_seconds: float | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    kind: str | None = None
 
     @property
     def in_rounds(self) -> bool:
@@ -128,7 +131,7 @@ def simulate_judging(world: World, arm: Arm) -> Integers:
         The rows of the world's judgments in the order in which they were answered, (n_answers,).
 
     """
-    clock = SimulatedClock()
+    clock, world = SimulatedClock(), world if arm.kind is None else replace(world, kind=arm.kind)
     random.seed(world.seed)  # the service draws pairs by the global generator, in the order of the requests
     with open_project(world, arm, clock) as project:
         return Simulation(world, arm, project, clock).run(round(arm.labels * world.judgments.n_items))

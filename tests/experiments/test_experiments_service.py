@@ -95,7 +95,7 @@ def test_the_experiment_has_three_tables_per_setting_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = replace(SETTINGS["generated"], draw=lambda seed: generated_world(seed, 2, 3))
-    monkeypatch.setitem(service.SETTINGS, "generated", small)
+    monkeypatch.setitem(SETTINGS, "generated", small)
     for name, value in {
         "STEP": 0.5,
         "REPLAY_ROUNDS": 1,

@@ -19,6 +19,7 @@ from benchmarks.soak import (
     SoakedService,
     check_leases,
     check_memory,
+    check_model,
     check_size,
     create_soak_project,
 )
@@ -39,7 +40,6 @@ def soaked(tmp_path: Path) -> Iterator[Soak]:
         judges = [Judge(stack.enter_context(service.client(token, PROJECT)), 0.8) for token in tokens]
         soaked = Soak(SoakedService(service.url, os.getpid(), clock), service.database, judges, 0)
         soaked.run(HOURS)
-        Refits(service.database).run_due()
         yield soaked
 
 
@@ -57,6 +57,15 @@ def test_no_lease_is_lost_and_checks_see_it_if_one_is(soaked: Soak) -> None:
     lost, expired, violations = check_leases(soaked)
     assert (lost.ratio, expired.ratio, violations.ratio) == (1, 0, 1)
     assert not lost.met
+
+
+def test_the_model_must_be_fitted_in_the_background(soaked: Soak) -> None:
+    assert not check_model(soaked).met
+    Refits(soaked.database).run_due()
+    assert check_model(soaked).ratio == 0
+    soaked.service.clock.value += 2 * 3_600_000
+    assert check_model(soaked).ratio == 2
+    assert not check_model(soaked).met
 
 
 def checkpoints(memory: list[float], size: list[float]) -> list[Checkpoint]:
