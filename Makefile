@@ -39,6 +39,7 @@ soak: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks $(ONLY)
+	$(BIN)/python -m tools.figures
 
 # Build the documentation into site/.
 docs: $(VENV)/.installed-dev

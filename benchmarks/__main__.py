@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from benchmarks import (
     collection,
@@ -21,7 +20,8 @@ from benchmarks import (
     soak,
     training,
 )
-from benchmarks.measure import Result, to_json
+from benchmarks.measure import Result
+from benchmarks.stored_results import store
 
 BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
     "dawid-skene-rf10": lambda: consensus.dawid_skene("RF10", 40),
@@ -56,9 +56,8 @@ NEEDS_DATA = ("dawid-skene-rf10", "glad", "gda-rf10", "pairwise-rf10", "feature-
 
 
 def main() -> None:
-    """Run benchmarks, print a line for each result and write benchmarks/results.json."""
+    """Run benchmarks, print a line for each result and store it in benchmarks/results.json."""
     words = sys.argv[1:]
-    results: list[Result] = []
     for name, run in BENCHMARKS.items():
         if words and not any(word in name for word in words):
             continue
@@ -66,10 +65,10 @@ def main() -> None:
             print(f"skip {name}: CROWDRANK_DATA is not set")  # noqa: T201
             continue
         measured = run()
-        for result in measured if isinstance(measured, list) else [measured]:
-            results.append(result)
+        results = measured if isinstance(measured, list) else [measured]
+        for result in results:
             print(result.line(), flush=True)  # noqa: T201
-    (Path(__file__).parent / "results.json").write_text(to_json(results))
+        store(name, results)
 
 
 if __name__ == "__main__":

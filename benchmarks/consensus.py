@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -11,10 +14,9 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from benchmarks import data
-from benchmarks.measure import Result, at_least, at_most, best, cpu_seconds, in_own_process, peak_bytes
+from benchmarks.measure import ONE_THREAD, Result, at_least, at_most, best, cpu_seconds, in_own_process
 
 ITERATIONS = 10
 
@@ -47,7 +49,7 @@ def _seconds(kind: str, repetitions: int, fits: int) -> tuple[float, float]:
 def dawid_skene(kind: str, goal: float) -> Result:
     """Divide crowd-kit's CPU time from a DataFrame to posteriors by ours."""
     ours, theirs = in_own_process(_seconds, kind, 5 if kind == "RF10" else 3, 5)
-    return at_least(f"Dawid-Skene, {kind}", theirs / ours, goal, ours=ours, crowd_kit=theirs)
+    return at_least(f"Dawid-Skene, 10 iterations, {kind}: CPU time of crowd-kit / crowdrank", theirs / ours, goal, ours=ours, crowd_kit=theirs)
 
 
 def _kernel_and_floor() -> tuple[float, float]:
@@ -102,7 +104,7 @@ def _kernel_and_floor() -> tuple[float, float]:
 def kernel() -> Result:
     """Divide the time of an E-step by that of reading the codes and writing the posterior."""
     ours, floor = in_own_process(_kernel_and_floor)
-    return at_most("Dawid-Skene's pass over its floor, 1.3k assessors", ours / floor, 6, ours=ours, floor=floor)
+    return at_most("a pass of Dawid-Skene / reading the codes and writing the posteriors", ours / floor, 6, ours=ours, floor=floor)
 
 
 def _our_glad() -> float:
@@ -130,37 +132,54 @@ def glad(cap: float = 480.0) -> Result:
     return at_least("GLAD, RF10", seconds / ours, 200, ours=ours, **{bound: seconds})
 
 
-def _our_memory(path: Path) -> float:
-    from crowdrank import DawidSkene
-
-    warnings.simplefilter("ignore")
-    frame = pd.read_parquet(path)
-    before = peak_bytes()
-    DawidSkene(2, 0, prior=0).fit_predict_proba(frame)
-    return float(peak_bytes() - before)
-
-
-def _crowd_kit_memory(path: Path) -> float:
-    from crowdkit.aggregation import DawidSkene
-
-    warnings.simplefilter("ignore")
-    frame = pd.read_parquet(path)
-    before = peak_bytes()
-    DawidSkene(n_iter=2, tol=-1).fit_predict_proba(frame)
-    return float(peak_bytes() - before)
+PEAK = """
+import atexit, sys
+atexit.register(lambda: print(*(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))))
+"""
+"""Code that prints the peak memory of its process in kilobytes when it ends."""
+AGGREGATE = """
+sys.stdout, sys.argv = sys.stderr, ["crowdrank", "-q", "aggregate", *sys.argv[1:]]
+atexit.register(lambda: setattr(sys, "stdout", sys.__stdout__))
+from crowdrank.cli.app import main; main()
+"""
+CROWD_KIT = """
+import pandas as pd
+from crowdkit.aggregation import DawidSkene
+DawidSkene(n_iter=2, tol=-1).fit_predict_proba(pd.read_parquet(sys.argv[1]))
+"""
 
 
-def memory() -> Result:
-    """Divide our peak memory on 10M labels, without the DataFrame, by crowd-kit's."""
+def _peak_bytes(code: str, *words: str) -> float:
+    """Return the peak memory of a new process that runs Python code."""
+    command = [sys.executable, "-c", PEAK + code, *words]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **ONE_THREAD})
+    return 1024.0 * int(done.stdout.split()[-1])
+
+
+def memory() -> list[Result]:
+    """Divide the peak memory of `crowdrank aggregate`, data and libraries included, by labels and by crowd-kit's."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "labels.parquet"
-        in_own_process(_write, path)
-        ours, theirs = in_own_process(_our_memory, path), in_own_process(_crowd_kit_memory, path)
-    return at_most("memory, 10M labels", ours / theirs, 0.5, our_MB=ours / 1e6, crowd_kit_MB=theirs / 1e6)
+        path = str(Path(folder) / "labels.parquet")
+        labels = in_own_process(_write, path)
+        words = (path, "-m", "dawid-skene", "-s", "n_iter=2", "-s", "prior=0", "-o", str(Path(folder) / "out.parquet"))
+        ours, theirs = _peak_bytes(AGGREGATE, *words), _peak_bytes(CROWD_KIT, path)
+    empty = _peak_bytes("import crowdrank.cli.app, crowdrank.consensus.dawid_skene, pyarrow.parquet")
+    compiler = _peak_bytes(
+        "import crowdrank.cli.app, crowdrank.consensus.dawid_skene, pyarrow.parquet, numba; numba.njit(lambda: 0)()"
+    )
+    sizes = {"our_MB": ours / 1e6, "imported_MB": empty / 1e6, "imported_with_numba_MB": compiler / 1e6}
+    what = "Dawid-Skene, 10M labels from Parquet: bytes per label at the peak"
+    return [
+        at_most(f"{what}, without those of the imported package", (ours - empty) / labels, 60, **sizes),
+        at_most(f"{what}, of the whole process", ours / labels, 85),
+        at_most("the same, peak of the process: crowdrank / crowd-kit", ours / theirs, 0.5, crowd_kit_MB=theirs / 1e6),
+    ]
 
 
-def _write(path: Path) -> None:
-    data.random_labels(10_000_000, items=2_000_000, assessors=1_300).to_parquet(path)
+def _write(path: str) -> int:
+    frame = data.random_labels(10_000_000, items=2_000_000, assessors=1_300)
+    frame.to_parquet(path)
+    return len(frame)
 
 
 def _seconds_per_label(n: int, threads: int, clock: Callable[[], float] = time.perf_counter) -> float:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -90,8 +89,3 @@ def _send(sender: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> 
 def peak_bytes() -> int:
     """Return the maximum memory of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def to_json(results: list[Result]) -> str:
-    """Return the results as JSON."""
-    return json.dumps([asdict(result) for result in results], indent=2)

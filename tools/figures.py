@@ -1,11 +1,12 @@
 """Write measured numbers into the pages of the documentation: `python -m tools.figures` or `make figures`.
 
-Four markers are replaced up to the next `<!-- end -->`:
+Five markers are replaced up to the next `<!-- end -->`:
 
     <!-- figures EXPERIMENT TABLE | run, run | column, column -->   rows of a table of an experiment
     <!-- notes EXPERIMENT TABLE -->                                 notes below a table of an experiment
     <!-- results EXPERIMENT, EXPERIMENT -->                         links to the pages of experiments
     <!-- demo -->                                                   summary of the demo
+    <!-- speed BENCHMARK, BENCHMARK -->                             results that `make bench` stored
 
 The results of each experiment and the command-line reference are generated completely. A test checks that all pages
 are up to date.
@@ -18,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from crowdrank._files import write_file
-from tools import command_line, results
+from tools import command_line, results, speed
 from tools.markdown import plain
 
 DOCS = Path(__file__).parent.parent / "docs"
 NOTICE = "<!-- Made by `make figures`; changes by hand are lost. -->\n\n"
 MARKER = re.compile(
-    r"^<!-- (?P<kind>figures|notes|results|demo)(?P<arguments>[^\n]*?) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL
+    r"^<!-- (?P<kind>figures|notes|results|demo|speed)(?P<arguments>[^\n]*?) -->\n.*?^<!-- end -->$",
+    re.MULTILINE | re.DOTALL,
 )
 
 
@@ -57,7 +59,7 @@ def fill(text: str) -> str:
 
 def _fill_marker(match: re.Match[str]) -> str:
     kind, arguments = match["kind"], match["arguments"].strip()
-    content = {"figures": figures, "notes": notes, "results": links, "demo": demo}[kind](arguments)
+    content = {"figures": figures, "notes": notes, "results": links, "demo": demo, "speed": speed.rows}[kind](arguments)
     return f"<!-- {f'{kind} {arguments}'.strip()} -->\n\n{content}{chr(10) * 2 if content else ''}<!-- end -->"
 
 

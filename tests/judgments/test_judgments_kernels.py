@@ -102,6 +102,13 @@ def test_numbers_are_coded_as_arrow_codes_them(values: list[int]) -> None:
     column = pa.array(values + values[::2], pa.int64())
     expected = column.dictionary_encode()
     assert coded(column) == (expected.indices.to_pylist(), expected.dictionary.to_pylist())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ids, "MIN_ROWS_FOR_HASH_TABLE", 0)
+        found = ids._encode_range(pa.chunked_array([column.slice(0, 1), column.slice(1)]))
+    assert (found is None) == (max(values) - min(values) >= 4 * len(column))
+    if found is not None:
+        assert found[0].tolist() == expected.indices.to_pylist()
+        assert found[1].equals(expected.dictionary)
 
 
 def test_many_ids_grow_the_table() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
+from itertools import chain
 from shlex import quote
 from typing import Any
 
@@ -62,7 +63,7 @@ def _as_setting(name: str, value: object) -> str | None:
     from crowdrank.consensus import METHODS, get_aggregator
     from crowdrank.rankers import RANKERS, get_ranker
 
-    models: list[Any] = [*map(get_aggregator, METHODS), *map(get_ranker, RANKERS)]
+    models: Iterator[Any] = chain(map(get_aggregator, METHODS), map(get_ranker, RANKERS))  # loads as few as needed
     if not any(name in model._parameter_names() for model in models):
         return None
     return f"-s {name}" if value is None else f"-s {name}={quote(str(value))}"

@@ -60,14 +60,16 @@ class Assembly:
     def _collect(self, passes: Passes) -> tuple[Consensus, Evidence]:
         judgments, gold, rows = self.judgments, self.gold, passes.finish(self.theta)
         assert isinstance(judgments, Judgments)
+        consensus, relevance = replace(self.consensus(rows), prediction_table=self.predictions()), rows["relevance"]
+        del rows  # before more memory is taken
         evidence = Evidence(
             judgments.assessors,
             overlapping=lambda: bool((np.diff(judgments.offsets) > 1).any()),
             groups=lambda: diagnostics.assessor_groups(judgments, None if gold is None else gold.code),
-            by_relevance=lambda: diagnostics.covariance_sums(diagnostics.mean_grades(judgments), rows["relevance"]),
+            by_relevance=lambda: diagnostics.covariance_sums(diagnostics.mean_grades(judgments), relevance),
             by_experts=None if gold is None else lambda: diagnostics.by_experts(judgments, gold.code),
         )
-        return replace(self.consensus(rows), prediction_table=self.predictions()), evidence
+        return consensus, evidence
 
     def _write(self, passes: Passes) -> tuple[Consensus, Evidence]:
         """Write the consensus into its folder, shard by shard."""

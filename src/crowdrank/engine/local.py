@@ -168,7 +168,10 @@ class LocalPasses(Generic[ShardT]):
 
     def finish(self, theta: Arrays) -> Arrays:
         """Return the result rows of all shards for model parameters `theta`, in the order of the items."""
-        return concatenate_rows(self.finish_into(theta, return_rows))
+        rows = list(self.finish_into(theta, return_rows))
+        if isinstance(self.states, MemoryStates):
+            self.states = MemoryStates(len(self.shards))  # the local state is not needed any more
+        return concatenate_rows(rows)
 
     def finish_into(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
         """Call `sink` with the result rows of each shard; yield its summaries in order."""
@@ -219,9 +222,9 @@ def report_progress(results: Iterator[T], n_results: int, report: Callable[[floa
 
 
 def concatenate_rows(rows_by_shard: Iterable[Arrays]) -> Arrays:
-    """Concatenate the result rows of all shards, array by array."""
+    """Concatenate the result rows of all shards, array by array; each is removed from the rows, to free its memory."""
     rows = list(rows_by_shard)
-    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    return {name: np.concatenate([row.pop(name) for row in rows]) for name in list(rows[0])}
 
 
 def return_rows(shard_index: int, rows: Arrays) -> Arrays:

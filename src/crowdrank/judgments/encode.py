@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from crowdrank._arrow import release_unused_memory
 from crowdrank._typing import Booleans, Codes, Integers
 from crowdrank.judgments import ids, kernels
 from crowdrank.judgments.bad_rows import BadRows
@@ -80,7 +81,7 @@ def encode_part(cells: ColumnsByRole, origin: Origin, options: EncodeOptions, ba
     """Encode the rows of one part.
 
     Args:
-        cells: columns by role.
+        cells: columns by role; each is removed before it is encoded, so that its memory can be freed.
         origin: source of the rows and the names of its columns.
         options: options for turning rows into judgments.
         bad_rows: counts of the rows that the source left out; rows without an id are added.
@@ -90,13 +91,15 @@ def encode_part(cells: ColumnsByRole, origin: Origin, options: EncodeOptions, ba
 
     """
     n_rows = len(cells["grade"])
+    release_unused_memory(n_rows)
     row_mask = np.ones(n_rows, dtype=bool)
-    query = _encode_ids(cells["query"], "query", origin, bad_rows, row_mask) if "query" in cells else None
-    document = _encode_ids(cells["document"], "document", origin, bad_rows, row_mask)
-    assessor = _encode_ids(cells["assessor"], "assessor", origin, bad_rows, row_mask)
+    query = _encode_ids(cells.pop("query"), "query", origin, bad_rows, row_mask) if "query" in cells else None
+    document = _encode_ids(cells.pop("document"), "document", origin, bad_rows, row_mask)
+    assessor = _encode_ids(cells.pop("assessor"), "assessor", origin, bad_rows, row_mask)
     n_excluded = _exclude_assessors(options.exclude, assessor, row_mask)
     family = ids.encode(cells["family"]) if "family" in cells else None
-    answer, answers = encode_distinct(cells["grade"])
+    answer, answers = encode_distinct(cells.pop("grade"))
+    release_unused_memory(n_rows)
     extras = parse_extras(cells)
     kept_rows = None
     if not row_mask.all():
@@ -131,6 +134,8 @@ def _encode_ids(column: pa.ChunkedArray, role: str, origin: Origin, bad_rows: Ba
         codes, names = ids.encode(column)
     except pa.ArrowInvalid as problem:
         raise origin.encoding_error(role) from problem
+    del column
+    release_unused_memory(len(codes))
     bad_rows.count_bad(
         codes < 0, row_mask, f"no {role}", lambda row: ((origin.part_number, row), origin.missing_cell_error(row, role))
     )

@@ -40,7 +40,9 @@ def encode(column: pa.ChunkedArray) -> CodedIds:
     """
     if pa.types.is_dictionary(column.type):
         return _encode_dictionary(column)
-    codes, names = _encode_array(to_single_array(to_integers_or_text(column)))
+    column = to_integers_or_text(column)
+    coded = _encode_range(column) if pa.types.is_integer(column.type) else None
+    codes, names = _encode_array(to_single_array(column)) if coded is None else coded
     # Cast only now: a column of long text may be too large for 32-bit offsets, its distinct ids are not.
     names = names if pa.types.is_integer(names.type) else names.cast(pa.string())
     names.validate(full=True)  # a damaged file may hold text that is not UTF-8
@@ -50,25 +52,35 @@ def encode(column: pa.ChunkedArray) -> CodedIds:
     return _recode(codes, np.where(blank, -1, np.cumsum(~blank) - 1)), names.filter(pa.array(~blank))
 
 
+def _encode_range(column: pa.ChunkedArray) -> CodedIds | None:
+    """Encode many numbers with a table of their range; return None if that is too large or a number is missing."""
+    if len(column) < MIN_ROWS_FOR_HASH_TABLE or column.null_count:
+        return None
+    chunks = [to_numpy(chunk) for chunk in column.chunks if len(chunk)]
+    lowest, highest = min(int(chunk.min()) for chunk in chunks), max(int(chunk.max()) for chunk in chunks)
+    if highest - lowest >= 4 * len(column):
+        return None
+    from crowdrank.judgments import kernels
+
+    table, codes = np.full(highest - lowest + 1, -1, np.int32), np.empty(len(column), np.int32)
+    distinct, n_codes, start = np.empty(min(len(table), len(codes)), np.int64), 0, 0
+    for chunk in chunks:
+        part = codes[start : start + len(chunk)]
+        n_codes, start = kernels.encode_numbers(chunk, lowest, n_codes, table, part, distinct), start + len(chunk)
+    return codes, from_numpy(distinct[:n_codes].copy())
+
+
 def _encode_array(array: pa.Array) -> CodedIds:
     """Encode an array like Arrow's dictionary encoding, but about twice as fast.
 
-    Codes are numbered in order of first appearance. Numbers in a small range are looked up in a table. Arrow compares
-    the text of every row with that of an earlier row. Here only hashes are compared, and one pass over the text
-    afterwards verifies that no two texts have the same hash.
+    Codes are numbered in order of first appearance. Arrow compares the text of every row with that of an earlier row.
+    Here only hashes are compared, and one pass over the text afterwards verifies that no two texts have the same hash.
     """
     if len(array) < MIN_ROWS_FOR_HASH_TABLE or array.null_count:
         return _encode_with_arrow(array)
     from crowdrank.judgments import kernels
 
     codes, first_row = np.empty(len(array), np.int32), np.empty(len(array), np.int32)
-    if pa.types.is_integer(array.type):
-        numbers = to_numpy(array)
-        lowest, highest = int(numbers.min()), int(numbers.max())
-        if highest - lowest < 4 * len(numbers):
-            table = np.full(highest - lowest + 1, -1, np.int32)
-            n_codes = kernels.encode_numbers(numbers, lowest, table, codes, first_row)
-            return codes, array.take(from_numpy(first_row[:n_codes]))
     text, hashes = None if pa.types.is_integer(array.type) else _text_buffers(array), hash_ids(array)
     n_coded, n_codes, size = 0, 0, 1 << 14
     while n_coded < len(array):

@@ -237,22 +237,21 @@ def hash_numbers(numbers: Integers, hashes: Words) -> None:
 
 
 @njit(nogil=True)
-def encode_numbers(numbers: Integers, lowest: int, table: Codes, codes: Codes, first_row: Codes) -> int:
+def encode_numbers(numbers: Integers, lowest: int, n_codes: int, table: Codes, codes: Codes, distinct: Integers) -> int:
     """Assign codes to numbers in order of first appearance, with a table of all numbers in their range.
 
     Returns:
         The number of codes.
 
     """
-    # table (highest - lowest + 1,) is -1; codes (n,) and first_row (n_codes or more,) are written
-    n_codes = 0
+    # table (highest - lowest + 1,) has the codes so far, or -1; codes (n,) and distinct (n_codes or more,) are written
     for row in range(len(numbers)):
         place = numbers[row] - lowest
         code = table[place]
         if code < 0:
             code = np.int32(n_codes)
             table[place] = code
-            first_row[n_codes] = row
+            distinct[n_codes] = numbers[row]
             n_codes += 1
         codes[row] = code
     return n_codes

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crowdrank._arrow import release_unused_memory
 from crowdrank._base import require_one_of
 from crowdrank._typing import Floats
 from crowdrank.errors import Fix, InputError, Location, Message, UsageError, shown
@@ -177,6 +178,8 @@ def _merge_tables(
     """Return the judgments of several tables, whose rows are those of one table in the order of the files."""
     parts = [encode_part(table.cells, table.origin, options, table.bad_rows) for table in tables]
     judgments = merge_parts(parts, options, inputs.name)
+    parts.clear()
+    release_unused_memory(len(judgments))
     all_notes = (*judgments.report.notes, *inputs.notes, *notes, *feature_notes(inputs))
     return replace(judgments, report=replace(judgments.report, notes=all_notes))
 
