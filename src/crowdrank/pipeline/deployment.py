@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,6 +43,14 @@ def make_deployable(test: RankerTest, ranker: Ranker, report: Report | None = No
     return Deployable(ranker, ranker.best_iteration_, "", contrast, correlation)
 
 
+class DistillationJob(NamedTuple):
+    """Ranker to imitate, the view that it was trained on, and the rows to imitate it on."""
+
+    ranker: Ranker
+    view: TrainingView
+    rows: Integers
+
+
 @dataclass(frozen=True, eq=False)
 class _Distillation:
     """Distillation of the selected ranker: for good, and without the test queries for the test."""
@@ -55,9 +64,9 @@ class _Distillation:
         is_test, rows = np.isin(data.query, test.split.test), np.arange(len(data.query))
         assert outcome.final_view is not None
         view = selection.full_view if test.settings.refit else outcome.final_view
-        jobs = [(ranker, view, rows)]
+        jobs = [DistillationJob(ranker, view, rows)]
         if is_test.any():
-            jobs.append((outcome.ranker(chosen), outcome.final_view, rows[~is_test]))
+            jobs.append(DistillationJob(outcome.ranker(chosen), outcome.final_view, rows[~is_test]))
         final, *tested = self._distill_all(jobs)
         score = np.full(len(data.query), np.nan)
         for forest in tested:
@@ -65,25 +74,25 @@ class _Distillation:
         contrast = None if test.comparison is None else test.contrast_scores(DEPLOYABLE, score, chosen)
         return Deployable(final, final.best_iteration_, chosen, contrast, _correlation(test, score, chosen))
 
-    def _distill_all(self, jobs: list[tuple[Ranker, TrainingView, Integers]]) -> list[BoostedTrees]:
+    def _distill_all(self, jobs: list[DistillationJob]) -> list[BoostedTrees]:
         """Return a forest for each ranker, in parallel unless a forest has enough threads of its own."""
         selection, reports = self.test.selection, split_progress(self.report, len(jobs))
         n_jobs = forest_threads(selection)
         if n_jobs > 1:
-            return [self._distill(*job, n_jobs, report) for job, report in zip(jobs, reports, strict=True)]
+            return [self._distill(job, n_jobs, report) for job, report in zip(jobs, reports, strict=True)]
         with selection.workers() as workers:
-            return list(workers.map(lambda job, report: self._distill(*job, 1, report), jobs, reports))
+            return list(workers.map(lambda job, report: self._distill(job, 1, report), jobs, reports))
 
-    def _distill(self, ranker: Ranker, view: TrainingView, rows: Integers, n_jobs: int, report: Report) -> BoostedTrees:
-        """Return a forest that imitates the selected ranker, which was trained on a view; it is cached."""
+    def _distill(self, job: DistillationJob, n_jobs: int, report: Report) -> BoostedTrees:
+        """Return a forest that imitates the selected ranker; it is cached."""
         selection, settings = self.test.selection, self.test.settings
         parameters = {"random_state": settings.random_state, **settings.forest}
 
         def make() -> BoostedTrees:
-            X, query = selection.data.matrix(rows), selection.data.query[rows]
-            return distill(ranker, X, query, n_jobs=n_jobs, progress=report, **parameters)
+            X, query = selection.data.matrix(job.rows), selection.data.query[job.rows]
+            return distill(job.ranker, X, query, n_jobs=n_jobs, progress=report, **parameters)
 
-        key = digest(selection.ensemble_key(self.test.chosen, view), rows, parameters)
+        key = digest(selection.ensemble_key(self.test.chosen, job.view), job.rows, parameters)
         return selection.cache.get("deployable", key, make, lambda forest, path: forest.save(path), _load_forest)
 
 

@@ -185,6 +185,11 @@ class RunData:
                 del self._recent[next(iter(self._recent))]
         return shared
 
+    def release_matrices(self) -> None:
+        """Drop the features that are kept for several rankers."""
+        with self._lock:
+            self._recent.clear()
+
     def _values(self, rows: Integers) -> Floats:
         """Return the features of some rows, without a copy if they are adjacent and in order."""
         first, n = (int(rows[0]), len(rows)) if len(rows) else (0, 0)

@@ -488,6 +488,7 @@ class CandidateSelection:
 
         with self.workers() as workers:
             rankers = list(workers.map(fit, members))
+        self.data.release_matrices()
         return self.outcome.ranker(name, {c.name: ranker for c, ranker in zip(members, rankers, strict=True)})
 
 

@@ -158,10 +158,9 @@ class TrainingView:
 
         if with_items:  # it also depends on the judgments
             return fit()
-        held_out = [] if validation is None else [validation[1], validation[2], self.validate_on_experts]
-        parameters = (type(ranker).__name__, ranker.get_params())
-        weights = [] if sample_weight is None else sample_weight
-        return self.memo.get(digest(*parameters, rows, train, y, weights, *held_out), fit)
+        optional = [part for part in (sample_weight, *(validation or ())[1:]) if part is not None]
+        settings = (type(ranker).__name__, ranker.get_params(), self.validate_on_experts, sample_weight is None)
+        return self.memo.get(digest(*settings, rows, train, y, *optional), fit)
 
     def _is_validation(self, rows: Integers) -> Booleans:
         """Return which rows are held out for early stopping."""

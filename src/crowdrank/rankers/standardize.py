@@ -55,15 +55,21 @@ class Standardizer:
 
     def __call__(self, X: Floats) -> Floats:
         """Return standardized features."""
-        centered = np.where(np.isnan(X), 0.0, X - self.mean)
-        return np.asarray(np.divide(centered, self.scale, out=np.zeros_like(centered), where=self.scale > 0))
+        values, has_scale = _centered(X, self.mean), self.scale > 0
+        np.divide(values, self.scale, out=values, where=has_scale)
+        if not has_scale.all():
+            values[:, ~has_scale] = 0.0
+        return values
 
 
 def sum_values(X: Floats, weight: Floats) -> Arrays:
     """Return the sums of weights and of weighted values of each feature, without missing values."""
     present = ~np.isnan(X)
-    total = (weight[:, None] * np.where(present, X, 0.0)).sum(axis=0)
-    return {"mass": (weight[:, None] * present).sum(axis=0), "total": total}
+    products = np.where(present, X, 0.0)
+    products *= weight[:, None]
+    total = products.sum(axis=0)
+    np.multiply(weight[:, None], present, out=products)
+    return {"mass": products.sum(axis=0), "total": total}
 
 
 def weighted_mean(sums: Arrays) -> Floats:
@@ -73,5 +79,14 @@ def weighted_mean(sums: Arrays) -> Floats:
 
 def sum_squares(X: Floats, weight: Floats, mean: Floats) -> Floats:
     """Return the sums of weighted squared differences from the mean, without missing values."""
-    centered = np.where(np.isnan(X), 0.0, X - mean)
-    return np.asarray((weight[:, None] * centered**2).sum(axis=0))
+    squares = _centered(X, mean)
+    squares *= squares
+    squares *= weight[:, None]
+    return np.asarray(squares.sum(axis=0))
+
+
+def _centered(X: Floats, mean: Floats) -> Floats:
+    """Return the differences from the mean, 0 for missing values, as a new matrix; features are large."""
+    values = X - mean
+    values[np.isnan(values)] = 0.0
+    return values
