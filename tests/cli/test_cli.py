@@ -44,6 +44,19 @@ def test_a_process_of_its_own_says_the_same(world: Path, run: Run, tmp_path: Pat
     assert alone.returncode == 2
 
 
+def test_run_prints_its_profile_if_asked(world: Path, run: Run, tmp_path: Path) -> None:
+    words = ("run", "-j", world / "judgments.csv", "-o", "out")
+    assert "consensus gda" not in run(*words).stdout
+    shown = run(*words, "--profile").stdout
+    stages = [line.split()[0] for line in shown[shown.index("CPU") :].splitlines() if line.strip()]
+    assert {"read", "consensus", "report", "run"} <= set(stages)
+    assert max(map(len, shown.splitlines())) <= 80
+    profile = json.loads(run(*words, "--json").stdout)["profile"]
+    stored = json.loads((tmp_path / "out" / "profile.json").read_text())
+    assert set(profile) == set(stored)
+    assert [one["stage"] for one in profile["stages"]] == [one["stage"] for one in stored["stages"]]
+
+
 def test_help_lists_the_commands_by_task(run: Run) -> None:
     shown = run("--help").stdout
     for panel, names in COMMANDS_BY_PANEL.items():
