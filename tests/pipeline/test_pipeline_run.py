@@ -72,7 +72,7 @@ def test_every_candidate_is_trained_and_every_file_is_written(whole: tuple[RunRe
     assert names == {
         *("consensus.parquet", "assessors.csv", "training.parquet", "model", "comparison.csv", "next.csv", "pairs.csv"),
         *("crowdrank.json", "run.json", "report.md", "stages", "consensus", "per_query.csv", "remapping.csv"),
-        *("remappers", "features.csv", "deployable"),
+        *("remappers", "features.csv", "deployable", "profile.json"),
     }
     about = json.loads((folder / "run.json").read_text())
     assert about["rankers"]["chosen"] == result.chosen
