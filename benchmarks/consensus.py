@@ -49,7 +49,8 @@ def _seconds(kind: str, repetitions: int, fits: int) -> tuple[float, float]:
 def dawid_skene(kind: str, goal: float) -> Result:
     """Divide crowd-kit's CPU time from a DataFrame to posteriors by ours."""
     ours, theirs = in_own_process(_seconds, kind, 5 if kind == "RF10" else 3, 5)
-    return at_least(f"Dawid-Skene, 10 iterations, {kind}: CPU time of crowd-kit / crowdrank", theirs / ours, goal, ours=ours, crowd_kit=theirs)
+    what = f"Dawid-Skene, 10 iterations, {kind}: CPU time of crowd-kit / crowdrank"
+    return at_least(what, theirs / ours, goal, ours=ours, crowd_kit=theirs)
 
 
 def _kernel_and_floor() -> tuple[float, float]:
@@ -104,7 +105,8 @@ def _kernel_and_floor() -> tuple[float, float]:
 def kernel() -> Result:
     """Divide the time of an E-step by that of reading the codes and writing the posterior."""
     ours, floor = in_own_process(_kernel_and_floor)
-    return at_most("a pass of Dawid-Skene / reading the codes and writing the posteriors", ours / floor, 6, ours=ours, floor=floor)
+    what = "a pass of Dawid-Skene / reading the codes and writing the posteriors"
+    return at_most(what, ours / floor, 6, ours=ours, floor=floor)
 
 
 def _our_glad() -> float:

@@ -68,5 +68,6 @@ def aggregate() -> list[Result]:
         for use, goal in zip(("first", "second"), goals, strict=True):
             ours, theirs = (median(run[who] for run in runs) for who in (f"{method} {use}", "crowd-kit"))
             ratio = median(run[f"{method} {use}"] / run["crowd-kit"] for run in runs)
-            results.append(at_most(f"{method}, {use} use, 15k labels: CPU time of crowdrank / crowd-kit", ratio, goal, ours=ours, crowd_kit=theirs))
+            what = f"{method}, {use} use, 15k labels: CPU time of crowdrank / crowd-kit"
+            results.append(at_most(what, ratio, goal, ours=ours, crowd_kit=theirs))
     return results

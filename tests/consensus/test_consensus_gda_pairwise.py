@@ -185,10 +185,10 @@ def test_the_experts_slope_is_that_of_its_log_likelihood() -> None:
         )
 
     slope, curve = np.zeros(3), np.zeros(3)
-    pairwise_kernels.add_expert_terms(gold, relevance, lines, slope, curve)
+    pairwise_kernels.add_expert_terms(gold, 2.0 * relevance, lines, 2.0, slope, curve)
     for d in range(3):
         move = 1e-5 * np.eye(3)[d]
-        assert slope[d] == pytest.approx((value(relevance + move) - value(relevance - move)) / 2e-5, rel=1e-6)
+        assert 2.0 * slope[d] == pytest.approx((value(relevance + move) - value(relevance - move)) / 2e-5, rel=1e-6)
         assert (curve[d] > 0) == (gold[d] >= 0)
 
 

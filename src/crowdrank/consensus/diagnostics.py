@@ -158,7 +158,8 @@ def _mean_shares(
     known = (grade != UNJUDGEABLE) & (grade <= top)
     total = np.bincount(item, np.where(known, grade / np.maximum(top, 1), 0.0), minlength=n_items)
     n = np.bincount(item[known], minlength=n_items)
-    return np.divide(total, n, out=np.full(n_items, np.nan), where=n > 0)
+    means: NDArray[np.float64] = np.divide(total, n, out=np.full(n_items, np.nan), where=n > 0)
+    return means
 
 
 @njit(nogil=True, numpy=_mean_shares)

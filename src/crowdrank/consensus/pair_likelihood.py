@@ -91,9 +91,8 @@ def empty_block(n_grades: int) -> Block:
 def judgment_values(query: Query, weight: Floats) -> Floats:
     """Return the values of each judgment, (n, 5), of which weight and share are set."""
     values = np.empty((len(weight), 5))
-    values[:, WEIGHT] = weight
     for i in range(len(weight)):
-        total = 0.0
+        values[i, WEIGHT], total = weight[i], 0.0
         for pair in range(query.first[i], query.first[i + 1]):
             total += weight[query.partner[pair]]
         values[i, SHARE] = weight[i] / max(total, 1e-300)

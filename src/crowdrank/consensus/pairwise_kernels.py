@@ -47,17 +47,30 @@ class Documents(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def add_expert_terms(gold: Grades, relevance: Floats, expert: Floats, slope: Floats, curve: Floats) -> None:
-    """Add slope and curvature of the log likelihood of expert grades, log softmax_g(expert[0, g] r + expert[1, g])."""
+def add_expert_terms(
+    gold: Grades, relevance: Floats, expert: Floats, unit: float, slope: Floats, curve: Floats
+) -> None:
+    """Add slope and curvature of the log likelihood of expert grades, log softmax_g(expert[0, g] r / unit + ...).
+
+    The intercept is expert[1, g].
+    """
     # gold, relevance, slope, curve (n_items,); expert (2, n_expert_grades)
     for d in range(len(gold)):
-        if gold[d] >= 0:
-            score = expert[0] * relevance[d] + expert[1]
-            share = np.exp(score - score.max())
-            share /= share.sum()
-            mean = (share * expert[0]).sum()
-            slope[d] += expert[0, gold[d]] - mean
-            curve[d] += (share * (expert[0] - mean) ** 2).sum()
+        if gold[d] < 0:
+            continue
+        highest, total, mean, square = -math.inf, 0.0, 0.0, 0.0
+        for g in range(expert.shape[1]):
+            highest = max(highest, expert[0, g] / unit * relevance[d] + expert[1, g])
+        for g in range(expert.shape[1]):
+            share = math.exp(expert[0, g] / unit * relevance[d] + expert[1, g] - highest)
+            total += share
+            mean += share * expert[0, g] / unit
+        mean /= total
+        for g in range(expert.shape[1]):
+            share = math.exp(expert[0, g] / unit * relevance[d] + expert[1, g] - highest) / total
+            square += share * (expert[0, g] / unit - mean) ** 2
+        slope[d] += expert[0, gold[d]] / unit - mean
+        curve[d] += square
 
 
 @njit(cache=True, nogil=True)
@@ -79,16 +92,18 @@ def newton_step(
         The longest step in units, and the common step of all documents that prior and expert grades would take next.
 
     """
-    own_slope, longest = -relevance / unit**2, 0.0
-    precision[:] = 1.0 / unit**2
-    add_expert_terms(gold, relevance, np.stack((expert[0] / unit, expert[1])), own_slope, precision)
+    own_slope, longest, left, total = np.empty(len(relevance)), 0.0, 0.0, 0.0
+    for d in range(len(relevance)):
+        own_slope[d], precision[d] = -relevance[d] / unit**2, 1.0 / unit**2
+    add_expert_terms(gold, relevance, expert, unit, own_slope, precision)
     for d in range(len(relevance)):
         step = (slope[d] + own_slope[d]) / (curve[d] + precision[d])
         step = min(max(step, -MAX_STEP * unit), MAX_STEP * unit)
         relevance[d] += step
-        own_slope[d] -= precision[d] * step
+        left += own_slope[d] - precision[d] * step
+        total += precision[d]
         longest = max(longest, abs(step) / unit)
-    return longest, own_slope.sum() / precision.sum()
+    return longest, left / total
 
 
 @njit(cache=True, nogil=True)
@@ -122,8 +137,9 @@ def step_modes(query: Query, parameters: Parameters, documents: Documents, sums:
         by_document[WIDTH_CURVE, d] += 2.0 * (sums[EXPLAINED, i, WIDTH_CURVE] + sums[PARTNER, i, WIDTH_CURVE])
     slope, curve = by_document[SLOPE], by_document[CURVE]
     longest, level = newton_step(slope, curve, query.gold, parameters.expert, 1.0, mode, precision)
-    mode += level
-    documents.variance[:] = 1.0 / (precision + curve)
+    for d in range(len(mode)):
+        mode[d] += level
+        documents.variance[d] = 1.0 / (precision[d] + curve[d])
     if eps_precision > 0.0:
         for d in range(len(mode)):
             step = by_document[WIDTH_SLOPE, d] - eps_precision * log_eps[d]
@@ -136,7 +152,7 @@ def step_modes(query: Query, parameters: Parameters, documents: Documents, sums:
 @njit(cache=True, nogil=True)
 def update_relevance(
     query: Query, parameters: Parameters, documents: Documents, n_steps: int, by_judgment: Floats, sums: Floats,
-    empty: Floats,
+    no_slope: Floats, no_curve: Floats,
 ) -> None:  # fmt: skip
     """Take Newton steps of each document's relevance given its own judgments, explained by their partners.
 
@@ -144,9 +160,11 @@ def update_relevance(
     """
     relevance, information = documents.relevance, documents.information
     slope, level = np.empty(len(relevance)), 0.0
+    with_widths = n_steps < 0  # never; for the constant False, numba would compile pair_terms once more
     for _ in range(n_steps):
-        pair_terms(query, parameters, by_judgment, relevance, documents.log_eps, False, sums, empty[:, 0], empty)
-        slope[:], information[:] = 0.0, 0.0
+        pair_terms(query, parameters, by_judgment, relevance, documents.log_eps, with_widths, sums, no_slope, no_curve)
+        for d in range(len(relevance)):
+            slope[d] = information[d] = 0.0
         for i in range(len(query.doc)):
             slope[query.doc[i]] -= sums[EXPLAINED, i, SLOPE]
             information[query.doc[i]] += sums[EXPLAINED, i, CURVE]
@@ -155,7 +173,8 @@ def update_relevance(
         )
         if longest < SHORT_STEP:
             break
-    relevance += level  # the level of the query
+    for d in range(len(relevance)):
+        relevance[d] += level  # the level of the query
 
 
 @njit(cache=True, nogil=True)
@@ -190,20 +209,25 @@ def sweep(
         The log likelihood of all pairs, if slope is not empty.
 
     """
-    value, empty = 0.0, curve[:0]
+    value, no_slope, no_curve = 0.0, slope[:0], curve[:0]  # of the same types: pair_terms is compiled once
     for q in range(len(query_items) - 1):
         start, stop = query_items[q], query_items[q + 1]
         bounds = groups[query_groups[q] : query_groups[q + 1] + 1]
-        rows = order[bounds[0] : bounds[-1]]
-        doc = (item[rows] - start).astype(np.int32)
+        n = bounds[-1] - bounds[0]
+        doc, of_assessor = np.empty(n, np.int32), np.empty(n, np.int32)
+        of_grade, of_weight, all_pairs = np.empty(n, np.int8), np.empty(n), True
+        for i in range(n):
+            j = order[bounds[0] + i]
+            doc[i], of_assessor[i], of_grade[i], of_weight[i] = item[j] - start, assessor[j], grade[j], weight[j]
+        for g in range(len(bounds) - 1):
+            all_pairs &= bounds[g + 1] - bounds[g] <= ALL_PAIRS * partners
         first, partner = draw_partners(doc, bounds, partners, seed, query_number[q])
-        all_pairs = np.diff(bounds).max() <= ALL_PAIRS * partners
-        query = Query(doc, assessor[rows], grade[rows], gold[start:stop], first, partner, all_pairs)
+        query = Query(doc, of_assessor, of_grade, gold[start:stop], first, partner, all_pairs)
         here = Documents(
             documents.mode[start:stop], documents.log_eps[start:stop], documents.variance[start:stop],
             documents.relevance[start:stop], documents.information[start:stop], documents.precision[start:stop],
         )  # fmt: skip
-        by_judgment, sums = judgment_values(query, weight[rows]), np.empty((2, len(doc), 5))
+        by_judgment, sums = judgment_values(query, of_weight), np.empty((2, len(doc), 5))
         for _ in range(mode_steps):
             write_residuals(query, parameters, here, by_judgment)
             pair_terms(
@@ -214,13 +238,14 @@ def sweep(
                 here.log_eps,
                 parameters.log_eps_precision > 0.0,
                 sums,
-                empty[:, 0],
-                empty,
+                no_slope,
+                no_curve,
             )
             if step_modes(query, parameters, here, sums) < SHORT_STEP:
                 break
         write_residuals(query, parameters, here, by_judgment)
-        update_relevance(query, parameters, here, relevance_steps, by_judgment, sums, empty)
-        if len(slope) > 0:
-            value += pair_terms(query, parameters, by_judgment, here.mode, here.log_eps, True, sums, slope, curve)
+        update_relevance(query, parameters, here, relevance_steps, by_judgment, sums, no_slope, no_curve)
+        with_slope = len(slope) > 0
+        if with_slope:
+            value += pair_terms(query, parameters, by_judgment, here.mode, here.log_eps, with_slope, sums, slope, curve)
     return value

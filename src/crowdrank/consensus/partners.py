@@ -40,11 +40,15 @@ def draw_partners(doc: Codes, bounds: Integers, partners: int, seed: int, query:
         Index of the first partner of each position, and the end, (n + 1,); positions of the partners, (n_pairs,).
 
     """
-    sizes = np.diff(bounds)
-    partner = np.empty((sizes * np.where(sizes <= ALL_PAIRS * partners, sizes, partners)).sum(), np.int32)
+    # Loops, because the NumPy functions for these sums take seconds to compile.
+    n_pairs = 0
+    for group in range(len(bounds) - 1):
+        n = bounds[group + 1] - bounds[group]
+        n_pairs += n * (n if n <= ALL_PAIRS * partners else partners)
+    partner = np.empty(n_pairs, np.int32)
     first, n_pairs = np.empty(len(doc) + 1, np.int64), 0
-    for group in range(len(sizes)):
-        start, n = bounds[group] - bounds[0], sizes[group]
+    for group in range(len(bounds) - 1):
+        start, n = bounds[group] - bounds[0], bounds[group + 1] - bounds[group]
         for i in range(start, start + n):
             first[i] = n_pairs
             if n <= ALL_PAIRS * partners:

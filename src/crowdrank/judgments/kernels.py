@@ -168,7 +168,8 @@ def _find_unusual_texts(offsets: Integers, text_bytes: Bytes, is_ascii: bool, ma
     if not is_ascii:
         n_before = np.concatenate([[0], np.cumsum(text_bytes >= 128)])
         unusual |= n_before[last + 1] > n_before[start]
-    return rows[unusual][:max_rows]
+    found: Integers = rows[unusual][:max_rows]
+    return found
 
 
 @njit(nogil=True, numpy=_find_unusual_texts)

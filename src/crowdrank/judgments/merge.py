@@ -162,7 +162,7 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
         assessor, grade = assessor[kept_rows], grade[kept_rows]
         extras = {name: column[kept_rows] for name, column in extras.items()}
     order, offsets = group_rows(query, document, len(queries), len(documents))
-    grouped = {"assessor": assessor.take(order), "grade": grade.take(order)}  # faster than an index
+    grouped: dict[str, Any] = {"assessor": assessor.take(order), "grade": grade.take(order)}  # faster than an index
     is_repeat, counts = kernels.find_repeats(
         offsets, *grouped.values(), tables.header.n_assessors, repeats in ("last", "keep")
     )
