@@ -32,7 +32,7 @@ def judgments(rng: np.random.Generator, largest: int = 12) -> tuple[Any, Any, An
     return offsets, rng.integers(0, ASSESSORS, n, np.int32), rng.integers(0, GRADES, n).astype(np.int8)
 
 
-def expect(rng: np.random.Generator, n_states: int = GRADES) -> tuple[Any, ...]:
+def expect(rng: np.random.Generator, n_states: int) -> tuple[Any, ...]:
     shares, likelihood = rng.dirichlet(np.ones(n_states)), rng.dirichlet(np.full(GRADES, 0.3), (ASSESSORS, n_states))
     likelihood = likelihood.transpose(0, 2, 1).clip(1e-10)
     gold, experts = rng.integers(-1, GRADES, ITEMS).astype(np.int8), rng.dirichlet(np.ones(GRADES), n_states).T
@@ -100,7 +100,7 @@ CASES: dict[Kernel, Callable[[np.random.Generator], tuple[Any, ...]]] = {
         rng.random((ITEMS, 3)),
         np.zeros((ASSESSORS, GRADES, 3)),
     ),
-    kernels.expect_states(GRADES): expect,
+    kernels.expect_states(GRADES): lambda rng: expect(rng, GRADES),
     kernels.expect_states(7): lambda rng: expect(rng, 7),
     kernels.weighted_e_step: weighted,
     kernels.soft_e_step: soft,
@@ -167,8 +167,8 @@ def test_a_fit_does_not_depend_on_the_version(method: str, monkeypatch: pytest.M
     assert numpy.schema == compiled.schema
     assert numpy.select(["query", "document", "grade"]).equals(compiled.select(["query", "document", "grade"]))
     for name in ("relevance", "sd", "lower", "upper"):
-        pair = (to_numpy(table[name].combine_chunks()) for table in (numpy, compiled))
-        np.testing.assert_allclose(*pair, rtol=1e-9, atol=1e-9)
+        one, other = (to_numpy(table[name].combine_chunks()) for table in (numpy, compiled))
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("method", ["majority", "dawid-skene", "gda"])

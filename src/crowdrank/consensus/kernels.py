@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._numba import njit, with_item
-
-Kernel = Callable[..., Any]
+from crowdrank._numba import Kernel, njit, with_item
 
 MAX_IN_REGISTERS = 8
 """Maximum number of states whose probabilities are kept in registers."""
@@ -196,7 +192,7 @@ def expect_states(n_states: int) -> Kernel:
             state_counts[s] += totals[s]
         return float(total_log + np.log(pending))
 
-    return cast(Kernel, expect)
+    return expect
 
 
 def _expect_in_registers(zeros: tuple[float, ...]) -> Kernel:
@@ -263,7 +259,7 @@ def _expect_in_registers(zeros: tuple[float, ...]) -> Kernel:
             state_counts[s] += totals[s]
         return float(total_log + np.log(pending))
 
-    return cast(Kernel, expect)
+    return expect
 
 
 def _weighted_e_step(

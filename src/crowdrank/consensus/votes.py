@@ -202,7 +202,8 @@ def _count_weighted_votes(
     offsets: NDArray[np.int64], grade: NDArray[np.int8], weight: NDArray[np.float64], n_grades: int
 ) -> NDArray[np.float64]:
     cell = items_of(offsets) * n_grades + grade
-    return np.bincount(cell, weight, minlength=(len(offsets) - 1) * n_grades).reshape(-1, n_grades)
+    votes = np.bincount(cell, weight, minlength=(len(offsets) - 1) * n_grades)
+    return votes.reshape(-1, n_grades).astype(np.float64, copy=False)
 
 
 @njit(nogil=True, numpy=_count_weighted_votes)

@@ -205,7 +205,8 @@ def _shard_bounds(judgments: Judgments, locality: str, shard_size: int) -> NDArr
 
 def _distinct(ascending: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the distinct ones of ascending numbers; np.unique would import numpy.ma."""
-    return ascending[np.append(True, ascending[1:] > ascending[:-1])]
+    distinct: NDArray[np.int64] = ascending[np.append(True, ascending[1:] > ascending[:-1])]
+    return distinct
 
 
 class Shards(Protocol[ShardT_co]):
