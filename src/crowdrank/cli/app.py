@@ -112,7 +112,7 @@ def requested_command(words: Sequence[str]) -> str | None:
     ('aggregate', None)
     """
     word = next((word for word in words if word not in ("-q", "--quiet")), None)
-    known = (name for panel in (*COMMANDS_BY_PANEL.values(), *GROUPS_BY_PANEL.values()) for name in panel)
+    known = {name for panel in (*COMMANDS_BY_PANEL.values(), *GROUPS_BY_PANEL.values()) for name in panel}
     return word if word in known else None
 
 
