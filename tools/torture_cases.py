@@ -21,7 +21,7 @@ TEMPORARY = re.compile(r"\..+\.(?:lock|journal|[0-9a-f]{16}\.(?:draft|old))|crow
 """Names that only a running or an interrupted command may leave."""
 CACHE = "stages"
 """Subfolder of a run that may change at any time."""
-VARYING = ("run.json", "report.html", "report.md")
+VARYING = ("profile.json", "report.html", "report.md")
 """Files of a run that contain how long it took."""
 FOREIGN = {
     f"{OUT}/notes.txt": "notes of a user",
@@ -278,9 +278,10 @@ def _digest(path: Path) -> str:
         about = json.loads(content)
         about["entries"] = {name: "" if name in VARYING else known for name, known in about["entries"].items()}
         content = json.dumps(about).encode()
-    elif path.name == "run.json":
-        content = json.dumps({**json.loads(content), "seconds": 0}).encode()
+    elif path.name == "profile.json":
+        content = b""
     elif path.name in VARYING:
+        content = re.sub(rb'<details class="more" id="profile">.*?</details>', b"", content, flags=re.DOTALL)
         content = re.sub(rb"\d+(?:\.\d+)? (?:s|seconds?|minutes?)\b", b"", content)
     elif path.name.endswith(".requests.csv"):
         content = re.sub(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", b"", content)
