@@ -48,24 +48,25 @@ REPLAY_ROUNDS = 6
 """Rounds of the replay between two evaluations."""
 GOAL = 0.6
 """Share of the baseline's answers with which a run must reach its quality."""
-BASELINE, BEST, ANY_QUERY = "random", "ndcg@10, 60 s", "ndcg@10, 60 s, any query"
-REPLAYS = {"ndcg@10, replay": False, "ndcg@10, replay with judges": True}
+BASELINE, BEST, ANY_QUERY = "random", "ndcg@10-60s", "ndcg@10-60s-any-query"
+REPLAYS = {"ndcg@10-replay": False, "ndcg@10-replay-judges": True}
 """Runs of the policy without the service, and whether it chooses the judges, too."""
 ARMS = {
     arm.name: arm
     for arm in (
         Arm(BASELINE, "random", LABELS),
-        Arm("ndcg@10, 0 s", "ndcg@10", STEERED_LABELS, 0),
+        Arm("ndcg@10-0s", "ndcg@10", STEERED_LABELS, 0),
         Arm(BEST, "ndcg@10", LABELS, 60),
-        Arm("ndcg@10, 10 min", "ndcg@10", STEERED_LABELS, 600),
+        Arm("ndcg@10-10min", "ndcg@10", STEERED_LABELS, 600),
         Arm(ANY_QUERY, "ndcg@10", STEERED_LABELS, 60, kind="llm"),
-        Arm("random, unsettled, 60 s", "random", STEERED_LABELS, 60, {"settled": SETTLED}),
+        Arm("entropy-60s", "entropy", STEERED_LABELS, 60),
+        Arm("random-unsettled", "random", STEERED_LABELS, 60, {"settled": SETTLED}),
     )
 }
 RUNS = (*ARMS, *REPLAYS)
 CONFIGURATIONS = (
     "Each run has one configuration, set before its results; nothing was tuned. After the first results, three changes "
-    f"were made: '{ANY_QUERY}' and the replay with random judges were added to explain them, and '{BEST}' was extended "
+    f"were made: {ANY_QUERY} and the replay with random judges were added to explain them, and {BEST} was extended "
     f"from {STEERED_LABELS:g} to {LABELS:g} answers per document, so that its interval is finite. Trials of the "
     "program on smaller worlds, with one or two seeds, came before."
 )
@@ -100,16 +101,17 @@ def _protocol(settings: Sequence[Setting], seeds: Sequence[int], tables: Sequenc
         *(setting.about for setting in settings),
         f"The worlds are drawn with {seeds_text(seeds)}.",
         f"{BASELINE} hands out pairs in random order, in rounds: every pair gets one answer before any gets two, up to "
-        f"{LABELS:g}. With ndcg@10, each fit of the model sets the targets and priorities of pairs. Fits are 60 s or "
-        "10 min apart in simulated time; 0 s is the service's own schedule: the consensus of a pair is updated after "
-        "each answer, and the assessors every minute or 50 answers. Judges come by themselves: the policy does not "
-        "choose them. People stay at their query while one of its pairs is among the best 50; with 'any query' they do "
-        "not, as LLM judges. 'random, unsettled' is random with a stop rule: it requests no answers for pairs whose "
-        f"most probable grade has a probability of at least {SETTLED:g}. {BEST} ends after {LABELS:g} answers per "
-        f"document, the others after {STEERED_LABELS:g}.",
-        "The replays are the policy without the service, as upper bounds: any judge can answer any pair at once. The "
-        "first draws the judge of each pair at random, the second lets the policy choose the judge, too. A fit follows "
-        f"after every {STEP / REPLAY_ROUNDS:.3g} answers per document.",
+        f"{LABELS:g}. With ndcg@10 and entropy, each fit of the model sets targets and priorities of pairs. Fits are "
+        "60 seconds or 10 minutes apart in simulated time; -0s is the service's own schedule: the consensus of a pair "
+        "is updated after each answer, and the assessors every minute or 50 answers. Judges come by themselves: the "
+        "policy does not choose them. People stay at their query while one of its pairs is among the best 50; with "
+        "-any-query they do not, as LLM judges. random-unsettled is random with fits every 60 seconds and a stop rule: "
+        "it requests no answers for pairs whose most probable grade has a probability of at least "
+        f"{SETTLED:g}. {BASELINE} and {BEST} end after {LABELS:g} answers per document, the others after "
+        f"{STEERED_LABELS:g}.",
+        "ndcg@10-replay is the policy without the service, as an upper bound: any judge can answer any pair at once, "
+        "and the judge of each pair is drawn at random. In ndcg@10-replay-judges the policy chooses the judge, too. A "
+        f"fit follows after every {STEP / REPLAY_ROUNDS:.3g} answers per document.",
         "The consensus that is scored is GDA, fitted from scratch to the first answers of a run, after every "
         f"{STEP:g} answers per document; it is the same for all runs. Documents without an answer have the mean score. "
         "No fit and no policy sees gold.",
@@ -255,7 +257,7 @@ def describe_need(name: str, need: Need) -> str:
     """
     if not np.isfinite(need.ratio):
         return f"{name} does not reach the final quality of {BASELINE} with its answers (goal: at most {GOAL:.0%})."
-    upper = f"{need.upper:.0%}" if np.isfinite(need.upper) else "not reached"
+    interval = f"{need.lower:.0%} to {need.upper:.0%}" if np.isfinite(need.upper) else f"{need.lower:.0%} or more"
     if need.ratio > GOAL:
         verdict = "not reached"
     else:
@@ -263,8 +265,8 @@ def describe_need(name: str, need: Need) -> str:
             "reached by the whole interval" if need.upper <= GOAL else "reached by the mean, not by the whole interval"
         )
     return (
-        f"{name} needs {need.ratio:.0%} of the answers of {BASELINE} at equal {MAIN}, 95% interval {need.lower:.0%} to "
-        f"{upper} (goal: at most {GOAL:.0%}, {verdict})."
+        f"{name} needs {need.ratio:.0%} of the answers of {BASELINE} at equal {MAIN}, 95% interval {interval} (goal: at "
+        f"most {GOAL:.0%}, {verdict})."
     )
 
 

@@ -81,11 +81,11 @@ class Seat:
 
 @dataclass(frozen=True)
 class OpenProject:
-    """A project in a running service, with a client of each judge and of a lead."""
+    """A project in a running service, with a client of each judge, and of a lead if there are rounds."""
 
     service: LocalService
     judges: list[JudgeClient]
-    lead: JudgeClient
+    leads: list[JudgeClient]
 
 
 @contextmanager
@@ -94,13 +94,14 @@ def open_project(world: World, arm: Arm, clock: SimulatedClock) -> Iterator[Open
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory())
         service = stack.enter_context(open_service(Path(folder) / "judging.db", clock))
-        *judges, lead = add_world(service.database, world, arm)
-        clients = [stack.enter_context(service.client(token, PROJECT)) for token in judges]
-        yield OpenProject(service, clients, stack.enter_context(service.client(lead, PROJECT)))
+        tokens = add_world(service.database, world, arm)
+        clients = [stack.enter_context(service.client(token, PROJECT)) for token in tokens]
+        n_judges = world.judgments.n_assessors
+        yield OpenProject(service, clients[:n_judges], clients[n_judges:])
 
 
 def add_world(database: Database, world: World, arm: Arm) -> list[str]:
-    """Create the project of a world; return the API tokens of its judges, in their order, and of a lead."""
+    """Create the project of a world; return the API tokens of its judges, in their order, and of a lead for rounds."""
     now, judgments = database.now(), world.judgments
     rows = [PairRow(query, document) for query, document in world.places]
 
@@ -110,7 +111,7 @@ def add_world(database: Database, world: World, arm: Arm) -> list[str]:
         add_pairs(connection, project, rows, now)
         names = judgments.assessors.to_pylist()
         judges = [add_person(connection, project, name, world.kind, now) for name in names]
-        return [*judges, add_person(connection, project, "lead", "human", now, "lead")]
+        return [*judges, *([add_person(connection, project, "lead", "human", now, "lead")] if arm.in_rounds else [])]
 
     return database.write(add)
 
@@ -203,7 +204,8 @@ class Simulation:
             return False
         self._k_min += 1
         self._n_idle = 0
-        self.project.lead.change_project(quotas={self.world.kind: quota(self.world, self.arm, self._k_min)})
+        for lead in self.project.leads:
+            lead.change_project(quotas={self.world.kind: quota(self.world, self.arm, self._k_min)})
         return True
 
     def _fit_until(self, seconds: float) -> None:
