@@ -228,16 +228,9 @@ def needed_table(
     rows: list[Row] = []
     for name, need in needs.items():
         given = [len(answers) / world.judgments.n_items for answers, world in zip(runs[name], worlds, strict=True)]
-        rows.append(
-            {
-                "run": name,
-                "answers given": float(np.mean(given)),
-                "answers needed": need.labels,
-                "ratio": need.ratio,
-                "lower": need.lower,
-                "upper": need.upper,
-            }
-        )
+        found = {"answers needed": need.labels, "ratio": need.ratio, "lower": need.lower, "upper": need.upper}
+        reached = {column: value if np.isfinite(value) else float("nan") for column, value in found.items()}
+        rows.append({"run": name, "answers given": float(np.mean(given)), **reached})
     final = float(curves[BASELINE].mean()[-1])
     notes = [
         f"Answers per document, given in all and needed for the final {MAIN} of {BASELINE}, {final:.4f}; the ratio "
@@ -265,8 +258,8 @@ def describe_need(name: str, need: Need) -> str:
             "reached by the whole interval" if need.upper <= GOAL else "reached by the mean, not by the whole interval"
         )
     return (
-        f"{name} needs {need.ratio:.0%} of the answers of {BASELINE} at equal {MAIN}, 95% interval {interval} (goal: at "
-        f"most {GOAL:.0%}, {verdict})."
+        f"{name} needs {need.ratio:.0%} of the answers of {BASELINE} at equal {MAIN}, 95% interval {interval} "
+        f"(goal: at most {GOAL:.0%}, {verdict})."
     )
 
 
