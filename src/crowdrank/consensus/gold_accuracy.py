@@ -52,7 +52,9 @@ def _add_agreements(
     by_row = reference[items_of(offsets)]
     known = by_row >= 0
     judged += np.bincount(assessor[known], minlength=len(judged))
-    agreed += np.bincount(assessor[known & sets[by_row, grade]], minlength=len(agreed))
+    n_grades = sets.shape[1]  # scales of other assessors may have more grades
+    agrees = (grade >= 0) & (grade < n_grades) & sets[by_row, np.clip(grade, 0, n_grades - 1)]
+    agreed += np.bincount(assessor[known & agrees], minlength=len(agreed))
 
 
 @njit(nogil=True, numpy=_add_agreements)
@@ -73,5 +75,5 @@ def add_agreements(
             continue
         for j in range(offsets[item], offsets[item + 1]):
             judged[assessor[j]] += 1.0
-            if sets[reference[item], grade[j]]:
+            if 0 <= grade[j] < sets.shape[1] and sets[reference[item], grade[j]]:
                 agreed[assessor[j]] += 1.0

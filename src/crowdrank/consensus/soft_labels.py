@@ -76,7 +76,7 @@ def count_soft(answers: Answers, posterior: Floats, counts: Floats, relative: Fl
 def relative_likelihood(likelihood: Floats, state_shares: Floats) -> Floats:
     """Return P(answer | state) / P(answer), shape of the likelihood.
 
-    >>> relative_likelihood(np.array([[[0.9, 0.3], [0.1, 0.7]]]), np.array([0.5, 0.5])).tolist()
+    >>> relative_likelihood(np.array([[[0.9, 0.3], [0.1, 0.7]]]), np.array([0.5, 0.5])).round(3).tolist()
     [[[1.5, 0.5], [0.25, 1.75]]]
     """
     marginal = likelihood @ (state_shares / state_shares.sum())

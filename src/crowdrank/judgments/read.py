@@ -239,7 +239,8 @@ def read_gold(
         repeats="keep",
         on_bad_rows=on_bad_rows,
     )
-    judged = _merge_tables(inputs, tables, options)
+    copies = [replace(table, cells=dict(table.cells)) for table in tables]  # cells are removed as they are encoded
+    judged = _merge_tables(inputs, copies, options)
     _refuse_contradictory_grades(judged, inputs.name)
     used = judged.with_unjudgeable(unjudgeable_as)
     skipped = Counter(judged.report.skipped) + Counter({"cannot judge": len(judged) - len(used)})
