@@ -31,6 +31,8 @@ SECONDS, SPREAD = 20.0, 0.5
 """Median seconds per answer, and standard deviation of their logarithm."""
 SESSION = 60
 """Mean number of answers of a judge before another one takes over."""
+MAX_SEED = 1000
+"""Distance between the random seeds of two repetitions."""
 PAUSE = 30.0
 """Seconds before the next request if there was nothing to judge."""
 
@@ -48,6 +50,7 @@ class Arm:
         kind: kind of the judges in the service, by default that of the world. People stay at a query while it has pairs
             that are wanted; LLM judges do not.
         labels: number of answers per document after which the run ends.
+        repeat: number of the repetition; each has random numbers of its own.
 
     """
 
@@ -57,6 +60,7 @@ class Arm:
     refit_seconds: float | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     kind: str | None = None
+    repeat: int = 0
 
     @property
     def in_rounds(self) -> bool:
@@ -133,7 +137,8 @@ def simulate_judging(world: World, arm: Arm) -> Integers:
 
     """
     clock, world = SimulatedClock(), world if arm.kind is None else replace(world, kind=arm.kind)
-    random.seed(world.seed)  # the service draws pairs by the global generator, in the order of the requests
+    # The service draws pairs by the global generator, in the order of the requests.
+    random.seed(world.seed + MAX_SEED * arm.repeat)
     with open_project(world, arm, clock) as project:
         return Simulation(world, arm, project, clock).run(round(arm.labels * world.judgments.n_items))
 
@@ -145,7 +150,7 @@ class Simulation:
         self.world, self.arm, self.project, self.clock = world, arm, project, clock
         self.answered: list[int] = []
         self._refits = arm.refits(project.service.database)
-        self._rng = np.random.default_rng([world.seed, 1])
+        self._rng = np.random.default_rng([world.seed, 1 + arm.repeat])
         self._start = clock()
         self._next_fit = 0.0  # seconds since the start
         self._k_min = 1
