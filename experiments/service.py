@@ -62,13 +62,15 @@ ARMS = {
         Arm(ANY_QUERY, "ndcg@10", STEERED_LABELS, 60, kind="llm"),
         Arm("entropy-60s", "entropy", STEERED_LABELS, 60),
         Arm("random-unsettled", "random", STEERED_LABELS, 60, {"settled": SETTLED}),
+        Arm("random-pause", "random", LABELS, 60, {"flag_action": "pause"}),
+        Arm("ndcg@10-60s-pause", "ndcg@10", LABELS, 60, {"flag_action": "pause"}),
     )
 }
 RUNS = (*ARMS, *REPLAYS)
 CONFIGURATIONS = (
-    "Each run has one configuration, set before its results; nothing was tuned. After the first results, four changes "
+    "Each run has one configuration, set before its results; nothing was tuned. After the first results, five changes "
     f"were made: {ANY_QUERY} and the replay with random judges were added to explain them, {AGAIN} repeats {BEST} with "
-    f"other random numbers to show how much they matter, and {BEST} was extended "
+    f"other random numbers to show how much they matter, the runs with -pause were added, and {BEST} was extended "
     f"from {STEERED_LABELS:g} to {LABELS:g} answers per document, so that its interval is finite. Trials of the "
     "program on smaller worlds, with one or two seeds, came before."
 )
@@ -109,7 +111,8 @@ def _protocol(settings: Sequence[Setting], seeds: Sequence[int], tables: Sequenc
         "policy does not choose them. People stay at their query while one of its pairs is among the best 50; with "
         "-any-query they do not, as LLM judges. random-unsettled is random with fits every 60 seconds and a stop rule: "
         "it requests no answers for pairs whose most probable grade has a probability of at least "
-        f"{SETTLED:g}. {BASELINE} and {BEST} end after {LABELS:g} answers per document, the others after "
+        f"{SETTLED:g}. With -pause, fits every 60 seconds pause judges whom they flag as careless, random or reversed. "
+        f"{BASELINE}, {BEST} and the runs with -pause end after {LABELS:g} answers per document, the others after "
         f"{STEERED_LABELS:g}.",
         "ndcg@10-replay is the policy without the service, as an upper bound: any judge can answer any pair at once, "
         "and the judge of each pair is drawn at random. In ndcg@10-replay-judges the policy chooses the judge, too. A "

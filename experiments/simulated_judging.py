@@ -65,7 +65,7 @@ class Arm:
     @property
     def in_rounds(self) -> bool:
         """Whether every pair gets one more answer before any gets two more."""
-        return self.refit_seconds is None
+        return self.policy == "random" and "settled" not in self.settings
 
     def refits(self, database: Database) -> Refits:
         """Return the fits of the model."""

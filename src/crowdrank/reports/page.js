@@ -250,12 +250,14 @@
     hint.setAttribute("aria-hidden", "true");
     area.prepend(hint);
     function update() {
-      const more = box.scrollWidth - box.clientWidth;
+      const more = area.closest("details:not([open])") ? 0 : box.scrollWidth - box.clientWidth;
       area.classList.toggle("left", box.scrollLeft > 2);
       area.classList.toggle("right", more - box.scrollLeft > 2);
       hint.classList.toggle("shown", more > 2);
     }
     box.addEventListener("scroll", update, { passive: true });
+    const details = area.closest("details");
+    if (details) details.addEventListener("toggle", update);
     for (const observed of [box, ...box.children]) new ResizeObserver(update).observe(observed);
     update();
   }
