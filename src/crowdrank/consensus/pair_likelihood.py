@@ -17,7 +17,7 @@ from crowdrank._typing import Codes, Floats, Grades, Integers
 
 STRIDE = 4
 """If partners are drawn, every fourth pair contributes to the curvature by assessors' parameters, to guide steps."""
-BLOCK_SIZE = 96
+BLOCK_SIZE = 116
 """Number of judgments computed together, in loops that the compiler can vectorize."""
 RESIDUAL, FACTOR, WEIGHT, VARIANCE, SHARE = range(5)
 """Columns of the values of a judgment: relevance minus the mean of its grade, precision factor, weight, variance of
@@ -27,8 +27,6 @@ SLOPE, CURVE, WIDTH_SLOPE, WIDTH_CURVE, MIXED_CURVE = range(5)
 by log width, and expected curvature by both."""
 EXPLAINED, PARTNER = range(2)
 """Roles of a judgment in its pairs."""
-FASTMATH = {"contract"}
-"""Optimizations that change rounding only: a product and a sum in one operation."""
 MAX_EXPONENT = 128.0
 LOG2_E, LN2 = 1.0 / math.log(2.0), math.log(2.0)
 ROUNDER = 1.5 * 2.0**52
@@ -65,15 +63,12 @@ class Block(NamedTuple):
     """Up to BLOCK_SIZE judgments, one pair of each, and sums over pairs, (..., BLOCK_SIZE) each."""
 
     own: Floats  # (3 n_grades,) relevance minus mean, precision factor and offset of each grade of the assessor
-    given: Floats  # (2,) relevance minus mean and precision factor of the grade of the judgment
     is_grade: Floats  # (n_grades,) 1 for the grade of the judgment, else 0
     partner: Integers  # position of the partner
     values: Floats  # (3,) residual, precision factor and weight of the partner
-    lowest: Floats  # exponent of the lowest grade
     share: Floats  # (n_grades,) P(grade)
     derivatives: Floats  # (3 n_grades,) of the exponents by mean, log weight and log width of each grade
-    expected: Floats  # (3 n_grades,) share of the grade times these
-    moments: Floats  # (3,) sums over grades of P(grade) and of P(grade) times derivatives
+    mean: Floats  # (2,) expected derivatives by mean and log width
     terms: Floats  # (5,) derivatives of the log likelihood by mean and log width
     sums: Floats  # (5,) sums of `terms`
     slope: Floats  # (3 n_grades,) slope of the log likelihood by the parameters of the assessor
@@ -86,10 +81,9 @@ def empty_block(n_grades: int) -> Block:
     """Allocate a block; the derivatives by log weights are 1."""
     n, size = 3 * n_grades, BLOCK_SIZE
     return Block(
-        np.empty((n, size)), np.empty((2, size)), np.empty((n_grades, size)), np.empty(size, np.int64),
-        np.empty((3, size)), np.empty(size), np.empty((n_grades, size)), np.ones((n, size)), np.empty((n, size)),
-        np.empty((3, size)), np.empty((5, size)), np.empty((5, size)), np.empty((n, size)), np.empty((n, n, size)),
-        np.ones((2, size)),
+        np.empty((n, size)), np.empty((n_grades, size)), np.empty(size, np.int64), np.empty((3, size)),
+        np.empty((n_grades, size)), np.ones((n, size)), np.empty((2, size)), np.empty((5, size)),
+        np.empty((5, size)), np.empty((n, size)), np.empty((n, n, size)), np.ones((2, size)),
     )  # fmt: skip
 
 
@@ -105,7 +99,7 @@ def judgment_values(query: Query, weight: Floats) -> Floats:
     return values
 
 
-@njit(cache=True, nogil=True, fastmath=FASTMATH)
+@njit(cache=True, nogil=True)
 def exponential(value: float) -> float:
     """Return the exponential to 1e-13, in a form that the compiler vectorizes; exponents are at most MAX_EXPONENT."""
     value = min(max(value, -MAX_EXPONENT), MAX_EXPONENT)
@@ -132,8 +126,6 @@ def load_judgments(
             block.own[n_grades + h, m] = parameters.factor[a, h] * easier
             block.own[2 * n_grades + h, m] = parameters.offset[a, h]
             block.is_grade[h, m] = 1.0 if query.grade[start + m] == h else 0.0
-        block.given[0, m] = block.own[query.grade[start + m], m]
-        block.given[1, m] = block.own[n_grades + query.grade[start + m], m]
         most = max(most, query.first[start + m + 1] - query.first[start + m])
     block.sums[:] = 0.0
     return most
@@ -166,47 +158,11 @@ def select_partners(
             values[RESIDUAL, m] += sd if (number if both else pair) % 2 == 0 else -sd
 
 
-@njit(cache=True, nogil=True, fastmath=FASTMATH)
-def differentiate_by_mean(n: int, block: Block) -> None:
-    """Compute slope and expected curvature of log P(grade) by the mean, for the pairs of `n` judgments (eq. 7).
-
-    The expected curvature is the variance of the derivatives of the exponents under P(grade). This is the fast way when
-    only these two are needed: it writes neither P(grade) nor other derivatives.
-    """
-    own, given, values, lowest, n_grades = block.own, block.given, block.values, block.lowest, len(block.share)
-    total, mean, square = block.moments[0], block.moments[1], block.moments[2]
-    terms, sums = block.terms, block.sums
-    for m in range(n):
-        difference = own[0, m] - values[RESIDUAL, m]
-        by_mean = own[n_grades, m] * values[FACTOR, m] * difference
-        lowest[m] = own[2 * n_grades, m] - 0.5 * by_mean * difference
-        total[m] = 1.0
-        mean[m] = by_mean
-        square[m] = by_mean * by_mean
-    for h in range(1, n_grades):
-        for m in range(n):
-            difference = own[h, m] - values[RESIDUAL, m]
-            by_mean = own[n_grades + h, m] * values[FACTOR, m] * difference
-            share = exponential(own[2 * n_grades + h, m] - 0.5 * by_mean * difference - lowest[m])
-            total[m] += share
-            mean[m] += share * by_mean
-            square[m] += share * by_mean * by_mean
-    for m in range(n):
-        inverse = 1.0 / total[m]
-        expected = mean[m] * inverse
-        by_given = given[1, m] * values[FACTOR, m] * (given[0, m] - values[RESIDUAL, m])
-        terms[SLOPE, m] = values[WEIGHT, m] * (by_given - expected)
-        terms[CURVE, m] = values[WEIGHT, m] * (square[m] * inverse - expected * expected)
-    for row in range(CURVE + 1):
-        for m in range(n):
-            sums[row, m] += terms[row, m]
-
-
-@njit(cache=True, nogil=True, fastmath=FASTMATH)
+@njit(cache=True, nogil=True)
 def write_probabilities(n: int, block: Block) -> None:
     """Write P(grade) of the pairs of `n` judgments (eq. 7), and the derivatives of the exponents."""
-    own, values, lowest, total = block.own, block.values, block.lowest, block.moments[0]
-    share, derivatives, n_grades = block.share, block.derivatives, len(block.share)
+    own, values, share, derivatives, total = block.own, block.values, block.share, block.derivatives, block.mean[0]
+    n_grades = len(share)
     for h in range(n_grades):
         for m in range(n):
             difference = own[h, m] - values[RESIDUAL, m]
@@ -216,75 +172,72 @@ def write_probabilities(n: int, block: Block) -> None:
             derivatives[h, m] = by_mean
             derivatives[2 * n_grades + h, m] = 0.5 * half - 0.25
     for m in range(n):
-        lowest[m] = share[0, m]
-        share[0, m] = total[m] = 1.0
+        total[m] = 1.0
     for h in range(1, n_grades):
         for m in range(n):
-            share[h, m] = exponential(share[h, m] - lowest[m])
+            share[h, m] = exponential(share[h, m] - share[0, m])
             total[m] += share[h, m]
     for m in range(n):
-        total[m] = 1.0 / total[m]
-    for h in range(n_grades):
+        share[0, m] = total[m] = 1.0 / total[m]
+    for h in range(1, n_grades):
         for m in range(n):
             share[h, m] *= total[m]
 
 
-@njit(cache=True, nogil=True, fastmath=FASTMATH)
-def differentiate(n: int, block: Block) -> None:
-    """Compute slopes and expected curvatures of log P(grade) by mean and log width, and slopes by the assessor.
+@njit(cache=True, nogil=True)
+def differentiate(n: int, slope: int, curve: int, row: int, block: Block) -> None:
+    """Compute derivative and expected curvature of log P(grade) in a parameter of the first `n` judgments.
 
     The expected curvature is the covariance of the derivatives of the exponents under P(grade).
     """
     is_grade, share, derivatives, weight = block.is_grade, block.share, block.derivatives, block.values[WEIGHT]
-    terms, sums, slope, n_grades = block.terms, block.sums, block.slope, len(block.share)
-    mean, width_mean = block.moments[0], block.moments[1]
+    terms, sums, mean = block.terms, block.sums, block.mean[slope // 2]
     for m in range(n):
-        mean[m] = width_mean[m] = terms[CURVE, m] = terms[WIDTH_CURVE, m] = terms[MIXED_CURVE, m] = 0.0
-    for h in range(n_grades):
-        by_mean, by_width = derivatives[h], derivatives[2 * n_grades + h]
+        terms[slope, m] = terms[curve, m] = mean[m] = 0.0
+    for h in range(len(share)):
         for m in range(n):
-            left = weight[m] * (is_grade[h, m] - share[h, m])
-            slope[h, m] += left * by_mean[m]
-            slope[n_grades + h, m] += left
-            slope[2 * n_grades + h, m] += left * by_width[m]
-        for m in range(n):
-            mean[m] += share[h, m] * by_mean[m]
-            width_mean[m] += share[h, m] * by_width[m]
-            terms[CURVE, m] += share[h, m] * by_mean[m] * by_mean[m]
-            terms[WIDTH_CURVE, m] += share[h, m] * by_width[m] * by_width[m]
-            terms[MIXED_CURVE, m] += share[h, m] * by_mean[m] * by_width[m]
-    given, values = block.given, block.values
+            terms[slope, m] += is_grade[h, m] * derivatives[row + h, m]
+            mean[m] += share[h, m] * derivatives[row + h, m]
+            terms[curve, m] += share[h, m] * derivatives[row + h, m] * derivatives[row + h, m]
     for m in range(n):
-        difference = given[0, m] - values[RESIDUAL, m]
-        by_given = given[1, m] * values[FACTOR, m] * difference
-        terms[SLOPE, m] = weight[m] * (by_given - mean[m])
-        terms[WIDTH_SLOPE, m] = weight[m] * (0.25 * by_given * difference - 0.25 - width_mean[m])
-    for m in range(n):
-        terms[CURVE, m] = weight[m] * (terms[CURVE, m] - mean[m] * mean[m])
-        terms[WIDTH_CURVE, m] = weight[m] * (terms[WIDTH_CURVE, m] - width_mean[m] * width_mean[m])
-        terms[MIXED_CURVE, m] = weight[m] * (terms[MIXED_CURVE, m] - mean[m] * width_mean[m])
-    for row in range(len(terms)):
-        for m in range(n):
-            sums[row, m] += terms[row, m]
+        terms[slope, m] = weight[m] * (terms[slope, m] - mean[m])
+        terms[curve, m] = weight[m] * (terms[curve, m] - mean[m] * mean[m])
+        sums[slope, m] += terms[slope, m]
+        sums[curve, m] += terms[curve, m]
 
 
-@njit(cache=True, nogil=True, fastmath=FASTMATH)
-def add_assessor_curvature(n: int, stride: int, block: Block) -> None:
-    """Add `stride` times the expected curvature by the parameters of the assessors of `n` judgments."""
-    share, derivatives, expected, weight = block.share, block.derivatives, block.expected, block.values[WEIGHT]
-    curve, left, n_grades = block.curve, block.moments[0], len(block.share)
-    for row in range(3 * n_grades):
-        h = row % n_grades
+@njit(cache=True, nogil=True)
+def differentiate_jointly(n: int, block: Block) -> None:
+    """Compute the expected mixed curvature in mean and log width."""
+    share, derivatives, mixed, mean = block.share, block.derivatives, block.terms[MIXED_CURVE], block.mean
+    for m in range(n):
+        mixed[m] = -mean[0, m] * mean[1, m]
+    for h in range(len(share)):
         for m in range(n):
-            expected[row, m] = share[h, m] * derivatives[row, m]
-        for m in range(n):
-            left[m] = stride * weight[m] * expected[row, m]
-        for column in range(row + 1):
+            mixed[m] += share[h, m] * derivatives[h, m] * derivatives[2 * len(share) + h, m]
+    for m in range(n):
+        mixed[m] *= block.values[WEIGHT, m]
+
+
+@njit(cache=True, nogil=True)
+def add_assessor_terms(n: int, stride: int, block: Block) -> None:
+    """Add slope and `stride` times the expected curvature by the parameters of the assessors of `n` judgments."""
+    is_grade, share, derivatives, weight = block.is_grade, block.share, block.derivatives, block.values[WEIGHT]
+    slope, curve, left, n_grades = block.slope, block.curve, block.mean[0], len(block.share)
+    for kind in range(3):
+        for h in range(n_grades):
+            row = kind * n_grades + h
             for m in range(n):
-                curve[row, column, m] -= left[m] * expected[column, m]
-        for column in range(h, row + 1, n_grades):
+                slope[row, m] += weight[m] * (is_grade[h, m] - share[h, m]) * derivatives[row, m]
+            if stride == 0:
+                continue
             for m in range(n):
-                curve[row, column, m] += left[m] * derivatives[column, m]
+                left[m] = stride * weight[m] * share[h, m] * derivatives[row, m]
+            for other in range(kind + 1):
+                for f in range(n_grades):
+                    column, same = other * n_grades + f, 1.0 if f == h else 0.0
+                    for m in range(n):
+                        curve[row, column, m] += left[m] * (same - share[f, m]) * derivatives[column, m]
 
 
 @njit(cache=True, nogil=True)
@@ -328,7 +281,7 @@ def add_block(query: Query, start: int, n: int, block: Block, sums: Floats, slop
             value += block.product[1, m] * math.log(block.product[0, m])
             for row in range(len(block.slope)):
                 slope[a, row] += block.slope[row, m]
-                for column in range(row + 1):
+                for column in range(len(block.slope)):
                     curve[a, row, column] += block.curve[row, column, m]
     return value
 
@@ -346,7 +299,7 @@ def pair_terms(
         by_judgment: values of each judgment, (n, 5).
         relevance: relevance of each document that explains its judgments, (n_items,).
         log_eps: log difficulty of each document, (n_items,).
-        with_widths: compute derivatives by log width; always True with a slope by the assessors' parameters.
+        with_widths: compute derivatives by log width.
         sums: derivatives by the mean and log width of a judgment that is explained or a partner, (2, n, 5), written.
         slope: slope by the assessors' parameters, (n_assessors, 3 n_grades), added to unless empty. The relevance of
             documents is then taken as uncertain.
@@ -366,16 +319,15 @@ def pair_terms(
             block.slope[:], block.curve[:], block.product[:] = 0.0, 0.0, 1.0
         for number in range(2 * most if by_assessor and query.all_pairs else most):
             select_partners(query, start, n, number, by_assessor, by_judgment, block)
-            if not with_widths:
-                differentiate_by_mean(n, block)
-                add_partner_sums(n, False, block, sums)
-                continue
             write_probabilities(n, block)
-            differentiate(n, block)
-            add_partner_sums(n, True, block, sums)
+            differentiate(n, SLOPE, CURVE, 0, block)
+            if with_widths:
+                differentiate(n, WIDTH_SLOPE, WIDTH_CURVE, 2 * n_grades, block)
+                differentiate_jointly(n, block)
+            add_partner_sums(n, with_widths, block, sums)
             if by_assessor:
-                if query.all_pairs or number % STRIDE == 0:
-                    add_assessor_curvature(n, 1 if query.all_pairs else STRIDE, block)
+                stride = 1 if query.all_pairs else STRIDE if number % STRIDE == 0 else 0
+                add_assessor_terms(n, stride, block)
                 value += add_log_likelihood(query, start, n, block)
         value += add_block(query, start, n, block, sums, slope, curve)
     if by_assessor:
