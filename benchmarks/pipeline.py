@@ -87,7 +87,7 @@ def _sizes(share: float) -> dict[str, Any]:
 
 
 def _tree_seconds(features: Any, n_rows_by_round: list[int]) -> float:
-    """Return the CPU time in which LightGBM alone fits trees to these numbers of rows, and bins each of these once."""
+    """Return the CPU time that LightGBM needs to bin the rows of each fit once, and to fit its trees."""
     X = features.drop(columns=["query", "document"]).to_numpy()
     return sum(_time_trees(X, n_rows, n_trees) for n_rows, n_trees in Counter(n_rows_by_round).items())
 

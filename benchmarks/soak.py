@@ -204,7 +204,7 @@ class Soak:
         return leases[0] if leases else None
 
     def _leave(self, judge: Judge) -> None:
-        """Leave with a pair in hand: abandon it, or give it back."""
+        """End the session of a judge who holds a pair: abandon the pair, or give it back."""
         judge.current = None
         if judge.held and not self._draw(ABANDON):
             returned = judge.client.post("leases/return", {"tokens": list(judge.held)})
@@ -283,7 +283,7 @@ def soak(hours: float = HOURS, n_judges: int = JUDGES, seed: int = 0) -> list[Re
 
 
 def check_memory(checkpoints: Sequence[Checkpoint]) -> Result:
-    """Compare the memory of the service in the end with that after a quarter of the time."""
+    """Compare the memory of the service at the end with its memory after a quarter of the time."""
     last = checkpoints[-1]
     early = next(one for one in checkpoints if one.hours >= last.hours / 4)
     title = f"memory of the service after {last.hours:g} h over {early.hours:g} h"

@@ -140,7 +140,7 @@ SETTINGS = {
             generated_world,
             False,
             f"generated: {QUERIES} queries with about {DOCUMENTS} documents each, on five grades, and {JUDGES} people, "
-            "of whom 15% answer at random and 3% reverse the scale; each seed draws documents and people.",
+            "15% of whom answer at random and 3% reverse the scale; each seed draws documents and people.",
         ),
         Setting(
             "dl20",

@@ -97,7 +97,7 @@ def roster(**prices: float) -> Roster:
 
 
 def asked(found: dict[tuple[str, str], PlanRow]) -> dict[str, set[str]]:
-    """Return the kinds of assessors of whom more labels are wanted than there are, by document."""
+    """Return the kinds of assessors that each document still needs labels of, by document."""
     kinds: dict[str, set[str]] = {name: set() for name in LABELS}
     for (document, kind), row in found.items():
         if row.target > row.n_counted:

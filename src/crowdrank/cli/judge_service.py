@@ -69,7 +69,7 @@ def judge_service(
     with open_ledger(ledger) as opened:
         work = _judge_pairs(url, project, chosen, tokens, opened, spending, watch)
         rows = [
-            {"assessor": name, "answered": one.answered, "put_off": one.put_off, "status": one.status}
+            {"assessor": name, "answered": one.answered, "put_off": len(one.put_off), "status": one.status}
             for name, one in work.progress.items()
         ]
         charged = opened.charged

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crowdrank.errors import InputError, UsageError, near, shown
+from crowdrank.errors import Fix, InputError, UsageError, near, shown
 from crowdrank.judgments.addresses import is_database_url
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.columns import quote_names
@@ -169,7 +169,7 @@ def _connect(address: DatabaseAddress) -> Iterator[Callable[[str, Row], list[dic
         with psycopg.connect(address.target, row_factory=dict_row) as connection:
             connection.read_only, connection.isolation_level = True, psycopg.IsolationLevel.REPEATABLE_READ
             yield lambda sql, values: connection.execute(sql.replace(":project", "%(project)s"), values).fetchall()
-    except psycopg.errors.UndefinedTable as problem:
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as problem:
         raise _other_format_error(address) from problem
     except psycopg.Error as problem:
         raise _unreadable_error(address, problem) from problem
@@ -198,8 +198,9 @@ def _is_shareable(path: Path) -> bool:
 
 
 def _other_format_error(address: DatabaseAddress) -> InputError:
-    problem, fix = "it is a database, but not one of the judging service", "export its judgments as CSV"
-    return InputError(problem, source=address.shown, kind="other-format", fix=fix)
+    problem = "it is a database, but not one of this version of the judging service"
+    fix = ["start the service with it once if an earlier version wrote it", "export its judgments as CSV"]
+    return InputError(problem, source=address.shown, kind="other-format", fix=[Fix(text) for text in fix])
 
 
 def _unreadable_error(address: DatabaseAddress, error: Exception) -> InputError:

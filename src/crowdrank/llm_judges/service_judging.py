@@ -15,7 +15,7 @@ from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.texts import Texts
 from crowdrank.llm_judges.caller import Clock
 from crowdrank.llm_judges.judges import Judge
-from crowdrank.llm_judges.judging_task import JudgingTask, document_text
+from crowdrank.llm_judges.judging_task import JudgingTask
 from crowdrank.llm_judges.ledger import Ledger
 from crowdrank.llm_judges.run import JudgingPlan, JudgingResult, run_judges
 from crowdrank.llm_judges.service_client import Lease, ServiceClient
@@ -32,18 +32,17 @@ class JudgeProgress:
 
     Attributes:
         answered: number of grades sent.
-        put_off: number of pairs put off because a call gave no grade.
+        put_off: ids of the pairs put off because a call gave no grade.
         status: why the judge got no more pairs, or was stopped.
 
     """
 
     answered: int = 0
-    put_off: int = 0
+    put_off: set[tuple[str, str]] = field(default_factory=set)
     status: str = ""
-    _seen: set[tuple[str, str]] = field(default_factory=set, repr=False)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ServiceJudging:
     """Judges at work in a project.
 
@@ -71,7 +70,7 @@ class ServiceJudging:
     stopped: dict[str, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "progress", {judge.name: JudgeProgress() for judge in self.judges})
+        self.progress = {judge.name: JudgeProgress() for judge in self.judges}
         for judge in self.judges:
             if judge.scale(self.scale).names != self.scale.names:
                 problem = (
@@ -95,16 +94,14 @@ class ServiceJudging:
         """Return new pairs of a judge; pairs that were put off in this run are given back."""
         progress, client = self.progress[judge.name], self.clients[judge.name]
         leases, progress.status = client.next(min(PAIRS_PER_CALLER * judge.concurrency, MAX_PAIRS))
-        again = [lease for lease in leases if (lease.query, lease.document) in progress._seen]
+        again = [lease for lease in leases if (lease.query, lease.document) in progress.put_off]
         client.give_back(again)
         return [lease for lease in leases if lease not in again]
 
     def _judge(self, held: Mapping[str, Sequence[Lease]]) -> int:
         """Ask the judges about the pairs that they hold, and send their answers; return the number of grades."""
         judges = {judge.name: judge for judge in self.judges}
-        asked = [
-            (judges[name], lease) for name, leases in held.items() for lease in leases if _text(lease.content).strip()
-        ]
+        asked = [(judges[name], lease) for name, leases in held.items() for lease in leases if _document(lease.content)]
         task = JudgingTask(
             [(lease.query, lease.document) for _, lease in asked],
             [judge for judge, _ in asked],
@@ -136,8 +133,7 @@ class ServiceJudging:
                 client.give_back(missing)
             else:
                 client.answer([{"client_id": lease.token, "lease": lease.token, "kind": "later"} for lease in missing])
-                progress._seen.update((lease.query, lease.document) for lease in missing)
-                progress.put_off += len(missing)
+                progress.put_off.update((lease.query, lease.document) for lease in missing)
             progress.answered += len(graded)
             n_sent += len(graded)
         return n_sent
@@ -167,8 +163,4 @@ def _document(content: Mapping[str, Any]) -> dict[str, str]:
     """Return title and text of a document; its further fields are lines of the text."""
     fields = [f"{name}: {value}" for name, value in content["fields"].items() if str(value).strip()]
     text = "\n\n".join(part for part in (content["body"], "\n".join(fields)) if part)
-    return {name: value for name, value in (("title", content["title"]), ("text", text)) if value}
-
-
-def _text(content: Mapping[str, Any]) -> str:
-    return document_text(Texts(documents={("", ""): _document(content)}), "", "")
+    return {name: value for name, value in (("title", content["title"]), ("text", text)) if value.strip()}
