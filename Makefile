@@ -73,6 +73,7 @@ release: $(VENV)/.installed-dev
 # Measure time and memory on up to 100M labels: about 15 GB of disk under TMPDIR, half an hour or more.
 bench-scale: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.scale $(SCALE)
+	$(BIN)/python -m tools.figures
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

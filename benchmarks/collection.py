@@ -23,7 +23,7 @@ def _seconds() -> dict[str, dict[str, float]]:
     frame["query"] = frame["task"] // 100
     judgments = read_judgments(frame)
     pool = Pool.of(judgments)
-    pools = {"anyone": pool, "roster": pool.with_roster(Roster.of(judgments.assessors))}
+    pools = {"no roster": pool, f"{ASSESSORS} assessors": pool.with_roster(Roster.of(judgments.assessors))}
     seconds: dict[str, dict[str, float]] = {}
     for model in (DawidSkene(n_iter=2, tol=1e9), GDA(n_iter=2, tol=1e9)):
         with warnings.catch_warnings():
@@ -50,8 +50,6 @@ def next_requests() -> list[Result]:
     for model, times in in_own_process(_seconds).items():
         for name, duration in times.items():
             if name != "pass":
-                title = (
-                    f"{REQUESTS:,} requests of {PAIRS:,} pairs, {name}, over one pass of {model} over {LABELS:,} labels"
-                )
+                title = f"next {REQUESTS:,} requests of {PAIRS:,} pairs, {name} / a pass of {model}, {LABELS:,} labels"
                 results.append(at_most(title, duration / times["pass"], 1, ours=duration, a_pass=times["pass"]))
     return results

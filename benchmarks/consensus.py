@@ -131,7 +131,7 @@ def glad(cap: float = 480.0) -> Result:
     theirs = in_own_process(_crowd_kit_glad, seconds=cap)
     bound = "crowd_kit" if theirs is not None else "crowd_kit_stopped_after"
     seconds = theirs if theirs is not None else cap
-    return at_least("GLAD, RF10", seconds / ours, 200, ours=ours, **{bound: seconds})
+    return at_least("GLAD, RF10: time of crowd-kit / crowdrank", seconds / ours, 200, ours=ours, **{bound: seconds})
 
 
 PEAK = """

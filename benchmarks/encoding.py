@@ -62,10 +62,11 @@ def encoding(n: int = 10_000_000) -> list[Result]:
         path = Path(folder) / "judgments.parquet"
         _write(path, n)
         results = []
-        for name, ours, floor in (
-            ("encoding 10M text rows from Parquet", _ours, _arrow),
-            ("encoding 10M text rows from memory", _ours_from_memory, _arrow_from_memory),
+        for place, ours, floor in (
+            ("from Parquet", _ours, _arrow),
+            ("in memory", _ours_from_memory, _arrow_from_memory),
         ):
             seconds, arrow_seconds = in_own_process(ours, path), in_own_process(floor, path)
+            name = f"encoding 10M rows of text ids {place}, sorted: crowdrank / pyarrow's dictionary encoding"
             results.append(at_most(name, seconds / arrow_seconds, 1.2, ours=seconds, pyarrow=arrow_seconds))
         return results

@@ -70,7 +70,7 @@ def _fit_seconds(name: str, n: int) -> float:
 
 def _growth(name: str, n: int) -> Result:
     small, large = in_own_process(_fit_seconds, name, n), in_own_process(_fit_seconds, name, 10 * n)
-    what = f"{name}, {ITERATIONS} iterations, {10 * n:,} labels over {n:,}"
+    what = f"{name}, {ITERATIONS} iterations, time: {10 * n:,} labels / {n:,}"
     return at_most(what, large / small, 12, small=small, large=large)
 
 

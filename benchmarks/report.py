@@ -104,5 +104,5 @@ def report_size(n_judgments: int = JUDGMENTS) -> list[Result]:
             details = {**drawn, "empty": empty["seconds"], "empty cpu": empty["cpu"]}
             results.append(at_most(f"seconds to draw the {title}", drawn["seconds"], MAX_SECONDS, **details))
             ratio = drawn["cpu"] / empty["cpu"]
-            results.append(at_most(f"CPU time to draw the {title}, over an empty page", ratio, 6))
+            results.append(at_most(f"CPU time to draw the {title} / an empty page", ratio, 4))
     return results

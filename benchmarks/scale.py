@@ -1,11 +1,11 @@
-"""Measure time and memory on 10M and 100M labels: `make bench-scale`.
+"""Measure time and memory on 1M, 10M and 100M labels: `make bench-scale`.
 
     python -m benchmarks.scale [--small] [--sizes 1e7,1e8] [--threads N] [--only cluster]
 
 Judgments by 100,000 assessors are simulated as partitioned Parquet, read into shards, and fitted with Dawid-Skene (10
-iterations) and GDA (3 iterations), each step in a new process whose peak memory is measured. The results are printed
-and written to `build/scale/`, with a chart. Wall-clock time and CPU time are measured, because the machine may have
-other load.
+iterations) and GDA (3 iterations), each step in a new process whose peak memory is measured. The results are printed,
+stored with those of the other benchmarks, and written to `build/scale/`, with a chart. Wall-clock time and CPU time are
+measured, because the machine may have other load.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from typing import Any
 
 from benchmarks import scale_dask
 from benchmarks.measure import Result, at_most, in_own_process, peak_bytes
+from benchmarks.stored_results import store
 
 OUT = Path("build/scale")
 LABELS_PER_ITEM = 5
-MAX_BYTES_PER_LABEL = 80
-"""Goal of the peak memory per label of Dawid-Skene."""
 MAX_GROWTH = 1.15
 """Goal of the growth of time and memory per label from the smallest to the largest size."""
-MAX_MEMORY = 12e9
-"""Goal of the peak memory in bytes."""
+MAX_GIGABYTES = 12
+"""Goal of the peak memory."""
 ITERATIONS = {"DawidSkene": 10, "GDA": 3}
 
 
@@ -39,14 +38,15 @@ ITERATIONS = {"DawidSkene": 10, "GDA": 3}
 class Scale:
     """Sizes of the measurements."""
 
-    sizes: tuple[int, ...] = (10_000_000, 100_000_000)
+    sizes: tuple[int, ...] = (1_000_000, 10_000_000, 100_000_000)
+    cluster_size: int = 100_000_000
     assessors: int = 100_000
     threads: int = 1
     shard_size: int = 1 << 21
     rows_per_file: int = 1_000_000
 
 
-SMALL = Scale(sizes=(20_000, 40_000), assessors=200, shard_size=5_000, rows_per_file=10_000)
+SMALL = Scale(sizes=(20_000, 40_000), cluster_size=20_000, assessors=200, shard_size=5_000, rows_per_file=10_000)
 """Sizes of a test of the benchmark itself, which takes seconds."""
 
 
@@ -171,8 +171,8 @@ def one_machine(folder: Path, scale: Scale) -> list[Measured]:
 
 
 def cluster(folder: Path, scale: Scale) -> list[Measured]:
-    """Measure Dawid-Skene on Dask on the smallest size, with one process and with two."""
-    labels, world = scale.sizes[0], folder / "world"
+    """Measure Dawid-Skene on Dask, with one process and with two."""
+    labels, world = scale.cluster_size, folder / "world"
     in_own_process(draw, world, labels, scale)
     measurements = []
     for workers in scale_dask.PROCESSES:
@@ -190,8 +190,6 @@ def on_cluster(world: Path, work: Path, labels: int, workers: int) -> Measured:
 
 
 CLUSTER = "Dask processes: "
-SECTIONS: dict[str, Callable[[Path, Scale], list[Measured]]] = {"one machine": one_machine, "cluster": cluster}
-"""Parts of the benchmark, in order."""
 
 
 def line(measured: Measured) -> str:
@@ -208,34 +206,38 @@ def _format(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
 
 
-def compare_with_goals(measurements: list[Measured]) -> list[Result]:
+def compare_growth(measurements: list[Measured]) -> list[Result]:
     """Compare the growth of time, the memory per label and the total memory with their goals."""
     results = []
     by_step = {step: [one for one in measurements if one.step == step] for step in ("read and shuffle", *ITERATIONS)}
     for step, sizes in by_step.items():
-        if len(sizes) < 2:
-            continue
         small, large = sizes[0], sizes[-1]
         growth = large.processor_ns_per_label / small.processor_ns_per_label
-        grown = large.ns_per_label / small.ns_per_label
-        name = f"{step}, work a label, {large.labels:,} over {small.labels:,}"
-        results.append(at_most(name, growth, MAX_GROWTH, by_the_clock=grown))
+        times = f"{large.labels:,} labels / {small.labels:,}"
+        wall_clock = large.ns_per_label / small.ns_per_label
+        results.append(at_most(f"{step}, CPU time per label: {times}", growth, MAX_GROWTH, wall_clock=wall_clock))
         memory = large.bytes_per_label / small.bytes_per_label
-        results.append(at_most(f"{step}, peak bytes a label, likewise", memory, MAX_GROWTH))
-    for one in by_step["DawidSkene"]:
-        reading = max(other.peak_bytes for other in by_step["read and shuffle"] if other.labels == one.labels)
-        peak = max(one.peak_bytes, reading) / one.labels
-        name = f"Dawid-Skene from files to consensus, {one.labels:,} labels, peak bytes a label"
-        results.append(at_most(name, peak, MAX_BYTES_PER_LABEL))
-    for step, sizes in by_step.items():
-        if sizes:
-            peak = max(one.peak_bytes for one in sizes)
-            results.append(at_most(f"{step}, peak memory in GB", peak / 1e9, MAX_MEMORY / 1e9))
-    on_dask = [one for one in measurements if one.step.startswith(CLUSTER)]
-    if on_dask:
-        by_workers = {n: [one.details for one in on_dask if one.step == f"{CLUSTER}{n}"] for n in (1, 2)}
-        results.append(scale_dask.compare_with_goal(by_workers, on_dask[0].labels))
+        results.append(at_most(f"{step}, peak bytes per label: {times}", memory, MAX_GROWTH))
+        results.append(at_most(f"{step}, peak memory in GB", max(one.peak_bytes for one in sizes) / 1e9, MAX_GIGABYTES))
     return results
+
+
+def compare_cluster(measurements: list[Measured]) -> list[Result]:
+    """Compare the speedup by a second Dask process with its goal."""
+    by_workers = {n: [one.details for one in measurements if one.step == f"{CLUSTER}{n}"] for n in (1, 2)}
+    return [scale_dask.compare_with_goal(by_workers, measurements[0].labels)]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the benchmark: its measurements, and their comparison with goals."""
+
+    measure: Callable[[Path, Scale], list[Measured]]
+    compare: Callable[[list[Measured]], list[Result]]
+
+
+SECTIONS = {"scale": Section(one_machine, compare_growth), "cluster": Section(cluster, compare_cluster)}
+"""Parts of the benchmark, in order."""
 
 
 def plot(measurements: list[Measured], path: Path) -> None:
@@ -266,6 +268,7 @@ def main(arguments: list[str] | None = None) -> list[Measured]:
     parser = argparse.ArgumentParser(prog="benchmarks.scale")
     parser.add_argument("--small", action="store_true", help="very small sizes, to test the benchmark")
     parser.add_argument("--sizes", help="numbers of labels, as in 1e6,1e7")
+    parser.add_argument("--cluster-size", type=float, help="number of labels for Dask, as in 1e7")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="folder for the data; by default a temporary one")
     parser.add_argument("--only", choices=SECTIONS, help="run one part only")
@@ -274,12 +277,19 @@ def main(arguments: list[str] | None = None) -> list[Measured]:
     scale = replace(SMALL if options.small else Scale(), threads=options.threads)
     if options.sizes:
         scale = replace(scale, sizes=tuple(int(float(size)) for size in options.sizes.split(",")))
+    if options.cluster_size:
+        scale = replace(scale, cluster_size=int(options.cluster_size))
     measurements: list[Measured] = []
+    results: list[Result] = []
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for name, section in SECTIONS.items():
             if options.only in (None, name):
-                measurements += section(Path(folder), scale)
-    results = compare_with_goals(measurements)
+                measured = section.measure(Path(folder), scale)
+                compared = section.compare(measured)
+                if not options.small:
+                    store(name, compared, steps=[asdict(one) for one in measured])
+                measurements += measured
+                results += compared
     for result in results:
         print(result.line())  # noqa: T201
     options.out.mkdir(parents=True, exist_ok=True)

@@ -80,7 +80,12 @@ def predict() -> list[Result]:
     # The faster of LightGBM's default and one thread.
     lightgbm = min(times["lightgbm"], times["lightgbm_default"])
     results = [
-        at_most(f"scoring {DOCUMENTS} documents, {kind} over LightGBM", times[kind] / lightgbm, goal, ms=times[kind])
+        at_most(
+            f"scoring {DOCUMENTS} documents, CPU time, {kind}: crowdrank / LightGBM",
+            times[kind] / lightgbm,
+            goal,
+            ms=times[kind],
+        )
         for kind, goal in (("matrix", 1.5), ("pandas", 5.0), ("polars", 5.0))
     ]
     ratio = times["ensemble"] / lightgbm
@@ -148,5 +153,7 @@ def memory() -> list[Result]:
                 path.unlink()
             megabytes = {f"mb_{rows}": peak / 1e6 for rows, peak in zip((ROWS, 10 * ROWS), peaks, strict=True)}
             ratio = peaks[1] / peaks[0]
-            results.append(at_most(f"memory of rank, ten times the rows, {suffix}", ratio, 1.2, **megabytes))
+            results.append(
+                at_most(f"peak memory of `rank`, {suffix}: {10 * ROWS:,} rows / {ROWS:,}", ratio, 1.2, **megabytes)
+            )
     return results

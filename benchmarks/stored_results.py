@@ -23,12 +23,20 @@ def load() -> dict[str, Any]:
     return stored
 
 
-def store(name: str, results: Sequence[Result]) -> None:
-    """Replace the stored results of a benchmark; those of other benchmarks stay."""
+def store(name: str, results: Sequence[Result], **details: Any) -> None:
+    """Replace the stored results of a benchmark; those of other benchmarks stay.
+
+    Args:
+        name: name of the benchmark.
+        results: its results.
+        details: further measurements, as JSON.
+
+    """
     entry = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
         "results": [asdict(result) for result in results],
+        **details,
     }
     PATH.write_text(json.dumps({**load(), name: entry}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 

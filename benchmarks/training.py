@@ -76,10 +76,10 @@ def step() -> list[Result]:
     trees = f"two trees on {DOCUMENTS * LABELS // 1000}k labels x {LABEL_FEATURES}"
     goals = {"weights and targets": 1.5, "targets": 1.5, "linear functions": 1.5, "two trees": 2.0}
     named = {
-        "weights and targets": f"a step of weights and targets over X'X, {sizes}",
-        "targets": f"a step of targets alone over X'X, {sizes}",
-        "linear functions": f"the linear functions' part over X'X, {sizes}",
-        "two trees": f"{trees} over X'X, {sizes}",
+        "weights and targets": f"a step of a remapper, weights and targets / X'X, {sizes}",
+        "targets": f"a step of a remapper, targets alone / X'X, {sizes}",
+        "linear functions": f"linear functions of a remapper / X'X, {sizes}",
+        "two trees": f"{trees} / X'X, {sizes}",
     }
     return [
         at_most(named[name], seconds[name] / floor, goal, ours=seconds[name], product=floor)

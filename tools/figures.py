@@ -1,12 +1,13 @@
 """Write measured numbers into the pages of the documentation: `python -m tools.figures` or `make figures`.
 
-Five markers are replaced up to the next `<!-- end -->`:
+Six markers are replaced up to the next `<!-- end -->`:
 
     <!-- figures EXPERIMENT TABLE | run, run | column, column -->   rows of a table of an experiment
     <!-- notes EXPERIMENT TABLE -->                                 notes below a table of an experiment
     <!-- results EXPERIMENT, EXPERIMENT -->                         links to the pages of experiments
     <!-- demo -->                                                   summary of the demo
     <!-- speed BENCHMARK, BENCHMARK -->                             results that `make bench` stored
+    <!-- steps BENCHMARK -->                                        time and memory of steps, from `make bench-scale`
 
 The results of each experiment and the command-line reference are generated completely. A test checks that all pages
 are up to date.
@@ -15,6 +16,7 @@ are up to date.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from tools.markdown import plain
 DOCS = Path(__file__).parent.parent / "docs"
 NOTICE = "<!-- Made by `make figures`; changes by hand are lost. -->\n\n"
 MARKER = re.compile(
-    r"^<!-- (?P<kind>figures|notes|results|demo|speed)(?P<arguments>[^\n]*?) -->\n.*?^<!-- end -->$",
+    r"^<!-- (?P<kind>figures|notes|results|demo|speed|steps)(?P<arguments>[^\n]*?) -->\n.*?^<!-- end -->$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -59,7 +61,7 @@ def fill(text: str) -> str:
 
 def _fill_marker(match: re.Match[str]) -> str:
     kind, arguments = match["kind"], match["arguments"].strip()
-    content = {"figures": figures, "notes": notes, "results": links, "demo": demo, "speed": speed.rows}[kind](arguments)
+    content = WRITERS[kind](arguments)
     return f"<!-- {f'{kind} {arguments}'.strip()} -->\n\n{content}{chr(10) * 2 if content else ''}<!-- end -->"
 
 
@@ -111,6 +113,17 @@ def _check_names(table: dict[str, Any], runs: list[str], columns: list[str]) -> 
     unknown = [name for name in (*runs, *columns) if name not in known]
     if unknown:
         raise ValueError(f"The table '{table['name']}' has no {', '.join(unknown)}.")
+
+
+WRITERS: dict[str, Callable[[str], str]] = {
+    "figures": figures,
+    "notes": notes,
+    "results": links,
+    "demo": demo,
+    "speed": speed.rows,
+    "steps": speed.steps,
+}
+"""Functions that return the text between markers, by kind of marker."""
 
 
 def main() -> None:
