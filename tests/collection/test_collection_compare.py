@@ -67,6 +67,15 @@ def test_documents_that_tell_the_runs_apart_are_more_probable() -> None:
     assert frame.loc[is_same, "probability"].max() < frame.loc[~is_same, "probability"].median()
 
 
+def test_documents_tied_at_the_cutoff_are_in_the_pool() -> None:
+    run = pd.DataFrame({"query": ["q"] * 4 + ["r"] * 2, "document": list("abcdab"), "score": [3, 2, 2, 1, 0, 0]})
+    pool = pool_of_runs({"run": run}, "DCG@2")
+    assert list(zip(pool.query.to_pylist(), pool.document.to_pylist(), strict=True)) == [
+        *(("q", document) for document in "abc"),
+        *(("r", document) for document in "ab"),
+    ]
+
+
 def test_a_second_round_draws_other_documents_and_both_rounds_combine() -> None:
     truth = {name: evaluate(run, TRUTH, "DCG@5", no_relevant="zero").means["DCG@5"] for name, run in RUNS.items()}
     pool, errors = pool_of_runs(RUNS, "DCG@5"), []

@@ -46,6 +46,21 @@ def test_the_command_prints_and_writes_the_estimates_of_the_library(folder: Path
     assert f"{expected.table['difference'][1]:+.4f}" in text
 
 
+def test_named_grades_of_a_sample_are_read_by_their_scale(folder: Path) -> None:
+    sample = WORLD.expert(20).assign(probability=0.5, round=1)
+    named = sample.assign(grade=sample["grade"].map(dict(enumerate(("cannot-judge", "Fair", "Good", "Best")))))
+    for name, table in (("sample", sample), ("named", named)):
+        table.to_csv(folder / f"{name}.csv", index=False)
+    options = ["--expert-grades", "Bad,Fair,Good,Best", "--expert-unjudgeable", "cannot-judge"]
+    expected = invoke(folder, "--expert", str(folder / "sample.csv"), "--json")
+    found = invoke(folder, "--expert", str(folder / "named.csv"), "--json", *options)
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["runs"] == json.loads(expected.stdout)["runs"]
+    refused = invoke(folder, "--expert", str(folder / "named.csv"), "--expert-grades", "Bad")
+    assert isinstance(refused.exception, UsageError)
+    assert refused.exception.parameter == "expert_grades"
+
+
 def test_errors_leave_no_output(folder: Path) -> None:
     sample = WORLD.truth.sample(frac=0.3, random_state=1)
     sample.to_csv(folder / "sample.csv", index=False)

@@ -17,6 +17,8 @@ import crowdrank
 from crowdrank.errors import CrowdrankError, DataWarning, InputError, UsageError
 from crowdrank.estimation.by_query import prediction_powered_mean
 from crowdrank.evaluation.evaluate import evaluate
+from crowdrank.judgments.read import read_sample
+from crowdrank.judgments.shares import NOT_DRAWN
 
 WORLD = make_world()
 EXPERT = WORLD.expert(20)
@@ -170,6 +172,33 @@ def test_duplicate_documents_in_a_run_are_refused() -> None:
     runs = {**WORLD.runs, "new": pd.concat([WORLD.runs["new"], WORLD.runs["new"].head(1)])}
     problem = refused(InputError, runs=runs)
     assert (problem.kind, problem.location.source) == ("repeated-document", "the run 'new'")
+
+
+def test_rows_without_a_probability_were_not_drawn(tmp_path: Path) -> None:
+    drawn = EXPERT.assign(probability=0.5, round=1.0)
+    others = WORLD.truth[~WORLD.truth["query"].isin(EXPERT["query"])].assign(probability=np.nan, round=np.nan)
+    mixed = pd.concat([others, drawn, others], ignore_index=True)
+    mixed.to_csv(tmp_path / "answers.csv", index=False)
+    expected = estimate(expert=drawn).table
+    for given in (mixed, tmp_path / "answers.csv"):
+        pd.testing.assert_frame_equal(estimate(expert=given).table, expected)
+        assert dict(read_sample(given).report.skipped) == {NOT_DRAWN: 2 * len(others)}
+    assert refused(InputError, expert=others).kind == "no-rows-left"
+    mixed.loc[len(others), "probability"] = 2.0
+    mixed.to_csv(tmp_path / "answers.csv", index=False)
+    assert refused(InputError, expert=tmp_path / "answers.csv").location.place.startswith(f"row {len(others) + 1}")
+
+
+def test_of_several_grades_of_a_drawn_document_the_lower_median_is_used() -> None:
+    grades = {"a": [3], "b": [2, 0], "c": [3, 0, 1], "d": [0, 1, 2, 3]}
+    rows = [(document, grade) for document, listed in grades.items() for grade in listed]
+    table = pd.DataFrame(rows, columns=["document", "grade"]).sample(frac=1, random_state=1)
+    sample = read_sample(table.assign(probability=table["document"].map({"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4})))
+    found = sample.frame.set_index("document")[["grade", "probability"]]
+    assert found.loc[list("abcd")].to_numpy().tolist() == [[3, 0.1], [0, 0.2], [1, 0.3], [1, 0.4]]
+    with pytest.raises(InputError) as caught:
+        read_sample(table)
+    assert caught.value.kind == "contradictory-grades"
 
 
 @pytest.mark.parametrize("value", [0.0, -0.1, 1.01])

@@ -43,8 +43,9 @@ def described_bodies(app: Any) -> dict[tuple[str, str], dict[str, Any]]:
     found = {}
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
-            if "requestBody" in operation:
-                schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            content = operation.get("requestBody", {}).get("content", {})
+            if "application/json" in content:
+                schema = content["application/json"]["schema"]
                 found[method.upper(), path] = {**schema, "components": description["components"]}
     return found
 

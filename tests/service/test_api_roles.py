@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from crowdrank.service import credentials, people, projects
+from crowdrank.service import credentials, people, projects, rankings
 from crowdrank.service.database import Database
 
 from .service_world import PASSWORD, World, create_invitation, create_world
@@ -102,6 +102,16 @@ def add_visitor(world: World) -> None:
     def add(connection: Any) -> None:
         alpha = projects.get_project(connection, "alpha").id
         people.add_member(connection, alpha, world.ids["victim"], "judge", now)
+
+    world.database.write(add)
+
+
+def add_ranking(world: World) -> None:
+    """Add a ranking to alpha that can be removed."""
+    table = rankings.parse_ranking(b"q0 Q0 d0 1 2.5 run", "live")
+
+    def add(connection: Any) -> None:
+        rankings.set_ranking(connection, projects.get_project(connection, "alpha"), "live", table, 0)
 
     world.database.write(add)
 
@@ -204,6 +214,12 @@ CASES: dict[tuple[str, str], Case] = {
     ("GET", "/api/projects/{project}/answers.{format}"): Case(READER),
     ("GET", "/api/projects/{project}/consensus"): Case(READER),
     ("GET", "/api/projects/{project}/assessors"): Case(READER),
+    ("GET", "/api/projects/{project}/rankings"): Case(READER),
+    ("POST", "/api/projects/{project}/rankings"): Case(LEAD, lambda world, number, actor: {}, success=422),  # no name
+    ("DELETE", "/api/projects/{project}/rankings/{name}"): Case(LEAD, success=204, prepare=add_ranking),
+    ("GET", "/api/projects/{project}/rounds"): Case(READER),
+    ("POST", "/api/projects/{project}/rounds"): Case(LEAD, lambda world, number, actor: {}, success=409),  # policy
+    ("DELETE", "/api/projects/{project}/rounds"): Case(LEAD, success=204),
     # These end sessions, so they come last.
     ("POST", "/api/me/password"): Case(
         SESSION, lambda world, number, actor: {"current": PASSWORD, "password": PASSWORD}
@@ -263,7 +279,7 @@ def send(world: World, method: str, path: str, case: Case, actor: str, number: i
     if case.prepare is not None:
         case.prepare(world)
     values = {name: str(world.ids[key]) for name, key in case.path.items()}
-    address = path.format(project="alpha", format="csv", **values)
+    address = path.format(project="alpha", format="csv", name="live", **values)
     content = {} if case.body is None else {"json": case.body(world, number, actor)}
     return int(world.request(actor, method, address, **content).status_code)
 

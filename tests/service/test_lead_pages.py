@@ -635,6 +635,57 @@ def test_change_the_settings(browser: Any, world: World, address: str) -> None:
     assert not alpha.is_open
 
 
+def ranking_file(sign: int) -> dict[str, Any]:
+    rows = [f"q{query} Q0 d{place} 0 {sign * place} run" for query in range(3) for place in range(20)]
+    return {"name": "run.trec", "mimeType": "text/plain", "buffer": "\n".join(rows).encode()}
+
+
+@needs_browser
+def test_compare_rankings_in_the_browser(browser: Any, world: World, address: str) -> None:
+    with signed_in(browser, world, address) as view:
+        view.page.goto(f"{address}/projects/alpha/settings")
+        view.page.fill("#policy", "compare")
+        view.page.fill("#measure", "P@5")
+        view.page.fill("#pairs-per-round", "4")
+        view.page.fill("#human-min", "1")
+        view.page.click("#settings button")
+        view.wait_for_text(".done:visible", "saved")
+        view.page.fill("#ranking-name", "live")
+        wrong = {"name": "run.trec", "mimeType": "text/plain", "buffer": b"q0 0 d0 2"}
+        view.page.set_input_files("#ranking-file", wrong)
+        view.page.click("#add-ranking button")
+        view.wait_for_text(".problem:visible", "Ranking 'live'")
+        assert len(view.messages) == 1  # the browser logs the status 422
+        view.messages.clear()
+        for name, sign in (("live", 1), ("old", 1), ("new", -1)):
+            view.page.fill("#ranking-name", name)
+            view.page.set_input_files("#ranking-file", ranking_file(sign))
+            view.page.click("#add-ranking button")
+            view.wait_for_text("#rankings", name)
+        view.page.click("#remove-ranking-2")
+        view.page.locator("#rankings tr", has_text="old").wait_for(state="detached")
+        view.page.goto(f"{address}/projects/alpha")
+        view.wait_for_text("#comparison", "No pairs are drawn yet")
+        view.page.click("#draw")
+        view.wait_for_text("#comparison", "5 of 9")  # five pairs were answered before
+        let_judge_answer(world)
+        view.page.set_viewport_size({"width": 360, "height": 740})
+        view.page.reload()
+        view.wait_for_text("#comparison", "9 of 9")
+        assert view.page.locator("#comparison tbody tr").count() == 2
+        assert view.page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert view.serious_problems() == []
+        view.page.click("#discard")
+        view.page.click("#confirm")
+        view.wait_for_text("#comparison", "No pairs are drawn yet")
+
+
+def let_judge_answer(world: World) -> None:
+    while leases := world.request("judge", "POST", "/api/projects/alpha/next").json()["leases"]:
+        body = {"client_id": leases[0]["token"], "lease": leases[0]["token"], "grade": 2}
+        assert world.request("judge", "POST", "/api/projects/alpha/answers", json=body).status_code == 200
+
+
 @needs_browser
 def test_create_a_project_in_the_browser(browser: Any, world: World, address: str) -> None:
     with signed_in(browser, world, address, "admin") as view:

@@ -12,7 +12,9 @@ from sqlalchemy.exc import DBAPIError
 
 from crowdrank.errors import InputError
 from crowdrank.service.database import Database
+from crowdrank.service.exports import answers_of
 from crowdrank.service.migrations import upgrade
+from crowdrank.service.projects import get_project
 from crowdrank.service.schema import metadata
 
 
@@ -33,6 +35,19 @@ def test_an_upgrade_keeps_the_data_of_an_older_version(database_target: str) -> 
     with database.read() as connection:
         assert inspect(connection).has_table("snapshot")
         assert connection.execute(text("SELECT name FROM assessor")).scalars().all() == ["ann"]
+    database.close()
+
+
+def test_projects_of_the_version_before_comparisons_get_its_settings(database_target: str) -> None:
+    database = Database(database_target)
+    upgrade(database, "0005")
+    insert = "INSERT INTO project (name, grades, layout, quotas, created) VALUES ('p', '[\"0\"]', '{}', '{}', 1)"
+    database.write(lambda connection: connection.execute(text(insert)))
+    upgrade(database)
+    with database.read() as connection:
+        project = get_project(connection, "p")
+        assert (project.measure, project.pairs_per_round, project.is_sampled) == ("nDCG@10", 100, False)
+        assert answers_of(connection, project).num_rows == 0
     database.close()
 
 

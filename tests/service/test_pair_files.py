@@ -9,10 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from crowdrank.cli.app import app
-from crowdrank.errors import CrowdrankError, InputError
+from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.service.database import Database
 from crowdrank.service.pairs import list_pairs
 from crowdrank.service.projects import get_project
+from crowdrank.service.rankings import list_rankings
+from crowdrank.service.sample_rounds import list_rounds
 
 TEXT = {"query": "q", "document": "a", "query_text": "jam", "title": "Plums", "text": "Boil."}
 
@@ -81,6 +83,58 @@ def test_nothing_is_created_if_a_file_cannot_be_read(folder: Path, changes: dict
     assert isinstance(error, InputError)
     assert not (folder / "judging.db").exists()
     assert CliRunner().invoke(app, arguments(folder)).exit_code == 0
+
+
+def write_rankings(folder: Path, *, missing: bool = False) -> None:
+    pairs = [(f"q{query}", f"d{document}") for query in range(4) for document in range(5)]
+    lines = [f"{query},{document}\n" for query, document in pairs[missing:]]
+    (folder / "pool.csv").write_text("query,document\n" + "".join(lines), encoding="utf-8")
+    for name, sign in (("live", 1), ("new", -1)):
+        rows = [f"{query} Q0 {document} 0 {sign * place} run\n" for place, (query, document) in enumerate(pairs)]
+        (folder / f"{name}.trec").write_text("".join(rows), encoding="utf-8")
+
+
+def compare_options(folder: Path) -> list[str]:
+    runs = f"{folder / 'live.trec'},{folder / 'new.trec'}"
+    return ["--policy", "compare", "--runs", runs, "--measure", "P@3", "--pairs-per-round", "6"]
+
+
+def test_a_project_that_compares_rankings_has_its_first_round(folder: Path) -> None:
+    write_rankings(folder)
+    command = ["new-project", str(folder / "judging.db"), "jam", "--pairs", str(folder / "pool.csv"), "--json"]
+    options = [*compare_options(folder), "--labels-from", "expert"]
+    done = CliRunner().invoke(app, [*command, *options])
+    assert json.loads(done.stdout) == {"project": "jam", "pairs": 20, "documents": 5, "drawn": 6}
+    database = Database(folder / "judging.db")
+    with database.read() as connection:
+        project = get_project(connection, "jam")
+        assert [one.name for one in list_rankings(connection, project)] == ["live", "new"]
+        (progress,) = list_rounds(connection, project)
+        wanted = [pair for pair in list_pairs(connection, project) if pair.quotas["expert"].target]
+    database.close()
+    assert (project.policy, project.measure, project.pairs_per_round) == ("compare", "P@3", 6)
+    assert project.quotas == {"human": (0, 0), "llm": (0, 0), "expert": (1, 1)}
+    assert (progress.number, progress.n_pairs, len(wanted)) == (1, 6, 6)
+
+
+def test_rankings_that_do_not_fit_create_no_project(folder: Path) -> None:
+    write_rankings(folder, missing=True)
+    command = ["new-project", str(folder / "judging.db"), "jam", "--pairs", str(folder / "pool.csv")]
+    error = CliRunner().invoke(app, [*command, *compare_options(folder)]).exception
+    assert isinstance(error, CrowdrankError)
+    assert error.kind == "pairs-missing"
+    write_rankings(folder)
+    assert CliRunner().invoke(app, [*command, *compare_options(folder)]).exit_code == 0
+
+
+def test_rankings_need_the_policy_compare_and_it_needs_two(folder: Path) -> None:
+    write_rankings(folder)
+    one = ["--runs", str(folder / "live.trec")]
+    for options, parameter in ((one, "runs"), ([*one, "--policy", "compare"], "policy")):
+        error = CliRunner().invoke(app, [*arguments(folder), *options]).exception
+        assert isinstance(error, UsageError)
+        assert error.parameter == parameter
+    assert not (folder / "judging.db").exists()
 
 
 def test_a_second_project_of_the_same_name_is_refused(folder: Path) -> None:

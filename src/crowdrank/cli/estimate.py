@@ -13,7 +13,9 @@ from crowdrank.cli import options as o
 from crowdrank.cli.compare import parse_run_names, read_run_tables
 from crowdrank.cli.console import print_cells, print_json, print_line, print_read_report
 from crowdrank.cli.from_settings import FieldsOf
+from crowdrank.errors import parameter_prefix
 from crowdrank.judgments.columns import FEATURES_USED
+from crowdrank.judgments.read_options import GoldReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.estimation.estimate import Estimate
@@ -45,19 +47,24 @@ def estimate(
         Path,
         o.path_option(
             "Labels of all documents: a consensus, or a table of grades; p0, p1, ... are probabilities of grades. They "
-            "must be made without the expert grades.",
+            "must be made without the expert grades. Of a database of the judging service, the labels before the first "
+            "round.",
             callback=o.local_files,
         ),
     ],
     expert: Annotated[
         Path | None,
         o.path_option(
-            "Expert grades of a part: complete queries, or documents drawn with known `probability`.",
+            "Expert grades of a part: complete queries, or documents drawn with known `probability`. A database of the "
+            "judging service has the answers to the pairs that the policy compare drew.",
             callback=o.local_files,
         ),
     ] = None,
     *,
     settings: Annotated[EstimateOptions, FieldsOf(EstimateOptions)],
+    reading: Annotated[
+        GoldReadOptions, FieldsOf(GoldReadOptions, o.GOLD, prefix="expert_", only=("grades", "unjudgeable"))
+    ],
     size_limit: o.SizeLimit,
     output: Annotated[Path | None, o.output_option("File for the table of estimates.")] = None,
     csv_safe: o.CsvSafe = False,
@@ -70,17 +77,18 @@ def estimate(
         crowdrank estimate live.trec new.trec --labels consensus.parquet -o estimates.csv
     """
     from crowdrank.estimation.estimate import estimate as estimate_runs
-    from crowdrank.judgments.read import read_gold, read_sample
+    from crowdrank.judgments.read import read_labels, read_sample
     from crowdrank.judgments.write import check_outputs
 
     files = parse_run_names(runs)
     check_outputs({"output": output}, [labels, expert, *map(Path, files.values())])
-    known = read_gold(labels)
-    print_read_report(without_feature_notes(known.report), [labels])
+    known = read_labels(labels)
+    print_read_report(without_estimate_notes(known.report), [labels])
     sample = None
     if expert is not None:
-        sample = read_sample(expert)
-        print_read_report(sample.report, [expert])
+        with parameter_prefix("expert_"):
+            sample = read_sample(expert, grades=reading.grades, unjudgeable=reading.unjudgeable)
+        print_read_report(without_estimate_notes(sample.report), [expert])
     tables = read_run_tables(files)
     result = estimate_runs({name: table.frame for name, table in tables.items()}, known, sample, **asdict(settings))
     o.write_tables([(output, result.rows)], csv_safe=csv_safe)
@@ -91,9 +99,10 @@ def estimate(
     print_estimate(result)
 
 
-def without_feature_notes(report: ReadReport) -> ReadReport:
-    """Return the report without notes on features: the estimate refuses such labels, or states their effect."""
-    return replace(report, notes=tuple(note for note in report.notes if note.kind != FEATURES_USED))
+def without_estimate_notes(report: ReadReport) -> ReadReport:
+    """Return the report without warnings, and without notes on features: the estimate has them."""
+    kept = (note for note in report.notes if note.kind != FEATURES_USED and note.severity == "note")
+    return replace(report, notes=tuple(kept))
 
 
 def print_estimate(result: Estimate) -> None:

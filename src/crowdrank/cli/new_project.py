@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from crowdrank._text import counted
 from crowdrank.cli import options as o
 from crowdrank.cli.collect_page import read_guidelines
-from crowdrank.cli.console import print_json, print_line
+from crowdrank.cli.console import print_json, print_line, print_message
 from crowdrank.cli.serve import require_service_packages
-from crowdrank.errors import UsageError, shown
+from crowdrank.errors import Fix, UsageError, shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def new_project(
@@ -30,13 +33,24 @@ def new_project(
         str, typer.Option(help="Policy by which pairs are handed out, such as random, ndcg@10, entropy or overlap-3.")
     ] = "random",
     labels: Annotated[
-        str, typer.Option(help="Labels per pair from people: at least and at most.", metavar="MIN-MAX")
-    ] = "2-3",
+        str | None,
+        typer.Option(
+            help="Labels per pair: at least and at most.", metavar="MIN-MAX", show_default="2-3; 1 with compare"
+        ),
+    ] = None,
+    labels_from: Annotated[
+        Literal["human", "llm", "expert"], typer.Option(help="Kind of assessors who give these labels.")
+    ] = "human",
     settled: Annotated[
         float | None,
         typer.Option(help="Probability of the most probable grade from which a pair gets no more labels."),
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Money for answers.")] = None,
+    runs: Annotated[
+        str | None, typer.Option(help="Policy compare: rankings, separated by commas, as FILE or NAME=FILE.")
+    ] = None,
+    measure: Annotated[str, typer.Option(help="Policy compare: measure DCG@k, nDCG@k or P@k.")] = "nDCG@10",
+    pairs_per_round: Annotated[int, typer.Option(help="Policy compare: number of pairs to draw at a time.")] = 100,
     json: o.AsJson = False,
 ) -> None:
     """Create a project of the judging service from files.
@@ -47,6 +61,7 @@ def new_project(
         crowdrank new-project judging.db jam --pairs pairs.csv --texts texts.jsonl --grades Bad,Fair,Good
         crowdrank new-project judging.db jam --pairs pairs.csv --guidelines rules.md
         crowdrank new-project judging.db jam --pairs pairs.csv --policy ndcg@10 --labels 1-5 --settled 0.95
+        crowdrank new-project judging.db jam --pairs pairs.csv --policy compare --runs live.trec,new.trec
     """
     require_service_packages()
     from crowdrank.judgments.scale import Scale
@@ -58,21 +73,44 @@ def new_project(
     settings: ProjectSettings = {
         "guidelines": rules,
         "policy": policy,
-        "quotas": {"human": _parse_labels(labels)},
+        "quotas": {labels_from: _parse_labels(labels or ("1" if runs else "2-3"))},
         "settled": settled,
         "budget": budget,
+        "measure": measure,
+        "pairs_per_round": pairs_per_round,
     }
     Scale.parse(grades)  # before the database is created
     check_settings(settings)
+    rankings = _read_rankings(runs, policy)
     rows = read_pair_files(pairs, texts or [])
     with open_database(database) as opened:
-        added = create_project_with_pairs(opened, name, grades, rows, settings)
+        created = create_project_with_pairs(opened, name, grades, rows, settings, rankings)
+    for note in created.notes:
+        print_message(note)
+    added = created.pairs
     if json:
-        print_json({"project": name, "pairs": added.pairs_added, "documents": added.documents_added})
+        numbers = {"pairs": added.pairs_added, "documents": added.documents_added}
+        print_json({"project": name, **numbers, **({"drawn": created.n_drawn} if rankings else {})})
         return
-    print_line(
-        f"The project {name} has {counted(added.pairs_added, 'pair')}. Start the service: crowdrank serve {database}"
-    )
+    drawn = f", of which {created.n_drawn:,} are drawn to be judged" if rankings else ""
+    line = f"The project {name} has {counted(added.pairs_added, 'pair')}{drawn}."
+    print_line(f"{line} Start the service: crowdrank serve {database}")
+
+
+def _read_rankings(runs: str | None, policy: str) -> dict[str, pa.Table]:
+    """Return the rankings by name; raise UsageError if they are missing, too few, or for another policy."""
+    from crowdrank.cli.compare import parse_run_names, read_rankings
+    from crowdrank.service.projects import COMPARE
+    from crowdrank.service.rankings import ranking_table
+
+    is_compared = policy.strip().lower() == COMPARE
+    if runs is not None and not is_compared:
+        raise UsageError(f"needs the policy {COMPARE}", parameter="runs", fix=Fix("use {}", "policy", COMPARE))
+    files = parse_run_names([run for run in (runs or "").split(",") if run])
+    if is_compared and len(files) < 2:
+        fix = Fix("give the rankings to compare with {}", "runs", "live.trec,new.trec")
+        raise UsageError(f"{COMPARE} needs at least two rankings", parameter="policy", kind="few-rankings", fix=fix)
+    return {name: ranking_table(run, name) for name, run in read_rankings(files).items()}
 
 
 def _parse_labels(text: str) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._text import counted
-from crowdrank._typing import Booleans, Floats
+from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection.assignment import assign
 from crowdrank.collection.base import Policy
 from crowdrank.collection.pool import Pool, find_pairs
@@ -107,7 +107,7 @@ class CompareRuns(Policy):
         if self.runs is None:
             return np.ones(len(pool))
         measure = checked_measure(self.measure)
-        gold = pa.table({"query": pool.query, "document": pool.document, **_labels_of_pool(self.labels, pool)})
+        gold = pa.table({"query": pool.query, "document": pool.document, **labels_of_pool(self.labels, pool)})
         runs = {name: as_run(run) for name, run in self.runs.items()}
         alignments = [
             align(run, gold, ties="expected", with_grades=False, run_name=f"run '{name}'") for name, run in runs.items()
@@ -125,20 +125,25 @@ def checked_measure(measure: str | Measure) -> Measure:
 
 
 def pool_of_runs(runs: Mapping[str, Any], measure: str) -> Pool:
-    """Return the documents that a measure counts: the first k of each run, or all without a cutoff."""
+    """Return the documents that a measure counts: the first k of each run and those tied with them, or all."""
     cutoff, tables = checked_measure(measure).cutoff, []
     for name, run in runs.items():
         frame = FrameSource(as_run(run), f"the run '{name}'").read(["query", "document", "score"], BadRows())
         if cutoff is not None:
             order = frame.sort_by([("query", "ascending"), ("score", "descending")])
-            query = order["query"].combine_chunks()
-            starts = np.flatnonzero(np.append(True, np.asarray(query[1:]) != np.asarray(query[:-1])))
-            rank = np.arange(len(query)) - np.repeat(starts, np.diff(np.append(starts, len(query))))
-            frame = order.filter(pa.array(rank < cutoff))
+            query, score = (np.asarray(order[name].combine_chunks()) for name in ("query", "score"))
+            is_other = np.append(True, query[1:] != query[:-1])
+            first = _last_true(is_other | np.append(True, score[1:] != score[:-1]))  # of the documents of equal score
+            frame = order.filter(pa.array(first - _last_true(is_other) < cutoff))
         if not len(frame):
             raise InputError("there are no documents", source=f"run '{name}'", kind="no-rows")
         tables.append(frame.select(["query", "document"]))
     return Pool.read(pa.concat_tables(tables))
+
+
+def _last_true(values: Booleans) -> Integers:
+    """Return the index of the last true value up to each place, (n,)."""
+    return np.maximum.accumulate(np.where(values, np.arange(len(values)), 0))
 
 
 def _is_open(state: PoolState) -> Booleans:
@@ -157,7 +162,7 @@ def _affordable(budget: Budget, pool: Pool, n_wanted: int) -> int:
     return number
 
 
-def _labels_of_pool(labels: Any, pool: Pool) -> dict[str, Floats]:
+def labels_of_pool(labels: Any, pool: Pool) -> dict[str, Floats]:
     """Return grades and probabilities of grades of the pairs; pairs without a label have the mean probabilities."""
     if labels is None:
         return {"grade": np.ones(len(pool))}

@@ -182,5 +182,5 @@ def _weighted_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
     total = weight.sum()
     mean_x, mean_y = (weight @ x) / total, (weight @ y) / total
     spread = weight @ (x - mean_x) ** 2
-    slope = float(weight @ ((x - mean_x) * (y - mean_y)) / spread) if spread > 0 else 0.0
+    slope = float(weight @ ((x - mean_x) * (y - mean_y)) / spread) if np.ptp(x) > 0 else 0.0
     return float(mean_y - slope * mean_x), slope

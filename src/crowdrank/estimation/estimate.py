@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -21,12 +22,13 @@ from crowdrank.estimation.contrast import ContrastEstimate
 from crowdrank.estimation.joined_runs import JoinedRuns, as_sample, experts_made_the_labels, join_runs
 from crowdrank.estimation.without_experts import N_DRAWS, draw_means
 from crowdrank.evaluation.comparison import choose_baseline, without_nan
-from crowdrank.evaluation.evaluate import as_run, load_gold, used_features
+from crowdrank.evaluation.evaluate import as_run, used_features
 from crowdrank.evaluation.measures import Measure, parse_measure
 from crowdrank.evaluation.significance import holm
 from crowdrank.judgments.columns import FEATURES_USED
 from crowdrank.judgments.frames import frame_library, from_arrow
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.read import read_labels
 
 Unit = Literal["auto", "query", "document"]
 
@@ -72,7 +74,7 @@ class Estimate:
         n_expert_queries: number of queries with expert grades.
         n_expert_grades: number of expert grades.
         warnings: what to check; kinds are `bias-unknown`, `features-used`, `few-expert-queries`, `unlabeled-documents`,
-            `ungraded-documents` and `expert-grades-unused`.
+            `ungraded-documents`, `expert-grades-unused` and `sample-incomplete`.
         backend: library of `table`.
         labels_used_features: whether the labels are a consensus that used features of the documents.
 
@@ -169,10 +171,12 @@ def estimate(
     Args:
         runs: rankings by name: DataFrames with query, document and score, paths, or consensuses.
         labels: labels of the documents: a consensus, a DataFrame or a path with query, document and grade. Columns p0,
-            p1, ... are the probabilities of the grades. The consensus must not know the expert grades.
+            p1, ... are the probabilities of the grades. The consensus must not know the expert grades. Of a database of
+            the judging service, the labels of the first round of the policy `compare` are used.
         expert: expert grades: DataFrame, path or `Gold` with query, document and grade; `probability` is the one with
-            which the document was drawn, and `round` numbers the rounds of drawing. None: no expert graded anything,
-            and the bias of the labels stays unknown.
+            which the document was drawn, and `round` numbers the rounds of drawing; rows without a probability are left
+            out. A database of the judging service has the answers to the pairs that were drawn. None: no expert graded
+            anything, and the bias of the labels stays unknown.
         measure: DCG, nDCG, P, RR, AP or ERR; by document DCG, nDCG or P.
         baseline: name of a run, by default the first.
         level: level of the intervals.
@@ -199,14 +203,14 @@ def estimate(
 
     """
     parsed, baseline = parse_measure(measure), _check_arguments(runs, baseline, level, unit)
-    labels = load_gold(labels)
+    labels = read_labels(labels) if isinstance(labels, str | Path) else labels
     expert = None if expert is None else as_sample(expert)
     by_features = used_features(labels)
     feature_messages = _check_features(by_features, expert, allow=allow_feature_labels)
     joined = join_runs({str(name): run for name, run in runs.items()}, labels, expert)
     chosen = _choose_unit(joined, unit)
     _check_measure(parsed, chosen)
-    messages = (*feature_messages, *joined.warnings, *_check_experts(joined, parsed, chosen))
+    messages = (*feature_messages, *_sample_warnings(expert), *joined.warnings, *_check_experts(joined, parsed, chosen))
     judged = joined.judged(parsed, joined.is_labeled, joined.queries)
     messages = (*messages, *_check_labels(judged))
     estimator = _estimator(joined, parsed, chosen, np.random.default_rng(random_state))
@@ -304,6 +308,11 @@ def _check_measure(measure: Measure, unit: str) -> None:
         how = {"query": "by query", "document": "by document", "none": "without experts"}[unit]
         problem = f"must be one of {', '.join(known)} {how}, not {measure}"
         raise UsageError(problem, kind="measure-not-estimated", parameter="measure")
+
+
+def _sample_warnings(expert: Gold | None) -> list[Message]:
+    """Return what was found when the expert grades were read, such as drawn documents without an answer."""
+    return [] if expert is None else [note for note in expert.report.notes if note.severity == "warning"]
 
 
 def _check_features(labels_used_features: bool, expert: Gold | None, *, allow: bool) -> list[Message]:

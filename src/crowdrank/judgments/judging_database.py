@@ -5,6 +5,7 @@ A database is read through its view `judgment` and its table `pair`, not by the 
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -20,7 +21,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crowdrank.errors import Fix, InputError, UsageError, near, shown
+from crowdrank._text import counted
+from crowdrank.errors import Fix, InputError, Location, Message, UsageError, near, shown
 from crowdrank.judgments.addresses import is_database_url
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.columns import quote_names
@@ -37,7 +39,7 @@ EARLIER_ROUND, TRAINING = "answer of an earlier round", "answer to a training pa
 PROJECTS_SQL = "SELECT name, grades FROM project ORDER BY name"
 ANSWERS_SQL = """
 SELECT query, document, assessor, kind, family, answer, grade, received, active_ms, price, pair_kind, gold_grade,
-    comment, is_current, probabilities
+    comment, is_current, probabilities, probability, sample_round
 FROM judgment WHERE project = :project ORDER BY received, query, document, assessor
 """
 PAIRS_SQL = """
@@ -53,6 +55,21 @@ SELECT query.key AS query, document.key AS document, pair.gold_grade AS grade
 FROM pair JOIN query ON query.id = pair.query_id JOIN document ON document.id = pair.document_id
 JOIN project ON project.id = pair.project_id
 WHERE project.name = :project AND pair.kind <> 'real' ORDER BY pair.id
+"""
+UNANSWERED_SQL = """
+SELECT count(*) AS drawn, count(CASE WHEN NOT is_answered THEN 1 END) AS unanswered FROM (
+    SELECT EXISTS (
+        SELECT 1 FROM answer JOIN assessor ON assessor.id = answer.assessor_id
+        WHERE answer.pair_id = pair.id AND answer.round = pair.round AND answer.kind <> 'later'
+            AND assessor.kind = sampled_pair.kind
+    ) AS is_answered
+    FROM sampled_pair JOIN pair ON pair.id = sampled_pair.pair_id JOIN project ON project.id = pair.project_id
+    WHERE project.name = :project
+) AS drawn_pairs
+"""
+LABELS_SQL = """
+SELECT sample_round.labels AS labels FROM sample_round JOIN project ON project.id = sample_round.project_id
+WHERE project.name = :project AND sample_round.number = 1
 """
 ANSWER_SCHEMA = pa.schema(
     {
@@ -73,6 +90,8 @@ PAIR_SCHEMA = pa.schema(
 """Columns of pairs; `honeypot` is the correct grade of a gold pair."""
 EXPERT_SCHEMA = pa.schema(dict.fromkeys(("query", "document", "grade"), pa.string()))
 """Columns of expert grades."""
+SAMPLE_SCHEMA = pa.schema({"probability": pa.float64(), "round": pa.int64()})
+"""Columns of answers to pairs that were drawn: probability of the draw, and number of its round."""
 
 Row = Mapping[str, Any]
 
@@ -247,6 +266,19 @@ class JudgingDatabase(Source):
         """Return the grades of gold pairs and the answers of experts as a table."""
         return ExpertGrades(self)
 
+    def sample(self) -> SampledAnswers | None:
+        """Return the answers to pairs that were drawn by the policy `compare`; None if none were."""
+        (counts,) = self.select(UNANSWERED_SQL)
+        return SampledAnswers(self, counts["drawn"], counts["unanswered"]) if counts["drawn"] else None
+
+    def sample_labels(self) -> pa.Table | None:
+        """Return the labels from which the policy `compare` drew the first pairs; None if it drew none."""
+        import pyarrow.parquet as pq
+
+        rows = self.select(LABELS_SQL)
+        with _report_damage(self.address):
+            return pq.read_table(io.BytesIO(rows[0]["labels"])) if rows else None
+
     def select(self, statement: str) -> list[dict[str, Any]]:
         """Return the rows of a statement about the project."""
         with _connect(self.address) as select:
@@ -293,10 +325,39 @@ class ExpertGrades(Source):
         return table.select(list(names))
 
 
+class SampledAnswers(Source):
+    """Answers to pairs that were drawn with known probabilities, by the assessors who were asked for them.
+
+    Attributes:
+        notes: a warning if drawn pairs have no answer.
+
+    """
+
+    names = [*EXPERT_SCHEMA.names, *SAMPLE_SCHEMA.names]  # noqa: RUF012
+
+    def __init__(self, database: JudgingDatabase, n_drawn: int, n_unanswered: int) -> None:
+        self.database, self.name = database, database.name
+        self.notes: list[Message] = []
+        if n_unanswered:
+            problem = f"{n_unanswered:,} of {counted(n_drawn, 'drawn document')} not answered: the sample is not random"
+            fix = Fix("wait for the answers to all drawn documents")
+            self.notes.append(Message(problem, "sample-incomplete", "warning", Location(self.name), (fix,)))
+
+    def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
+        """Return the columns `names`."""
+        rows = [row for row in self.database.select(ANSWERS_SQL) if row["probability"] is not None]
+        with _report_damage(self.database.address):
+            table = answer_table(rows, self.database.grades, bad_rows)
+        if not len(table):
+            raise no_rows_error(self.name)
+        return table.select(list(names))
+
+
 def answer_table(rows: Iterable[Row], grades: Sequence[str], bad_rows: BadRows) -> pa.Table:
     """Return rows of the view `judgment` as a table with the columns that crowdrank recognizes.
 
-    The probabilities of the grades (p0, p1, ...) are columns if an answer has them.
+    The probabilities of the grades (p0, p1, ...) are columns if an answer has them; `probability` and `round` are
+    columns if an answer is to a pair that was drawn.
 
     Args:
         rows: rows of `ANSWERS_SQL`.
@@ -319,6 +380,9 @@ def answer_table(rows: Iterable[Row], grades: Sequence[str], bad_rows: BadRows) 
         shares = [row["probabilities"] or [None] * len(names) for row in kept]
         for name, column in zip(names, zip(*shares, strict=True), strict=True):
             table = table.append_column(name, pa.array(column, pa.float64()))
+    if any(row["probability"] is not None for row in kept):
+        for field in SAMPLE_SCHEMA:
+            table = table.append_column(field, pa.array([row[field.name] for row in kept], field.type))
     return table
 
 
@@ -331,6 +395,8 @@ def _answer_row(row: Row, grades: Sequence[str]) -> dict[str, Any]:
         "cost": row["price"],
         "honeypot": _gold_name(row, grades),
         "probabilities": None if row["probabilities"] is None else _parse_json(row["probabilities"]),
+        "probability": row["probability"],
+        "round": row["sample_round"],
     }
 
 

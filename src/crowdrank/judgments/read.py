@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,11 +31,11 @@ from crowdrank.judgments.inputs import (
     open_input,
     read_roles,
 )
-from crowdrank.judgments.judging_database import JudgingDatabase
+from crowdrank.judgments.judging_database import JudgingDatabase, SampledAnswers
 from crowdrank.judgments.merge import merge_parts
 from crowdrank.judgments.read_options import Format, OnBadRows, Repeats, UnjudgeableAs
 from crowdrank.judgments.scale import Scale, ScaleRules
-from crowdrank.judgments.shares import SAMPLE_COLUMNS, read_draws, read_shares
+from crowdrank.judgments.shares import SAMPLE_COLUMNS, DrawnRows, read_draws, read_shares
 from crowdrank.judgments.sources import FrameSource, Source
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
@@ -231,29 +232,55 @@ def read_gold(
     sources = [one.expert_grades() if isinstance(one, JudgingDatabase) else one for one in inputs.sources]
     inputs = replace(inputs, sources=sources)
     tables = read_roles(inputs, GOLD_ROLES, columns, inputs.layout.gold_columns, on_bad_rows)
-    for table in tables:
-        table.cells["assessor"] = constant_column("gold", len(table))
-    options = EncodeOptions(
+    options = _gold_options(inputs, grades, unjudgeable, on_bad_rows)
+    judged = _merge_grades(inputs, tables, options)
+    _refuse_contradictory_grades(judged, inputs.name)
+    gold = _as_gold(judged, unjudgeable_as)
+    names = [share_columns(table.origin.source.names) for table in tables]
+    shared = names[0] if all(one == names[0] for one in names) else []
+    extras = _item_columns(tables, gold.as_judgments(), shared, partial(read_shares, on_bad_rows=on_bad_rows))
+    return replace(gold, grade_map=grade_map, extras=extras)
+
+
+def _gold_options(inputs: OpenInput, grades: Any, unjudgeable: Any, on_bad_rows: OnBadRows = "error") -> EncodeOptions:
+    return EncodeOptions(
         scale=_parse_scale(grades, inputs),
         unjudgeable=parse_unjudgeable(unjudgeable, inputs.layout.unjudgeable),
         repeats="keep",
         on_bad_rows=on_bad_rows,
     )
-    copies = [replace(table, cells=dict(table.cells)) for table in tables]  # cells are removed as they are encoded
-    judged = _merge_tables(inputs, copies, options)
-    _refuse_contradictory_grades(judged, inputs.name)
+
+
+def _merge_grades(inputs: OpenInput, tables: Sequence[RoleTable], options: EncodeOptions) -> Judgments:
+    """Return the expert grades of several tables as judgments of one assessor."""
+    named = [replace(table, cells={**table.cells, "assessor": constant_column("gold", len(table))}) for table in tables]
+    return _merge_tables(inputs, named, options)
+
+
+def _as_gold(judged: Judgments, unjudgeable_as: UnjudgeableAs) -> Gold:
+    """Return the first grade of each document, and count the others."""
     used = judged.with_unjudgeable(unjudgeable_as)
     skipped = Counter(judged.report.skipped) + Counter({"cannot judge": len(judged) - len(used)})
     report = replace(judged.report, skipped=dict(skipped), repeats=len(used) - used.n_items)
-    gold = Gold.of(replace(used, report=report))
-    names = [share_columns(table.origin.source.names) for table in tables]
-    shared = names[0] if all(one == names[0] for one in names) else []
-    extras = _item_columns(tables, used, shared, partial(read_shares, on_bad_rows=on_bad_rows))
-    return replace(gold, grade_map=grade_map, extras=extras)
+    return Gold.of(replace(used, report=report))
 
 
-def read_sample(source: TableLike) -> Gold:
+def read_sample(
+    source: TableLike,
+    *,
+    grades: str | Sequence[object] | None = None,
+    unjudgeable: str | int | Sequence[object] | None = None,
+) -> Gold:
     """Read expert grades of a sample of documents, with the columns `probability` and `round` if the file has them.
+
+    Rows without a probability were not drawn, and are left out. Of several grades of a drawn document, the median is
+    used, the lower one of two.
+
+    Args:
+        source: files or a DataFrame, as in :func:`read_gold`. Of a database of the judging service, the answers to
+            pairs that were drawn by the policy `compare` are read; expert grades if there are none.
+        grades: the scale, as in :func:`read_gold`.
+        unjudgeable: answers that mean 'cannot judge', which is the lowest grade.
 
     Raises:
         InputError: as in :func:`read_gold`, and if a probability is not above 0 and at most 1.
@@ -264,11 +291,56 @@ def read_sample(source: TableLike) -> Gold:
     {'probability': array([0.5, 1. ])}
 
     """
-    gold = read_gold(source)
     inputs = open_input(source)
+    sources = [_drawn_rows(one) for one in inputs.sources]
+    if any(one is None for one in sources):
+        return read_gold(source, grades=grades, unjudgeable=unjudgeable)
+    drawn = [one for one in sources if one is not None]
+    notes = [note for one in drawn if isinstance(one, SampledAnswers) for note in one.notes]
+    inputs = replace(inputs, sources=drawn, notes=[*inputs.notes, *notes])
     tables = read_roles(inputs, GOLD_ROLES, None, inputs.layout.gold_columns)
-    names = [name for name in SAMPLE_COLUMNS if all(name in table.origin.source.names for table in tables)]
-    return replace(gold, extras={**gold.extras, **_item_columns(tables, gold.as_judgments(), names, read_draws)})
+    judged = _merge_grades(inputs, tables, _gold_options(inputs, grades, unjudgeable)).with_unjudgeable("lowest")
+    gold = _as_gold(_with_median_first(judged), "lowest")
+    names = [name for name in SAMPLE_COLUMNS if all(name in one.names for one in drawn)]
+    return replace(gold, extras=_item_columns(tables, gold.as_judgments(), names, read_draws))
+
+
+def _drawn_rows(source: Source) -> Source | None:
+    """Return the rows of a source that were drawn with a known probability; None if it has no probabilities."""
+    if isinstance(source, JudgingDatabase):
+        return source.sample()
+    return DrawnRows(source) if SAMPLE_COLUMNS[0] in source.names else None
+
+
+def _with_median_first(judgments: Judgments) -> Judgments:
+    """Return judgments whose first grade of each item is the median, the lower one of two."""
+    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
+    in_order = judgments.grade[np.lexsort((judgments.grade, item))]
+    first, last = judgments.offsets[:-1], judgments.offsets[1:] - 1
+    grade = in_order.copy()
+    grade[first] = in_order[(first + last) // 2]
+    return replace(judgments, grade=grade)
+
+
+def read_labels(source: TableLike) -> Gold:
+    """Read labels of documents, as :func:`read_gold` does.
+
+    Of a database of the judging service, the labels are read that the policy `compare` used for its first draw: they do
+    not know the answers to the pairs that were drawn.
+
+    Raises:
+        InputError: as in :func:`read_gold`, and if nothing was drawn in a database.
+
+    """
+    inputs = open_input(source)
+    database = inputs.sources[0]
+    if not isinstance(database, JudgingDatabase):
+        return read_gold(source)
+    labels = database.sample_labels()
+    if labels is None:
+        problem, fix = "no pairs were drawn by the policy compare in it", "give a consensus as labels"
+        raise InputError(problem, source=database.name, kind="no-rows", fix=fix)
+    return replace(read_gold(labels), backend=database.backend)
 
 
 def _item_columns(

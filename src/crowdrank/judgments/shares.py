@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+import pyarrow as pa
 
-from crowdrank._typing import Floats
+from crowdrank._typing import Floats, Integers
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.cells import require_floats
 from crowdrank.judgments.columns import SHARE_SUM_TOLERANCE, share_columns
@@ -16,6 +17,39 @@ MIN_PROBABILITY = 1e-9
 """Minimum probability with which a document of a sample was drawn; its inverse is a weight."""
 SAMPLE_COLUMNS = ("probability", "round")
 """Columns of a sample: probability with which the document was drawn, and number of the round in which it was."""
+NOT_DRAWN = "no probability: not drawn"
+"""Reason for which rows are left out."""
+
+
+class DrawnRows(Source):
+    """Rows of a table that were drawn with a known probability; the others are left out and counted.
+
+    >>> import pandas as pd
+    >>> from crowdrank.judgments.sources import FrameSource
+    >>> table = FrameSource(pd.DataFrame({"document": ["a", "b"], "probability": [None, 0.5]}))
+    >>> DrawnRows(table).read(["document"], BadRows()).to_pylist()
+    [{'document': 'b'}]
+
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.name, self.backend, self.names, self.units = source.name, source.backend, source.names, source.units
+        self._rows: Integers = np.zeros(0, np.int64)
+
+    def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
+        """Return the columns `names` of the rows with a probability."""
+        column = SAMPLE_COLUMNS[0]
+        table = self.source.read(list(dict.fromkeys((*names, column))), bad_rows)
+        fix = "write the probability with which the document was drawn"
+        probability = require_floats(table[column], self.source, column, allow_blanks=True, fixes=[fix])
+        self._rows = np.flatnonzero(~np.isnan(probability))
+        bad_rows.count_left_out(NOT_DRAWN, len(table) - len(self._rows))
+        return table.take(pa.array(self._rows)).select(list(names))
+
+    def place(self, row: int) -> str:
+        """Return the place in the file of a row that was read."""
+        return self.source.place(int(self._rows[row]))
 
 
 def read_shares(source: Source, on_bad_rows: str = "error") -> Floats:

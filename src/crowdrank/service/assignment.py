@@ -297,7 +297,7 @@ def next_pairs(connection: Connection, project: Project, assessor_id: int, count
 def _reason(connection: Connection, project: Project, member: Member) -> Reason:
     """Return why there is no pair for a member, although the budget is not spent."""
     values = {"in_project": project.id, "of_kind": member.kind}
-    if project.settled is None or connection.execute(_ANY_SPARE, values).first() is not None:
+    if project.settled is None or project.is_sampled or connection.execute(_ANY_SPARE, values).first() is not None:
         return "no-pairs"
     return "settled"
 

@@ -28,13 +28,15 @@ CONTENT_TYPES: Mapping[str, str] = {
 _OF_QUERIES = text(ANSWERS_SQL.replace("ORDER BY", "AND query IN :queries ORDER BY")).bindparams(
     bindparam("queries", expanding=True)
 )
+_OF_SAMPLE = text(ANSWERS_SQL.replace("ORDER BY", "AND probability IS NOT NULL ORDER BY"))
 
 
 def answers_of(connection: Connection, project: Project, queries: Sequence[str] | None = None) -> pa.Table:
     """Return the latest answers of a project as a table; earlier rounds and training pairs are left out.
 
     The columns are those that crowdrank recognizes (query, document, assessor, family, grade, time, duration, cost,
-    honeypot), the kind of assessor and the comment. Read 'cannot judge' with `unjudgeable="cannot-judge"`.
+    honeypot), the kind of assessor and the comment. Answers to pairs that the policy `compare` drew have the
+    probability of the draw and the number of its round. Read 'cannot judge' with `unjudgeable="cannot-judge"`.
 
     Args:
         connection: connection of a transaction.
@@ -46,6 +48,12 @@ def answers_of(connection: Connection, project: Project, queries: Sequence[str] 
         rows = connection.execute(text(ANSWERS_SQL), {"project": project.name})
     else:
         rows = connection.execute(_OF_QUERIES, {"project": project.name, "queries": list(queries)})
+    return answer_table(map(dict, rows.mappings()), project.grades, BadRows())
+
+
+def sampled_answers(connection: Connection, project: Project) -> pa.Table:
+    """Return the answers of a project to pairs that were drawn, as :func:`answers_of` does."""
+    rows = connection.execute(_OF_SAMPLE, {"project": project.name})
     return answer_table(map(dict, rows.mappings()), project.grades, BadRows())
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
+import pyarrow as pa
 from sqlalchemy import Connection
 
 from crowdrank.collection.pool import Pool
+from crowdrank.errors import Message
 from crowdrank.judgments.texts import Texts, read_texts
 from crowdrank.service.database import Database
 from crowdrank.service.pairs import AddedPairs, PairRow, add_pairs
 from crowdrank.service.projects import ProjectSettings, create_project
+from crowdrank.service.rankings import set_ranking
+from crowdrank.service.sample_rounds import draw_pairs, read_draw_inputs, write_draw
 
 
 def pair_rows(pool: Pool, texts: Texts) -> list[PairRow]:
@@ -34,15 +40,43 @@ def read_pair_files(pairs: Path, texts: Sequence[Path]) -> list[PairRow]:
     return pair_rows(pool, found)
 
 
+@dataclass(frozen=True)
+class CreatedProject:
+    """What was added to a new project.
+
+    Attributes:
+        pairs: numbers of pairs, queries and documents.
+        n_drawn: number of pairs that were drawn to compare rankings.
+        notes: notes about the draw.
+
+    """
+
+    pairs: AddedPairs
+    n_drawn: int = 0
+    notes: tuple[Message, ...] = ()
+
+
 def create_project_with_pairs(
-    database: Database, name: str, grades: str, rows: Sequence[PairRow], settings: ProjectSettings
-) -> AddedPairs:
-    """Create a project with its pairs in one transaction."""
+    database: Database,
+    name: str,
+    grades: str,
+    rows: Sequence[PairRow],
+    settings: ProjectSettings,
+    rankings: Mapping[str, pa.Table] = MappingProxyType({}),
+) -> CreatedProject:
+    """Create a project with its pairs in one transaction; with rankings, draw the first round of pairs."""
     now = database.now()
 
-    def create(connection: Connection) -> AddedPairs:
+    def create(connection: Connection) -> CreatedProject:
         project = create_project(connection, name, grades, now, **settings)
-        return add_pairs(connection, project, rows, now)
+        added = add_pairs(connection, project, rows, now)
+        if not rankings:
+            return CreatedProject(added)
+        for ranking_name, table in rankings.items():
+            set_ranking(connection, project, ranking_name, table, now)
+        inputs = read_draw_inputs(connection, project)
+        draw = draw_pairs(inputs)
+        return CreatedProject(added, write_draw(connection, inputs, draw, now).n_pairs, draw.notes)
 
     return database.write(create)
 

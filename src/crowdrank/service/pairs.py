@@ -286,7 +286,8 @@ def _insert_pairs(connection: Connection, project: Project, values: Sequence[Map
     pair = schema.pair
     added = connection.execute(insert(pair).returning(pair.c.id, pair.c.query_id, pair.c.kind), list(values))
     real = [(row.id, row.query_id, 1, True) for row in added if row.kind == "real"]
-    add_quotas(connection, project.id, project.quotas, real, is_planned=project.is_planned)
+    modes = {"is_planned": project.is_planned, "is_sampled": project.is_sampled}
+    add_quotas(connection, project.id, project.quotas, real, **modes)
 
 
 # Reading.

@@ -18,7 +18,8 @@ class PairCounts:
     """Numbers of pairs. The states apply to real pairs.
 
     Attributes:
-        complete: open pairs that have the labels wanted from every kind of assessor.
+        complete: open pairs that have the labels wanted from every kind of assessor; with the policy `compare`, of the
+            pairs that were drawn.
         unfinished: open pairs that want more labels.
         closed: closed pairs.
         gold: open gold pairs.
@@ -127,8 +128,12 @@ def _pair_counts(connection: Connection, project: Project) -> PairCounts:
     unfinished = connection.execute(
         select(func.count(_QUOTA.c.pair_id.distinct())).select_from(QUOTAS_WITH_LEASES).where(*_wants_labels(project))
     ).scalar_one()
+    n_wanted = counts.get(("real", True), 0)
+    if project.is_sampled:
+        is_wanted = _QUOTA.c.project_id == project.id, _QUOTA.c.is_open, _QUOTA.c.target > 0
+        n_wanted = connection.execute(select(func.count(_QUOTA.c.pair_id.distinct())).where(*is_wanted)).scalar_one()
     return PairCounts(
-        complete=counts.get(("real", True), 0) - unfinished,
+        complete=n_wanted - unfinished,
         unfinished=unfinished,
         closed=counts.get(("real", False), 0),
         gold=counts.get(("gold", True), 0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
@@ -19,6 +19,9 @@ from crowdrank.service.errors import Conflict, Invalid, NotFound
 from crowdrank.service.limits import check_text
 from crowdrank.service.quotas import Quota, change_quotas
 
+if TYPE_CHECKING:
+    from crowdrank.evaluation.measures import Measure
+
 MAX_LABELS = 1000
 """Maximum number of labels per pair and kind of assessor."""
 MAX_LEASE_SECONDS = 7 * 24 * 3600
@@ -30,7 +33,8 @@ FLAG_ACTIONS = ("notify", "honeypots", "pause")
 RANDOM = "random"
 """Name of the policy that hands pairs out in random order."""
 COMPARE = "compare"
-"""Name of the policy that draws pairs from rankings, which projects do not have."""
+"""Name of the policy that draws pairs from rankings with known probabilities."""
+MAX_PAIRS_PER_ROUND = 1_000_000
 
 DEFAULT_QUOTAS: Mapping[str, Quota] = {"human": Quota(2, 3)}
 
@@ -44,6 +48,8 @@ class ProjectSettings(TypedDict, total=False):
     settled: float | None
     budget: float | None
     flag_action: str
+    measure: str
+    pairs_per_round: int
     quotas: Mapping[str, Sequence[int]]
     lease_seconds: int
     honeypot_share: float
@@ -61,6 +67,8 @@ class Project:
         settled: probability of the most probable grade above which a pair needs no more labels; None: no such rule.
         budget: money for answers; None: no limit.
         flag_action: what happens when the model flags an assessor, one of `FLAG_ACTIONS`.
+        measure: measure by which the policy `compare` compares rankings.
+        pairs_per_round: number of pairs that the policy `compare` draws at a time.
         quotas: number of labels per pair, by kind of assessor.
         qualification_share: share of training pairs to answer correctly, or None if there is no qualification round.
 
@@ -76,6 +84,8 @@ class Project:
     settled: float | None
     budget: float | None
     flag_action: str
+    measure: str
+    pairs_per_round: int
     quotas: Mapping[str, Quota]
     lease_seconds: int
     honeypot_share: float
@@ -91,7 +101,12 @@ class Project:
     @property
     def is_planned(self) -> bool:
         """Whether fits of the model set the targets and priorities of pairs."""
-        return self.policy != RANDOM or self.settled is not None
+        return not self.is_sampled and (self.policy != RANDOM or self.settled is not None)
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether only pairs that were drawn are handed out; the stop rule does not apply to them."""
+        return self.policy == COMPARE
 
     @property
     def plan_settings(self) -> tuple[object, ...]:
@@ -199,15 +214,19 @@ def update_project(connection: Connection, project: Project, **settings: Unpack[
     """Change settings of a project.
 
     New guidelines get a new version. New quotas apply to all pairs; labels in excess of them are kept. After a change
-    of quotas, policy or stop rule, targets are `k_min` until the next fit of the model.
+    of quotas, policy or stop rule, targets are `k_min` until the next fit of the model. With the policy `compare`, they
+    are `k_min` for the pairs that were drawn, and 0 for others.
 
     Raises:
         Invalid: a setting is invalid.
+        Conflict: the measure changes, although pairs were drawn for another one.
 
     """
     current = lock_project(connection, project.id)
     check_settings(settings)
     values = _stored(settings)
+    if values.get("measure", current.measure) != current.measure:
+        require_no_rounds(connection, current)
     if "budget" in values:
         forget_spending(connection, [project.id])
     _change_plan(connection, current, values)
@@ -224,7 +243,16 @@ def _change_plan(connection: Connection, current: Project, values: Mapping[str, 
     is_other_plan = (changed.policy, changed.settled) != (current.policy, current.settled)
     for kind, bounds in values.get("quotas", current.quotas).items():
         if is_other_plan or tuple(bounds) != current.quotas[kind]:
-            change_quotas(connection, current.id, kind, Quota(*bounds), is_planned=changed.is_planned)
+            modes = {"is_planned": changed.is_planned, "is_sampled": changed.is_sampled}
+            change_quotas(connection, current.id, kind, Quota(*bounds), **modes)
+
+
+def require_no_rounds(connection: Connection, project: Project) -> None:
+    """Raise Conflict if pairs were drawn: their probabilities are those of the rankings and the measure of then."""
+    rounds = schema.sample_round
+    if connection.execute(select(rounds.c.number).where(rounds.c.project_id == project.id)).first() is not None:
+        problem = f"pairs were drawn for the rankings of project {shown(project.name)} by {project.measure}"
+        raise Conflict(problem, kind="rounds-drawn", fix="discard the rounds first; their answers stay")
 
 
 def _project(row: Row[*tuple[Any, ...]]) -> Project:
@@ -235,12 +263,14 @@ def _project(row: Row[*tuple[Any, ...]]) -> Project:
 
 
 def _stored(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings as they are stored: quotas of all kinds, and the name of the policy in lower case."""
+    """Return settings as they are stored: quotas of all kinds, the policy in lower case, the measure as it is shown."""
     values = dict(settings)
     if "quotas" in values:
         values["quotas"] = {kind: list(values["quotas"].get(kind, (0, 0))) for kind in schema.KINDS}
     if "policy" in values:
         values["policy"] = values["policy"].strip().lower()
+    if "measure" in values:
+        values["measure"] = str(_parse_measure(values["measure"]))
     return values
 
 
@@ -260,6 +290,10 @@ def check_settings(values: Mapping[str, Any]) -> None:
     if values.get("flag_action", "notify") not in FLAG_ACTIONS:
         problem = f"must be {', '.join(FLAG_ACTIONS[:-1])} or {FLAG_ACTIONS[-1]}, not {shown(values['flag_action'])}"
         raise Invalid(problem, parameter="flag_action")
+    if "measure" in values:
+        _parse_measure(values["measure"])
+    if not 1 <= values.get("pairs_per_round", 1) <= MAX_PAIRS_PER_ROUND:
+        raise Invalid(f"must be 1 to {MAX_PAIRS_PER_ROUND}", parameter="pairs_per_round")
     if "quotas" in values:
         _check_quotas(values["quotas"])
     if not 1 <= values.get("lease_seconds", 1) <= MAX_LEASE_SECONDS:
@@ -277,13 +311,18 @@ def _check_policy(name: str) -> None:
     try:
         get_policy(name)
     except UsageError as error:
-        known = ", ".join(one for one in POLICIES if one != COMPARE)
-        problem = f"must be one of {known} (k is a number), not {shown(name)}"
+        problem = f"must be one of {', '.join(POLICIES)} (k is a number), not {shown(name)}"
         raise Invalid(problem, parameter="policy", kind="unknown-policy") from error
-    if name.strip().lower() == COMPARE:
-        problem = "cannot be compare, which draws pairs from rankings"
-        fix = "draw the pairs with crowdrank collect next by the policy compare, and add them to a project"
-        raise Invalid(problem, parameter="policy", kind="unknown-policy", fix=fix)
+
+
+def _parse_measure(text: str) -> Measure:
+    """Return a measure by which pairs can be drawn; raise Invalid for others."""
+    from crowdrank.collection.compare_runs import checked_measure
+
+    try:
+        return checked_measure(text)
+    except UsageError as error:
+        raise Invalid(error.problem, parameter="measure", kind=error.kind, fix=error.fixes) from error
 
 
 def _check_quotas(quotas: Mapping[str, Sequence[int]]) -> None:

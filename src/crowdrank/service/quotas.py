@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, case, func, insert, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, case, func, insert, select, update
 
 from crowdrank.service import schema
 
@@ -84,6 +84,7 @@ def add_quotas(
     pairs: Sequence[tuple[int, int, int, bool]],
     *,
     is_planned: bool = False,
+    is_sampled: bool = False,
 ) -> None:
     """Create the quotas of new pairs.
 
@@ -93,6 +94,7 @@ def add_quotas(
         quotas: number of labels per pair, by kind of assessor.
         pairs: id, query id, round and whether it is open, of each pair.
         is_planned: whether fits of the model set the targets.
+        is_sampled: whether labels are wanted only of pairs that are drawn.
 
     """
     rows = [
@@ -103,7 +105,7 @@ def add_quotas(
             "query_id": query_id,
             "round": round_,
             "is_open": is_open,
-            "target": quota.k_min,
+            "target": 0 if is_sampled else quota.k_min,
             "k_max": quota.k_max,
             **first_priority(is_planned=is_planned),
             "shuffle": random.random(),
@@ -117,16 +119,26 @@ def add_quotas(
 
 
 def change_quotas(
-    connection: Connection, project_id: int, kind: str, quota: Quota, *, is_planned: bool = False
+    connection: Connection,
+    project_id: int,
+    kind: str,
+    quota: Quota,
+    *,
+    is_planned: bool = False,
+    is_sampled: bool = False,
 ) -> None:
     """Change targets and limits of all real pairs of a project; a limit is never below the places taken.
 
-    If fits of the model set the targets, all pairs may get labels up to the limit until the next fit.
+    If fits of the model set the targets, all pairs may get labels up to the limit until the next fit. If labels are
+    wanted only of pairs that were drawn, the target of the others is 0.
     """
     of_project = (_QUOTA.c.project_id == project_id) & (_QUOTA.c.kind == kind)
     connection.execute(select(_QUOTA.c.pair_id).where(of_project).order_by(_QUOTA.c.pair_id).with_for_update())
     limit = case((_QUOTA.c.taken > quota.k_max, _QUOTA.c.taken), else_=quota.k_max)
-    values = {"k_max": limit, "target": quota.k_min, "priority": 0.0, "is_unsettled": is_planned}
+    target: Any = quota.k_min
+    if is_sampled:
+        target = case((_QUOTA.c.pair_id.in_(_sampled(project_id, kind)), quota.k_min), else_=0)
+    values = {"k_max": limit, "target": target, "priority": 0.0, "is_unsettled": is_planned}
     connection.execute(update(_QUOTA).where(of_project).values(values))
     pair = schema.pair
     has_quota = select(_QUOTA.c.pair_id).where(_QUOTA.c.pair_id == pair.c.id, _QUOTA.c.kind == kind).exists()
@@ -135,4 +147,19 @@ def change_quotas(
             pair.c.project_id == project_id, pair.c.kind == "real", ~has_quota
         )
     )
-    add_quotas(connection, project_id, {kind: quota}, [tuple(row) for row in missing], is_planned=is_planned)
+    modes = {"is_planned": is_planned, "is_sampled": is_sampled}
+    add_quotas(connection, project_id, {kind: quota}, [tuple(row) for row in missing], **modes)
+
+
+def want_sample(connection: Connection, project_id: int, number: int, kind: str, quota: Quota) -> None:
+    """Set the targets of the pairs that were drawn in a round."""
+    drawn = _sampled(project_id, kind).where(schema.sampled_pair.c.round == number)
+    of_round = (_QUOTA.c.kind == kind) & _QUOTA.c.pair_id.in_(drawn)
+    connection.execute(select(_QUOTA.c.pair_id).where(of_round).order_by(_QUOTA.c.pair_id).with_for_update())
+    connection.execute(update(_QUOTA).where(of_round).values(target=quota.k_min))
+
+
+def _sampled(project_id: int, kind: str) -> Select[tuple[int]]:
+    """Return the query for the pairs that were drawn for a kind of assessor."""
+    sampled = schema.sampled_pair
+    return select(sampled.c.pair_id).where(sampled.c.project_id == project_id, sampled.c.kind == kind)

@@ -16,6 +16,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -122,8 +123,42 @@ project = Table(
         server_default="notify",
         comment="what happens when the model flags an assessor: notify, honeypots, pause",
     ),
+    Column("measure", Text, nullable=False, server_default="nDCG@10", comment="policy compare: measure of rankings"),
+    Column(
+        "pairs_per_round",
+        Integer,
+        nullable=False,
+        server_default="100",
+        comment="policy compare: number of pairs to draw",
+    ),
     CheckConstraint("lease_seconds > 0", name="lease_seconds"),
     CheckConstraint("honeypot_share >= 0 AND honeypot_share <= 1", name="honeypot_share"),
+)
+
+ranking = Table(
+    "ranking",
+    metadata,
+    _key(),
+    _reference("project"),
+    Column("name", Text, nullable=False),
+    Column("n_documents", Integer, nullable=False),
+    Column("content", LargeBinary, nullable=False, comment="Parquet file: query, document, score"),
+    Column("digest", Text, nullable=False, comment="of the content"),
+    Column("created", BigInteger, nullable=False),
+    UniqueConstraint("project_id", "name"),
+    comment="Rankings that the policy compare compares; the first one is the baseline",
+)
+
+sample_round = Table(
+    "sample_round",
+    metadata,
+    Column("project_id", Integer, ForeignKey("project.id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("measure", Text, nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("labels", LargeBinary, nullable=False, comment="Parquet file: labels of the pool at the time of the draw"),
+    Column("created", BigInteger, nullable=False),
+    comment="Draws of pairs with known probabilities",
 )
 
 spending = Table(
@@ -279,6 +314,19 @@ Index(
     postgresql_where=_SPARE,
 )
 Index("ix_quota_wanted_query", quota.c.query_id, quota.c.kind, sqlite_where=_WANTED, postgresql_where=_WANTED)
+
+sampled_pair = Table(
+    "sampled_pair",
+    metadata,
+    Column("pair_id", Integer, ForeignKey("pair.id"), primary_key=True),
+    Column("kind", Text, primary_key=True, comment="kind of the assessors whose answers are part of the sample"),
+    _reference("project", index=True),
+    Column("round", Integer, nullable=False, comment="number of the sample_round"),
+    Column("probability", Float, nullable=False, comment="probability with which the pair was drawn"),
+    _one_of("kind", KINDS),
+    CheckConstraint("probability > 0 AND probability <= 1", name="probability"),
+    comment="Pairs drawn by the policy compare",
+)
 
 # Answers.
 

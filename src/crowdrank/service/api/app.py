@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import Depends, FastAPI
 
-from crowdrank.service.api import accounts, administration, judging, members, projects, results
+from crowdrank.service.api import accounts, administration, comparison, judging, members, projects, results
 from crowdrank.service.api.access import Service
 from crowdrank.service.api.error_rendering import ErrorBody, add_error_handlers
 from crowdrank.service.api.protection import Protection, check_parameters
@@ -15,7 +15,7 @@ from crowdrank.service.refits import Refits
 from crowdrank.service.single_sign_on import OidcProvider
 
 PREFIX = "/api"
-ROUTERS = (accounts, administration, projects, judging, members, results)
+ROUTERS = (accounts, administration, projects, judging, members, results, comparison)
 
 
 def create_app(database: Database, settings: Settings | None = None) -> FastAPI:

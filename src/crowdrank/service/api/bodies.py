@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from crowdrank.service.credentials import MAX_PASSWORD_LENGTH
 from crowdrank.service.model_fits import DEFAULT_METHOD
-from crowdrank.service.projects import MAX_MONEY
+from crowdrank.service.projects import MAX_MONEY, MAX_PAIRS_PER_ROUND
 
 MAX_ID = 2**31 - 1
 """Maximum id of a row."""
@@ -278,6 +278,14 @@ class ProjectChanges(RequestBody):
     flag_action: Literal["notify", "honeypots", "pause"] | None = Field(
         None, description="What happens when the model flags an assessor as careless, random or reversed."
     )
+    measure: str | None = Field(
+        None,
+        max_length=100,
+        description="Measure by which the policy `compare` compares rankings: DCG@k, nDCG@k or P@k.",
+    )
+    pairs_per_round: int | None = Field(
+        None, ge=1, le=MAX_PAIRS_PER_ROUND, description="Number of pairs that the policy `compare` draws at a time."
+    )
     quotas: Quotas | None = Field(None, description="Number of labels per pair, [k_min, k_max] by kind of assessor.")
     lease_seconds: int | None = Field(None, ge=1, le=MAX_ID, description="Seconds that a pair is held for an assessor.")
     honeypot_share: float | None = Field(None, ge=0, le=1, description="Share of gold pairs handed out.")
@@ -318,6 +326,8 @@ class ProjectSettingsView(ProjectView):
     settled: float | None
     budget: float | None
     flag_action: str
+    measure: str
+    pairs_per_round: int
     quotas: dict[str, tuple[int, int]]
     honeypot_share: float
     qualification_share: float | None
@@ -400,6 +410,72 @@ class ChangedPairs(ResponseBody):
     """Number of pairs changed."""
 
     pairs: int
+
+
+# Comparison of rankings.
+
+
+class RankingView(ResponseBody):
+    """A ranking of a project."""
+
+    name: str
+    n_documents: int
+    created: int
+
+
+class MessageView(ResponseBody):
+    """A warning or a note."""
+
+    problem: str
+    kind: str
+    severity: str
+    fix: str | None
+
+
+class RoundView(ResponseBody):
+    """A round of pairs drawn with known probabilities, and its progress."""
+
+    number: int
+    measure: str
+    seed: int = Field(description="Random seed of the draw.")
+    created: int
+    n_pairs: int = Field(description="Number of pairs in the sample.")
+    n_complete: int = Field(description="Number of those that have their labels.")
+    n_closed: int = Field(description="Number of closed pairs without their labels.")
+    n_unassignable: int = Field(description="Number of open pairs without their labels that nobody can judge.")
+    is_complete: bool
+    messages: list[MessageView] = Field(description="Warnings about the round; after a draw, also notes about it.")
+
+
+class RunEstimateView(ResponseBody):
+    """Estimated quality of a ranking, and its difference to the baseline, with intervals."""
+
+    run: str
+    estimate: float
+    lower: float
+    upper: float
+    difference: float
+    difference_lower: float | None
+    difference_upper: float | None
+    p_holm: float | None = Field(description="P-value of the difference, adjusted over the rankings by Holm's method.")
+
+
+class ComparisonEstimateView(ResponseBody):
+    """Estimate of which ranking is better, from the complete rounds."""
+
+    measure: str
+    baseline: str
+    level: float
+    expert_grades: int = Field(description="Number of graded documents.")
+    runs: list[RunEstimateView]
+
+
+class ComparisonView(ResponseBody):
+    """Rounds of a project, and the estimate from the complete ones; null before the first is complete."""
+
+    rounds: list[RoundView]
+    estimate: ComparisonEstimateView | None
+    problem: str | None = Field(description="Why there is no estimate, although a round is complete.")
 
 
 # Judging.

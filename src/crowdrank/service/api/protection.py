@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from crowdrank.service.api.settings import Settings
 from crowdrank.service.errors import Invalid
 
-UPLOADS = ("/pairs", "/new-project")
+UPLOADS = ("/pairs", "/new-project", "/rankings")
 """Ends of the paths whose bodies may be large; they are read after access has been checked."""
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "

@@ -14,14 +14,14 @@ from fastapi.responses import HTMLResponse, Response
 
 from crowdrank.errors import shown
 from crowdrank.reports.svg_images import can_draw
-from crowdrank.service import credentials, disputes, model_fits, people, progress, schema
+from crowdrank.service import credentials, disputes, model_fits, people, progress, rankings, sample_rounds, schema
 from crowdrank.service.api.access import ProjectAccess, Service, ServiceDependency
 from crowdrank.service.credentials import DAY, HOUR, MINUTE
 from crowdrank.service.disputes import FittedPairs
 from crowdrank.service.errors import NotFound
 from crowdrank.service.limits import MAX_ID
 from crowdrank.service.model_status import model_status
-from crowdrank.service.pages.rendering import LeadPage, render
+from crowdrank.service.pages.rendering import LeadPage, render, sentence
 from crowdrank.service.pairs import PairState, get_pair_content
 from crowdrank.service.project_charts import EXPLANATIONS, ChartImage
 
@@ -29,7 +29,7 @@ router = APIRouter(include_in_schema=False)
 
 N_DISPUTED = 10
 """Number of disputed pairs on the dashboard."""
-SUGGESTED_POLICIES = ("random", "ndcg@10", "entropy", "widest-interval", "overlap-3", "if-good-3")
+SUGGESTED_POLICIES = ("random", "ndcg@10", "entropy", "widest-interval", "overlap-3", "if-good-3", "compare")
 """Policies that the settings suggest."""
 KIND_NAMES = {"human": "human", "llm": "LLM", "expert": "expert"}
 """Names of the kinds of assessors."""
@@ -85,6 +85,8 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
         model = model_status(connection, project, fitted, now)
         members = people.list_members(connection, project.id)
         reliabilities = [] if fitted is None else model_fits.list_reliabilities(connection, fitted.snapshot)
+        rounds = sample_rounds.list_rounds(connection, project)
+        estimate = sample_rounds.estimate_rounds(connection, project, rounds)
     by_assessor = {one.assessor_id: one for one in reliabilities}
     return _render(
         "dashboard.html",
@@ -97,6 +99,9 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
         disputed=_pair_rows(disputed, fitted),
         assessors=[(one, by_assessor.get(one.assessor_id)) for one in summary.assessors],
         max_information=math.log(len(project.grades)),
+        rounds=rounds,
+        estimate=estimate,
+        sentence=sentence,
     )
 
 
@@ -178,6 +183,8 @@ def show_people(access: LeadPage, service: ServiceDependency) -> HTMLResponse:
 
 
 @router.get("/projects/{project}/settings")
-def show_settings(access: LeadPage) -> HTMLResponse:
+def show_settings(access: LeadPage, service: ServiceDependency) -> HTMLResponse:
     """Show the settings of a project."""
-    return _render("settings.html", access, kinds=schema.KINDS, policies=SUGGESTED_POLICIES)
+    with service.database.read() as connection:
+        stored = rankings.list_rankings(connection, access.project)
+    return _render("settings.html", access, kinds=schema.KINDS, policies=SUGGESTED_POLICIES, rankings=stored)

@@ -3,10 +3,11 @@
 // data-method, data-path, data-body: the request. Fields of a form are added to the body by their names: `quotas.human.0`
 //   is the first value of a list. data-number is a factor of a number; an empty number is null. Boxes with data-list make
 //   a list of ids. data-new-id adds an id made by the client.
+// data-file: the file of the form is sent as the body of a request, with the other fields as parameters.
 // data-upload: the fields and files of the form are sent to this page, which answers with the next page.
 // data-live: this element is replaced by its new state after a request.
 // data-waiting, data-done: text of the button meanwhile, and of the message afterwards, where {pairs} is the number of
-//   changed pairs. data-next: page to open instead.
+//   changed pairs, and {messages} are the warnings and notes of the answer. data-next: page to open instead.
 // data-confirm, data-consequence: question and explanation that must be confirmed first; {pair_ids} is the number of
 //   selected pairs.
 // data-empty: problem to show if a list of the body is empty.
@@ -35,6 +36,17 @@
     const response = await fetch(form.dataset.upload, { method: "POST", credentials: "same-origin", headers, body });
     if (!(response.headers.get("Content-Type") || "").startsWith("application/json"))
       throw new Error("You are signed out, or may not do this.");
+    const answer = await response.json();
+    if (!response.ok) throw new Error(sentence(answer));
+    return answer;
+  }
+
+  /** Send the file of a form as the body of a request, with the other fields as parameters; return the answer. */
+  async function sendFile(form) {
+    const headers = { "Content-Type": "application/octet-stream", "X-Form-Token": formToken };
+    const body = form.querySelector("input[type=file]").files[0];
+    const address = `/api${form.dataset.path}?${new URLSearchParams(new FormData(form))}`;
+    const response = await fetch(address, { method: "POST", credentials: "same-origin", headers, body });
     const answer = await response.json();
     if (!response.ok) throw new Error(sentence(answer));
     return answer;
@@ -133,6 +145,11 @@
     });
   }
 
+  function request(element, method, path, body) {
+    if (element.dataset.upload) return upload(element);
+    return element.dataset.file === undefined ? send(method, path, body) : sendFile(element);
+  }
+
   /** Send a request for a form or button, and show its result or problem; the button cannot be used meanwhile. */
   async function act(element, button, body) {
     const { method, waiting, done, empty } = { ...element.dataset, ...button.dataset };
@@ -150,12 +167,15 @@
     button.disabled = true;
     if (waiting) button.textContent = waiting;
     try {
-      const answer = element.dataset.upload ? await upload(element) : await send(method, path, body);
+      const answer = await request(element, method, path, body);
       const next = element.dataset.upload ? answer.next : element.dataset.next;
       if (element.dataset.secret) showSecret(element, answer.secret);
       if (next) location.assign(next);
       else await refresh();
-      result.textContent = (done || "").replace("{pairs}", () => (answer ? answer.pairs : ""));
+      const messages = (answer && answer.messages) || [];
+      result.textContent = (done || "")
+        .replace("{pairs}", () => (answer ? answer.pairs : ""))
+        .replace("{messages}", () => messages.map(sentence).join(" "));
       result.hidden = !done;
     } catch (failure) {
       problem.textContent = failure.message;
@@ -175,7 +195,8 @@
 
   document.addEventListener("submit", (event) => {
     const [form, button] = [event.target, event.submitter];
-    if (!form.dataset.method && !form.dataset.upload) return;
+    const { method, upload: page, file } = form.dataset;
+    if (!method && !page && file === undefined) return;
     event.preventDefault();
     act(form, button, { ...bodyOf(form), ...JSON.parse(button.dataset.body || "{}") });
   });
