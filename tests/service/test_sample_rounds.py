@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ def test_estimates_from_database_export_and_files_are_equal(
     labels = decode_table(row["labels"])
     expected = crowdrank.estimate(RUNS, labels, sample, measure=MEASURE).rows.to_pandas()
     assert expected["difference"][1] != 0
+    assert len(read_judgments(database_target)) == 20
     with database.read() as connection:
         (tmp_path / "answers.csv").write_bytes(export_answers(connection, comparison.project, "csv"))
         (tmp_path / "answers.parquet").write_bytes(export_answers(connection, comparison.project, "parquet"))
@@ -103,7 +105,7 @@ def test_estimates_from_database_export_and_files_are_equal(
 def simulated_inputs(comparison: Comparison, labels: pa.Table) -> DrawInputs:
     with comparison.database.read() as connection:
         inputs = read_draw_inputs(connection, comparison.project)
-    return DrawInputs(inputs.project, 1, (), inputs.rankings, inputs.pairs, labels)
+    return replace(inputs, labels=labels)
 
 
 def drawn_rows(inputs: DrawInputs, seed: int, number: int) -> tuple[pd.DataFrame, DrawInputs, pa.Table]:
@@ -117,7 +119,7 @@ def drawn_rows(inputs: DrawInputs, seed: int, number: int) -> tuple[pd.DataFrame
         if pair.pair_id in probabilities
     ]
     frame = pd.DataFrame(rows, columns=["query", "document", "grade", "probability", "round"])
-    return frame, DrawInputs(inputs.project, number + 1, (), inputs.rankings, pairs, inputs.labels), draw.labels
+    return frame, replace(inputs, number=number + 1, pairs=pairs), draw.labels
 
 
 def test_the_estimate_over_many_draws_is_unbiased(sqlite_database: Database) -> None:
@@ -128,7 +130,7 @@ def test_the_estimate_over_many_draws_is_unbiased(sqlite_database: Database) -> 
     labels = pa.Table.from_pandas(PAIRS.assign(grade=biased, **{f"p{grade}": shares[:, grade] for grade in range(4)}))
     inputs = simulated_inputs(comparison, labels.select(["query", "document", "grade", "p0", "p1", "p2", "p3"]))
     known = [pair._replace(is_answered=number % 9 == 0) for number, pair in enumerate(inputs.pairs)]
-    inputs = DrawInputs(inputs.project, 1, (), inputs.rankings, known, inputs.labels)
+    inputs = replace(inputs, pairs=known)
     truth = {name: evaluate(run, TRUTH, "DCG@3", no_relevant="zero").means["DCG@3"] for name, run in RUNS.items()}
     expected = np.array([truth["live"], truth["new"], truth["new"] - truth["live"]])
     errors, label_errors = [], []
@@ -225,6 +227,26 @@ def test_settings_keep_the_drawn_pairs(database: Database) -> None:
     assert comparison._write(discard_rounds) == 1
     assert targets(comparison) == []
     assert len(comparison.rows(schema.answer)) == 5
+
+
+def test_no_more_pairs_are_drawn_than_the_budget_buys(database: Database) -> None:
+    comparison = Comparison(database, quotas={"expert": (1, 1), "human": (2, 2)}, budget=10.0)
+    assert len(comparison.draw().pairs) == 3  # a pair costs 3
+    comparison._write(discard_rounds)
+    comparison.update(budget=2.0)
+    with pytest.raises(Conflict) as caught:
+        comparison.draw()
+    assert caught.value.kind == "budget-too-small"
+
+
+def test_a_round_whose_judges_are_not_asked_cannot_become_complete(sqlite_database: Database) -> None:
+    comparison = Comparison(sqlite_database, pairs_per_round=4)
+    comparison.draw()
+    comparison.update(quotas={"human": (1, 1)})
+    assert comparison.next(HUMAN).leases == comparison.next(EXPERT).leases == ()
+    assert comparison.rounds()[0].n_unassignable == 4
+    comparison.update(quotas={"expert": (1, 1)})
+    assert len(comparison.judge_all()) == 4
 
 
 def test_gold_and_closed_pairs_are_not_drawn(sqlite_database: Database) -> None:

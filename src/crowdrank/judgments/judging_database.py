@@ -57,8 +57,8 @@ JOIN project ON project.id = pair.project_id
 WHERE project.name = :project AND pair.kind <> 'real' ORDER BY pair.id
 """
 UNANSWERED_SQL = """
-SELECT count(*) AS drawn, count(CASE WHEN NOT is_answered THEN 1 END) AS unanswered FROM (
-    SELECT EXISTS (
+SELECT count(DISTINCT pair_id) AS drawn, count(DISTINCT CASE WHEN NOT is_answered THEN pair_id END) AS unanswered FROM (
+    SELECT sampled_pair.pair_id AS pair_id, EXISTS (
         SELECT 1 FROM answer JOIN assessor ON assessor.id = answer.assessor_id
         WHERE answer.pair_id = pair.id AND answer.round = pair.round AND answer.kind <> 'later'
             AND assessor.kind = sampled_pair.kind

@@ -28,6 +28,7 @@ from crowdrank.estimation.estimate import estimate
 from crowdrank.judgments.judging_database import CANNOT_JUDGE
 from crowdrank.judgments.read import read_judgments, read_sample
 from crowdrank.service import schema
+from crowdrank.service.budgets import TOLERANCE, committed_money
 from crowdrank.service.errors import Conflict
 from crowdrank.service.exports import sampled_answers
 from crowdrank.service.model_fits import latest_snapshot
@@ -66,7 +67,8 @@ class DrawInputs:
     Attributes:
         project: the project.
         number: number of the round.
-        version: what must not change until the draw is written: numbers of rounds, and digests of the rankings.
+        version: what must not change until the draw is written: number of rounds, settings, digests of the rankings.
+        n_pairs: number of pairs to draw, as far as the budget reaches.
         rankings: rankings by name.
         pairs: pairs of the project.
         labels: labels of pairs by the newest fit of the model; None before the first.
@@ -76,6 +78,7 @@ class DrawInputs:
     project: Project
     number: int
     version: tuple[object, ...]
+    n_pairs: int
     rankings: Mapping[str, pa.Table]
     pairs: Sequence[_PoolPair]
     labels: pa.Table | None
@@ -134,9 +137,9 @@ class RoundProgress:
         found = []
         if self.n_unassignable:
             problem = f"nobody can judge {counted(self.n_unassignable, 'drawn document')}, so the sample is not random"
-            found.append((problem, "add assessors of the kinds that are asked for labels"))
+            found.append((problem, "add assessors, or ask the kinds of assessors for labels that the round asked"))
         if self.n_closed:
-            problem = f"{counted(self.n_closed, 'drawn document')} closed before an answer, so the sample is not random"
+            problem = f"a lead closed {counted(self.n_closed, 'drawn document')}, so the sample is not random"
             found.append((problem, "open these pairs; judges can answer that they cannot judge a document"))
         return tuple(Message(problem, "sample-incomplete", "warning", fixes=(Fix(fix),)) for problem, fix in found)
 
@@ -148,8 +151,8 @@ def read_draw_inputs(connection: Connection, project: Project) -> DrawInputs:
     :func:`draw_pairs`, and :func:`write_draw`.
 
     Raises:
-        Conflict: the policy is another one, no label is wanted, the last round is not complete, or there are fewer than
-            two rankings.
+        Conflict: the policy is another one, no label is wanted, the last round is not complete, there are fewer than
+            two rankings, or the budget is spent.
 
     """
     rounds, kinds = list_rounds(connection, project), _judging_kinds(project)
@@ -168,9 +171,15 @@ def read_draw_inputs(connection: Connection, project: Project) -> DrawInputs:
     if len(rankings) < 2:
         problem = f"project {shown(project.name)} has {counted(len(rankings), 'ranking')}, and {COMPARE} needs two"
         raise Conflict(problem, kind="few-rankings", fix="add the rankings to compare")
-    pairs = _read_pairs(connection, project, kinds)
-    version = _version(connection, project)
-    return DrawInputs(project, len(rounds) + 1, version, rankings, pairs, _read_labels(connection, project))
+    return DrawInputs(
+        project=project,
+        number=len(rounds) + 1,
+        version=_version(connection, project),
+        n_pairs=_affordable_pairs(connection, project),
+        rankings=rankings,
+        pairs=_read_pairs(connection, project, kinds),
+        labels=_read_labels(connection, project),
+    )
 
 
 def draw_pairs(inputs: DrawInputs, seed: int | None = None) -> Draw:
@@ -200,7 +209,7 @@ def draw_pairs(inputs: DrawInputs, seed: int | None = None) -> Draw:
     usable = Pool(pool.query.filter(pa.array(is_available)), pool.document.filter(pa.array(is_available)))
     if not pc.all(known).as_py():
         policy = CompareRuns(runs, labels, measure=project.measure, random_state=seed)
-        requests = policy.next(usable, _as_judgments(usable, known), budget=project.pairs_per_round)
+        requests = policy.next(usable, _as_judgments(usable, known), budget=inputs.n_pairs)
         assert requests.probability is not None
         ids = [available[row].pair_id for row in requests.pair]
         sampled += zip(ids, map(float, requests.probability), strict=True)
@@ -258,7 +267,7 @@ def _round_progress(row: Row[*tuple[Any, ...]], states: Sequence[str]) -> RoundP
 def _pair_states(connection: Connection, project: Project) -> dict[int, dict[int, str]]:
     """Return the state of each drawn pair by round and pair id: complete, closed, unassignable or waiting."""
     answered = _answering_assessors(connection, project)
-    able = _able_assessors(connection, project)
+    able = {kind: set(prices) for kind, prices in _able_assessors(connection, project).items()}
     rows = connection.execute(
         select(_SAMPLED.c.round, _SAMPLED.c.pair_id, _SAMPLED.c.kind, _PAIR.c.is_open)
         .join_from(_SAMPLED, _PAIR)
@@ -272,8 +281,10 @@ def _pair_states(connection: Connection, project: Project) -> dict[int, dict[int
             state = "complete"
         elif not row.is_open:
             state = "closed"
+        elif not project.quotas[row.kind].k_min or len(able.get(row.kind, set()) - assessors) < n_missing:
+            state = "unassignable"
         else:
-            state = "unassignable" if len(able.get(row.kind, set()) - assessors) < n_missing else "waiting"
+            state = "waiting"
         of_round = states.setdefault(row.round, {})
         if of_round.get(row.pair_id, "complete") == "complete":  # a pair is complete if all kinds have answered it
             of_round[row.pair_id] = state
@@ -296,11 +307,11 @@ def _answering_assessors(connection: Connection, project: Project) -> dict[tuple
     return found
 
 
-def _able_assessors(connection: Connection, project: Project) -> dict[str, set[int]]:
-    """Return the members who may judge, by kind."""
+def _able_assessors(connection: Connection, project: Project) -> dict[str, dict[int, float]]:
+    """Return the members who may judge and their prices, by kind."""
     assessor, membership = schema.assessor, schema.membership
     rows = connection.execute(
-        select(assessor.c.kind, assessor.c.id)
+        select(assessor.c.kind, assessor.c.id, assessor.c.price)
         .join_from(membership, assessor)
         .where(
             membership.c.project_id == project.id,
@@ -309,10 +320,23 @@ def _able_assessors(connection: Connection, project: Project) -> dict[str, set[i
             assessor.c.is_active,
         )
     )
-    found: dict[str, set[int]] = {}
-    for kind, assessor_id in rows:
-        found.setdefault(kind, set()).add(assessor_id)
+    found: dict[str, dict[int, float]] = {}
+    for kind, assessor_id, price in rows:
+        found.setdefault(kind, {})[assessor_id] = price
     return found
+
+
+def _affordable_pairs(connection: Connection, project: Project) -> int:
+    """Return how many pairs of a round the budget buys at the highest prices; raise Conflict if it buys none."""
+    if project.budget is None:
+        return project.pairs_per_round
+    highest = {kind: max(prices.values()) for kind, prices in _able_assessors(connection, project).items()}
+    price = sum(project.quotas[kind].k_min * highest.get(kind, 0.0) for kind in _judging_kinds(project))
+    left = project.budget - committed_money(connection, project.id)
+    if left < price:
+        problem = f"{max(left, 0.0):g} is left of the budget, and the labels of a pair cost up to {price:g}"
+        raise Conflict(problem, kind="budget-too-small", fix="raise the budget")
+    return min(project.pairs_per_round, int(left / price + TOLERANCE)) if price else project.pairs_per_round
 
 
 def _judging_kinds(project: Project) -> list[str]:
