@@ -10,16 +10,8 @@ import pandas as pd
 from crowdrank.service.database import Database
 from crowdrank.service.pairs import PairRow
 from crowdrank.service.rankings import ranking_table, set_ranking
-from crowdrank.service.sample_rounds import (
-    Draw,
-    RoundProgress,
-    RoundsEstimate,
-    draw_pairs,
-    estimate_rounds,
-    list_rounds,
-    read_draw_inputs,
-    write_draw,
-)
+from crowdrank.service.sample_draws import Draw, draw_pairs, read_draw_inputs, write_draw
+from crowdrank.service.sample_rounds import RoundProgress, RoundsEstimate, estimate_rounds, list_rounds
 
 from .judging import Judging
 

@@ -27,14 +27,8 @@ from crowdrank.service.model_fits import fit_project
 from crowdrank.service.pairs import PairRow
 from crowdrank.service.progress import project_status
 from crowdrank.service.rankings import decode_table, list_rankings, parse_ranking, remove_ranking
-from crowdrank.service.sample_rounds import (
-    DrawInputs,
-    _PoolPair,
-    discard_rounds,
-    draw_pairs,
-    read_draw_inputs,
-    write_draw,
-)
+from crowdrank.service.sample_draws import DrawInputs, PoolPair, draw_pairs, read_draw_inputs, write_draw
+from crowdrank.service.sample_rounds import discard_rounds
 
 from .comparison_project import EXPERT, GRADES, HUMAN, MEASURE, N_QUERIES, PAIRS, RUNS, TRUTH, Comparison
 from .small_project import add_small_project
@@ -249,6 +243,15 @@ def test_a_round_whose_judges_are_not_asked_cannot_become_complete(sqlite_databa
     assert len(comparison.judge_all()) == 4
 
 
+def test_honeypots_are_handed_out_beside_the_sample(sqlite_database: Database) -> None:
+    comparison = Comparison(sqlite_database, honeypot_share=1.0)
+    comparison.add(PairRow("other", "gold", kind="gold", gold_grade=3))
+    comparison.draw()
+    assert comparison.judge_content(EXPERT).document == "gold"
+    assert len(comparison.judge_all()) == 10
+    assert len(sampled_frame(comparison)) == 10
+
+
 def test_gold_and_closed_pairs_are_not_drawn(sqlite_database: Database) -> None:
     comparison = Comparison(sqlite_database, runs={}, pairs_per_round=1000)
     extended = {
@@ -445,7 +448,7 @@ def test_without_a_draw_there_are_no_labels_in_a_database(database: Database, da
 
 
 def test_a_pool_pair_is_available_while_it_can_be_judged() -> None:
-    pair = _PoolPair(1, "q", "d", "real", False, False, False)
+    pair = PoolPair(1, "q", "d", "real", False, False, False)
     assert not pair.is_available
     assert pair._replace(is_answered=True).is_available
     assert not pair._replace(kind="gold", is_open=True).is_available

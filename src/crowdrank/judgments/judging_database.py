@@ -339,7 +339,8 @@ class SampledAnswers(Source):
         self.database, self.name = database, database.name
         self.notes: list[Message] = []
         if n_unanswered:
-            problem = f"{n_unanswered:,} of {counted(n_drawn, 'drawn document')} not answered: the sample is not random"
+            drawn = counted(n_drawn, "drawn document")
+            problem = f"there is no answer to {n_unanswered:,} of {drawn}, so the sample is not random"
             fix = Fix("wait for the answers to all drawn documents")
             self.notes.append(Message(problem, "sample-incomplete", "warning", Location(self.name), (fix,)))
 

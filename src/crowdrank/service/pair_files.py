@@ -17,7 +17,7 @@ from crowdrank.service.database import Database
 from crowdrank.service.pairs import AddedPairs, PairRow, add_pairs
 from crowdrank.service.projects import ProjectSettings, create_project
 from crowdrank.service.rankings import set_ranking
-from crowdrank.service.sample_rounds import draw_pairs, read_draw_inputs, write_draw
+from crowdrank.service.sample_draws import draw_pairs, read_draw_inputs, write_draw
 
 
 def pair_rows(pool: Pool, texts: Texts) -> list[PairRow]:

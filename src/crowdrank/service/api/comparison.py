@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from crowdrank.errors import Message
 from crowdrank.judgments.read_options import Format
-from crowdrank.service import rankings, sample_rounds
+from crowdrank.service import rankings, sample_draws, sample_rounds
 from crowdrank.service.api import bodies
 from crowdrank.service.api.access import AsLead, AsReader, ServiceDependency
 from crowdrank.service.api.protection import StrictRoute
@@ -91,11 +91,11 @@ def get_rounds(access: AsReader, service: ServiceDependency) -> dict[str, Any]:
 def draw_round(access: AsLead, service: ServiceDependency) -> dict[str, Any]:
     """Draw the pairs of the next round with known probabilities, and hand them out."""
     with service.database.read() as connection:
-        inputs = sample_rounds.read_draw_inputs(connection, access.project)
-    draw, now = sample_rounds.draw_pairs(inputs), service.database.now()
+        inputs = sample_draws.read_draw_inputs(connection, access.project)
+    draw, now = sample_draws.draw_pairs(inputs), service.database.now()
 
     def write(connection: Connection) -> sample_rounds.RoundProgress:
-        drawn = sample_rounds.write_draw(connection, inputs, draw, now)
+        drawn = sample_draws.write_draw(connection, inputs, draw, now)
         details = {"number": drawn.number, "pairs": drawn.n_pairs, "seed": drawn.seed}
         access.audit(connection, "round.draw", details, now)
         return drawn
