@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from sqlalchemy import update
 
 import crowdrank
 from crowdrank.collection.compare_runs import CompareRuns, pool_of_runs
@@ -437,6 +438,16 @@ def test_rankings_are_read_as_by_estimate() -> None:
         b"qid,docid,relevance\nq1,d1,2.5\n",
     ):
         assert parse_ranking(content, "live").to_pylist() == [{"query": "q1", "document": "d1", "score": 2.5}]
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 damaged PAR1"])
+def test_damaged_labels_are_refused(sqlite_database: Database, tmp_path: Path, content: bytes) -> None:
+    Comparison(sqlite_database).draw()
+    damage = update(schema.sample_round).values(labels=content)
+    sqlite_database.write(lambda connection: connection.execute(damage))
+    with pytest.raises(InputError) as caught:
+        read_labels(tmp_path / "judging.db")
+    assert caught.value.kind == "damaged"
 
 
 def test_without_a_draw_there_are_no_labels_in_a_database(database: Database, database_target: str) -> None:

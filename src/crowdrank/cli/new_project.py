@@ -30,7 +30,7 @@ def new_project(
     ] = None,
     guidelines: Annotated[Path | None, o.path_option("Guidelines in Markdown.")] = None,
     policy: Annotated[
-        str, typer.Option(help="Policy by which pairs are handed out, such as random, ndcg@10, entropy or overlap-3.")
+        str, typer.Option(help="Policy by which pairs are handed out, such as random, ndcg@10, overlap-3 or compare.")
     ] = "random",
     labels: Annotated[
         str | None,

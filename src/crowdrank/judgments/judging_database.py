@@ -1,6 +1,6 @@
 """Databases of the judging service: SQLite files and PostgreSQL servers, read while the service runs.
 
-A database is read through its view `judgment` and its table `pair`, not by the code of the service.
+A database is read through its view `judgment` and its tables of pairs and samples, not by the code of the service.
 """
 
 from __future__ import annotations
@@ -421,7 +421,13 @@ def _report_damage(address: DatabaseAddress) -> Iterator[None]:
     """Raise InputError if the rows of a database do not have the values that the service writes."""
     try:
         yield
-    except (TypeError, ValueError, IndexError, pa.ArrowException) as problem:
+    except (
+        TypeError,
+        ValueError,
+        IndexError,
+        OSError,
+        pa.ArrowException,
+    ) as problem:  # OSError: a damaged Parquet file
         raise _unreadable_error(address, problem) from problem
 
 
