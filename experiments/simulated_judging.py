@@ -31,8 +31,6 @@ SECONDS, SPREAD = 20.0, 0.5
 """Median seconds per answer, and standard deviation of their logarithm."""
 SESSION = 60
 """Mean number of answers of a judge before another one takes over."""
-MAX_SEED = 1000
-"""Distance between the random seeds of two repetitions."""
 PAUSE = 30.0
 """Seconds before the next request if there was nothing to judge."""
 
@@ -50,7 +48,6 @@ class Arm:
         kind: kind of the judges in the service, by default that of the world. People stay at a query while it has pairs
             that are wanted; LLM judges do not.
         labels: number of answers per document after which the run ends.
-        repeat: number of the repetition; each has random numbers of its own.
 
     """
 
@@ -60,7 +57,6 @@ class Arm:
     refit_seconds: float | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     kind: str | None = None
-    repeat: int = 0
 
     @property
     def in_rounds(self) -> bool:
@@ -138,7 +134,7 @@ def simulate_judging(world: World, arm: Arm) -> Integers:
     """
     clock, world = SimulatedClock(), world if arm.kind is None else replace(world, kind=arm.kind)
     # The service draws pairs by the global generator, in the order of the requests.
-    random.seed(world.seed + MAX_SEED * arm.repeat)
+    random.seed(world.seed)
     with open_project(world, arm, clock) as project:
         return Simulation(world, arm, project, clock).run(round(arm.labels * world.judgments.n_items))
 
@@ -150,7 +146,7 @@ class Simulation:
         self.world, self.arm, self.project, self.clock = world, arm, project, clock
         self.answered: list[int] = []
         self._refits = arm.refits(project.service.database)
-        self._rng = np.random.default_rng([world.seed, 1 + arm.repeat])
+        self._rng = np.random.default_rng([world.seed, 1])
         self._start = clock()
         self._next_fit = 0.0  # seconds since the start
         self._k_min = 1

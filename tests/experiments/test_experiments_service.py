@@ -102,7 +102,7 @@ def test_the_experiment_has_three_tables_per_setting_and_resumes(
         "answers_needed": partial(answers_needed, resamples=9),
     }.items():
         monkeypatch.setattr(service, name, value)
-    arms = [service.BASELINE, service.BEST, *service.REPLAYS]
+    arms = [service.BASELINE, service.STEERED, *service.REPLAYS]
     done = service.experiment(arms, only=["generated"], seeds=[0, 1], keep=tmp_path)
     assert [table.name for table in done.tables] == ["generated-needed", "generated-equal", "generated-curve"]
     needed, equal, curve = done.tables

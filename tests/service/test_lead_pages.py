@@ -204,7 +204,7 @@ def check_disputes(world: World) -> None:
 
 
 def test_leads_see_the_state_of_the_model(world: World, clock: ManualClock) -> None:
-    changes = {"policy": "NDCG@10", "settled": 0.9, "budget": 20.0, "flag_action": "pause"}
+    changes = {"policy": "NDCG@10", "settled": 0.9, "budget": 20.0, "flag_action": "pause", "min_information": 0.55}
     changed = world.request("lead", "PATCH", "/api/projects/alpha", json=changes).json()
     assert {name: changed[name] for name in changes} == {**changes, "policy": "ndcg@10"}
     fields = world.request("lead", "GET", "/api/projects/alpha/status").json()["model"]
@@ -237,9 +237,26 @@ def test_leads_see_the_state_of_the_model(world: World, clock: ManualClock) -> N
         assert text in page
     assert "40 answers" in world.request("lead", "GET", "/projects/alpha/people").text
     settings = world.request("lead", "GET", "/projects/alpha/settings").text
-    for text in ('value="ndcg@10"', 'value="90"', 'value="20"', '<option value="pause" selected>'):
+    for text in ('value="ndcg@10"', 'value="90"', 'value="20"', '<option value="pause" selected>', 'value="55"'):
         assert text in settings
     refits.close()
+
+
+def test_leads_see_who_is_not_asked(world: World) -> None:
+    of_judge = schema.membership.c.assessor_id == world.ids["judge"]
+    values = {"relative_information": 0.25}
+    world.database.write(
+        lambda connection: connection.execute(update(schema.membership).where(of_judge).values(values))
+    )
+    page = world.request("lead", "GET", "/projects/alpha/people").text
+    assert ("25%" in page, "not asked" in page) == (True, False)
+    world.request("lead", "PATCH", "/api/projects/alpha", json={"min_information": 0.5})
+    assert '<span class="badge">not asked</span>' in world.request("lead", "GET", "/projects/alpha/people").text
+    members = world.request("lead", "GET", "/api/projects/alpha/members").json()
+    found = {one["assessor"]["id"]: one["relative_information"] for one in members}
+    assert found[world.ids["judge"]] == 0.25
+    world.request("lead", "PATCH", "/api/projects/alpha", json={"min_information": None})
+    assert project_of(world).min_information is None
 
 
 def test_charts_are_drawn_once_per_fit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -621,6 +638,7 @@ def test_change_the_settings(browser: Any, world: World, address: str) -> None:
         view.page.fill("#settled", "95")
         view.page.fill("#qualification", "80")
         view.page.select_option("#flag-action", "honeypots")
+        view.page.fill("#min-information", "40")
         view.page.select_option("#mode", "query")
         view.page.click("#settings button")
         view.wait_for_text(".done:visible", "saved")
@@ -631,7 +649,7 @@ def test_change_the_settings(browser: Any, world: World, address: str) -> None:
     assert alpha.quotas == {"human": (2, 3), "llm": (1, 2), "expert": (0, 0)}
     assert (alpha.lease_seconds, alpha.honeypot_share, alpha.layout) == (90, 0.07, {"mode": "query"})
     assert (alpha.policy, alpha.settled, alpha.budget, alpha.flag_action) == ("entropy", 0.95, None, "honeypots")
-    assert alpha.qualification_share == 0.8
+    assert (alpha.qualification_share, alpha.min_information) == (0.8, 0.4)
     assert not alpha.is_open
 
 

@@ -50,12 +50,14 @@ def test_a_project_is_created_with_its_pairs(folder: Path) -> None:
 
 def test_settings_are_options(folder: Path) -> None:
     options = ["--policy", "ndcg@10", "--labels", "1-5", "--settled", "0.95", "--budget", "100"]
+    options += ["--min-information", "0.5"]
     assert CliRunner().invoke(app, [*arguments(folder), *options]).exit_code == 0
     database = Database(folder / "judging.db")
     with database.read() as connection:
         project = get_project(connection, "jam")
     database.close()
     assert (project.policy, project.settled, project.budget) == ("ndcg@10", 0.95, 100.0)
+    assert project.min_information == 0.5
     assert project.quotas["human"] == (1, 5)
 
 
@@ -68,6 +70,7 @@ def test_settings_are_options(folder: Path) -> None:
         ("--labels", "5-1", "labels"),
         ("--settled", "95", "settled"),
         ("--budget", "-1", "budget"),
+        ("--min-information", "50", "min_information"),
     ],
 )
 def test_bad_settings_create_nothing(folder: Path, option: str, value: str, parameter: str) -> None:

@@ -51,6 +51,10 @@ def new_project(
     ] = None,
     measure: Annotated[str, typer.Option(help="Policy compare: measure DCG@k, nDCG@k or P@k.")] = "nDCG@10",
     pairs_per_round: Annotated[int, typer.Option(help="Policy compare: number of pairs to draw at a time.")] = 100,
+    min_information: Annotated[
+        float | None,
+        typer.Option(help="Ask only assessors with this share of the average information per price, such as 0.5."),
+    ] = None,
     json: o.AsJson = False,
 ) -> None:
     """Create a project of the judging service from files.
@@ -62,6 +66,7 @@ def new_project(
         crowdrank new-project judging.db jam --pairs pairs.csv --guidelines rules.md
         crowdrank new-project judging.db jam --pairs pairs.csv --policy ndcg@10 --labels 1-5 --settled 0.95
         crowdrank new-project judging.db jam --pairs pairs.csv --policy compare --runs live.trec,new.trec
+        crowdrank new-project judging.db jam --pairs pairs.csv --policy ndcg@10 --labels 1-5 --min-information 0.5
     """
     require_service_packages()
     from crowdrank.judgments.scale import Scale
@@ -78,6 +83,7 @@ def new_project(
         "budget": budget,
         "measure": measure,
         "pairs_per_round": pairs_per_round,
+        "min_information": min_information,
     }
     Scale.parse(grades)  # before the database is created
     check_settings(settings)

@@ -55,8 +55,9 @@ Pair = tuple[int, int]
 """Id and round of a pair."""
 Status = Literal["judging", "training", "done", "paused", "not-qualified", "closed"]
 """What an assessor can do: judge the leased pairs, answer training pairs, or nothing for the reason given."""
-Reason = Literal["no-pairs", "settled", "budget-spent"]
-"""Why an assessor is done: all labels wanted are given or held, all pairs are settled, or the budget is spent."""
+Reason = Literal["no-pairs", "settled", "budget-spent", "others-asked"]
+"""Why an assessor is done: all labels wanted are given or held, all pairs are settled, the budget is spent, or the
+project asks only assessors whose answers carry more information."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Member:
     n_leases: int
     last_query_id: int | None
     flag: str | None
+    relative_information: float | None
 
 
 # Statements are built once; their parameters are `in_project`, `me` (assessor), `of_kind` (of the assessor), `now`.
@@ -118,6 +120,7 @@ _MEMBER = (
         schema.membership.c.n_leases,
         schema.membership.c.last_query_id,
         schema.membership.c.flag,
+        schema.membership.c.relative_information,
     )
     .join_from(schema.membership, schema.assessor)
     .where(_MEMBERSHIP)
@@ -278,6 +281,8 @@ def next_pairs(connection: Connection, project: Project, assessor_id: int, count
     end_expired_leases(connection, now)
     limits = {"me": assessor_id, "in_project": project.id, "now": now, "limit": count}
     leases = [_lease(row) for row in connection.execute(_LIVE, limits)]
+    if status == "judging" and not project.asks(member.relative_information):
+        return NextPairs(tuple(leases), status) if leases else NextPairs((), "done", "others-asked")
     n_affordable = affordable_labels(connection, project, member.price, count - len(leases))
     if n_affordable > 0:
         tokens = _issue_leases(connection, project, member, status, n_affordable, now)
@@ -304,11 +309,11 @@ def _reason(connection: Connection, project: Project, member: Member) -> Reason:
 
 def lock_member(connection: Connection, project: Project, assessor_id: int) -> Member:
     """Return a member of a project, and let other requests of the same assessor wait; raise NotFound without one."""
-    row = connection.execute(_MEMBER, {"in_project": project.id, "me": assessor_id}).first()
+    row = connection.execute(_MEMBER, {"in_project": project.id, "me": assessor_id}).mappings().first()
     if row is None:
         problem = f"you are not a member of project {shown(project.name)}"
         raise NotFound(problem, kind="no-membership", fix="join it with an invitation link")
-    return Member(*row)
+    return Member(**row)
 
 
 def member_status(project: Project, member: Member) -> Status:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from sqlalchemy import Connection, bindparam, case, select, update
+from sqlalchemy import Connection, Row, bindparam, case, or_, select, update
 
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection import get_policy
@@ -64,12 +64,15 @@ _ROWS = (
     .where(_QUOTA.c.project_id == bindparam("in_project"), _QUOTA.c.is_open)
     .order_by(_QUOTA.c.pair_id, _QUOTA.c.kind)
 )
+_INFORMATION = schema.membership.c.relative_information
+_MIN_INFORMATION = bindparam("min_information", type_=_INFORMATION.type)
 _MEMBERS = (
     select(schema.assessor.c.name, schema.assessor.c.kind, schema.assessor.c.price)
     .join_from(schema.membership, schema.assessor)
     .where(
         schema.membership.c.project_id == bindparam("in_project"),
         ~schema.membership.c.is_paused,
+        or_(_INFORMATION.is_(None), _INFORMATION >= _MIN_INFORMATION),
         schema.membership.c.qualification != "failed",
         schema.assessor.c.is_active,
     )
@@ -149,23 +152,28 @@ class WantedLabels:
 
 def read_inputs(connection: Connection, project: Project, queries: Sequence[str] | None = None) -> PlanInputs:
     """Return what the plan of a project, or of some of its queries, given by the user's ids, depends on."""
-    values: dict[str, Any] = {"in_project": project.id}
     if queries is None:
-        found = connection.execute(_ROWS, values)
+        found = connection.execute(_ROWS, {"in_project": project.id})
     else:
-        found = connection.execute(_OF_QUERIES, {**values, "queries": list(queries)})
+        found = connection.execute(_OF_QUERIES, {"in_project": project.id, "queries": list(queries)})
     rows = [PlanRow(**row) for row in found.mappings()]
     names, kinds, prices = [], [], []
-    for member in connection.execute(_MEMBERS, values):
+    for member in _asked_members(connection, project):
         names.append(member.name)
         kinds.append(ROSTER_KINDS[member.kind])
         prices.append(member.price)
     return PlanInputs(rows, Roster(pa.array(names, pa.string()), np.array(kinds, object), np.array(prices, float)))
 
 
+def _asked_members(connection: Connection, project: Project) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Return name, kind and price of each assessor who may judge and is informative enough."""
+    values = {"in_project": project.id, "min_information": project.min_information or 0.0}
+    return connection.execute(_MEMBERS, values).all()
+
+
 def count_assessors(connection: Connection, project: Project) -> tuple[tuple[str, float, int], ...]:
     """Return the numbers of assessors who may judge, by kind and price."""
-    found = Counter((row.kind, row.price) for row in connection.execute(_MEMBERS, {"in_project": project.id}))
+    found = Counter((row.kind, row.price) for row in _asked_members(connection, project))
     return tuple(sorted((kind, price, number) for (kind, price), number in found.items()))
 
 

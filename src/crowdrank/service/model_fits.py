@@ -39,6 +39,7 @@ from crowdrank.service.label_plan import (
     write_plan,
 )
 from crowdrank.service.projects import Project, lock_project
+from crowdrank.service.relative_information import compared_assessors, store_relative_information
 
 DEFAULT_METHOD = "gda"
 """Default consensus model."""
@@ -154,8 +155,16 @@ def fit_project(
     reliabilities = [{"snapshot_id": snapshot.id, **_reliability(row, assessors)} for row in assessed]
     flags = {assessors[row["assessor"]]: Flag(row["flag"], row["evidence"], row["judgments"]) for row in assessed}
 
+    compared = compared_assessors(judgments)
+    information = {
+        assessors[row["assessor"]]: row["informativeness"]
+        for row in assessed
+        if row["assessor"] in compared and _finite(row["informativeness"]) is not None
+    }
+
     def complete(connection: Connection) -> None:
         act_on_flags(connection, project, flags, snapshot.created)
+        store_relative_information(connection, project, information)
         connection.execute(insert(schema.reliability), reliabilities)
         connection.execute(update(_SNAPSHOT).where(_SNAPSHOT.c.id == snapshot.id).values(is_complete=True))
         write_current_plan(connection, project, plan)

@@ -57,6 +57,8 @@ class Member:
     Attributes:
         flag: flag of the last fit of the model: careless, random or reversed.
         pause_reason: flag and evidence, if the service has paused the member.
+        relative_information: information per price of an answer, relative to the mean of the kind of assessor; None if
+            there are too few answers.
 
     """
 
@@ -67,6 +69,7 @@ class Member:
     created: int
     flag: str | None = None
     pause_reason: str | None = None
+    relative_information: float | None = None
 
 
 @dataclass(frozen=True)
@@ -280,13 +283,23 @@ def _is_member(project_id: int, assessor_id: int) -> Any:
 
 
 def _members() -> Select[Any]:
-    columns = (membership.c[name] for name in ("role", "is_paused", "qualification", "flag", "pause_reason"))
+    names = "role", "is_paused", "qualification", "flag", "pause_reason", "relative_information"
+    columns = (membership.c[name] for name in names)
     joined = _assessors().join(membership, membership.c.assessor_id == assessor.c.id)
     return joined.add_columns(*columns, membership.c.created.label("joined"))
 
 
 def _member_of(row: Any) -> Member:
-    return Member(_assessor_of(row), row.role, row.is_paused, row.qualification, row.joined, row.flag, row.pause_reason)
+    return Member(
+        _assessor_of(row),
+        row.role,
+        row.is_paused,
+        row.qualification,
+        row.joined,
+        row.flag,
+        row.pause_reason,
+        row.relative_information,
+    )
 
 
 def find_member(connection: Connection, project_id: int, assessor_id: int) -> Member | None:

@@ -50,6 +50,7 @@ class ProjectSettings(TypedDict, total=False):
     flag_action: str
     measure: str
     pairs_per_round: int
+    min_information: float | None
     quotas: Mapping[str, Sequence[int]]
     lease_seconds: int
     honeypot_share: float
@@ -69,6 +70,8 @@ class Project:
         flag_action: what happens when the model flags an assessor, one of `FLAG_ACTIONS`.
         measure: measure by which the policy `compare` compares rankings.
         pairs_per_round: number of pairs that the policy `compare` draws at a time.
+        min_information: minimum information per price of an assessor's answers, as a share of the mean of the kind;
+            assessors below it get no pairs. None: no such rule.
         quotas: number of labels per pair, by kind of assessor.
         qualification_share: share of training pairs to answer correctly, or None if there is no qualification round.
 
@@ -86,6 +89,7 @@ class Project:
     flag_action: str
     measure: str
     pairs_per_round: int
+    min_information: float | None
     quotas: Mapping[str, Quota]
     lease_seconds: int
     honeypot_share: float
@@ -112,6 +116,11 @@ class Project:
     def plan_settings(self) -> tuple[object, ...]:
         """The settings that targets and priorities depend on."""
         return self.policy, self.settled, tuple(sorted(self.quotas.items()))
+
+    def asks(self, relative_information: float | None) -> bool:
+        """Return whether an assessor gets pairs whose answers carry this information; None: not known yet."""
+        minimum = self.min_information
+        return minimum is None or relative_information is None or relative_information >= minimum
 
     @property
     def listed_grades(self) -> str:
@@ -298,7 +307,7 @@ def check_settings(values: Mapping[str, Any]) -> None:
         _check_quotas(values["quotas"])
     if not 1 <= values.get("lease_seconds", 1) <= MAX_LEASE_SECONDS:
         raise Invalid(f"must be 1 to {MAX_LEASE_SECONDS}", parameter="lease_seconds")
-    for name in ("honeypot_share", "qualification_share"):
+    for name in ("honeypot_share", "qualification_share", "min_information"):
         share = values.get(name)
         if share is not None and not 0 <= share <= 1:
             raise Invalid(f"must be a share from 0 to 1, not {shown(share)}", parameter=name)

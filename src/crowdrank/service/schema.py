@@ -131,6 +131,7 @@ project = Table(
         server_default="100",
         comment="policy compare: number of pairs to draw",
     ),
+    Column("min_information", Float, comment="minimum of membership.relative_information; NULL: everybody is asked"),
     CheckConstraint("lease_seconds > 0", name="lease_seconds"),
     CheckConstraint("honeypot_share >= 0 AND honeypot_share <= 1", name="honeypot_share"),
 )
@@ -184,6 +185,11 @@ membership = Table(
     Column("acted_flag", Text, comment="last flag that was acted on"),
     Column("acted_answers", Integer, comment="number of answers that it was based on"),
     Column("pause_reason", Text, comment="flag and evidence, if the service paused the member"),
+    Column(
+        "relative_information",
+        Float,
+        comment="information per price of an answer, relative to the mean of the kind; NULL: too few answers",
+    ),
     _one_of("role", ROLES),
     _one_of("qualification", QUALIFICATIONS),
 )

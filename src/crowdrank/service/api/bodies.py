@@ -155,6 +155,9 @@ class MemberView(ResponseBody):
     created: int
     flag: str | None = Field(description="Flag of the last fit: careless, random or reversed.")
     pause_reason: str | None = Field(description="Flag and evidence, if the service has paused the member.")
+    relative_information: float | None = Field(
+        description="Information per price of an answer, divided by the mean of the kind; null after few answers."
+    )
 
 
 class NewMember(RequestBody):
@@ -286,6 +289,12 @@ class ProjectChanges(RequestBody):
     pairs_per_round: int | None = Field(
         None, ge=1, le=MAX_PAIRS_PER_ROUND, description="Number of pairs that the policy `compare` draws at a time."
     )
+    min_information: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Assessors whose `relative_information` is lower get no pairs; null: everybody gets pairs.",
+    )
     quotas: Quotas | None = Field(None, description="Number of labels per pair, [k_min, k_max] by kind of assessor.")
     lease_seconds: int | None = Field(None, ge=1, le=MAX_ID, description="Seconds that a pair is held for an assessor.")
     honeypot_share: float | None = Field(None, ge=0, le=1, description="Share of gold pairs handed out.")
@@ -328,6 +337,7 @@ class ProjectSettingsView(ProjectView):
     flag_action: str
     measure: str
     pairs_per_round: int
+    min_information: float | None
     quotas: dict[str, tuple[int, int]]
     honeypot_share: float
     qualification_share: float | None
@@ -509,7 +519,9 @@ class NextPairsView(ResponseBody):
     leases: list[LeaseView]
     status: str = Field(description="`judging`, `training`, or why there is no pair.")
     n_answers: int = Field(description="Number of pairs of the project that you have answered.")
-    reason: str | None = Field(description="Why an assessor is done: `no-pairs`, `settled` or `budget-spent`.")
+    reason: str | None = Field(
+        description="Why an assessor is done: `no-pairs`, `settled`, `budget-spent` or `others-asked`."
+    )
 
 
 class LeaseReturn(RequestBody):

@@ -21,7 +21,7 @@ from crowdrank.service.projects import Project
 router = APIRouter(route_class=StrictRoute, tags=["projects"])
 
 AnyProjectView = bodies.ProjectSettingsView | bodies.ProjectView
-NULLABLE = ("qualification_share", "settled", "budget")
+NULLABLE = ("qualification_share", "settled", "budget", "min_information")
 """Settings of a project whose value can be null."""
 PAIR_ROWS = TypeAdapter(list[bodies.NewPair])
 JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")

@@ -24,6 +24,7 @@ from crowdrank.service.model_status import model_status
 from crowdrank.service.pages.rendering import LeadPage, render, sentence
 from crowdrank.service.pairs import PairState, get_pair_content
 from crowdrank.service.project_charts import EXPLANATIONS, ChartImage
+from crowdrank.service.relative_information import MIN_ANSWERS, MIN_SHARED
 
 router = APIRouter(include_in_schema=False)
 
@@ -187,4 +188,12 @@ def show_settings(access: LeadPage, service: ServiceDependency) -> HTMLResponse:
     """Show the settings of a project."""
     with service.database.read() as connection:
         stored = rankings.list_rankings(connection, access.project)
-    return _render("settings.html", access, kinds=schema.KINDS, policies=SUGGESTED_POLICIES, rankings=stored)
+    return _render(
+        "settings.html",
+        access,
+        kinds=schema.KINDS,
+        policies=SUGGESTED_POLICIES,
+        rankings=stored,
+        min_answers=MIN_ANSWERS,
+        min_shared=MIN_SHARED,
+    )
