@@ -235,11 +235,11 @@ def read_gold(
     options = _gold_options(inputs, grades, unjudgeable, on_bad_rows)
     judged = _merge_grades(inputs, tables, options)
     _refuse_contradictory_grades(judged, inputs.name)
-    gold = _as_gold(judged, unjudgeable_as)
+    used = _use_unjudgeable(judged, unjudgeable_as)
     names = [share_columns(table.origin.source.names) for table in tables]
     shared = names[0] if all(one == names[0] for one in names) else []
-    extras = _item_columns(tables, gold.as_judgments(), shared, partial(read_shares, on_bad_rows=on_bad_rows))
-    return replace(gold, grade_map=grade_map, extras=extras)
+    extras = _item_columns(tables, used, shared, partial(read_shares, on_bad_rows=on_bad_rows))
+    return replace(Gold.of(used), grade_map=grade_map, extras=extras)
 
 
 def _gold_options(inputs: OpenInput, grades: Any, unjudgeable: Any, on_bad_rows: OnBadRows = "error") -> EncodeOptions:
@@ -252,17 +252,17 @@ def _gold_options(inputs: OpenInput, grades: Any, unjudgeable: Any, on_bad_rows:
 
 
 def _merge_grades(inputs: OpenInput, tables: Sequence[RoleTable], options: EncodeOptions) -> Judgments:
-    """Return the expert grades of several tables as judgments of one assessor."""
+    """Return the expert grades of several tables as judgments of one assessor; the tables are kept."""
     named = [replace(table, cells={**table.cells, "assessor": constant_column("gold", len(table))}) for table in tables]
     return _merge_tables(inputs, named, options)
 
 
-def _as_gold(judged: Judgments, unjudgeable_as: UnjudgeableAs) -> Gold:
-    """Return the first grade of each document, and count the others."""
+def _use_unjudgeable(judged: Judgments, unjudgeable_as: UnjudgeableAs) -> Judgments:
+    """Return grades with 'cannot judge' as the lowest grade or dropped, and count what is dropped or repeated."""
     used = judged.with_unjudgeable(unjudgeable_as)
     skipped = Counter(judged.report.skipped) + Counter({"cannot judge": len(judged) - len(used)})
     report = replace(judged.report, skipped=dict(skipped), repeats=len(used) - used.n_items)
-    return Gold.of(replace(used, report=report))
+    return replace(used, report=report)
 
 
 def read_sample(
@@ -299,10 +299,10 @@ def read_sample(
     notes = [note for one in drawn if isinstance(one, SampledAnswers) for note in one.notes]
     inputs = replace(inputs, sources=drawn, notes=[*inputs.notes, *notes])
     tables = read_roles(inputs, GOLD_ROLES, None, inputs.layout.gold_columns)
-    judged = _merge_grades(inputs, tables, _gold_options(inputs, grades, unjudgeable)).with_unjudgeable("lowest")
-    gold = _as_gold(_with_median_first(judged), "lowest")
+    judged = _merge_grades(inputs, tables, _gold_options(inputs, grades, unjudgeable))
+    used = _with_median_first(_use_unjudgeable(judged, "lowest"))
     names = [name for name in SAMPLE_COLUMNS if all(name in one.names for one in drawn)]
-    return replace(gold, extras=_item_columns(tables, gold.as_judgments(), names, read_draws))
+    return replace(Gold.of(used), extras=_item_columns(tables, used, names, read_draws))
 
 
 def _drawn_rows(source: Source) -> Source | None:
