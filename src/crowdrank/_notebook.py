@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import Any
 
 from crowdrank._text import visible
@@ -77,4 +76,6 @@ def format_cell(value: Any) -> str:
 
 def _escape_html(text: str) -> str:
     """Escape HTML and make control characters visible."""
+    from html import escape  # rarely needed, and slow to import
+
     return escape(visible(text))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -16,6 +18,8 @@ def map_in_order(function: Callable[[S], T], arguments: Sequence[S], n_jobs: int
     if n_jobs == 1:
         yield from map(function, arguments)
         return
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(n_jobs) as pool:
         pending: deque[Future[T]] = deque()
         try:

@@ -59,9 +59,9 @@ def learn_pseudo_counts(
     # counts (n_assessors, n_answers, n_true), before (n_answers, n_true) -> as before
     n_answers, n_true = before.shape
     counts = np.concatenate([counts, prior_matrix(WEAK, n_answers)[None, :, right : right + n_true]])
-    pseudo = np.clip(before, 1e-3, 1e3)
+    totals, pseudo = counts.sum(axis=1), np.clip(before, 1e-3, 1e3)
     for _ in range(20):
-        seen, asked = _dirichlet_sums(counts, pseudo, n_jobs)
+        seen, asked = _dirichlet_sums(counts, totals, pseudo, n_jobs)
         pseudo, change = dirichlet_step(pseudo, seen, asked, 1e-3, 1e3)
         if change < 1e-3:
             break
@@ -69,17 +69,17 @@ def learn_pseudo_counts(
 
 
 def _dirichlet_sums(
-    counts: NDArray[np.float64], pseudo: NDArray[np.float64], n_jobs: int
+    counts: NDArray[np.float64], totals: NDArray[np.float64], pseudo: NDArray[np.float64], n_jobs: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the sums over assessors of Minka's fixed-point iteration, in blocks."""
     n_blocks = -(-len(counts) // ASSESSORS_PER_BLOCK)
     if n_blocks == 1:  # small fits make thousands of these calls
-        seen, asked = dirichlet_sums(counts, pseudo)
+        seen, asked = dirichlet_sums(counts, totals, pseudo)
         return seen, asked
 
     def block_sums(block: int) -> Arrays:
-        some = counts[block * ASSESSORS_PER_BLOCK : (block + 1) * ASSESSORS_PER_BLOCK]
-        return dict(zip(("seen", "asked"), dirichlet_sums(some, pseudo), strict=True))
+        some = slice(block * ASSESSORS_PER_BLOCK, (block + 1) * ASSESSORS_PER_BLOCK)
+        return dict(zip(("seen", "asked"), dirichlet_sums(counts[some], totals[some], pseudo), strict=True))
 
     total = tree_sum(map_in_order(block_sums, range(n_blocks), min(n_jobs, n_blocks)), n_blocks)
     return total["seen"], total["asked"]
@@ -419,25 +419,29 @@ def _digamma(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _dirichlet_sums_numpy(
-    counts: NDArray[np.float64], pseudo: NDArray[np.float64]
+    counts: NDArray[np.float64], totals: NDArray[np.float64], pseudo: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     n_assessors, n_answers, n_true = counts.shape
+    strength = pseudo.sum(axis=0)
     # One call for all: a row for the total of the answers, and before the assessors one without answers.
-    counted = np.zeros((n_assessors + 1, n_answers + 1, n_true))
-    counted[1:, :-1], counted[1:, -1] = counts, counts.sum(axis=1)
-    values = _digamma(counted + np.concatenate([pseudo, pseudo.sum(axis=0, keepdims=True)]))
+    values = np.empty((n_assessors + 1, n_answers + 1, n_true))
+    values[0, :-1], values[0, -1] = pseudo, strength
+    np.add(counts, pseudo, out=values[1:, :-1])
+    np.add(totals, strength, out=values[1:, -1])
+    values = _digamma(values)
     sums = (values[1:] - values[0]).sum(axis=0)
     return sums[:-1], sums[-1]
 
 
 @njit(nogil=True, numpy=_dirichlet_sums_numpy)
 def dirichlet_sums(
-    counts: NDArray[np.float64], pseudo: NDArray[np.float64]
+    counts: NDArray[np.float64], totals: NDArray[np.float64], pseudo: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the sums over assessors of digamma(count + pseudo) - digamma(pseudo), per answer and in total."""
-    # counts (n_assessors, n_answers, n_true), pseudo (n_answers, n_true) -> (n_answers, n_true), (n_true,)
+    # counts (n_assessors, n_answers, n_true), totals (n_assessors, n_true), pseudo (n_answers, n_true)
+    # -> (n_answers, n_true), (n_true,)
     n_assessors, n_answers, n_true = counts.shape
-    seen, asked, total = np.zeros((n_answers, n_true)), np.zeros(n_true), np.empty(n_true)
+    seen, asked = np.zeros((n_answers, n_true)), np.zeros(n_true)
     strength, floor, floors = np.zeros(n_true), np.empty((n_answers, n_true)), np.empty(n_true)
     for c in range(n_true):
         for g in range(n_answers):
@@ -445,15 +449,13 @@ def dirichlet_sums(
             floor[g, c] = digamma(pseudo[g, c])
         floors[c] = digamma(strength[c])
     for a in range(n_assessors):
-        total[:] = 0.0
         for g in range(n_answers):
             for c in range(n_true):
                 count = counts[a, g, c]
-                total[c] += count
                 if count > 0.0:
                     seen[g, c] += digamma(count + pseudo[g, c]) - floor[g, c]
         for c in range(n_true):
-            asked[c] += digamma(total[c] + strength[c]) - floors[c]
+            asked[c] += digamma(totals[a, c] + strength[c]) - floors[c]
     return seen, asked
 
 

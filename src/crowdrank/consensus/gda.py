@@ -335,11 +335,13 @@ class GDA(FamilyAggregator, FeatureAggregator):
         """
         missing = theta["missing"][theta["scale_of"]]
         has_main_scale = (~missing).sum(axis=1) == missing.shape[1]
-        plain = self._curves(theta).probabilities(theta["curves"], missing, plain=True)
-        counts = theta["unjudgeable_counts"] + on_unjudgeable
+        likelihood = self._likelihood(theta, theta["curves"], missing, theta["unjudgeable_counts"] + on_unjudgeable)
+        plain = likelihood[:, :, : len(theta["nodes"])]
+        if self.difficulty:
+            plain = self._curves(theta).probabilities(theta["curves"], missing, plain=True)
         return {
             **theta,
-            "likelihood": self._likelihood(theta, theta["curves"], missing, counts),
+            "likelihood": likelihood,
             "typical": careful_curves(judgments * has_main_scale, plain),
         }
 

@@ -31,9 +31,8 @@ def _count_confusions(
     posterior: NDArray[np.float64],
     counts: NDArray[np.float64],
 ) -> None:
-    n_assessors, n_grades, _ = counts.shape
-    sums = _sum_by(_cells(assessor, grade, n_grades), posterior, items_of(offsets), n_assessors * n_grades)
-    counts += sums.reshape(counts.shape)
+    n_grades = counts.shape[1]
+    _add_counts(items_of(offsets), _cells(assessor, grade, n_grades), np.ascontiguousarray(posterior.T), counts)
 
 
 @njit(nogil=True, numpy=_count_confusions, small=SMALL_PASS)
@@ -67,36 +66,45 @@ def _expect(
     counts: NDArray[np.float64],
     state_counts: NDArray[np.float64],
 ) -> float:
-    # In logarithms, because a product of all likelihoods would underflow.
-    n_states, known, sizes = len(shares), gold >= 0, np.diff(offsets)
+    # In logarithms, because a product of all likelihoods would underflow. NumPy is fastest along the items.
+    n_states, known, sizes = len(shares), np.flatnonzero(gold >= 0), np.diff(offsets)
+    item, cell = items_of(offsets), _cells(assessor, grade, n_grades)
     with np.errstate(divide="ignore"):
-        logs, log_gold = np.log(likelihood.reshape(-1, n_states)), np.log(gold_likelihood.reshape(-1, n_states))
-        log_shares = np.log(shares)
-    scores = log_shares + _sum_by(items_of(offsets), logs, _cells(assessor, grade, n_grades), len(sizes))
-    highest = scores.max(axis=1)
-    floor = np.where((sizes > 8) & (highest < np.log(SMALL)), highest, 0.0) + np.log(UNSEEN)
-    scores[known] = np.maximum(scores[known], floor[known, None]) + log_gold[gold[known]]
-    scores[np.isneginf(scores.max(axis=1))] = np.log(UNSEEN)
-    return _normalize(offsets, assessor, grade, scores, posterior, counts.reshape(-1, n_grades, n_states), state_counts)
+        logs, log_gold, log_shares = (
+            np.log(np.ascontiguousarray(one.reshape(-1, n_states).T)) for one in (likelihood, gold_likelihood, shares)
+        )
+    scores = _sum_by(item, logs, cell, len(sizes))
+    scores += log_shares
+    if len(known):
+        highest = scores[:, known].max(axis=0)
+        floor = np.where((sizes[known] > 8) & (highest < np.log(SMALL)), highest, 0.0) + np.log(UNSEEN)
+        scores[:, known] = np.maximum(scores[:, known], floor) + log_gold[:, gold[known]]
+    scores[:, np.isneginf(scores.max(axis=0))] = np.log(UNSEEN)
+    return _normalize(item, cell, scores, posterior, counts.reshape(-1, n_grades, n_states), state_counts)
 
 
 def _normalize(
-    offsets: NDArray[np.int64],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
+    item: NDArray[np.int64],
+    cell: NDArray[np.int64],
     scores: NDArray[np.float64],
     posterior: NDArray[np.float64],
     counts: NDArray[np.float64],
     state_counts: NDArray[np.float64],
 ) -> float:
-    """Write the posteriors of the log probabilities `scores`, add to the counts, and return the log likelihood."""
-    highest = scores.max(axis=1, keepdims=True)
-    raised = np.exp(scores - highest)
-    norm = raised.sum(axis=1, keepdims=True)
-    raised /= norm
-    posterior.reshape(scores.shape)[:] = raised
-    state_counts += raised.sum(axis=0)
-    _count_confusions(offsets, assessor, grade, raised, counts)
+    """Write the posteriors of the log probabilities `scores`, add to the counts, and return the log likelihood.
+
+    Scores, (n_states, n_items), are overwritten: for temporary arrays, the system clears memory again and again.
+    """
+    # item, cell (n,) of the judgments
+    by_item, highest = posterior.reshape(scores.shape[::-1]), scores.max(axis=0)
+    scores -= highest
+    np.exp(scores, out=scores)
+    by_item[:] = scores.T
+    norm = by_item.sum(axis=1)
+    scores /= norm
+    by_item[:] = scores.T
+    state_counts += by_item.sum(axis=0)
+    _add_counts(item, cell, scores, counts)
     return float((highest + np.log(norm)).sum())
 
 
@@ -105,12 +113,22 @@ def _cells(assessor: NDArray[np.int32], grade: NDArray[np.int8], n_grades: int) 
     return assessor.astype(np.int64) * n_grades + grade
 
 
+def _add_counts(
+    item: NDArray[np.int64], cell: NDArray[np.int64], posterior: NDArray[np.float64], counts: NDArray[np.float64]
+) -> None:
+    """Add the posteriors (n_states, n_items) of the judgments' items to counts (n_assessors, n_grades, n_states)."""
+    n_assessors, n_grades, n_states = counts.shape
+    counts.reshape(-1, n_states)[:] += _sum_by(cell, posterior, item, n_assessors * n_grades).T
+
+
 def _sum_by(
-    group: NDArray[np.int64], table: NDArray[np.float64], row: NDArray[np.int64], n_groups: int
+    group: NDArray[np.int64], table: NDArray[np.float64], column: NDArray[np.int64], n_groups: int
 ) -> NDArray[np.float64]:
-    """Return the sum of the rows of a table that the judgments of each group refer to, (n_groups, n_columns)."""
-    columns = np.ascontiguousarray(table.T).take(row, axis=1)
-    return np.stack([np.bincount(group, column, minlength=n_groups) for column in columns], axis=1)
+    """Return the sum of the columns of a table that the judgments of each group refer to, (n_rows, n_groups)."""
+    sums = np.empty((len(table), n_groups))
+    for total, row in zip(sums, table, strict=True):
+        total[:] = np.bincount(group, row.take(column), minlength=n_groups)
+    return sums
 
 
 @cache
@@ -276,12 +294,13 @@ def _weighted_e_step(
     state_counts: NDArray[np.float64],
 ) -> float:
     (n_items, n_states), known = posterior.shape, gold >= 0
-    by_row = log_likelihood.reshape(-1, n_states).take(_cells(assessor, grade, log_likelihood.shape[1]), axis=0)
-    by_row *= weight[:, None]
-    scores = log_prior + _sum_by(items_of(offsets), by_row, np.arange(len(by_row)), n_items)
+    item, cell = items_of(offsets), _cells(assessor, grade, log_likelihood.shape[1])
+    logs = np.ascontiguousarray(log_likelihood.reshape(-1, n_states).T).take(cell, axis=1) * weight
+    scores = _sum_by(item, logs, np.arange(len(item)), n_items)
+    scores += log_prior.T
     with np.errstate(divide="ignore"):
-        scores[known] += np.log(gold_likelihood[gold[known]])
-    return _normalize(offsets, assessor, grade, scores, posterior, counts, state_counts)
+        scores[:, known] += np.log(gold_likelihood[gold[known]]).T
+    return _normalize(item, cell, scores, posterior, counts, state_counts)
 
 
 @njit(nogil=True, numpy=_weighted_e_step, small=SMALL_PASS)

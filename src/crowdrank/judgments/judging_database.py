@@ -9,7 +9,6 @@ import io
 import json
 import os
 import re
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -196,6 +195,8 @@ def _connect(address: DatabaseAddress) -> Iterator[Callable[[str, Row], list[dic
 
 @contextmanager
 def _connect_sqlite(address: DatabaseAddress) -> Iterator[Callable[[str, Row], list[dict[str, Any]]]]:
+    import sqlite3
+
     path = Path(address.target).resolve()
     # Without write permission for the folder, SQLite cannot share memory with a writer: there must be none.
     mode = "mode=ro" if _is_shareable(path) else "immutable=1"
