@@ -273,7 +273,7 @@ def test_arrows_threads_hold_nothing_of_pythons(suffix: str, tmp_path: Path, mon
         return noted
 
     monkeypatch.setattr(pyarrow.csv, "read_csv", noting(pyarrow.csv.read_csv))
-    monkeypatch.setattr(pyarrow.parquet, "read_table", noting(pyarrow.parquet.read_table))
+    monkeypatch.setattr(pyarrow.parquet, "ParquetFile", noting(pyarrow.parquet.ParquetFile))
     frame = pd.DataFrame({"document": ["d", "e"], "assessor": ["ann", "ben"], "grade": [0, 1]})
     assert len(read_judgments(written(frame, tmp_path, suffix))) == 2
     assert held

@@ -105,7 +105,7 @@ def test_numbers_are_coded_as_arrow_codes_them(values: list[int]) -> None:
     assert coded(column) == (expected.indices.to_pylist(), expected.dictionary.to_pylist())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ids, "MIN_ROWS_FOR_HASH_TABLE", 0)
-        found = ids._encode_range(pa.chunked_array([column.slice(0, 1), column.slice(1)]))
+        found = ids.encode_range(pa.chunked_array([column.slice(0, 1), column.slice(1)]))
     assert (found is None) == (max(values) - min(values) >= 4 * len(column))
     if found is not None:
         assert found[0].tolist() == expected.indices.to_pylist()

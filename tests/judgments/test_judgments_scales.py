@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from judgments_reference import check, rows
 
 from crowdrank import DawidSkene, MajorityVote, read_judgments
 from crowdrank.errors import CrowdrankError, Fix, InputError
+from crowdrank.judgments.cells import encode_distinct, parse_extras
+from crowdrank.judgments.ids import MIN_ROWS_FOR_HASH_TABLE
 from crowdrank.judgments.scale import Scale, parse_integer
 from crowdrank.judgments.table import Judgments
 
@@ -242,6 +245,29 @@ def test_points_in_time(time: Any, expected: str) -> None:
     stamp = read_judgments(frame).extras["time"]
     assert stamp.dtype == np.dtype("datetime64[us]")
     np.testing.assert_array_equal(stamp, np.array([expected], dtype="datetime64[us]"))
+
+
+@pytest.mark.parametrize("year", ["0000", "0001", "1969", "2024", "9999"])
+def test_times_with_zones_are_those_of_python(year: str) -> None:
+    clocks = [f"{hour}:59{rest}" for hour in ("00", "23") for rest in ("", ":07", ":07.25", ":07.123456")]
+    zones = ["Z", "+00:00", "+0530", "-08", "+23:59", "-23:59"]
+    texts = [f"{year}-{day}T{clock}{zone}" for day in ("01-01", "12-31") for clock in clocks for zone in zones]
+    column = parse_extras({"time": pa.chunked_array([[*texts, None, " "]])})["time"]
+    one_by_one = [parse_extras({"time": pa.chunked_array([[text, "2024"]])})["time"] for text in texts]
+    expected = np.array([*(one.values[0] for one in one_by_one), "NaT", "NaT"], "datetime64[us]")
+    np.testing.assert_array_equal(column.values, expected)
+    is_bad = np.zeros(len(column.values), bool) if column.is_bad is None else column.is_bad
+    assert is_bad.tolist() == [*(bool(one.is_bad is not None and one.is_bad[0]) for one in one_by_one), False, False]
+
+
+def test_many_whole_numbers_are_encoded_like_a_few() -> None:
+    grades = np.random.default_rng(0).integers(-3, 9, MIN_ROWS_FOR_HASH_TABLE)
+    codes, distinct = encode_distinct(pa.chunked_array([grades[:9], grades[9:]]))
+    few_codes, few = encode_distinct(pa.chunked_array([grades[:9]]))
+    assert distinct == list(dict.fromkeys(grades.tolist()))
+    assert distinct[: len(few)] == few
+    assert codes.dtype == few_codes.dtype
+    np.testing.assert_array_equal(np.array(distinct)[codes], grades)
 
 
 def test_items_without_a_query_belong_to_one() -> None:

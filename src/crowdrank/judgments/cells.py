@@ -22,6 +22,8 @@ from crowdrank.judgments.sources import Source
 
 ColumnsByRole = dict[str, pa.ChunkedArray]
 """Columns of a table by role: query, document, assessor, grade, ..."""
+FIRST_ZONED_TIME, END_OF_ZONED_TIMES = np.datetime64("0001-01-02"), np.datetime64("10000-01-01")
+"""Range of UTC times that Arrow and Python parse alike from text with time zones; Python has no other dates."""
 MAX_TIMESTAMP_SECONDS = 9e12
 """Maximum number of seconds before or after 1970 that fits into 64-bit microseconds."""
 
@@ -69,6 +71,9 @@ def encode_distinct(column: pa.ChunkedArray) -> tuple[Codes, list[Any]]:
     column = _decode_dictionary(column)
     if pa.types.is_null(column.type) or pa.types.is_string_view(column.type):
         column = column.cast(pa.string())
+    coded = ids.encode_range(column) if pa.types.is_int64(column.type) else None
+    if coded is not None:
+        return coded[0], coded[1].to_pylist()
     encoded = ids.to_single_array(column).dictionary_encode()
     return ids.dictionary_codes(encoded), encoded.dictionary.to_pylist()
 
@@ -144,13 +149,17 @@ def _expand_distinct(
 
 
 def _parse_uniform_times(column: pa.ChunkedArray) -> NDArray[Any] | None:
-    """Parse a column if all cells are ISO 8601 text without time zones, or all are seconds; else return None."""
+    """Parse a column of ISO 8601 text, all or none with time zones, or of seconds; return None for other columns."""
     column = _blank_as_null(column)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        try:
-            return np.asarray(column.cast(pa.timestamp("us")))
-        except pa.ArrowInvalid:
-            pass  # perhaps seconds
+        for zone in (None, "UTC"):
+            try:
+                times = np.asarray(column.cast(pa.timestamp("us", zone)))
+            except pa.ArrowInvalid:
+                continue  # the other one, or perhaps seconds
+            known = times[~np.isnat(times)]
+            if zone is None or ((known >= FIRST_ZONED_TIME) & (known < END_OF_ZONED_TIMES)).all():
+                return times
     seconds = parse_floats(column)
     if seconds is None or (np.abs(seconds) > MAX_TIMESTAMP_SECONDS).any():
         return None

@@ -41,7 +41,7 @@ def encode(column: pa.ChunkedArray) -> CodedIds:
     if pa.types.is_dictionary(column.type):
         return _encode_dictionary(column)
     column = to_integers_or_text(column)
-    coded = _encode_range(column) if pa.types.is_integer(column.type) else None
+    coded = encode_range(column) if pa.types.is_integer(column.type) else None
     codes, names = _encode_array(to_single_array(column)) if coded is None else coded
     # Cast only now: a column of long text may be too large for 32-bit offsets, its distinct ids are not.
     names = names if pa.types.is_integer(names.type) else names.cast(pa.string())
@@ -52,7 +52,7 @@ def encode(column: pa.ChunkedArray) -> CodedIds:
     return _recode(codes, np.where(blank, -1, np.cumsum(~blank) - 1)), names.filter(pa.array(~blank))
 
 
-def _encode_range(column: pa.ChunkedArray) -> CodedIds | None:
+def encode_range(column: pa.ChunkedArray) -> CodedIds | None:
     """Encode many numbers with a table of their range; return None if that is too large or a number is missing."""
     if len(column) < MIN_ROWS_FOR_HASH_TABLE or column.null_count:
         return None
