@@ -12,14 +12,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crowdrank._memory import trim_heap
+
 MIN_ROWS_TO_RELEASE = 1 << 20
 """Minimum number of rows of a table whose memory is returned to the system at once."""
 
 
 def release_unused_memory(n_rows: int) -> None:
-    """Return the memory of freed columns of a large table to the system; Arrow would keep it."""
+    """Return the memory of freed columns of a large table to the system; Arrow and the C library would keep it."""
     if n_rows >= MIN_ROWS_TO_RELEASE:
         pa.default_memory_pool().release_unused()
+        trim_heap()
 
 
 def to_numpy(array: pa.Array) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -94,8 +95,23 @@ def test_what_is_not_carried_is_made_again_and_needs_no_file(tmp_path: Path) -> 
         assert passes.accumulate(None)["passes"].tolist() == [3.0]
     assert isinstance(passes.states, FileStates)
     assert not list(passes.states.folder.iterdir())
-    assert passes.finish({})["passes"].tolist() == [1.0, 1.0, 1.0]
+    assert passes.finish({}, lambda place, rows: rows, 3)["passes"].tolist() == [1.0, 1.0, 1.0]
     assert [rows["constant"][0] for rows in passes.finish_into({}, lambda place, rows: rows)] == [0, 10, 20]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_local_state_in_memory_is_freed_as_shards_finish(threads: int) -> None:
+    passes, alive = LocalPasses(Counting(None), Shards(20), threads), []
+    passes.accumulate(None)
+    states = [weakref.ref(passes.states.load(place)["constant"]) for place in range(20)]
+
+    def sink(place: int, rows: Any) -> Any:
+        alive.append(sum(state() is not None for state in states))
+        return {"constant": rows.pop("constant").copy()}
+
+    assert passes.finish({}, sink, 20)["constant"].tolist() == list(range(0, 200, 10))
+    assert alive[-1] <= threads
+    assert all(state() is None for state in states)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -468,7 +468,7 @@ class EMAggregator(Aggregator):
         prepared, theta, passes = self._open_passes(judgments)
         statistics = passes.accumulate(theta)
         assembly = Assembly(self, prepared, theta, statistics, scores=self.feature_scores_)
-        return assembly.consensus(passes.finish(theta))
+        return assembly.consensus(passes)
 
     def _open_passes(self, table: Judgments) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
         """Return judgments, parameters for their assessors, and passes over them."""

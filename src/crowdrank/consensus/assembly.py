@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank._arrow import to_table
+from crowdrank._arrow import to_numpy, to_table
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays
 from crowdrank.consensus import diagnostics
@@ -18,7 +19,7 @@ from crowdrank.consensus.feature_scores import FeatureScores
 from crowdrank.consensus.gold_accuracy import Agreements, count_agreements, gold_accuracy
 from crowdrank.consensus.information import information
 from crowdrank.consensus.on_disk import ShardWriter, StoredConsensus, add_shard_sums, writing_consensus
-from crowdrank.consensus.result import Consensus, document_table, grade_labels
+from crowdrank.consensus.result import Consensus, document_table, estimate_columns, grade_labels
 from crowdrank.engine.base import Passes
 from crowdrank.engine.shards import split
 from crowdrank.errors import DataWarning
@@ -58,10 +59,10 @@ class Assembly:
         return consensus, diagnostics.data_warnings(evidence, self.model.assessor_arrays, self.model.on_a_line)
 
     def _collect(self, passes: Passes) -> tuple[Consensus, Evidence]:
-        judgments, gold, rows = self.judgments, self.gold, passes.finish(self.theta)
+        judgments, gold = self.judgments, self.gold
         assert isinstance(judgments, Judgments)
-        consensus, relevance = replace(self.consensus(rows), prediction_table=self.predictions()), rows["relevance"]
-        del rows  # before more memory is taken
+        consensus = replace(self.consensus(passes), prediction_table=self.predictions())
+        relevance = to_numpy(consensus.document_table["relevance"].chunk(0))
         evidence = Evidence(
             judgments.assessors,
             overlapping=lambda: bool((np.diff(judgments.offsets) > 1).any()),
@@ -97,15 +98,17 @@ class Assembly:
         )
         return StoredConsensus(output.path), evidence
 
-    def consensus(self, rows: Arrays) -> Consensus:
-        """Return the consensus of judgments in memory from the rows of their items."""
+    def consensus(self, passes: Passes) -> Consensus:
+        """Return the consensus of judgments in memory after the last pass."""
         judgments = self.judgments
         assert isinstance(judgments, Judgments)
+        sink = partial(estimate_columns, self.model.grade_by)
+        documents = document_table(judgments, passes.finish(self.theta, sink, judgments.n_items))
         counts = count_codes(judgments.assessor, judgments.n_assessors)
         agreements = None if self.gold is None else count_agreements(judgments, self.gold)
         return Consensus(
             type(self.model).__name__,
-            document_table(judgments, rows, self.model.grade_by),
+            documents,
             self.assessor_table(counts, agreements),
             judgments.main_scale,
             grade_labels(judgments),
@@ -129,7 +132,7 @@ class Assembly:
         items = replace(items, labels=getattr(self.judgments, "labels", None))
         (shard,) = split(items, locality=self.model.locality, scores=(unlabeled.score,))
         model = cast("FeatureAggregator", self.model)  # no other model has scores
-        return document_table(items, model._predict(shard, self.theta), model.grade_by)
+        return document_table(items, estimate_columns(model.grade_by, 0, model._predict(shard, self.theta)))
 
     def assessor_table(self, counts: NDArray[np.int64], agreements: Agreements | None) -> pa.Table:
         """Return one row per assessor: number of judgments, parameters, informativeness, accuracy on expert grades."""

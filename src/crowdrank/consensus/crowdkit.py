@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.result import grade_column
 from crowdrank.errors import InputError
 from crowdrank.judgments import frames
@@ -142,7 +143,7 @@ def label_series(consensus: Consensus, rule: str) -> pd.Series[Any]:
     import pandas as pd
 
     shares = np.column_stack([consensus.document_table[name] for name in consensus.share_names])
-    labels = grade_column(shares, consensus.labels, rule).to_pandas().to_numpy()
+    labels = grade_column(choose_grades(shares, rule), consensus.labels).to_pandas().to_numpy()
     return pd.Series(labels, index=_index(consensus), name="agg_label")
 
 

@@ -182,7 +182,8 @@ def mean_shares(
 def covariance_sums(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return n, sum(x), sum(y) and sum(x y) over the finite x; those of shards can be added."""
     known = np.isfinite(x)
-    x, y = x[known], y[known]
+    if not known.all():
+        x, y = x[known], y[known]
     return np.array([len(x), x.sum(), y.sum(), (x * y).sum()])
 
 

@@ -29,6 +29,7 @@ from crowdrank.consensus.result import (
     check_documents,
     concat_documents,
     document_table,
+    estimate_columns,
 )
 from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.scale import Scale
@@ -135,7 +136,7 @@ class ShardWriter:
         table = self.judgments.load(place)
         gold = None if self.gold is None else self.gold.shard(place, table.n_items)
         path = numbered_path(self.folder, "part", self.judgments.shards[place].number, ".parquet")
-        documents = document_table(table, rows, self.grade_by)
+        documents = document_table(table, estimate_columns(self.grade_by, place, rows))
         pq.write_table(documents, path, use_dictionary=["query", "grade", "judgments"])
         return {**shard_sums(table, rows["relevance"], gold), "documents": np.array([table.n_items])}
 

@@ -136,21 +136,31 @@ def item_ids(judgments: Judgments) -> dict[str, pa.Array]:
     }
 
 
-def document_table(judgments: Judgments, rows: Arrays, grade_by: str) -> pa.Table:
-    """Return one row per item of the judgments: the estimates of a model, and the grade by a rule."""
+def estimate_columns(grade_by: str, shard_index: int, rows: Arrays) -> Arrays:
+    """Return the rows of a shard with the grade by a rule, and P(grade) as columns p0, p1, ... in place of the matrix.
+
+    The matrix is removed from the rows, so that its memory can be freed.
+    """
+    shares = rows.pop("p")
+    by_grade = {f"p{code}": np.ascontiguousarray(column) for code, column in enumerate(shares.T)}
+    return {**rows, "grade": choose_grades(shares, grade_by), **by_grade}
+
+
+def document_table(judgments: Judgments, estimates: Arrays) -> pa.Table:
+    """Return one row per item of the judgments from the columns of :func:`estimate_columns`."""
+    shares = {name: estimates[f"p{code}"] for code, name in enumerate(judgments.main_scale.share_names)}
     documents: dict[str, Any] = {
         **item_ids(judgments),
-        **{name: rows[name] for name in DOCUMENT_ESTIMATES if name in rows},
-        "grade": grade_column(rows["p"], grade_labels(judgments), grade_by),
-        **dict(zip(judgments.main_scale.share_names, rows["p"].T, strict=True)),
+        **{name: estimates[name] for name in DOCUMENT_ESTIMATES if name in estimates},
+        "grade": grade_column(estimates["grade"], grade_labels(judgments)),
+        **shares,
         "judgments": np.diff(judgments.offsets),
     }
     return to_table(documents)
 
 
-def grade_column(shares: NDArray[np.float64], labels: tuple[Any, ...], rule: str) -> pa.Array:
-    """Return the label of the grade that a rule chooses for each row of P(grade)."""
-    codes = choose_grades(shares, rule)
+def grade_column(codes: NDArray[np.int8], labels: tuple[Any, ...]) -> pa.Array:
+    """Return the label of each grade."""
     return to_array(labels).take(from_numpy(np.minimum(codes, len(labels) - 1)))  # a scale has at least two grades
 
 

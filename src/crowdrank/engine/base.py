@@ -78,8 +78,11 @@ class Passes(Protocol):
     def accumulate(self, theta: Arrays | None) -> Arrays:
         """Run one pass with model parameters `theta`; return the sum of the statistics of all shards."""
 
-    def finish(self, theta: Arrays) -> Arrays:
-        """Return the result rows of all shards for model parameters `theta`, in the order of the items."""
+    def finish(self, theta: Arrays, sink: Sink, n_rows: int) -> Arrays:
+        """Return what `sink` makes of the result rows of each shard, `n_rows` in all, in the order of the items.
+
+        This is the end of the passes: local state is freed.
+        """
 
     def finish_into(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
         """Call `sink` with the result rows of each shard, on the worker that computes them; yield its summaries."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from crowdrank._typing import Arrays
 from crowdrank.engine.base import ShardModel, ShardT, Sink
-from crowdrank.engine.local import LocalPasses, MemoryStates, concatenate_rows, return_rows
+from crowdrank.engine.local import LocalPasses, MemoryStates, concatenate_rows
 from crowdrank.engine.shards import InMemoryShards, Shards
 from crowdrank.engine.streaming import FileStates, select_arrays
 from crowdrank.engine.tree_reduce import Range, add_arrays, balanced_ranges, combine_subtrees, subtrees
@@ -80,9 +80,9 @@ class DaskPasses(Generic[ShardT]):
     def set_progress_callback(self, callback: Callable[[float], None]) -> None:
         """Do nothing: all parts of a pass run at the same time, so there is no progress to report."""
 
-    def finish(self, theta: Arrays) -> Arrays:
-        """Return the result rows of all shards for model parameters `theta`, in the order of the items."""
-        return concatenate_rows(self.finish_into(theta, return_rows))
+    def finish(self, theta: Arrays, sink: Sink, n_rows: int) -> Arrays:
+        """Return what `sink` makes of the result rows of each shard, in the order of the items."""
+        return concatenate_rows(self.finish_into(theta, sink), n_rows)
 
     def finish_into(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
         """Call `sink` with the result rows of each shard on its worker; yield its summaries in order."""

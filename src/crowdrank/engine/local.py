@@ -8,6 +8,7 @@ from typing import ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
+from crowdrank._arrow import release_unused_memory
 from crowdrank._base import require_integer
 from crowdrank._threads import map_in_order
 from crowdrank._typing import Arrays
@@ -115,6 +116,10 @@ class MemoryStates:
         """Store the arrays of a shard after the current pass."""
         self._current[shard_index] = local_state
 
+    def discard(self, shard_index: int) -> None:
+        """Free the arrays of a shard after the last complete pass."""
+        self._last[shard_index] = {}
+
     def commit(self, is_complete: bool = True) -> None:
         """End the current pass: `load` returns its arrays from now on (all of them if `is_complete`)."""
         self._last, self._current = self._current, [{}] * len(self._current)
@@ -166,12 +171,20 @@ class LocalPasses(Generic[ShardT]):
         self.states.commit()
         return sums
 
-    def finish(self, theta: Arrays) -> Arrays:
-        """Return the result rows of all shards for model parameters `theta`, in the order of the items."""
-        rows = list(self.finish_into(theta, return_rows))
+    def finish(self, theta: Arrays, sink: Sink, n_rows: int) -> Arrays:
+        """Return what `sink` makes of the result rows of each shard, in the order of the items; free local state."""
+
+        def last_sink(shard_index: int, rows: Arrays) -> Arrays:
+            result = sink(shard_index, rows)
+            if isinstance(self.states, MemoryStates):
+                self.states.discard(shard_index)
+            return result
+
+        joined = concatenate_rows(self.finish_into(theta, last_sink), n_rows)
         if isinstance(self.states, MemoryStates):
-            self.states = MemoryStates(len(self.shards))  # the local state is not needed any more
-        return concatenate_rows(rows)
+            self.states = MemoryStates(len(self.shards))
+        release_unused_memory(n_rows)
+        return joined
 
     def finish_into(self, theta: Arrays, sink: Sink) -> Iterator[Arrays]:
         """Call `sink` with the result rows of each shard; yield its summaries in order."""
@@ -221,12 +234,19 @@ def report_progress(results: Iterator[T], n_results: int, report: Callable[[floa
             report(done / n_results)
 
 
-def concatenate_rows(rows_by_shard: Iterable[Arrays]) -> Arrays:
-    """Concatenate the result rows of all shards, array by array; each is removed from the rows, to free its memory."""
-    rows = list(rows_by_shard)
-    return {name: np.concatenate([row.pop(name) for row in rows]) for name in list(rows[0])}
+def concatenate_rows(rows_by_shard: Iterable[Arrays], n_rows: int) -> Arrays:
+    """Concatenate the result rows of all shards, array by array, with those of a few shards in memory at a time.
 
-
-def return_rows(shard_index: int, rows: Arrays) -> Arrays:
-    """Return the rows unchanged: the sink for results that are collected in memory."""
-    return rows
+    >>> concatenate_rows(({"n": np.full(2, shard)} for shard in range(2)), 4)
+    {'n': array([0, 0, 1, 1])}
+    """
+    joined: Arrays = {}
+    start = stop = 0
+    for rows in rows_by_shard:
+        for name, values in rows.items():
+            stop = start + len(values)
+            if name not in joined:
+                joined[name] = np.empty((n_rows, *values.shape[1:]), values.dtype)
+            joined[name][start:stop] = values
+        start = stop
+    return joined

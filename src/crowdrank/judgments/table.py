@@ -329,6 +329,8 @@ class Judgments(AssessorTable):
             return self
         if how == "drop":
             return self.where(~is_unjudgeable) if is_unjudgeable.any() else self
+        if not is_unjudgeable.any() and "honeypot" not in self.extras:
+            return self
         lowest = self.with_honeypots(lambda codes: np.maximum(codes, 0))
         return replace(lowest, grade=np.maximum(self.grade, 0))
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from crowdrank._arrow import release_unused_memory
 from crowdrank._files import check_output_file, write_file
 from crowdrank.errors import UsageError, shown
 from crowdrank.judgments.scale import parse_integer
@@ -118,6 +119,7 @@ def write_table(table: pa.Table, path: str | Path, *, csv_safe: bool = False) ->
 
     """
     check_output(path, allow_qrels=set(QRELS_COLUMNS) <= set(table.column_names))
+    release_unused_memory(len(table))
     if is_qrels(path):
         lines = qrels_lines(table)
         with output_stream(path) as stream:
