@@ -187,7 +187,7 @@ def test_a_small_aggregation_loads_no_large_library(method: str, tmp_path: Path)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert (tmp_path / "out.csv").exists()
     heavy = {"numba", "scipy", "pandas", "sklearn", "narwhals", "lightgbm", "pyarrow.parquet"}
-    unused = {"concurrent.futures", "html", "sqlite3"}
+    unused = {"concurrent.futures", "html", "rich", "sqlite3"}
     assert not (heavy | unused) & set(done.stderr.splitlines()[-1].split())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from crowdrank import _progress, errors
 from crowdrank.cli import app as command_line
+from crowdrank.cli import console
 from crowdrank.cli.console import print_cells, print_error, print_status
 from crowdrank.cli.help_links import PAGE_BY_ERROR, page_for
 
@@ -158,3 +160,20 @@ def test_a_folder_without_a_model_is_said_in_words(
     Path("out", "model", "ranker.json").write_text("{}")
     assert "out/model" in said("out")
     assert "there is no crowdrank.json in it" in said("out/model")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_table_in_a_pipe_is_that_of_rich(
+    seed: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    words = ["", "a", "0.123", "-1", "two words", "a  b", "[bold]x[/]", ":smile:", "http://a.b", "x" * 80, "x" * 81]
+    words += [" a", "a ", "é", "文書", "a\x1bb", "-", "'q'"] if seed % 2 else []
+    n_columns = rng.randint(1, 6)
+    names, *rows = ([rng.choice(words) for _ in range(n_columns)] for _ in range(rng.randint(1, 9)))
+    aligned = [rng.random() < 0.5 for _ in names]
+    print_cells(names, rows, aligned)
+    plain = capsys.readouterr().out
+    monkeypatch.setattr(console, "_is_plain", lambda rows: False)
+    print_cells(names, rows, aligned)
+    assert plain == capsys.readouterr().out
