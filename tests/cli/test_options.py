@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+import pyarrow as pa
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -32,6 +33,14 @@ from tools.command_line import commands
 
 COMMANDS = dict(commands(typer.main.get_command(app)))
 LABELS = "query,document,assessor,grade\nq,a,ann,1\nq,b,ann,0\nq,a,bob,1\nq,b,bob,2\nq,a,cy,0\nq,b,cy,2\n"
+
+
+def test_arrow_has_the_threads_of_the_local_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(pa, "set_cpu_count", given.append)
+    for engine, n_jobs in (("local", 3), ("local", None), ("dask", 2)):
+        shared.EngineOptions(engine, n_jobs).set_arrow_threads()
+    assert given == [3]
 
 
 @pytest.fixture(scope="module")

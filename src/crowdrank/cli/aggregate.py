@@ -137,6 +137,7 @@ def aggregate(
         crowdrank aggregate --update model new-labels.csv -o consensus.csv
     """
     inputs = Inputs(judgments, gold, reading, gold_reading)
+    computation.set_arrow_threads()
     if updating.update is not None:
         fixed = {**typed_options, "gold": gold, "checkpoint": computation.checkpoint, "work": computation.work}
         fixed |= {"features": prior.features or None, "signal": prior.signal}

@@ -55,6 +55,7 @@ def assessors(
 
     estimator = model.build()
     check_outputs({"output": output, "pairs": pairs, "gaussians": gaussians}, o.input_files(judgments, reading, gold))
+    computation.set_arrow_threads()
     table = o.read_judgment_files(judgments, reading)
     grades = o.read_maybe_gold_file(gold, gold_reading)
     with computation.open() as engine:

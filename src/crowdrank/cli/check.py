@@ -21,6 +21,7 @@ def check(
     from crowdrank.consensus.posterior_check import check as check_model
 
     estimator = model.build()
+    computation.set_arrow_threads()
     table = o.read_judgment_files(judgments, reading)
     with computation.open() as engine:
         result = check_model(estimator.fit(table, engine=engine, progress=True), table)

@@ -145,6 +145,13 @@ class EngineOptions:
         if self.n_jobs is not None:
             require_integer("n_jobs", self.n_jobs, 1)
 
+    def set_arrow_threads(self) -> None:
+        """Let Arrow read and write files with the given number of threads; by default it uses all cores."""
+        import pyarrow as pa
+
+        if self.n_jobs is not None and self.engine == "local":
+            pa.set_cpu_count(self.n_jobs)
+
     @contextmanager
     def open(self) -> Iterator[Engine]:
         """Open the engine; if it is a cluster, print its address."""

@@ -36,6 +36,7 @@ def trace(
 
     estimator = model.build()
     check_outputs({"output": output}, o.input_files(judgments, reading))
+    computation.set_arrow_threads()
     table = o.read_judgment_files(judgments, reading)
     with computation.open() as engine:
         steps = replay(estimator.fit(table, engine=engine, progress=True), table, document, query)

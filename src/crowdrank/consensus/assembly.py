@@ -65,7 +65,7 @@ class Assembly:
         relevance = to_numpy(consensus.document_table["relevance"].chunk(0))
         evidence = Evidence(
             judgments.assessors,
-            overlapping=lambda: bool((np.diff(judgments.offsets) > 1).any()),
+            overlapping=lambda: len(judgments) > judgments.n_items,
             groups=lambda: diagnostics.assessor_groups(judgments, None if gold is None else gold.code),
             by_relevance=lambda: diagnostics.covariance_sums(diagnostics.mean_grades(judgments), relevance),
             by_experts=None if gold is None else lambda: diagnostics.by_experts(judgments, gold.code),
