@@ -229,7 +229,7 @@ def threads() -> list[Result]:
     return [
         at_least(f"{what}, fit in memory: time of one thread / two threads", one / two, 1.7, **fit),
         at_least(
-            f"{what}, `aggregate` of a Parquet file: time of one thread / two threads",
+            f"{what}, aggregate of a Parquet file: time of one thread / two threads",
             first / second,
             1.7,
             one_seconds=first,
