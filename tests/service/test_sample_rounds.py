@@ -283,7 +283,10 @@ def test_a_round_is_incomplete_without_all_answers(database: Database, database_
     (progress,) = comparison.rounds()
     assert (progress.n_pairs, progress.n_complete, progress.n_unassignable) == (4, 0, 4)
     assert [warning.kind for warning in progress.warnings] == ["sample-incomplete"]
-    comparison.set_member(EXPERT, is_paused=False)
+    comparison.set_member(EXPERT, is_paused=False, relative_information=0.2)
+    comparison.update(min_information=0.5)
+    assert comparison.rounds()[0].n_unassignable == 4
+    comparison.update(min_information=None)
     assert comparison.rounds()[0].warnings == ()
     left = comparison.lease(EXPERT).content
     comparison.close(pair_ids=[left.pair_id])

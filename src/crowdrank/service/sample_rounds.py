@@ -138,10 +138,10 @@ def _answering_assessors(connection: Connection, project: Project) -> dict[tuple
 
 
 def able_assessors(connection: Connection, project: Project) -> dict[str, dict[int, float]]:
-    """Return the members who may judge and their prices, by kind."""
+    """Return the members who get pairs and their prices, by kind."""
     assessor, membership = schema.assessor, schema.membership
     rows = connection.execute(
-        select(assessor.c.kind, assessor.c.id, assessor.c.price)
+        select(assessor.c.kind, assessor.c.id, assessor.c.price, membership.c.relative_information)
         .join_from(membership, assessor)
         .where(
             membership.c.project_id == project.id,
@@ -151,8 +151,9 @@ def able_assessors(connection: Connection, project: Project) -> dict[str, dict[i
         )
     )
     found: dict[str, dict[int, float]] = {}
-    for kind, assessor_id, price in rows:
-        found.setdefault(kind, {})[assessor_id] = price
+    for kind, assessor_id, price, information in rows:
+        if project.asks(information):
+            found.setdefault(kind, {})[assessor_id] = price
     return found
 
 
