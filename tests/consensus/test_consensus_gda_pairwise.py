@@ -85,7 +85,7 @@ def finite_differences(data: dict[str, Any], name: str, step: float = 1e-5) -> F
     return slope
 
 
-def pair_terms(data: dict[str, Any]) -> tuple[float, Floats, Floats, Floats]:
+def pair_terms(data: dict[str, Any], by_assessor: bool = True) -> tuple[float, Floats, Floats, Floats]:
     """Return log likelihood, derivatives by judgment, and slope and curvature by the assessors' parameters."""
     doc, params, n, items = data["doc"], data["params"], len(data["doc"]), len(data["relevance"])
     mu, log_alpha, log_width = (np.ascontiguousarray(part) for part in np.split(params, 3, axis=1))
@@ -98,9 +98,12 @@ def pair_terms(data: dict[str, Any]) -> tuple[float, Floats, Floats, Floats]:
     documents = pairwise_kernels.Documents(data["relevance"], data["log_eps"], *np.zeros((4, items)))
     by_judgment, sums = pair_likelihood.judgment_values(query, data["weight"]), np.empty((2, n, 5))
     slope, curve = np.zeros(params.shape), np.zeros((*params.shape, params.shape[1]))
+    if not by_assessor:
+        slope, curve = slope[:0], curve[:0]
     pairwise_kernels.write_residuals(query, parameters, documents, by_judgment)
+    block = pair_likelihood.empty_block(N_GRADES)
     value = pair_likelihood.pair_terms(
-        query, parameters, by_judgment, data["relevance"], data["log_eps"], True, sums, slope, curve
+        query, parameters, by_judgment, data["relevance"], data["log_eps"], by_assessor, True, block, sums, slope, curve
     )
     return value, sums, slope, curve
 
@@ -123,6 +126,15 @@ def test_slopes_are_those_of_the_log_likelihood(seed: int) -> None:
     for found, name in ((by_relevance, "relevance"), (by_difficulty, "log_eps"), (slope, "params")):
         expected = finite_differences(data, name)
         assert np.allclose(found, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+
+
+@settings(max_examples=5)
+@given(seed=st.integers(0, 10_000))
+def test_slope_and_curvature_by_relevance_are_the_same_without_other_derivatives(seed: int) -> None:
+    data = random_pairs(seed)
+    alone, among_others = (pair_terms(data, by_assessor)[1] for by_assessor in (False, True))
+    columns = [pair_likelihood.SLOPE, pair_likelihood.CURVE]
+    assert np.allclose(alone[:, :, columns], among_others[:, :, columns], rtol=1e-10, atol=1e-12)
 
 
 @settings(max_examples=5)

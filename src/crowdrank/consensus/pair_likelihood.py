@@ -17,8 +17,10 @@ from crowdrank._typing import Codes, Floats, Grades, Integers
 
 STRIDE = 4
 """If partners are drawn, every fourth pair contributes to the curvature by assessors' parameters, to guide steps."""
-BLOCK_SIZE = 116
-"""Number of judgments computed together, in loops that the compiler can vectorize."""
+BLOCK_SIZE = 96
+"""Number of judgments computed together."""
+LANES = 8
+"""Loops over a block compute a multiple of this number of judgments: whole vector registers."""
 RESIDUAL, FACTOR, WEIGHT, VARIANCE, SHARE = range(5)
 """Columns of the values of a judgment: relevance minus the mean of its grade, precision factor, weight, variance of
 relevance, and weight divided by the total weight of its partners."""
@@ -31,7 +33,12 @@ MAX_EXPONENT = 128.0
 LOG2_E, LN2 = 1.0 / math.log(2.0), math.log(2.0)
 ROUNDER = 1.5 * 2.0**52
 """Added to a number, it leaves the integer part in the lowest bits."""
-TAYLOR = tuple(1.0 / math.factorial(power) for power in range(12))
+EXPONENTIAL = (
+    1.0000000000000135, 1.0000000000000013, 0.4999999999943859, 0.16666666666615648, 0.04166666704055213,
+    0.008333333367311624, 0.0013888801749621653, 0.00019841190647512536, 2.4884459768350122e-05, 2.763264069051338e-06,
+)  # fmt: skip
+"""Polynomial that equals the exponential function at the ten Chebyshev nodes of +-log(2) / 2; its error is 2e-14."""
+ONE = np.uint64(1)
 MIN_PRODUCT = 1e-150
 """Products of probabilities below this could underflow: exp(-MAX_EXPONENT) is 1e-56."""
 
@@ -59,31 +66,41 @@ class Query(NamedTuple):
     all_pairs: bool  # whether all groups have all their pairs
 
 
-class Block(NamedTuple):
-    """Up to BLOCK_SIZE judgments, one pair of each, and sums over pairs, (..., BLOCK_SIZE) each."""
+ROW, TWO_ROWS, THREE_ROWS, FOUR_ROWS, NINE_ROWS = (np.uint64(n * BLOCK_SIZE) for n in (1, 2, 3, 4, 9))
+"""Lengths of rows of a block. These are constants, and indices are unsigned, so that the compiler knows that rows do
+not overlap, and computes several judgments at a time without comparing addresses first."""
+AT_RESIDUAL, AT_FACTOR, AT_WEIGHT, AT_GIVEN, AT_GIVEN_FACTOR, AT_LOWEST = (np.uint64(n) * ROW for n in range(6))
+"""Rows of `Block.values`: residual and precision factor of the partner, and weight of the pair; relevance minus mean
+and precision factor of the given grade; exponent of the lowest grade."""
+AT_TOTAL, AT_MEAN, AT_WIDTH, AT_MEAN_SQUARE, AT_WIDTH_SQUARE, AT_BOTH = (np.uint64(n) * ROW for n in range(6, 12))
+"""Rows of `Block.values`: sums over grades of exp(exponent), and of exp(exponent) times the derivatives of the exponent
+by mean and log width, their squares, and their product."""
+AT_SLOPE, AT_CURVE, AT_WIDTH_SLOPE, AT_WIDTH_CURVE, AT_MIXED_CURVE = (np.uint64(n) * ROW for n in range(5))
+"""Rows of `Block.terms` and `Block.sums`, in the order of SLOPE, CURVE, ..."""
 
-    own: Floats  # (3 n_grades,) relevance minus mean, precision factor and offset of each grade of the assessor
-    is_grade: Floats  # (n_grades,) 1 for the grade of the judgment, else 0
+
+class Block(NamedTuple):
+    """Up to BLOCK_SIZE judgments, one pair of each, and sums over pairs: flat arrays of rows of BLOCK_SIZE numbers."""
+
+    own: Floats  # 4 rows per grade: relevance minus mean, precision factor, offset; 1 for the given grade, else 0
     partner: Integers  # position of the partner
-    values: Floats  # (3,) residual, precision factor and weight of the partner
-    share: Floats  # (n_grades,) P(grade)
-    derivatives: Floats  # (3 n_grades,) of the exponents by mean, log weight and log width of each grade
-    mean: Floats  # (2,) expected derivatives by mean and log width
-    terms: Floats  # (5,) derivatives of the log likelihood by mean and log width
-    sums: Floats  # (5,) sums of `terms`
-    slope: Floats  # (3 n_grades,) slope of the log likelihood by the parameters of the assessor
-    curve: Floats  # (3 n_grades, 3 n_grades) expected curvature by these, lower triangle
-    product: Floats  # (2,) product of the probabilities of grades in pairs of equal weight, and this weight
+    values: Floats  # rows AT_RESIDUAL, ...
+    grades: Floats  # 3 rows per grade: derivatives of the exponent by mean and log width; exp(exponent), later P(grade)
+    terms: Floats  # 5 rows: derivatives of the log likelihood by mean and log width
+    sums: Floats  # 5 rows: sums of `terms`
+    slope: Floats  # 3 rows per grade: slope of the log likelihood by mean, log weight and log width of the assessor
+    curve: Floats  # 9 rows per pair of grades h >= f: expected curvature by these parameters of h and of f
+    product: Floats  # 2 rows: product of the probabilities of grades in pairs of equal weight, and this weight
 
 
 @njit(cache=True, nogil=True)
 def empty_block(n_grades: int) -> Block:
-    """Allocate a block; the derivatives by log weights are 1."""
-    n, size = 3 * n_grades, BLOCK_SIZE
+    """Allocate a block of zeros: loops also compute unused numbers, which must be finite to be fast."""
+    size, n_pairs = BLOCK_SIZE, n_grades * (n_grades + 1) // 2
     return Block(
-        np.empty((n, size)), np.empty((n_grades, size)), np.empty(size, np.int64), np.empty((3, size)),
-        np.empty((n_grades, size)), np.ones((n, size)), np.empty((2, size)), np.empty((5, size)),
-        np.empty((5, size)), np.empty((n, size)), np.empty((n, n, size)), np.ones((2, size)),
+        np.zeros(4 * n_grades * size), np.zeros(size, np.int64), np.zeros(12 * size), np.zeros(3 * n_grades * size),
+        np.zeros(5 * size), np.zeros(5 * size), np.zeros(3 * n_grades * size), np.zeros(9 * n_pairs * size),
+        np.ones(2 * size),
     )  # fmt: skip
 
 
@@ -105,9 +122,9 @@ def exponential(value: float) -> float:
     value = min(max(value, -MAX_EXPONENT), MAX_EXPONENT)
     shifted = value * LOG2_E + ROUNDER
     part = value - (shifted - ROUNDER) * LN2
-    square, even, odd = part * part, TAYLOR[10], TAYLOR[11]
-    for term in range(8, -1, -2):  # two short chains of dependent operations instead of a long one
-        even, odd = even * square + TAYLOR[term], odd * square + TAYLOR[term + 1]
+    square, even, odd = part * part, EXPONENTIAL[8], EXPONENTIAL[9]
+    for term in range(6, -1, -2):  # two short chains of dependent operations instead of a long one
+        even, odd = even * square + EXPONENTIAL[term], odd * square + EXPONENTIAL[term + 1]
     exponent = (np.float64(shifted).view(np.int64) + np.int64(1023)) << np.int64(52)
     return (even + odd * part) * np.int64(exponent).view(np.float64)
 
@@ -117,16 +134,19 @@ def load_judgments(
     query: Query, parameters: Parameters, start: int, n: int, relevance: Floats, log_eps: Floats, block: Block
 ) -> int:
     """Write the parameters of `n` judgments into a block; return the largest number of partners."""
-    n_grades, most = len(block.share), 0
+    own, values, most = block.own, block.values, 0
     for m in range(n):
-        d, a = query.doc[start + m], query.assessor[start + m]
-        easier = math.exp(-0.5 * log_eps[d])
-        for h in range(n_grades):
-            block.own[h, m] = relevance[d] - parameters.mean[a, h]
-            block.own[n_grades + h, m] = parameters.factor[a, h] * easier
-            block.own[2 * n_grades + h, m] = parameters.offset[a, h]
-            block.is_grade[h, m] = 1.0 if query.grade[start + m] == h else 0.0
-        most = max(most, query.first[start + m + 1] - query.first[start + m])
+        d, a, given = query.doc[start + m], query.assessor[start + m], np.uint64(query.grade[start + m])
+        easier = math.exp(-0.5 * log_eps[d]) if log_eps[d] != 0.0 else 1.0
+        for h in range(np.uint64(parameters.mean.shape[1])):
+            at = h * FOUR_ROWS + m
+            own[at] = relevance[d] - parameters.mean[a, h]
+            own[at + ROW] = parameters.factor[a, h] * easier
+            own[at + TWO_ROWS] = parameters.offset[a, h]
+            own[at + THREE_ROWS] = 1.0 if given == h else 0.0
+        values[AT_GIVEN + m] = own[given * FOUR_ROWS + m]
+        values[AT_GIVEN_FACTOR + m] = own[given * FOUR_ROWS + ROW + m]
+        most = max(most, query.first[start + m + ONE] - query.first[start + m])
     block.sums[:] = 0.0
     return most
 
@@ -144,100 +164,153 @@ def select_partners(
     partner, values, both = block.partner, block.values, uncertain and query.all_pairs
     for m in range(n):
         pair = query.first[start + m] + (number // 2 if both else number)
-        if pair >= query.first[start + m + 1]:
+        if pair >= query.first[start + m + ONE]:
             partner[m] = start + m
-            values[RESIDUAL, m] = values[FACTOR, m] = values[WEIGHT, m] = 0.0
+            values[AT_WEIGHT + m] = 0.0
             continue
         j = query.partner[pair]
         partner[m] = j
-        values[RESIDUAL, m] = by_judgment[j, RESIDUAL]
-        values[FACTOR, m] = by_judgment[j, FACTOR]
-        values[WEIGHT, m] = by_judgment[start + m, SHARE] * by_judgment[j, WEIGHT] * (0.5 if both else 1.0)
+        values[AT_RESIDUAL + m] = by_judgment[j, RESIDUAL]
+        values[AT_FACTOR + m] = by_judgment[j, FACTOR]
+        values[AT_WEIGHT + m] = by_judgment[start + m, SHARE] * by_judgment[j, WEIGHT] * (0.5 if both else 1.0)
         if uncertain:
             sd = math.sqrt(by_judgment[j, VARIANCE] + by_judgment[start + m, VARIANCE])
-            values[RESIDUAL, m] += sd if (number if both else pair) % 2 == 0 else -sd
+            values[AT_RESIDUAL + m] += sd if (number if both else pair) % 2 == 0 else -sd
 
 
-@njit(cache=True, nogil=True)
-def write_probabilities(n: int, block: Block) -> None:
-    """Write P(grade) of the pairs of `n` judgments (eq. 7), and the derivatives of the exponents."""
-    own, values, share, derivatives, total = block.own, block.values, block.share, block.derivatives, block.mean[0]
-    n_grades = len(share)
-    for h in range(n_grades):
-        for m in range(n):
-            difference = own[h, m] - values[RESIDUAL, m]
-            by_mean = own[n_grades + h, m] * values[FACTOR, m] * difference
-            half = 0.5 * by_mean * difference
-            share[h, m] = own[2 * n_grades + h, m] - half
-            derivatives[h, m] = by_mean
-            derivatives[2 * n_grades + h, m] = 0.5 * half - 0.25
+@njit(cache=True, nogil=True, error_model="numpy")
+def differentiate_by_mean(n: int, n_grades: int, block: Block) -> None:
+    """Compute slope and expected curvature of log P(grade) by the mean, for the pairs of `n` judgments (eq. 7).
+
+    The expected curvature is the variance of the derivatives of the exponents under P(grade). This is the fast way when
+    only these two are needed: it writes neither P(grade) nor other derivatives.
+    """
+    own, values, terms, sums = block.own, block.values, block.terms, block.sums
     for m in range(n):
-        total[m] = 1.0
-    for h in range(1, n_grades):
+        difference = own[m] - values[AT_RESIDUAL + m]
+        by_mean = own[ROW + m] * values[AT_FACTOR + m] * difference
+        values[AT_LOWEST + m] = own[TWO_ROWS + m] - 0.5 * by_mean * difference
+        values[AT_TOTAL + m] = 1.0
+        values[AT_MEAN + m] = by_mean
+        values[AT_MEAN_SQUARE + m] = by_mean * by_mean
+    for h in range(ONE, n_grades):
+        at = h * FOUR_ROWS
         for m in range(n):
-            share[h, m] = exponential(share[h, m] - share[0, m])
-            total[m] += share[h, m]
+            difference = own[at + m] - values[AT_RESIDUAL + m]
+            by_mean = own[at + ROW + m] * values[AT_FACTOR + m] * difference
+            share = exponential(own[at + TWO_ROWS + m] - 0.5 * by_mean * difference - values[AT_LOWEST + m])
+            values[AT_TOTAL + m] += share
+            values[AT_MEAN + m] += share * by_mean
+            values[AT_MEAN_SQUARE + m] += share * by_mean * by_mean
     for m in range(n):
-        share[0, m] = total[m] = 1.0 / total[m]
-    for h in range(1, n_grades):
+        scale, weight = 1.0 / values[AT_TOTAL + m], values[AT_WEIGHT + m]
+        difference = values[AT_GIVEN + m] - values[AT_RESIDUAL + m]
+        by_given = values[AT_GIVEN_FACTOR + m] * values[AT_FACTOR + m] * difference
+        mean = values[AT_MEAN + m] * scale
+        terms[AT_SLOPE + m] = weight * (by_given - mean)
+        terms[AT_CURVE + m] = weight * (values[AT_MEAN_SQUARE + m] * scale - mean * mean)
+    for m in range(n):
+        sums[AT_SLOPE + m] += terms[AT_SLOPE + m]
+        sums[AT_CURVE + m] += terms[AT_CURVE + m]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def evaluate_grades(n: int, n_grades: int, block: Block) -> None:
+    """Write exp(exponent) of each grade for the pairs of `n` judgments (eq. 7), its derivatives, and their sums.
+
+    Exponents are relative to that of the lowest grade.
+    """
+    own, values, grades = block.own, block.values, block.grades
+    for m in range(n):
+        difference = own[m] - values[AT_RESIDUAL + m]
+        by_mean = own[ROW + m] * values[AT_FACTOR + m] * difference
+        by_width = 0.25 * by_mean * difference - 0.25
+        values[AT_LOWEST + m] = own[TWO_ROWS + m] - 0.5 * by_mean * difference
+        grades[m] = values[AT_MEAN + m] = by_mean
+        grades[ROW + m] = values[AT_WIDTH + m] = by_width
+        grades[TWO_ROWS + m] = values[AT_TOTAL + m] = 1.0
+        values[AT_MEAN_SQUARE + m] = by_mean * by_mean
+        values[AT_WIDTH_SQUARE + m] = by_width * by_width
+        values[AT_BOTH + m] = by_mean * by_width
+    for h in range(ONE, n_grades):
+        at, to = h * FOUR_ROWS, h * THREE_ROWS
         for m in range(n):
-            share[h, m] *= total[m]
+            difference = own[at + m] - values[AT_RESIDUAL + m]
+            by_mean = own[at + ROW + m] * values[AT_FACTOR + m] * difference
+            by_width = 0.25 * by_mean * difference - 0.25
+            share = exponential(own[at + TWO_ROWS + m] - 0.5 * by_mean * difference - values[AT_LOWEST + m])
+            grades[to + m] = by_mean
+            grades[to + ROW + m] = by_width
+            grades[to + TWO_ROWS + m] = share
+            values[AT_TOTAL + m] += share
+            values[AT_MEAN + m] += share * by_mean
+            values[AT_WIDTH + m] += share * by_width
+            values[AT_MEAN_SQUARE + m] += share * by_mean * by_mean
+            values[AT_WIDTH_SQUARE + m] += share * by_width * by_width
+            values[AT_BOTH + m] += share * by_mean * by_width
 
 
-@njit(cache=True, nogil=True)
-def differentiate(n: int, slope: int, curve: int, row: int, block: Block) -> None:
-    """Compute derivative and expected curvature of log P(grade) in a parameter of the first `n` judgments.
+@njit(cache=True, nogil=True, error_model="numpy")
+def differentiate(n: int, block: Block) -> None:
+    """Compute slopes and expected curvatures of log P(grade) by mean and log width, for the pairs of `n` judgments.
 
     The expected curvature is the covariance of the derivatives of the exponents under P(grade).
     """
-    is_grade, share, derivatives, weight = block.is_grade, block.share, block.derivatives, block.values[WEIGHT]
-    terms, sums, mean = block.terms, block.sums, block.mean[slope // 2]
+    values, terms, sums = block.values, block.terms, block.sums
     for m in range(n):
-        terms[slope, m] = terms[curve, m] = mean[m] = 0.0
-    for h in range(len(share)):
-        for m in range(n):
-            terms[slope, m] += is_grade[h, m] * derivatives[row + h, m]
-            mean[m] += share[h, m] * derivatives[row + h, m]
-            terms[curve, m] += share[h, m] * derivatives[row + h, m] * derivatives[row + h, m]
+        scale, weight = 1.0 / values[AT_TOTAL + m], values[AT_WEIGHT + m]
+        difference = values[AT_GIVEN + m] - values[AT_RESIDUAL + m]
+        by_given = values[AT_GIVEN_FACTOR + m] * values[AT_FACTOR + m] * difference
+        mean, width = values[AT_MEAN + m] * scale, values[AT_WIDTH + m] * scale
+        values[AT_TOTAL + m] = scale
+        terms[AT_SLOPE + m] = weight * (by_given - mean)
+        terms[AT_CURVE + m] = weight * (values[AT_MEAN_SQUARE + m] * scale - mean * mean)
+        terms[AT_WIDTH_SLOPE + m] = weight * (0.25 * by_given * difference - 0.25 - width)
+        terms[AT_WIDTH_CURVE + m] = weight * (values[AT_WIDTH_SQUARE + m] * scale - width * width)
+        terms[AT_MIXED_CURVE + m] = weight * (values[AT_BOTH + m] * scale - mean * width)
     for m in range(n):
-        terms[slope, m] = weight[m] * (terms[slope, m] - mean[m])
-        terms[curve, m] = weight[m] * (terms[curve, m] - mean[m] * mean[m])
-        sums[slope, m] += terms[slope, m]
-        sums[curve, m] += terms[curve, m]
+        sums[AT_SLOPE + m] += terms[AT_SLOPE + m]
+        sums[AT_CURVE + m] += terms[AT_CURVE + m]
+        sums[AT_WIDTH_SLOPE + m] += terms[AT_WIDTH_SLOPE + m]
+        sums[AT_WIDTH_CURVE + m] += terms[AT_WIDTH_CURVE + m]
 
 
 @njit(cache=True, nogil=True)
-def differentiate_jointly(n: int, block: Block) -> None:
-    """Compute the expected mixed curvature in mean and log width."""
-    share, derivatives, mixed, mean = block.share, block.derivatives, block.terms[MIXED_CURVE], block.mean
-    for m in range(n):
-        mixed[m] = -mean[0, m] * mean[1, m]
-    for h in range(len(share)):
+def add_assessor_slope(n: int, n_grades: int, block: Block) -> None:
+    """Add the slope by the parameters of the assessors of `n` judgments, and write P(grade)."""
+    own, values, grades, slope = block.own, block.values, block.grades, block.slope
+    for h in range(n_grades):
+        at, to = h * FOUR_ROWS + THREE_ROWS, h * THREE_ROWS
         for m in range(n):
-            mixed[m] += share[h, m] * derivatives[h, m] * derivatives[2 * len(share) + h, m]
-    for m in range(n):
-        mixed[m] *= block.values[WEIGHT, m]
+            share = grades[to + TWO_ROWS + m] * values[AT_TOTAL + m]
+            left = values[AT_WEIGHT + m] * (own[at + m] - share)
+            grades[to + TWO_ROWS + m] = share
+            slope[to + m] += left * grades[to + m]
+            slope[to + ROW + m] += left
+            slope[to + TWO_ROWS + m] += left * grades[to + ROW + m]
 
 
 @njit(cache=True, nogil=True)
-def add_assessor_terms(n: int, stride: int, block: Block) -> None:
-    """Add slope and `stride` times the expected curvature by the parameters of the assessors of `n` judgments."""
-    is_grade, share, derivatives, weight = block.is_grade, block.share, block.derivatives, block.values[WEIGHT]
-    slope, curve, left, n_grades = block.slope, block.curve, block.mean[0], len(block.share)
-    for kind in range(3):
-        for h in range(n_grades):
-            row = kind * n_grades + h
+def add_assessor_curvature(n: int, n_grades: int, stride: float, block: Block) -> None:
+    """Add `stride` times the expected curvature by the parameters of the assessors of `n` judgments."""
+    values, grades, curve, to = block.values, block.grades, block.curve, np.uint64(0)
+    for h in range(n_grades):
+        for f in range(h + ONE):
+            left, right, same = h * THREE_ROWS, f * THREE_ROWS, 1.0 if f == h else 0.0
             for m in range(n):
-                slope[row, m] += weight[m] * (is_grade[h, m] - share[h, m]) * derivatives[row, m]
-            if stride == 0:
-                continue
-            for m in range(n):
-                left[m] = stride * weight[m] * share[h, m] * derivatives[row, m]
-            for other in range(kind + 1):
-                for f in range(n_grades):
-                    column, same = other * n_grades + f, 1.0 if f == h else 0.0
-                    for m in range(n):
-                        curve[row, column, m] += left[m] * (same - share[f, m]) * derivatives[column, m]
+                common = stride * values[AT_WEIGHT + m] * grades[left + TWO_ROWS + m]
+                common *= same - grades[right + TWO_ROWS + m]
+                by_mean, by_width = common * grades[left + m], common * grades[left + ROW + m]
+                curve[to + m] += by_mean * grades[right + m]
+                curve[to + ROW + m] += by_mean
+                curve[to + TWO_ROWS + m] += by_mean * grades[right + ROW + m]
+                curve[to + THREE_ROWS + m] += common * grades[right + m]
+                curve[to + FOUR_ROWS + m] += common
+                curve[to + FOUR_ROWS + ROW + m] += common * grades[right + ROW + m]
+                curve[to + FOUR_ROWS + TWO_ROWS + m] += by_width * grades[right + m]
+                curve[to + FOUR_ROWS + THREE_ROWS + m] += by_width
+                curve[to + FOUR_ROWS + FOUR_ROWS + m] += by_width * grades[right + ROW + m]
+            to += NINE_ROWS
 
 
 @njit(cache=True, nogil=True)
@@ -245,13 +318,13 @@ def add_partner_sums(n: int, with_widths: bool, block: Block, sums: Floats) -> N
     """Add the derivatives of the pairs of `n` judgments to those of their partners."""
     terms = block.terms
     for m in range(n):
-        j = block.partner[m]
-        sums[PARTNER, j, SLOPE] -= terms[SLOPE, m]  # the partner is on the other side of the difference
-        sums[PARTNER, j, CURVE] += terms[CURVE, m]
+        j = np.uint64(block.partner[m])
+        sums[PARTNER, j, SLOPE] -= terms[AT_SLOPE + m]  # the partner is on the other side of the difference
+        sums[PARTNER, j, CURVE] += terms[AT_CURVE + m]
         if with_widths:
-            sums[PARTNER, j, WIDTH_SLOPE] += terms[WIDTH_SLOPE, m]
-            sums[PARTNER, j, WIDTH_CURVE] += terms[WIDTH_CURVE, m]
-            sums[PARTNER, j, MIXED_CURVE] -= terms[MIXED_CURVE, m]
+            sums[PARTNER, j, WIDTH_SLOPE] += terms[AT_WIDTH_SLOPE + m]
+            sums[PARTNER, j, WIDTH_CURVE] += terms[AT_WIDTH_CURVE + m]
+            sums[PARTNER, j, MIXED_CURVE] -= terms[AT_MIXED_CURVE + m]
 
 
 @njit(cache=True, nogil=True)
@@ -260,36 +333,49 @@ def add_log_likelihood(query: Query, start: int, n: int, block: Block) -> float:
 
     One logarithm serves many pairs: a product ends when the weight of its pairs changes, or before it underflows.
     """
-    value, product, weight = 0.0, block.product, block.values[WEIGHT]
+    value, product, weight = 0.0, block.product, block.values
     for m in range(n):
-        if weight[m] != product[1, m] or product[0, m] < MIN_PRODUCT:
-            value += product[1, m] * math.log(product[0, m])
-            product[0, m], product[1, m] = 1.0, weight[m]
-        product[0, m] *= block.share[query.grade[start + m], m]
+        if weight[AT_WEIGHT + m] != product[ROW + m] or product[m] < MIN_PRODUCT:
+            value += product[ROW + m] * math.log(product[m])
+            product[m], product[ROW + m] = 1.0, weight[AT_WEIGHT + m]
+        product[m] *= block.grades[np.uint64(query.grade[start + m]) * THREE_ROWS + TWO_ROWS + m]
     return value
 
 
 @njit(cache=True, nogil=True)
-def add_block(query: Query, start: int, n: int, block: Block, sums: Floats, slope: Floats, curve: Floats) -> float:
-    """Add the sums of a block to those of judgments and assessors; return the log likelihood of the last pairs."""
-    value = 0.0
+def write_sums(start: int, n: int, block: Block, sums: Floats) -> None:
+    """Write the sums of a block into those of the judgments that are explained."""
     for m in range(n):
-        for term in range(len(block.sums)):
-            sums[EXPLAINED, start + m, term] = block.sums[term, m]
-        if len(slope) > 0:
-            a = query.assessor[start + m]
-            value += block.product[1, m] * math.log(block.product[0, m])
-            for row in range(len(block.slope)):
-                slope[a, row] += block.slope[row, m]
-                for column in range(len(block.slope)):
-                    curve[a, row, column] += block.curve[row, column, m]
+        for term in range(np.uint64(5)):
+            sums[EXPLAINED, start + m, term] = block.sums[term * ROW + m]
+
+
+@njit(cache=True, nogil=True)
+def add_assessor_sums(
+    query: Query, start: int, n: int, n_grades: int, block: Block, slope: Floats, curve: Floats
+) -> float:
+    """Add the sums of a block to those of assessors; return the log likelihood of the last pairs."""
+    value, three = 0.0, np.uint64(3)
+    for m in range(n):
+        a, at = query.assessor[start + m], np.uint64(0)
+        value += block.product[ROW + m] * math.log(block.product[m])
+        for h in range(n_grades):
+            for kind in range(three):
+                slope[a, kind * n_grades + h] += block.slope[h * THREE_ROWS + kind * ROW + m]
+            for f in range(h + ONE):
+                for kind in range(three):
+                    for other in range(kind + ONE if f == h else three):
+                        row, column = kind * n_grades + h, other * n_grades + f
+                        entry = block.curve[at + (kind * three + other) * ROW + m]
+                        curve[a, max(row, column), min(row, column)] += entry
+                at += NINE_ROWS
     return value
 
 
 @njit(cache=True, nogil=True)
 def pair_terms(
     query: Query, parameters: Parameters, by_judgment: Floats, relevance: Floats, log_eps: Floats, with_widths: bool,
-    sums: Floats, slope: Floats, curve: Floats,
+    with_partners: bool, block: Block, sums: Floats, slope: Floats, curve: Floats,
 ) -> float:  # fmt: skip
     """Write the derivatives of the log likelihood of a query's pairs, each judgment in its weight (eq. 8).
 
@@ -299,7 +385,9 @@ def pair_terms(
         by_judgment: values of each judgment, (n, 5).
         relevance: relevance of each document that explains its judgments, (n_items,).
         log_eps: log difficulty of each document, (n_items,).
-        with_widths: compute derivatives by log width.
+        with_widths: compute derivatives by log width; always True with a slope by the assessors' parameters.
+        with_partners: compute derivatives of partners; always True with a slope by the assessors' parameters.
+        block: memory for a block of judgments.
         sums: derivatives by the mean and log width of a judgment that is explained or a partner, (2, n, 5), written.
         slope: slope by the assessors' parameters, (n_assessors, 3 n_grades), added to unless empty. The relevance of
             documents is then taken as uncertain.
@@ -310,26 +398,31 @@ def pair_terms(
 
     """
     n_grades, by_assessor, value = parameters.mean.shape[1], len(slope) > 0, 0.0
-    block = empty_block(n_grades)
+    grades, n_judgments = np.uint64(n_grades), np.uint64(len(query.doc))
     sums[:] = 0.0
-    for start in range(0, len(query.doc), BLOCK_SIZE):
-        n = min(BLOCK_SIZE, len(query.doc) - start)
+    for start in range(np.uint64(0), n_judgments, ROW):
+        n = min(ROW, n_judgments - start)
+        lanes = (n + np.uint64(LANES - 1)) // np.uint64(LANES) * np.uint64(LANES)
         most = load_judgments(query, parameters, start, n, relevance, log_eps, block)
         if by_assessor:
             block.slope[:], block.curve[:], block.product[:] = 0.0, 0.0, 1.0
         for number in range(2 * most if by_assessor and query.all_pairs else most):
             select_partners(query, start, n, number, by_assessor, by_judgment, block)
-            write_probabilities(n, block)
-            differentiate(n, SLOPE, CURVE, 0, block)
             if with_widths:
-                differentiate(n, WIDTH_SLOPE, WIDTH_CURVE, 2 * n_grades, block)
-                differentiate_jointly(n, block)
-            add_partner_sums(n, with_widths, block, sums)
+                evaluate_grades(lanes, grades, block)
+                differentiate(lanes, block)
+            else:
+                differentiate_by_mean(lanes, grades, block)
+            if with_partners:
+                add_partner_sums(n, with_widths, block, sums)
             if by_assessor:
-                stride = 1 if query.all_pairs else STRIDE if number % STRIDE == 0 else 0
-                add_assessor_terms(n, stride, block)
+                add_assessor_slope(lanes, grades, block)
+                if query.all_pairs or number % STRIDE == 0:
+                    add_assessor_curvature(lanes, grades, 1.0 if query.all_pairs else float(STRIDE), block)
                 value += add_log_likelihood(query, start, n, block)
-        value += add_block(query, start, n, block, sums, slope, curve)
+        write_sums(start, n, block, sums)
+        if by_assessor:
+            value += add_assessor_sums(query, start, n, grades, block, slope, curve)
     if by_assessor:
         for j in range(len(query.doc)):
             b, by_mean, by_width = query.assessor[j], query.grade[j], 2 * n_grades + query.grade[j]

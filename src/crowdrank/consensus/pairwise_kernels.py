@@ -22,8 +22,10 @@ from crowdrank.consensus.pair_likelihood import (
     VARIANCE,
     WIDTH_CURVE,
     WIDTH_SLOPE,
+    Block,
     Parameters,
     Query,
+    empty_block,
     judgment_values,
     pair_terms,
 )
@@ -151,8 +153,8 @@ def step_modes(query: Query, parameters: Parameters, documents: Documents, sums:
 
 @njit(cache=True, nogil=True)
 def update_relevance(
-    query: Query, parameters: Parameters, documents: Documents, n_steps: int, by_judgment: Floats, sums: Floats,
-    no_slope: Floats, no_curve: Floats,
+    query: Query, parameters: Parameters, documents: Documents, n_steps: int, by_judgment: Floats, block: Block,
+    sums: Floats, no_slope: Floats, no_curve: Floats,
 ) -> None:  # fmt: skip
     """Take Newton steps of each document's relevance given its own judgments, explained by their partners.
 
@@ -160,9 +162,11 @@ def update_relevance(
     """
     relevance, information = documents.relevance, documents.information
     slope, level = np.empty(len(relevance)), 0.0
-    with_widths = n_steps < 0  # never; for the constant False, numba would compile pair_terms once more
+    never = n_steps < 0  # for the constant False, numba would compile pair_terms once more
     for _ in range(n_steps):
-        pair_terms(query, parameters, by_judgment, relevance, documents.log_eps, with_widths, sums, no_slope, no_curve)
+        pair_terms(
+            query, parameters, by_judgment, relevance, documents.log_eps, never, never, block, sums, no_slope, no_curve
+        )
         for d in range(len(relevance)):
             slope[d] = information[d] = 0.0
         for i in range(len(query.doc)):
@@ -210,6 +214,7 @@ def sweep(
 
     """
     value, no_slope, no_curve = 0.0, slope[:0], curve[:0]  # of the same types: pair_terms is compiled once
+    block = empty_block(parameters.mean.shape[1])
     for q in range(len(query_items) - 1):
         start, stop = query_items[q], query_items[q + 1]
         bounds = groups[query_groups[q] : query_groups[q + 1] + 1]
@@ -228,24 +233,20 @@ def sweep(
             documents.relevance[start:stop], documents.information[start:stop], documents.precision[start:stop],
         )  # fmt: skip
         by_judgment, sums = judgment_values(query, of_weight), np.empty((2, len(doc), 5))
+        with_slope, with_widths, with_partners = len(slope) > 0, parameters.log_eps_precision > 0.0, len(doc) > 0
         for _ in range(mode_steps):
             write_residuals(query, parameters, here, by_judgment)
             pair_terms(
-                query,
-                parameters,
-                by_judgment,
-                here.mode,
-                here.log_eps,
-                parameters.log_eps_precision > 0.0,
-                sums,
-                no_slope,
-                no_curve,
-            )
+                query, parameters, by_judgment, here.mode, here.log_eps, with_widths, with_partners, block, sums,
+                no_slope, no_curve,
+            )  # fmt: skip
             if step_modes(query, parameters, here, sums) < SHORT_STEP:
                 break
         write_residuals(query, parameters, here, by_judgment)
-        update_relevance(query, parameters, here, relevance_steps, by_judgment, sums, no_slope, no_curve)
-        with_slope = len(slope) > 0
+        update_relevance(query, parameters, here, relevance_steps, by_judgment, block, sums, no_slope, no_curve)
         if with_slope:
-            value += pair_terms(query, parameters, by_judgment, here.mode, here.log_eps, with_slope, sums, slope, curve)
+            value += pair_terms(
+                query, parameters, by_judgment, here.mode, here.log_eps, with_slope, with_partners, block, sums, slope,
+                curve,
+            )  # fmt: skip
     return value
