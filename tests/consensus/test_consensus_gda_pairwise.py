@@ -13,11 +13,18 @@ from hypothesis import strategies as st
 
 from crowdrank import GDAPairwise, Judgments, LocalEngine, evaluate
 from crowdrank._typing import Floats
-from crowdrank.consensus import pair_likelihood, pairwise_kernels
+from crowdrank.consensus import gda_pairwise, pair_likelihood, pairwise_kernels
 from crowdrank.consensus.experts import expert_lines
 from crowdrank.consensus.pairwise_curves import pairwise_informativeness
 from crowdrank.consensus.pairwise_documents import posterior_variance
-from crowdrank.consensus.pairwise_parameters import PRIOR_SD, prior_mean, standardized_params
+from crowdrank.consensus.pairwise_parameters import (
+    PRIOR_SD,
+    extrapolated_step,
+    no_recent,
+    prior_mean,
+    standardized_params,
+    with_recent,
+)
 from crowdrank.consensus.partners import draw_partners
 from crowdrank.engine.shards import split
 from crowdrank.errors import UsageError
@@ -174,6 +181,37 @@ def test_exponentials_are_exponentials() -> None:
     values = [*np.random.default_rng(0).normal(0, 30, 99), 0.0, -1e9, 1e9]
     found = [pair_likelihood.exponential(value) for value in values]
     assert found == pytest.approx(np.exp(np.clip(values, -128, 128)), rel=1e-13)
+
+
+def test_steps_that_shrink_in_two_directions_are_extrapolated_to_their_end() -> None:
+    """Take steps of a linear iteration in which two directions shrink slowly, at rates 0.9 and 0.6."""
+    rng = np.random.default_rng(0)
+    end, slow, slower = rng.standard_normal((3, 20, 3 * N_GRADES))
+    params, recent, lengths = end + slow + slower, no_recent(end), np.array([1.0, 1.0])
+    for number in range(3):
+        step = -(0.4 * lengths[0] * slow + 0.1 * lengths[1] * slower)
+        extrapolated = extrapolated_step(params, step, recent)
+        assert (number > 0) or np.array_equal(extrapolated, step)
+        recent, at = with_recent(recent, params, step), params
+        params, lengths = params + step, lengths * [0.6, 0.9]
+    turned = (step * recent[:, -len(step[0]) :]).sum(axis=1) < 0
+    assert np.allclose((at + extrapolated)[~turned], end[~turned], atol=1e-9)
+
+
+def test_an_assessor_who_alternates_goes_to_the_middle() -> None:
+    there, back = np.zeros((1, 3 * N_GRADES)), np.ones((1, 3 * N_GRADES))
+    recent = with_recent(no_recent(there), there, back - there)
+    assert np.allclose(back + extrapolated_step(back, there - back, recent), 0.5)
+
+
+def test_extrapolation_saves_iterations_and_does_not_change_where_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame, _ = crowd()
+    fast = GDAPairwise(pairs="same-assessor", tol=1e-9).fit(frame)
+    monkeypatch.setattr(gda_pairwise, "extrapolated_step", lambda params, step, recent: step)
+    plain = GDAPairwise(pairs="same-assessor", tol=1e-9).fit(frame)
+    assert fast.n_iter_ < 0.5 * plain.n_iter_
+    assert np.allclose(fast.theta_["params"], plain.theta_["params"], atol=1e-3)
+    assert not fast.theta_["recent"].any()
 
 
 @settings(max_examples=5)

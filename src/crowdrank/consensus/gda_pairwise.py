@@ -30,12 +30,16 @@ from crowdrank.consensus.pairwise_documents import (
 )
 from crowdrank.consensus.pairwise_parameters import (
     PRIOR_SD,
+    extrapolated_step,
     grade_moments,
     in_grade_order,
     initial_params,
+    limited,
+    no_recent,
     prior_mean,
     standardized,
     standardized_params,
+    with_recent,
 )
 from crowdrank.consensus.relevance_prior import (
     INITIAL_WEIGHT,
@@ -54,8 +58,6 @@ from crowdrank.judgments.table import Judgments
 
 LOG_EPS_SD = 0.4
 """Prior standard deviation of log difficulty."""
-MAX_STEP = 1.0
-"""Maximum length of a step of an assessor's parameters, in prior standard deviations."""
 MODE_STEPS, RELEVANCE_STEPS = 100, 30
 """Maximum numbers of Newton steps after the last iteration, for the mode of all pairs and for relevance."""
 UNIT_STEPS = 2
@@ -120,7 +122,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
     takes_scales: ClassVar[bool] = True
     feature_arrays: ClassVar[tuple[str, ...]] = ("feature_weight",)
     feature_rounds: ClassVar[int] = 1  # features do not change the parameters of assessors
-    assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "n_grades")
+    assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "n_grades", "recent")
     theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
         "unit": POSITIVE,
         "learn_unit": (0.0, 2.0),
@@ -272,7 +274,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         )
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
-        """Take a Newton step of every assessor's parameters."""
+        """Take a Newton step of every assessor's parameters, extrapolated from previous ones."""
         if theta is None:
             return self._initial(statistics)
         params, n_grades = theta["params"], theta["params"].shape[1] // 3
@@ -280,14 +282,26 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         lower = np.tril(statistics["curve"])
         curve = basis.T @ (lower + np.tril(lower, -1).transpose(0, 2, 1)) @ basis + np.diag(precision)
         slope = statistics["slope"] @ basis - precision * ((params - mean) @ np.linalg.pinv(basis).T)
-        step = np.linalg.solve(curve, slope[:, :, None])[:, :, 0]
-        step /= np.maximum(np.abs(step * np.sqrt(precision)).max(axis=1, keepdims=True) / MAX_STEP, 1.0)
-        params = params + step @ basis.T
-        if self.ordinal:
-            params = in_grade_order(params, basis, np.linalg.inv(curve), theta["n_grades"])
+        newton = np.linalg.solve(curve, slope[:, :, None])[:, :, 0] @ basis.T
+        covariance = np.linalg.inv(curve) if self.ordinal else None
+        step = self._constrained(params + limited(newton), theta, covariance) - params
+        extrapolated = limited(extrapolated_step(params, step, theta["recent"]))
+        return {
+            **theta,
+            "params": self._constrained(params + extrapolated, theta, covariance),
+            "recent": with_recent(theta["recent"], params, step),
+        }
+
+    def _constrained(self, params: Floats, theta: Arrays, covariance: Floats | None) -> Floats:
+        """Return the parameters with the mean of mu that the prior has, and in grade order if there is a covariance."""
+        n_grades = params.shape[1] // 3
+        mean = prior_mean(theta["n_grades"], n_grades)
+        if covariance is not None:
+            params = in_grade_order(params, self._parametrization(n_grades)[1], covariance, theta["n_grades"])
         present = np.arange(n_grades) < theta["n_grades"][:, None]
+        params = params.copy()
         params[:, :n_grades] -= np.where(present, (params - mean)[:, :n_grades][present].mean(), 0.0)
-        return {**theta, "params": params}
+        return params
 
     def _initial(self, statistics: Arrays) -> Arrays:
         of_scale = (~np.isnan(statistics["used"])).sum(axis=1)
@@ -298,7 +312,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
             params = in_grade_order(params, basis, np.tile(np.eye(basis.shape[1]), (size, 1, 1)), n_grades)
         theta = {"params": params, "n_grades": n_grades, "of_scale": of_scale, "residuals": np.array([0.0, 1.0, 0.0])}
         theta |= {"unit": np.array([INITIAL_UNIT]), "learn_unit": np.zeros(1)}
-        theta["expert_cuts"] = experts.first_cuts(statistics["expert_grades"])
+        theta |= {"recent": no_recent(params), "expert_cuts": experts.first_cuts(statistics["expert_grades"])}
         if "score_products" in statistics:
             theta["feature_weight"] = np.array([INITIAL_WEIGHT])
         return self._with_typical(theta, statistics)
@@ -325,7 +339,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
 
     def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
         """Estimate the unit of relevance."""
-        theta = {**theta, "learn_unit": np.ones(1)}
+        theta = {**theta, "learn_unit": np.ones(1), "recent": no_recent(theta["params"])}
         for _ in range(UNIT_PASSES):
             statistics = passes.accumulate(theta)
             unit = float(theta["unit"][0])
@@ -347,10 +361,11 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
         """Return relevance given the assessors, independent of the iterations that led to them."""
+        mode_steps = 0 if theta["learn_unit"][0] else MODE_STEPS  # passes that learn the unit found the modes
         if self.difficulty:  # the posterior may have several modes: start from the same point
-            local = self._start(shard)
+            local, mode_steps = self._start(shard), MODE_STEPS
         nothing = np.empty((0, theta["params"].shape[1]))
-        local, _ = self._sweep(shard, local, theta, MODE_STEPS, RELEVANCE_STEPS, nothing, nothing[:, :, None])
+        local, _ = self._sweep(shard, local, theta, mode_steps, RELEVANCE_STEPS, nothing, nothing[:, :, None])
         unit = theta["unit"][0]
         level, uncertainty = query_levels(shard, local, theta)
         relevance, variance = local["relevance"] / unit, posterior_variance(local) / unit**2
@@ -439,9 +454,10 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         require_range("residuals", theta["residuals"][1:2], 0, np.inf)
 
     def _new_assessors(self, theta: Arrays, name: str, scale_of: Grades) -> Any:
-        """Return the prior mean."""
+        """Return the prior mean, without previous steps."""
         n_grades = theta["of_scale"][scale_of]
-        return n_grades if name == "n_grades" else prior_mean(n_grades, theta["params"].shape[1] // 3)
+        mean = prior_mean(n_grades, theta["params"].shape[1] // 3)
+        return {"n_grades": n_grades, "params": mean, "recent": no_recent(mean)}[name]
 
     def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
         """Return the parameters of a fitted model, ready for iterations."""

@@ -38,9 +38,24 @@ EXPONENTIAL = (
     0.008333333367311624, 0.0013888801749621653, 0.00019841190647512536, 2.4884459768350122e-05, 2.763264069051338e-06,
 )  # fmt: skip
 """Polynomial that equals the exponential function at the ten Chebyshev nodes of +-log(2) / 2; its error is 2e-14."""
-ONE = np.uint64(1)
 MIN_PRODUCT = 1e-150
 """Products of probabilities below this could underflow: exp(-MAX_EXPONENT) is 1e-56."""
+ONE = np.uint64(1)
+"""Numba adds a signed and an unsigned number as floating-point numbers."""
+ROW, TWO_ROWS, THREE_ROWS, FOUR_ROWS, NINE_ROWS = (np.uint64(n * BLOCK_SIZE) for n in (1, 2, 3, 4, 9))
+"""Lengths of rows of a block. These are constants, and indices are unsigned, so that the compiler knows that rows do
+not overlap, and computes several judgments at a time without comparing addresses first."""
+AT_RESIDUAL, AT_FACTOR, AT_WEIGHT, AT_SPREAD = (np.uint64(n) * ROW for n in range(4))
+"""Rows of `Block.values`: residual and precision factor of the partner, weight of the pair, and variance of the
+difference, negative if it is taken one standard deviation below its mean."""
+AT_GIVEN, AT_GIVEN_FACTOR, AT_LOWEST = (np.uint64(n) * ROW for n in range(4, 7))
+"""Rows of `Block.values`: relevance minus mean and precision factor of the given grade, exponent of the lowest one."""
+AT_TOTAL, AT_MEAN, AT_WIDTH, AT_SQUARE = (np.uint64(n) * ROW for n in range(7, 11))
+"""Rows of `Block.values`: sums over grades of exp(exponent), and of exp(exponent) times the derivatives of the exponent
+by mean and log width, and the square of the first; `differentiate` replaces sums by means, and the total by its
+inverse."""
+AT_SLOPE, AT_CURVE, AT_WIDTH_SLOPE, AT_WIDTH_CURVE, AT_MIXED_CURVE = (np.uint64(n) * ROW for n in range(5))
+"""Rows of `Block.terms` and `Block.sums`, in the order of SLOPE, CURVE, ..."""
 
 
 class Parameters(NamedTuple):
@@ -66,19 +81,6 @@ class Query(NamedTuple):
     all_pairs: bool  # whether all groups have all their pairs
 
 
-ROW, TWO_ROWS, THREE_ROWS, FOUR_ROWS, NINE_ROWS = (np.uint64(n * BLOCK_SIZE) for n in (1, 2, 3, 4, 9))
-"""Lengths of rows of a block. These are constants, and indices are unsigned, so that the compiler knows that rows do
-not overlap, and computes several judgments at a time without comparing addresses first."""
-AT_RESIDUAL, AT_FACTOR, AT_WEIGHT, AT_GIVEN, AT_GIVEN_FACTOR, AT_LOWEST = (np.uint64(n) * ROW for n in range(6))
-"""Rows of `Block.values`: residual and precision factor of the partner, and weight of the pair; relevance minus mean
-and precision factor of the given grade; exponent of the lowest grade."""
-AT_TOTAL, AT_MEAN, AT_WIDTH, AT_MEAN_SQUARE, AT_WIDTH_SQUARE, AT_BOTH = (np.uint64(n) * ROW for n in range(6, 12))
-"""Rows of `Block.values`: sums over grades of exp(exponent), and of exp(exponent) times the derivatives of the exponent
-by mean and log width, their squares, and their product."""
-AT_SLOPE, AT_CURVE, AT_WIDTH_SLOPE, AT_WIDTH_CURVE, AT_MIXED_CURVE = (np.uint64(n) * ROW for n in range(5))
-"""Rows of `Block.terms` and `Block.sums`, in the order of SLOPE, CURVE, ..."""
-
-
 class Block(NamedTuple):
     """Up to BLOCK_SIZE judgments, one pair of each, and sums over pairs: flat arrays of rows of BLOCK_SIZE numbers."""
 
@@ -98,7 +100,7 @@ def empty_block(n_grades: int) -> Block:
     """Allocate a block of zeros: loops also compute unused numbers, which must be finite to be fast."""
     size, n_pairs = BLOCK_SIZE, n_grades * (n_grades + 1) // 2
     return Block(
-        np.zeros(4 * n_grades * size), np.zeros(size, np.int64), np.zeros(12 * size), np.zeros(3 * n_grades * size),
+        np.zeros(4 * n_grades * size), np.zeros(size, np.int64), np.zeros(11 * size), np.zeros(3 * n_grades * size),
         np.zeros(5 * size), np.zeros(5 * size), np.zeros(3 * n_grades * size), np.zeros(9 * n_pairs * size),
         np.ones(2 * size),
     )  # fmt: skip
@@ -107,11 +109,15 @@ def empty_block(n_grades: int) -> Block:
 @njit(cache=True, nogil=True)
 def judgment_values(query: Query, weight: Floats) -> Floats:
     """Return the values of each judgment, (n, 5), of which weight and share are set."""
-    values = np.empty((len(weight), 5))
+    values, all_ones = np.empty((len(weight), 5)), True
     for i in range(len(weight)):
-        values[i, WEIGHT], total = weight[i], 0.0
-        for pair in range(query.first[i], query.first[i + 1]):
-            total += weight[query.partner[pair]]
+        all_ones &= weight[i] == 1.0
+    for i in range(len(weight)):
+        values[i, WEIGHT], total = weight[i], float(query.first[i + 1] - query.first[i])
+        if not all_ones:
+            total = 0.0
+            for pair in range(query.first[i], query.first[i + 1]):
+                total += weight[query.partner[pair]]
         values[i, SHARE] = weight[i] / max(total, 1e-300)
     return values
 
@@ -163,19 +169,23 @@ def select_partners(
     """
     partner, values, both = block.partner, block.values, uncertain and query.all_pairs
     for m in range(n):
-        pair = query.first[start + m] + (number // 2 if both else number)
-        if pair >= query.first[start + m + ONE]:
-            partner[m] = start + m
-            values[AT_WEIGHT + m] = 0.0
+        i, pair = start + m, query.first[start + m] + (number // 2 if both else number)
+        if pair >= query.first[i + ONE]:
+            partner[m] = i
+            values[AT_WEIGHT + m] = values[AT_SPREAD + m] = 0.0
             continue
-        j = query.partner[pair]
+        j = np.uint64(query.partner[np.uint64(pair)])
         partner[m] = j
         values[AT_RESIDUAL + m] = by_judgment[j, RESIDUAL]
         values[AT_FACTOR + m] = by_judgment[j, FACTOR]
-        values[AT_WEIGHT + m] = by_judgment[start + m, SHARE] * by_judgment[j, WEIGHT] * (0.5 if both else 1.0)
+        values[AT_WEIGHT + m] = by_judgment[i, SHARE] * by_judgment[j, WEIGHT] * (0.5 if both else 1.0)
         if uncertain:
-            sd = math.sqrt(by_judgment[j, VARIANCE] + by_judgment[start + m, VARIANCE])
-            values[AT_RESIDUAL + m] += sd if (number if both else pair) % 2 == 0 else -sd
+            variance = by_judgment[j, VARIANCE] + by_judgment[i, VARIANCE]
+            values[AT_SPREAD + m] = variance if (number if both else pair) % 2 == 0 else -variance
+    if uncertain:
+        for m in range(n):
+            spread = values[AT_SPREAD + m]
+            values[AT_RESIDUAL + m] += math.copysign(math.sqrt(abs(spread)), spread)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -192,7 +202,7 @@ def differentiate_by_mean(n: int, n_grades: int, block: Block) -> None:
         values[AT_LOWEST + m] = own[TWO_ROWS + m] - 0.5 * by_mean * difference
         values[AT_TOTAL + m] = 1.0
         values[AT_MEAN + m] = by_mean
-        values[AT_MEAN_SQUARE + m] = by_mean * by_mean
+        values[AT_SQUARE + m] = by_mean * by_mean
     for h in range(ONE, n_grades):
         at = h * FOUR_ROWS
         for m in range(n):
@@ -201,20 +211,20 @@ def differentiate_by_mean(n: int, n_grades: int, block: Block) -> None:
             share = exponential(own[at + TWO_ROWS + m] - 0.5 * by_mean * difference - values[AT_LOWEST + m])
             values[AT_TOTAL + m] += share
             values[AT_MEAN + m] += share * by_mean
-            values[AT_MEAN_SQUARE + m] += share * by_mean * by_mean
+            values[AT_SQUARE + m] += share * by_mean * by_mean
     for m in range(n):
         scale, weight = 1.0 / values[AT_TOTAL + m], values[AT_WEIGHT + m]
         difference = values[AT_GIVEN + m] - values[AT_RESIDUAL + m]
         by_given = values[AT_GIVEN_FACTOR + m] * values[AT_FACTOR + m] * difference
         mean = values[AT_MEAN + m] * scale
         terms[AT_SLOPE + m] = weight * (by_given - mean)
-        terms[AT_CURVE + m] = weight * (values[AT_MEAN_SQUARE + m] * scale - mean * mean)
+        terms[AT_CURVE + m] = weight * (values[AT_SQUARE + m] * scale - mean * mean)
     for m in range(n):
         sums[AT_SLOPE + m] += terms[AT_SLOPE + m]
         sums[AT_CURVE + m] += terms[AT_CURVE + m]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True)
 def evaluate_grades(n: int, n_grades: int, block: Block) -> None:
     """Write exp(exponent) of each grade for the pairs of `n` judgments (eq. 7), its derivatives, and their sums.
 
@@ -224,14 +234,10 @@ def evaluate_grades(n: int, n_grades: int, block: Block) -> None:
     for m in range(n):
         difference = own[m] - values[AT_RESIDUAL + m]
         by_mean = own[ROW + m] * values[AT_FACTOR + m] * difference
-        by_width = 0.25 * by_mean * difference - 0.25
         values[AT_LOWEST + m] = own[TWO_ROWS + m] - 0.5 * by_mean * difference
         grades[m] = values[AT_MEAN + m] = by_mean
-        grades[ROW + m] = values[AT_WIDTH + m] = by_width
+        grades[ROW + m] = values[AT_WIDTH + m] = 0.25 * by_mean * difference - 0.25
         grades[TWO_ROWS + m] = values[AT_TOTAL + m] = 1.0
-        values[AT_MEAN_SQUARE + m] = by_mean * by_mean
-        values[AT_WIDTH_SQUARE + m] = by_width * by_width
-        values[AT_BOTH + m] = by_mean * by_width
     for h in range(ONE, n_grades):
         at, to = h * FOUR_ROWS, h * THREE_ROWS
         for m in range(n):
@@ -245,33 +251,44 @@ def evaluate_grades(n: int, n_grades: int, block: Block) -> None:
             values[AT_TOTAL + m] += share
             values[AT_MEAN + m] += share * by_mean
             values[AT_WIDTH + m] += share * by_width
-            values[AT_MEAN_SQUARE + m] += share * by_mean * by_mean
-            values[AT_WIDTH_SQUARE + m] += share * by_width * by_width
-            values[AT_BOTH + m] += share * by_mean * by_width
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def differentiate(n: int, block: Block) -> None:
-    """Compute slopes and expected curvatures of log P(grade) by mean and log width, for the pairs of `n` judgments.
-
-    The expected curvature is the covariance of the derivatives of the exponents under P(grade).
-    """
+    """Compute the slopes of log P(grade) by mean and log width, for the pairs of `n` judgments."""
     values, terms, sums = block.values, block.terms, block.sums
     for m in range(n):
         scale, weight = 1.0 / values[AT_TOTAL + m], values[AT_WEIGHT + m]
         difference = values[AT_GIVEN + m] - values[AT_RESIDUAL + m]
         by_given = values[AT_GIVEN_FACTOR + m] * values[AT_FACTOR + m] * difference
         mean, width = values[AT_MEAN + m] * scale, values[AT_WIDTH + m] * scale
-        values[AT_TOTAL + m] = scale
+        values[AT_TOTAL + m], values[AT_MEAN + m], values[AT_WIDTH + m] = scale, mean, width
         terms[AT_SLOPE + m] = weight * (by_given - mean)
-        terms[AT_CURVE + m] = weight * (values[AT_MEAN_SQUARE + m] * scale - mean * mean)
         terms[AT_WIDTH_SLOPE + m] = weight * (0.25 * by_given * difference - 0.25 - width)
-        terms[AT_WIDTH_CURVE + m] = weight * (values[AT_WIDTH_SQUARE + m] * scale - width * width)
-        terms[AT_MIXED_CURVE + m] = weight * (values[AT_BOTH + m] * scale - mean * width)
     for m in range(n):
         sums[AT_SLOPE + m] += terms[AT_SLOPE + m]
-        sums[AT_CURVE + m] += terms[AT_CURVE + m]
         sums[AT_WIDTH_SLOPE + m] += terms[AT_WIDTH_SLOPE + m]
+
+
+@njit(cache=True, nogil=True)
+def differentiate_twice(n: int, n_grades: int, stride: float, block: Block) -> None:
+    """Compute `stride` times the expected curvatures of log P(grade) by mean and log width.
+
+    The expected curvature is the covariance of the derivatives of the exponents under P(grade).
+    """
+    values, grades, terms, sums = block.values, block.grades, block.terms, block.sums
+    for m in range(n):
+        terms[AT_CURVE + m] = terms[AT_WIDTH_CURVE + m] = terms[AT_MIXED_CURVE + m] = 0.0
+    for h in range(n_grades):
+        at = h * THREE_ROWS
+        for m in range(n):
+            weight = stride * values[AT_WEIGHT + m] * values[AT_TOTAL + m] * grades[at + TWO_ROWS + m]
+            by_mean, by_width = grades[at + m] - values[AT_MEAN + m], grades[at + ROW + m] - values[AT_WIDTH + m]
+            terms[AT_CURVE + m] += weight * by_mean * by_mean
+            terms[AT_WIDTH_CURVE + m] += weight * by_width * by_width
+            terms[AT_MIXED_CURVE + m] += weight * by_mean * by_width
+    for m in range(n):
+        sums[AT_CURVE + m] += terms[AT_CURVE + m]
         sums[AT_WIDTH_CURVE + m] += terms[AT_WIDTH_CURVE + m]
 
 
@@ -314,15 +331,17 @@ def add_assessor_curvature(n: int, n_grades: int, stride: float, block: Block) -
 
 
 @njit(cache=True, nogil=True)
-def add_partner_sums(n: int, with_widths: bool, block: Block, sums: Floats) -> None:
+def add_partner_sums(n: int, with_widths: bool, with_curvature: bool, block: Block, sums: Floats) -> None:
     """Add the derivatives of the pairs of `n` judgments to those of their partners."""
     terms = block.terms
     for m in range(n):
         j = np.uint64(block.partner[m])
         sums[PARTNER, j, SLOPE] -= terms[AT_SLOPE + m]  # the partner is on the other side of the difference
-        sums[PARTNER, j, CURVE] += terms[AT_CURVE + m]
         if with_widths:
             sums[PARTNER, j, WIDTH_SLOPE] += terms[AT_WIDTH_SLOPE + m]
+        if with_curvature:
+            sums[PARTNER, j, CURVE] += terms[AT_CURVE + m]
+        if with_widths and with_curvature:
             sums[PARTNER, j, WIDTH_CURVE] += terms[AT_WIDTH_CURVE + m]
             sums[PARTNER, j, MIXED_CURVE] -= terms[AT_MIXED_CURVE + m]
 
@@ -388,7 +407,8 @@ def pair_terms(
         with_widths: compute derivatives by log width; always True with a slope by the assessors' parameters.
         with_partners: compute derivatives of partners; always True with a slope by the assessors' parameters.
         block: memory for a block of judgments.
-        sums: derivatives by the mean and log width of a judgment that is explained or a partner, (2, n, 5), written.
+        sums: derivatives by the mean and log width of a judgment that is explained or a partner, (2, n, 5), written;
+            with a slope by the assessors' parameters, curvatures are estimated from every STRIDE-th drawn pair.
         slope: slope by the assessors' parameters, (n_assessors, 3 n_grades), added to unless empty. The relevance of
             documents is then taken as uncertain.
         curve: expected curvature by these, (n_assessors, 3 n_grades, 3 n_grades), lower triangle, added to.
@@ -399,6 +419,7 @@ def pair_terms(
     """
     n_grades, by_assessor, value = parameters.mean.shape[1], len(slope) > 0, 0.0
     grades, n_judgments = np.uint64(n_grades), np.uint64(len(query.doc))
+    stride = STRIDE if by_assessor and not query.all_pairs else 1
     sums[:] = 0.0
     for start in range(np.uint64(0), n_judgments, ROW):
         n = min(ROW, n_judgments - start)
@@ -407,18 +428,21 @@ def pair_terms(
         if by_assessor:
             block.slope[:], block.curve[:], block.product[:] = 0.0, 0.0, 1.0
         for number in range(2 * most if by_assessor and query.all_pairs else most):
+            with_curvature = number % stride == 0
             select_partners(query, start, n, number, by_assessor, by_judgment, block)
             if with_widths:
                 evaluate_grades(lanes, grades, block)
                 differentiate(lanes, block)
+                if with_curvature:
+                    differentiate_twice(lanes, grades, float(stride), block)
             else:
                 differentiate_by_mean(lanes, grades, block)
             if with_partners:
-                add_partner_sums(n, with_widths, block, sums)
+                add_partner_sums(n, with_widths, with_curvature, block, sums)
             if by_assessor:
                 add_assessor_slope(lanes, grades, block)
-                if query.all_pairs or number % STRIDE == 0:
-                    add_assessor_curvature(lanes, grades, 1.0 if query.all_pairs else float(STRIDE), block)
+                if with_curvature:
+                    add_assessor_curvature(lanes, grades, float(stride), block)
                 value += add_log_likelihood(query, start, n, block)
         write_sums(start, n, block, sums)
         if by_assessor:

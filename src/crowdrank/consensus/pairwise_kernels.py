@@ -34,7 +34,7 @@ from crowdrank.consensus.partners import ALL_PAIRS, draw_partners
 MAX_STEP = 1.0
 """Maximum change of relevance and log difficulty in one Newton step."""
 SHORT_STEP = 1e-6
-"""Newton steps end when no document moves further than this."""
+"""Newton steps end when no document moves further than this, or would do so in the next step."""
 
 
 class Documents(NamedTuple):
@@ -46,6 +46,16 @@ class Documents(NamedTuple):
     relevance: Floats  # relevance given a document's own judgments
     information: Floats  # expected curvature of the log likelihood at `relevance`
     precision: Floats  # curvature of prior and expert grades at `relevance`
+
+
+@njit(cache=True, nogil=True)
+def is_last_step(longest: float, before: float) -> bool:
+    """Return whether Newton steps end, given the longest step of a document and the one before, or 0.
+
+    The next step is about longest**2 / before if steps shrink at the same rate, and shorter if the rate falls, as it
+    does in Newton's method. It must be ten times shorter than SHORT_STEP.
+    """
+    return longest < SHORT_STEP or longest * longest < 0.1 * SHORT_STEP * before
 
 
 @njit(cache=True, nogil=True)
@@ -161,7 +171,7 @@ def update_relevance(
     Partners keep their residuals, so that every judgment counts once, and documents are independent of each other.
     """
     relevance, information = documents.relevance, documents.information
-    slope, level = np.empty(len(relevance)), 0.0
+    slope, level, before = np.empty(len(relevance)), 0.0, 0.0
     never = n_steps < 0  # for the constant False, numba would compile pair_terms once more
     for _ in range(n_steps):
         pair_terms(
@@ -175,8 +185,9 @@ def update_relevance(
         longest, level = newton_step(
             slope, information, query.gold, parameters.expert, parameters.unit, relevance, documents.precision
         )
-        if longest < SHORT_STEP:
+        if is_last_step(longest, before):
             break
+        before = longest
     for d in range(len(relevance)):
         relevance[d] += level  # the level of the query
 
@@ -234,14 +245,17 @@ def sweep(
         )  # fmt: skip
         by_judgment, sums = judgment_values(query, of_weight), np.empty((2, len(doc), 5))
         with_slope, with_widths, with_partners = len(slope) > 0, parameters.log_eps_precision > 0.0, len(doc) > 0
+        before = 0.0
         for _ in range(mode_steps):
             write_residuals(query, parameters, here, by_judgment)
             pair_terms(
                 query, parameters, by_judgment, here.mode, here.log_eps, with_widths, with_partners, block, sums,
                 no_slope, no_curve,
             )  # fmt: skip
-            if step_modes(query, parameters, here, sums) < SHORT_STEP:
+            longest = step_modes(query, parameters, here, sums)
+            if is_last_step(longest, before):
                 break
+            before = longest
         write_residuals(query, parameters, here, by_judgment)
         update_relevance(query, parameters, here, relevance_steps, by_judgment, block, sums, no_slope, no_curve)
         if with_slope:

@@ -17,6 +17,10 @@ PRIOR_WIDTH = 0.7
 """Prior median of w; the prior means of mu are evenly spaced from -1 to 1."""
 PRIOR_JUDGMENTS = 3.0
 """Number of pseudo-judgments per grade in the initial parameters."""
+MAX_STEP = 1.0
+"""Maximum length of a step of an assessor's parameters, in prior standard deviations."""
+N_RECENT = 2
+"""Number of previous steps from which a step is extrapolated."""
 ABSENT = -40.0
 """Log alpha of grades that an assessor's scale does not have."""
 
@@ -61,6 +65,59 @@ def initial_params(sums: Floats, own_grades: Integers) -> Floats:
     log_alpha = np.log(n + PRIOR_JUDGMENTS)
     log_alpha = np.where(present, log_alpha - log_alpha.mean(axis=1, keepdims=True, where=present), ABSENT)
     return np.concatenate([mu, log_alpha, np.tile(np.log(width), n_grades)], axis=1)
+
+
+def no_recent(params: Floats) -> Floats:
+    """Return the memory of previous steps when there are none: zeros, (n_assessors, 2 N_RECENT n_params)."""
+    return np.zeros((len(params), 2 * N_RECENT * params.shape[1]))
+
+
+def with_recent(recent: Floats, params: Floats, step: Floats) -> Floats:
+    """Return the memory of previous steps with another one: parameters and step from there, latest first."""
+    return np.concatenate([params, step, recent[:, : -2 * params.shape[1]]], axis=1)
+
+
+def prior_scale(params: Floats) -> Floats:
+    """Return the prior standard deviations of the parameters, (n_params,)."""
+    scale: Floats = np.repeat(PRIOR_SD, params.shape[1] // 3)
+    return scale
+
+
+def limited(step: Floats) -> Floats:
+    """Return the step of each assessor, shortened to MAX_STEP prior standard deviations of any parameter."""
+    limit: Floats = step / np.maximum(np.abs(step / prior_scale(step)).max(axis=1, keepdims=True) / MAX_STEP, 1.0)
+    return limit
+
+
+def extrapolated_step(params: Floats, step: Floats, recent: Floats) -> Floats:
+    """Return a step towards the parameters at which the step is 0, extrapolated from previous steps.
+
+    This is Anderson acceleration: the combination of steps is the shortest one in prior standard deviations. All
+    assessors share its coefficients, because documents connect them. An assessor whose step turns back, and who could
+    alternate between two points forever, has a coefficient of its own.
+
+    Args:
+        params: parameters, (n_assessors, n_params).
+        step: step from there, (n_assessors, n_params).
+        recent: previous parameters and steps, see `with_recent`.
+
+    """
+    scaled = np.concatenate([params, step, recent], axis=1) / np.tile(prior_scale(params), 2 * N_RECENT + 2)
+    blocks = np.split(scaled, 2 * N_RECENT + 2, axis=1)
+    points, steps = blocks[::2], blocks[1::2]
+    n_steps = sum(bool(one.any()) for one in steps[1:])
+    if n_steps == 0:
+        return step
+    bends = [steps[n] - steps[n + 1] for n in range(n_steps)]
+    moves = [points[n] - points[n + 1] + bends[n] for n in range(n_steps)]
+    turns = (steps[0] * steps[1]).sum(axis=1) < 0
+    products = np.array([[(one * other)[~turns].sum() for other in (*bends, steps[0])] for one in bends])
+    shared = np.linalg.pinv(products[:, :-1], rcond=1e-8, hermitian=True) @ products[:, -1]
+    own = (bends[0] * steps[0]).sum(axis=1) / np.maximum((bends[0] ** 2).sum(axis=1), 1e-300)
+    combined = np.einsum("n,nap->ap", shared, np.array(moves))
+    excess = np.where(turns[:, None], own[:, None] * moves[0], combined)
+    extrapolated: Floats = step - excess * prior_scale(params)
+    return extrapolated
 
 
 def in_grade_order(params: Floats, basis: Floats, covariance: Floats, own_grades: Integers) -> Floats:
