@@ -376,6 +376,10 @@ class EMAggregator(Aggregator):
         """Return the final parameters and statistics; a model may estimate further parameters after the last M-step."""
         return theta, statistics
 
+    def _is_settled(self, theta: Arrays) -> bool:
+        """Return whether iterations may end if the objective hardly changed; by default, they may."""
+        return True
+
     def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         """Return the mean log posterior per judgment; NaN if the model has none and needs one iteration."""
         return float("nan")

@@ -119,7 +119,7 @@ def iterate(
         statistics = passes.accumulate(theta)
         state.theta, state.statistics = theta, statistics
         state.history.append(model._objective(theta, statistics, n_judgments))
-        state.converged = has_converged(state.history, model.tol)
+        state.converged = has_converged(state.history, model.tol) and model._is_settled(theta)
         if report is not None:
             report(len(state.history), n_iter, state.history[-1])
         if checkpoint is not None:

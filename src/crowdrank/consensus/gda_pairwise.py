@@ -39,6 +39,7 @@ from crowdrank.consensus.pairwise_parameters import (
     prior_mean,
     standardized,
     standardized_params,
+    step_lengths,
     with_recent,
 )
 from crowdrank.consensus.relevance_prior import (
@@ -58,6 +59,8 @@ from crowdrank.judgments.table import Judgments
 
 LOG_EPS_SD = 0.4
 """Prior standard deviation of log difficulty."""
+SETTLED = 0.03
+"""Median length of the last steps of assessors below which iterations may end, in prior standard deviations."""
 MODE_STEPS, RELEVANCE_STEPS = 100, 30
 """Maximum numbers of Newton steps after the last iteration, for the mode of all pairs and for relevance."""
 UNIT_STEPS = 2
@@ -95,7 +98,8 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
 
     Args:
         n_iter: maximum number of iterations.
-        tol: the loop ends when the mean log posterior per judgment changes by less.
+        tol: the loop ends when the mean log posterior per judgment changes by less, and half of the assessors take
+            short steps.
         partners: number of partners of a judgment in a large group.
         pairs: `all` pairs of judgments on two documents, or only those of the `same-assessor`.
         ordinal: force mu_0 <= mu_1 <= ...; a reversed assessor then counts as a random one.
@@ -336,6 +340,11 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         precision, basis = self._parametrization(n_grades)
         off = (theta["params"] - prior_mean(theta["n_grades"], n_grades)) @ np.linalg.pinv(basis).T
         return (float(statistics["value"][0]) - 0.5 * float((precision * off**2).sum())) / n
+
+    def _is_settled(self, theta: Arrays) -> bool:
+        """Return whether the last steps were short: an objective that rises and falls may hardly change in between."""
+        n_params = theta["params"].shape[1]
+        return bool(np.median(step_lengths(theta["recent"][:, n_params : 2 * n_params])) < SETTLED)
 
     def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
         """Estimate the unit of relevance."""

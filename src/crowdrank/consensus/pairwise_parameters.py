@@ -83,10 +83,16 @@ def prior_scale(params: Floats) -> Floats:
     return scale
 
 
+def step_lengths(step: Floats) -> Floats:
+    """Return the length of each assessor's step: the longest of its parameters, in prior standard deviations."""
+    lengths: Floats = np.abs(step / prior_scale(step)).max(axis=1)
+    return lengths
+
+
 def limited(step: Floats) -> Floats:
-    """Return the step of each assessor, shortened to MAX_STEP prior standard deviations of any parameter."""
-    limit: Floats = step / np.maximum(np.abs(step / prior_scale(step)).max(axis=1, keepdims=True) / MAX_STEP, 1.0)
-    return limit
+    """Return the steps of assessors, shortened to MAX_STEP."""
+    short: Floats = step / np.maximum(step_lengths(step) / MAX_STEP, 1.0)[:, None]
+    return short
 
 
 def extrapolated_step(params: Floats, step: Floats, recent: Floats) -> Floats:
