@@ -74,17 +74,18 @@ def draw_partners(doc: Codes, bounds: Integers, partners: int, seed: int, query:
         n = bounds[group + 1] - bounds[group]
         n_pairs += n * (n if n <= ALL_PAIRS * partners else partners)
     partner = np.empty(n_pairs, np.int32)
-    first, n_pairs = np.empty(len(doc) + 1, np.int64), 0
+    first = np.empty(len(doc) + 1, np.int64)
+    end = np.int64(0)  # for the constant 0, numba would compile draw_from_parts once more
     for group in range(len(bounds) - 1):
         start, n = bounds[group] - bounds[0], bounds[group + 1] - bounds[group]
         if n > ALL_PAIRS * partners:
-            n_pairs = draw_from_parts(doc, start, n, partners, seed, query, first, partner, n_pairs)
+            end = draw_from_parts(doc, start, n, partners, seed, query, first, partner, end)
             continue
         for i in range(start, start + n):
-            first[i] = n_pairs
+            first[i] = end
             for j in range(start, start + n):
                 if doc[j] != doc[i]:
-                    partner[n_pairs] = j
-                    n_pairs += 1
-    first[len(doc)] = n_pairs
+                    partner[end] = j
+                    end += 1
+    first[len(doc)] = end
     return first, partner
