@@ -100,7 +100,7 @@ def draw(folder: Path, labels: int, scale: Scale) -> Measured:
         files = list(folder.glob("*.parquet"))
         return {"files": len(files), "bytes_on_disk": sum(file.stat().st_size for file in files)}
 
-    return timed("draw", labels, work)
+    return timed("simulate", labels, work)
 
 
 def read(folder: Path, work_folder: Path, labels: int, scale: Scale) -> Measured:
@@ -146,7 +146,16 @@ def fit(name: str, work_folder: Path, output: Path, labels: int, scale: Scale) -
             "bytes_on_disk": written,
         }
 
-    return timed(name, labels, work)
+    return timed(step_name(name), labels, work)
+
+
+def step_name(model: str) -> str:
+    """Return the name of a model with its number of iterations.
+
+    >>> step_name("GDA")
+    'GDA, 3 iterations'
+    """
+    return f"{model.replace('DawidSkene', 'Dawid-Skene')}, {ITERATIONS[model]} iterations"
 
 
 def one_machine(folder: Path, scale: Scale) -> list[Measured]:
@@ -209,7 +218,10 @@ def _format(value: Any) -> str:
 def compare_growth(measurements: list[Measured]) -> list[Result]:
     """Compare the growth of the time per label and the peak memory with their goals."""
     results = []
-    by_step = {step: [one for one in measurements if one.step == step] for step in ("read and shuffle", *ITERATIONS)}
+    by_step = {
+        step: [one for one in measurements if one.step == step]
+        for step in ("read and shuffle", *map(step_name, ITERATIONS))
+    }
     for step, sizes in by_step.items():
         for small, large in pairwise(sizes):
             growth = large.processor_ns_per_label / small.processor_ns_per_label

@@ -24,7 +24,7 @@ def rows(names: str) -> str:
     if not cells:
         return ""
     machines = ", ".join(dict.fromkeys(plain(entry["machine"]) for _, entry in entries))
-    rendered = table(["measurement", "ratio", "goal", "date", "`ONLY=`"], cells, [True, False, True, True, True])
+    rendered = table(["measurement", "value", "goal", "date", "`ONLY=`"], cells, [True, False, True, True, True])
     return f"{rendered}\n\nMeasured on: {machines}."
 
 
@@ -36,7 +36,7 @@ def steps(name: str) -> str:
     header = ["step", "labels", "CPU time per label (ns)", "time (s)", "peak memory (MB)", "bytes per label"]
     measured = table(header, [_step(one) for one in entry["steps"]], [True, False, False, False, False, False])
     cells = [[plain(one["name"]), f"{one['ratio']:.3g}", _goal(one["goal"], one["met"])] for one in entry["results"]]
-    compared = table(["measurement", "ratio", "goal"], cells, [True, False, True])
+    compared = table(["measurement", "value", "goal"], cells, [True, False, True])
     return f"{measured}\n\n{compared}\n\nMeasured on: {plain(entry['machine'])}, {entry['date']}."
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 PIPE_WIDTH = 10_000
 """Maximum width of tables that are not printed on a terminal."""
 MAX_PLAIN_COLUMNS = 100
+"""Maximum number of columns of a table that is printed without rich."""
 PLAIN_CELL = re.compile("([!-~]([ -~]{0,78}[!-~])?)?")
 """Up to 80 printable ASCII characters without surrounding spaces, as in tables of numbers and ids."""
 

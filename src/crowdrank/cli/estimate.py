@@ -46,17 +46,17 @@ def estimate(
     labels: Annotated[
         Path,
         o.path_option(
-            "Labels of all documents: a consensus, or a table of grades; p0, p1, ... are probabilities of grades. They "
-            "must be made without the expert grades. Of a database of the judging service, the labels before the first "
-            "round.",
+            "Labels of all documents: a consensus, a table of grades (p0, p1, ... are probabilities of grades), or a "
+            "database of the judging service, whose labels at the first draw are used. They must be made without the "
+            "expert grades.",
             callback=o.local_files,
         ),
     ],
     expert: Annotated[
         Path | None,
         o.path_option(
-            "Expert grades of a part: complete queries, or documents drawn with known `probability`. A database of the "
-            "judging service has the answers to the pairs that the policy compare drew.",
+            "Expert grades of complete queries, or of documents drawn with known `probability`. From a database of the "
+            "judging service, the answers to the pairs that the policy compare drew are read.",
             callback=o.local_files,
         ),
     ] = None,
@@ -100,7 +100,7 @@ def estimate(
 
 
 def without_estimate_notes(report: ReadReport) -> ReadReport:
-    """Return the report without warnings, and without notes on features: the estimate has them."""
+    """Return the report without warnings and without notes on features, which the estimate repeats."""
     kept = (note for note in report.notes if note.kind != FEATURES_USED and note.severity == "note")
     return replace(report, notes=tuple(kept))
 

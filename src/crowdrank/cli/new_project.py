@@ -53,7 +53,7 @@ def new_project(
     pairs_per_round: Annotated[int, typer.Option(help="Policy compare: number of pairs to draw at a time.")] = 100,
     min_information: Annotated[
         float | None,
-        typer.Option(help="Ask only assessors with this share of the average information per price, such as 0.5."),
+        typer.Option(help="Ask only assessors with this share (0 to 1) of the average information per price."),
     ] = None,
     json: o.AsJson = False,
 ) -> None:
@@ -65,7 +65,7 @@ def new_project(
         crowdrank new-project judging.db jam --pairs pairs.csv --texts texts.jsonl --grades Bad,Fair,Good
         crowdrank new-project judging.db jam --pairs pairs.csv --guidelines rules.md
         crowdrank new-project judging.db jam --pairs pairs.csv --policy ndcg@10 --labels 1-5 --settled 0.95
-        crowdrank new-project judging.db jam --pairs pairs.csv --policy compare --runs live.trec,new.trec
+        crowdrank new-project judging.db jam --pairs p.csv --policy compare --runs a.trec,b.trec --labels-from expert
         crowdrank new-project judging.db jam --pairs pairs.csv --policy ndcg@10 --labels 1-5 --min-information 0.5
     """
     require_service_packages()

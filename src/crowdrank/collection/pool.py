@@ -193,7 +193,7 @@ class Pool:
     ) -> Pool:
         """Read pairs from a file (CSV, qrels, LETOR, ...) or a DataFrame; a repeated pair is read once.
 
-        Of a database of the judging service, the open pairs are read.
+        From a database of the judging service, the open pairs are read.
 
         Args:
             source: a table with the column document and optionally query, assessor (an assessor who may judge the

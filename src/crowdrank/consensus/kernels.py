@@ -93,7 +93,7 @@ def _normalize(
 ) -> float:
     """Write the posteriors of the log probabilities `scores`, add to the counts, and return the log likelihood.
 
-    Scores, (n_states, n_items), are overwritten: for temporary arrays, the system clears memory again and again.
+    `scores`, (n_states, n_items), is overwritten to avoid temporary arrays, whose memory the system would clear first.
     """
     # item, cell (n,) of the judgments
     by_item, highest = posterior.reshape(scores.shape[::-1]), scores.max(axis=0)

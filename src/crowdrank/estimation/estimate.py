@@ -171,8 +171,8 @@ def estimate(
     Args:
         runs: rankings by name: DataFrames with query, document and score, paths, or consensuses.
         labels: labels of the documents: a consensus, a DataFrame or a path with query, document and grade. Columns p0,
-            p1, ... are the probabilities of the grades. The consensus must not know the expert grades. Of a database of
-            the judging service, the labels of the first round of the policy `compare` are used.
+            p1, ... are the probabilities of the grades. The consensus must not know the expert grades. From a database
+            of the judging service, the labels at the first draw of the policy `compare` are used.
         expert: expert grades: DataFrame, path or `Gold` with query, document and grade; `probability` is the one with
             which the document was drawn, and `round` numbers the rounds of drawing; rows without a probability are left
             out. A database of the judging service has the answers to the pairs that were drawn. None: no expert graded

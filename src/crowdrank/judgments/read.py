@@ -201,7 +201,7 @@ def read_gold(
     """Read expert grades from files (qrels, LETOR, CSV, Parquet, ...) or a DataFrame.
 
     Args:
-        source: files or a DataFrame, as in `read_judgments`. Of a database of the judging service, the grades of gold
+        source: files or a DataFrame, as in `read_judgments`. From a database of the judging service, the grades of gold
             and training pairs and the answers of experts are read.
         format: the format, if neither suffix nor content shows it.
         columns: the column for each role, as in `query=topicID,document=docID,grade=gold`.
@@ -277,7 +277,7 @@ def read_sample(
     used, the lower one of two.
 
     Args:
-        source: files or a DataFrame, as in :func:`read_gold`. Of a database of the judging service, the answers to
+        source: files or a DataFrame, as in :func:`read_gold`. From a database of the judging service, the answers to
             pairs that were drawn by the policy `compare` are read; expert grades if there are none.
         grades: the scale, as in :func:`read_gold`.
         unjudgeable: answers that mean 'cannot judge', which is the lowest grade.
@@ -325,8 +325,8 @@ def _with_median_first(judgments: Judgments) -> Judgments:
 def read_labels(source: TableLike) -> Gold:
     """Read labels of documents, as :func:`read_gold` does.
 
-    Of a database of the judging service, the labels are read that the policy `compare` used for its first draw: they do
-    not know the answers to the pairs that were drawn.
+    From a database of the judging service, the labels are read that the policy `compare` used for its first draw. They
+    do not know the answers to the pairs that were drawn.
 
     Raises:
         InputError: as in :func:`read_gold`, and if nothing was drawn in a database.

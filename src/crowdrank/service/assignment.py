@@ -281,7 +281,7 @@ def next_pairs(connection: Connection, project: Project, assessor_id: int, count
     end_expired_leases(connection, now)
     limits = {"me": assessor_id, "in_project": project.id, "now": now, "limit": count}
     leases = [_lease(row) for row in connection.execute(_LIVE, limits)]
-    if status == "judging" and not project.asks(member.relative_information):
+    if status == "judging" and not project.is_informative_enough(member.relative_information):
         return NextPairs(tuple(leases), status) if leases else NextPairs((), "done", "others-asked")
     n_affordable = affordable_labels(connection, project, member.price, count - len(leases))
     if n_affordable > 0:

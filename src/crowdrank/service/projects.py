@@ -35,6 +35,7 @@ RANDOM = "random"
 COMPARE = "compare"
 """Name of the policy that draws pairs from rankings with known probabilities."""
 MAX_PAIRS_PER_ROUND = 1_000_000
+"""Maximum number of pairs drawn in a round."""
 
 DEFAULT_QUOTAS: Mapping[str, Quota] = {"human": Quota(2, 3)}
 
@@ -117,8 +118,8 @@ class Project:
         """The settings that targets and priorities depend on."""
         return self.policy, self.settled, tuple(sorted(self.quotas.items()))
 
-    def asks(self, relative_information: float | None) -> bool:
-        """Return whether an assessor gets pairs whose answers carry this information; None: not known yet."""
+    def is_informative_enough(self, relative_information: float | None) -> bool:
+        """Return whether an assessor with this relative information gets pairs; None: not estimated yet."""
         minimum = self.min_information
         return minimum is None or relative_information is None or relative_information >= minimum
 
@@ -257,7 +258,7 @@ def _change_plan(connection: Connection, current: Project, values: Mapping[str, 
 
 
 def require_no_rounds(connection: Connection, project: Project) -> None:
-    """Raise Conflict if pairs were drawn: their probabilities are those of the rankings and the measure of then."""
+    """Raise Conflict if pairs were drawn: their probabilities hold only for these rankings and this measure."""
     rounds = schema.sample_round
     if connection.execute(select(rounds.c.number).where(rounds.c.project_id == project.id)).first() is not None:
         problem = f"pairs were drawn for the rankings of project {shown(project.name)} by {project.measure}"

@@ -151,7 +151,7 @@ def change_quotas(
     add_quotas(connection, project_id, {kind: quota}, [tuple(row) for row in missing], **modes)
 
 
-def want_sample(connection: Connection, project_id: int, number: int, kind: str, quota: Quota) -> None:
+def set_sample_targets(connection: Connection, project_id: int, number: int, kind: str, quota: Quota) -> None:
     """Set the targets of the pairs that were drawn in a round."""
     drawn = _sampled(project_id, kind).where(schema.sampled_pair.c.round == number)
     of_round = (_QUOTA.c.kind == kind) & _QUOTA.c.pair_id.in_(drawn)

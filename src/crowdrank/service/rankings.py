@@ -81,13 +81,13 @@ def set_ranking(connection: Connection, project: Project, name: str, table: pa.T
     """Add a ranking to a project, or replace the one of this name.
 
     Raises:
-        Invalid: the name is invalid, or the project has too many rankings.
-        Conflict: pairs were drawn for the present rankings.
+        Invalid: the name is invalid.
+        Conflict: pairs were drawn for the present rankings, or the project has too many rankings.
 
     """
     if not 1 <= len(name) <= MAX_NAME or not all(letter.isalnum() or letter in "-_. " for letter in name):
         problem = f"must have 1 to {MAX_NAME} letters, digits, spaces, '-', '_' or '.'"
-        raise Invalid(problem, parameter="name", kind="invalid-name")
+        raise Invalid(problem, parameter="name", kind="invalid-name", fix="use a name such as new-ranker")
     require_no_rounds(connection, lock_project(connection, project.id))
     content = encode_table(table)
     stored = StoredRanking(name, len(table), now)

@@ -1,7 +1,7 @@
 """Information per price of each assessor's answers, relative to that of the other assessors of the same kind.
 
-A project can have a minimum (`min_information`): an assessor below it gets no pairs until a fit finds more information
-in the answers. Assessors with few answers that can be compared with those of others have no value and get pairs.
+A project can set a minimum (`min_information`). Assessors below it get no pairs until a later fit estimates at least
+the minimum. Assessors with too few answers to compare have no estimate yet and get pairs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from crowdrank.service import schema
 from crowdrank.service.projects import Project
 
 MIN_ANSWERS, MIN_SHARED = 30, 10
-"""Minimum number of answers of an assessor with a value, and of those to pairs that others have answered, too."""
+"""Minimum number of answers for an estimate, and of those to pairs that others have answered, too."""
 DIGITS = 3
 """Number of decimals that are stored."""
 

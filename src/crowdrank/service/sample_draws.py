@@ -29,9 +29,9 @@ from crowdrank.service.budgets import TOLERANCE, committed_money
 from crowdrank.service.errors import Conflict
 from crowdrank.service.model_fits import latest_snapshot, list_standings
 from crowdrank.service.projects import COMPARE, Project, lock_project
-from crowdrank.service.quotas import want_sample
+from crowdrank.service.quotas import set_sample_targets
 from crowdrank.service.rankings import encode_table, load_rankings, ranking_digests
-from crowdrank.service.sample_rounds import IS_ANSWERED, RoundProgress, able_assessors, list_rounds
+from crowdrank.service.sample_rounds import IS_ANSWERED, RoundProgress, list_rounds, prices_of_asked_members
 
 MAX_SEED = 2**31
 """Upper limit of random seeds."""
@@ -188,7 +188,7 @@ def write_draw(connection: Connection, inputs: DrawInputs, draw: Draw, now: int)
     ]
     connection.execute(insert(_SAMPLED), rows)
     for kind in kinds:
-        want_sample(connection, project.id, inputs.number, kind, project.quotas[kind])
+        set_sample_targets(connection, project.id, inputs.number, kind, project.quotas[kind])
     return list_rounds(connection, project)[-1]
 
 
@@ -196,7 +196,7 @@ def _affordable_pairs(connection: Connection, project: Project) -> int:
     """Return how many pairs of a round the budget buys at the highest prices; raise Conflict if it buys none."""
     if project.budget is None:
         return project.pairs_per_round
-    highest = {kind: max(prices.values()) for kind, prices in able_assessors(connection, project).items()}
+    highest = {kind: max(prices.values()) for kind, prices in prices_of_asked_members(connection, project).items()}
     price = sum(project.quotas[kind].k_min * highest.get(kind, 0.0) for kind in _judging_kinds(project))
     if price == 0:
         return project.pairs_per_round
@@ -311,9 +311,10 @@ def _require_pairs(runs: Mapping[str, pa.Table], measure: str, query: pa.Array, 
 
 
 def _unavailable_note(number: int) -> Message:
-    labels = f"labels of {counted(number, 'document')} in them"
-    problem = f"gold, training and closed pairs are not drawn, so nothing corrects the {labels}"
-    return Message(problem, "pairs-not-drawn", "warning", fixes=(Fix("open closed pairs before the first round"),))
+    documents = f"{counted(number, 'document')} of the rankings cannot be drawn (gold, training or closed pairs)"
+    problem = f"{documents}, so nothing corrects the labels there"
+    fix = Fix("discard the rounds, reopen the closed pairs, and draw again")
+    return Message(problem, "pairs-not-drawn", "warning", fixes=(fix,))
 
 
 def _as_judgments(pool: Pool, known: Sequence[bool]) -> Judgments | None:

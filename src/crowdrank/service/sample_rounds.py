@@ -34,12 +34,13 @@ class RoundProgress:
 
     Attributes:
         number: number of the round, from 1 on.
+        measure: measure for which the pairs were drawn.
         seed: random seed of the draw.
+        created: time of the draw, in milliseconds.
         n_pairs: number of pairs in the sample.
         n_complete: number of those that have their labels.
         n_closed: number of closed pairs without their labels.
         n_unassignable: number of open pairs without their labels that nobody can judge.
-        created: time of the draw, in milliseconds.
 
     """
 
@@ -63,7 +64,7 @@ class RoundProgress:
         found = []
         if self.n_unassignable:
             problem = f"nobody can judge {counted(self.n_unassignable, 'drawn document')}, so the sample is not random"
-            found.append((problem, "add assessors, or ask the kinds of assessors for labels that the round asked"))
+            found.append((problem, "add assessors, lower the minimum information per price, or ask for labels again"))
         if self.n_closed:
             problem = f"a lead closed {counted(self.n_closed, 'drawn document')}, so the sample is not random"
             found.append((problem, "open these pairs; judges can answer that they cannot judge a document"))
@@ -97,7 +98,7 @@ def _round_progress(row: Row[*tuple[Any, ...]], states: Sequence[str]) -> RoundP
 def _pair_states(connection: Connection, project: Project) -> dict[int, dict[int, str]]:
     """Return the state of each drawn pair by round and pair id: complete, closed, unassignable or waiting."""
     answered = _answering_assessors(connection, project)
-    able = {kind: set(prices) for kind, prices in able_assessors(connection, project).items()}
+    able = {kind: set(prices) for kind, prices in prices_of_asked_members(connection, project).items()}
     rows = connection.execute(
         select(_SAMPLED.c.round, _SAMPLED.c.pair_id, _SAMPLED.c.kind, _PAIR.c.is_open)
         .join_from(_SAMPLED, _PAIR)
@@ -137,8 +138,8 @@ def _answering_assessors(connection: Connection, project: Project) -> dict[tuple
     return found
 
 
-def able_assessors(connection: Connection, project: Project) -> dict[str, dict[int, float]]:
-    """Return the members who get pairs and their prices, by kind."""
+def prices_of_asked_members(connection: Connection, project: Project) -> dict[str, dict[int, float]]:
+    """Return the prices of the members who may get pairs, by kind and assessor id."""
     assessor, membership = schema.assessor, schema.membership
     rows = connection.execute(
         select(assessor.c.kind, assessor.c.id, assessor.c.price, membership.c.relative_information)
@@ -152,7 +153,7 @@ def able_assessors(connection: Connection, project: Project) -> dict[str, dict[i
     )
     found: dict[str, dict[int, float]] = {}
     for kind, assessor_id, price, information in rows:
-        if project.asks(information):
+        if project.is_informative_enough(information):
             found.setdefault(kind, {})[assessor_id] = price
     return found
 
@@ -185,7 +186,7 @@ def estimate_rounds(connection: Connection, project: Project, rounds: Sequence[R
     labels = decode_table(connection.execute(content).scalar_one())
     runs = load_rankings(connection, project)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CrowdrankWarning)  # the result has them
+        warnings.simplefilter("ignore", CrowdrankWarning)  # the result lists them
         try:
             sample = read_sample(answers, grades=project.grades, unjudgeable=CANNOT_JUDGE)
             return RoundsEstimate(estimate(runs, labels, sample, measure=rounds[0].measure).to_dict())

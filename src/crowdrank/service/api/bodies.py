@@ -156,7 +156,7 @@ class MemberView(ResponseBody):
     flag: str | None = Field(description="Flag of the last fit: careless, random or reversed.")
     pause_reason: str | None = Field(description="Flag and evidence, if the service has paused the member.")
     relative_information: float | None = Field(
-        description="Information per price of an answer, divided by the mean of the kind; null after few answers."
+        description="Information per price of an answer, over the mean of the kind; null: too few answers to compare."
     )
 
 
@@ -458,7 +458,7 @@ class RoundView(ResponseBody):
 
 
 class RunEstimateView(ResponseBody):
-    """Estimated quality of a ranking, and its difference to the baseline, with intervals."""
+    """Estimated quality of a ranking, and its difference from the baseline, with intervals."""
 
     run: str
     estimate: float
@@ -470,6 +470,13 @@ class RunEstimateView(ResponseBody):
     p_holm: float | None = Field(description="P-value of the difference, adjusted over the rankings by Holm's method.")
 
 
+class EstimateWarningView(ResponseBody):
+    """What to check before an estimate is used."""
+
+    kind: str
+    problem: str
+
+
 class ComparisonEstimateView(ResponseBody):
     """Estimate of which ranking is better, from the complete rounds."""
 
@@ -478,10 +485,11 @@ class ComparisonEstimateView(ResponseBody):
     level: float
     expert_grades: int = Field(description="Number of graded documents.")
     runs: list[RunEstimateView]
+    warnings: list[EstimateWarningView]
 
 
 class ComparisonView(ResponseBody):
-    """Rounds of a project, and the estimate from the complete ones; null before the first is complete."""
+    """Rounds of a project, and the estimate from the complete ones; `estimate` is null before the first is complete."""
 
     rounds: list[RoundView]
     estimate: ComparisonEstimateView | None
