@@ -39,8 +39,12 @@ def _minimize_loss(shares: NDArray[np.float64], loss: NDArray[np.float64]) -> ND
     expected = np.zeros(shares.T.shape)  # (n_grades, n)
     for t in range(len(loss)):  # not a matrix product, whose rounding depends on the BLAS
         expected += loss[t][:, None] * shares[:, t]
-    rank = (expected <= expected.min(axis=0) + TOLERANCE).cumsum(axis=0)
-    grades: NDArray[np.int8] = (rank <= rank[-1] // 2).sum(axis=0).astype(np.int8)
+    is_tied = expected <= expected.min(axis=0) + TOLERANCE
+    half = is_tied.sum(axis=0, dtype=np.int8) // 2
+    rank, grades = np.zeros(len(shares), np.int8), np.zeros(len(shares), np.int8)
+    for row in is_tied:  # faster than a cumulative sum, whose type is wider
+        rank += row
+        grades += rank <= half
     return grades
 
 

@@ -503,9 +503,11 @@ def _posterior_summaries(
     shares, last = np.ascontiguousarray(posterior.T), len(values) - 1  # (n_grades, n_items)
     mean = (shares * values[:, None]).sum(axis=0)
     sd = np.sqrt((shares * (values[:, None] - mean) ** 2).sum(axis=0))
-    total = shares.cumsum(axis=0)
-    low = np.minimum((total <= tail + tolerance).sum(axis=0), last)
-    high = np.minimum((total < 1.0 - tail - tolerance).sum(axis=0), last)
+    total = shares.copy()
+    for c in range(last):  # faster than a cumulative sum along the short axis
+        total[c + 1] += total[c]
+    low = np.minimum((total <= tail + tolerance).sum(axis=0, dtype=np.int16), last)
+    high = np.minimum((total < 1.0 - tail - tolerance).sum(axis=0, dtype=np.int16), last)
     return mean, sd, np.minimum(values[low], mean), np.maximum(values[high], mean)
 
 
