@@ -279,6 +279,7 @@ def main(arguments: list[str] | None = None) -> list[Measured]:
     parser.add_argument("--small", action="store_true", help="very small sizes, to test the benchmark")
     parser.add_argument("--sizes", help="numbers of labels, as in 1e6,1e7")
     parser.add_argument("--cluster-size", type=float, help="number of labels for Dask, as in 1e7")
+    parser.add_argument("--assessors", type=int, help="number of assessors")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="folder for the data; by default a temporary one")
     parser.add_argument("--only", choices=SECTIONS, help="run one part only")
@@ -287,6 +288,8 @@ def main(arguments: list[str] | None = None) -> list[Measured]:
     scale = replace(SMALL if options.small else Scale(), threads=options.threads)
     if options.sizes:
         scale = replace(scale, sizes=tuple(int(float(size)) for size in options.sizes.split(",")))
+    if options.assessors:
+        scale = replace(scale, assessors=options.assessors)
     if options.cluster_size:
         scale = replace(scale, cluster_size=int(options.cluster_size))
     measurements: list[Measured] = []
