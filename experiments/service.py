@@ -68,16 +68,17 @@ ARMS = {
 }
 RUNS = (*ARMS, *REPLAYS)
 CONFIGURATIONS = (
-    f"{INFORMATIVE} was chosen on other worlds: a simulation of the same judges without HTTP, which is not part of the "
-    "repository, compared 26 ways to hand out pairs by ndcg@10 on eight worlds (seeds 100 to 107) of generated, and 14 "
-    "of them on eight of dl20. They varied the number of best pairs among which one is drawn at random, when people "
-    "leave a query, updates after each answer, pauses of flagged judges, if the best judges get the best pairs, and "
-    "the minimum of information (50%, 75% or 100%, from 10 to 30 answers on). The chosen setting did not have the "
-    "highest mean; it leaves nobody out before their answers can be compared with those of others. The other runs "
-    "have one configuration each. Seeds 0 to 4 were seen before: earlier versions of this experiment had further "
-    "runs (entropy, random order with a stop rule or with pauses). Each run was simulated once per seed, so the experiment does not "
-    "measure how much the random numbers of a run matter. A run that earlier versions called a repetition with other "
-    f"random numbers had the same answers as {STEERED} here, so it was none."
+    f"{INFORMATIVE} was chosen on other worlds: a simulation of the same judges without HTTP, which is not part of "
+    "the repository, compared 26 ways to hand out pairs by ndcg@10 on eight worlds (seeds 100 to 107) of "
+    "generated, and 14 of them on eight of dl20. They varied the number of best pairs among which one is drawn at "
+    "random, when people leave a query, updates after each answer, pauses of flagged judges, if the best judges "
+    "get the best pairs, and the minimum of information (50%, 75% or 100%, from 10 to 30 answers on). The chosen "
+    "setting did not have the highest mean; it leaves nobody out before their answers can be compared with those "
+    "of others. The other runs have one configuration each. Seeds 0 to 4 were seen before: earlier versions of "
+    "this experiment had further runs (entropy, random order with a stop rule or with pauses). Each run was "
+    "simulated once per seed, so the experiment does not measure how much the random numbers of a run matter. A "
+    f"run that earlier versions called a repetition with other random numbers had the same answers as {STEERED} "
+    "here, so it was none."
 )
 
 Run = Sequence[Integers]
