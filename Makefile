@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo serve-demo test lint fuzz torture soak bench bench-scale format docs figures results notebooks picture release clean
+.PHONY: demo serve-demo test journeys lint fuzz torture soak bench bench-scale format docs figures results notebooks picture release clean
 
 demo: $(VENV)/.installed
 	$(BIN)/crowdrank demo
@@ -23,6 +23,10 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Stories of users on whole public data sets (in CROWDRANK_DATA), up to an hour; `make test` runs them on small parts.
+journeys: $(VENV)/.installed-dev
+	CROWDRANK_JOURNEYS=full $(BIN)/python -m pytest tests/journeys $(JOURNEYS)
 
 # Read damaged inputs, up to 25 minutes; options: make fuzz FUZZ="--count 1000 --seed 7".
 fuzz: $(VENV)/.installed-dev
