@@ -198,7 +198,7 @@ CANDIDATES = (
     expert_candidate("gls", "least squares", least_squares),
     expert_candidate("rd", "reweighting by deviations", reweighted_regression),
     expert_candidate("rd-gbdt", "pointwise trees reweighted by deviations", lambda *of: RD(pointwise_trees(*of))),
-    expert_candidate("lambdarank-net", "LambdaRank network", lambda *_: LambdaRankNet(n_jobs=1)),
+    expert_candidate("lambdarank-net", "LambdaRank network", lambda *_: LambdaRankNet()),
     expert_candidate("ensemble", "LambdaMART and least squares", tree_ensemble),
     expert_candidate("tree-features", "least squares on outputs of trees", tree_feature_least_squares),
 )

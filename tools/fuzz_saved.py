@@ -492,8 +492,6 @@ def _models(root: Path, judgments: Any, gold: Any) -> list[Artifact]:
 
 
 def _rankers(root: Path, world: Any) -> list[Artifact]:
-    from importlib.util import find_spec
-
     from crowdrank.rankers import get_ranker
     from crowdrank.rankers.base import Ranker
 
@@ -504,8 +502,7 @@ def _rankers(root: Path, world: Any) -> list[Artifact]:
     rankers = {"lambdamart": trees, "gls": linear, "ensemble": get_ranker("ensemble", members=[trees, linear])}
     rankers["tree-features"] = get_ranker("tree-features", n_trees=4)
     rankers["rd"] = get_ranker("rd")
-    if find_spec("torch") is not None:
-        rankers["lambdarank-net"] = get_ranker("lambdarank-net", hidden=(4,), epochs=2)
+    rankers["lambdarank-net"] = get_ranker("lambdarank-net", hidden=(4,), epochs=2)
 
     def use(folder: Path) -> None:
         ranker = Ranker.load(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
@@ -49,12 +48,7 @@ SETTINGS: dict[str, list[Any]] = {
 }
 
 
-NO_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (crowdrank[neural])")
-
-
-@pytest.mark.parametrize(
-    "ranker", [pytest.param(name, marks=NO_TORCH) if name == "lambdarank-net" else name for name in RANKERS]
-)
+@pytest.mark.parametrize("ranker", RANKERS)
 def test_from_a_consensus_to_a_scored_run(world: Path, run: Run, tmp_path: Path, ranker: str) -> None:
     done = run(
         "train", "--features", world / "features.letor", "--labels", world / "consensus.parquet", "-r", ranker,

@@ -7,7 +7,6 @@ import inspect
 import pkgutil
 from dataclasses import replace
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pandas as pd
 import pytest
 
 import crowdrank
-from crowdrank import GDAPairwise, LambdaRankNet, get_ranker
+from crowdrank import GDAPairwise, get_ranker
 from crowdrank.errors import InputError, OutputError, UsageError
 from crowdrank.judgments import ids
 from crowdrank.rankers import RANKERS
@@ -40,7 +39,6 @@ def every_ranker() -> list[type[Ranker]]:
 EVERY = every_ranker()
 SMALL = {"n_estimators": 15, "num_leaves": 8, "min_child_samples": 5, "n_trees": 15, "n_jobs": 1, "epochs": 25}
 """Parameters that keep a test short, for rankers that have them."""
-NO_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (crowdrank[neural])")
 
 
 @cache
@@ -56,9 +54,7 @@ def small(cls: type[Any]) -> Ranker:
     return ranker
 
 
-CHECKS = [
-    pytest.param(check, marks=NO_TORCH if cls is LambdaRankNet else ()) for cls in EVERY for check in yield_checks(cls)
-]
+CHECKS = [check for cls in EVERY for check in yield_checks(cls)]
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,9 @@
-"""LambdaRank with a small feed-forward network, trained with PyTorch."""
+"""LambdaRank with a small feed-forward network."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,9 +12,9 @@ from crowdrank._progress import Report
 from crowdrank._saved import Fields, require, require_floats
 from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, Number, SequenceOf
-from crowdrank.errors import UsageError
+from crowdrank.engine.blas import single_blas_thread
 from crowdrank.evaluation.measures import Measure
-from crowdrank.rankers.base import N_JOBS, Ranker, normalized
+from crowdrank.rankers.base import Ranker, normalized
 from crowdrank.rankers.lambdamart import LAMBDA_CONSTRAINTS, lambda_objective
 from crowdrank.rankers.lambdas import LambdaObjective
 from crowdrank.rankers.ranking_data import RankingData
@@ -26,12 +25,15 @@ from crowdrank.rankers.validation import Validation
 if TYPE_CHECKING:
     from crowdrank.engine.base import Engine
 
+Layers = list[tuple[Floats, Floats]]
+"""Weights (n_in, n_out) and biases (n_out,) of each layer."""
+
 
 class LambdaRankNet(Ranker):
     """Feed-forward network on standardized features, trained with the gradients of `LambdaMART`.
 
-    Training needs PyTorch (`pip install 'crowdrank[neural]'`), prediction does not. Missing values are replaced by the
-    mean, with a warning.
+    Weights are learned with AdamW (Loshchilov and Hutter, ICLR 2019). Missing values are replaced by the mean, with a
+    warning.
 
     Args:
         hidden: sizes of the hidden layers.
@@ -42,7 +44,6 @@ class LambdaRankNet(Ranker):
         dropout: dropout rate of the hidden layers.
         validate_by: measure for early stopping on the validation queries.
         patience: number of epochs without improvement after which training stops.
-        n_jobs: number of threads of PyTorch; by default PyTorch's own.
         random_state: random seed of the initial weights, the order of queries and dropout.
 
     Attributes:
@@ -64,10 +65,9 @@ class LambdaRankNet(Ranker):
         "learning_rate": [Number(0, above=True)],
         "weight_decay": [Number(0)],
         "dropout": [Number(0, 1, below=True)],
-        **N_JOBS,
     }
 
-    layers_: list[tuple[Floats, Floats]]
+    layers_: Layers
     standardizer_: Standardizer
     best_iteration_: int
 
@@ -89,7 +89,6 @@ class LambdaRankNet(Ranker):
         dropout: float = 0.1,
         validate_by: str = "nDCG@10",
         patience: int = 15,
-        n_jobs: int | None = None,
         random_state: int = 0,
     ) -> None:
         self.hidden = hidden
@@ -107,67 +106,51 @@ class LambdaRankNet(Ranker):
         self.dropout = dropout
         self.validate_by = validate_by
         self.patience = patience
-        self.n_jobs = n_jobs
         self.random_state = random_state
 
     def _learn(self, data: RankingData, validation: Validation | None, report: Report, engine: Engine | None) -> None:
-        torch = _import_torch()
         objective = lambda_objective(self, data, 1)
         self.standardizer_ = Standardizer.fit(data.features, data.weights)
-        with _torch_threads(torch, self.n_jobs):
-            self._train(torch, data, objective, validation, report)
-        self.feature_importances_ = self._importances(data.features)
+        with single_blas_thread():
+            self._train(data, objective, validation, report)
+            self.feature_importances_ = self._importances(data.features)
 
     def _train(
-        self, torch: Any, data: RankingData, objective: LambdaObjective, validation: Validation | None, report: Report
+        self, data: RankingData, objective: LambdaObjective, validation: Validation | None, report: Report
     ) -> None:
         """Run AdamW with early stopping; set `layers_`, `best_iteration_` and `history_`."""
         rng = np.random.default_rng(self.random_state)
-        generator = torch.Generator().manual_seed(self.random_state)
-        inputs = torch.from_numpy(self.standardizer_(data.features).astype(np.float32))
-        layers = [_initial_layer(torch, rng, *sizes) for sizes in _layer_sizes(data.features.shape[1], self.hidden)]
-        parameters = [array for layer in layers for array in layer]
-        optimizer = torch.optim.AdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+        inputs = self.standardizer_(data.features)
+        self.layers_ = [_initial_layer(rng, *sizes) for sizes in _layer_sizes(inputs.shape[1], self.hidden)]
+        optimizer = _AdamW(list(chain(*self.layers_)), self.learning_rate, self.weight_decay)
         n_queries, best = len(data.offsets) - 1, 0
-        best_layers: list[tuple[Any, Any]] = []
+        best_layers: Layers = []
         for epoch in range(self.epochs):
             order = rng.permutation(n_queries)
             for first in range(0, n_queries, self.batch):
                 queries = order[first : first + self.batch]
-                scores = _forward(torch, inputs[data.rows_of(queries)], layers, self.dropout, generator)
-                gradient = objective.gradient_of(queries, scores.detach().numpy().astype(np.float64))
-                optimizer.zero_grad()
-                scores.backward(torch.from_numpy(gradient.astype(np.float32) / self.batch))
-                optimizer.step()
-            self.layers_ = [(weight.detach().numpy() * 1.0, bias.detach().numpy() * 1.0) for weight, bias in layers]
+                activations = _forward(inputs[data.rows_of(queries)], self.layers_, self.dropout, rng)
+                gradient = objective.gradient_of(queries, activations[-1][:, 0]) / self.batch
+                optimizer.step(_backward(activations, self.layers_, gradient, self.dropout))
             if validation is not None:
                 self.history_.append(validation(self._score(validation.data.features)))
             if validation is None or not epoch or self.history_[-1] > self.history_[best]:
-                best, best_layers = epoch, self.layers_
+                best, best_layers = epoch, [(weight.copy(), bias.copy()) for weight, bias in self.layers_]
             report(epoch + 1, self.epochs, self.history_[-1] if self.history_ else float("nan"))
             if validation is not None and epoch - best >= self.patience:
                 break
-        self.layers_ = [(weight.astype(np.float64), bias.astype(np.float64)) for weight, bias in best_layers]
-        self.best_iteration_ = best + 1
+        self.layers_, self.best_iteration_ = best_layers, best + 1
 
     def _score(self, features: Floats, query: Any = None) -> Floats:
-        return np.asarray(self._forward_pass(features)[-1][:, 0])
-
-    def _forward_pass(self, features: Floats) -> list[Floats]:
-        """Return the output of each layer; those of hidden layers before the activation."""
-        outputs: list[Floats] = []
-        inputs = self.standardizer_(features)
-        for weight, bias in self.layers_:
-            outputs.append(inputs @ weight + bias)
-            inputs = np.maximum(outputs[-1], 0.0)
-        return outputs
+        return np.asarray(_forward(self.standardizer_(features), self.layers_)[-1][:, 0])
 
     def _importances(self, features: Floats) -> Floats:
         """Return the mean absolute derivative of the score in each standardized feature over the rows."""
-        outputs, last = self._forward_pass(features), self.layers_[-1][0]
-        derivative = np.broadcast_to(last[:, 0], (len(features), len(last)))
-        for (weight, _), output in zip(self.layers_[-2::-1], outputs[-2::-1], strict=True):
-            derivative = (derivative * (output > 0)) @ weight.T
+        activations = _forward(self.standardizer_(features), self.layers_)
+        derivative = np.ones((len(features), 1))
+        for (weight, _), inputs in zip(self.layers_[:0:-1], activations[-2:0:-1], strict=True):
+            derivative = (derivative @ weight.T) * (inputs > 0)
+        derivative = derivative @ self.layers_[0][0].T
         return normalized(np.abs(derivative).mean(axis=0) * (self.standardizer_.scale > 0))
 
     def _state(self) -> State:
@@ -188,44 +171,61 @@ class LambdaRankNet(Ranker):
         self.best_iteration_ = values.integer("best_iteration", 1)
 
 
-def _import_torch() -> Any:
-    try:
-        import torch
-    except ImportError as problem:
-        fix = "install it with: pip install 'crowdrank[neural]'"
-        raise UsageError("LambdaRankNet needs PyTorch for training", kind="no-torch", fix=fix) from problem
-    return torch
-
-
-@contextmanager
-def _torch_threads(torch: Any, n_jobs: int | None) -> Iterator[None]:
-    """Set PyTorch's number of threads, which is global, and restore it."""
-    before = torch.get_num_threads()
-    if n_jobs is not None:
-        torch.set_num_threads(n_jobs)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _layer_sizes(n_features: int, hidden: Sequence[int]) -> list[tuple[int, int]]:
     return list(pairwise([n_features, *map(int, hidden), 1]))
 
 
-def _initial_layer(torch: Any, rng: np.random.Generator, n_in: int, n_out: int) -> tuple[Any, Any]:
+def _initial_layer(rng: np.random.Generator, n_in: int, n_out: int) -> tuple[Floats, Floats]:
     """Return random weights (He initialization) and zero biases."""
-    weight = torch.from_numpy((rng.normal(size=(n_in, n_out)) * np.sqrt(2 / n_in)).astype(np.float32))
-    return weight.requires_grad_(), torch.zeros(n_out, requires_grad=True)
+    return rng.normal(size=(n_in, n_out)) * np.sqrt(2 / n_in), np.zeros(n_out)
 
 
-def _forward(torch: Any, hidden: Any, layers: list[tuple[Any, Any]], dropout: float, generator: Any) -> Any:
-    """Return the scores of standardized rows, with dropout."""
+def _forward(
+    inputs: Floats, layers: Layers, dropout: float = 0.0, rng: np.random.Generator | None = None
+) -> list[Floats]:
+    """Return the inputs of each layer and the scores (n, 1); hidden layers have rectifiers and, with `rng`, dropout."""
+    activations = [inputs]
     for number, (weight, bias) in enumerate(layers):
-        hidden = hidden @ weight + bias
+        outputs = activations[-1] @ weight + bias
         if number + 1 < len(layers):
-            hidden = torch.relu(hidden)
-            if dropout > 0:
-                mask = torch.rand(hidden.shape, generator=generator) >= dropout
-                hidden = hidden * mask / (1 - dropout)
-    return hidden[:, 0]
+            np.maximum(outputs, 0.0, out=outputs)
+            if rng is not None and dropout > 0:
+                outputs *= (rng.random(outputs.shape) >= dropout) / (1 - dropout)
+        activations.append(outputs)
+    return activations
+
+
+def _backward(activations: Sequence[Floats], layers: Layers, gradient: Floats, dropout: float) -> list[Floats]:
+    """Return the gradients of weights and biases, in the order of the layers, for the gradient (n,) in the scores.
+
+    A unit passes the gradient on if its activation is above 0: neither rectifier nor dropout has set it to 0.
+    """
+    found: list[Floats] = []
+    slope = gradient[:, None]
+    for number in range(len(layers) - 1, -1, -1):
+        inputs = activations[number]
+        found = [inputs.T @ slope, slope.sum(axis=0), *found]
+        if number > 0:
+            slope = (slope @ layers[number][0].T) * (inputs > 0) / (1 - dropout)
+    return found
+
+
+class _AdamW:
+    """AdamW (Loshchilov and Hutter, ICLR 2019, algorithm 2); changes the arrays in place."""
+
+    DECAY, SQUARE_DECAY, EPSILON = 0.9, 0.999, 1e-8
+
+    def __init__(self, arrays: Sequence[Floats], learning_rate: float, weight_decay: float) -> None:
+        self.arrays, self.learning_rate, self.weight_decay = arrays, learning_rate, weight_decay
+        self.means, self.squares = ([np.zeros_like(array) for array in arrays] for _ in range(2))
+        self.n_steps = 0
+
+    def step(self, gradients: Sequence[Floats]) -> None:
+        """Change the arrays by one step, given the gradient of each."""
+        self.n_steps += 1
+        bias, square_bias = 1 - self.DECAY**self.n_steps, 1 - self.SQUARE_DECAY**self.n_steps
+        for array, gradient, mean, square in zip(self.arrays, gradients, self.means, self.squares, strict=True):
+            mean += (1 - self.DECAY) * (gradient - mean)
+            square += (1 - self.SQUARE_DECAY) * (gradient**2 - square)
+            array *= 1 - self.learning_rate * self.weight_decay
+            array -= self.learning_rate * (mean / bias) / (np.sqrt(square / square_bias) + self.EPSILON)

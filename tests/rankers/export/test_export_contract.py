@@ -73,8 +73,6 @@ def kinds(caught: pytest.WarningsRecorder) -> list[str]:
 @pytest.mark.parametrize("engine", EXPORTERS)
 @pytest.mark.parametrize("name", RANKERS)
 def test_every_exporter_exports_or_refuses_every_ranker(name: str, engine: str, tmp_path: Path) -> None:
-    if name == "lambdarank-net":
-        pytest.importorskip("torch", reason="PyTorch is not installed (crowdrank[neural])")
     ranker, exporter = fitted(name), get_exporter(engine)
     if name in REFUSED:
         error = refusal(ranker, engine, tmp_path / "out")
