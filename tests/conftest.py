@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 settings.register_profile("few examples", deadline=None, max_examples=40)
 settings.load_profile("few examples")
 
+SKIPPED = "crowdrank/skipped"
+"""Name of the list of skipped tests in pytest's cache."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make test-rest`."""
+    text = "Run only the tests that the last run skipped; a test that is skipped again fails."
+    parser.addoption("--skipped-before", action="store_true", help=text)
+
 
 def pytest_configure() -> None:
     """Set what libraries and child processes read from the environment when they start.
@@ -29,6 +38,36 @@ def pytest_configure() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark and skip the tests that need public data; with --skipped-before, select what was skipped."""
+    for item in items:
+        if "data_folder" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.data)
+        if item.get_closest_marker("data") is not None and not os.environ.get("CROWDRANK_DATA"):
+            item.add_marker(pytest.mark.skip(reason="CROWDRANK_DATA is not set: tests on public data are skipped"))
+    if config.getoption("--skipped-before"):
+        before = set(config.cache.get(SKIPPED, []))
+        is_selected = [item.nodeid in before or item.nodeid.partition("::")[0] in before for item in items]
+        config.hook.pytest_deselected(items=[item for item, keep in zip(items, is_selected, strict=True) if not keep])
+        items[:] = [item for item, keep in zip(items, is_selected, strict=True) if keep]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let a skipped test fail with --skipped-before."""
+    report = yield
+    if report.skipped and item.config.getoption("--skipped-before"):
+        report.outcome, report.longrepr = "failed", f"skipped again: {report.longrepr}"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Store which tests were skipped, for --skipped-before."""
+    skipped = {report.nodeid for report in terminalreporter.stats.get("skipped", [])}
+    if not config.getoption("--skipped-before"):
+        config.cache.set(SKIPPED, sorted(skipped))
 
 
 def pytest_collection_finish() -> None:
@@ -59,11 +98,8 @@ def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """Return the folder of public data sets; skip the test if none is named."""
-    name = os.environ.get("CROWDRANK_DATA")
-    if not name:
-        pytest.skip("CROWDRANK_DATA is not set: tests on public data are skipped")
-    folder = Path(name)
+    """Return the folder of public data sets; tests that use it are marked `data`."""
+    folder = Path(os.environ["CROWDRANK_DATA"])
     if not folder.is_dir():
         pytest.fail(f"CROWDRANK_DATA names {folder}, which is not a folder", pytrace=False)
     return folder

@@ -14,7 +14,12 @@ from typing import Self
 
 
 def find_program(name: str) -> str | None:
-    """Return the path of a program of PostgreSQL, or None if it is not installed."""
+    """Return the path of a program of PostgreSQL, or None if it is not installed.
+
+    Debian has the programs outside of PATH, and pg_ctlcluster, which calls them, in it.
+    """
+    if shutil.which("pg_ctlcluster") is None:
+        return shutil.which(name)
     found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
     return str(found[-1]) if found else shutil.which(name)
 

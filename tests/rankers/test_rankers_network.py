@@ -118,6 +118,7 @@ def test_training_raises_ndcg_of_unseen_queries() -> None:
 @pytest.mark.data
 def test_ndcg_on_mq2008_is_that_of_other_rankers() -> None:
     features, part = mq2008()
+    assert features.grade is not None
     X, y, query = features.matrix, features.grade, np.asarray(features.query.to_pylist())
     train, held_out, test = np.isin(part, (0, 1, 2)), part == 3, part == 4
     ranker = LambdaRankNet().fit(
