@@ -32,7 +32,7 @@ def test_systems_are_joined_by_document() -> None:
     assert systems.weight[systems.query == 1, 0].tolist() == pytest.approx([1 / (1 + 1 / np.log2(3)), 0.0])
 
 
-@pytest.mark.skipif(not DL20.is_complete, reason="needs the public data set trec-dl20")
+@pytest.mark.data
 def test_labels_and_experts_together_beat_experts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "N_PAIRS", 15)
     monkeypatch.setattr(estimate, "N_DRAWS", 30)

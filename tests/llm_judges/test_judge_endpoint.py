@@ -1,24 +1,35 @@
-"""Ask a real model at the endpoint that CROWDRANK_CHAT_ENDPOINT names, such as a llama.cpp server on this machine."""
+"""Ask the model at the endpoint that CROWDRANK_CHAT_ENDPOINT names, such as a llama.cpp server on this machine.
+
+Without it, a local server takes the place of the model.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from .fake_endpoint import Reply, serve
 from .judging_project import Project
 
-ENDPOINT = os.environ.get("CROWDRANK_CHAT_ENDPOINT", "")
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    """Return the base URL of the endpoint."""
+    if named := os.environ.get("CROWDRANK_CHAT_ENDPOINT"):
+        yield named
+        return
+    with serve(lambda *_: Reply()) as local:
+        yield local.url
 
 
-@pytest.mark.skipif(not ENDPOINT, reason="CROWDRANK_CHAT_ENDPOINT is not set: no model is asked")
 @pytest.mark.parametrize("prompt", ["graded", "binary"])
-def test_a_real_model_answers(project: Project, run: Callable[..., Any], prompt: str) -> None:
+def test_a_model_answers(endpoint: str, project: Project, run: Callable[..., Any], prompt: str) -> None:
     judge = {
-        "endpoint": ENDPOINT,
+        "endpoint": endpoint,
         "model": os.environ.get("CROWDRANK_CHAT_MODEL", "default"),
         "prompt": prompt,
         "concurrency": 1,
@@ -35,4 +46,4 @@ def test_a_real_model_answers(project: Project, run: Callable[..., Any], prompt:
     table = pd.read_csv("labels.csv")
     assert set(table["label"]) <= ({0, 1} if prompt == "binary" else {0, 1, 2, 3})
     shares = table.filter(regex="^p[0-9]").dropna()
-    assert len(shares) == 0 or shares.sum(axis=1).to_numpy() == pytest.approx(1)
+    assert shares.empty or shares.sum(axis=1).to_numpy() == pytest.approx(1)
