@@ -144,6 +144,26 @@ def test_no_policy_asks_twice_for_one_thing(name: str, named: bool) -> None:
     assert (np.bincount([pair for pair, _ in asked], minlength=4) <= most).all()
 
 
+@pytest.mark.parametrize("name", ["overlap-3", "random"])
+def test_each_round_has_other_honeypots(name: str) -> None:
+    documents = [f"d{number}" for number in range(100)]
+    frame = pd.DataFrame({"query": "q", "document": documents, "honeypot": ["1"] * 50 + [""] * 50})
+    pool, policy, budget = Pool.read(frame), get_policy(name), Budget(20, honeypots=0.5)
+
+    def honeypots(so_far: Judgments | None, outstanding: OutstandingRequests | None = None) -> list[int]:
+        requests = policy.next(pool, so_far, None, budget, outstanding)
+        planted: list[int] = requests.pair[requests.is_honeypot].tolist()
+        assert len(set(planted)) == 10
+        return planted
+
+    first_requests = policy.next(pool, None, None, budget)
+    came_back = judged([(f"d{number}", "x", 1) for number in range(50, 60)])
+    first = honeypots(None)
+    assert honeypots(None) == first
+    for later in (honeypots(came_back), honeypots(None, OutstandingRequests.of(first_requests, None))):
+        assert len(set(later) & set(first)) < 8
+
+
 def test_what_came_back_is_seen_from_the_judgments() -> None:
     pool, so_far = Pool.read(POOL), judged(SO_FAR)
     anyone = OutstandingRequests.of(get_policy("overlap-3").next(pool, so_far, None, Budget(7)), so_far)

@@ -215,6 +215,13 @@ def test_modes_learn_what_they_say(cls: Any, fitted: dict[str, Remapper], labels
     assert (fitted[f"{cls.__name__} W"].targets_ == labels.start).all()
 
 
+def test_the_ridge_is_relative_to_the_sum_of_weights_at_the_start(
+    fitted: dict[str, Remapper], labels: LabelFeatures
+) -> None:
+    for remapper in fitted.values():
+        assert remapper.mu_ == pytest.approx(few["ridge"] * 0.5 * len(labels))
+
+
 @pytest.mark.parametrize("name", [f"{cls.__name__} {mode}" for cls in REMAPPERS for mode in MODES])
 def test_what_was_learned_is_what_the_steps_reached(fitted: dict[str, Remapper], name: str, world: Any) -> None:
     """Targets and weights made anew from the learned functions give the ranker that was kept."""

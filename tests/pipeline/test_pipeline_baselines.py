@@ -13,7 +13,7 @@ import crowdrank
 from crowdrank.errors import InputError, UsageError
 from crowdrank.pipeline.baseline import read_run_scores
 from crowdrank.pipeline.candidates import CANDIDATES, choose_candidates
-from crowdrank.pipeline.leaks import check_leaks, find_leaks
+from crowdrank.pipeline.leaks import THRESHOLD, check_leaks, find_leaks
 from crowdrank.pipeline.run import run
 from crowdrank.pipeline.run_data import RunData, build_run_data
 from crowdrank.rankers.base import Ranker
@@ -46,6 +46,27 @@ def test_feature_with_expert_grades_is_refused(world: World, leaked: pd.DataFram
     assert caught.value.location.column == "verdict"
     assert str(caught.value).count("verdict") == 1
     assert "allow_leak" in {fix.parameter for fix in caught.value.fixes}
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("lowest_is_blank", [False, True])
+def test_leak_is_measured_in_the_better_direction(
+    world: World, leaked: pd.DataFrame, sign: int, lowest_is_blank: bool
+) -> None:
+    grade = leaked["verdict"]
+    verdict = (sign * grade).where(grade > 0) if lowest_is_blank else sign * grade
+    (leak,) = find_leaks(build_run_data(world.judgments, leaked.assign(verdict=verdict), world.gold))
+    assert leak.feature == "verdict"
+    assert (leak.ndcg, leak.correlation) == pytest.approx((1.0, 1.0))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_leak_without_ties_is_found_in_both_directions(world: World, leaked: pd.DataFrame, sign: int) -> None:
+    noise = np.random.default_rng(0).uniform(0, 0.01, len(leaked))
+    features = leaked.assign(verdict=sign * (leaked["verdict"] + noise))
+    (leak,) = find_leaks(build_run_data(world.judgments, features, world.gold))
+    assert leak.ndcg == pytest.approx(1.0)
+    assert leak.correlation < THRESHOLD, "grades are tied, so that only nDCG finds it"
 
 
 def test_allowed_leak_is_noted(world: World, leaked: pd.DataFrame) -> None:

@@ -16,6 +16,7 @@ from crowdrank.pipeline.candidates import BY_NAME, Candidate, choose_candidates
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import MAX_SHARED_MATRICES, RunData, build_run_data
 from crowdrank.pipeline.selection import (
+    ALL,
     SAFE,
     CandidateSelection,
     ExpertScorer,
@@ -114,6 +115,27 @@ def test_grades_of_test_queries_change_neither_scores_nor_selection(world: World
     for name, score in outcomes[0].scores.items():
         np.testing.assert_array_equal(score, outcomes[1].scores[name], err_msg=name)
     assert outcomes[0].chosen == outcomes[1].chosen
+
+
+@pytest.mark.parametrize("names", [["majority", "average", "gls"], ["majority", "expert-only", "best-feature"]])
+def test_grades_of_a_fold_change_no_score_of_the_fold(world: World, names: list[str]) -> None:
+    data, settings = data_of(world), RunSettings(trees=TREES, folds=3)
+    parts = split_expert_queries(data.graded_queries, settings)
+    rows = data.graded_rows(parts.folds[0])
+    reversed_grades = data.expert.copy()
+    reversed_grades[rows] = reversed_grades[rows].max() - reversed_grades[rows]
+    one, two = (
+        selection_of(replace(data, expert=expert), names, settings, parts).run()
+        for expert in (data.expert, reversed_grades)
+    )
+    fold, others = data.rows_of(parts.folds[0]), data.rows_of(np.concatenate(parts.folds[1:]))
+    # Members trained on expert grades rank the other folds, where the weights of this one are chosen, with its grades.
+    has_nested_weights = all(candidate.only_crowd for candidate in one.candidates)
+    compared = one.scores.keys() if has_nested_weights else one.scores.keys() - {SAFE, ALL, "ensemble-expert"}
+    for name in compared:
+        np.testing.assert_array_equal(one.scores[name][fold], two.scores[name][fold], err_msg=name)
+    changed = SAFE if has_nested_weights else "expert-only"
+    assert (one.scores[changed][others] != two.scores[changed][others]).any(), "the grades are used elsewhere"
 
 
 def test_crowd_candidate_is_trained_once_if_no_fold_hides_a_label(world: World) -> None:

@@ -90,6 +90,19 @@ def test_validation_chooses_the_ridge() -> None:
     assert caught.value.fix == Fix("give {}, on which one is chosen", "eval_set")
 
 
+@pytest.mark.parametrize("has_validation", [False, True])
+def test_auto_ridge_is_relative_to_the_sum_of_weights(has_validation: bool) -> None:
+    X, y, query, weight = drawn(4, n=80, features=6)
+    grades = np.digitize(y, np.quantile(y, [0.5, 0.8]))
+    held_out = (X[40:], grades[40:], query[40:]) if has_validation else None
+    one, two = (
+        GLS(mu="auto").fit(X[:40], grades[:40], query=query[:40], sample_weight=scale * weight[:40], eval_set=held_out)
+        for scale in (1, 7)
+    )
+    assert two.mu_ == pytest.approx(7 * one.mu_)
+    np.testing.assert_allclose(two.coef_, one.coef_)
+
+
 @pytest.mark.parametrize(("best", "start"), [(1e4, [1.0, 10.0]), (1e-3, [1.0, 10.0]), (3.0, [1.0, 3.0, 9.0])])
 def test_a_grid_extends_itself_beyond_its_ends(best: float, start: list[float]) -> None:
     tried: list[float] = []

@@ -113,6 +113,19 @@ def test_all_charts_can_be_drawn(ranker_data: ReportData) -> None:
         assert chart.to_dict()["title"]["text"] in words, name
 
 
+def test_grade_shares_are_those_of_each_assessor() -> None:
+    given = pd.DataFrame({"assessor": ["a", "a", "a", "b"], "grade": ["Bad", "Bad", "Good", "Good"]})
+    shown = rows(charts.grade_shares(given, ["Bad", "Good"], ["Good", "Good", "Good", "Bad"]))
+    assert {(row["assessor"], row["grade"]): row["share"] for row in shown} == {
+        ("consensus (4)", "Bad"): 0.25,
+        ("consensus (4)", "Good"): 0.75,
+        ("a (3)", "Bad"): pytest.approx(2 / 3),
+        ("a (3)", "Good"): pytest.approx(1 / 3),
+        ("b (1)", "Bad"): 0.0,
+        ("b (1)", "Good"): 1.0,
+    }
+
+
 def test_colors_are_okabe_and_ito() -> None:
     known = {"#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#F0E442"}
     assert {*theme.FLAGS.values(), *theme.GRADES} <= known | {theme.GRAY}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crowdrank.service import schema
-from crowdrank.service.assignment import N_BEST, end_expired_leases, return_leases
+from crowdrank.service.assignment import N_BEST, N_STAY, end_expired_leases, return_leases
 from crowdrank.service.database import Database
 from crowdrank.service.errors import Invalid, NotFound
 from crowdrank.service.pairs import PairRow
@@ -86,10 +86,26 @@ def test_pairs_of_the_last_query_come_first(database: Database) -> None:
     assert [queries[place] == queries[place + 1] for place in range(0, 12, 2)] == [True] * 6
 
 
-def test_llm_judges_do_not_stay_at_a_query(database: Database) -> None:
-    judging = Judging(database, n_pairs=40, kinds=["llm"], quotas={"llm": (1, 1)})
-    leases = judging.next(1, 40).leases
-    assert len({lease.content.pair_id for lease in leases}) == 40
+@pytest.mark.parametrize("kind", ["human", "llm"])
+def test_llm_judges_do_not_stay_at_a_query(database: Database, kind: str) -> None:
+    n = 2 * N_BEST
+    judging = Judging(database, n_pairs=n, kinds=[kind], quotas={kind: (1, 1)})
+    best = set(range(1, n, 2))  # one of the two documents of each query
+    for pair_id in best:
+        judging.set_priority(pair_id, 1.0)
+    got = {lease.content.pair_id for lease in judging.next(1, N_BEST).leases}
+    assert (got == best) == (kind == "llm")
+
+
+@pytest.mark.parametrize("is_as_good", [True, False])
+def test_an_assessor_leaves_a_query_if_the_best_pairs_are_elsewhere(database: Database, is_as_good: bool) -> None:
+    judging = Judging(database, n_pairs=1, kinds=["human"], policy="ndcg@3", quotas={"human": (1, 4)})
+    judging.judge(1)
+    judging.add(PairRow("q0", "d1"), *(PairRow(f"other{number}", "d") for number in range(N_STAY)))
+    for pair_id in range(3, N_STAY + 3):
+        judging.set_priority(pair_id, 5.0)
+    judging.set_priority(2, 5.0 if is_as_good else 4.9)
+    assert (judging.judge_content(1).document == "d1") == is_as_good
 
 
 def test_a_random_pair_of_the_best_is_handed_out(database: Database) -> None:

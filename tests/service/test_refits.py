@@ -117,6 +117,12 @@ def test_intervals_can_be_set(sqlite_database: Database, clock: ManualClock) -> 
     assert steps(background) == []
     clock.advance(600)
     assert steps(background) == ["rounds"]
+    judge_some(judging, 3, first=12)
+    assert steps(background) == ["rounds"], "15 answers, the last fit had 8"
+    judge_some(judging, 3, first=15)
+    assert steps(background) == ["fit"], "answers since the last fit count, not only those since the last iterations"
+    judge_some(judging, 9, first=18)
+    assert steps(background) == ["rounds"], "27 answers, the last fit had 18"
 
 
 @pytest.mark.parametrize("change", ["new", "changed", "withdrawn", "gold"])

@@ -78,7 +78,7 @@ def assign(
 def _ranked_honeypots(state: PoolState, random_state: int | None) -> RankedRequests:
     """Return the honeypots in random order, which differs from round to round."""
     n_judgments = 0 if state.judgments is None else len(state.judgments)
-    rng = np.random.default_rng([random_state or 0, n_judgments])
+    rng = np.random.default_rng([random_state or 0, n_judgments, len(state.outstanding)])
     pair = rng.permutation(np.flatnonzero(state.pool.is_honeypot))
     return RankedRequests(pair, np.zeros(len(pair)), np.zeros(len(pair), np.int8), (HONEYPOT,))
 

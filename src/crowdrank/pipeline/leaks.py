@@ -27,7 +27,8 @@ class Leak:
     Attributes:
         feature: name of the feature.
         ndcg: mean nDCG@10 of the ranking by the feature, in the better direction.
-        correlation: mean rank correlation of the feature with the expert grades within queries.
+        correlation: mean rank correlation of this ranking with the expert grades within queries, in the better
+            direction.
 
     """
 
@@ -53,11 +54,11 @@ def find_leaks(data: RunData) -> list[Leak]:
     X, query, grades = data.features.matrix[scorer.rows], data.query[scorer.rows], data.expert[scorer.rows]
     if scorer.validation(np.zeros(len(grades))) >= THRESHOLD:  # every ranking is as good
         return []
-    correlations = _rank_correlations(X, grades, query)
+    correlations = np.maximum(_rank_correlations(X, grades, query), _rank_correlations(-X, grades, query))
     leaks = []
     for number, name in enumerate(data.features.names):
         ndcg = max(scorer.validation(signed_feature(X[:, number], sign)) for sign in (1, -1))
-        if max(ndcg, abs(correlations[number])) >= THRESHOLD:
+        if max(ndcg, correlations[number]) >= THRESHOLD:
             leaks.append(Leak(name, ndcg, float(correlations[number])))
     return leaks
 
@@ -71,8 +72,11 @@ def check_leaks(data: RunData, *, allow: bool) -> list[Message]:
 
 
 def _rank_correlations(X: Floats, grades: Floats, query: np.ndarray) -> Floats:
-    """Return the mean over queries of Spearman's correlation of each feature with the grades, (n_features,)."""
-    ranks = pd.DataFrame(np.column_stack([grades, X])).groupby(query).rank().fillna(0.0)
+    """Return the mean over queries of Spearman's correlation of each feature with the grades, (n_features,).
+
+    Missing values are below all others.
+    """
+    ranks = pd.DataFrame(np.column_stack([grades, X])).groupby(query).rank(na_option="top")
     centered = ranks - ranks.groupby(query).transform("mean")
     products = centered.mul(centered[0], axis=0).groupby(query).sum().to_numpy()
     squares = (centered**2).groupby(query).sum().to_numpy()

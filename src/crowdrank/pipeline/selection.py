@@ -397,7 +397,10 @@ class CandidateSelection:
         self.outcome.scores[name] = np.mean([self._standardized(member) for member in members], axis=0)
 
     def _add_weighted(self, name: str, members: list[str]) -> None:
-        """Add an ensemble whose weights are chosen on the selection queries, those of a fold on the other folds."""
+        """Add an ensemble whose weights are chosen on the selection queries, those of a fold on the other folds.
+
+        Members that are trained on expert grades rank the other folds by models that have seen the grades of the fold.
+        """
         scores = np.stack([self._standardized(member) for member in members])
         ensemble = np.full(len(self.data.query), np.nan)
         development = self.split.development

@@ -262,8 +262,9 @@ def describe_protocol(test: RankerTest) -> tuple[str, ...]:
         rule = "" if settings.deployable else leads
         lines.append(
             f"The candidate with the highest mean {settings.measure} is selected{rule}. The weights of ensembles are "
-            f"cross-fitted on the selection queries: averages over {N_HALVES} halves of the queries, shrunk towards "
-            f"equal weights with the weight of {PRIOR_QUERIES} queries."
+            f"averages over {N_HALVES} halves of the selection queries, shrunk towards equal weights with the weight "
+            f"of {PRIOR_QUERIES} queries; those for a fold are chosen on the other folds. Candidates trained on expert "
+            "grades rank the other folds with the grades of the fold, so their weights depend on these indirectly."
         )
     if settings.deployable:
         lines.append("Only single forests could be selected, so that search engines can evaluate the ranker.")
