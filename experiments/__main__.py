@@ -11,4 +11,4 @@ app = typer.Typer(pretty_exceptions_enable=False, context_settings={"help_option
 app.command()(experiment)
 
 if __name__ == "__main__":
-    run_app(app)
+    run_app(lambda: app)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import importlib
 import pkgutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numba.core import event
 
 import crowdrank
 from crowdrank import _numba, get_aggregator, read_judgments, simulate
@@ -196,3 +200,36 @@ def test_few_normal_quantiles_equal_scipys() -> None:
     many = np.resize(probabilities, MAX_WITHOUT_SCIPY + 1)
     few = normal_quantiles(probabilities)
     np.testing.assert_allclose(few, normal_quantiles(many)[: len(probabilities)], rtol=1e-12)
+
+
+def test_a_signal_during_compilation_is_delivered_after_it() -> None:
+    """Raise a signal inside a C callback, where an exception of its handler would be lost, as LLVM's callbacks do."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    class Sender(event.Listener):  # type: ignore[misc]
+        def on_start(self, event: object) -> None:
+            ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGTERM))()
+
+        def on_end(self, event: object) -> None:
+            pass
+
+    called = Kernel(lambda values: values.sum(), None, 0, {"cache": False})
+    kernel = Kernel(lambda values: called(values) + 1, None, 0, {"cache": False})
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        kernel.compiled  # noqa: B018 - numba is imported here
+        with event.install_listener("numba:compile", Sender()), pytest.raises(KeyboardInterrupt):
+            kernel(np.ones(3))
+        assert signal.getsignal(signal.SIGTERM) is interrupt
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert len(kernel.compiled.signatures) == len(called.compiled.signatures) == 1
+    assert kernel(np.ones(3)) == 4
+
+
+def test_kernels_compile_in_other_threads() -> None:
+    kernel = Kernel(lambda values: values.sum(), None, 0, {"cache": False})
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(kernel, np.ones(3)).result() == 3

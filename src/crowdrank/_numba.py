@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import tempfile
 import threading
@@ -103,7 +104,7 @@ def with_item(values: tuple[float, ...], index: int, value: float) -> tuple[floa
 def _import_numba() -> Any:
     """Import numba, and let it compile kernels that call kernels or :func:`with_item`."""
     import numba
-    from numba.core import types
+    from numba.core import event, types
     from numba.cpython.unsafe.tuple import tuple_setitem
     from numba.extending import overload, typeof_impl
 
@@ -112,7 +113,38 @@ def _import_numba() -> Any:
         overload(with_item)(
             lambda values, index, value: lambda values, index, value: tuple_setitem(values, index, value)
         )
+        event.Listener.register(_DeferredSignals)
+        event.register("numba:compiler_lock", _DeferredSignals())
     return numba
+
+
+class _DeferredSignals:
+    """Listener of numba that holds SIGINT and SIGTERM back while the main thread compiles.
+
+    An exception of a signal handler inside a callback of LLVM is lost, or becomes an error of the compiler.
+    """
+
+    def __init__(self) -> None:
+        self.depth = 0  # numba's lock is taken again for a function that the compiled one calls
+        self.received: list[int] = []
+        self.handlers: dict[int, Any] = {}
+
+    def notify(self, event: Any) -> None:
+        """Replace the signal handlers when compilation starts; restore them and raise the signals when it ends."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self.depth += 1 if event.is_start else -1
+        if event.is_start and self.depth == 1:
+            before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+            self.handlers = {number: handler for number, handler in before.items() if callable(handler)}
+            for number in self.handlers:
+                signal.signal(number, lambda number, frame: self.received.append(number))
+        elif event.is_end and self.depth == 0:
+            for number, handler in self.handlers.items():
+                signal.signal(number, handler)
+            received, self.received = self.received, []
+            for number in received[:1]:
+                signal.raise_signal(number)
 
 
 def private_temporary_folder() -> Path | None:

@@ -80,3 +80,24 @@ def test_temporary_shards_are_removed(folder: Path) -> None:
     assert (code, without_columns(errors)) == (143, "Interrupted.\n")
     assert not list((folder / "tmp").iterdir())
     assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "code"),
+    [
+        ("app.requested_command", "SIGTERM", 143),
+        ("app.TyperGroup.make_context", "SIGTERM", 143),
+        ("app.set_quiet", "SIGINT", 130),
+    ],
+)
+def test_a_command_can_be_interrupted_before_it_begins(place: str, name: str, code: int, tmp_path: Path) -> None:
+    driver = f"""
+import signal
+from crowdrank.cli import app
+signal.signal(signal.SIGINT, signal.default_int_handler)
+{place} = lambda *words, **more: exec("signal.raise_signal(signal.{name})")
+app.main()
+"""
+    line = [sys.executable, "-c", driver, "aggregate", "judgments.csv"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "Interrupted.\n")

@@ -177,3 +177,43 @@ def test_a_table_in_a_pipe_is_that_of_rich(
     monkeypatch.setattr(console, "_is_plain", lambda rows: False)
     print_cells(names, rows, aligned)
     assert plain == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "closed", "code", "unbuffered"),
+    [
+        (("aggregate", "labels.csv", "-o", "out.csv"), "stdout", 0, ""),
+        (("aggregate", "labels.csv", "-o", "out.csv"), "stdout", 0, "1"),
+        (("--help",), "stdout", 0, ""),
+        (("aggregate", "nothing.csv"), "stderr", 2, ""),
+        (("nonsense",), "stderr", 2, ""),
+    ],
+)
+def test_a_closed_pipe_does_not_stop_a_command(
+    words: tuple[str, ...], closed: str, code: int, unbuffered: str, labels: Path
+) -> None:
+    """Run a command whose output nobody reads, as `crowdrank ... | head` does when head has ended."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "crowdrank", *words],
+        cwd=labels.parent,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stdout=writer if closed == "stdout" else subprocess.PIPE,
+        stderr=writer if closed == "stderr" else subprocess.PIPE,
+    )
+    os.close(writer)
+    assert done.returncode == code
+    open_stream = done.stderr if closed == "stdout" else done.stdout
+    assert b"Traceback" not in open_stream
+    assert b"Broken" not in open_stream
+    if "out.csv" in words:
+        assert len((labels.parent / "out.csv").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("descriptor", [1, 2])
+def test_output_may_be_closed_from_the_start(descriptor: int, labels: Path) -> None:
+    line = [sys.executable, "-m", "crowdrank", "aggregate", "labels.csv", "-o", "out.csv"]
+    done = subprocess.run(line, cwd=labels.parent, preexec_fn=lambda: os.close(descriptor), capture_output=True)
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+    assert (labels.parent / "out.csv").exists()

@@ -8,7 +8,7 @@ import importlib
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 import crowdrank
 from crowdrank._progress import set_quiet
 from crowdrank._text import visible
-from crowdrank.cli.console import escape_unencodable, print_error, print_status
+from crowdrank.cli.console import prepare_streams, print_error, print_status
 from crowdrank.cli.from_settings import add_command, command_group
 from crowdrank.cli.help_links import help_for
 from crowdrank.cli.messages import render
@@ -38,10 +38,14 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def _escape_usage_errors() -> Iterator[None]:
-    """Escape control characters in usage errors, which quote file names."""
+def _prepare_problems() -> Iterator[None]:
+    """Escape control characters in usage errors, which quote file names; turn an interrupt into a line and an exit."""
     try:
         yield
+    except (KeyboardInterrupt, SystemError) as problem:
+        if (interrupt := find_interrupt(problem)) is None:
+            raise
+        raise typer.Exit(_print_interrupt(interrupt)) from None
     except Exception as problem:
         if hasattr(problem, "format_message") and hasattr(problem, "message"):  # typer shows these itself
             problem.message = visible(problem.message)
@@ -53,18 +57,13 @@ class Commands(TyperGroup):
 
     def make_context(self, *words: Any, **more: Any) -> Any:
         """Parse the command line."""
-        with _escape_usage_errors():
+        with _prepare_problems():
             return super().make_context(*words, **more)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; after an interrupt, print one line on standard error and exit with a special code."""
-        try:
-            with _escape_usage_errors():
-                return super().invoke(ctx)
-        except (KeyboardInterrupt, SystemError) as problem:
-            if (interrupt := find_interrupt(problem)) is None:
-                raise
-            raise typer.Exit(_print_interrupt(interrupt)) from None
+        """Run a command."""
+        with _prepare_problems():
+            return super().invoke(ctx)
 
 
 APP_HELP = "Turn noisy relevance judgments of crowds, experts and LLM judges into labels, rankers and comparisons."
@@ -146,6 +145,7 @@ def _print_warning(message: Warning | str, *place: Any, **more: Any) -> None:
 def _print_interrupt(interrupt: KeyboardInterrupt) -> int:
     """Print that the command was interrupted, with the notes of the exception; return the exit code."""
     print_error(" ".join(["Interrupted.", *getattr(interrupt, "__notes__", [])]))
+    exec("")  # a KeyboardInterrupt inside of exec, as in dataclasses, would make Python end by the signal
     return TERMINATED_EXIT_CODE if isinstance(interrupt, Terminated) else INTERRUPTED_EXIT_CODE
 
 
@@ -157,17 +157,17 @@ def main() -> None:
     """Run the command `crowdrank`."""
     gc.set_threshold(OBJECTS_PER_COLLECTION)
     atexit.register(gc.freeze)  # Python would search all objects for garbage before it ends
-    run_app(build_app(requested_command(sys.argv[1:])))
+    run_app(lambda: build_app(requested_command(sys.argv[1:])))
 
 
-def run_app(app: typer.Typer) -> None:
-    """Run an application; for an error that the user caused, print one line and exit with code 2."""
-    escape_unencodable()
+def run_app(build: Callable[[], typer.Typer]) -> None:
+    """Build and run an application; for an error that the user caused, print one line and exit with code 2."""
+    prepare_streams()
     warnings.showwarning = _print_warning
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _raise_terminated)
     try:
-        app()
+        build()()
     except KeyboardInterrupt as problem:  # outside of a command
         sys.exit(_print_interrupt(problem))
     except CrowdrankError as problem:
@@ -175,9 +175,6 @@ def run_app(app: typer.Typer) -> None:
         if sys.stderr.isatty():  # programs get one line
             print_error(f"Help: {help_for(problem, sys.argv[1:])}")
         sys.exit(2)
-    except BrokenPipeError:  # the reader of the output has closed it
-        sys.stdout = None
-        sys.exit(0)
     except OSError as problem:
         print_error(f"Error: {problem.strerror or problem}: {problem.filename or 'the output'} cannot be used.")
         sys.exit(2)

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from io import TextIOWrapper
+from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
 from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any
@@ -36,11 +36,39 @@ PLAIN_CELL = re.compile("([!-~]([ -~]{0,78}[!-~])?)?")
 """Up to 80 printable ASCII characters without surrounding spaces, as in tables of numbers and ids."""
 
 
-def escape_unencodable() -> None:
-    """Make standard output and standard error escape characters that their encoding lacks."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+class PipeOutput(FileIO):
+    """Standard output or standard error that discards text after the reader of a pipe has closed it (`| head`)."""
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes; if the pipe is closed, connect the descriptor to the null device."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            with Path(os.devnull).open("wb") as nothing:
+                os.dup2(nothing.fileno(), self.fileno())
+            return memoryview(data).nbytes
+
+
+def prepare_streams() -> None:
+    """Let standard output and standard error escape characters that their encoding lacks, and survive closed pipes."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the shell: `>&-`
+            setattr(sys, name, TextIOWrapper(FileIO(os.devnull, "w"), "utf-8"))
+        if not isinstance(stream, TextIOWrapper):
+            continue
+        stream.reconfigure(errors="backslashreplace")
+        if stream is getattr(sys, f"__{name}__") and not stream.isatty():
+            output = PipeOutput(stream.fileno(), "w", closefd=False)
+            is_unbuffered = isinstance(stream.buffer, FileIO)  # python -u
+            wrapper = TextIOWrapper(
+                output if is_unbuffered else BufferedWriter(output),
+                stream.encoding,
+                stream.errors,
+                line_buffering=stream.line_buffering,
+                write_through=stream.write_through,
+            )
+            setattr(sys, name, wrapper)
 
 
 def print_status(text: str) -> None:
