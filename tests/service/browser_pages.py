@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 needs_browser = pytest.mark.skipif(
@@ -21,6 +23,10 @@ needs_browser = pytest.mark.skipif(
 )
 SERIOUS = ("serious", "critical")
 """Impacts of accessibility problems that are not accepted."""
+FILL_STORAGE = """() => { for (let size = 1 << 22, place = 0; size >= 1; ) {
+  try { localStorage.setItem(`filler${place++}`, "x".repeat(size)); } catch { size = Math.floor(size / 2); }
+} }"""
+"""Script that fills the storage of the browser."""
 
 
 @dataclass
@@ -64,8 +70,38 @@ class OpenPage:
         return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in SERIOUS]
 
 
+class Proxy:
+    """A proxy in front of an application, which can answer in its place.
+
+    Attributes:
+        reply: response to requests of the API, or a function of the body that returns one or None; None: pass them on.
+
+    """
+
+    def __init__(self, app: FastAPI) -> None:
+        self.app: ASGIApp = app
+        self.reply: Response | Callable[[bytes], Response | None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reply = self.reply if scope["path"].startswith("/api/") else None
+        if callable(reply) and not isinstance(reply, Response):
+            message = await receive()
+            body = message["body"]
+            while message.get("more_body"):
+                body += (message := await receive())["body"]
+            reply = reply(body)
+            messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+            original = receive
+
+            async def receive_again() -> Any:
+                return next(messages, None) or await original()
+
+            receive = receive_again
+        await (reply or self.app)(scope, receive, send)
+
+
 @contextmanager
-def serve_in_thread(app: FastAPI) -> Iterator[str]:
+def serve_in_thread(app: ASGIApp) -> Iterator[str]:
     """Serve an application on a free port; return its address."""
     with closing(socket.socket()) as listener:
         listener.bind(("127.0.0.1", 0))

@@ -96,7 +96,7 @@ def send_generated(world: World, method: str, address: str, bodies: st.SearchStr
         statuses.add(answer.status_code)
         assert answer.status_code < 500, (method, address, content)
         if answer.status_code >= 400:
-            assert set(answer.json()) == {"problem", "kind", "parameter", "fix"}
+            assert set(answer.json()) == {"problem", "kind", "parameter", "fix", "client_id"}
 
     send()
     return statuses

@@ -54,7 +54,7 @@ def test_malformed_bodies_are_refused(world: World, content: bytes, status: int,
         status, kind = 400, "bad-json"
     answer = world.request("lead token manage", "POST", path, content=content, headers=JSON)
     assert (answer.status_code, answer.json()["kind"]) == (status, kind)
-    assert set(answer.json()) == {"problem", "kind", "parameter", "fix"}
+    assert set(answer.json()) == {"problem", "kind", "parameter", "fix", "client_id"}
 
 
 def test_an_error_names_the_field_and_not_its_value(world: World) -> None:
@@ -80,6 +80,42 @@ def test_an_error_names_the_field_and_not_its_value(world: World) -> None:
 def test_an_error_of_one_answer_or_several_names_the_field(world: World, body: Any, parameter: str) -> None:
     answer = world.request("judge", "POST", "/api/projects/alpha/answers", json=body)
     assert (answer.status_code, answer.json()["parameter"]) == (422, parameter)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ({"lease": "unknown"}, "no-lease"),
+        ({"pair_id": 10**6}, "no-pair"),
+        ({"query": "q0", "document": "unknown"}, "no-pair"),
+        ({}, "no-pair"),
+        ({"pair_id": 1, "grade": "unknown"}, "unknown-grade"),
+        ({"pair_id": 1, "probabilities": [1.0]}, "not-a-share"),
+        ({"pair_id": 1, "comment": "x" * 10_001}, "invalid"),
+        ({"pair_id": 2, "client_id": "stored"}, "client-id-taken"),
+    ],
+)
+def test_an_error_names_the_answer_that_cannot_be_stored(world: World, answer: dict[str, Any], kind: str) -> None:
+    path = "/api/projects/alpha/answers"
+    stored = {"client_id": "stored", "pair_id": 1, "grade": 1}
+    assert world.request("judge", "POST", path, json=stored).status_code == 200
+    bad = {"client_id": "bad", "grade": 1, **answer}
+    error = world.request("judge", "POST", path, json=[{**stored, "client_id": "good"}, bad])
+    assert (error.json()["kind"], error.json()["client_id"]) == (kind, bad["client_id"])
+    assert error.status_code in (404, 409, 422)
+
+
+def test_an_error_that_may_pass_names_no_answer(world: World) -> None:
+    answer = {"client_id": "a", "pair_id": 1, "grade": 1}
+    for actor, change in (
+        ("stranger", None),
+        ("judge", {"is_paused": True}),
+        ("anonymous", None),
+    ):
+        if change is not None:
+            as_lead(world, "PATCH", f"/members/{world.ids['judge']}", json=change).raise_for_status()
+        error = world.request(actor, "POST", "/api/projects/alpha/answers", json=answer)
+        assert (error.status_code >= 400, error.json()["client_id"]) == (True, None)
 
 
 @pytest.mark.parametrize(("line", "kind"), [("{", "bad-json"), ('{"query": "q"}', "invalid")])

@@ -17,7 +17,7 @@ from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.judging_database import CANNOT_JUDGE
 from crowdrank.service.offline_page import make_offline_page
 
-from .browser_pages import OpenPage, chromium, needs_browser
+from .browser_pages import FILL_STORAGE, OpenPage, chromium, needs_browser
 
 GRADES = ["Bad", "Fair", "Good"]
 HOSTILE = "</script><script>alert(1)</script><img src=https://example.org/x onerror=alert(2)>"
@@ -146,6 +146,21 @@ def test_answers_are_there_after_a_reload(opened: OpenPage) -> None:
     opened.wait_for_text("#progress-text", "2 of 6")
     opened.page.reload()
     opened.wait_for_text("#progress-text", "2 of 6")
+
+
+@needs_browser
+def test_full_storage_swallows_no_answer(opened: OpenPage, tmp_path: Path) -> None:
+    opened.press("1")
+    opened.wait_for_text("#progress-text", "1 of 6")
+    opened.page.evaluate(FILL_STORAGE)
+    opened.press("23")
+    opened.wait_for_text("#progress-text", "3 of 6")
+    assert opened.page.is_visible("#no-room")
+    opened.page.fill("#assessor", "ann")
+    with opened.page.expect_download() as download:
+        opened.page.click("#save")
+    download.value.save_as(tmp_path / "answers.csv")
+    assert sorted(pd.read_csv(tmp_path / "answers.csv")["label"]) == ["Bad", "Fair", "Good"]
 
 
 @needs_browser

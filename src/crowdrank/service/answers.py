@@ -6,7 +6,8 @@ Every answer is an event, which is never changed. The table `answer` has the lat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -17,7 +18,7 @@ from crowdrank.judgments.columns import SHARE_SUM_TOLERANCE
 from crowdrank.service import schema
 from crowdrank.service.assignment import Lease, Member, get_leases, insert_leases, lock_member, require_judging
 from crowdrank.service.budgets import add_spending, lock_spending
-from crowdrank.service.errors import Conflict, Invalid, NotFound
+from crowdrank.service.errors import Conflict, Invalid, NotFound, ServiceError
 from crowdrank.service.limits import MAX_ID, check_text
 from crowdrank.service.pairs import find_pairs
 from crowdrank.service.projects import Project
@@ -202,12 +203,24 @@ def record_answers(
         Forbidden: an answer without a lease, and the assessor is paused or not qualified.
         Invalid: an answer is invalid.
 
+    An error because of one answer has its `client_id`.
+
     """
     if len(answers) > MAX_ANSWERS:
         problem = f"has {len(answers)} answers; the maximum is {MAX_ANSWERS}"
         raise Invalid(problem, parameter="answers", fix="send them in several requests")
     member = lock_member(connection, project, assessor_id)
     return _Recording(connection, project, member, now).record(answers)
+
+
+@contextmanager
+def _about(answer: Answer) -> Iterator[None]:
+    """Name an answer in the errors that it causes."""
+    try:
+        yield
+    except ServiceError as error:
+        error.client_id = answer.client_id
+        raise
 
 
 class _Recording:
@@ -231,32 +244,40 @@ class _Recording:
         lock_spending(self.connection, self.project)
         for number, answer in enumerate(answers, start=1):
             for column in ("client_id", "lease", "query", "document", "comment"):
-                check_text(getattr(answer, column), place=f"answer {number}", column=column)
+                with _about(answer):
+                    check_text(getattr(answer, column), place=f"answer {number}", column=column)
         client_ids = [answer.client_id for answer in answers]
         found = self.connection.execute(_STORED, {**self.values, "client_ids": client_ids})
         stored: dict[str, Mapping[str, Any]] = {row.client_id: dict(row._mapping) for row in found}
+        if any(answer.lease is None and answer.client_id not in stored for answer in answers):
+            require_judging(self.project, self.member)
         pair_ids = self._find_pairs(answers)
         self._load_states(answers, pair_ids)
         receipts = []
         for number, (answer, pair_id) in enumerate(zip(answers, pair_ids, strict=True), start=1):
-            place = f"answer {number}"
-            grade = self._check(answer, place)
-            content = {
-                "pair_id": pair_id,
-                "kind": answer.kind,
-                "grade": grade,
-                "comment": answer.comment,
-                "spans": None if answer.spans is None else [dict(span) for span in answer.spans],
-                "probabilities": self._check_probabilities(answer, place),
-            }
-            known = stored.get(answer.client_id)
-            if known is None:
-                known = stored[answer.client_id] = self._apply(answer, content, place)
-            elif any(known[name] != value for name, value in content.items()):
-                raise _client_id_error(answer.client_id, place)
+            with _about(answer):
+                known = self._event(answer, pair_id, stored.get(answer.client_id), f"answer {number}")
+            stored[answer.client_id] = known
             receipts.append(self._receipt(known))
         self._write()
         return receipts
+
+    def _event(self, answer: Answer, pair_id: int, known: Mapping[str, Any] | None, place: str) -> Mapping[str, Any]:
+        """Return the event of an answer: the stored one of the same client id, or a new one."""
+        grade = self._check(answer, place)
+        content = {
+            "pair_id": pair_id,
+            "kind": answer.kind,
+            "grade": grade,
+            "comment": answer.comment,
+            "spans": None if answer.spans is None else [dict(span) for span in answer.spans],
+            "probabilities": self._check_probabilities(answer, place),
+        }
+        if known is None:
+            return self._apply(answer, content, place)
+        if any(known[name] != value for name, value in content.items()):
+            raise _client_id_error(answer.client_id, place)
+        return known
 
     def _check(self, answer: Answer, place: str) -> int | None:
         """Return the code of the grade."""
@@ -299,7 +320,11 @@ class _Recording:
             if answer.lease is None and answer.pair_id is None
         ]
         by_keys = find_pairs(self.connection, self.project, keys) if keys else {}
-        return [self._pair_id(answer, by_keys, f"answer {number}") for number, answer in enumerate(answers, start=1)]
+        found = []
+        for number, answer in enumerate(answers, start=1):
+            with _about(answer):
+                found.append(self._pair_id(answer, by_keys, f"answer {number}"))
+        return found
 
     def _pair_id(self, answer: Answer, by_keys: Mapping[tuple[str, str], int], place: str) -> int:
         if answer.lease is not None:
@@ -339,19 +364,17 @@ class _Recording:
             free = {row.pair_id: row.k_max - row.taken for row in rows}
         for row in self.connection.execute(_STATES, {**self.values, "pairs": sorted(pairs)}):
             has_answer = row.answer_round is not None
-            answer = _Current(row.answer_round, row.answer_kind, row.is_counted) if has_answer else None
-            self.states[row.id] = _State(row, answer, live.get(row.id), free.get(row.id, 0))
-        missing = [pair_id for pair_id in pair_ids if pair_id not in self.states]
-        if missing:
-            place = f"answer {pair_ids.index(missing[0]) + 1}"
-            raise NotFound(f"there is no pair {missing[0]}", place=place, kind="no-pair")
+            current = _Current(row.answer_round, row.answer_kind, row.is_counted) if has_answer else None
+            self.states[row.id] = _State(row, current, live.get(row.id), free.get(row.id, 0))
+        for number, (answer, pair_id) in enumerate(zip(answers, pair_ids, strict=True), start=1):
+            if pair_id not in self.states:
+                with _about(answer):
+                    raise NotFound(f"there is no pair {pair_id}", place=f"answer {number}", kind="no-pair")
 
     def _apply(self, answer: Answer, content: Mapping[str, Any], place: str) -> Mapping[str, Any]:
         """Apply a new answer to the state of its pair; return the event."""
         state = self.states[content["pair_id"]]
         lease = None if answer.lease is None else self.leases[answer.lease]
-        if lease is None:
-            require_judging(self.project, self.member)
         pair_round = state.pair.round
         round_ = pair_round if lease is None else lease.round
         is_late = lease is not None and self._is_late(lease)

@@ -6,10 +6,16 @@ from crowdrank.errors import CrowdrankError
 
 
 class ServiceError(CrowdrankError):
-    """Base of the errors that a request to the service can cause."""
+    """Base of the errors that a request to the service can cause.
+
+    Attributes:
+        client_id: the answer that cannot be stored, if that is the problem.
+
+    """
 
     default_kind = "service"
     status = 500
+    client_id: str | None = None
 
 
 class Unauthorized(ServiceError):  # noqa: N818

@@ -10,6 +10,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from crowdrank.judgments.judging_database import CANNOT_JUDGE
+
 ANSWER_KEYS = (
     ("u", "Cannot judge: the document is broken, or in a language that you do not read"),
     ("l", "Later: show this document again at the end"),
@@ -69,4 +71,4 @@ def static_text(name: str) -> str:
 
 def judging_config(**values: Any) -> dict[str, Any]:
     """Return the configuration of the judging script; see the head of `static/judge.js` for what it reads."""
-    return {"layout": {}, "form_token": "", "assessor": "", **values}
+    return {"layout": {}, "form_token": "", "assessor": "", "unjudgeable": CANNOT_JUDGE, **values}

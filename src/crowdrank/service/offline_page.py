@@ -13,7 +13,6 @@ import numpy as np
 from crowdrank._files import write_file
 from crowdrank.collection.pool import Pool
 from crowdrank.errors import Fix, InputError, UsageError, near
-from crowdrank.judgments.judging_database import CANNOT_JUDGE
 from crowdrank.judgments.texts import Texts, read_texts
 from crowdrank.reports.page import csp_hash, script_json
 from crowdrank.service.judging_page import judging_config, key_help, render_markdown, static_text, templates
@@ -66,9 +65,7 @@ def make_offline_page(
     read = read_texts([Path(one) for one in texts], pool.query, pool.document, max_length=None)
     cards = _cards(pool, read, np.random.default_rng(random_state))
     key = hashlib.sha256(script_json([cards, list(grades)]).encode()).hexdigest()[:16]
-    config = judging_config(
-        project=key, grades=list(grades), cards=cards, assessor=assessor or "", unjudgeable=CANNOT_JUDGE
-    )
+    config = judging_config(project=key, grades=list(grades), cards=cards, assessor=assessor or "")
     script, style = static_text("judge.js"), static_text("style.css")
     html = (
         templates()

@@ -1,4 +1,4 @@
-"""Errors as JSON objects: problem, kind, parameter, fix."""
+"""Errors as JSON objects: problem, kind, parameter, fix, client_id."""
 
 from __future__ import annotations
 
@@ -37,13 +37,20 @@ class ErrorBody(BaseModel):
     kind: str = Field(description="Identifier of the kind of problem; programs decide by it.")
     parameter: str | None = Field(None, description="Name of the field or parameter that the problem is about.")
     fix: str | None = Field(None, description="How to fix it.")
+    client_id: str | None = Field(None, description="The answer that cannot be stored, if that is the problem.")
 
 
 def error_response(
-    status: int, problem: str, kind: str, parameter: str | None = None, fix: str | None = None, **headers: str
+    status: int,
+    problem: str,
+    kind: str,
+    parameter: str | None = None,
+    fix: str | None = None,
+    client_id: str | None = None,
+    **headers: str,
 ) -> JSONResponse:
     """Return a response with an error object."""
-    content = ErrorBody(problem=problem, kind=kind, parameter=parameter, fix=fix)
+    content = ErrorBody(problem=problem, kind=kind, parameter=parameter, fix=fix, client_id=client_id)
     return JSONResponse(
         content.model_dump(), status, headers={name.replace("_", "-"): headers[name] for name in headers}
     )
@@ -57,7 +64,8 @@ def render_service_error(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, SignInDelayed):
         headers["Retry-After"] = str(error.seconds)
     problem, fix = error_texts(error)
-    return error_response(status, problem, error.kind, error.parameter, fix or None, **headers)
+    client_id = getattr(error, "client_id", None)
+    return error_response(status, problem, error.kind, error.parameter, fix or None, client_id, **headers)
 
 
 def error_texts(error: CrowdrankError) -> tuple[str, str]:
@@ -74,22 +82,28 @@ def render_invalid_request(request: Request, error: Exception) -> JSONResponse:
     found: Mapping[str, Any] = max(error.errors(), key=lambda one: (len(one["loc"]), not one["type"].endswith("_type")))
     if found["type"] == "json_invalid":
         return error_response(400, f"the JSON of the body is invalid: {found['ctx']['error']}", "bad-json")
-    return error_response(422, str(found["msg"]), "invalid", _parameter_name(found, error.body))
+    parameter, client_id = _invalid_value(found, error.body)
+    return error_response(422, str(found["msg"]), "invalid", parameter, client_id=client_id)
 
 
-def _parameter_name(error: Mapping[str, Any], body: Any) -> str:
-    """Return the path to an invalid value, such as `1.kind`, without the names of types that Pydantic adds to it."""
+def _invalid_value(error: Mapping[str, Any], body: Any) -> tuple[str, str | None]:
+    """Return the path to an invalid value, such as `1.kind`, and the client id of the answer that has it.
+
+    The names of types that Pydantic adds to the path are left out.
+    """
     source, *path = error["loc"]
     if source != "body":
-        return ".".join(map(str, path)) or str(source)
-    names, value = [], body
+        return ".".join(map(str, path)) or str(source), None
+    names, value, client_id = [], body, None
     for part in path:
+        if isinstance(value, dict):
+            client_id = value.get("client_id", client_id)
         if part in (value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()):
             names.append(str(part))
             value = value[part]
     if error["type"] == "missing" and path:
         names.append(str(path[-1]))
-    return ".".join(names) or "body"
+    return ".".join(names) or "body", client_id if isinstance(client_id, str) else None
 
 
 def render_http_error(request: Request, error: Exception) -> JSONResponse:

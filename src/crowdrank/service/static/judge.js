@@ -5,7 +5,9 @@
 (() => {
   const config = JSON.parse(document.getElementById("judging-config").textContent);
   const IDLE_MS = 60_000; // without input for this long, time counts as away
+  const FIRST_RETRY_MS = 1000;
   const MAX_RETRY_MS = 30_000;
+  const MAX_BATCH = 100; // answers per request
   const element = (id) => document.getElementById(id);
 
   // ---- Elements -------------------------------------------------------------------------------------------------
@@ -74,12 +76,15 @@
 
   // ---- Answers that are not acknowledged yet ----------------------------------------------------------------------
 
+  /** Answers that the browser keeps, also after the page is closed; without room for them, only until then. */
   class Outbox {
     constructor(key) {
       this.key = key;
+      this.isFull = false;
+      this.unstored = []; // answers that the browser has no room for
     }
 
-    get answers() {
+    get stored() {
       try {
         const stored = JSON.parse(localStorage.getItem(this.key) || "[]");
         return Array.isArray(stored) ? stored : [];
@@ -89,16 +94,32 @@
       }
     }
 
-    set answers(answers) {
-      localStorage.setItem(this.key, JSON.stringify(answers));
+    get answers() {
+      return [...this.stored, ...this.unstored];
     }
 
     add(answer) {
-      this.answers = [...this.answers, answer];
+      this.isFull = !this.write([...this.stored, answer]);
+      if (this.isFull) this.unstored.push(answer);
     }
 
     remove(clientIds) {
-      this.answers = this.answers.filter((answer) => !clientIds.includes(answer.client_id));
+      const isKept = (answer) => !clientIds.includes(answer.client_id);
+      const unstored = this.unstored.filter(isKept);
+      this.unstored = [];
+      this.write(this.stored.filter(isKept));
+      for (const answer of unstored) this.add(answer);
+    }
+
+    /** Store answers; return whether there was room. */
+    write(answers) {
+      try {
+        localStorage.setItem(this.key, JSON.stringify(answers));
+        return true;
+      } catch (problem) {
+        console.warn("The browser cannot store answers.", problem);
+        return false;
+      }
     }
   }
 
@@ -107,56 +128,128 @@
     return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
   }
 
+  const labelOf = (answer) => (answer.kind === "grade" ? config.grades[answer.grade] : config.unjudgeable);
+
+  /** Return answers as CSV that crowdrank reads. */
+  function toCsv(answers, assessor) {
+    const cell = (value) => `"${String(value === undefined || value === null ? "" : value).replaceAll('"', '""')}"`;
+    const rows = answers
+      .filter((answer) => answer.kind !== "later")
+      .map((answer) => {
+        const seconds = (answer.active_ms / 1000).toFixed(1);
+        const { query, document: id } = answer.shown;
+        return [query, id, assessor, labelOf(answer), seconds, answer.comment].map(cell).join(",");
+      });
+    return ["query,document,assessor,label,seconds,comment", ...rows, ""].join("\r\n");
+  }
+
+  function saveAnswers(answers, assessor) {
+    const link = make("a", { download: `answers-${assessor.replace(/[^\p{L}\p{N}_-]/gu, "_")}.csv` });
+    link.href = URL.createObjectURL(new Blob([toCsv(answers, assessor)], { type: "text/csv" }));
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
   // ---- Where cards come from and answers go -----------------------------------------------------------------------
 
+  const SIGN_IN = "Open this page in a new tab and sign in there; then come back to this one.";
+
+  /** A request that did not succeed. Only an error object of the service's API says why; anybody may have sent the rest. */
   class RequestFailed extends Error {
     constructor(status, body) {
-      const parts = [body && body.problem, body && body.fix].filter(Boolean).map(sentence);
-      super(parts.join(" ") || `The server answered with status ${status}.`);
+      const isOurs = status >= 400 && Boolean(body) && typeof body.problem === "string" && typeof body.kind === "string";
+      const parts = isOurs ? [body.problem, status === 401 ? SIGN_IN : body.fix] : [RequestFailed.foreign(status), SIGN_IN];
+      super(parts.filter(Boolean).map(sentence).join(" "));
       this.status = status;
-      this.body = body;
+      this.kind = isOurs ? body.kind : null;
+      this.isTemporary = isOurs && (status >= 500 || status === 408 || status === 429);
+      this.isRefusal = isOurs && !this.isTemporary && status !== 401;
+      this.refused = this.isRefusal && typeof body.client_id === "string" ? body.client_id : null; // never to be stored
+    }
+
+    static foreign(status) {
+      const what = status === 0 ? "sends this page to another address" : `answers with status ${status}`;
+      return `Something between this browser and the judging service ${what}, such as a proxy that wants you to sign in`;
     }
   }
 
   /** Cards and answers of the service's API. */
   class Service {
     constructor() {
-      this.outbox = new Outbox(`crowdrank-answers:${config.project}:${config.assessor}`);
+      const person = `${config.project}:${config.assessor}`;
+      this.outbox = new Outbox(`crowdrank-answers:${person}`);
+      this.refused = new Outbox(`crowdrank-refused:${person}`);
+      this.undoId = null; // client id of an undo that may have failed
     }
 
-    async post(path, body) {
-      const response = await fetch(`/api/projects/${encodeURIComponent(config.project)}${path}`, {
-        method: "POST",
-        credentials: "same-origin",
-        headers: { "Content-Type": "application/json", "X-Form-Token": config.form_token },
-        body: JSON.stringify(body),
-      });
+    /** Send a request; return the body of the response if it has the expected form. */
+    async request(path, options, isExpected) {
+      const response = await fetch(`/api${path}`, { credentials: "same-origin", redirect: "manual", ...options });
       const text = await response.text();
-      let answer = null;
+      let body = null;
       try {
-        answer = JSON.parse(text);
+        body = JSON.parse(text);
       } catch (problem) {
-        if (response.ok) throw new RequestFailed(502, { problem: "The server's answer cannot be read." });
+        console.warn("The response is not JSON.", problem);
       }
-      if (!response.ok) throw new RequestFailed(response.status, answer);
-      return answer;
+      if (response.ok && body && isExpected(body)) return body;
+      throw new RequestFailed(response.status, body);
+    }
+
+    async post(path, body, isExpected) {
+      const send = () => {
+        const headers = { "Content-Type": "application/json", "X-Form-Token": config.form_token };
+        const options = { method: "POST", headers, body: JSON.stringify(body) };
+        return this.request(`/projects/${encodeURIComponent(config.project)}${path}`, options, isExpected);
+      };
+      try {
+        return await send();
+      } catch (problem) {
+        if (problem.kind !== "bad-form-token") throw problem;
+        await this.renewToken();
+        return send();
+      }
+    }
+
+    /** Fetch the form token of the session that began when the person signed in again. */
+    async renewToken() {
+      const me = await this.request("/me", {}, (body) => typeof body.form_token === "string");
+      if (me.name !== config.assessor) {
+        const problem = `You are signed in as ${me.name}, and these answers are those of ${config.assessor}`;
+        const fix = `Sign out, sign in as ${config.assessor}, then come back to this page`;
+        throw new RequestFailed(403, { problem, fix, kind: "other-account" });
+      }
+      config.form_token = document.getElementById("sign-out").dataset.formToken = me.form_token;
     }
 
     async next(count) {
-      const found = await this.post(`/next?count=${count}`, {});
+      const found = await this.post(`/next?count=${count}`, {}, (body) => Array.isArray(body.leases));
       const leases = found.leases.map((lease) => this.card(lease, found.status === "training"));
       const unsent = this.outbox.answers.filter((answer) => answer.kind !== "later").length;
       return { status: found.reason || found.status, leases, progress: { answered: found.n_answers + unsent } };
     }
 
-    async send(answers) {
-      const named = answers.map((one) => (one.kind === "grade" ? { ...one, grade: config.grades[one.grade] } : one));
-      return { receipts: await this.post("/answers", named) };
+    /** Send answers; return the receipts of all of them. */
+    send(answers) {
+      const sent = answers.map(({ shown, ...answer }) =>
+        answer.kind === "grade" ? { ...answer, grade: config.grades[answer.grade] } : answer,
+      );
+      const isReceipt = (one) => Number.isInteger(one.pair_id) && Number.isInteger(one.received);
+      const isReceived = (id, receipts) => receipts.some((one) => one && one.client_id === id && isReceipt(one));
+      const isExpected = (body) => Array.isArray(body) && answers.every((answer) => isReceived(answer.client_id, body));
+      return this.post("/answers", sent, isExpected);
     }
 
     async undo() {
-      const { lease } = await this.post("/undo", { client_id: newClientId() });
-      return { leases: lease ? [this.card(lease, false)] : [] };
+      this.undoId = this.undoId || newClientId();
+      try {
+        const { lease } = await this.post("/undo", { client_id: this.undoId }, (body) => Number.isInteger(body.pair_id));
+        this.undoId = null;
+        return { leases: lease ? [this.card(lease, false)] : [] };
+      } catch (problem) {
+        if (problem.isRefusal) this.undoId = null;
+        throw problem;
+      }
     }
 
     /** Return a lease of the API as a card. */
@@ -170,6 +263,7 @@
   class OfflineFile {
     constructor() {
       this.outbox = new Outbox(`crowdrank-unsent:${config.project}`);
+      this.refused = new Outbox(`crowdrank-refused:${config.project}`);
       this.store = new Outbox(`crowdrank-file:${config.project}`);
     }
 
@@ -183,31 +277,19 @@
     }
 
     async send(answers) {
-      const leases = answers.map((answer) => answer.lease);
-      this.store.answers = [...this.store.answers.filter((one) => !leases.includes(one.lease)), ...answers];
-      return { receipts: answers.map((answer) => ({ client_id: answer.client_id })) };
+      for (const answer of answers) {
+        const earlier = this.store.answers.filter((one) => one.lease === answer.lease);
+        this.store.remove(earlier.map((one) => one.client_id));
+        this.store.add(answer);
+      }
+      return answers;
     }
 
     async undo() {
       const [last] = this.store.answers.slice(-1);
-      if (last === undefined) throw new RequestFailed(404, { problem: "There is no answer to undo." });
-      this.store.answers = this.store.answers.slice(0, -1);
+      if (last === undefined) throw new RequestFailed(404, { problem: "There is no answer to undo", kind: "nothing-to-undo" });
+      this.store.remove([last.client_id]);
       return { leases: config.cards.filter((card) => card.token === last.lease) };
-    }
-
-    /** Return the answers as CSV that `crowdrank collect add` reads. */
-    csv(assessor) {
-      const cards = new Map(config.cards.map((card) => [card.token, card]));
-      const cell = (value) => `"${String(value === undefined || value === null ? "" : value).replaceAll('"', '""')}"`;
-      const rows = this.store.answers
-        .filter((answer) => answer.kind !== "later" && cards.has(answer.lease))
-        .map((answer) => {
-          const card = cards.get(answer.lease);
-          const label = answer.kind === "grade" ? config.grades[answer.grade] : config.unjudgeable;
-          const seconds = (answer.active_ms / 1000).toFixed(1);
-          return [card.query.id, card.document.id, assessor, label, seconds, answer.comment].map(cell).join(",");
-        });
-      return ["query,document,assessor,label,seconds,comment", ...rows, ""].join("\r\n");
     }
   }
 
@@ -374,13 +456,15 @@
       this.mark();
     }
 
-    /** Return the answer as the API takes it. */
+    /** Return the answer as the API takes it, and what it is about, for people. */
     toAnswer(answer) {
+      const { query, document: content } = this.lease;
       return {
         lease: this.lease.token,
         client_id: newClientId(),
         ...answer,
-        comment: this.comment.value.trim() || null,
+        shown: { query: query.id, document: content.id, title: content.title || content.id },
+        comment: this.comment.value.replace(/\0|\p{Surrogate}/gu, "").trim() || null, // what no database can store
         spans: this.evidence,
         ...this.stopwatch.read(),
       };
@@ -396,7 +480,8 @@
   let focused = 0; // card that keys act on
   let history = []; // leases answered since the page was loaded, newest last
   let status = "loading";
-  let retryMs = 1000;
+  let failure = null; // problem of the last request, until one succeeds
+  let retryMs = FIRST_RETRY_MS;
   let retryTimer = null;
   let busy = Promise.resolve();
 
@@ -436,6 +521,7 @@
     "not-qualified": "The training is over, and it did not qualify you for this project. Ask the person who invited you.",
     closed: "This project is closed.",
     offline: "No connection. Your answers are kept in this browser and sent as soon as the connection is back.",
+    stopped: "The next document cannot be loaded at the moment. Your answers are kept in this browser.",
   };
 
   function focusCard() {
@@ -456,21 +542,48 @@
     element("progress-text").textContent = total ? `${answered} of ${total}` : `${answered} judged`;
   }
 
-  function showConnection() {
+  /** Replace a text, so that screen readers read it only if it has changed. */
+  function setText(id, text) {
+    if (element(id).textContent !== text) element(id).textContent = text;
+  }
+
+  /** Show how many answers wait and what to do, answers that cannot be stored, and that the browser has no room. */
+  function showWaiting() {
     const waiting = source.outbox.answers.length;
-    element("connection").textContent = waiting && retryTimer ? `${waiting} not sent yet` : "";
+    const needsAction = failure instanceof RequestFailed && !failure.isTemporary;
+    const kept = waiting === 1 ? "1 answer is not sent yet" : `${waiting} answers are not sent yet`;
+    setText("connection", failure && waiting ? `${waiting} not sent yet` : "");
+    element("waiting").hidden = !needsAction;
+    element("save-waiting").hidden = !waiting;
+    if (needsAction) setText("waiting-text", `${waiting ? `${kept}; this browser keeps them. ` : ""}${failure.message}`);
+    element("no-room").hidden = ![source.outbox, source.store].some((kept) => kept && kept.isFull);
+    const refused = source.refused.answers;
+    element("refused").hidden = !refused.length;
+    const items = refused.map(({ shown, reason, ...one }) => {
+      const label = one.kind === "later" ? "later" : labelOf(one);
+      return make("li", { textContent: `${shown.query}, ${shown.title}: ${label}. ${reason}` });
+    });
+    element("refused-list").replaceChildren(...items);
+  }
+
+  /** Return whether answers are lost when the page is closed. */
+  function isAtRisk() {
+    return [source.outbox, source.refused, source.store].some((kept) => kept && kept.unstored.length);
   }
 
   /** Take an answer, show the next card at once, and send the answer in the background. */
   function answer(card, given) {
     const sent = card.toAnswer(given);
     source.outbox.add(sent);
+    source.undoId = null; // from now on, undo means this answer
     history.push(card.lease);
     queue = queue.filter((lease) => lease.token !== card.lease.token);
     const label = given.kind === "grade" ? config.grades[given.grade] : given.kind.replace("-", " ");
     announce(`${label}. ${queue.length ? "Next document." : ""}`);
     if (!queue.length) status = "loading";
+    element("problem").hidden = true;
     show();
+    showWaiting();
     inOrder(() => synchronize(card.lease.is_training ? sent.client_id : null));
   }
 
@@ -485,83 +598,76 @@
       status = queue.length ? "ok" : found.status;
       showProgress(found.progress);
       show();
+      succeeded();
     } catch (problem) {
       failed(problem);
     }
   }
 
-  /** Send the answers of the outbox; return whether all are acknowledged. */
+  /** Send the answers of the outbox; return whether all have left it, acknowledged or refused for good. */
   async function flush(feedbackFor) {
-    const waiting = source.outbox.answers;
-    if (waiting.length) {
+    let waiting = source.outbox.answers;
+    const isNeeded = waiting.length > 0;
+    let size = MAX_BATCH;
+    while (waiting.length) {
+      const batch = waiting.slice(0, size);
       try {
-        const { receipts } = await source.send(waiting);
-        source.outbox.remove(waiting.map((one) => one.client_id));
+        const receipts = await source.send(batch);
+        source.outbox.remove(batch.map((one) => one.client_id));
+        waiting = waiting.slice(batch.length);
         const training = receipts.find((receipt) => receipt.client_id === feedbackFor && receipt.feedback);
         if (training) showFeedback(training);
       } catch (problem) {
-        failed(problem, waiting);
-        return false;
+        const refused = batch.find((one) => one.client_id === problem.refused);
+        if (refused) {
+          source.refused.add({ ...refused, reason: problem.message });
+          source.outbox.remove([refused.client_id]);
+          waiting = waiting.filter((one) => one !== refused);
+        } else if (batch.length > 1 && problem.status === 413) {
+          size = 1;
+        } else {
+          failed(problem);
+          return false;
+        }
       }
     }
-    retryMs = 1000;
-    clearTimeout(retryTimer);
-    retryTimer = null;
-    showConnection();
+    if (isNeeded) succeeded();
     return true;
   }
 
-  function failed(problem, waiting = []) {
-    if (problem instanceof RequestFailed && problem.status === 401) {
-      element("sign-in").hidden = false;
-      announce("You are signed out. Sign in to go on; your answers are kept.");
-      return;
-    }
-    if (problem instanceof RequestFailed && problem.status < 500 && ![408, 429].includes(problem.status)) {
-      rejected(problem, waiting);
-      return;
-    }
+  function succeeded() {
+    failure = null;
+    retryMs = FIRST_RETRY_MS;
+    clearTimeout(retryTimer);
+    showWaiting();
+  }
+
+  /** Keep the answers, show what to do, and try again later. */
+  function failed(problem) {
+    failure = problem;
     clearTimeout(retryTimer);
     retryTimer = setTimeout(() => inOrder(() => synchronize()), retryMs * (0.5 + Math.random() / 2));
     retryMs = Math.min(2 * retryMs, MAX_RETRY_MS);
-    showConnection();
+    showWaiting();
     if (!queue.length) {
-      status = "offline";
+      status = problem instanceof RequestFailed && !problem.isTemporary ? "stopped" : "offline";
       show();
     }
   }
 
-  /** Report answers that the server refuses. One bad answer must not hold up the others, so each is sent alone. */
-  function rejected(problem, waiting) {
-    if (waiting.length > 1) {
-      inOrder(async () => {
-        for (const one of waiting) {
-          try {
-            await source.send([one]);
-            source.outbox.remove([one.client_id]);
-          } catch (single) {
-            if (!(single instanceof RequestFailed) || single.status >= 500) return failed(single, [one]);
-            rejected(single, [one]);
-          }
-        }
-        return synchronize();
-      });
-      return;
-    }
-    source.outbox.remove(waiting.map((one) => one.client_id));
-    element("problem").textContent = problem.message;
-    element("problem").hidden = false;
-    if (!cards.length) element("message").hidden = true;
+  function retry() {
+    if (failure) inOrder(() => synchronize());
   }
 
   async function undo() {
     const last = history[history.length - 1];
     const unsent = source.outbox.answers.find((one) => last && one.lease === last.token);
-    if (unsent && retryTimer) {
+    if (unsent && failure) {
       source.outbox.remove([unsent.client_id]);
       history.pop();
       queue.unshift(last);
       show();
+      showWaiting();
       return;
     }
     await inOrder(async () => {
@@ -576,8 +682,12 @@
         announce("The last answer is withdrawn.");
         await synchronize();
       } catch (problem) {
-        if (problem instanceof RequestFailed && problem.status === 404) announce("There is no answer to undo.");
-        else failed(problem);
+        if (problem.kind === "nothing-to-undo") announce("There is no answer to undo.");
+        else if (!problem.isRefusal) failed(problem);
+        else {
+          element("problem").textContent = problem.message;
+          element("problem").hidden = false;
+        }
       }
     });
   }
@@ -672,6 +782,17 @@
     cards.forEach((card) => (document.hidden ? card.stopwatch.pause() : card.stopwatch.input())),
   );
   window.addEventListener("online", () => inOrder(() => synchronize()));
+  window.addEventListener("focus", retry); // the person may have signed in in another tab
+  window.addEventListener("beforeunload", (event) => {
+    if (isAtRisk()) event.preventDefault();
+  });
+  element("retry").addEventListener("click", retry);
+  element("save-waiting").addEventListener("click", () => saveAnswers(source.outbox.answers, config.assessor));
+  element("save-refused").addEventListener("click", () => saveAnswers(source.refused.answers, config.assessor));
+  element("forget-refused").addEventListener("click", () => {
+    source.refused.remove(source.refused.answers.map((one) => one.client_id));
+    showWaiting();
+  });
   element("undo").addEventListener("click", undo);
   element("show-help").addEventListener("click", () => element("help").showModal());
   element("find-text").addEventListener("input", () => findText());
@@ -690,13 +811,12 @@
         announce("Enter your name first.");
         return;
       }
-      const link = make("a", { download: `answers-${assessor.replace(/[^\p{L}\p{N}_-]/gu, "_")}.csv` });
-      link.href = URL.createObjectURL(new Blob([source.csv(assessor)], { type: "text/csv" }));
-      link.click();
-      URL.revokeObjectURL(link.href);
+      const tokens = config.cards.map((card) => card.token);
+      saveAnswers(source.store.answers.filter((answer) => tokens.includes(answer.lease)), assessor);
     });
   }
 
   show();
+  showWaiting();
   inOrder(() => synchronize());
 })();
