@@ -135,6 +135,45 @@ def test_feature_is_the_baseline(world: World) -> None:
     assert "feature:f2" not in result.rankers.weights["ensemble-weighted"]
 
 
+@pytest.mark.parametrize("name", ["price:2", "title/body", "..", "f 2", "C:\\f2", "Größe", "x" * 300])
+def test_features_of_any_name_are_baselines_of_runs_with_a_folder(world: World, tmp_path: Path, name: str) -> None:
+    features, folder = world.features.rename(columns={"f2": name}), tmp_path / "out"
+    plain = run(world.judgments, world.features, world.gold, baseline="feature:f2", **QUICK)
+    for _ in range(2):  # the folder can be used again
+        result = run(world.judgments, features, world.gold, baseline=f"feature:{name}", output=folder, **QUICK)
+        assert result.rankers is not None
+        assert plain.rankers is not None
+        assert result.rankers.baseline == f"feature:{name}"
+        assert result.rankers.contrasts[0].other_mean == plain.rankers.contrasts[0].other_mean
+    loaded = crowdrank.RunResult.load(folder)
+    assert loaded.rankers is not None
+    assert loaded.rankers.baseline == f"feature:{name}"
+    files = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")]
+    assert all(name not in path for path in files if name != "..")
+
+
+def test_features_whose_names_differ_in_case_have_results_of_their_own(world: World, tmp_path: Path) -> None:
+    features = world.features.rename(columns={"f2": "bm25", "f3": "BM25"})
+    for name, other in (("bm25", "f2"), ("BM25", "f3")):
+        options = {**QUICK, "output": tmp_path / "out"}
+        result = run(world.judgments, features, world.gold, baseline=f"feature:{name}", **options)
+        expected = run(world.judgments, world.features, world.gold, baseline=f"feature:{other}", **QUICK)
+        assert result.rankers is not None
+        assert expected.rankers is not None
+        assert result.rankers.contrasts[0].other_mean == expected.rankers.contrasts[0].other_mean
+
+
+def test_another_baseline_is_never_used_silently(world: World) -> None:
+    few = world.gold[world.gold["query"].isin(world.gold["query"].unique()[:4])]
+    result = run(world.judgments, world.features, few, baseline="best-feature", **QUICK)
+    (note,) = [note for note in result.notes if note.kind == "other-baseline"]
+    assert note.severity == "warning"
+    assert result.rankers is not None
+    assert result.rankers.baseline == "majority"
+    assert "best-feature" in result.rankers.left_out
+    assert "other-baseline" not in {note.kind for note in run(world.judgments, world.features, few, **QUICK).notes}
+
+
 def test_run_file_is_the_baseline(world: World, tmp_path: Path) -> None:
     path = tmp_path / "production.run"
     ranked = world.features.iloc[::2].assign(score=lambda rows: rows["f2"])
@@ -157,6 +196,14 @@ def test_unknown_baseline_is_refused(world: World, baseline: str, kind: str) -> 
         run(world.judgments, world.features, world.gold, baseline=baseline, **QUICK)
     assert caught.value.kind == kind
     assert caught.value.parameter == "baseline"
+
+
+def test_saved_model_as_the_baseline_is_refused_with_the_command_that_ranks(world: World, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        run(world.judgments, world.features, world.gold, baseline=str(tmp_path), **QUICK)
+    assert caught.value.kind == "baseline-folder"
+    assert caught.value.fix is not None
+    assert "crowdrank rank" in caught.value.fix.text
 
 
 def test_best_feature_is_chosen_on_other_queries(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

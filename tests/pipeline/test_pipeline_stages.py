@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import crowdrank
-from crowdrank.pipeline.stage_cache import StageCache, code, digest
+from crowdrank.pipeline.stage_cache import STAGE_NAMES, StageCache, code, digest
 
 
 @given(npst.arrays(np.float64, 4, elements=st.floats(allow_nan=False)), st.integers(0, 3), st.floats(allow_nan=False))
@@ -50,6 +51,27 @@ def test_what_cannot_be_read_is_made_again(tmp_path: Path) -> None:
     assert cache.made == 2
     for one in (*made, again):
         np.testing.assert_array_equal(one, np.arange(3))
+
+
+HOSTILE_NAMES = (
+    *("feature:bm25", "feature:BM25", "feature:a/b", "feature:a\\b", "feature:../../x", "feature: ", "feature:\u00e9"),
+    *("feature:" + "x" * 300, "feature:" + "x" * 300 + "y", "feature:a\0b", "feature:."),
+)
+
+
+def test_names_of_users_become_distinct_plain_file_names(tmp_path: Path) -> None:
+    cache = StageCache(tmp_path / "stages")
+    for place, name in enumerate(HOSTILE_NAMES):
+        cache.arrays(name, digest("k"), lambda place=place: {"a": np.array(place)})  # type: ignore[misc]
+    files = sorted(path.name for path in (tmp_path / "stages").iterdir())
+    assert len({name.casefold() for name in files}) == len(HOSTILE_NAMES)
+    assert all(name.isascii() and re.fullmatch(STAGE_NAMES, name) and len(name) < 120 for name in files)
+    for place, name in enumerate(HOSTILE_NAMES):
+        stored = cache.arrays(name, digest("k"), lambda: {"a": np.array(-1)})
+        assert stored["a"] == place
+    assert cache.reused == len(HOSTILE_NAMES)
+    StageCache(tmp_path / "stages").delete_unused()
+    assert not list((tmp_path / "stages").iterdir())
 
 
 SOURCE = "import sys; sys.path.insert(0, sys.argv[1]); from crowdrank.pipeline.stage_cache import code; print(code())"

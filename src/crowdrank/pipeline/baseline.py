@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from crowdrank._typing import Floats
-from crowdrank.errors import UsageError, near
+from crowdrank.errors import Fix, Message, UsageError, near
 from crowdrank.judgments import frames
 from crowdrank.judgments.runs import read_run
 from crowdrank.pipeline.candidates import BY_NAME, Candidate, feature_candidate
@@ -43,11 +44,31 @@ def add_baseline(
         return [*candidates, _feature_baseline(data, baseline)], {}
     if Path(baseline).is_file():
         return candidates, {baseline: read_run_scores(data, Path(baseline))}
+    if Path(baseline).is_dir():
+        fix = f"rank the documents with it and name that file: crowdrank rank -m {baseline} -f FEATURES -o baseline.trec"
+        raise UsageError(f"'{baseline}' is a folder", parameter="baseline", kind="baseline-folder", fix=fix)
     problem = (
         f"'{baseline}' is neither a candidate of this run nor a file{near(baseline, names)}; the candidates are "
         f"{', '.join(names)}"
     )
     raise UsageError(problem, parameter="baseline", kind="unknown-baseline")
+
+
+def check_baseline(settings: RunSettings, baseline: str, failed: Mapping[str, str]) -> list[Message]:
+    """Return a warning if the baseline of the settings was not trained and another one took its place.
+
+    Args:
+        settings: settings of the run.
+        baseline: baseline of the results.
+        failed: reasons why candidates were not trained, by name.
+
+    """
+    name = settings.baseline
+    if baseline == name or (name == RunSettings.baseline and name not in failed):
+        return []
+    reason = f" ({failed[name]})" if name in failed else ""
+    problem = f"The baseline {name} was not trained{reason}; the baseline is {baseline} instead"
+    return [Message(problem, "other-baseline", "warning", fixes=(Fix("name another one with {}", "baseline"),))]
 
 
 def _feature_baseline(data: RunData, baseline: str) -> Candidate:

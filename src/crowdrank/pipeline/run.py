@@ -27,7 +27,7 @@ from crowdrank.errors import Fix, InputError, Message, UsageError
 from crowdrank.estimation.estimate import Estimate
 from crowdrank.judgments.features import Features
 from crowdrank.judgments.grade_map import GradeMapLike
-from crowdrank.pipeline.baseline import add_baseline
+from crowdrank.pipeline.baseline import add_baseline, check_baseline
 from crowdrank.pipeline.baseline_estimate import estimate_baseline
 from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensus_methods, remapper_label_features
 from crowdrank.pipeline.consensus_fits import ConsensusFits
@@ -335,7 +335,13 @@ class _Runner:
                 *labels.summary,
             ),
             protocol=describe_protocol(test),
-            notes=(*self.data.notes, *self.fits.notes, *_fold_notes(split, self.settings), *estimate_notes),
+            notes=(
+                *self.data.notes,
+                *self.fits.notes,
+                *check_baseline(self.settings, test.baseline, outcome.failed),
+                *_fold_notes(split, self.settings),
+                *estimate_notes,
+            ),
         )
 
     def _estimate(self, test: RankerTest, model: Aggregator) -> tuple[Estimate | None, list[Message]]:

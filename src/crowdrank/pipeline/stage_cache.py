@@ -30,6 +30,8 @@ INPUTS = "inputs.json"
 """Name of the file with the digests of the inputs of the stages."""
 STAGE_NAMES = rf"[\w.+-]+-[0-9a-f]{{{2 * DIGEST_BYTES}}}|{re.escape(INPUTS)}"
 """Pattern of the file names in a cache folder; files with other names are never changed."""
+MAX_NAME_LENGTH = 60
+"""Maximum number of characters of the name of a stage in its file name."""
 
 
 def digest(*parts: Any) -> str:
@@ -107,8 +109,15 @@ class StageCache:
             folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, name: str, key: str) -> Path | None:
-        """Return the path of a stage, or None without a folder."""
-        return None if self.folder is None else self.folder / f"{name}-{key}"
+        """Return the path of a stage, or None without a folder.
+
+        The name may contain text of the user, such as the name of a feature. In the file name, all but ASCII letters,
+        digits and hyphens are replaced, and the digest is also of the name, so that two stages never share a file.
+        """
+        if self.folder is None:
+            return None
+        readable = re.sub(r"[^a-zA-Z0-9-]", "_", name[:MAX_NAME_LENGTH])
+        return self.folder / f"{readable}-{digest(name, key)}"
 
     def shared_file(self, name: str, key: str) -> Path:
         """Return the path of a file that several stages refer to by the digest of its content."""
