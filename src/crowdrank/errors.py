@@ -11,11 +11,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 MAX_PROBLEM_LENGTH = 500
 """Maximum number of characters of the description of a problem; a longer one is truncated."""
 
+MAX_REASON_LENGTH = 200
+"""Maximum number of characters of the reason why a part could not be made."""
+
+T = TypeVar("T")
 Severity = Literal["error", "warning", "note"]
 ParameterText = Callable[[str, object], str | None]
 """Function (name, value) that returns a parameter as text for the user, or None if the user cannot set it."""
@@ -344,3 +348,24 @@ def find_interrupt(error: BaseException) -> KeyboardInterrupt | None:
     while isinstance(found, SystemError):
         found = found.__cause__
     return found if isinstance(found, KeyboardInterrupt) else None
+
+
+def attempt(part: str, make: Callable[[], T]) -> tuple[T | None, list[Message]]:
+    """Return what a function makes, and no messages; if it fails, None and a warning that names the part.
+
+    A part of a result that cannot be made costs this part, not the result. An interrupt is raised.
+
+    >>> attempt("The sum", lambda: 1 + 1)
+    (2, [])
+    >>> nothing, (message,) = attempt("The chart of grades", lambda: [].pop())
+    >>> print(message)
+    The chart of grades could not be made (IndexError: pop from empty list).
+    """
+    try:
+        return make(), []
+    except Exception as problem:
+        if find_interrupt(problem) is not None:
+            raise
+        lines = str(problem).splitlines() or [""]
+        reason = problem.problem if isinstance(problem, CrowdrankError) else f"{type(problem).__name__}: {lines[0]}"
+        return None, [Message(f"{part} could not be made ({reason[:MAX_REASON_LENGTH]})", "failed-part", "warning")]

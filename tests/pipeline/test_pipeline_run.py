@@ -14,7 +14,8 @@ import crowdrank
 from crowdrank._text import markdown_text
 from crowdrank.cli.run import print_candidates
 from crowdrank.errors import CrowdrankError, InputError, UsageError
-from crowdrank.pipeline import training_view
+from crowdrank.pipeline import deployment, training_view
+from crowdrank.pipeline import run as run_module
 from crowdrank.pipeline.candidates import CANDIDATES
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.result import RunResult
@@ -28,6 +29,7 @@ from crowdrank.pipeline.selection import (
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.rankers.base import Ranker
+from crowdrank.reports.page import write_report
 from crowdrank.simulation.world import World
 
 FEW = ["majority", "average", "gls", "expert-only"]
@@ -476,3 +478,80 @@ def test_folder_with_other_files_is_refused(world: World, tmp_path: Path) -> Non
     with pytest.raises(CrowdrankError, match=r"it contains mine\.txt"):
         run(world.judgments, world.features, output=tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
+
+
+# Parts that cannot be made.
+
+
+def fail(*values: Any, **options: Any) -> Any:
+    raise RuntimeError("planned failure")
+
+
+def failures(result: RunResult) -> list[str]:
+    return [note.problem for note in result.notes if note.kind == "failed-part"]
+
+
+def test_results_are_complete_before_the_report_is_written(world: World, tmp_path: Path) -> None:
+    folder, seen = tmp_path / "out", []
+
+    def report(result: RunResult, place: Path) -> None:
+        loaded = RunResult.load(place)
+        seen.append((loaded.to_dict() == result.to_dict(), (place / "report.md").is_file()))
+        raise RuntimeError("planned failure")
+
+    for n_runs in (1, 2):  # the folder can be used again
+        result = run(world.judgments, world.features, world.gold, candidates=["gls"], output=folder, report=report)
+        assert seen == [(True, True)] * n_runs
+        assert len(failures(result)) == 1
+        assert RunResult.load(folder).chosen == result.chosen
+        assert [stage.stage for stage in RunResult.load(folder).profile.stages].count("report") == 1
+
+
+def test_an_interrupted_report_leaves_the_results(world: World, tmp_path: Path) -> None:
+    def interrupt(result: RunResult, place: Path) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(world.judgments, expert=world.gold, output=tmp_path / "out", report=interrupt)
+    assert RunResult.load(tmp_path / "out").sizes["judgments"] == len(world.judgments)
+
+
+def test_a_run_without_a_forest_for_search_engines(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployment, "distill", fail)
+    result = run(world.judgments, world.features, world.gold, candidates=["gls"], output=tmp_path / "out")
+    assert result.rankers is not None
+    assert result.rankers.deployable is None
+    assert len(failures(result)) == 1
+    assert not (tmp_path / "out" / "deployable").exists()
+    loaded = RunResult.load(tmp_path / "out")
+    assert failures(loaded) == failures(result)
+    with pytest.raises(InputError) as caught:
+        _ = loaded.deployable
+    assert caught.value.kind == "no-forest"
+    write_report(tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count('<p class="failed">') == 1
+    assert "crowdrank export" not in page
+
+
+@pytest.mark.parametrize("part", ["markdown", "describe_changes", "estimate_baseline"])
+def test_other_parts_that_fail_cost_that_part(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    ranking = tmp_path / "live.trec"
+    pairs = world.features[["query", "document"]].itertuples(index=False)
+    ranking.write_text("".join(f"{query} Q0 {document} 1 1.0 live\n" for query, document in pairs))
+    monkeypatch.setattr(run_module, part, fail)
+    result = run(
+        world.judgments,
+        world.features,
+        world.gold,
+        candidates=["gls"],
+        output=tmp_path / "out",
+        baseline=str(ranking),
+    )
+    assert len(failures(result)) == 1
+    assert (tmp_path / "out" / "report.md").exists() is (part != "markdown")
+    assert failures(RunResult.load(tmp_path / "out")) == failures(result)

@@ -279,6 +279,23 @@ def test_grade_curves_have_the_panels_of_the_model(monkeypatch: pytest.MonkeyPat
             assert density["value"].max() == pytest.approx(1 / 3 / np.sqrt(2 * np.pi * 0.25), rel=0.05)
 
 
+def test_many_grades_and_nodes_are_plotted(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_nodes, n_grades = 641, 14
+    relevance, rng = np.linspace(-3.2, 3.2, n_nodes), np.random.default_rng(0)
+    shares = rng.dirichlet(np.ones(n_grades), n_nodes)
+    curves = pd.DataFrame({"relevance": relevance, **{f"p{grade}": shares[:, grade] for grade in range(n_grades)}})
+    judgments = crowdrank.simulate(queries=5, documents=6, random_state=1).judgments
+    model, chosen = crowdrank.Rasch().fit(judgments), judgments["assessor"].unique()[:6].tolist()
+    monkeypatch.setattr(crowdrank.Rasch, "grade_curves", lambda self, who: curves)
+    chart = charts.grade_curves(model, chosen)
+    data = pd.DataFrame(rows(chart))
+    assert len(data) > 5000, "more rows than Altair accepts as a DataFrame"
+    plotted = np.sort(data["relevance"].unique())
+    assert len(plotted) == 161
+    assert (plotted[0], plotted[-1]) == pytest.approx((-3.2, 3.2))
+    assert data["grade"].nunique() == n_grades
+
+
 def test_durations_are_relative_to_the_assessors_own() -> None:
     frame = pd.DataFrame(
         {"document": ["a", "b", "c"] * 2, "assessor": ["fast"] * 3 + ["slow"] * 3, "grade": [0, 1, 1] * 2}

@@ -22,11 +22,14 @@ from markdown_it import MarkdownIt
 
 from crowdrank._text import visible
 from crowdrank.assessors.flags import CARELESS
-from crowdrank.errors import InputError, Message, OutputError, UsageError
+from crowdrank.consensus._base import Aggregator
+from crowdrank.errors import CrowdrankWarning, InputError, Message, OutputError, UsageError
 from crowdrank.pipeline.contrasts import Contrast
 from crowdrank.pipeline.markdown import N_ROWS
 from crowdrank.pipeline.result import RunResult
-from crowdrank.reports import charts, embedded_charts, svg_images
+from crowdrank.reports import cards, charts, embedded_charts, svg_images
+from crowdrank.reports import page as report_page
+from crowdrank.reports import tables as report_tables
 from crowdrank.reports.cards import better_card, gain_card, make_cards, next_card, trust_card
 from crowdrank.reports.formatting import minus_signs, one_line, signed
 from crowdrank.reports.page import render, script_json, write_report
@@ -114,7 +117,7 @@ def test_the_page_requests_nothing_and_allows_one_script(page: str) -> None:
 
 
 def test_tables_have_all_rows_in_order_and_help_for_every_column(page: str, ranker_data: ReportData) -> None:
-    tables = make_tables(ranker_data)
+    tables = {name: table for name, table in make_tables(ranker_data).items() if isinstance(table, Table)}
     assert set(tables) == {"rankers", "features", "assessors", "pairs", "uncertain", "disputed"}
     for name, table in tables.items():
         assert embedded(page, name)["rows"] == table.rows
@@ -605,3 +608,123 @@ def test_a_contrast_that_was_not_tested_is_left_out(ranker_data: ReportData) -> 
         one for one in ranker_data.rankers.contrasts if one.other == ranker_data.baseline
     )
     assert better_card(with_rankers(ranker_data, contrasts=only)).comparisons == []
+
+
+# Parts that cannot be made.
+
+
+def fail(*values: Any, **options: Any) -> Any:
+    raise RuntimeError("planned failure <b>here</b>")
+
+
+def render_with_failures(data: ReportData) -> tuple[str, list[Message]]:
+    """Return the page, and the warnings about parts that could not be made."""
+    new = ReportData(data.result, data.folder)
+    with pytest.warns(CrowdrankWarning) as caught:
+        page = render(new)
+    messages = [one.message.message for one in caught if isinstance(one.message, CrowdrankWarning)]
+    assert messages == new.failures
+    assert {message.kind for message in messages} == {"failed-part"}
+    assert "<b>here" not in page
+    return page, messages
+
+
+CHARTS = (
+    *("ranker_comparison", "differences_by_query", "informativeness", "informativeness_by_agreement", "grade_curves"),
+    *("uncertainty", "confusion", "relevance_intervals", "document_trace", "learned_by_feature"),
+    "importance_of_features",
+)
+
+
+@pytest.fixture
+def quick_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw all charts as an empty image."""
+    monkeypatch.setattr(embedded_charts, "draw_svg", lambda spec: '<svg width="100"></svg>')
+
+
+@pytest.mark.usefixtures("quick_charts")
+@pytest.mark.parametrize("name", CHARTS)
+def test_a_chart_that_fails_costs_that_chart(
+    ranker_data: ReportData, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    whole = render(ReportData(ranker_data.result, ranker_data.folder))
+    assert whole.count("<figure") == len(CHARTS)
+    monkeypatch.setattr(charts, name, fail)
+    page, messages = render_with_failures(ranker_data)
+    assert len(messages) == 1
+    assert page.count("<figure") == len(CHARTS) - 1
+    assert page.count('<p class="failed">') == 1
+
+
+@pytest.mark.usefixtures("quick_charts")
+def test_a_section_whose_charts_cannot_be_listed_costs_these_charts(
+    ranker_data: ReportData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_page.ReportData, "against_experts", property(fail))
+    page, messages = render_with_failures(ranker_data)
+    assert len(messages) == 4, "the charts, the card on trust, and two sections"
+    assert page.count("<figure") == len(CHARTS) - 4
+    assert embedded(page, "assessors")["rows"]
+
+
+@pytest.mark.usefixtures("no_charts")
+@pytest.mark.parametrize("name", ["assessor", "pair", "document", "ranker", "feature"])
+def test_a_table_that_fails_costs_that_table(
+    ranker_data: ReportData, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(report_tables, f"{name}_table", fail)
+    page, messages = render_with_failures(ranker_data)
+    n_failed = 2 if name == "document" else 1
+    assert len(messages) == page.count('<p class="failed">') == n_failed
+    assert page.count('<script type="application/json"') == 6 - n_failed
+
+
+@pytest.mark.usefixtures("no_charts")
+@pytest.mark.parametrize("name", ["better_card", "gain_card", "trust_card", "next_card"])
+def test_a_card_that_fails_costs_that_card(ranker_data: ReportData, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(cards, name, fail)
+    page, messages = render_with_failures(ranker_data)
+    assert len(messages) == 1
+    assert page.count("<article") == 4
+    (place,) = [
+        at
+        for at, card in enumerate(make_cards(ReportData(ranker_data.result, ranker_data.folder)))
+        if card.answer == "Not available"
+    ]
+    assert place == ["better_card", "gain_card", "trust_card", "next_card"].index(name)
+
+
+@pytest.mark.usefixtures("no_charts")
+@pytest.mark.parametrize(
+    ("function", "section"),
+    [
+        ("interval_bar", "answers"),
+        ("describe_deployable", "rankers"),
+        ("flag_counts", "assessors"),
+        ("_files", "protocol"),
+    ],
+)
+def test_a_section_that_fails_costs_that_section(
+    ranker_data: ReportData, monkeypatch: pytest.MonkeyPatch, function: str, section: str
+) -> None:
+    monkeypatch.setattr(report_page, function, fail)
+    page, (message,) = render_with_failures(ranker_data)
+    assert section in message.problem
+    assert re.search(f'<section id="{section}"[^>]*>\\s*<p class="failed">', page)
+    assert page.count('<p class="failed">') == 1
+    others = {"answers", "rankers", "assessors", "documents", "features", "training", "protocol"}
+    assert set(re.findall('<section id="([^"]*)"[^>]*>\\s*<(?!p class="failed")', page)) == others - {section}
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_curves_of_assessors_are_computed_once(ranker_data: ReportData, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    real = Aggregator.answer_states
+
+    def count(self: Aggregator) -> Any:
+        calls.append(self)
+        return real(self)
+
+    monkeypatch.setattr(Aggregator, "answer_states", count)
+    render(ReportData(ranker_data.result, ranker_data.folder))
+    assert len(calls) == 1

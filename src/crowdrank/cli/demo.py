@@ -61,7 +61,7 @@ def demo(
         output=place,
         progress=True,
         provenance=provenance,
-        report=report_writer(place),
+        report=report_writer(),
         random_state=seed,
     )
     print_run(done, place, json=json)

@@ -38,41 +38,31 @@ def report(
         crowdrank report out --texts documents.jsonl
         crowdrank report out -o shared/report.html
     """
-    path = write_run_report(folder, output, texts=texts or None)
+    from crowdrank.reports.page import write_report
+
+    path = write_report(folder, output, texts=texts or None)
+    _note_missing_charts()
     if json:
         print_json({"report": path, "bytes": path.stat().st_size})
         return
     print_line(f"Report: {path}")
 
 
-def write_run_report(
-    source: Path | RunResult,
-    html_path: Path | None = None,
-    *,
-    folder: Path | str = "",
-    texts: list[Path] | None = None,
-) -> Path:
-    """Write the report of a run; print a note if it has no charts."""
-    from crowdrank.reports.page import write_report
-    from crowdrank.reports.svg_images import can_draw
+def report_writer(texts: Texts | None = None) -> Callable[[RunResult, Path], object]:
+    """Return a function that writes the report of a result, and the texts in it, into the folder of its run."""
 
-    path = write_report(source, html_path, folder=folder, texts=texts)
-    if not can_draw():
-        print_status("The report has tables but no charts; for charts: pip install 'crowdrank[report]'")
-    return path
+    def write(result: RunResult, folder: Path) -> None:
+        from crowdrank.reports.page import add_report
 
-
-def report_writer(folder: Path, texts: Texts | None = None) -> Callable[[RunResult, Path], object]:
-    """Return a function that writes the report of a result, and the texts in it, into a draft of a folder."""
-
-    def write(result: RunResult, draft: Path) -> None:
-        from crowdrank.judgments.write import write_table
-        from crowdrank.pipeline.result import TABLE_FILES
-        from crowdrank.reports.page import add_texts
-
-        result = add_texts(result, texts)
-        if texts is not None:
-            write_table(result.tables["texts"], draft / TABLE_FILES["texts"])
-        write_run_report(result, draft / REPORT_NAME, folder=folder)
+        add_report(result, folder, texts)
+        _note_missing_charts()
 
     return write
+
+
+def _note_missing_charts() -> None:
+    """Print a note if the report has no charts."""
+    from crowdrank.reports.svg_images import can_draw
+
+    if not can_draw():
+        print_status("The report has tables but no charts; for charts: pip install 'crowdrank[report]'")

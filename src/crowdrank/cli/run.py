@@ -132,7 +132,7 @@ def _run(run_config: RunConfig, output_folder: Path, computation: o.EngineOption
             progress=True,
             engine=None if computation.engine == "local" else engine,
             provenance=Provenance(command),
-            report=report_writer(output_folder, texts),
+            report=report_writer(texts),
             profiler=profiler,
             **vars(run_config.settings),
         )
@@ -147,7 +147,15 @@ def print_run(result: RunResult, output_folder: Path, *, json: bool, profile: bo
     if json:
         columns = {"columns": dict(result.model.judgments_.report.columns)}
         measured = {"profile": result.profile.to_dict()}
-        print_json({**result.to_dict(), **measured, "output": output_folder, "report": report, **columns})
+        print_json(
+            {
+                **result.to_dict(),
+                **measured,
+                "output": output_folder,
+                "report": report if report.exists() else None,
+                **columns,
+            }
+        )
         return
     for question, answer in short_answers(ReportData(result, output_folder)):
         print_line(f"{question:<24} {answer}")
@@ -167,7 +175,7 @@ def print_run(result: RunResult, output_folder: Path, *, json: bool, profile: bo
         print_paragraph(f"- {change}", indent="  ")
     if profile:
         print_profile(result.profile)
-    print_line(f"Report: {report}")
+    print_line(f"Report: {report}" if report.exists() else f"Results: {output_folder}")
 
 
 def print_profile(profile: RunProfile) -> None:

@@ -45,7 +45,7 @@ def add_baseline(
     if Path(baseline).is_file():
         return candidates, {baseline: read_run_scores(data, Path(baseline))}
     if Path(baseline).is_dir():
-        fix = f"rank the documents with it and name that file: crowdrank rank -m {baseline} -f FEATURES -o baseline.trec"
+        fix = f"name a ranking that it made: crowdrank rank -m {baseline} -f FEATURES -o baseline.trec"
         raise UsageError(f"'{baseline}' is a folder", parameter="baseline", kind="baseline-folder", fix=fix)
     problem = (
         f"'{baseline}' is neither a candidate of this run nor a file{near(baseline, names)}; the candidates are "

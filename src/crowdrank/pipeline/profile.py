@@ -90,9 +90,9 @@ class RunProfile:
         """Return the profile, ready for JSON."""
         return asdict(self)
 
-    def save(self, folder: Path) -> None:
-        """Write the profile into the folder of a run."""
-        (folder / PROFILE_FILE).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+    def save(self, path: Path) -> None:
+        """Write the profile to a file."""
+        path.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> Self:

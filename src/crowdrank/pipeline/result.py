@@ -117,7 +117,7 @@ class RankerResults:
         reason: why it was selected.
         baseline: name of the candidate that the others are compared with.
         ranker: the selected ranker.
-        deployable: one forest for search engines.
+        deployable: one forest for search engines; None if it could not be made.
         remappers: fitted remappers by name.
         weights: weight of each member of each ensemble.
         left_out: reasons why candidates were not trained, by name.
@@ -130,7 +130,7 @@ class RankerResults:
     reason: str
     baseline: str
     ranker: Ranker
-    deployable: Deployable
+    deployable: Deployable | None
     remappers: Mapping[str, Remapper] = field(default_factory=dict)
     weights: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class RankerResults:
             "chosen": self.chosen,
             "reason": self.reason,
             "baseline": self.baseline,
-            "deployable": self.deployable.to_dict(),
+            "deployable": None if self.deployable is None else self.deployable.to_dict(),
             "remappers": list(self.remappers),
             "weights": {name: dict(weights) for name, weights in self.weights.items()},
             "left_out": dict(self.left_out),
@@ -160,7 +160,8 @@ class RankerResults:
     def save(self, folder: Path) -> None:
         """Save the models into the folder of a run."""
         self.ranker.save(folder / "model")
-        self.deployable.ranker.save(folder / DEPLOYABLE)
+        if self.deployable is not None:
+            self.deployable.ranker.save(folder / DEPLOYABLE)
         if self.remappers:
             (folder / "remappers").mkdir()
         for name, remapper in self.remappers.items():
@@ -172,12 +173,13 @@ class RankerResults:
         remappers = {name: Remapper.load(folder / "remappers" / name) for name in fields["remappers"]}
         contrasts = tuple(Contrast(**one) for one in fields["contrasts"])
         queries = {name: tuple(fields[name]) for name in ("selection_queries", "test_queries")}
+        deployable = fields["deployable"]
         return cls(
             **{
                 **fields,
                 **queries,
                 "ranker": Ranker.load(folder / "model"),
-                "deployable": Deployable.load(fields["deployable"], folder / DEPLOYABLE),
+                "deployable": None if deployable is None else Deployable.load(deployable, folder / DEPLOYABLE),
                 "remappers": remappers,
                 "contrasts": contrasts,
             }
@@ -251,7 +253,11 @@ class RunResult:
     @property
     def deployable(self) -> Ranker:
         """The forest for search engines: the selected ranker if it is one forest, otherwise its imitation."""
-        return self._rankers().deployable.ranker
+        deployable = self._rankers().deployable
+        if deployable is None:
+            fix = "distill the ranker yourself with crowdrank.distill"
+            raise InputError("the run made no forest for search engines", kind="no-forest", fix=fix)
+        return deployable.ranker
 
     @property
     def chosen(self) -> str:

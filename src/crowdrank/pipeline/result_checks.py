@@ -103,7 +103,8 @@ def _check_rankers(rankers: Fields) -> None:
     for one in contrasts or ():
         require(isinstance(one, dict), "a contrast is not an object")
         _check_contrast(Fields(one))
-    _check_deployable(Fields(rankers.object("deployable")))
+    if rankers.values.get("deployable") is not None:
+        _check_deployable(Fields(rankers.object("deployable")))
 
 
 def _check_contrast(contrast: Fields) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import crowdrank
 from crowdrank._files import CACHE, MANIFEST, locked
-from crowdrank._folders import check_output_folder, write_folder
+from crowdrank._folders import Manifest, check_output_folder, update_folder, write_folder
 from crowdrank._progress import ProgressBar, reporting
 from crowdrank._text import counted
 from crowdrank._typing import Floats
@@ -23,7 +23,7 @@ from crowdrank.assessors.agreement import agreement_table
 from crowdrank.assessors.report import assess
 from crowdrank.consensus._base import Aggregator
 from crowdrank.engine.base import Engine
-from crowdrank.errors import Fix, InputError, Message, UsageError
+from crowdrank.errors import Fix, InputError, Message, UsageError, attempt
 from crowdrank.estimation.estimate import Estimate
 from crowdrank.judgments.features import Features
 from crowdrank.judgments.grade_map import GradeMapLike
@@ -38,7 +38,7 @@ from crowdrank.pipeline.label_summary import summarize_labels
 from crowdrank.pipeline.leaks import check_leaks
 from crowdrank.pipeline.markdown import markdown
 from crowdrank.pipeline.previous import copy_previous_results, describe_changes
-from crowdrank.pipeline.profile import Profiler
+from crowdrank.pipeline.profile import PROFILE_FILE, Profiler
 from crowdrank.pipeline.provenance import Provenance, python_call
 from crowdrank.pipeline.result import RUN, Deployable, RankerResults, RunResult
 from crowdrank.pipeline.run_data import RunData, build_run_data
@@ -65,7 +65,7 @@ LIBRARIES = ("numpy", "numba", "lightgbm", "pyarrow")
 """Libraries whose versions are reported."""
 
 WriteReport = Callable[[RunResult, Path], object]
-"""Function that writes a report of a result into a folder."""
+"""Function that writes a report of a result into the folder with its files."""
 
 
 def run(
@@ -97,7 +97,7 @@ def run(
         engine: cluster for consensus models, remappers and least squares (`DaskEngine`); by default local threads.
             Trees are always trained locally.
         provenance: command that started the run, for the report; by default the Python call.
-        report: function that writes a report of the result into the folder of the results.
+        report: function that writes a report of the result into the folder of the results, which is complete by then.
         expert_map: grades of the judgments that each expert grade stands for if the scales differ, such as
             `0=0-1,1=2-4`.
         profiler: measures time and memory of the stages; one that has already measured the reading of the inputs
@@ -134,19 +134,30 @@ def run(
 
 
 def _write(result: RunResult, folder: Path, report: WriteReport | None, profiler: Profiler) -> RunResult:
-    """Write the files of a run; return the result with its differences to the previous one."""
+    """Write the files of a run, then its report; return the result with its differences to the previous one.
+
+    The results are complete before anything is drawn, and remain if a report cannot be written.
+    """
     with profiler.stage("files"):
-        result = replace(result, changes=describe_changes(folder, result))
+        changes, failures = attempt("The comparison with the previous run", lambda: describe_changes(folder, result))
+        result = replace(result, changes=changes or (), notes=(*result.notes, *failures))
+        text, failures = attempt("report.md", lambda: markdown(result))
+        result = replace(result, notes=(*result.notes, *failures))
     with write_folder(folder, RUN) as draft:
         with profiler.stage("files"):
             result.save(draft)
-            (draft / "report.md").write_text(markdown(result), encoding="utf-8")
+            if text is not None:
+                (draft / "report.md").write_text(text, encoding="utf-8")
             copy_previous_results(folder, draft, result)
-        if report is not None:
-            with profiler.stage("report"):
-                report(replace(result, profile=profiler.profile()), draft)
+        profiler.profile().save(draft / PROFILE_FILE)
+    if report is None:
+        return result
+    with profiler.stage("report"):
+        current = replace(result, profile=profiler.profile())
+        _, failures = attempt("The report", lambda: report(current, folder))
+    with update_folder(folder, Manifest.read(folder), PROFILE_FILE) as draft:
         profiler.profile().save(draft)
-    return result
+    return replace(result, notes=(*result.notes, *failures))
 
 
 def prepare_data(
@@ -297,9 +308,10 @@ class _Runner:
             (first, *others), outcome = summarize(test), selection.outcome
             if test.comparison is not None:
                 test.test_controls()
-            estimate, estimate_notes = self._estimate(test, labels.model)
+            found, estimate_notes = attempt("The estimate", lambda: self._estimate(test, labels.model))
+            estimate, reasons = found or (None, [])
         ranker = self._refit(selection) if self.settings.refit else outcome.ranker(outcome.chosen)
-        deployable = self._deployable(test, ranker)
+        deployable, deployable_notes = attempt("The forest for search engines", lambda: self._deployable(test, ranker))
         tables = {
             "comparison": comparison_table(test),
             "per_query": per_query_table(test),
@@ -331,7 +343,7 @@ class _Runner:
                 first,
                 *([] if estimate is None else [describe_estimate(estimate)]),
                 *others,
-                describe_deployable(deployable, self.settings.measure),
+                *([] if deployable is None else [describe_deployable(deployable, self.settings.measure)]),
                 *labels.summary,
             ),
             protocol=describe_protocol(test),
@@ -340,7 +352,9 @@ class _Runner:
                 *self.fits.notes,
                 *check_baseline(self.settings, test.baseline, outcome.failed),
                 *_fold_notes(split, self.settings),
+                *reasons,
                 *estimate_notes,
+                *deployable_notes,
             ),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from shlex import quote
 
@@ -11,6 +11,7 @@ import pandas as pd
 
 from crowdrank._text import counted
 from crowdrank.assessors.flags import UNRELIABLE_FLAGS
+from crowdrank.errors import Message
 from crowdrank.evaluation.significance import format_p
 from crowdrank.pipeline.contrasts import ALPHA, Contrast
 from crowdrank.pipeline.summary import CONTROLS, DETECTABLE, EXPERT_QUERIES
@@ -83,15 +84,25 @@ class Card:
 
 def make_cards(data: ReportData) -> list[Card]:
     """Return the cards of the first screen; without rankers, those about labels."""
-    rankers = [better_card(data), gain_card(data)] if data.has_rankers else []
-    return [*rankers, trust_card(data), next_card(data)]
+    makers = {TRUST_QUESTION: trust_card, "What next?": next_card}
+    return [*_ranker_cards(data), *(_make_card(data, question, make) for question, make in makers.items())]
 
 
 def short_answers(data: ReportData) -> list[tuple[str, str]]:
     """Return the questions of the first screen with their answers, without evidence."""
-    rankers = [better_card(data), gain_card(data)] if data.has_rankers else []
-    answers = [(card.question, f"{card.answer}{card.versus}") for card in rankers]
-    return [*answers, (TRUST_QUESTION, _agreement_with_experts(data)[0])]
+    trust = _make_card(data, TRUST_QUESTION, lambda data: Card(TRUST_QUESTION, *_agreement_with_experts(data)))
+    return [(card.question, f"{card.answer}{card.versus}") for card in (*_ranker_cards(data), trust)]
+
+
+def _ranker_cards(data: ReportData) -> list[Card]:
+    makers = {"Is my ranker better?": better_card, "By how much?": gain_card} if data.has_rankers else {}
+    return [_make_card(data, question, make) for question, make in makers.items()]
+
+
+def _make_card(data: ReportData, question: str, make: Callable[[ReportData], Card]) -> Card:
+    """Return a card, or one that says why it could not be made."""
+    card = data.attempt(f"The answer to {question!r}", lambda: make(data))
+    return Card(question, "Not available", "none", [str(card)]) if isinstance(card, Message) else card
 
 
 def _contrast(data: ReportData) -> Contrast | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +19,7 @@ from crowdrank._files import check_output_file, write_file
 from crowdrank._folders import Manifest, update_folder
 from crowdrank._text import counted
 from crowdrank.assessors.flags import FLAGS
-from crowdrank.errors import UsageError
+from crowdrank.errors import CrowdrankWarning, Message, UsageError
 from crowdrank.judgments.inputs import TableLike
 from crowdrank.judgments.texts import Texts, read_texts
 from crowdrank.pipeline.deployment import describe_deployable
@@ -30,7 +32,7 @@ from crowdrank.reports.embedded_charts import draw_figures
 from crowdrank.reports.formatting import minus_signs
 from crowdrank.reports.report_data import ReportData
 from crowdrank.reports.svg_images import can_draw
-from crowdrank.reports.tables import make_tables
+from crowdrank.reports.tables import Table, make_tables
 
 REPORT = "report.html"
 TABLE_CONTENTS = {
@@ -86,18 +88,12 @@ def write_report(
         return _write(render(ReportData(add_texts(source, texts), Path(folder))), Path(output))
     path = Path(source) / REPORT if output is None else Path(output)
     check_output_file(path)
-    result, manifest = add_texts(RunResult.load(source), texts), Manifest.read(Path(source))
+    result = add_texts(RunResult.load(source), texts)
     with reading_run(source):  # files that do not fit each other in ways that loading does not check
         page = render(ReportData(result, Path(folder or source)))
     if output is not None:
         return _write(page, path)
-    if texts is not None:
-        with update_folder(source, manifest, TABLE_FILES["texts"]) as draft:
-            parquet.write_table(result.tables["texts"], draft)
-        manifest = Manifest.read(Path(source))
-    with update_folder(source, manifest, REPORT) as draft:
-        draft.write_text(page, encoding="utf-8")
-    return path
+    return _add_page(page, result if texts is not None else None, Path(source))
 
 
 def _write(page: str, path: Path) -> Path:
@@ -105,6 +101,22 @@ def _write(page: str, path: Path) -> Path:
     with write_file(path) as draft:
         draft.write_text(page, encoding="utf-8")
     return path
+
+
+def add_report(result: RunResult, folder: Path, texts: Texts | TableLike | None = None) -> Path:
+    """Write the report of a result, and the texts that it shows, into the folder of its run; return its path."""
+    result = add_texts(result, texts)
+    return _add_page(render(ReportData(result, folder)), result if texts is not None else None, folder)
+
+
+def _add_page(page: str, with_texts: RunResult | None, folder: Path) -> Path:
+    """Put a report, and the texts of a result if there is one, into the folder of a run."""
+    if with_texts is not None:
+        with update_folder(folder, Manifest.read(folder), TABLE_FILES["texts"]) as draft:
+            parquet.write_table(with_texts.tables["texts"], draft)
+    with update_folder(folder, Manifest.read(folder), REPORT) as draft:
+        draft.write_text(page, encoding="utf-8")
+    return folder / REPORT
 
 
 def add_texts(result: RunResult, texts: Texts | TableLike | None) -> RunResult:
@@ -119,8 +131,12 @@ def add_texts(result: RunResult, texts: Texts | TableLike | None) -> RunResult:
 
 
 def render(data: ReportData) -> str:
-    """Return the report as HTML."""
+    """Return the report as HTML.
+
+    A part that cannot be made is replaced by a sentence that says so, which is also issued as a warning.
+    """
     import jinja2
+    from markupsafe import Markup
 
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_read_asset),
@@ -132,35 +148,44 @@ def render(data: ReportData) -> str:
     environment.filters["minus"] = minus_signs
     environment.filters["number"] = "{:,}".format
     script, style, figures = _read_asset("page.js"), _read_asset("page.css"), draw_figures(data)
-    tables = make_tables(data)
+    made = make_tables(data)
+    tables = {name: table for name, table in made.items() if isinstance(table, Table)}
+
+    def section(name: str, caller: Callable[[], str]) -> str:
+        content = data.attempt(f"The section {name!r}", caller)
+        return Markup('<p class="failed">{}</p>').format(content) if isinstance(content, Message) else content
+
     values: dict[str, Any] = {
         "data": data,
         "result": data.result,
         "title": f"{'A ranker' if data.has_rankers else 'Labels'} from {counted(data.sizes['judgments'], 'judgment')}",
+        "section": section,
         "cards": make_cards(data),
-        "deployable": describe_deployable(data.rankers.deployable, data.measure) if data.has_rankers else "",
+        "describe_deployable": describe_deployable,
         "deployable_folder": quote(str(data.folder / DEPLOYABLE)),
         "figures": figures,
         "not_for_rankers": NOT_FOR_RANKERS,
         "estimate_question": QUESTION,
         "estimate_explanation": EXPLANATION,
-        "estimate_rows": [] if data.result.estimate is None else estimate_rows(data.result.estimate),
+        "estimate_rows": estimate_rows,
         "can_draw": can_draw(),
         "tables": tables,
+        "failed_tables": {name: problem for name, problem in made.items() if name not in tables},
+        "listed_tables": made,
         "table_data": {name: script_json(table.to_dict()) for name, table in tables.items()},
-        "flags": flag_counts(data),
+        "flag_counts": flag_counts,
         "script": script,
         "style": style,
         "policy": f"default-src 'none'; img-src data:; script-src {csp_hash(script)}; style-src {csp_hash(style)}",
         "interval_bar": interval_bar,
         "counted": counted,
-        "files": _files(data),
-        "settings": _settings(data),
+        "files": _files,
+        "settings": _settings,
     }
-    try:
-        return environment.get_template("page.html").render(values)
-    except jinja2.UndefinedError as problem:
-        raise ValueError(f"a value of the report is missing ({problem.message})") from problem
+    page = environment.get_template("page.html").render(values)
+    for message in data.failures:
+        warnings.warn(CrowdrankWarning(message), stacklevel=2)
+    return page
 
 
 def _read_asset(name: str) -> str:
@@ -171,7 +196,8 @@ def _files(data: ReportData) -> list[tuple[str, str]]:
     """Return the names and contents of the files of a run."""
     models = [("consensus", "the consensus model with its judgments")]
     if data.has_rankers:
-        models += [("model", "the ranker"), ("deployable", "one forest for search engines")]
+        models.append(("model", "the ranker"))
+        models += [("deployable", "one forest for search engines")] * (data.rankers.deployable is not None)
         models += [("remappers", "the learned remappers")] * bool(data.rankers.remappers)
     tables = [(TABLE_FILES[name], text) for name, text in TABLE_CONTENTS.items() if name in data.result.tables]
     about = [(RUN_FILE, "settings, versions, figures"), (PROFILE_FILE, "time and memory of each stage")]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -14,13 +15,14 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.assessors.agreement import Alpha, krippendorff_alpha, weighted_kappa
 from crowdrank.assessors.flags import CAREFUL, CARELESS
 from crowdrank.consensus._base import Aggregator
-from crowdrank.errors import Message
+from crowdrank.errors import Message, attempt
 from crowdrank.judgments.table import UNJUDGEABLE
 from crowdrank.pipeline.baseline import FEATURE_PREFIX
 from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.result import RankerResults, RunResult, to_pandas
 from crowdrank.pipeline.settings import RunSettings
 
+T = TypeVar("T")
 UNKNOWN_UNIT = "unit of the file"
 """Unit of durations and costs whose unit is not known."""
 UNINFORMATIVE = 0.05
@@ -38,11 +40,19 @@ class ReportData:
     Attributes:
         result: result of the run.
         folder: folder of the run, for the commands that the report shows.
+        failures: warnings about parts of the report that could not be made.
 
     """
 
     result: RunResult
     folder: Path
+    failures: list[Message] = field(default_factory=list)
+
+    def attempt(self, part: str, make: Callable[[], T]) -> T | Message:
+        """Return what a function makes; if it fails, a warning that names the part, which is added to `failures`."""
+        made, messages = attempt(part, make)
+        self.failures.extend(messages)
+        return messages[0] if messages else cast(T, made)
 
     @property
     def settings(self) -> RunSettings:
@@ -199,7 +209,7 @@ class ReportData:
         """Whether relevance is a real number in standard deviations; otherwise it is in grades."""
         return not self.model.in_grades
 
-    @property
+    @cached_property
     def models_assessors(self) -> bool:
         """Whether the consensus weighs assessors by their reliability."""
         return self.model.answer_states() is not None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from crowdrank.errors import Message
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.reports.cards import ADVICE
 from crowdrank.reports.formatting import minus_signs, one_line
@@ -127,18 +128,19 @@ def _interval(*names: str) -> Callable[[Row], list[float | int | None]]:
     return lambda row: [rounded(row[name]) for name in names]
 
 
-def make_tables(data: ReportData) -> dict[str, Table]:
-    """Return the tables of the report by name; those without rows are left out."""
-    tables = {
-        "assessors": assessor_table(data),
-        "pairs": pair_table(data),
-        "uncertain": document_table(data, "width", data.least_certain()),
-        "disputed": document_table(data, "spread (grades)", data.most_disputed()),
-        "next": next_table(data),
+def make_tables(data: ReportData) -> dict[str, Table | Message]:
+    """Return the tables of the report by name, or why they could not be made; those without rows are left out."""
+    makers: dict[str, Callable[[], Table]] = {
+        "assessors": lambda: assessor_table(data),
+        "pairs": lambda: pair_table(data),
+        "uncertain": lambda: document_table(data, "width", data.least_certain()),
+        "disputed": lambda: document_table(data, "spread (grades)", data.most_disputed()),
+        "next": lambda: next_table(data),
     }
     if data.has_rankers:
-        tables |= {"rankers": ranker_table(data), "features": feature_table(data)}
-    return {name: table for name, table in tables.items() if table.rows}
+        makers |= {"rankers": lambda: ranker_table(data), "features": lambda: feature_table(data)}
+    tables = {name: data.attempt(f"The table {name!r}", make) for name, make in makers.items()}
+    return {name: table for name, table in tables.items() if isinstance(table, Message) or table.rows}
 
 
 FLAG_ORDER = ("random", "reversed", "careless", "strict", "lenient", "careful", "", "few")

@@ -12,7 +12,7 @@ import pandas as pd
 from crowdrank._text import counted
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.assessors import grade_colors
-from crowdrank.reports.charts.theme import as_pandas, styled
+from crowdrank.reports.charts.theme import as_pandas, new_chart, styled
 from crowdrank.reports.formatting import distinct_lines
 
 MAX_ASSESSORS = 30
@@ -48,7 +48,7 @@ def grade_shares(answers: Any, grades: Sequence[str], consensus: Sequence[str] |
         ]
     )
     chart = (
-        alt.Chart(shares)
+        new_chart(shares)
         .mark_bar()
         .encode(
             alt.X(
@@ -88,7 +88,7 @@ def answers_over_time(answers: Any) -> Any:
         for time, number in zip(times, np.searchsorted(np.sort(group["time"]), times, side="right"), strict=True)
     ]
     chart = (
-        alt.Chart(pd.DataFrame(rows))
+        new_chart(pd.DataFrame(rows))
         .mark_line(strokeWidth=2, interpolate="step-after")
         .encode(
             alt.X(

@@ -15,7 +15,7 @@ from crowdrank._typing import Floats
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.reports.charts import theme
-from crowdrank.reports.charts.theme import as_pandas, styled
+from crowdrank.reports.charts.theme import as_pandas, new_chart, styled
 from crowdrank.reports.formatting import distinct_lines, one_line
 from crowdrank.reports.report_data import median_informativeness
 
@@ -31,6 +31,8 @@ with the number of answers."""
 MIN_ANSWERS = 10
 """Minimum number of answers of an assessor to be plotted."""
 MAX_CURVES = 6
+MAX_CURVE_POINTS = 161
+"""Maximum number of points of a curve; a model of many judgments per document has more nodes."""
 MAX_FAMILIES = 12
 PANELS_WIDTH = 840
 """Total width of the panels of one assessor."""
@@ -66,7 +68,7 @@ def informativeness(assessors: Any, count: str = "assessors") -> Any:
     median = median_informativeness(table) if len(table) else 0.0
     few = 0 < int((table["flag"] == "few").sum()) < len(table)
     bars = (
-        alt.Chart(bars_data)
+        new_chart(bars_data)
         .mark_bar(binSpacing=1)
         .encode(
             alt.X("start:Q", bin="binned", title=INFORMATIVENESS),
@@ -77,7 +79,7 @@ def informativeness(assessors: Any, count: str = "assessors") -> Any:
             tooltip=["flag:N", f"{count}:Q", alt.Tooltip("start:Q", format=".3f"), alt.Tooltip("end:Q", format=".3f")],
         )
     )
-    rule = alt.Chart(pd.DataFrame({"x": [median]})).mark_rule(color=theme.DARK, strokeDash=[4, 3]).encode(x="x:Q")
+    rule = new_chart(pd.DataFrame({"x": [median]})).mark_rule(color=theme.DARK, strokeDash=[4, 3]).encode(x="x:Q")
     title = "Judgments by the informativeness of their assessors" if by_judgments else "Informativeness of assessors"
     subtitle = f"{counted(len(table), 'assessor')}; dashed: median{' without the flag few' * few}"
     return styled(alt.layer(bars, rule), title, subtitle, **theme.SIZE)
@@ -139,7 +141,7 @@ def informativeness_by_agreement(assessors: Any, share: str | None = None) -> An
     shapes = alt.Scale(domain=flags, range=[theme.SHAPES[name] for name in flags])
     number_format = ".2f" if column == "gold_tau" else ".0%"
     chart = (
-        alt.Chart(points)
+        new_chart(points)
         .mark_point(filled=True, opacity=0.85, stroke="white", strokeWidth=0.5)
         .encode(
             alt.X("value:Q", title=x_title, axis=alt.Axis(format=number_format), scale=alt.Scale(zero=False)),
@@ -180,7 +182,7 @@ def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] |
     on_a_line = model.assessor_estimator_.on_a_line
     x_title = "relevance (standard deviations)" if on_a_line else "grade of the document"
     lines = (
-        alt.Chart(curves)
+        new_chart(curves)
         .mark_line(strokeWidth=2, point=not on_a_line)
         .encode(
             alt.X("relevance:Q", title=x_title, axis=alt.Axis(tickCount=5)),
@@ -201,6 +203,7 @@ def grade_curves(model: Any, assessors: Sequence[Any], captions: Sequence[str] |
 def _assessor_curves(model: Any, assessor: Any) -> pd.DataFrame:
     """Return the curves of one assessor in long form: panel, relevance, grade, value."""
     wide = as_pandas(model.grade_curves(assessor))
+    wide = wide.iloc[np.linspace(0, len(wide) - 1, min(len(wide), MAX_CURVE_POINTS)).round().astype(np.int64)]
     shares = [name for name in map(str, wide) if name.startswith("p") and name[1:].lstrip("-").isdigit()]
     relevance = wide["relevance"].to_numpy(np.float64)
     probability = wide.set_index("relevance")[shares].rename(columns=lambda name: name[1:])
@@ -270,7 +273,7 @@ def confusion(
     table = pairs.value_counts().rename("count").reset_index()
     table["share"] = table["count"] / table.groupby("truth")["count"].transform("sum")
     equal = float((pairs["answer"] == pairs["truth"]).mean()) if len(pairs) else 0.0
-    base = alt.Chart(table).encode(
+    base = new_chart(table).encode(
         alt.X("answer:O", title=f"{given_as} grade", axis=alt.Axis(labelAngle=0), sort=_grades(grades or []) or None),
         alt.Y("truth:O", title=f"{truth_as} grade", sort=_grades(reversed(grades or [])) or "descending"),
         tooltip=["answer:O", "truth:O", "count:Q", alt.Tooltip("share:Q", format=".0%")],
@@ -313,7 +316,7 @@ def family_agreement(judgments: Judgments) -> Any:
         {"first": names[i], "second": names[j], "share": same[i, j] / pairs[i, j], "pairs": int(pairs[i, j])}
         for i, j in zip(*np.nonzero(pairs), strict=True)
     ]
-    base = alt.Chart(pd.DataFrame(rows, columns=["first", "second", "share", "pairs"])).encode(
+    base = new_chart(pd.DataFrame(rows, columns=["first", "second", "share", "pairs"])).encode(
         alt.X("first:N", title=None, sort=names, axis=alt.Axis(labelAngle=-30)),
         alt.Y("second:N", title=None, sort=names),
         tooltip=["first:N", "second:N", "pairs:Q", alt.Tooltip("share:Q", format=".0%")],

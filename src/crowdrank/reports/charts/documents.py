@@ -13,7 +13,7 @@ from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments.table import Judgments
 from crowdrank.reports.charts import theme
-from crowdrank.reports.charts.theme import as_pandas, styled
+from crowdrank.reports.charts.theme import as_pandas, new_chart, styled
 from crowdrank.reports.formatting import distinct_lines, one_line
 
 MAX_DOCUMENTS = 40
@@ -49,7 +49,7 @@ def relevance_intervals(documents: Any, query: Any = None, *, on_a_line: bool = 
     step = int(np.ceil(len(table) / MAX_DOCUMENTS))
     rows = table.sort_values("relevance", ascending=False).iloc[::step]
     rows = rows.assign(document=distinct_lines(rows["document"], 28), place=range(len(rows)))
-    base = alt.Chart(rows[["document", "place", "relevance", "lower", "upper", "judgments"]]).encode(
+    base = new_chart(rows[["document", "place", "relevance", "lower", "upper", "judgments"]]).encode(
         alt.Y("document:N", sort=alt.SortField("place"), title=None, axis=alt.Axis(ticks=False, domain=False)),
         tooltip=["document:N", *(alt.Tooltip(f"{name}:Q", format=".2f") for name in ("relevance", "lower", "upper"))],
     )
@@ -155,7 +155,7 @@ def document_trace(steps: Any, title: str = "", *, on_a_line: bool = True) -> An
     table = table.assign(
         assessor=distinct_lines(table["assessor"], 24), given=[one_line(grade, 12) for grade in table["given"]]
     )
-    base = alt.Chart(table[["step", "assessor", "given", "relevance", "lower", "upper"]]).encode(
+    base = new_chart(table[["step", "assessor", "given", "relevance", "lower", "upper"]]).encode(
         alt.X("step:Q", title="number of judgments", axis=alt.Axis(tickMinStep=1, format="d")),
         tooltip=["step:Q", "assessor:N", "given:N"],
     )
@@ -187,12 +187,12 @@ def convergence(model: Any) -> Any:
         table = pd.DataFrame(history).melt(["run", "iteration"], ["training", "validation"], "on", "value")
         table["line"] = table["on"] + table["run"].astype(str)
         color = alt.Color("on:N", title=None, scale=alt.Scale(range=[theme.BLUE, theme.ORANGE]))
-        lines = alt.Chart(table).mark_line(strokeWidth=1.8).encode(color=color, detail="line:N")
+        lines = new_chart(table).mark_line(strokeWidth=1.8).encode(color=color, detail="line:N")
         objective = "measure"
     else:
         values = [value for value in history if value == value]
         table = pd.DataFrame({"iteration": range(1, len(values) + 1), "value": values})
-        lines = alt.Chart(table).mark_line(color=theme.BLUE, strokeWidth=2, point=len(values) < 60)
+        lines = new_chart(table).mark_line(color=theme.BLUE, strokeWidth=2, point=len(values) < 60)
         objective = "log likelihood per judgment (nats)"
     chart = lines.encode(
         alt.X("iteration:Q", title="iteration", axis=alt.Axis(tickMinStep=1, format="d")),

@@ -9,7 +9,7 @@ import altair as alt
 from crowdrank.errors import UsageError
 from crowdrank.estimation.estimate import Estimate
 from crowdrank.reports.charts import theme
-from crowdrank.reports.charts.theme import as_pandas, styled
+from crowdrank.reports.charts.theme import as_pandas, new_chart, styled
 from crowdrank.reports.formatting import distinct_lines, one_line
 
 SOURCES = {"estimate": "estimate", "labels_only": "labels alone", "experts_only": "experts alone"}
@@ -52,12 +52,12 @@ def estimates(estimate: Any) -> Any:
     y = alt.Y("run:N", sort=table["run"].tolist(), title=None, axis=alt.Axis(ticks=False, domain=False))
     x = alt.X("lower:Q", title=str(estimate.measure), scale=alt.Scale(zero=False))
     intervals = (
-        alt.Chart(table[["run", "lower", "upper"]])
+        new_chart(table[["run", "lower", "upper"]])
         .mark_rule(strokeWidth=2.5, color=theme.BLUE)
         .encode(x, alt.X2("upper:Q"), y)
     )
     dots = (
-        alt.Chart(points)
+        new_chart(points)
         .mark_point(filled=True, size=75, opacity=1)
         .encode(alt.X("value:Q"), y, color, shape, tooltip=["run:N", "source:N", alt.Tooltip("value:Q", format=".4f")])
     )

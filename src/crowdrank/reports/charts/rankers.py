@@ -11,7 +11,7 @@ from crowdrank._text import counted
 from crowdrank.errors import InputError
 from crowdrank.evaluation.comparison import Comparison
 from crowdrank.reports.charts import theme
-from crowdrank.reports.charts.theme import as_pandas, even_ticks, styled
+from crowdrank.reports.charts.theme import as_pandas, even_ticks, new_chart, styled
 from crowdrank.reports.formatting import distinct_lines, one_line
 
 MAX_QUERIES = 80
@@ -58,11 +58,11 @@ def ranker_comparison(comparison: Any, measure: str | None = None, *, chosen: st
     shape = alt.Shape(
         "kind:N", title=None, scale=alt.Scale(domain=kinds, range=[shapes[kind] for kind in kinds]), legend=legend
     )
-    base = alt.Chart(rows).encode(
+    base = new_chart(rows).encode(
         alt.Y("run:N", sort=alt.SortField("place"), title=None, axis=alt.Axis(ticks=False, domain=False)),
         tooltip=["run:N", *(alt.Tooltip(f"{n}:Q", format=".4f") for n in ("mean", "difference", "lower", "upper"))],
     )
-    zero = alt.Chart(pd.DataFrame({"x": [0.0]})).mark_rule(color=theme.GRAY, strokeDash=[4, 3]).encode(x="x:Q")
+    zero = new_chart(pd.DataFrame({"x": [0.0]})).mark_rule(color=theme.GRAY, strokeDash=[4, 3]).encode(x="x:Q")
     ends, name = rows[["lower", "difference", "upper"]], one_line(baseline, 28)
     ticks = even_ticks(float(ends.min().min()), float(ends.max().max()))
     x = alt.X(
@@ -114,7 +114,7 @@ def differences_by_query(per_query: Any, ours: str, theirs: str, measure: str | 
     else:
         rows = pd.DataFrame({"query": distinct_lines(difference.index, 20), "difference": difference.to_numpy()})
         bars = (
-            alt.Chart(rows)
+            new_chart(rows)
             .mark_bar()
             .encode(
                 alt.X("query:N", sort=None, axis=alt.Axis(labelAngle=-60, title="test query")),
@@ -157,7 +157,7 @@ def quality_by_cost(points: Any, *, cost: str = "cost", quality: str = "quality"
     domain = list(names.values())
     colors = [theme.BLUE, theme.VERMILION, theme.GREEN, theme.ORANGE, theme.PURPLE, theme.SKY, theme.DARK]
     scale = alt.Scale(domain=domain, range=colors) if len(domain) <= len(colors) else alt.Scale(scheme="viridis")
-    base = alt.Chart(rows).encode(
+    base = new_chart(rows).encode(
         alt.X("cost:Q", title=f"{cost} ({unit})" if unit else cost),
         color=alt.Color("method:N", title=None, scale=scale, legend=alt.Legend() if of else None),
     )

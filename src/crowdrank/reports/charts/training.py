@@ -10,7 +10,7 @@ import pandas as pd
 
 from crowdrank.errors import InputError
 from crowdrank.reports.charts import theme
-from crowdrank.reports.charts.theme import as_pandas, styled
+from crowdrank.reports.charts.theme import as_pandas, new_chart, styled
 from crowdrank.reports.formatting import one_line
 
 MAX_FEATURES = 12
@@ -100,7 +100,7 @@ def _panel(rows: pd.DataFrame, column: str, y_title: str, x_title: str) -> Any:
         legend=alt.Legend() if len(names) > 1 else None,
     )
     return (
-        alt.Chart(rows)
+        new_chart(rows)
         .mark_line(point=alt.OverlayMarkDef(size=50, filled=True), strokeWidth=2)
         .encode(
             alt.X("value:Q", title=x_title, axis=axis, scale=alt.Scale(zero=False, nice=not discrete)),
@@ -149,7 +149,7 @@ def importance_of_features(remapping: Any) -> Any:
     rows = spread[spread["feature"].isin(features)].groupby("feature", sort=False)[["target", "weight"]].max()
     rows = rows.reset_index().melt("feature", var_name="learned", value_name="spread")
     bars = (
-        alt.Chart(rows.assign(feature=rows["feature"].map(titles)))
+        new_chart(rows.assign(feature=rows["feature"].map(titles)))
         .mark_bar()
         .encode(
             alt.X("spread:Q", title="standard deviation over groups of labels"),
