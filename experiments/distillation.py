@@ -110,6 +110,8 @@ def run_both(inputs: Inputs, seed: int) -> tuple[Deployable, Deployable]:
         options: dict[str, Any] = {"output": Path(folder) / "run", "measure": MEASURE, "random_state": seed}
         results = [run(*inputs, **options, deployable=only_forests) for only_forests in (False, True)]
     forests = [result.rankers.deployable for result in results if result.rankers is not None]
+    assert forests[0] is not None
+    assert forests[1] is not None
     return forests[0], forests[1]
 
 

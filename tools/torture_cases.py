@@ -21,7 +21,9 @@ TEMPORARY = re.compile(r"\..+\.(?:lock|journal|[0-9a-f]{16}\.(?:draft|old))|crow
 """Names that only a running or an interrupted command may leave."""
 CACHE = "stages"
 """Subfolder of a run that may change at any time."""
-VARYING = ("profile.json", "report.html", "report.md")
+REPORT = "report.html"
+"""File that a run adds after its results are in place."""
+VARYING = ("profile.json", REPORT, "report.md")
 """Files of a run that contain how long it took."""
 FOREIGN = {
     f"{OUT}/notes.txt": "notes of a user",
@@ -267,6 +269,11 @@ def _snapshot(path: Path) -> Tree:
     return kept
 
 
+def without_report(tree: Tree) -> Tree:
+    """Return the digests of a run whose report is not written yet, or could not be written."""
+    return {name: known for name, known in tree.items() if name != REPORT}
+
+
 def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
@@ -276,7 +283,8 @@ def _digest(path: Path) -> str:
     content = path.read_bytes()
     if path.name == "crowdrank.json":
         about = json.loads(content)
-        about["entries"] = {name: "" if name in VARYING else known for name, known in about["entries"].items()}
+        entries = about["entries"].items()
+        about["entries"] = {name: "" if name in VARYING else known for name, known in entries if name != REPORT}
         content = json.dumps(about).encode()
     elif path.name == "profile.json":
         content = b""

@@ -37,6 +37,7 @@ def test_forest_imitates_the_selected_ensemble(imitated: tuple[RunResult, Path],
     result, folder = imitated
     assert result.rankers is not None
     deployable = result.rankers.deployable
+    assert deployable is not None
     assert result.chosen.startswith("ensemble")
     assert deployable.imitates == result.chosen
     assert deployable.n_trees == 60
@@ -58,9 +59,11 @@ def test_forest_is_in_run_json_and_survives_loading(imitated: tuple[RunResult, P
     result, folder = imitated
     assert result.rankers is not None
     stored = json.loads((folder / "run.json").read_text())["rankers"]["deployable"]
+    assert result.rankers.deployable is not None
     assert stored == result.rankers.deployable.to_dict()
     again = RunResult.load(folder)
     assert again.rankers is not None
+    assert again.rankers.deployable is not None
     assert again.rankers.deployable.to_dict() == stored
 
 
@@ -95,6 +98,7 @@ def test_deployable_selects_among_single_forests(imitated: tuple[RunResult, Path
     assert result.chosen == means[forests].idxmax()
     assert isinstance(result.ranker, BoostedTrees)
     deployable = result.rankers.deployable
+    assert deployable is not None
     assert deployable.ranker is result.ranker
     assert deployable.imitates == ""
     assert deployable.contrast is not None
@@ -105,6 +109,7 @@ def test_forest_without_expert_grades(world: World) -> None:
     result = run(world.judgments, world.features, **SETTINGS)
     assert result.rankers is not None
     deployable = result.rankers.deployable
+    assert deployable is not None
     assert deployable.contrast is None
     assert deployable.rank_correlation is not None
     chosen = run(world.judgments, world.features, **SETTINGS, deployable=True)
@@ -115,6 +120,7 @@ def test_forest_without_test_queries(world: World) -> None:
     result = run(world.judgments, world.features, world.gold, **SETTINGS, test=0)
     assert result.rankers is not None
     deployable = result.rankers.deployable
+    assert deployable is not None
     assert deployable.contrast is None
     assert deployable.rank_correlation is None
 

@@ -89,7 +89,8 @@ def embedded(page: str, name: str) -> Any:
     return json.loads(match.group(1))
 
 
-def cells(table: Table, title: str) -> list[Any]:
+def cells(table: Table | Message, title: str) -> list[Any]:
+    assert isinstance(table, Table)
     place = [column.title for column in table.columns].index(title)
     return [row[place] for row in table.rows]
 
@@ -261,7 +262,9 @@ def test_answers_below_documents_equal_the_judgments(ranker_data: ReportData) ->
     informativeness = ranker_data.assessors.set_index("assessor")["informativeness"]
     levels = ["high", "typical", "low", "none"]
     for name in ("uncertain", "disputed"):
-        for document, query, *_, line in make_tables(ranker_data)[name].rows[:40]:
+        table = make_tables(ranker_data)[name]
+        assert isinstance(table, Table)
+        for document, query, *_, line in table.rows[:40]:
             rows = judged[(judged["query"] == query) & (judged["document"] == document)]
             answers = re.findall(r"(\S+): (\d+) \((?:reversed, )?(\w+)\)", line)
             expected = zip(rows["assessor"], rows["grade"].astype(str), strict=True)
@@ -285,7 +288,9 @@ def test_many_answers_are_cut_and_votes_have_no_levels(majority_run: Path, monke
 
 
 def test_expert_graded_documents_are_marked(ranker_data: ReportData) -> None:
-    rows = make_tables(ranker_data)["uncertain"].rows
+    table = make_tables(ranker_data)["uncertain"]
+    assert isinstance(table, Table)
+    rows = table.rows
     without_expert = set(zip(ranker_data.next["query"], ranker_data.next["document"], strict=True))
     marked = [row[-1].startswith("graded by an expert; ") for row in rows]
     assert marked == [(query, document) not in without_expert for document, query, *_ in rows]
@@ -660,7 +665,7 @@ def test_a_chart_that_fails_costs_that_chart(
 def test_a_section_whose_charts_cannot_be_listed_costs_these_charts(
     ranker_data: ReportData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report_page.ReportData, "against_experts", property(fail))
+    monkeypatch.setattr(ReportData, "against_experts", property(fail))
     page, messages = render_with_failures(ranker_data)
     assert len(messages) == 4, "the charts, the card on trust, and two sections"
     assert page.count("<figure") == len(CHARTS) - 4

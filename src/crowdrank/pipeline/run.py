@@ -155,9 +155,14 @@ def _write(result: RunResult, folder: Path, report: WriteReport | None, profiler
     with profiler.stage("report"):
         current = replace(result, profile=profiler.profile())
         _, failures = attempt("The report", lambda: report(current, folder))
+    _, more = attempt(PROFILE_FILE, lambda: _update_profile(folder, profiler))
+    return replace(result, notes=(*result.notes, *failures, *more))
+
+
+def _update_profile(folder: Path, profiler: Profiler) -> None:
+    """Replace the profile in the folder of a run by one that also has the time of the report."""
     with update_folder(folder, Manifest.read(folder), PROFILE_FILE) as draft:
         profiler.profile().save(draft)
-    return replace(result, notes=(*result.notes, *failures))
 
 
 def prepare_data(
