@@ -212,6 +212,7 @@ CASES: dict[tuple[str, str], Case] = {
     ("GET", "/api/projects/{project}/status"): Case(READER),
     ("POST", "/api/projects/{project}/refit"): Case(LEAD, lambda world, number, actor: {"method": "majority"}),
     ("GET", "/api/projects/{project}/answers.{format}"): Case(READER),
+    ("GET", "/api/projects/{project}/labels.{format}"): Case(READER),
     ("GET", "/api/projects/{project}/consensus"): Case(READER),
     ("GET", "/api/projects/{project}/assessors"): Case(READER),
     ("GET", "/api/projects/{project}/rankings"): Case(READER),

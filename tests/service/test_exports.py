@@ -47,7 +47,7 @@ def test_an_export_is_read_as_the_database(
 ) -> None:
     direct = read_judgments(database_target)
     with database.read() as connection:
-        (tmp_path / f"a.{format}").write_bytes(exports.export_answers(connection, project, format))
+        (tmp_path / f"a.{format}").write_bytes(exports.file_content(exports.answers_of(connection, project), format))
         found = exports.judgments_of(connection, project)
         assert found is not None
         assert_equal(found, direct)
@@ -56,7 +56,7 @@ def test_an_export_is_read_as_the_database(
 
 def test_an_unknown_format_is_refused(database: Database, project: Project) -> None:
     with pytest.raises(UsageError) as caught, database.read() as connection:
-        exports.export_answers(connection, project, "pdf")
+        exports.file_content(exports.answers_of(connection, project), "pdf")
     assert caught.value.parameter == "format"
 
 

@@ -16,7 +16,7 @@ from crowdrank.service import answers, pairs, people, project_charts, projects, 
 from crowdrank.service.api.protection import SECURITY_HEADERS
 from crowdrank.service.application import create_application
 from crowdrank.service.database import Database
-from crowdrank.service.disputes import filter_pairs, most_disputed, own_grades, read_fitted_pairs
+from crowdrank.service.disputes import filter_pairs, read_fitted_pairs
 from crowdrank.service.errors import NotFound
 from crowdrank.service.exports import answers_of
 from crowdrank.service.model_fits import fit_project
@@ -166,36 +166,30 @@ def test_hostile_names_and_texts_are_escaped(world: World, end: str) -> None:
         assert "&lt;script&gt;alert(1)" in text
 
 
-# Settled and disputed pairs.
+# Settled pairs.
 
 
-def test_pairs_are_settled_or_disputed(database: Database) -> None:
+def test_pairs_are_settled_or_listed_by_a_filter(database: Database) -> None:
     with create_world(database, create_application) as world:
         answer_pairs(world)
-        check_disputes(world)
+        check_filters(world)
 
 
-def check_disputes(world: World) -> None:
+def check_filters(world: World) -> None:
     alpha = fit_majority(world)
     with world.database.read() as connection:
         fitted = read_fitted_pairs(connection, alpha)
         assert fitted is not None
         assert (len(fitted.probabilities), fitted.n_settled, fitted.n_newer) == (6, 5, 0)
-        (disputed,) = most_disputed(connection, alpha, fitted, 10)
+        (disputed,) = filter_pairs(connection, alpha, fitted, "disputed", 0, 10)
         assert (disputed.query, disputed.document, disputed.title) == ("q2", "d5", HOSTILE)
-        assert filter_pairs(connection, alpha, fitted, "disputed", 0, 10) == [disputed]
-        assert filter_pairs(connection, alpha, fitted, "disputed", disputed.pair_id, 10) == []
-        assert filter_pairs(connection, alpha, None, "disputed", 0, 10) == []
-        assert own_grades(connection, alpha, world.ids["judge"], [disputed]) == {disputed.pair_id: "3"}
+        assert filter_pairs(connection, alpha, fitted, "disputed", 1, 10) == []
         assert len(filter_pairs(connection, alpha, fitted, "unfinished", 0, 1000)) == 54
         assert len(filter_pairs(connection, alpha, fitted, "all", 0, 1000)) == 60
         assert filter_pairs(connection, alpha, fitted, "closed", 0, 1000) == []
     chosen = pairs.PairFilter(pair_ids=[disputed.pair_id])
     world.database.write(lambda connection: pairs.close_pairs(connection, alpha, chosen))
     with world.database.read() as connection:
-        fitted = read_fitted_pairs(connection, alpha)
-        assert fitted is not None
-        assert fitted.disputed() == []
         (closed,) = filter_pairs(connection, alpha, fitted, "closed", 0, 1000)
         assert closed.pair_id == disputed.pair_id
 
@@ -439,9 +433,10 @@ def test_charts_are_images(browser: Any, world: World, address: str) -> None:
 def test_fit_the_model_on_the_dashboard(browser: Any, world: World, address: str) -> None:
     with signed_in(browser, world, address) as view:
         view.page.goto(f"{address}/projects/alpha")
-        assert view.page.locator("#model table").count() == 0
+        assert view.page.locator("#disputed tbody tr").count() == 1  # without a fit, too
+        assert view.page.locator("#disputed svg, a[href$='labels.csv']").count() == 0
         view.page.click("#fit")
-        view.page.locator("#model strong").first.wait_for(timeout=1000 * FIT_SECONDS)
+        view.page.locator("#disputed svg").first.wait_for(timeout=1000 * FIT_SECONDS)
         assert "gda" in view.text("#model")
         assert view.page.locator("#assessors svg").count() == 2
 
@@ -553,9 +548,16 @@ def test_adjudicate_a_disputed_pair(browser: Any, world: World, address: str) ->
     with signed_in(browser, world, address) as view:
         view.page.goto(f"{address}/projects/alpha/pairs?show=disputed")
         assert view.page.locator("select[name=grade]").count() == 1
+        listed = [" ".join(text.split()) for text in view.page.locator(".given-answers li").all_inner_texts()]
+        time = "2023-11-14 22:13 UTC"
+        assert listed == [f"lead: 0 {time}", f"judge: 3 {time}"]
+        assert view.serious_problems() == []
         view.page.select_option("select[name=grade]", "3")
-        view.page.click("#pairs button")
-        view.wait_for_text("#pairs", "You gave 3")
+        view.page.click("#pairs form button")
+        view.wait_for_text("#pairs", "There are no such pairs")
+        view.page.click("text=Adjudicated")
+        view.wait_for_text(".given-answers", "adjudicated")
+        assert view.page.locator("select[name=grade]").count() == 1
     with world.database.read() as connection:
         rows = answers_of(connection, alpha).to_pylist()
     given = {row["assessor"]: row for row in rows if (row["query"], row["document"]) == ("q2", "d5")}

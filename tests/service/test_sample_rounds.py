@@ -23,7 +23,7 @@ from crowdrank.service.answers import Answer
 from crowdrank.service.backup import back_up
 from crowdrank.service.database import Database
 from crowdrank.service.errors import Conflict, NotFound
-from crowdrank.service.exports import export_answers, sampled_answers
+from crowdrank.service.exports import answers_of, file_content, sampled_answers
 from crowdrank.service.model_fits import fit_project
 from crowdrank.service.pairs import PairRow
 from crowdrank.service.progress import project_status
@@ -79,8 +79,8 @@ def test_estimates_from_database_export_and_files_are_equal(
     assert expected["difference"][1] != 0
     assert len(read_judgments(database_target)) == 20
     with database.read() as connection:
-        (tmp_path / "answers.csv").write_bytes(export_answers(connection, comparison.project, "csv"))
-        (tmp_path / "answers.parquet").write_bytes(export_answers(connection, comparison.project, "parquet"))
+        (tmp_path / "answers.csv").write_bytes(file_content(answers_of(connection, comparison.project), "csv"))
+        (tmp_path / "answers.parquet").write_bytes(file_content(answers_of(connection, comparison.project), "parquet"))
     for expert in (database_target, tmp_path / "answers.csv", tmp_path / "answers.parquet"):
         found = crowdrank.estimate(RUNS, labels, expert, measure=MEASURE)
         assert (found.unit, found.n_expert_grades, found.warnings) == ("document", 20, ())

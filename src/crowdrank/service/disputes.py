@@ -1,23 +1,34 @@
-"""Which pairs the newest fit of the model settles, and which are disputed."""
+"""Which pairs the newest fit of the model settles, which are disputed, and what was answered about them.
+
+A pair is disputed if at least two people or LLM judges gave it grades that differ, in its current round, and no lead
+has adjudicated it. "Cannot judge" is not a grade: it neither makes nor settles a dispute.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+import pyarrow as pa
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
 
 from crowdrank.service import schema
-from crowdrank.service.model_fits import Snapshot, latest_snapshot
-from crowdrank.service.pairs import PairState, list_pairs
+from crowdrank.service.errors import Conflict
+from crowdrank.service.model_fits import Snapshot, latest_snapshot, list_reliabilities
+from crowdrank.service.pairs import PairContent, PairState, get_pair_content, list_pairs
 from crowdrank.service.progress import is_unfinished
 from crowdrank.service.projects import Project
 
 SETTLED = 0.95
 """Minimum probability of the most probable grade of a settled pair, in projects without a stop rule."""
-PAIR_FILTERS = ("all", "disputed", "unfinished", "closed")
-"""Filters of the list of pairs; disputed pairs are open and not settled."""
+PAIR_FILTERS = ("all", "disputed", "adjudicated", "unfinished", "closed")
+"""Filters of the list of pairs."""
+ADJUDICATED = "adjudicated"
+"""Comment of the answers by which leads adjudicate pairs; they are sent without a lease."""
+
+_PAIR, _ANSWER, _EVENT = schema.pair, schema.answer, schema.event
 
 
 @dataclass(frozen=True)
@@ -28,7 +39,6 @@ class FittedPairs:
         snapshot: the fit.
         probabilities: probability of each grade, by pair.
         certainty: probability of the most probable true grade, by pair.
-        is_open: whether the pair is open, by pair.
         n_newer: number of answers and changes of answers that the fit has not seen.
         level: minimum probability of the most probable grade of a settled pair.
 
@@ -37,7 +47,6 @@ class FittedPairs:
     snapshot: Snapshot
     probabilities: Mapping[int, Sequence[float]]
     certainty: Mapping[int, float]
-    is_open: Mapping[int, bool]
     n_newer: int
     level: float
 
@@ -46,10 +55,28 @@ class FittedPairs:
         """Number of settled pairs, open or closed."""
         return sum(found >= self.level for found in self.certainty.values())
 
-    def disputed(self) -> list[int]:
-        """Return the open pairs that are not settled, the least certain first."""
-        found = [pair for pair, certainty in self.certainty.items() if self.is_open[pair] and certainty < self.level]
-        return sorted(found, key=lambda pair: (self.certainty[pair], pair))
+
+@dataclass(frozen=True)
+class GivenAnswer:
+    """An answer to a pair, for leads.
+
+    Attributes:
+        assessor: name of the person or LLM judge.
+        kind: kind of the assessor.
+        grade: name of the grade; None for "cannot judge".
+        comment: remark of the assessor.
+        passages: marked passages, without those of a text that has changed since.
+        received: time in milliseconds.
+
+    """
+
+    assessor_id: int
+    assessor: str
+    kind: str
+    grade: str | None
+    comment: str | None
+    passages: tuple[str, ...]
+    received: int
 
 
 def settled_level(project: Project) -> float:
@@ -62,20 +89,19 @@ def read_fitted_pairs(connection: Connection, project: Project) -> FittedPairs |
     snapshot = latest_snapshot(connection, project)
     if snapshot is None:
         return None
-    standing, pair, event = schema.standing, schema.pair, schema.event
+    standing = schema.standing
     rows = connection.execute(
-        select(pair.c.id, pair.c.is_open, standing.c.probabilities, standing.c.certainty)
-        .join_from(standing, pair)
-        .where(standing.c.snapshot_id == snapshot.id, pair.c.kind == "real")
+        select(_PAIR.c.id, standing.c.probabilities, standing.c.certainty)
+        .join_from(standing, _PAIR)
+        .where(standing.c.snapshot_id == snapshot.id, _PAIR.c.kind == "real")
     ).all()
     n_newer = connection.execute(
-        select(func.count()).where(event.c.project_id == project.id, event.c.id > snapshot.last_event_id)
+        select(func.count()).where(_EVENT.c.project_id == project.id, _EVENT.c.id > snapshot.last_event_id)
     ).scalar_one()
     return FittedPairs(
         snapshot,
         probabilities={row.id: row.probabilities for row in rows},
         certainty={row.id: _certainty(row) for row in rows},
-        is_open={row.id: row.is_open for row in rows},
         n_newer=n_newer,
         level=settled_level(project),
     )
@@ -86,34 +112,177 @@ def _certainty(row: Any) -> float:
     return float(max(row.probabilities, default=0.0) if row.certainty is None else row.certainty)
 
 
-def most_disputed(connection: Connection, project: Project, fitted: FittedPairs, count: int) -> list[PairState]:
-    """Return the disputed pairs of which the model is least certain."""
-    wanted = fitted.disputed()[:count]
-    found = list_pairs(connection, project, 0, count, schema.pair.c.id.in_(wanted))
-    return sorted(found, key=lambda pair: wanted.index(pair.pair_id))
+# Disputed pairs.
+
+
+def _adjudications(project: Project) -> Select[Any]:
+    """Return a statement with the adjudicating answers to pairs in their current rounds: pair, grade, event."""
+    return (
+        select(_ANSWER.c.pair_id, _ANSWER.c.grade, _ANSWER.c.event_id)
+        .join_from(_ANSWER, _EVENT, _EVENT.c.id == _ANSWER.c.event_id)
+        .join(_PAIR, _PAIR.c.id == _ANSWER.c.pair_id)
+        .where(_EVENT.c.project_id == project.id, _EVENT.c.lease_id.is_(None), _EVENT.c.comment == ADJUDICATED)
+        .where(_ANSWER.c.round == _PAIR.c.round, _ANSWER.c.kind == "grade")
+    )
+
+
+def _is_adjudicated(project: Project) -> ColumnElement[bool]:
+    """Return the condition on a pair that a lead has adjudicated it."""
+    return _PAIR.c.id.in_(_adjudications(project).with_only_columns(_ANSWER.c.pair_id))
+
+
+def disputed_pairs(connection: Connection, project: Project, snapshot: Snapshot | None) -> list[int]:
+    """Return the disputed pairs, those whose grades are farthest apart first.
+
+    The distance is the standard deviation of the grades. Once the model is fitted, each answer has the informativeness
+    of its assessor as its weight; an assessor whom the fit does not know has the mean of the others.
+    """
+    of_fit, weight = schema.reliability, _weight(connection, snapshot)
+    grade, snapshot_id = _ANSWER.c.grade, None if snapshot is None else snapshot.id
+    is_of_assessor = and_(of_fit.c.snapshot_id == snapshot_id, of_fit.c.assessor_id == _ANSWER.c.assessor_id)
+    rows = connection.execute(
+        select(
+            _PAIR.c.id,
+            (func.max(grade) - func.min(grade)).label("range"),
+            func.sum(weight).label("weight"),
+            func.sum(weight * grade).label("total"),
+            func.sum(weight * grade * grade).label("squares"),
+        )
+        .join_from(_PAIR, _ANSWER, _ANSWER.c.pair_id == _PAIR.c.id)
+        .join(of_fit, is_of_assessor, isouter=True)
+        .where(_PAIR.c.project_id == project.id, _PAIR.c.kind == "real")
+        .where(_ANSWER.c.round == _PAIR.c.round, _ANSWER.c.kind == "grade")
+        .where(~_is_adjudicated(project))
+        .group_by(_PAIR.c.id)
+        .having(func.min(grade) < func.max(grade))
+    )
+    # Rounded, so that the order of equal pairs does not depend on the order in which a database adds numbers.
+    keys = [(-round(_deviation(row.weight, row.total, row.squares), 9), -row.range, row.id) for row in rows]
+    return [pair_id for _, _, pair_id in sorted(keys)]
+
+
+def _weight(connection: Connection, snapshot: Snapshot | None) -> Any:
+    """Return the weight of an answer as a column."""
+    found = [] if snapshot is None else list_reliabilities(connection, snapshot)
+    known = [one.informativeness for one in found if one.informativeness is not None]
+    if not sum(known) > 0:
+        return 1.0
+    return func.coalesce(schema.reliability.c.informativeness, sum(known) / len(known))
+
+
+def _deviation(weight: float, total: float, squares: float) -> float:
+    """Return a standard deviation from sums of weights, of weighted values and of weighted squares."""
+    return math.sqrt(max(0.0, squares / weight - (total / weight) ** 2)) if weight > 0 else 0.0
 
 
 def filter_pairs(
     connection: Connection, project: Project, fitted: FittedPairs | None, name: str, after: int, limit: int
 ) -> list[PairState]:
-    """Return the pairs that one of the `PAIR_FILTERS` selects, in the order of their ids."""
-    pair = schema.pair
+    """Return the pairs that one of the `PAIR_FILTERS` selects.
+
+    Args:
+        connection: connection in a transaction.
+        project: the project.
+        fitted: the newest fit of the model.
+        name: name of the filter.
+        after: id of the last pair of the previous page; for disputed pairs, which are ordered by distance, the number
+            of pairs on the previous pages.
+        limit: maximum number of pairs.
+
+    """
     if name == "disputed":
-        disputed = [] if fitted is None else sorted(one for one in fitted.disputed() if one > after)[:limit]
-        return list_pairs(connection, project, after, limit, pair.c.id.in_(disputed))
-    conditions = {"all": (), "unfinished": (is_unfinished(project),), "closed": (~pair.c.is_open,)}
+        wanted = disputed_pairs(connection, project, None if fitted is None else fitted.snapshot)[after : after + limit]
+        found = list_pairs(connection, project, 0, limit, _PAIR.c.id.in_(wanted))
+        return sorted(found, key=lambda pair: wanted.index(pair.pair_id))
+    conditions = {
+        "all": (),
+        "adjudicated": (_is_adjudicated(project),),
+        "unfinished": (is_unfinished(project),),
+        "closed": (~_PAIR.c.is_open,),
+    }
     return list_pairs(connection, project, after, limit, *conditions[name])
 
 
-def own_grades(
-    connection: Connection, project: Project, assessor_id: int, listed: Sequence[PairState]
-) -> dict[int, str]:
-    """Return the grades that an assessor gave to pairs in their current rounds, by pair."""
-    answer, pair = schema.answer, schema.pair
-    is_wanted = pair.c.id.in_([one.pair_id for one in listed]), answer.c.assessor_id == assessor_id
+def read_answers(
+    connection: Connection, project: Project, pair_ids: Sequence[int]
+) -> dict[int, tuple[PairContent, list[GivenAnswer]]]:
+    """Return the texts of pairs and the answers to them in their current rounds, oldest first, by pair."""
+    found = {pair_id: (get_pair_content(connection, project, pair_id), list[GivenAnswer]()) for pair_id in pair_ids}
+    assessor, document = schema.assessor, schema.document
     rows = connection.execute(
-        select(pair.c.id, answer.c.grade)
-        .join_from(answer, pair)
-        .where(*is_wanted, answer.c.kind == "grade", answer.c.round == pair.c.round)
+        select(
+            _PAIR.c.id,
+            _ANSWER.c.assessor_id,
+            assessor.c.name,
+            assessor.c.kind,
+            _ANSWER.c.grade,
+            _EVENT.c.comment,
+            _EVENT.c.spans,
+            _EVENT.c.received,
+            document.c.changed,
+        )
+        .join_from(_PAIR, _ANSWER, _ANSWER.c.pair_id == _PAIR.c.id)
+        .join(_EVENT, _EVENT.c.id == _ANSWER.c.event_id)
+        .join(assessor, assessor.c.id == _ANSWER.c.assessor_id)
+        .join(document, document.c.id == _PAIR.c.document_id)
+        .where(_PAIR.c.id.in_(pair_ids), _ANSWER.c.round == _PAIR.c.round, _ANSWER.c.kind != "later")
+        .order_by(_EVENT.c.received, _EVENT.c.id)
     )
-    return {row.id: project.grades[row.grade] for row in rows}
+    for row in rows:
+        content, answers = found[row.id]
+        spans = [] if row.changed > row.received else row.spans or []
+        answers.append(
+            GivenAnswer(
+                assessor_id=row.assessor_id,
+                assessor=row.name,
+                kind=row.kind,
+                grade=None if row.grade is None else project.grades[row.grade],
+                comment=row.comment,
+                passages=tuple(_passage(content, span) for span in spans),
+                received=row.received,
+            )
+        )
+    return found
+
+
+def labels_of(connection: Connection, project: Project) -> pa.Table:
+    """Return the label of each real pair: the adjudicated grade, or else the grade of the newest fit.
+
+    The columns are query, document, grade and source (`adjudicated` or `consensus`). Pairs that have neither are left
+    out. If several leads have adjudicated a pair, the latest grade counts.
+
+    Raises:
+        Conflict: there is no fit and no adjudicated pair.
+
+    """
+    snapshot = latest_snapshot(connection, project)
+    standing, query, document = schema.standing, schema.query, schema.document
+    found = connection.execute(_adjudications(project).order_by(_ANSWER.c.event_id))
+    decided = {row.pair_id: row.grade for row in found}
+    is_fitted = and_(standing.c.pair_id == _PAIR.c.id, standing.c.snapshot_id == (snapshot.id if snapshot else None))
+    rows = connection.execute(
+        select(_PAIR.c.id, query.c.key.label("query"), document.c.key.label("document"), standing.c.grade)
+        .join_from(_PAIR, query, query.c.id == _PAIR.c.query_id)
+        .join(document, document.c.id == _PAIR.c.document_id)
+        .join(standing, is_fitted, isouter=True)
+        .where(_PAIR.c.project_id == project.id, _PAIR.c.kind == "real")
+        .where(or_(standing.c.grade.is_not(None), _is_adjudicated(project)))
+        .order_by(_PAIR.c.id)
+    ).all()
+    if not rows:
+        raise Conflict("there are no labels yet", kind="no-labels", fix="fit the model after the first answers")
+    return pa.table(
+        {
+            "query": [row.query for row in rows],
+            "document": [row.document for row in rows],
+            "grade": [project.grades[decided.get(row.id, row.grade)] for row in rows],
+            "source": [ADJUDICATED if row.id in decided else "consensus" for row in rows],
+        }
+    )
+
+
+def _passage(content: PairContent, span: Mapping[str, Any]) -> str:
+    """Return a marked passage. Its offsets are those of a browser, in UTF-16 code units."""
+    texts = {**content.fields, "title": content.title or content.document, "body": content.body}
+    text = str(texts.get(span["field"], "")).encode("utf-16-le")
+    return text[2 * span["start"] : 2 * span["end"]].decode("utf-16-le", "replace")

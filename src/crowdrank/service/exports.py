@@ -57,12 +57,11 @@ def sampled_answers(connection: Connection, project: Project) -> pa.Table:
     return answer_table(map(dict, rows.mappings()), project.grades, BadRows())
 
 
-def export_answers(connection: Connection, project: Project, format: str, *, csv_safe: bool = False) -> bytes:
-    """Return the latest answers of a project as the content of a file.
+def file_content(table: pa.Table, format: str, *, csv_safe: bool = False) -> bytes:
+    """Return a table as the content of a file.
 
     Args:
-        connection: connection of a transaction.
-        project: the project.
+        table: the table.
         format: `csv`, `jsonl` or `parquet`.
         csv_safe: in CSV, put `'` before text that a spreadsheet program would run as a formula.
 
@@ -72,8 +71,8 @@ def export_answers(connection: Connection, project: Project, format: str, *, csv
     """
     require_one_of("format", format, tuple(CONTENT_TYPES))
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"answers.{format}"
-        write_table(answers_of(connection, project), path, csv_safe=csv_safe)
+        path = Path(folder) / f"table.{format}"
+        write_table(table, path, csv_safe=csv_safe)
         return path.read_bytes()
 
 

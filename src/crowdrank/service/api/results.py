@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
+import pyarrow as pa
 from fastapi import APIRouter, Path, Query, Response
 from sqlalchemy import Connection
 
-from crowdrank.service import exports, model_fits, progress
+from crowdrank.service import disputes, exports, model_fits, progress
 from crowdrank.service.api import bodies
 from crowdrank.service.api.access import AsLead, AsReader, ServiceDependency
 from crowdrank.service.api.protection import StrictRoute
@@ -16,7 +17,8 @@ from crowdrank.service.model_status import read_model_status
 
 router = APIRouter(route_class=StrictRoute, prefix="/projects/{project}", tags=["results"])
 
-AnswerFormat = Annotated[Literal["csv", "jsonl", "parquet"], Path(description="Format of the file.")]
+FileFormat = Annotated[Literal["csv", "jsonl", "parquet"], Path(description="Format of the file.")]
+CsvSafe = Annotated[bool, Query(description="Keep spreadsheet programs from running text as a formula.")]
 
 
 @router.get("/status", response_model=bodies.StatusView)
@@ -31,15 +33,25 @@ def get_status(access: AsReader, service: ServiceDependency) -> dict[str, Any]:
 
 @router.get("/answers.{format}", response_class=Response)
 def get_answers(
-    format: AnswerFormat,
-    access: AsReader,
-    service: ServiceDependency,
-    csv_safe: Annotated[bool, Query(description="Keep spreadsheet programs from running text as a formula.")] = False,
+    format: FileFormat, access: AsReader, service: ServiceDependency, csv_safe: CsvSafe = False
 ) -> Response:
     """Return the latest answers of a project as a file that crowdrank reads."""
     with service.database.read() as connection:
-        content = exports.export_answers(connection, access.project, format, csv_safe=csv_safe)
-    headers = {"Content-Disposition": f'attachment; filename="answers.{format}"'}
+        found = exports.answers_of(connection, access.project)
+    return _file_response("answers", found, format, csv_safe)
+
+
+@router.get("/labels.{format}", response_class=Response)
+def get_labels(format: FileFormat, access: AsReader, service: ServiceDependency, csv_safe: CsvSafe = False) -> Response:
+    """Return the label of each pair as a file: the adjudicated grade, or else that of the newest fit of the model."""
+    with service.database.read() as connection:
+        found = disputes.labels_of(connection, access.project)
+    return _file_response("labels", found, format, csv_safe)
+
+
+def _file_response(name: str, table: pa.Table, format: str, csv_safe: bool) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}.{format}"'}
+    content = exports.file_content(table, format, csv_safe=csv_safe)
     return Response(content, media_type=exports.CONTENT_TYPES[format], headers=headers)
 
 

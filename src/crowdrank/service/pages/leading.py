@@ -22,7 +22,7 @@ from crowdrank.service.errors import NotFound
 from crowdrank.service.limits import MAX_ID
 from crowdrank.service.model_status import model_status
 from crowdrank.service.pages.rendering import LeadPage, render, sentence
-from crowdrank.service.pairs import PairState, get_pair_content
+from crowdrank.service.pairs import PairState
 from crowdrank.service.project_charts import EXPLANATIONS, ChartImage
 from crowdrank.service.relative_information import MIN_ANSWERS, MIN_SHARED
 
@@ -82,7 +82,8 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
     with service.database.read() as connection:
         summary = progress.project_status(connection, project, now)
         fitted = disputes.read_fitted_pairs(connection, project)
-        disputed = [] if fitted is None else disputes.most_disputed(connection, project, fitted, N_DISPUTED)
+        disputed = disputes.filter_pairs(connection, project, fitted, "disputed", 0, N_DISPUTED)
+        answers = disputes.read_answers(connection, project, [one.pair_id for one in disputed])
         model = model_status(connection, project, fitted, now)
         members = people.list_members(connection, project.id)
         reliabilities = [] if fitted is None else model_fits.list_reliabilities(connection, fitted.snapshot)
@@ -98,6 +99,7 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
         members=members,
         age="" if fitted is None else elapsed_time(now - fitted.snapshot.created),
         disputed=_pair_rows(disputed, fitted),
+        answers=answers,
         assessors=[(one, by_assessor.get(one.assessor_id)) for one in summary.assessors],
         max_information=math.log(len(project.grades)),
         rounds=rounds,
@@ -110,28 +112,28 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
 def show_pairs(
     access: LeadPage,
     service: ServiceDependency,
-    show: Literal["all", "disputed", "unfinished", "closed"] = "all",
+    show: Literal["all", "disputed", "adjudicated", "unfinished", "closed"] = "all",
     after: Annotated[int, Query(ge=0, le=MAX_ID)] = 0,
 ) -> HTMLResponse:
     """Show pairs of a project, to close, reopen and adjudicate them."""
-    project = access.project
+    project, is_adjudication = access.project, show in ("disputed", "adjudicated")
     with service.database.read() as connection:
         fitted = disputes.read_fitted_pairs(connection, project)
         listed = disputes.filter_pairs(connection, project, fitted, show, after, PAGE_SIZE + 1)
         shown = listed[:PAGE_SIZE]
-        grades = disputes.own_grades(connection, project, access.actor.assessor.id, shown)
-        texts = {one.pair_id: get_pair_content(connection, project, one.pair_id) for one in shown if show == "disputed"}
+        answers = disputes.read_answers(connection, project, [one.pair_id for one in shown] if is_adjudication else [])
+    last = after + PAGE_SIZE if show == "disputed" else shown[-1].pair_id if shown else 0
     return _render(
         "pairs.html",
         access,
         filters=disputes.PAIR_FILTERS,
         show=show,
-        is_fitted=fitted is not None,
         pairs=_pair_rows(shown, fitted),
-        own_grades=grades,
-        texts=texts,
+        is_adjudication=is_adjudication,
+        answers=answers,
+        adjudicated=disputes.ADJUDICATED,
         after=after,
-        last=shown[-1].pair_id if len(listed) > PAGE_SIZE else None,
+        last=last if len(listed) > PAGE_SIZE else None,
     )
 
 
