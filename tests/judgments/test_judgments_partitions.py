@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crowdrank import Judgments, ShardedJudgments, read_gold, read_judgments, read_partitions
+from crowdrank._files import MANIFEST
 from crowdrank.errors import DataWarning, InputError, OnDiskError, OutputError, UsageError
 from crowdrank.judgments.partitions import split_into_parts, summarize_file
 from crowdrank.judgments.sharded import concat_shards, load_sharded
@@ -322,6 +324,41 @@ def test_shards_that_are_there_are_used_again_until_something_changes(tmp_path: 
         read_partitions(folder, work=tmp_path / "mine")
     with pytest.raises(InputError, match="it is not a folder of shards"):
         load_sharded(tmp_path / "mine")
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncate,
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(bytes(range(256)) * 4),
+        lambda path: path.unlink(),
+    ],
+    ids=["truncated", "empty", "binary", "removed"],
+)
+def test_damaged_shards_are_built_again(damage: Callable[[Path], object], tmp_path: Path) -> None:
+    folder, work = cut(crowd(), tmp_path / "in"), tmp_path / "work"
+    made = read_partitions(folder, work=work, shard_size=60)
+    files = {path.name: path.read_bytes() for path in work.iterdir()}
+    for name in files:
+        damage(work / name)
+        if name == MANIFEST:  # nothing else shows that crowdrank wrote the folder
+            with pytest.raises(OutputError) as refused, warnings.catch_warnings(action="error"):
+                read_partitions(folder, work=work, shard_size=60)
+            assert refused.value.kind == "foreign-folder"
+            (work / name).write_bytes(files[name])
+            continue
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            again = read_partitions(folder, work=work, shard_size=60)
+        kinds = [one.message.kind for one in caught if isinstance(one.message, DataWarning)]
+        assert kinds == ([] if name == "key.txt" else ["damaged-shards"]), name
+        assert {path.name: path.read_bytes() for path in work.iterdir()} == files, name
+        assert again.shards == made.shards
 
 
 def test_a_failed_shuffle_leaves_nothing(tmp_path: Path) -> None:

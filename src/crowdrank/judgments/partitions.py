@@ -39,7 +39,7 @@ from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
 from crowdrank.judgments.merge import complete_report
 from crowdrank.judgments.parquet import require_parquet_rows
 from crowdrank.judgments.scale import Scale, ScaleRules
-from crowdrank.judgments.sharded import HEADER_FILE, SHARDS_FOLDER, ShardedJudgments, load_sharded, sharded_judgments
+from crowdrank.judgments.sharded import SHARDS_FOLDER, ShardedJudgments, load_sharded, sharded_judgments
 from crowdrank.judgments.shared_tables import SharedTables, unify_tables
 
 T = TypeVar("T")
@@ -156,8 +156,9 @@ def read_partitions(
     cache_key = _cache_key(files, (SHARDS_VERSION, columns, options, family_pattern, by, shard_size))
     if work is not None:
         recover(work)
-        if _is_cached(Path(work), cache_key):
-            return load_sharded(work)
+        cached = _load_cached(Path(work), cache_key)
+        if cached is not None:
+            return cached
         check_output_folder(work, SHARDS_FOLDER)
     summarize = partial(summarize_file, columns=parse_column_map(columns), max_bytes=file_max_bytes)
     summaries = list(run_tasks(summarize, files, "looking at files"))
@@ -324,10 +325,18 @@ def _cache_key(files: Sequence[str], options: tuple[Any, ...]) -> str:
     return hashlib.blake2b(repr((versions, options)).encode()).hexdigest()
 
 
-def _is_cached(folder: Path, cache_key: str) -> bool:
-    """Return whether a folder holds shards that were built with this cache key."""
+def _load_cached(folder: Path, cache_key: str) -> ShardedJudgments | None:
+    """Return the shards of a folder that were built with this cache key, or None; warn if a file was damaged."""
     key_file = folder / "key.txt"
-    return (folder / HEADER_FILE).exists() and key_file.exists() and key_file.read_text() == cache_key
+    if not key_file.is_file() or key_file.read_bytes() != cache_key.encode():
+        return None
+    try:
+        return load_sharded(folder)
+    except InputError as damage:
+        check_output_folder(folder, SHARDS_FOLDER)
+        problem = f"{damage.problem}; the shards are built again from the files"
+        warnings.warn(DataWarning(problem, kind="damaged-shards", source=str(folder)), stacklevel=3)
+        return None
 
 
 _scratch_folders: list[ScratchFolder] = []
