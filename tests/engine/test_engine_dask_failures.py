@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import pickle
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -19,13 +21,13 @@ from urllib.request import urlopen
 import pytest
 
 import crowdrank
-from crowdrank import GLAD, DaskEngine, Judgments, LocalEngine
+from crowdrank import GLAD, DaskEngine, DawidSkene, Judgments, LocalEngine
 from crowdrank.consensus.checkpoints import Checkpoint
 from crowdrank.engine import dask as dask_module
 from crowdrank.engine import dask_passes
 from crowdrank.engine.local import LocalPasses
 from crowdrank.engine.registry import get_engine
-from crowdrank.errors import ClusterError, InputError
+from crowdrank.errors import ClusterError, DataWarning, InputError
 from terminal import without_columns
 
 from .fits import SHARD_SIZE, assert_same, fit
@@ -109,11 +111,128 @@ def test_a_lost_scheduler_is_reported_and_the_fit_continues_from_its_checkpoint(
     assert_same(fit("dawid-skene", labels, local, checkpoint=tmp_path / "state"), fit("dawid-skene", labels, local))
 
 
+def pause_at(share: float) -> Callable[[Any], None]:
+    """Return a function that makes a worker pause if it uses more than a share of its memory limit."""
+
+    def prepare(dask_worker: Any) -> None:  # nested, so that it is sent by value: workers cannot import this module
+        dask_worker.memory_manager.memory_pause_fraction = share
+
+    return prepare
+
+
+def wait_for_running(engine: DaskEngine, n_workers: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(engine.running_workers()) != n_workers and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(engine.running_workers()) == n_workers
+
+
+@pytest.fixture
+def pause(cluster: DaskEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Return a function that pauses a number of workers of the cluster; they run again after the test."""
+    monkeypatch.setattr(dask_module, "SECONDS_BETWEEN_CHECKS", 0.2)
+    monkeypatch.setattr(dask_module, "PAUSE_TIMEOUT_SECONDS", 2.0)
+    monkeypatch.setattr(dask_passes, "SEND_TIMEOUT_SECONDS", 0.2)
+    n_workers = len(cluster.client.nthreads())
+
+    def pause_workers(n_paused: int) -> None:
+        cluster.client.run(pause_at(1e-6), workers=sorted(cluster.client.nthreads())[:n_paused])
+        wait_for_running(cluster, n_workers - n_paused)
+
+    yield pause_workers
+    cluster.client.run(pause_at(0.8))
+    wait_for_running(cluster, n_workers)
+
+
+@pytest.mark.parametrize("first_paused_iteration", [0, 2])
+def test_paused_workers_are_reported(
+    first_paused_iteration: int, pause: Callable[[int], None], cluster: DaskEngine, labels: Judgments
+) -> None:
+    if not first_paused_iteration:
+        pause(2)
+
+    def pause_later(iteration: int, n_iter: int, objective: float) -> None:
+        if iteration == first_paused_iteration:
+            pause(2)
+
+    with pytest.warns(DataWarning) as warned, pytest.raises(ClusterError) as stopped:
+        DawidSkene(n_iter=4, tol=0.0).fit(labels, engine=cluster, progress=pause_later)
+    assert [str(getattr(one.message, "kind", "")) for one in warned] == ["workers-paused"]
+    assert stopped.value.kind == "workers-paused"
+
+
+def test_calls_on_paused_workers_are_reported(pause: Callable[[int], None], cluster: DaskEngine) -> None:
+    pause(2)
+    with pytest.warns(DataWarning), pytest.raises(ClusterError) as stopped:
+        list(cluster.each(abs, [-1, -2]))
+    assert stopped.value.kind == "workers-paused"
+
+
+@pytest.mark.parametrize("first_paused_iteration", [0, 2])
+def test_other_workers_take_the_part_of_a_paused_worker(
+    first_paused_iteration: int,
+    pause: Callable[[int], None],
+    cluster: DaskEngine,
+    local: LocalEngine,
+    labels: Judgments,
+) -> None:
+    if not first_paused_iteration:
+        pause(1)
+
+    def pause_later(iteration: int, n_iter: int, objective: float) -> None:
+        if iteration == first_paused_iteration:
+            pause(1)
+
+    assert_same(fit("dawid-skene", labels, cluster, progress=pause_later), fit("dawid-skene", labels, local))
+    assert len(cluster.running_workers()) == 1
+
+
+def test_a_fit_continues_when_workers_run_again(
+    pause: Callable[[int], None],
+    cluster: DaskEngine,
+    local: LocalEngine,
+    labels: Judgments,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Let the workers run again at the warning, and pause them again later: the time limit starts anew."""
+    monkeypatch.setattr(dask_module, "PAUSE_TIMEOUT_SECONDS", 60.0)
+    warned = []
+
+    def run_again(message: Warning | str, *place: Any, **more: Any) -> None:
+        warned.append(message)
+        cluster.client.run(pause_at(0.8))
+
+    def pause_later(iteration: int, n_iter: int, objective: float) -> None:
+        pause(2)
+
+    with warnings.catch_warnings(action="always"):
+        monkeypatch.setattr(warnings, "showwarning", run_again)
+        model = DawidSkene(n_iter=3, tol=0.0).fit(labels, engine=cluster, progress=pause_later)
+    kinds = [one.kind for one in warned if isinstance(one, DataWarning)]
+    assert kinds == ["workers-paused"] * len(kinds)
+    assert len(kinds) >= 2
+    assert_same(model, fit("dawid-skene", labels, local))
+
+
+def test_dask_logs_nothing_while_an_engine_is_open(
+    other_cluster: tuple[str, subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = logging.getLogger("distributed.client")
+    monkeypatch.setattr(logger, "level", logging.WARNING)
+    with DaskEngine(other_cluster[0]) as engine:
+        assert engine.client.status == "running"
+        assert logger.level == logging.CRITICAL
+    assert logger.level == logging.WARNING
+
+
 def test_a_missing_scheduler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_module, "CLUSTER_TIMEOUT_SECONDS", 2.0)
+    logger = logging.getLogger("distributed.client")
+    monkeypatch.setattr(logger, "level", logging.WARNING)
     with pytest.raises(ClusterError) as missing:
         _ = DaskEngine("tcp://127.0.0.1:1").client
     assert missing.value.kind == "no-scheduler"
+    assert logger.level == logging.WARNING
 
 
 def test_other_versions_are_refused(

@@ -19,7 +19,7 @@ from crowdrank._text import counted
 from crowdrank.engine.base import ShardModel, ShardT
 from crowdrank.engine.dask_passes import DaskPasses, identity, worker_errors
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, InMemoryShards, ItemScores, Shard, shards_of
-from crowdrank.errors import ClusterError, Fix, UsageError
+from crowdrank.errors import ClusterError, DataWarning, Fix, UsageError
 from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
@@ -40,6 +40,12 @@ START_TIMEOUT_SECONDS = 120.0
 """Seconds to wait for workers that crowdrank starts; a busy machine starts processes slowly."""
 SECONDS_BETWEEN_POLLS = 0.2
 """Seconds between two requests for the list of workers."""
+SECONDS_BETWEEN_CHECKS = 5.0
+"""Seconds between two requests for the states of the workers, while the client waits for results."""
+PAUSE_TIMEOUT_SECONDS = 60.0
+"""Seconds to wait for paused workers if no worker computes anything."""
+LOGGERS = ("distributed", "distributed.client", "tornado.application", "asyncio")
+"""Names of the loggers of Dask in this process; failures are reported by ClusterError instead."""
 
 
 class DaskEngine:
@@ -87,6 +93,8 @@ class DaskEngine:
         self.shard_size, self.dashboard = shard_size, dashboard
         self._client: Client = None
         self._cluster: Any = None
+        self._log_levels: dict[str, int] = {}
+        self._paused_since: float | None = None
 
     @property
     def is_remote(self) -> bool:
@@ -119,9 +127,9 @@ class DaskEngine:
             for argument in arguments:
                 pending.append(self.client.submit(operator.call, function_future, argument, pure=False))
                 if len(pending) > max_pending:
-                    yield self.client.gather(pending.popleft())
+                    yield self.gather(pending.popleft())
             while pending:
-                yield self.client.gather(pending.popleft())
+                yield self.gather(pending.popleft())
         except worker_errors() as problem:
             raise self.error(problem) from problem
         finally:
@@ -132,14 +140,21 @@ class DaskEngine:
     def client(self) -> Client:
         """Dask client; its first use starts the cluster or connects to it."""
         if self._client is None:
-            self._client = self._start_cluster() if self.address is None else self._connect(self.address)
+            self._silence_loggers()
             try:
+                self._client = self._start_cluster() if self.address is None else self._connect(self.address)
                 self.wait_for_workers(1)
                 self.require_same_version()
             except BaseException:
                 self.close()
                 raise
         return self._client
+
+    def _silence_loggers(self) -> None:
+        require_dask()  # sets the levels when it is imported
+        for logger in map(logging.getLogger, LOGGERS):
+            self._log_levels[logger.name] = logger.level
+            logger.setLevel(logging.CRITICAL)
 
     def _start_cluster(self) -> Client:
         distributed = require_dask(starts_cluster=True)
@@ -211,6 +226,65 @@ class DaskEngine:
             )
         return addresses
 
+    def gather(self, future: Future[T]) -> T:
+        """Return the result of a future; see :meth:`wait`."""
+        self.wait([future])
+        result: T = self.client.gather(future)
+        return result
+
+    def wait(self, futures: Sequence[Future[Any]]) -> None:
+        """Wait until all futures are computed.
+
+        Raises:
+            ClusterError: workers stay paused, see :meth:`require_unpaused`.
+
+        """
+        from distributed import wait
+
+        with self.client.as_current():
+            while True:
+                try:
+                    wait(futures, timeout=SECONDS_BETWEEN_CHECKS)  # type: ignore[no-untyped-call]
+                    break
+                except TimeoutError:
+                    self.require_unpaused()
+        self._paused_since = None
+
+    def running_workers(self) -> list[str]:
+        """Return the addresses of the workers that are not paused."""
+        return [address for address, worker in self._worker_states().items() if worker["status"] == "running"]
+
+    def _worker_states(self) -> dict[str, Any]:
+        states: dict[str, Any] = self.client.sync(self.client.scheduler.identity)["workers"]
+        return states
+
+    def require_unpaused(self) -> None:
+        """Warn if workers are paused because they use too much memory, and nothing is computed.
+
+        Raises:
+            ClusterError: that has been so for PAUSE_TIMEOUT_SECONDS.
+
+        """
+        workers = list(self._worker_states().values())
+        paused = [worker for worker in workers if worker["status"] == "paused"]
+        if not paused or any(worker["metrics"]["task_counts"].get("executing") for worker in workers):
+            self._paused_since = None
+            return
+        limit = f"{min(worker['memory_limit'] for worker in paused) / 2**30:.3g} GiB"
+        number = f"{len(paused)} of {counted(len(workers), 'worker')} of the Dask cluster"
+        problem = f"{number} paused for lack of memory (limit: {limit} each)"
+        more = "give each worker more memory (`dask worker --memory-limit`)"
+        fewer = "start fewer workers, so that each has more memory (`--threads 1`, `DaskEngine(workers=1)`)"
+        fixes = (more if self.is_remote else fewer, Fix("use {}, which holds the data once", "engine", "local"))
+        now = time.monotonic()
+        if self._paused_since is None:
+            self._paused_since = now
+            waiting = f"{problem}; crowdrank waits {PAUSE_TIMEOUT_SECONDS:.0f} seconds for them"
+            warnings.warn(DataWarning(waiting, kind="workers-paused"), stacklevel=2)
+        if now - self._paused_since >= PAUSE_TIMEOUT_SECONDS:
+            self._paused_since = None
+            raise ClusterError(problem, kind="workers-paused", fix=fixes)
+
     @property
     def scheduler_address(self) -> str:
         """Address of the scheduler."""
@@ -246,6 +320,9 @@ class DaskEngine:
             client.close(timeout=CLUSTER_TIMEOUT_SECONDS / 6)
         if cluster is not None:
             cluster.close(timeout=CLUSTER_TIMEOUT_SECONDS / 6)
+        while self._log_levels:
+            name, level = self._log_levels.popitem()
+            logging.getLogger(name).setLevel(level)
 
 
 def require_dask(starts_cluster: bool = False) -> Any:

@@ -75,7 +75,7 @@ class DaskPasses(Generic[ShardT]):
             parts.append(part)
             sums |= {tree: self.client.submit(_subtree_sum, part, i, pure=False) for i, tree in enumerate(trees)}
         total = combine_subtrees(sums, (0, n), partial(self.client.submit, add_arrays, pure=False))
-        return parts, self.client.gather(total)
+        return parts, self.engine.gather(total)
 
     def set_progress_callback(self, callback: Callable[[float], None]) -> None:
         """Do nothing: all parts of a pass run at the same time, so there is no progress to report."""
@@ -114,7 +114,7 @@ class DaskPasses(Generic[ShardT]):
                 if not futures:
                     for later in range(number, len(self._ranges)):
                         futures[later] = self._submit(later, function, self.model, self._parts[later], *arguments)
-                rows: list[Arrays] = self.client.gather(futures[number])
+                rows = self.engine.gather(futures[number])
             except BaseException:
                 futures.clear()
                 raise
@@ -143,11 +143,10 @@ class DaskPasses(Generic[ShardT]):
 
     def _create_parts(self) -> None:
         """Create all parts on the workers: restore the last snapshot and repeat the passes since."""
-        from distributed import wait
-
         # Our own cluster replaces dead workers; waiting for them is faster than two parts on one worker.
         available = self.engine.wait_for_workers(1 if self.engine.is_remote else self._n_workers)
         self.engine.require_same_version()
+        available = self.engine.running_workers() or available
         self._workers = [available[number % len(available)] for number in range(len(self._ranges))]
         thetas = [self._send(theta) for theta in self._thetas]
         parts = []
@@ -159,16 +158,21 @@ class DaskPasses(Generic[ShardT]):
                     [self._snapshot.load(shard_index) for shard_index in range(first, last)], self._workers[number]
                 )
             parts.append(self._submit(number, _start_part, self.model, first, shards, states, thetas))
-        with self.client.as_current():
-            wait(parts)  # type: ignore[no-untyped-call]  # before what was sent is released
+        self.engine.wait(parts)  # before what was sent is released
         self._parts = parts
 
     def _send(self, data: T, worker_address: str | None = None) -> Future[T]:
         """Send data to a worker (by default any); return a future of the data there."""
         future: Future[T]
         workers = None if worker_address is None else [worker_address]
-        (future,) = self.client.scatter([data], workers=workers, hash=False, timeout=SEND_TIMEOUT_SECONDS)
-        return future
+        while True:
+            try:
+                (future,) = self.client.scatter([data], workers=workers, hash=False, timeout=SEND_TIMEOUT_SECONDS)
+                return future
+            except TimeoutError:
+                if self.engine.running_workers():  # another worker can have the part
+                    raise
+                self.engine.require_unpaused()
 
     def _broadcast(self, theta: Arrays | None) -> list[Future[Arrays | None]]:
         """Send the model parameters `theta` to the workers along a tree; return one future per part.
