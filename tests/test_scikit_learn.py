@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, RandomizedSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
@@ -117,6 +117,55 @@ def test_a_pipeline_passes_the_query_of_its_ranker(world: World) -> None:
     X, y, query = rows(world)
     pipeline = make_pipeline(StandardScaler(), GLS()).fit(X, y, gls__query=query)
     assert pipeline.predict(X).shape == (len(y),)
+
+
+def search_grid(X: Any, y: Any, query: Any, **options: Any) -> Any:
+    return GridSearchCV(LambdaMART(**TREES), {"num_leaves": [2, 8]}, cv=GroupKFold(2), **options).fit(
+        X, y, query=query, groups=query
+    )
+
+
+def search_randomly(X: Any, y: Any, query: Any, **options: Any) -> Any:
+    search = RandomizedSearchCV(
+        LambdaMART(**TREES), {"num_leaves": [2, 8]}, n_iter=2, cv=GroupKFold(2), random_state=0, **options
+    )
+    return search.fit(X, y, query=query, groups=query)
+
+
+def search_pipeline(X: Any, y: Any, query: Any, **options: Any) -> Any:
+    pipeline = make_pipeline(StandardScaler(), LambdaMART(**TREES))
+    search = GridSearchCV(pipeline, {"lambdamart__num_leaves": [2, 8]}, cv=GroupKFold(2), **options)
+    return search.fit(X, y, lambdamart__query=query, groups=query)
+
+
+def cross_validate(X: Any, y: Any, query: Any, **options: Any) -> Any:
+    params = {"query": query}
+    return cross_val_score(LambdaMART(**TREES), X, y, cv=GroupKFold(2), groups=query, params=params, **options)
+
+
+@pytest.mark.parametrize("function", [search_grid, search_randomly, search_pipeline, cross_validate])
+def test_a_query_that_score_does_not_get_is_refused(function: Callable[..., Any], world: World) -> None:
+    X, y, query = rows(world)
+    with pytest.raises(UsageError) as refused:
+        function(X, y, query, error_score="raise")
+    assert (refused.value.kind, refused.value.parameter) == ("not-routed", "query")
+    with pytest.raises(ValueError, match="fits failed") as failed:
+        function(X, y, query)
+    assert str(refused.value) in str(failed.value)
+    with pytest.raises(ValueError, match="fits failed"):
+        function(X.to_numpy(), y, query, error_score=0.0)
+
+
+def test_other_scores_need_no_query(world: World) -> None:
+    X, y, query = rows(world)
+    search = search_grid(X, y, query, scoring="neg_mean_squared_error")
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_a_search_over_a_frame_with_queries_may_get_them_again(world: World) -> None:
+    _, y, query = rows(world)
+    search = search_grid(world.features, y, query)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
 @pytest.mark.usefixtures("routing")

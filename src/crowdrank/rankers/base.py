@@ -25,7 +25,7 @@ from crowdrank.evaluation.measures import parse_gains
 from crowdrank.rankers import RANKERS, store
 from crowdrank.rankers.data_checks import require_differences, warn_constant_features, warn_missing_values
 from crowdrank.rankers.feature_statistics import FeatureStatistics
-from crowdrank.rankers.metadata_routing import MetadataRequests, Request
+from crowdrank.rankers.metadata_routing import MetadataRequests, Request, require_routed_score
 from crowdrank.rankers.ranking_data import RankingData, id_column, select_features
 from crowdrank.rankers.shared_matrix import SharedMatrix
 from crowdrank.rankers.store import State
@@ -163,6 +163,8 @@ class Ranker(MetadataRequests, FittedEstimator):
         self._check_parameters()
         if engine is not None:
             self.require_engines()
+        if query is not None and id_column(X, "query") is None:
+            require_routed_score()
         data = RankingData.from_ids(X, y, query, sample_weight)
         warn_constant_features(data)
         if self._needs_differences():

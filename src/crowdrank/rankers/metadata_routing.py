@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from crowdrank._base import Estimator, unknown_name
+from crowdrank.errors import UsageError
 
 Request = bool | str | None
 """Whether a method asks for metadata: True, False, None (an error if it is passed), or the name to ask for."""
@@ -61,3 +63,30 @@ class MetadataRequests(Estimator):
             for name, alias in requests.items():
                 getattr(routing, method).add_request(param=name, alias=alias)
         return routing
+
+
+def require_routed_score() -> None:
+    """Raise UsageError if a cross-validation of scikit-learn calls `fit` and will call `score` without the queries.
+
+    Without metadata routing, `GridSearchCV(ranker, grid).fit(X, y, query=query)` passes `query` to `fit` only.
+    scikit-learn turns an error of `score` into a score of NaN; it stops if no fit succeeds.
+    """
+    validation = sys.modules.get("sklearn.model_selection._validation")
+    if validation is None or sys.modules["sklearn"].get_config()["enable_metadata_routing"]:
+        return
+    frame = sys._getframe()
+    while frame := frame.f_back:  # type: ignore[assignment]
+        if frame.f_globals is vars(validation) and "scorer" in frame.f_locals:
+            scorer = frame.f_locals["scorer"]
+            scorers = getattr(scorer, "_scorers", {"score": scorer}).values()
+            if any(type(one).__name__ == "_PassthroughScorer" for one in scorers):  # the estimator's own `score`
+                raise UsageError(
+                    "is passed to fit only, and the ranker cannot be scored without it",
+                    parameter="query",
+                    kind="not-routed",
+                    fix=(
+                        "give X as a DataFrame with a column 'query'",
+                        "call sklearn.set_config(enable_metadata_routing=True) before",
+                    ),
+                )
+            return
