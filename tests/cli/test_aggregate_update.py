@@ -34,11 +34,20 @@ def test_the_model_is_updated_in_place(folder: Path, rounds: tuple[object, ...])
     done = crowdrank(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
     summary, new = json.loads(done.stdout), pd.read_csv(folder / "new.csv")
-    assert (summary["method"], summary["added"], summary["saved"]) == ("gda", len(new), "model")
+    assert (summary["method"], summary["saved"]) == ("gda", "model")
+    assert (summary["added"], summary["replaced"]) == (len(new), 0)
     assert summary["judgments"] == len(pd.read_csv(folder / "old.csv")) + len(new)
     updated = Aggregator.load(folder / "model")
     assert updated.consensus_.document_table.equals(expected.consensus_.document_table)
     assert len(pd.read_csv(folder / "out.csv")) == updated.consensus_.n_documents
+
+
+def test_judgments_that_the_model_has_already_are_counted_as_replaced(folder: Path) -> None:
+    lines = (folder / "new.csv").read_text().splitlines()[:4]
+    lines += (folder / "old.csv").read_text().splitlines()[1:3]
+    (folder / "both.csv").write_text("\n".join(lines) + "\n")
+    done = crowdrank("aggregate", "--update", "model", "both.csv", "--json", cwd=folder)
+    assert (json.loads(done.stdout)["added"], json.loads(done.stdout)["replaced"]) == (3, 2)
 
 
 def test_save_keeps_the_old_model(folder: Path) -> None:

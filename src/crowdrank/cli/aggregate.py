@@ -207,6 +207,7 @@ def _update_model(
 
     assert updating.update is not None
     model: Aggregator = Aggregator.load(updating.update)
+    n_before = len(model.judgments_)
     _check_file_options(inputs, outputs)
     scale = scale_options(model.judgments_)
     unset = {name: value for name, value in scale.items() if getattr(inputs.reading, name) is None}
@@ -216,7 +217,8 @@ def _update_model(
     if is_qrels(outputs.output):
         check_qrels(model.judgments_)
     method = next(name for name, path in METHODS.items() if path.endswith(f".{type(model).__name__}"))
-    return model, {**_summary(method, model, table.report, outputs), "added": len(table)}
+    added = len(model.judgments_) - n_before
+    return model, {**_summary(method, model, table.report, outputs), "added": added, "replaced": len(table) - added}
 
 
 def _check_folder_options(inputs: Inputs, outputs: Outputs, prior: o.PriorOptions) -> None:
@@ -350,7 +352,8 @@ def _family_sizes(model: Aggregator) -> dict[str, Any]:
 def _summary_sentence(summary: dict[str, Any], judgments: Judgments | ShardedJudgments) -> str:
     parts = [f"{summary['method']} on {repr(judgments).strip('<>').partition(': ')[2]}"]
     if "added" in summary:
-        parts.append(f"{counted(summary['added'], 'judgment')} added")
+        replaced = f", {summary['replaced']:,} replaced" if summary["replaced"] else ""
+        parts.append(f"{counted(summary['added'], 'judgment')} added{replaced}")
     parts += [f"{counted(n, 'row')} skipped ({reason})" for reason, n in summary["skipped"].items()]
     if summary["repeats"]:
         parts.append(counted(summary["repeats"], "repeated judgment"))
