@@ -8,7 +8,6 @@ from typing import Any
 import lightgbm as lgb
 import numpy as np
 import pytest
-import rankers_reference as references
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,8 @@ from crowdrank._typing import Floats
 from crowdrank.rankers.kernels import ranked_groups
 from crowdrank.rankers.lambdas import LambdaObjective
 from crowdrank.rankers.ranking_data import RankingData
+
+from . import rankers_reference as references
 
 MEASURES = [None, "nDCG", "nDCG@3", "DCG", "DCG@4", "ERR", "ERR@3", "AP", "AP(rel=2)@4"]
 each_measure = pytest.mark.parametrize("measure", MEASURES)

@@ -13,7 +13,6 @@ import lightgbm
 import numpy as np
 import pandas as pd
 import pytest
-from engine_evaluators import EVALUATORS
 
 import crowdrank
 from crowdrank import GLS, GDAPairwise, LambdaMART, PointwiseGBDT, get_ranker
@@ -26,6 +25,8 @@ from crowdrank.rankers.export.base import Exporter, find_exportable
 from crowdrank.rankers.export.forest import read_forest
 from crowdrank.testing import example_world
 from terminal import crowdrank as command
+
+from .engine_evaluators import EVALUATORS
 
 SMALL = {"n_estimators": 8, "num_leaves": 5, "min_child_samples": 5, "n_trees": 5, "epochs": 2}
 REFUSED = {"ensemble", "lambdarank-net", "tree-features"}

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import treelite
 import xgboost
-from engine_evaluators import EVALUATORS, Rows, Scores, xgboost_model
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,8 @@ from crowdrank.rankers.export.forest import LEAF, Forest, Tree, float32_above, f
 from crowdrank.rankers.export.linear_model import LinearModel
 from crowdrank.rankers.export.solr import SLACK, lowered_threshold
 from crowdrank.rankers.single_feature import SingleFeature
+
+from .engine_evaluators import EVALUATORS, Rows, Scores, xgboost_model
 
 TOLERANCE = 1e-5
 SOLR_MARGIN = 2e-6

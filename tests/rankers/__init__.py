@@ -1,0 +1,1 @@
+"""Tests of rankers; a package, so that other tests can import its references."""
