@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,62 @@ def test_changed_inputs_are_noted_and_used(world: World, tmp_path: Path) -> None
     assert any(change.startswith("Judgments: ") for change in changed.changes)
     fresh = run(fewer, world.features, world.gold, candidates=FEW, trees=TREES)
     pd.testing.assert_frame_equal(changed.comparison, fresh.comparison)
+
+
+CACHED: dict[str, Any] = {
+    "candidates": ["majority", "dawid-skene", "gls", "expert-only", "linear-gls"],
+    "trees": {"n_estimators": 5},
+    "linear": {"n_iter": 2, "ridge": 0.1},
+    "folds": 2,
+    "refit": False,
+    "forest": {"n_trees": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def cached(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a run whose stages later runs find."""
+    folder = tmp_path_factory.mktemp("cached") / "out"
+    run(world.judgments, world.features, world.gold, output=folder, **CACHED)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"measure": "AP"},
+        {"gains": "linear", "measure": "AP"},
+        {"random_state": 1},
+        {"trees": {"n_estimators": 9}},
+        {"linear": {"n_iter": 4, "ridge": 10.0}},
+        {"folds": 3},
+        {"test": 0.5},
+        {"forest": {"n_trees": 4}},
+        {"method": "dawid-skene", "method_settings": {"n_iter": 1}},
+        "features",
+        "grades",
+    ],
+    ids=str,
+)
+def test_a_run_into_an_earlier_folder_equals_a_new_run(
+    world: World, cached: Path, tmp_path: Path, changed: dict[str, Any] | str
+) -> None:
+    features, gold, options = world.features, world.gold, {**CACHED}
+    if changed == "features":
+        features = features.assign(f1=features["f2"], f2=features["f1"] ** 2)
+    elif changed == "grades":
+        gold = gold.assign(grade=gold["grade"].max() - gold["grade"])
+    else:
+        assert isinstance(changed, dict)
+        options |= changed
+    shutil.copytree(cached, tmp_path / "out")
+    again = run(world.judgments, features, gold, output=tmp_path / "out", **options)
+    fresh = run(world.judgments, features, gold, **options)
+    pd.testing.assert_frame_equal(again.comparison, fresh.comparison)
+    pd.testing.assert_frame_equal(again.documents, fresh.documents)
+    for one, two in ((again.ranker, fresh.ranker), (again.deployable, fresh.deployable)):
+        rows = crowdrank.read_features(features)
+        np.testing.assert_array_equal(one.predict(rows, rows.query), two.predict(rows, rows.query))
 
 
 def test_judgments_are_stored_once_for_all_consensus_stages(world: World, tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ class TrainingView:
             if name not in self._remappers:
                 self._remappers[name] = self.cache.get(
                     f"remapper-{kind}",
-                    digest(self.key, kind, parameters),
+                    digest(self.key, kind, getattr(self.settings, kind), parameters),
                     lambda: self.fit_remapper(kind, parameters),
                     lambda remapper, path: remapper.save(path),
                     Remapper.load,
