@@ -66,7 +66,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Store which tests were skipped, for --skipped-before."""
     skipped = {report.nodeid for report in terminalreporter.stats.get("skipped", [])}
-    if not config.getoption("--skipped-before"):
+    if config.pluginmanager.has_plugin("cacheprovider") and not config.getoption("--skipped-before"):
         config.cache.set(SKIPPED, sorted(skipped))
 
 

@@ -20,7 +20,7 @@ from crowdrank import GDA, DawidSkene, MajorityVote, read_gold, read_judgments, 
 from crowdrank.assessors.contingency import count_pairs, independence_p_values, kendall_tau
 from crowdrank.assessors.flags import FLAGS, AssessorEvidence, flag
 from crowdrank.assessors.leave_one_out import leave_one_out_consensus
-from crowdrank.assessors.reference import AssessorComparison, compare_with_others
+from crowdrank.assessors.reference import AssessorComparison, compare_with_others, fit_slopes
 from crowdrank.assessors.report import assess
 from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.errors import ConvergenceWarning, InputError, NotFittedError
@@ -59,10 +59,12 @@ def compared(n: int, **columns: list[float]) -> AssessorComparison:
     return AssessorComparison(np.full(size, n), **values)
 
 
-def flags_of(comparison: AssessorComparison, informativeness: list[float], n_grades: int = 5) -> list[str]:
+def flags_of(
+    comparison: AssessorComparison, informativeness: list[float], n_grades: int = 5, error: float = 0.01
+) -> list[str]:
     size = len(informativeness)
     evidence = AssessorEvidence(
-        comparison, np.zeros(size, bool), np.array(informativeness), np.full(size, 0.01), n_grades
+        comparison, np.zeros(size, bool), np.array(informativeness), np.full(size, error), n_grades
     )
     return list(flag(evidence))
 
@@ -72,6 +74,19 @@ def test_a_reversed_slope_must_be_steep_and_significant() -> None:
     flags = flags_of(comparison, [0.42, 0.03, 0.03])
     assert flags[0] == "reversed"
     assert "reversed" not in flags[1:]
+
+
+@pytest.mark.parametrize(("error", "flags"), [(0.01, ["careless", "", "careful"]), (0.2, ["", "", ""])])
+def test_careless_and_careful_need_an_interval(error: float, flags: list[str]) -> None:
+    assert flags_of(compared(100, slope=[1.0, 1.0, 1.0]), [0.2, 0.4, 0.6], error=error) == flags
+
+
+def test_slopes_are_relative_to_the_assessors_with_most_judgments() -> None:
+    n = [100, 8, 8]
+    assessor = np.repeat(np.arange(3, dtype=np.int32), n)
+    reference = np.tile([0.0, 1.0, 2.0, 3.0], sum(n) // 4)
+    slope, _ = fit_slopes(np.array([1.0, -0.5, -0.25])[assessor] * reference, reference, assessor, 3)
+    assert slope.tolist() == pytest.approx([1.0, -0.5, -0.25])
 
 
 def test_strict_and_lenient_need_a_margin_and_an_interval() -> None:

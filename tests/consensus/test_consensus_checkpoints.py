@@ -53,6 +53,15 @@ def test_other_scales_of_assessors_do_not_resume(tmp_path: Path) -> None:
         GDA().fit(judgments((0, 2)), checkpoint=tmp_path / "state")
 
 
+def test_other_expert_grades_do_not_resume(tmp_path: Path) -> None:
+    gold = pd.DataFrame({"document": range(9), "grade": [0, 1, 2] * 3})
+    interrupted(DawidSkene(), labels(), tmp_path / "state", gold=gold)
+    for other in (gold.assign(grade=[2, 1, 0] * 3), None):
+        with pytest.raises(InputError, match="another model"):
+            DawidSkene().fit(labels(), gold=other, checkpoint=tmp_path / "state")
+    assert DawidSkene().fit(labels(), gold=gold, checkpoint=tmp_path / "state").converged_
+
+
 def test_another_start_does_not_resume(tmp_path: Path) -> None:
     start = DawidSkene().fit(labels(1))
     interrupted(DawidSkene(), labels(), tmp_path / "state", init=start)

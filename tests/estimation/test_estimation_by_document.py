@@ -9,7 +9,7 @@ from estimation_worlds import World, make_world
 
 import crowdrank
 from crowdrank._typing import Floats
-from crowdrank.estimation.by_document import Sample, document_weights, estimate_by_document
+from crowdrank.estimation.by_document import N_FOLDS, Sample, calibrate, document_weights, estimate_by_document
 from crowdrank.estimation.joined_runs import join_runs
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.evaluation.measures import parse_measure
@@ -77,6 +77,19 @@ def test_rounds_are_combined_and_a_known_document_counts_exactly() -> None:
         singles.append(crowdrank.estimate(WORLD.runs, WORLD.labels, first, measure="DCG@5").table["estimate"][1])
     assert abs(np.mean(tables) - truth) < 4 * np.std(tables, ddof=1) / np.sqrt(60)
     assert np.std(tables) < 0.85 * np.std(singles)
+
+
+def test_expert_grades_of_a_query_do_not_change_its_own_predictions() -> None:
+    rng, n = np.random.default_rng(0), 200
+    predicted, fold = rng.uniform(0, 3, n + 1), rng.integers(0, N_FOLDS, n + 1)
+    sample = Sample(np.arange(n), np.zeros(n), rng.uniform(0.2, 1, n), np.ones(n))
+    truth = predicted[:n] + rng.normal(0, 0.5, n)
+    is_first = fold == 0
+    before, after = (
+        calibrate(predicted, fold, sample, gains)[0] for gains in (truth, np.where(is_first[:n], 9 - truth, truth))
+    )
+    np.testing.assert_array_equal(before[is_first], after[is_first])
+    assert (before[~is_first] != after[~is_first]).all()
 
 
 @pytest.mark.parametrize("bias", [0.0, 3.0])

@@ -77,17 +77,28 @@ def test_resumed_run_has_the_same_forest(imitated: tuple[RunResult, Path], world
 def test_tested_forest_has_not_seen_the_test_queries(
     imitated: tuple[RunResult, Path], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
+    imitated_by_queries: dict[int, Ranker] = {}
 
     def counting(ranker: Ranker, X: Any, query: Any, **options: Any) -> BoostedTrees:
-        seen.append(len(np.unique(query)))
+        imitated_by_queries[len(np.unique(query))] = ranker
         return crowdrank.distill(ranker, X, query, **options)
 
     monkeypatch.setattr("crowdrank.pipeline.deployment.distill", counting)
     result = run(world.judgments, world.features, world.gold, **SETTINGS)
     assert result.rankers is not None
-    n_queries = world.features["query"].nunique()
-    assert sorted(seen) == [n_queries - len(result.rankers.test_queries), n_queries]
+    n_queries, is_test = world.features["query"].nunique(), world.features["query"].isin(result.rankers.test_queries)
+    n_others = n_queries - len(result.rankers.test_queries)
+    assert sorted(imitated_by_queries) == [n_others, n_queries]
+    assert imitated_by_queries[n_queries] is result.ranker
+    known = crowdrank.read_features(world.features[is_test])
+    ranked = world.features.loc[is_test, ["query", "document"]].assign(
+        score=imitated_by_queries[n_others].predict(known, known.query)
+    )
+    planted = world.documents.loc[world.documents["honeypot"], "document"]
+    gold = world.gold[world.gold["query"].isin(ranked["query"]) & ~world.gold["document"].isin(planted)]
+    value = crowdrank.evaluate(ranked, gold, "nDCG@10", unjudged="skip").means["nDCG@10"]
+    reported = result.comparison.set_index("candidate").loc[result.chosen, "nDCG@10 mean"]
+    assert value == pytest.approx(reported), "it imitates the ranker that is tested, without the test queries"
 
 
 def test_deployable_selects_among_single_forests(imitated: tuple[RunResult, Path], world: World) -> None:

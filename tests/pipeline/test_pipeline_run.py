@@ -15,7 +15,7 @@ import crowdrank
 from crowdrank._text import markdown_text
 from crowdrank.cli.run import print_candidates
 from crowdrank.errors import CrowdrankError, InputError, UsageError
-from crowdrank.pipeline import deployment, training_view
+from crowdrank.pipeline import consensus_fits, deployment, selection, training_view
 from crowdrank.pipeline import run as run_module
 from crowdrank.pipeline.candidates import CANDIDATES
 from crowdrank.pipeline.consensus_fits import ConsensusFits
@@ -26,6 +26,8 @@ from crowdrank.pipeline.selection import (
     CROWD,
     ENSEMBLES,
     MIN_SELECTION_QUERIES,
+    CandidateSelection,
+    split_expert_queries,
 )
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
@@ -274,10 +276,10 @@ def test_changed_inputs_are_noted_and_used(world: World, tmp_path: Path) -> None
 
 CACHED: dict[str, Any] = {
     "candidates": ["majority", "dawid-skene", "gls", "expert-only", "linear-gls"],
+    "measure": "AP",
     "trees": {"n_estimators": 5},
     "linear": {"n_iter": 2, "ridge": 0.1},
     "folds": 2,
-    "refit": False,
     "forest": {"n_trees": 2},
 }
 
@@ -286,15 +288,17 @@ CACHED: dict[str, Any] = {
 def cached(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a run whose stages later runs find."""
     folder = tmp_path_factory.mktemp("cached") / "out"
-    run(world.judgments, world.features, world.gold, output=folder, **CACHED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_view, "MIN_QUERIES_FOR_VALIDATION", 1)
+        run(world.judgments, world.features, world.gold, output=folder, **CACHED)
     return folder
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        {"measure": "AP"},
-        {"gains": "linear", "measure": "AP"},
+        {"measure": "nDCG@1"},
+        {"gains": "linear"},
         {"random_state": 1},
         {"trees": {"n_estimators": 9}},
         {"linear": {"n_iter": 4, "ridge": 10.0}},
@@ -308,8 +312,9 @@ def cached(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=str,
 )
 def test_a_run_into_an_earlier_folder_equals_a_new_run(
-    world: World, cached: Path, tmp_path: Path, changed: dict[str, Any] | str
+    world: World, cached: Path, tmp_path: Path, changed: dict[str, Any] | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(training_view, "MIN_QUERIES_FOR_VALIDATION", 1)  # the measure stops early
     features, gold, options = world.features, world.gold, {**CACHED}
     if changed == "features":
         features = features.assign(f1=features["f2"], f2=features["f1"] ** 2)
@@ -326,6 +331,28 @@ def test_a_run_into_an_earlier_folder_equals_a_new_run(
     for one, two in ((again.ranker, fresh.ranker), (again.deployable, fresh.deployable)):
         rows = crowdrank.read_features(features)
         np.testing.assert_array_equal(one.predict(rows, rows.query), two.predict(rows, rows.query))
+
+
+def test_the_written_ranker_is_trained_on_all_data_and_the_figures_are_not(world: World) -> None:
+    options: dict[str, Any] = {"candidates": ["majority", "gls"], "trees": TREES}
+    again, once = (run(world.judgments, world.features, world.gold, refit=refit, **options) for refit in (True, False))
+    pd.testing.assert_frame_equal(again.comparison, once.comparison)
+    rows = crowdrank.read_features(world.features)
+    assert (again.ranker.predict(rows, rows.query) != once.ranker.predict(rows, rows.query)).any()
+
+
+def test_stages_of_another_version_are_not_used(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, folder, keys = build_run_data(world.judgments, world.features, world.gold), tmp_path / "stages", []
+    for version in ("one", "two"):
+        for module in (consensus_fits, selection):
+            monkeypatch.setattr(module, "code", lambda version=version: version)
+        cache = StageCache(folder)
+        fits = ConsensusFits(data, cache)
+        fits.fit("majority")
+        assert cache.made == 1
+        split = split_expert_queries(data.graded_queries, RunSettings())
+        keys.append(CandidateSelection(data, fits, RunSettings(), [], split, cache).full_view.key)
+    assert keys[0] != keys[1]
 
 
 def test_judgments_are_stored_once_for_all_consensus_stages(world: World, tmp_path: Path) -> None:

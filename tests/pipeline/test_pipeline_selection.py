@@ -204,6 +204,29 @@ def test_number_of_trees_is_chosen_if_there_are_validation_queries(
     assert len(BY_NAME["remap-trees"].fit(view).coef_) == data.features.matrix.shape[1] + n_trees  # type: ignore[attr-defined]
 
 
+def test_early_stopping_has_queries_of_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    fits: list[tuple[list[int], list[int]]] = []
+    fit = GLS.fit
+
+    def recording(ranker: GLS, *arguments: Any, **options: Any) -> GLS:
+        fits.append(tuple(np.unique(query).tolist() for query in (options["query"], options["eval_set"][2])))
+        return fit(ranker, *arguments, **options)
+
+    monkeypatch.setattr(training_view, "MIN_QUERIES_FOR_VALIDATION", 1)
+    monkeypatch.setattr(GLS, "fit", recording)
+    data, settings = data_of(world), RunSettings()
+    split = split_expert_queries(data.graded_queries, settings)
+    for _ in range(2):
+        selection = selection_of(data, ["gls"], settings, split)
+        view = selection.view(split.test, split.development)
+        BY_NAME["gls"].fit(view)
+    train, validation = fits[0]
+    assert validation
+    assert not set(train) & set(validation)
+    assert sorted(train + validation) == np.unique(data.query[view.crowd]).tolist()
+    assert fits[0] == fits[1], "the queries depend on the seed alone"
+
+
 def test_remappers_of_a_result_have_names_of_their_own(world: World) -> None:
     data, settings = data_of(world), RunSettings(linear={"n_iter": 2, "ridge": 0.1}, trees=TREES)
     names = ["majority", "linear-gls", "linear-remap", "remap-trees"]

@@ -14,6 +14,7 @@ from crowdrank import GLS, RD, PointwiseGBDT, TreeFeatureGLS, TreeFeatures
 from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.base import Ranker
+from crowdrank.rankers.ranking_data import RankingData
 from crowdrank.rankers.tree_features import tree_outputs
 from crowdrank.simulation.world import simulate
 
@@ -74,6 +75,25 @@ def test_cross_fitting_reduces_the_fit_to_noise() -> None:
         columns = transformer.fit_transform(X, noise, query) * transformer.standardizer_.scale
         fits[folds] = np.corrcoef(columns.sum(axis=1), noise)[0, 1]
     assert fits[4] < fits[0] - 0.03  # no more: the splits have seen the labels
+
+
+def test_labels_of_a_query_do_not_change_its_own_cross_fitted_columns() -> None:
+    X, y, query = world()
+    transformer = TreeFeatures(10, folds=4, random_state=3).fit(X, y, query)
+    data = RankingData.from_ids(X, y, query)
+    first = data.query == 0
+    before, after = (
+        transformer._cross_fitted(data, target) for target in (data.grade, np.where(first, 4 - data.grade, data.grade))
+    )
+    np.testing.assert_array_equal(before[first], after[first])
+    assert (before[~first] != after[~first]).any()
+
+
+def test_folds_of_cross_fitting_are_those_of_the_seed() -> None:
+    X, y, query = world(queries=20)
+    one, same, other = (TreeFeatures(5, folds=4, random_state=seed).fit_transform(X, y, query) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
 
 
 def test_cross_fitting_in_any_order_of_rows() -> None:
