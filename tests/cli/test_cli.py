@@ -278,6 +278,7 @@ def test_run_only_plans_when_asked(run: Run, world: Path, tmp_path: Path) -> Non
         (["-j", "judgments.csv", "-f", "features.letor", "-o", "no/o"], "does not exist"),
         (["none.toml"], "it cannot be read"),
         (["bad.toml"], "it is not TOML"),
+        (["judgments.csv", "-o", "o"], "--judgments judgments.csv"),
         (["odd.toml"], "a run has no table 'tree'"),
         (["strange.toml"], "strange.toml: a run has no option 'colour'"),
     ],

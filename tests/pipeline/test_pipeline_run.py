@@ -420,6 +420,20 @@ def test_few_expert_queries_are_all_for_the_test(world: World, n: int) -> None:
     assert "per_query" in result.tables
 
 
+@pytest.mark.parametrize("n", [1, MIN_SELECTION_QUERIES - 1, MIN_SELECTION_QUERIES + 1])
+def test_few_queries_with_expert_grades_train_a_ranker_without_a_test(world: World, n: int) -> None:
+    judgments, features, gold = (
+        frame[frame["query"].isin(world.gold["query"].unique()[:n])]
+        for frame in (world.judgments, world.features, world.gold)
+    )
+    result = run(judgments, features, gold, candidates=FEW, trees=TREES)
+    assert result.rankers is not None
+    assert not result.rankers.test_queries
+    assert len(result.rankers.selection_queries) == (n if n >= MIN_SELECTION_QUERIES else 0)
+    assert len(result.ranker.predict(features)) == len(features)
+    assert "per_query" not in result.tables
+
+
 def test_summary_without_experts_states_their_benefit(world: World) -> None:
     result = run(world.judgments, world.features, candidates=["majority", "average"], trees=TREES)
     assert result.chosen == CROWD
@@ -487,6 +501,8 @@ def test_error_without_common_documents_shows_ids_of_both_files(world: World) ->
     other = world.gold.assign(document="y" + world.gold["document"].astype(str))
     with pytest.raises(InputError, match=r"no expert-graded document has features .*'y1-01'"):
         run(world.judgments, world.features, other)
+    with pytest.raises(InputError, match=r"no expert-graded document has judgments .*'y1-01'.*with judgments: "):
+        run(world.judgments, expert=other)
 
 
 def test_unjudged_honeypots_are_refused(world: World) -> None:

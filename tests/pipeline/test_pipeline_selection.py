@@ -56,6 +56,12 @@ def selection_of(data: RunData, names: list[str], settings: RunSettings, parts: 
     return CandidateSelection(data, fits, settings, [BY_NAME[name] for name in names], parts, StageCache(None))
 
 
+@pytest.mark.parametrize(("n", "folds", "test"), [(6, 0, 6), (7, 2, 2)])
+def test_seven_expert_queries_are_enough_for_selection_and_test(n: int, folds: int, test: int) -> None:
+    split = split_expert_queries(np.arange(n), RunSettings())
+    assert (len(split.folds), len(split.test)) == (folds, test)
+
+
 def test_no_candidate_is_trained_on_queries_it_is_evaluated_on(world: World) -> None:
     data, settings = data_of(world), RunSettings(trees=TREES)
     seen: list[tuple[set[int], set[int]]] = []

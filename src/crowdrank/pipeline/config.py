@@ -104,7 +104,7 @@ def read_config(path: Path) -> dict[str, Any]:
     >>> options["judgments"].name, options["test"], options["trees"]
     ('labels.csv', 0.5, {'num_leaves': 7})
     """
-    options = read_toml(path)
+    options = read_toml(path, Fix("if it contains judgments, give it with {}", "judgments", path))
     hints = {
         prefix + option_name(one.name): hint for kind, prefix in PREFIXES.items() for one, hint in option_fields(kind)
     }

@@ -24,7 +24,7 @@ from crowdrank.pipeline.selection import (
     CandidateSelection,
     ExpertScorer,
     ExpertSplit,
-    split_expert_queries,
+    split_queries,
     without_experts,
 )
 from crowdrank.pipeline.settings import RunSettings
@@ -85,7 +85,7 @@ def _prepare(
     """Return data, settings, candidates, reasons for skipped candidates, and the split of a run."""
     run_settings = RunSettings.of(settings)
     data, _ = prepare_data(judgments, features, expert, honeypots, run_settings)
-    split = split_expert_queries(data.graded_queries, run_settings)
+    split = split_queries(data, run_settings)
     if not data.has_features:
         return data, run_settings, [], {}, split
     candidates, skipped = choose_candidates(data, run_settings.candidates, thorough=run_settings.thorough)
@@ -98,9 +98,10 @@ def _describe_split(data: RunData, split: ExpertSplit) -> str:
     if not n:
         return "No expert grades: no selection and no test."
     if not split.folds:
+        use = "all are for the test" if len(split.test) else "there is no test either"
         return (
             f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few for a selection (at least "
-            f"{MIN_SELECTION_QUERIES} besides those for the test): all are for the test."
+            f"{MIN_SELECTION_QUERIES} besides those for the test): {use}."
         )
     return (
         f"Of {counted(n, 'expert-graded query')} {len(split.test)} are for the test, {len(split.development)} for the "

@@ -42,7 +42,7 @@ from crowdrank.pipeline.profile import PROFILE_FILE, Profiler
 from crowdrank.pipeline.provenance import Provenance, python_call
 from crowdrank.pipeline.result import RUN, Deployable, RankerResults, RunResult
 from crowdrank.pipeline.run_data import RunData, build_run_data
-from crowdrank.pipeline.selection import CandidateSelection, ExpertSplit, split_expert_queries, without_experts
+from crowdrank.pipeline.selection import CandidateSelection, ExpertSplit, split_queries, without_experts
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache, digest
 from crowdrank.pipeline.summary import RankerTest, describe_protocol, summarize
@@ -387,7 +387,7 @@ class _Runner:
 
     def _select(self, candidates: list[Candidate], left_out: dict[str, str]) -> tuple[CandidateSelection, bool]:
         """Train the candidates and select one; return also whether expert grades were there to select by."""
-        data, split = self.data, split_expert_queries(self.data.graded_queries, self.settings)
+        data, split = self.data, split_queries(self.data, self.settings)
         has_experts = len(data.graded_queries) > 0
         if not has_experts:
             data, split = _consensus_as_experts(data, self.fits, self.settings)

@@ -336,7 +336,8 @@ def _with_expert_grades(data: RunData, gold: Gold, row: Integers) -> RunData:
         )
     has_row = row >= 0
     if not has_row.any():
-        raise no_common_documents("expert-graded", gold.query, gold.document, data.features)
+        owned = "features" if data.has_features else "judgments"
+        raise no_common_documents("expert-graded", gold.query, gold.document, data.features, owned)
     is_honeypot = data.is_honeypot(gold.query, gold.document)
     used = has_row & ~is_honeypot
     grade = np.full(len(data.query), np.nan)
@@ -398,11 +399,13 @@ def _require_different_grades(labels: Judgments) -> None:
         )
 
 
-def no_common_documents(what: str, query: pa.Array, document: pa.Array, features: Features) -> InputError:
-    """Return the error that no document of a file has features, with examples of both sides."""
+def no_common_documents(
+    what: str, query: pa.Array, document: pa.Array, features: Features, owned: str = "features"
+) -> InputError:
+    """Return the error that no document of a file has features (or judgments), with examples of both sides."""
     theirs, ours = (_examples(*side) for side in ((query, document), (features.query, features.document)))
     return InputError(
-        f"no {what} document has features ({what}: {theirs}; with features: {ours})",
+        f"no {what} document has {owned} ({what}: {theirs}; with {owned}: {ours})",
         kind="no-common-documents",
         fix="use the same ids of queries and documents in both files",
     )

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -85,6 +85,15 @@ def split_expert_queries(queries: Integers, settings: RunSettings) -> ExpertSpli
     if len(order) < MIN_SELECTION_QUERIES:
         return ExpertSplit((), order[:0])
     return split_into_folds(order[n_test:], order[:n_test], settings.folds)
+
+
+def split_queries(data: RunData, settings: RunSettings) -> ExpertSplit:
+    """Split the expert-graded queries of a run; without a test if it would leave no judged query to train on."""
+    split = split_expert_queries(data.graded_queries, settings)
+    judged = data.query[data.item >= 0]
+    if len(split.test) and np.isin(judged, split.test).all():
+        return split_expert_queries(data.graded_queries, replace(settings, test=0.0))
+    return split
 
 
 def split_into_folds(development: Integers, test: Integers, folds: int) -> ExpertSplit:
