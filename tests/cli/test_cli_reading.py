@@ -116,3 +116,52 @@ def test_the_size_of_files_is_limited_by_every_command(words: list[str], tmp_pat
     assert done.returncode == 2
     assert "--max-bytes" in done.stderr
     assert "No such option" not in done.stderr
+
+
+NAMED = "query,document,assessor,grade\n" + "".join(
+    f"q{query},d{document},{assessor},{('Bad', 'Fair', 'Good')[(document + shift) % 3]}\n"
+    for query in (1, 2)
+    for document in range(6)
+    for assessor, shift in (("ann", 0), ("bob", 0), ("cat", query - 1))
+)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv.gz", "jsonl", "parquet"])
+def test_the_order_of_named_grades_is_read_from_files_of_crowdrank(suffix: str, tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text(NAMED)
+    graded = (f"q{q},d{d},{('Bad', 'Fair', 'Good')[d % 3]}\n" for q in (1, 2) for d in range(6))
+    (tmp_path / "experts.csv").write_text("query,document,grade\n" + "".join(graded))
+    features = "query,document,x\n" + "".join(f"q{q},d{d},{d % 3}\n" for q in (1, 2) for d in range(6))
+    (tmp_path / "features.csv").write_text(features)
+    named = f"consensus.{suffix}"
+
+    def run(*words: object) -> str:
+        done = crowdrank(*words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    grades = ("--grades", "Bad,Fair,Good")
+    run("aggregate", "labels.csv", *grades, "-m", "dawid-skene", "--gold", "experts.csv", "-o", named)
+    scores = json.loads(run("evaluate", named, "--gold", "experts.csv", "--measures", "GradeAccuracy", "--json"))
+    assert scores["means"]["GradeAccuracy"] == 1.0
+    compared = json.loads(
+        run("compare", f"a={named}", f"b={named}", "--gold", named, "--measures", "GradeAccuracy", "--json")
+    )
+    assert compared["means"]["b"] == {"GradeAccuracy": 1.0}
+    runs = (f"a={named}", f"b={named}")
+    estimated = json.loads(run("estimate", *runs, "--labels", named, "--expert", "experts.csv", "--json"))
+    assert estimated["runs"][0]["estimate"] > 0.9
+    run("train", "-r", "gls", "-f", "features.csv", "--labels", named, "--target", "grade", "-o", "ranker")
+    run("collect", "add", f"kept.{suffix}", "labels.csv", *grades)
+    for words in (
+        ["aggregate", "-m", "majority"],
+        ["assessors"],
+        ["collect", "status"],
+        ["trace", "--query", "q1", "--document", "d0"],
+    ):
+        run(*words, f"kept.{suffix}")
+    run("collect", "add", f"kept.{suffix}", f"kept.{suffix}", "-o", "again.csv")
+    again = json.loads(run("aggregate", "again.csv", "-m", "majority", "--json"))
+    assert again["judgments"] == 36
+    run("aggregate", "labels.csv", *grades, "--save", "model")
+    run("aggregate", f"kept.{suffix}", "--update", "model")

@@ -93,3 +93,19 @@ def test_mslr_5k(data_folder: Path) -> None:
     assert parts[0].document[:3].to_pylist() == ["1", "2", "3"]
     gold = read_gold(data_folder / "mslr-5k" / "train.txt.gz", format="letor")
     assert (len(gold), str(gold.scale)) == (5_000, "0-4")
+
+
+def test_dl19_people(data_folder: Path) -> None:
+    folder = data_folder / "dl19-people"
+    main = read_judgments(folder / "main")
+    check(main)
+    assert (len(main), main.n_assessors) == (9_004, 8)
+    assert main.scale.names == ("Not Relevant (0)", "Relevant (1)", "Highly Relevant (2)", "Perfectly Relevant (3)")
+    agreement = read_judgments(str(folder / "agreement" / "*.jsonl"))
+    check(agreement)
+    assert (len(agreement), agreement.n_assessors, agreement.n_items) == (1_503, 8, 188)
+    assert agreement.report.skipped == {"not labeled": 754, "several labels": 1}
+    assert agreement.report.repeats_by_assessor.keys() == {"annotator-6", "annotator-7"}
+    both = read_judgments([folder / "main", folder / "agreement"])
+    assert both.n_assessors == 8
+    assert len(both) + both.report.repeats == 9_004 + 1_503 + 376

@@ -18,6 +18,7 @@ from judgments_reference import LIBRARIES, WRITERS, check, rows, written
 from crowdrank import read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import CrowdrankError, UsageError
 from crowdrank.judgments.formats import format_by_suffix
+from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.write import write_table
 
 SUFFIXES = [*WRITERS, *(f"{suffix}.gz" for suffix in WRITERS)]
@@ -178,9 +179,11 @@ def test_features_of_tables_may_be_blank(tmp_path: Path) -> None:
     assert read_features(frame).query.to_pylist() == [1, 1]
 
 
-def test_a_run_keeps_numeric_grades_only() -> None:
+def test_grades_of_a_run_are_numbers_if_their_order_is_known() -> None:
     frame = pd.DataFrame({"document": ["a", "b"], "relevance": [0.5, 1.5], "grade": ["Bad", "Good"]})
-    assert list(read_run(frame).columns) == ["query", "document", "score"]
+    assert read_run(frame)["grade"].tolist() == ["Bad", "Good"]
+    assert read_run(frame, scale=Scale.parse("Bad,Good"))["grade"].tolist() == [0.0, 1.0]
+    assert read_run(frame.assign(scale="Good|Fair|Bad"))["grade"].tolist() == [2.0, 0.0]
     assert read_run(frame.assign(grade=["0", "2"]))["grade"].tolist() == [0.0, 2.0]
     assert isinstance(read_run(pl.DataFrame(frame)), pl.DataFrame)
 

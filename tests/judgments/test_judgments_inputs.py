@@ -139,12 +139,6 @@ def test_doccano(labels: Any, grade: int, key: str, tmp_path: Path) -> None:
     assert whole.report.skipped == {"not labeled": 1}
 
 
-def test_several_labels_of_one_example_are_not_a_grade(tmp_path: Path) -> None:
-    path = put(tmp_path / "ann.jsonl", '{"doc_id": 1, "label": ["1", "2"]}\n{"doc_id": 2, "label": ["2"]}\n')
-    with pytest.raises(InputError, match=r"'1\|2'"):
-        read_judgments(path)
-
-
 # Columns.
 
 
@@ -194,6 +188,75 @@ def test_documents_that_occur_twice_need_an_assessor(tmp_path: Path) -> None:
     assert [fix.parameter for fix in caught.value.fixes] == ["columns", "assessor_name"]
     assert read_judgments(path, columns="assessor=coder").assessors.to_pylist() == ["x", "y"]
     assert len(read_judgments(path, assessor_name="x", repeats="keep")) == 2
+
+
+def test_one_of_several_files_may_have_repeated_documents(tmp_path: Path) -> None:
+    put(tmp_path / "ann.csv", "query,docid,grade\nq,a,1\nq,b,0\n")
+    put(tmp_path / "bob.csv", "query,docid,grade\nq,a,0\nq,b,0\nq,a,2\n")
+    judgments = read_judgments(tmp_path)
+    assert rows(judgments) == [("q", "a", "ann", 1), ("q", "a", "bob", 2), ("q", "b", "ann", 0), ("q", "b", "bob", 0)]
+    named, repeated = judgments.report.notes
+    assert (named.kind, repeated.kind, repeated.severity) == ("assessor-from-file-name", "repeated-answers", "warning")
+    assert repeated.fix is not None
+    assert repeated.fix.parameter == "repeats"
+    assert ("q", "a", "bob", 0) in rows(read_judgments(tmp_path, repeats="first"))
+    kept = read_judgments(tmp_path, repeats="keep")
+    assert len(kept) == 5
+    assert [note.kind for note in kept.report.notes] == ["assessor-from-file-name"]
+
+
+def test_one_name_for_several_files_is_refused(tmp_path: Path) -> None:
+    put(tmp_path / "ann.csv", "query,docid,grade\nq,a,1\nq,b,0\n")
+    put(tmp_path / "bob.csv", "query,docid,grade\nq,a,0\nq,b,0\nq,a,2\n")
+    with pytest.raises(UsageError) as caught:
+        read_judgments(tmp_path, assessor_name="ann")
+    assert (caught.value.kind, caught.value.parameter) == ("several-files", "assessor_name")
+    put(tmp_path / "others.csv", "query,docid,worker,grade\nq,a,carl,1\n")
+    one = read_judgments([tmp_path / "ann.csv", tmp_path / "others.csv"], assessor_name="Ann Lee")
+    assert one.assessors.to_pylist() == ["Ann Lee", "carl"]
+
+
+def test_repeated_documents_in_all_files_may_hide_assessors(tmp_path: Path) -> None:
+    for name in ("one.csv", "two.csv"):
+        put(tmp_path / name, "query,docid,coder,grade\nq,a,x,1\nq,a,y,0\n")
+    with pytest.raises(InputError) as caught:
+        read_judgments(tmp_path)
+    assert [fix.parameter for fix in caught.value.fixes] == ["columns", "assessor_name"]
+    assert read_judgments(tmp_path, columns="assessor=coder").assessors.to_pylist() == ["x", "y"]
+    judgments = read_judgments(tmp_path, assessor_name=caught.value.fixes[1].value)  # type: ignore[arg-type]
+    assert judgments.assessors.to_pylist() == ["one", "two"]
+    assert judgments.report.repeats == 2
+
+
+LABEL_CONFIG = '[{"id": 1, "text": "Bad", "suffixKey": "0"}, {"id": 2, "text": "Fair"}, {"id": 3, "text": "Good"}]'
+
+
+def test_labels_of_doccano_are_the_order_of_the_grades(tmp_path: Path) -> None:
+    put(tmp_path / "ann.jsonl", '{"doc_id": "a", "label": ["Good"]}\n{"doc_id": "b", "label": ["Bad"]}\n')
+    put(tmp_path / "label_config.json", LABEL_CONFIG)
+    for source in (tmp_path, tmp_path / "*.json*", [tmp_path / "ann.jsonl", tmp_path / "label_config.json"]):
+        judgments = read_judgments(source)
+        assert judgments.scale.names == ("Bad", "Fair", "Good")
+        assert judgments.grade.tolist() == [2, 0]
+        assert [note.kind for note in judgments.report.notes] == ["assessor-from-file-name", "order-of-labels"]
+    assert read_judgments(tmp_path, grades="Good,Bad").grade.tolist() == [0, 1]
+
+
+def test_other_labels_of_doccano_are_passed_over(tmp_path: Path) -> None:
+    put(tmp_path / "ann.jsonl", '{"doc_id": "a", "label": ["Good (1)"]}\n{"doc_id": "b", "label": ["Bad (0)"]}\n')
+    put(tmp_path / "label_config.json", LABEL_CONFIG)
+    assert read_judgments(tmp_path).scale.names == ("Bad (0)", "Good (1)")
+    put(tmp_path / "label_config.json", '[{"doc_id": "c", "label": "Good (1)"}]')
+    assert read_judgments(tmp_path).documents.to_pylist() == ["a", "b", "c"]
+
+
+def test_rows_with_several_labels_are_left_out_and_counted(tmp_path: Path) -> None:
+    put(tmp_path / "ann.jsonl", '{"doc_id": "a", "label": [1, 0]}\n{"doc_id": "b", "label": [2, 2]}\n')
+    put(tmp_path / "bob.json", '[{"doc_id": "a", "label": [1, 0]}, {"doc_id": "b", "label": []}]')
+    judgments = read_judgments(tmp_path)
+    assert rows(judgments) == [("all", "b", "ann", 2)]
+    assert judgments.report.skipped == {"several labels": 2, "not labeled": 1}
+    assert judgments.report.rows == 4
 
 
 # Several files.

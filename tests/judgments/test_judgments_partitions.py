@@ -20,6 +20,7 @@ from crowdrank import Judgments, ShardedJudgments, read_gold, read_judgments, re
 from crowdrank._files import MANIFEST
 from crowdrank.errors import DataWarning, InputError, OnDiskError, OutputError, UsageError
 from crowdrank.judgments.partitions import split_into_parts, summarize_file
+from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import concat_shards, load_sharded
 from crowdrank.judgments.summary import inspect
 
@@ -400,3 +401,11 @@ def test_what_only_memory_has_is_refused_in_a_sentence(tmp_path: Path) -> None:
     for options in wrong:
         with pytest.raises(UsageError):
             read_partitions(tmp_path / "in", **options)
+
+
+def test_the_column_scale_of_a_folder_has_the_order_of_the_grades(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"document": ["a", "b"], "assessor": "x", "grade": ["Good", "Bad"], "scale": "Bad|Fair|Good"})
+    frame.to_parquet(tmp_path / "1.parquet")
+    frame.assign(assessor="y").to_parquet(tmp_path / "2.parquet")
+    assert read_partitions(tmp_path).scales == (Scale.parse("Bad,Fair,Good"),)
+    assert read_partitions(tmp_path, grades="Good,Bad").scales == (Scale.parse("Good,Bad"),)

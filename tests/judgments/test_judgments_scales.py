@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from judgments_reference import check, rows
 
-from crowdrank import DawidSkene, MajorityVote, read_judgments
+from crowdrank import DawidSkene, MajorityVote, evaluate, read_gold, read_judgments
 from crowdrank.errors import CrowdrankError, Fix, InputError
 from crowdrank.judgments.cells import encode_distinct, parse_extras
 from crowdrank.judgments.ids import MIN_ROWS_FOR_HASH_TABLE
@@ -274,3 +274,72 @@ def test_items_without_a_query_belong_to_one() -> None:
     judgments = read_judgments(pd.DataFrame({"document": ["a", "b"], "assessor": "x", "grade": 1}))
     assert judgments.queries.to_pylist() == ["all"]
     assert judgments.query_offsets.tolist() == [0, 2]
+
+
+def test_the_column_scale_has_the_order_of_the_grades() -> None:
+    frame = pd.DataFrame({"document": ["a", "b"], "assessor": "x", "grade": ["Good", "Bad"], "scale": "Bad|Fair|Good"})
+    judgments = read_judgments(frame)
+    assert judgments.scale.names == ("Bad", "Fair", "Good")
+    assert read_judgments(judgments.frame).grade.tolist() == [2, 0]
+    assert read_gold(frame.drop(columns="assessor")).code.tolist() == [2, 0]
+    assert read_judgments(frame, grades="Good,Bad").grade.tolist() == [0, 1]
+    consensus = MajorityVote().fit(judgments).consensus_
+    assert read_gold(consensus.documents).code.tolist() == [2, 0]
+    values = evaluate(consensus.documents, consensus.documents, "GradeAccuracy").means
+    assert values == {"GradeAccuracy": 1.0}
+
+
+def test_names_with_a_bar_are_written_as_json() -> None:
+    frame = pd.DataFrame({"document": ["a", "b"], "assessor": "x", "grade": ["yes|maybe", "no"]})
+    table = read_judgments(frame, grades=["no", "yes|maybe"]).to_arrow()
+    assert table["scale"].to_pylist() == ['["no", "yes|maybe"]'] * 2
+    assert read_judgments(table).grade.tolist() == [1, 0]
+
+
+def test_a_column_scale_of_something_else_is_ignored() -> None:
+    frame = pd.DataFrame({"document": ["a", "b"], "assessor": "x", "grade": [1, 0], "scale": ["metric", "1,5"]})
+    assert str(read_judgments(frame).scale) == "0,1"
+    assert "scale" not in read_judgments(frame).frame
+
+
+def test_different_scales_in_the_column_are_refused() -> None:
+    frame = pd.DataFrame({"document": ["a", "b"], "assessor": "x", "grade": "Good", "scale": ["Bad|Good", "Good|Bad"]})
+    with pytest.raises(InputError) as caught:
+        read_judgments(frame)
+    assert caught.value.kind == "scales-differ"
+    assert caught.value.location.column == "scale"
+    assert caught.value.fix is not None
+    assert caught.value.fix.parameter == "grades"
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        (["Perfect (2)", "Relevant (1)", "Bad (0)"], ("Bad (0)", "Relevant (1)", "Perfect (2)")),
+        (["3 - good", "2: fair"], ("2: fair", "3 - good")),
+        (["Good [1]", " good [1] ", "Bad [0]"], ("Bad [0]", "Good [1]")),
+    ],
+)
+def test_numbers_in_names_give_their_order(names: list[str], order: tuple[str, ...]) -> None:
+    frame = pd.DataFrame({"document": range(len(names)), "assessor": "x", "grade": names})
+    assert read_judgments(frame).scale.names == order
+
+
+@pytest.mark.parametrize(
+    "names", [["Bad (0)", "Good (2)"], ["Bad (0)", "Poor (0)"], ["Bad", "Good (1)"], ["Bad (0)"], ["a1", "b2"]]
+)
+def test_names_without_consecutive_numbers_need_a_scale(names: list[str]) -> None:
+    frame = pd.DataFrame({"document": range(len(names)), "assessor": "x", "grade": names})
+    with pytest.raises(InputError) as caught:
+        read_judgments(frame)
+    assert caught.value.kind == "named-grades"
+
+
+def test_named_expert_grades_have_the_scale_of_the_judgments() -> None:
+    votes = pd.DataFrame({"document": ["a", "b"], "assessor": "x", "grade": ["Good", "Bad"]})
+    judgments = read_judgments(votes, grades="Bad,Fair,Good")
+    model = DawidSkene().fit(judgments, gold=votes.drop(columns="assessor"))
+    assert model.consensus_.documents["grade"].tolist() == ["Good", "Bad"]
+    with pytest.raises(InputError) as caught:
+        read_gold(votes.drop(columns="assessor"), scale=Scale.parse("Low,High"))
+    assert caught.value.kind == "named-grades"

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from crowdrank import read_judgments
 from crowdrank.judgments.scale import Scale
 from crowdrank.llm_judges.answers import Answer, combine_samples, find_grade, read_reply
+from crowdrank.llm_judges.labels import JudgedCall, JudgeLabels
 
 SCALE = Scale.parse("0-3")
 NAMES = Scale.parse("Bad,Fair,Good")
@@ -133,3 +135,11 @@ def test_samples_are_combined_to_the_most_probable_grade() -> None:
     assert shares == pytest.approx((0.2, 0.4, 0, 0.4))
     soft = [Answer("ok", "2", (0, 0.6, 0.4, 0)), Answer("ok", "2", (0, 0.5, 0.5, 0))]
     assert combine_samples(soft, SCALE)[0] == "1"
+
+
+def test_labels_with_named_grades_state_their_order() -> None:
+    calls = [
+        JudgedCall("q", document, "gpt", 0, "gpt", "gpt", "", NAMES, Answer("ok", grade))
+        for document, grade in (("a", "Good"), ("b", "Bad"))
+    ]
+    assert read_judgments(JudgeLabels.of(calls).labels).grade.tolist() == [2, 0]

@@ -51,7 +51,7 @@ def test_an_export_is_read_as_the_database(
         found = exports.judgments_of(connection, project)
         assert found is not None
         assert_equal(found, direct)
-    assert_equal(read_judgments(tmp_path / f"a.{format}", grades=GRADES, unjudgeable="cannot-judge"), direct)
+    assert_equal(read_judgments(tmp_path / f"a.{format}"), direct)
 
 
 def test_an_unknown_format_is_refused(database: Database, project: Project) -> None:

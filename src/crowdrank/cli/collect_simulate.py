@@ -129,7 +129,8 @@ def _read_files(
     if gold_path is None:
         problem = "needs expert grades to score against"
         raise UsageError(problem, parameter="source", fix=Fix("name them with {}", "gold"))
-    return o.read_judgment_files([judgment_path], reading), o.read_gold_file(gold_path, gold_reading).frame
+    table = o.read_judgment_files([judgment_path], reading)
+    return table, o.read_gold_file(gold_path, gold_reading, table.main_scale).frame
 
 
 def _read_features(options: ReplayOptions, prior: o.PriorOptions, reading: ReadOptions) -> Features | None:

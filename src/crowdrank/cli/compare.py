@@ -56,12 +56,14 @@ def compare(
 
     from crowdrank.evaluation.comparison import compare as compare_runs
     from crowdrank.evaluation.measures import parse_measures
+    from crowdrank.judgments.inputs import input_scale, open_input
     from crowdrank.judgments.write import check_outputs
 
     files = parse_run_names(runs)
     measures = parse_measures(scoring.measures)
     check_outputs({"per_query": per_query}, [gold, *map(Path, files.values())])
-    grades = o.read_gold_file(gold, gold_reading)
+    scales = (input_scale(open_input(path, allow_books=False)) for path in files.values())
+    grades = o.read_gold_file(gold, gold_reading, next(filter(None, scales), None))
     tables = read_run_tables(files, grades.scale)
     rankings = {name: table.frame for name, table in tables.items()}
     comparison = compare_runs(rankings, grades, measures, **asdict(comparing), **scoring.conventions)

@@ -115,7 +115,7 @@ def print_read_report(report: ReadReport, files: Sequence[Path]) -> None:
     """Print on standard error which columns were read, notes, and how many rows were left out."""
     print_columns(report.columns, files)
     for note in report.notes:
-        print_note(note)
+        print_message(note)
     for reason, number in report.skipped.items():
         print_status(f"Note: {counted(number, 'row')} left out ({reason}).")
 

@@ -87,7 +87,7 @@ def estimate(
     sample = None
     if expert is not None:
         with parameter_prefix("expert_"):
-            sample = read_sample(expert, grades=reading.grades, unjudgeable=reading.unjudgeable)
+            sample = read_sample(expert, grades=reading.grades, unjudgeable=reading.unjudgeable, scale=known.scale)
         print_read_report(without_estimate_notes(sample.report), [expert])
     tables = read_run_tables(files)
     result = estimate_runs({name: table.frame for name, table in tables.items()}, known, sample, **asdict(settings))

@@ -37,14 +37,15 @@ def evaluate(
     """
     from crowdrank.evaluation.evaluate import evaluate as score
     from crowdrank.evaluation.measures import parse_measures
-    from crowdrank.judgments.inputs import open_input
+    from crowdrank.judgments.inputs import input_scale, open_input
     from crowdrank.judgments.runs import read_run_table
     from crowdrank.judgments.write import check_outputs
 
     measures = parse_measures(scoring.measures)
     check_outputs({"per_query": per_query}, [gold, run])
-    grades = o.read_gold_file(gold, gold_reading)
-    ranking = read_run_table(open_input(run, reading.format, allow_books=False), reading.columns, grades.scale)
+    inputs = open_input(run, reading.format, allow_books=False)
+    grades = o.read_gold_file(gold, gold_reading, input_scale(inputs))
+    ranking = read_run_table(inputs, reading.columns, grades.scale)
     print_columns(ranking.columns, [run])
     for message in ranking.notes:
         print_message(message)

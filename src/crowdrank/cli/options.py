@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from crowdrank.engine.base import Engine
     from crowdrank.judgments.features import Features
     from crowdrank.judgments.gold import Gold
+    from crowdrank.judgments.scale import Scale
     from crowdrank.judgments.table import Judgments
 
 OUTPUT = "Output"
@@ -262,20 +263,27 @@ def read_judgment_files(paths: Sequence[Path], read_options: ReadOptions) -> Jud
     return table
 
 
-def read_maybe_gold_file(path: Path | None, read_options: GoldReadOptions) -> Gold | None:
+def read_maybe_gold_file(path: Path | None, read_options: GoldReadOptions, scale: Scale | None = None) -> Gold | None:
     """Read expert grades if a file is given; raise UsageError if there is only a map for them."""
     if path is not None:
-        return read_gold_file(path, read_options)
+        return read_gold_file(path, read_options, scale)
     if read_options.map is not None:
         raise UsageError("needs expert grades", parameter="gold_map", fix=Fix("give them with {}", "gold"))
     return None
 
 
-def read_gold_file(path: Path, read_options: GoldReadOptions) -> Gold:
-    """Read expert grades from a file; print which columns were read, notes and skipped rows."""
+def read_gold_file(path: Path, read_options: GoldReadOptions, scale: Scale | None = None) -> Gold:
+    """Read expert grades from a file; print which columns were read, notes and skipped rows.
+
+    Args:
+        path: the file.
+        read_options: options of the reader.
+        scale: the scale of named grades, if the file does not state it.
+
+    """
     from crowdrank.judgments.read import read_gold
 
     with parameter_prefix("gold_"):
-        grades = read_gold(path, **asdict(read_options))
+        grades = read_gold(path, **asdict(read_options), scale=scale)
     print_read_report(grades.report, [path])
     return grades

@@ -78,7 +78,7 @@ def remap_fit(
     with parameter_prefix("features_"):
         documents = join_features(features, features_reading.format, features_reading.columns)
     print_columns(documents.columns, features)
-    model.fit(table, documents, o.read_gold_file(gold, gold_reading), progress=True)
+    model.fit(table, documents, o.read_gold_file(gold, gold_reading, table.main_scale), progress=True)
     model.save(output)
     summary = _fit_summary(remapper.remapper, model, output)
     if json:

@@ -35,7 +35,7 @@ from crowdrank.judgments.sources import Source
 from crowdrank.judgments.table import NO_QUERY, Judgments
 from crowdrank.judgments.write import write_table
 
-ROLES = ("query", "document", "assessor", "grade", "family", "time", "duration", "cost", "honeypot")
+ROLES = ("query", "document", "assessor", "grade", "family", "time", "duration", "cost", "honeypot", "scale")
 """Roles of the columns of a file of judgments; the probabilities of grades (p0, p1, ...) are further ones."""
 KEY = ("query", "document", "assessor")
 """Roles that identify a judgment."""

@@ -47,7 +47,7 @@ def as_gold(gold: Any, judgments: Judgments, gold_map: GradeMapLike | None = Non
         return None
     if hasattr(gold, "index") and hasattr(gold, "to_frame"):
         gold = crowdkit.read_true_labels(gold, judgments)
-    known = gold if isinstance(gold, Gold) else read_gold(gold)
+    known = gold if isinstance(gold, Gold) else read_gold(gold, scale=judgments.main_scale)
     if gold_map is None:
         return known
     with parameter_prefix("gold_"):

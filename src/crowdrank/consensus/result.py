@@ -21,8 +21,8 @@ from crowdrank.consensus import kernels
 from crowdrank.consensus.grade_rules import TOLERANCE, choose_grades
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments import frames
-from crowdrank.judgments.columns import PRIOR_RELEVANCE
-from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.columns import PRIOR_RELEVANCE, SCALE_COLUMN
+from crowdrank.judgments.scale import Scale, add_scale_column
 from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.storage import check_ids
 from crowdrank.judgments.table import Judgments
@@ -156,7 +156,7 @@ def document_table(judgments: Judgments, estimates: Arrays) -> pa.Table:
         **shares,
         "judgments": np.diff(judgments.offsets),
     }
-    return to_table(documents)
+    return add_scale_column(to_table(documents), judgments.main_scale)
 
 
 def grade_column(codes: NDArray[np.int8], labels: tuple[Any, ...]) -> pa.Array:
@@ -211,6 +211,7 @@ def check_documents(table: pa.Table, scale: Scale, labels: tuple[Any, ...]) -> N
     require(required <= names, f"there is no column {min(required - names, default='')}")
     estimates = [name for name in DOCUMENT_ESTIMATES if name in names]
     order = ["query", "document", *estimates, "grade", *scale.share_names, "judgments"]
+    order += [] if scale.numeric else [SCALE_COLUMN]
     require(table.column_names == order, "there is an unknown column, or the columns are in another order")
     for name in names:
         require(not table[name].null_count, f"the column {name} has blanks")

@@ -204,7 +204,7 @@ def estimate(
     """
     parsed, baseline = parse_measure(measure), _check_arguments(runs, baseline, level, unit)
     labels = read_labels(labels) if isinstance(labels, str | Path) else labels
-    expert = None if expert is None else as_sample(expert)
+    expert = None if expert is None else as_sample(expert, labels.scale if isinstance(labels, Gold) else None)
     by_features = used_features(labels)
     feature_messages = _check_features(by_features, expert, allow=allow_feature_labels)
     joined = join_runs({str(name): run for name, run in runs.items()}, labels, expert)

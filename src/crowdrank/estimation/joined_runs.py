@@ -25,7 +25,7 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.inputs import RoleTable
 from crowdrank.judgments.read import read_sample
 from crowdrank.judgments.row_errors import Origin
-from crowdrank.judgments.scale import MAX_GRADES
+from crowdrank.judgments.scale import MAX_GRADES, Scale
 from crowdrank.judgments.shares import SAMPLE_COLUMNS, read_draws, read_shares
 from crowdrank.judgments.sources import FrameSource
 
@@ -149,9 +149,15 @@ def join_runs(runs: Mapping[str, Any], labels: Any, expert: Any) -> JoinedRuns:
     return _restrict(joined)
 
 
-def as_sample(expert: Any) -> Gold:
-    """Return expert grades of a DataFrame or a path; a `Gold` is returned unchanged."""
-    return expert if isinstance(expert, Gold) else read_sample(expert)
+def as_sample(expert: Any, scale: Scale | None = None) -> Gold:
+    """Return expert grades of a DataFrame or a path; a `Gold` is returned unchanged.
+
+    Args:
+        expert: expert grades.
+        scale: the scale of named grades, if `expert` does not state it.
+
+    """
+    return expert if isinstance(expert, Gold) else read_sample(expert, scale=scale)
 
 
 def _source(frame: Any, parameter: str) -> FrameSource:

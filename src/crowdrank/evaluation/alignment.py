@@ -18,9 +18,9 @@ from crowdrank.evaluation import kernels
 from crowdrank.judgments import ids
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.cells import parse_floats
-from crowdrank.judgments.columns import share_columns
+from crowdrank.judgments.columns import SCALE_COLUMN, share_columns
 from crowdrank.judgments.frames import is_frame
-from crowdrank.judgments.inputs import RoleTable
+from crowdrank.judgments.inputs import RoleTable, stated_scale
 from crowdrank.judgments.row_errors import Origin
 from crowdrank.judgments.shares import read_shares, share_grades
 from crowdrank.judgments.sources import FrameSource
@@ -239,8 +239,11 @@ def _read_columns(source: FrameSource, columns: Mapping[str, str]) -> RoleTable:
             problem = f"there is no column {'relevance or score' if name == 'score' else repr(name)}"
             fix = f"rename one of its columns ({', '.join(source.names)})"
             raise InputError(problem, source=source.name, kind="no-column", fix=fix)
-    table = source.read(list(columns.values()), BadRows())
-    return RoleTable(Origin(source, columns), {role: table[name] for role, name in columns.items()})
+    if "grade" in columns and SCALE_COLUMN in source.names:
+        columns = {**columns, SCALE_COLUMN: SCALE_COLUMN}
+    cells = source.read(list(columns.values()), BadRows())
+    table = RoleTable(Origin(source, columns), {role: cells[name] for role, name in columns.items()})
+    return table.with_grade_values(stated_scale([table]))
 
 
 def _shared_codes(gold: RoleTable, run: RoleTable, role: str) -> tuple[Integers, Integers, pa.Array, pa.Array]:
@@ -254,6 +257,10 @@ def _shared_codes(gold: RoleTable, run: RoleTable, role: str) -> tuple[Integers,
 def _numbers(table: RoleTable, role: str) -> Floats:
     """Return a column as numbers, also infinite ones; raise InputError if a cell is not a number."""
     values = parse_floats(table.cells[role])
+    if role == "grade" and values is None:
+        cells = (parse_floats(table.cells[role].slice(row, 1)) for row in range(len(table)))
+        row = next(row for row, cell in enumerate(cells) if cell is None)
+        raise table.origin.grade_name_without_scale_error(row, table.cells[role][row].as_py())
     return table.floats(role, fixes=FIXES) if values is None or np.isnan(values).any() else values
 
 

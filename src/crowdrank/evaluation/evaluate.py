@@ -24,8 +24,8 @@ from crowdrank.evaluation.measures import (
     parse_measures,
 )
 from crowdrank.evaluation.scoring import Scoring
-from crowdrank.judgments.columns import PRIOR_RELEVANCE
-from crowdrank.judgments.frames import column_names, frame_library, from_arrow
+from crowdrank.judgments.columns import PRIOR_RELEVANCE, SCALE_COLUMN
+from crowdrank.judgments.frames import column_names, frame_library, from_arrow, is_frame
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.read import read_gold
 from crowdrank.judgments.runs import read_run
@@ -333,9 +333,13 @@ def as_run(run: Any) -> Any:
 
 
 def as_gold(gold: Any) -> Any:
-    """Return gold as a DataFrame; read a path, take the frame of a `Gold` or the documents of a consensus."""
+    """Return gold as a DataFrame; read a path, take the frame of a `Gold` or the documents of a consensus.
+
+    Named grades whose order the column `scale` states become numbers.
+    """
     gold = load_gold(gold)
-    return gold.frame if isinstance(gold, Gold) else getattr(gold, "documents", gold)
+    frame = gold.frame if isinstance(gold, Gold) else getattr(gold, "documents", gold)
+    return read_gold(frame).frame if is_frame(frame) and SCALE_COLUMN in column_names(frame) else frame
 
 
 def load_gold(gold: Any) -> Any:

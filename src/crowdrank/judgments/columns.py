@@ -26,6 +26,7 @@ COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
     "cost": ("price", "reward"),
     "honeypot": ("gold_answer", "honeypot_answer"),
     "score": ("relevance",),
+    "scale": (),
 }
 """Column names that other tools and data sets use for each role, in lower case."""
 
@@ -61,6 +62,9 @@ SHARE_NAME = re.compile(r"p(0|[1-9]\d{0,2})")
 
 SHARE_SUM_TOLERANCE = 0.01
 """Maximum distance of the sum of the probabilities of the grades from 1, as in files with rounded numbers."""
+
+SCALE_COLUMN = "scale"
+"""Column with the scale of named grades, from least to most relevant (`Bad|Fair|Good`), the same in all rows."""
 
 PRIOR_RELEVANCE = "prior_relevance"
 """Column with the relevance that features alone predict; only a consensus that used features has it."""

@@ -30,6 +30,7 @@ class EncodeOptions:
     """Options for turning rows into judgments, the same for all parts; the fields are options of `read_judgments`."""
 
     scale: Scale | None = None
+    named_scale: Scale | None = None  # scale of answers that are names on it, if `scale` is None
     scale_rules: ScaleRules | None = None
     unjudgeable: tuple[str, ...] = ()
     repeats: str = "last"

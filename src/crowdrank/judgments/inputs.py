@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,26 +19,30 @@ from crowdrank.errors import Fix, InputError, Location, Message, UsageError
 from crowdrank.judgments import ids
 from crowdrank.judgments.addresses import visible_files
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
-from crowdrank.judgments.cells import ColumnsByRole, require_floats
+from crowdrank.judgments.cells import ColumnsByRole, parse_floats, require_floats
 from crowdrank.judgments.columns import (
     FEATURES_USED,
     PRIOR_RELEVANCE,
+    SCALE_COLUMN,
     Roles,
     parse_column_map,
     quote_names,
     share_columns,
 )
-from crowdrank.judgments.files import local_path
+from crowdrank.judgments.files import local_path, open_decompressed
 from crowdrank.judgments.formats import FormatLayout, detect_format, open_source
 from crowdrank.judgments.frames import is_frame
 from crowdrank.judgments.judging_database import find_database
 from crowdrank.judgments.row_errors import Origin
+from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sources import Source
 from crowdrank.judgments.table import NO_QUERY
 
 if TYPE_CHECKING:
     from narwhals.typing import IntoFrame
 
+LABEL_CONFIG = "label_config.json"
+"""Name of doccano's file of labels, which stands beside its exports and has no judgments."""
 TableLike: TypeAlias = "str | Path | Sequence[str | Path] | IntoFrame"
 """A file, a folder, a glob pattern, a list of them, or a DataFrame."""
 
@@ -50,12 +55,14 @@ class OpenInput:
         sources: one source per file.
         layout: column names and answers that the format defines.
         notes: notes about files of a folder that are not read.
+        label_scale: the labels in a `label_config.json` of doccano beside the files.
 
     """
 
     sources: list[Source]
     layout: FormatLayout
     notes: list[Message] = field(default_factory=list)
+    label_scale: Scale | None = None
 
     @property
     def name(self) -> str:
@@ -103,6 +110,16 @@ class RoleTable:
         codes, names = self.coded_ids(role)
         return names.take(pa.array(codes))
 
+    def with_grade_values(self, scale: Scale | None) -> RoleTable:
+        """Return the table with the values of named grades on a scale; unchanged if a grade is not on it."""
+        if scale is None or "grade" not in self.cells or parse_floats(self.cells["grade"]) is not None:
+            return self
+        codes = [scale.code(name) for name in self.cells["grade"].to_pylist()]
+        if None in codes:
+            return self
+        values = pa.chunked_array([pa.array([scale.values[code] for code in codes if code is not None])])
+        return replace(self, cells={**self.cells, "grade": values})
+
     def floats(self, role: str, *, allow_blanks: bool = False, fixes: Sequence[str] = ("write a number",)) -> Floats:
         """Return the column of a role as numbers, as :func:`require_floats` does."""
         source, name = self.origin.source, self.origin.column_name(role)
@@ -123,10 +140,30 @@ def open_input(
         return OpenInput([opened], layout)
     notes: list[Message] = []
     paths = list(_expand_paths(source, format, notes))
+    labels = {path: _config_labels(path) for path in paths if len(paths) > 1 and Path(path).name == LABEL_CONFIG}
+    paths = [path for path in paths if labels.get(path) is None]
     pairs = [open_source(path, format, separator, max_bytes, allow_books=allow_books) for path in paths]
     if not pairs:
         raise UsageError("An empty list of files was given; give at least one file.")
-    return OpenInput([opened for opened, _ in pairs], pairs[0][1], notes)
+    label_scale = _label_scale(next(filter(None, labels.values()), []))
+    return OpenInput([opened for opened, _ in pairs], pairs[0][1], notes, label_scale)
+
+
+def _config_labels(path: Path) -> list[str] | None:
+    """Return the labels of a `label_config.json` of doccano, or None if the file is something else."""
+    with open_decompressed(path) as stream:
+        try:
+            return [str(label["text"]) for label in json.load(stream)]
+        except (ValueError, TypeError, KeyError):
+            return None
+
+
+def _label_scale(labels: list[str]) -> Scale | None:
+    """Return labels as a scale, by the numbers in them or else in their order; None if they are no scale."""
+    try:
+        return Scale.of_numbered_names(labels) or Scale.parse(labels)
+    except UsageError:
+        return None
 
 
 def _expand_paths(source: Any, format: str | None, notes: list[Message]) -> Iterator[Any]:
@@ -218,6 +255,38 @@ def read_roles(
         for one in tables:
             one.cells.setdefault("query", pa.chunked_array([pa.nulls(len(one), pa.string())]))
     return tables
+
+
+def stated_scale(tables: Sequence[RoleTable]) -> Scale | None:
+    """Return the scale that the column `scale` of the tables states, or None.
+
+    Raises:
+        InputError: the tables state several scales.
+
+    """
+    scales: dict[Scale, str] = {}
+    for table in tables:
+        cells = table.cells.get(SCALE_COLUMN)
+        for cell in [] if cells is None else cells.unique().to_pylist():
+            scale = Scale.from_cell(str(cell))
+            if scale is not None:
+                scales.setdefault(scale, table.origin.source.name)
+    if len(scales) > 1:
+        listed = " and ".join(map(str, list(scales)[:2]))
+        problem, source = f"the column {SCALE_COLUMN!r} states different scales: {listed}", list(scales.values())[1]
+        fix = Fix("give the scale with {}", "grades")
+        raise InputError(problem, source=source, column=SCALE_COLUMN, kind="scales-differ", fix=fix)
+    return next(iter(scales), None)
+
+
+def input_scale(inputs: OpenInput) -> Scale | None:
+    """Return the scale that the column `scale` of opened files states, or None."""
+    tables = []
+    for source in inputs.sources:
+        if SCALE_COLUMN in source.names:
+            cells = source.read([SCALE_COLUMN], BadRows("skip"))[SCALE_COLUMN]
+            tables.append(RoleTable(Origin(source, {}), {SCALE_COLUMN: cells}))
+    return stated_scale(tables)
 
 
 def constant_column(value: str, n_rows: int) -> pa.ChunkedArray:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.files import open_decompressed
-from crowdrank.judgments.json_lines import NOT_LABELED, cell_to_text, is_encodable, is_unlabeled, json_kind, only_label
+from crowdrank.judgments.json_lines import cell_to_text, is_encodable, json_kind, label_problem, only_label
 from crowdrank.judgments.platforms import match_roles
 from crowdrank.judgments.sources import FileSource
 
@@ -163,8 +163,10 @@ class JsonSource(FileSource):
             bad_rows.count_malformed(error)
         for reason, count in self._left_out.items():
             bad_rows.count_left_out(reason, count)
-        labeled = [number for number, row in enumerate(self._rows) if not is_unlabeled(row, names)]
-        bad_rows.count_left_out(NOT_LABELED, len(self._rows) - len(labeled))
+        problems = [label_problem(row, names) for row in self._rows]
+        for reason, count in Counter(filter(None, problems)).items():
+            bad_rows.count_left_out(reason, count)
+        labeled = [number for number, problem in enumerate(problems) if problem is None]
         self._place_of_row = [self._place_of_object[number] for number in labeled]
         rows = [self._rows[number] for number in labeled]
         return pa.table({name: pa.array(self._read_column(name, rows), pa.string()) for name in names})

@@ -18,8 +18,8 @@ from crowdrank.judgments.sources import FileSource
 
 MAX_EXACT_INTEGER = 2**53
 """Largest integer up to which a float64 holds every integer exactly."""
-NOT_LABELED = "not labeled"
-"""Reason under which rows with an empty list of labels are counted."""
+NOT_LABELED, SEVERAL_LABELS = "not labeled", "several labels"
+"""Reasons under which rows with an empty list of labels, and with a list of different labels, are counted."""
 
 
 class JsonLinesSource(FileSource):
@@ -64,8 +64,8 @@ class JsonLinesSource(FileSource):
         """Yield the line number and the object of each line that has labels."""
         with open_decompressed(self.path) as stream:
             for line_number, row in self._read_objects(stream, bad_rows):
-                if is_unlabeled(row, names):
-                    bad_rows.count_left_out(NOT_LABELED, 1)
+                if reason := label_problem(row, names):
+                    bad_rows.count_left_out(reason, 1)
                 else:
                     yield line_number, row
 
@@ -111,28 +111,33 @@ class JsonLinesSource(FileSource):
         return f"row {self._first_row + row + 1} (line {self._lines[row]})"
 
 
-def is_unlabeled(row: Mapping[str, Any], names: Sequence[str]) -> bool:
-    """Return whether a row has an empty list instead of a label in one of the columns `names`.
+def label_problem(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """Return why a row cannot be used if one of the columns `names` has a list of no or several labels, or None.
 
-    >>> is_unlabeled({"label": []}, ["label"]), is_unlabeled({"label": ["2"], "Comments": []}, ["label"])
-    (True, False)
+    >>> [label_problem({"label": labels, "Comments": []}, ["label"]) for labels in ([], ["2"], ["1", "2"])]
+    ['not labeled', None, 'several labels']
     """
-    return any(row.get(name) == [] for name in names if name.casefold() not in ID_COLUMN_NAMES)
+    numbers = [len(labels) for name in names if (labels := _labels_in(name, row.get(name))) is not None]
+    return NOT_LABELED if 0 in numbers else SEVERAL_LABELS if max(numbers, default=1) > 1 else None
 
 
 def only_label(column: str, cell: Any) -> Any:
-    """Return the label in a cell that may be a list of labels, as doccano exports them; several are joined by `|`.
+    """Return the label in a cell that may be a list with one label, as doccano exports them; others are unchanged.
 
-    >>> [only_label("label", value) for value in (["2"], [[0, 5, "2"]], ["1", "2"], "2")]
-    ['2', '2', '1|2', '2']
+    >>> [only_label("label", value) for value in (["2"], [[0, 5, "2"]], "2")]
+    ['2', '2', '2']
     """
+    labels = _labels_in(column, cell)
+    return labels[0] if labels else cell
+
+
+def _labels_in(column: str, cell: Any) -> list[Any] | None:
+    """Return the different labels in a list of labels; None if the cell is something else."""
     if not isinstance(cell, list) or column.casefold() in ID_COLUMN_NAMES:
-        return cell
+        return None
     # A label of a span is [start, end, label].
     labels = [label[2] if isinstance(label, list) and len(label) == 3 else label for label in cell]
-    if not all(isinstance(label, str | int | float) for label in labels):
-        return cell
-    return labels[0] if len(set(labels)) == 1 else "|".join(map(str, dict.fromkeys(labels)))
+    return list(dict.fromkeys(labels)) if all(isinstance(label, str | int | float) for label in labels) else None
 
 
 def _parse_json_object(text: str) -> tuple[dict[str, Any] | None, str]:

@@ -26,7 +26,7 @@ from crowdrank.judgments.addresses import is_database_url
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.columns import quote_names
 from crowdrank.judgments.files import local_path
-from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.scale import Scale, add_scale_column
 from crowdrank.judgments.sources import Source
 
 SQLITE_SIGNATURE = b"SQLite format 3\0"
@@ -385,7 +385,7 @@ def answer_table(rows: Iterable[Row], grades: Sequence[str], bad_rows: BadRows) 
     if any(row["probability"] is not None for row in kept):
         for field in SAMPLE_SCHEMA:
             table = table.append_column(field, pa.array([row[field.name] for row in kept], field.type))
-    return table
+    return add_scale_column(table, Scale.parse(grades))
 
 
 def _answer_row(row: Row, grades: Sequence[str]) -> dict[str, Any]:

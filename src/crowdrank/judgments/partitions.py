@@ -33,7 +33,7 @@ from crowdrank._typing import Integers
 from crowdrank.errors import DataWarning, Fix, InputError, UsageError, shown
 from crowdrank.judgments import addresses, ids, shuffle
 from crowdrank.judgments.bad_rows import no_rows_error
-from crowdrank.judgments.columns import Roles, parse_column_map, share_columns
+from crowdrank.judgments.columns import SCALE_COLUMN, Roles, parse_column_map, share_columns
 from crowdrank.judgments.encode_options import EncodeOptions, compile_family_pattern, excluded_ids, parse_unjudgeable
 from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
 from crowdrank.judgments.merge import complete_report
@@ -165,6 +165,8 @@ def read_partitions(
     first, parts = require_same_columns(summaries), split_into_parts(summaries)
     if not parts:
         raise no_rows_error(str(address))
+    if grades is None and scales is None:
+        options = replace(options, scale=_stated_scale(first.address))
     plan = shuffle.ShardPlan(
         columns=first.column_by_role,
         n_shards=-(-sum(part.n_rows for part in parts) // shard_size),
@@ -284,6 +286,16 @@ def require_same_columns(files: Iterable[FileSummary]) -> FileSummary:
                 other = first.address, first.type_by_role[role]
                 raise shuffle.types_differ_error(role, file.column_by_role[role], (file.address, column_type), other)
     return first
+
+
+def _stated_scale(address: str) -> Scale | None:
+    """Return the scale that the column `scale` of a file states, or None."""
+    with addresses.open_address(address) as stream:
+        file = pq.ParquetFile(stream)
+        if SCALE_COLUMN not in file.schema_arrow.names:
+            return None
+        cells = next(file.iter_batches(1, columns=[SCALE_COLUMN]))[SCALE_COLUMN]
+    return Scale.from_cell(str(cells[0].as_py()))
 
 
 def _describe_column(column_name: str | None) -> str:

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from crowdrank._arrow import release_unused_memory
 from crowdrank._base import require_one_of
+from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.errors import Fix, InputError, Location, Message, UsageError, shown
 from crowdrank.judgments import ids
@@ -23,6 +26,7 @@ from crowdrank.judgments.encode_options import EncodeOptions, compile_family_pat
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grade_map import GradeMap, GradeMapLike
 from crowdrank.judgments.inputs import (
+    LABEL_CONFIG,
     OpenInput,
     RoleTable,
     TableLike,
@@ -30,8 +34,9 @@ from crowdrank.judgments.inputs import (
     feature_notes,
     open_input,
     read_roles,
+    stated_scale,
 )
-from crowdrank.judgments.judging_database import JudgingDatabase, SampledAnswers
+from crowdrank.judgments.judging_database import CANNOT_JUDGE, JudgingDatabase, SampledAnswers
 from crowdrank.judgments.merge import merge_parts
 from crowdrank.judgments.read_options import Format, OnBadRows, Repeats, UnjudgeableAs
 from crowdrank.judgments.scale import Scale, ScaleRules
@@ -41,10 +46,12 @@ from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 
 ITEM_ROLES = ("document", "grade")
 """Roles that must have a column in a file of judgments or expert grades."""
-JUDGMENT_ROLES = Roles(ITEM_ROLES, ("query", "family", "time", "duration", "cost", "honeypot", "assessor"))
+JUDGMENT_ROLES = Roles(ITEM_ROLES, ("query", "family", "time", "duration", "cost", "honeypot", "assessor", "scale"))
 """Roles of the columns of a file of judgments; the assessor can be the name of the file."""
-GOLD_ROLES = Roles(ITEM_ROLES, ("query",), GOLD_COLUMN_ALIASES)
+GOLD_ROLES = Roles(ITEM_ROLES, ("query", "scale"), GOLD_COLUMN_ALIASES)
 """Roles of the columns of a file of expert grades."""
+FILE_NAME = "{file}"
+"""Value of `assessor_name` for the name of each file."""
 
 
 def read_judgments(
@@ -80,16 +87,18 @@ def read_judgments(
             grades of soft labels.
         separator: separator of the cells of a text file; by default it is detected.
         grades: the scale: `0-4`, or names from least to most relevant (`Bad,Fair,Good`). By default the scale of the
-            project of a database, or the whole numbers that occur.
+            project of a database, the scale in the column `scale` (`Bad|Fair|Good`), which files of crowdrank with
+            named grades have, the order of numbers in the names (`Relevant (1)`), or the whole numbers that occur.
         scales: a CSV file with a scale per assessor or family of assessors.
-        unjudgeable: answers that mean 'cannot judge'. They are not grades; models have a parameter for their use.
+        unjudgeable: answers that mean 'cannot judge', by default `cannot-judge`, as exports of the judging service have
+            it. They are not grades; models have a parameter for their use.
         repeats: which of several judgments of one assessor on one document to use: the `last`, the `first`, or all of
             them (`keep`); `error` raises an InputError.
         exclude: ids of assessors to leave out, or a file with one id per line.
         family_pattern: a regular expression whose first group, matched from the start of an assessor's id, is the
             family, if there is no column for it: `(.*)_p[0-9]+` for judges called model_p7.
-        assessor_name: the assessor of files without a column for it. By default, the name of each such file without
-            its suffix.
+        assessor_name: the assessor of a file without a column for it. By default, the name of each such file without
+            its suffix, unless documents are repeated in all of them; `{file}` uses the names of the files then, too.
         on_bad_rows: `error`, or `skip` to leave unusable rows out and count them in `.report`.
         max_bytes: maximum size of a file in bytes when decompressed: a number, or as in `500MB` or `2GB`.
 
@@ -109,37 +118,67 @@ def read_judgments(
     names_assessor = assessor_name is not None or not isinstance(inputs.sources[0], FrameSource)
     roles = JUDGMENT_ROLES if names_assessor else replace(JUDGMENT_ROLES, required=(*ITEM_ROLES, "assessor"))
     tables = read_roles(inputs, roles, columns, inputs.layout.columns, on_bad_rows, soft_labels=True)
-    notes = _name_assessors(tables, assessor_name)
+    file_names = _name_assessors(tables, assessor_name)
     options = EncodeOptions(
-        scale=_parse_scale(grades, inputs),
+        scale=_parse_scale(grades, inputs, [] if scales is not None else tables),
+        named_scale=inputs.label_scale,
         scale_rules=None if scales is None else ScaleRules.read(scales),
-        unjudgeable=parse_unjudgeable(unjudgeable, inputs.layout.unjudgeable),
+        unjudgeable=parse_unjudgeable(unjudgeable, _default_unjudgeable(inputs, tables)),
         repeats=repeats,
         exclude=excluded_ids(exclude),
         family_pattern=compile_family_pattern(family_pattern),
         on_bad_rows=on_bad_rows,
     )
-    return _merge_tables(inputs, tables, options, notes)
+    judgments = _merge_tables(inputs, tables, options)
+    notes = [] if assessor_name is not None else _file_name_notes(file_names)
+    notes += _repeat_warnings(judgments, set(file_names.values()), repeats)
+    if options.scale is None and inputs.label_scale is not None and judgments.scales == (inputs.label_scale,):
+        notes.append(_label_order_note(inputs.label_scale))
+    report = judgments.report
+    return replace(judgments, report=replace(report, notes=(*report.notes, *notes)))
 
 
-def _parse_scale(grades: str | Sequence[object] | None, inputs: OpenInput) -> Scale | None:
+def _parse_scale(grades: str | Sequence[object] | None, inputs: OpenInput, tables: Sequence[RoleTable]) -> Scale | None:
     """Return the scale that the user gave or that the source states, or None if it is to be inferred."""
     grades = grades if grades is not None else inputs.layout.grades or None
-    return None if grades is None else Scale.parse(grades)
+    return stated_scale(tables) if grades is None else Scale.parse(grades)
 
 
-def _name_assessors(tables: Sequence[RoleTable], assessor_name: str | None) -> list[Message]:
-    """Add the column of assessors to tables without one: the given name, or the name of the file, with a note."""
+def _default_unjudgeable(inputs: OpenInput, tables: Sequence[RoleTable]) -> Sequence[str]:
+    """Return the answers that mean 'cannot judge' in a format, or in exports of the judging service."""
+    texts = (table.cells["grade"] for table in tables if pa.types.is_string(table.cells["grade"].type))
+    is_export = any(pc.any(pc.equal(cells, CANNOT_JUDGE)).as_py() for cells in texts)
+    return inputs.layout.unjudgeable or ((CANNOT_JUDGE,) if is_export else ())
+
+
+def _name_assessors(tables: Sequence[RoleTable], assessor_name: str | None) -> dict[str, str]:
+    """Add the column of assessors to tables without one: the given name, or the name of the file.
+
+    Returns:
+        The names by path of the files that were named.
+
+    Raises:
+        InputError: documents are repeated in all such files, so that the assessor may be in a column of another name.
+        UsageError: one name is given for several files, or for none.
+
+    """
     unnamed = [table for table in tables if "assessor" not in table.cells]
     if assessor_name is not None and not unnamed:
         column = tables[0].origin.columns["assessor"]
         problem = f"is given, but the assessor is in the column {column!r}; leave it out"
         raise UsageError(problem, parameter="assessor_name")
-    notes = [] if assessor_name is not None else [_assessor_note(table) for table in unnamed]
+    if assessor_name not in (None, FILE_NAME) and len(unnamed) > 1:
+        problem = f"would make one assessor of {counted(len(unnamed), 'file')}"
+        fixes = [Fix("leave it out"), Fix("use the names of the files with {}", "assessor_name", FILE_NAME)]
+        raise UsageError(problem, parameter="assessor_name", kind="several-files", fix=fixes)
+    if assessor_name is None and unnamed and all(map(_may_hide_assessors, unnamed)):
+        raise _hidden_assessor_error(unnamed)
+    names = {table.origin.source.name: file_stem(table.origin.source.name) for table in unnamed}
+    if assessor_name not in (None, FILE_NAME):
+        names = dict.fromkeys(names, str(assessor_name))
     for table in unnamed:
-        name = assessor_name or file_stem(table.origin.source.name)
-        table.cells["assessor"] = constant_column(name, len(table))
-    return notes
+        table.cells["assessor"] = constant_column(names[table.origin.source.name], len(table))
+    return names
 
 
 def file_stem(file_name: str) -> str:
@@ -152,18 +191,51 @@ def file_stem(file_name: str) -> str:
     return Path(base_name[:-3] if base_name.lower().endswith(".gz") else base_name).stem
 
 
-def _assessor_note(table: RoleTable) -> Message:
-    """Return a note that the file name is the assessor; raise InputError if the table has repeated documents."""
-    source, name = table.origin.source, file_stem(table.origin.source.name)
-    if source.has_assessor_column and _has_repeated_pairs(table.cells):
-        problem = "there is no column for the assessor, and documents occur several times"
-        by_column = Fix("name it with {}", "columns", "assessor=NAME")
-        by_name = Fix("if one assessor judged them all, give {}", "assessor_name", name)
-        problem = f"{problem}; the columns are: {quote_names(source.names)}"
-        raise InputError(problem, source=source.name, kind="no-column", fix=[by_column, by_name])
-    problem = f"it has no column for the assessor, so the name of the file, {name!r}, is used"
+def _may_hide_assessors(table: RoleTable) -> bool:
+    """Return whether a table may have several assessors: its format can name them, and documents are repeated."""
+    return table.origin.source.has_assessor_column and _has_repeated_pairs(table.cells)
+
+
+def _hidden_assessor_error(tables: Sequence[RoleTable]) -> InputError:
+    source = tables[0].origin.source
+    problem = "there is no column for the assessor, and documents occur several times"
+    by_column = Fix("name it with {}", "columns", "assessor=NAME")
+    if len(tables) == 1:
+        by_name = Fix("if one assessor judged them all, give {}", "assessor_name", file_stem(source.name))
+    else:
+        by_name = Fix("if each file is of one assessor, give {}", "assessor_name", FILE_NAME)
+    problem = f"{problem}; the columns are: {quote_names(source.names)}"
+    return InputError(problem, source=source.name, kind="no-column", fix=[by_column, by_name])
+
+
+def _file_name_notes(file_names: Mapping[str, str]) -> list[Message]:
+    """Return the note that the names of files are assessors, given the name by path."""
+    if not file_names:
+        return []
+    names = list(dict.fromkeys(file_names.values()))
     fix = Fix("give another with {}", "assessor_name")
-    return Message(problem, "assessor-from-file-name", "note", Location(source.name), (fix,))
+    if len(file_names) == 1:
+        problem = f"it has no column for the assessor, so the name of the file, {names[0]!r}, is used"
+        return [Message(problem, "assessor-from-file-name", "note", Location(next(iter(file_names))), (fix,))]
+    problem = f"{len(file_names)} files have no column for the assessor, so the names of the files are used"
+    return [Message(f"{problem}: {quote_names(names)}", "assessor-from-file-name", "note")]
+
+
+def _repeat_warnings(judgments: Judgments, assessors: set[str], repeats: Repeats) -> list[Message]:
+    """Return a warning if assessors that are named by their file judged documents several times."""
+    counts = {name: n for name, (n, _) in judgments.report.repeats_by_assessor.items() if name in assessors}
+    if not counts or repeats == "keep":
+        return []
+    listed = ", ".join(f"{name} ({n:,})" for name, n in list(counts.items())[:5])
+    more = f" and {len(counts) - 5} more" if len(counts) > 5 else ""
+    problem = f"{counted(sum(counts.values()), 'repeated answer')} not used, only the {repeats} on each document"
+    fix = Fix("choose with {}", "repeats", "first" if repeats == "last" else "last")
+    return [Message(f"{problem}: {listed}{more}", "repeated-answers", "warning", fixes=(fix,))]
+
+
+def _label_order_note(scale: Scale) -> Message:
+    problem = f"the grades are in the order of the labels in {LABEL_CONFIG}: {scale}"
+    return Message(problem, "order-of-labels", "note", fixes=(Fix("give another with {}", "grades"),))
 
 
 def _has_repeated_pairs(cells: ColumnsByRole) -> bool:
@@ -173,15 +245,13 @@ def _has_repeated_pairs(cells: ColumnsByRole) -> bool:
     return bool(np.unique(pairs, axis=1).shape[1] < pairs.shape[1])
 
 
-def _merge_tables(
-    inputs: OpenInput, tables: Sequence[RoleTable], options: EncodeOptions, notes: Sequence[Message] = ()
-) -> Judgments:
+def _merge_tables(inputs: OpenInput, tables: Sequence[RoleTable], options: EncodeOptions) -> Judgments:
     """Return the judgments of several tables, whose rows are those of one table in the order of the files."""
     parts = [encode_part(table.cells, table.origin, options, table.bad_rows) for table in tables]
     judgments = merge_parts(parts, options, inputs.name)
     parts.clear()
     release_unused_memory(len(judgments))
-    all_notes = (*judgments.report.notes, *inputs.notes, *notes, *feature_notes(inputs))
+    all_notes = (*judgments.report.notes, *inputs.notes, *feature_notes(inputs))
     return replace(judgments, report=replace(judgments.report, notes=all_notes))
 
 
@@ -195,6 +265,7 @@ def read_gold(
     unjudgeable: str | int | Sequence[object] | None = None,
     unjudgeable_as: UnjudgeableAs = "lowest",
     map: GradeMapLike | None = None,
+    scale: Scale | None = None,
     on_bad_rows: OnBadRows = "error",
     max_bytes: int | str | None = None,
 ) -> Gold:
@@ -206,11 +277,12 @@ def read_gold(
         format: the format, if neither suffix nor content shows it.
         columns: the column for each role, as in `query=topicID,document=docID,grade=gold`.
         separator: separator of the cells of a text file; by default it is detected.
-        grades: the scale: `0-4`, or names from least to most relevant. By default the whole numbers that occur.
+        grades: the scale: `0-4`, or names from least to most relevant. By default as in `read_judgments`.
         unjudgeable: answers that mean 'cannot judge'.
         unjudgeable_as: use them as the lowest grade (`lowest`) or not at all (`drop`).
         map: the grades of the judgments that each expert grade stands for, if the experts' scale is another one:
             `0=0-1,1=2-4` or `{0: [0, 1], 1: [2, 3, 4]}`.
+        scale: the scale of named grades, such as that of the judgments, if neither `grades` nor the source states it.
         on_bad_rows: `error`, or `skip` to leave unusable rows out and count them in `.report`.
         max_bytes: maximum size of a file in bytes when decompressed.
 
@@ -232,7 +304,7 @@ def read_gold(
     sources = [one.expert_grades() if isinstance(one, JudgingDatabase) else one for one in inputs.sources]
     inputs = replace(inputs, sources=sources)
     tables = read_roles(inputs, GOLD_ROLES, columns, inputs.layout.gold_columns, on_bad_rows)
-    options = _gold_options(inputs, grades, unjudgeable, on_bad_rows)
+    options = _gold_options(inputs, tables, grades, unjudgeable, on_bad_rows, scale)
     judged = _merge_grades(inputs, tables, options)
     _refuse_contradictory_grades(judged, inputs.name)
     used = _use_unjudgeable(judged, unjudgeable_as)
@@ -242,10 +314,18 @@ def read_gold(
     return replace(Gold.of(used), grade_map=grade_map, extras=extras)
 
 
-def _gold_options(inputs: OpenInput, grades: Any, unjudgeable: Any, on_bad_rows: OnBadRows = "error") -> EncodeOptions:
+def _gold_options(
+    inputs: OpenInput,
+    tables: Sequence[RoleTable],
+    grades: Any,
+    unjudgeable: Any,
+    on_bad_rows: OnBadRows = "error",
+    named_scale: Scale | None = None,
+) -> EncodeOptions:
     return EncodeOptions(
-        scale=_parse_scale(grades, inputs),
-        unjudgeable=parse_unjudgeable(unjudgeable, inputs.layout.unjudgeable),
+        scale=_parse_scale(grades, inputs, tables),
+        named_scale=named_scale,
+        unjudgeable=parse_unjudgeable(unjudgeable, _default_unjudgeable(inputs, tables)),
         repeats="keep",
         on_bad_rows=on_bad_rows,
     )
@@ -270,6 +350,7 @@ def read_sample(
     *,
     grades: str | Sequence[object] | None = None,
     unjudgeable: str | int | Sequence[object] | None = None,
+    scale: Scale | None = None,
 ) -> Gold:
     """Read expert grades of a sample of documents, with the columns `probability` and `round` if the file has them.
 
@@ -281,6 +362,7 @@ def read_sample(
             pairs that were drawn by the policy `compare` are read; expert grades if there are none.
         grades: the scale, as in :func:`read_gold`.
         unjudgeable: answers that mean 'cannot judge', which is the lowest grade.
+        scale: the scale of named grades, as in :func:`read_gold`.
 
     Raises:
         InputError: as in :func:`read_gold`, and if a probability is not above 0 and at most 1.
@@ -294,12 +376,12 @@ def read_sample(
     inputs = open_input(source)
     sources = [_drawn_rows(one) for one in inputs.sources]
     if any(one is None for one in sources):
-        return read_gold(source, grades=grades, unjudgeable=unjudgeable)
+        return read_gold(source, grades=grades, unjudgeable=unjudgeable, scale=scale)
     drawn = [one for one in sources if one is not None]
     notes = [note for one in drawn if isinstance(one, SampledAnswers) for note in one.notes]
     inputs = replace(inputs, sources=drawn, notes=[*inputs.notes, *notes])
     tables = read_roles(inputs, GOLD_ROLES, None, inputs.layout.gold_columns)
-    judged = _merge_grades(inputs, tables, _gold_options(inputs, grades, unjudgeable))
+    judged = _merge_grades(inputs, tables, _gold_options(inputs, tables, grades, unjudgeable, named_scale=scale))
     used = _with_median_first(_use_unjudgeable(judged, "lowest"))
     names = [name for name in SAMPLE_COLUMNS if all(name in one.names for one in drawn)]
     return replace(Gold.of(used), extras=_item_columns(tables, used, names, read_draws))

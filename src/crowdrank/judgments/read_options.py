@@ -42,7 +42,7 @@ class ReadOptions:
     exclude: Path | None = option(None, "File with the ids of assessors to exclude, one per line.")
     family_pattern: str | None = option(None, "Regular expression for the family in assessor ids, such as '(.*)_p'.")
     assessor_name: str | None = option(
-        None, "Assessor of files without a column for it; by default the name of each file without suffix."
+        None, "Assessor of a file without a column for it; by default, and with {file}, the name of each such file."
     )
     on_bad_rows: OnBadRows = option("error", _ON_BAD_ROWS_HELP)
     max_bytes: str = option("16GiB", "Maximum size of a file, uncompressed, such as 500MB, 2GB or 4096.")

@@ -8,11 +8,12 @@ from typing import Any
 
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments.bad_rows import SKIP_BAD_ROWS
-from crowdrank.judgments.columns import COLUMN_ALIASES
+from crowdrank.judgments.columns import COLUMN_ALIASES, SCALE_COLUMN
 from crowdrank.judgments.scale import MAX_GRADES, Scale, parse_integer
 from crowdrank.judgments.sources import Source
 
 NAME_GRADES_FIX = Fix("name the grades from least to most relevant with {}", "grades", "Bad,Fair,Good")
+SCALE_COLUMN_FIX = Fix(f"add a column {SCALE_COLUMN!r} with them, as in Bad|Fair|Good")
 GIVE_SCALE_FIX = Fix("give the scale with {}", "grades", "0-4")
 
 
@@ -59,7 +60,7 @@ class Origin:
     def grade_name_without_scale_error(self, row: int, cell: object) -> InputError:
         """Return the error for a named grade whose scale is not known."""
         problem = f"{shown(cell)} is the name of a grade, and the order of the grades is not known"
-        return self.cell_error(row, "grade", problem, NAME_GRADES_FIX, "named-grades")
+        return self.cell_error(row, "grade", problem, [NAME_GRADES_FIX, SCALE_COLUMN_FIX], "named-grades")
 
     def bad_grade_error(self, row: int, role: str, cell: Any, scale: Scale, *, inferred: bool) -> InputError:
         """Return the error for an answer that is not on the scale."""

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from crowdrank._typing import Floats
 from crowdrank.errors import Message
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.bad_rows import no_rows_error
 from crowdrank.judgments.cells import parse_floats
 from crowdrank.judgments.columns import COLUMN_ALIASES, Roles
-from crowdrank.judgments.inputs import OpenInput, RoleTable, TableLike, feature_notes, open_input, read_roles
+from crowdrank.judgments.inputs import (
+    OpenInput,
+    RoleTable,
+    TableLike,
+    feature_notes,
+    open_input,
+    read_roles,
+    stated_scale,
+)
 from crowdrank.judgments.read_options import Format
 from crowdrank.judgments.row_errors import columns_by_role
 from crowdrank.judgments.scale import Scale
 
-RUN_ROLES = Roles(("document", "score"), ("query", "grade"), {**COLUMN_ALIASES, "grade": ()})
+RUN_ROLES = Roles(("document", "score"), ("query", "grade", "scale"), {**COLUMN_ALIASES, "grade": ()})
 """Roles of the columns of a ranking."""
 
 
@@ -40,11 +47,12 @@ def read_run(
         format: the format, if neither suffix nor content shows it.
         columns: the column for each role, as in `query=topicID,document=docID,score=bm25`.
         separator: separator of the cells of a text file; by default it is detected.
-        scale: the scale of named grades.
+        scale: the scale of named grades, if the source does not state it in a column `scale`.
         max_bytes: maximum size of a file in bytes when decompressed.
 
     Returns:
-        A DataFrame with the columns query, document, score and, if the file has one, grade as a number.
+        A DataFrame with the columns query, document, score and, if the file has one, grade: as a number, or as a name
+        if its scale is not known.
 
     Raises:
         InputError: a file cannot be read, or a score is not a number.
@@ -84,20 +92,20 @@ def read_run_table(
         raise no_rows_error(inputs.name)
     rows = {role: ids.concat_arrays([table.row_ids(role) for table in tables]) for role in ("query", "document")}
     rows["score"] = pa.array(np.concatenate([table.floats("score") for table in tables]))
-    grades = [_grades(table, scale) for table in tables]
-    if any("grade" in table.cells for table in tables) and all(one is not None for one in grades):
-        rows["grade"] = pa.array(np.concatenate([one for one in grades if one is not None]))
+    scale = stated_scale(tables) or scale
+    if any("grade" in table.cells for table in tables):
+        rows["grade"] = _grades([table.with_grade_values(scale) for table in tables])
     frame = frames.from_arrow(pa.table(rows), inputs.sources[0].backend)
     return RunTable(frame, columns_by_role(table.origin for table in tables), tuple(feature_notes(inputs)))
 
 
-def _grades(table: RoleTable, scale: Scale | None) -> Floats | None:
-    """Return grades as numbers: named grades by their values on the scale, or None if a name is not on it."""
-    if "grade" not in table.cells:
-        return np.full(len(table), np.nan)
-    if parse_floats(table.cells["grade"]) is not None:
-        return table.floats("grade", allow_blanks=True)
-    codes = [None if scale is None else scale.code(value) for value in table.cells["grade"].to_pylist()]
-    if scale is None or None in codes:
-        return None
-    return np.array([scale.values[code] for code in codes if code is not None])
+def _grades(tables: Sequence[RoleTable]) -> pa.Array:
+    """Return the grades of all rows as numbers, or as text if one is a name that is not on a known scale."""
+    graded = [table.cells.get("grade", pa.chunked_array([pa.nulls(len(table), pa.float64())])) for table in tables]
+    if any(parse_floats(cells) is None for cells in graded):
+        return pa.chunked_array([chunk for cells in graded for chunk in cells.cast(pa.string()).chunks], pa.string())
+    columns = [
+        table.floats("grade", allow_blanks=True) if "grade" in table.cells else np.full(len(table), np.nan)
+        for table in tables
+    ]
+    return pa.array(np.concatenate(columns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crowdrank._arrow import from_numpy, from_texts
 from crowdrank.errors import Fix, InputError, UsageError, shown
 from crowdrank.judgments.bad_rows import BadRows
-from crowdrank.judgments.columns import refuse_duplicate_columns, share_name
+from crowdrank.judgments.columns import SCALE_COLUMN, refuse_duplicate_columns, share_name
 from crowdrank.judgments.delimited import DelimitedSource
 from crowdrank.judgments.files import check_size
 
@@ -24,6 +26,8 @@ MAX_GRADES = 101
 """Maximum number of grades of a scale, enough for a slider from 0 to 100."""
 MAX_WILDCARDS = 100
 """Maximum number of wildcards in a pattern for ids; the time to match is quadratic in it."""
+NUMBER_IN_NAME = re.compile(r"\s*(?:(\d{1,3})\s*[-:.)=]\s*\D+|\D+[(\[](\d{1,3})[)\]]\s*)$", re.ASCII)
+"""Name of a grade with its number: "2 - Relevant", "2: Relevant" or "Relevant (2)"."""
 GIVE_COMMON_SCALE_FIX = Fix("give the common scale with {}", "grades")
 
 
@@ -91,6 +95,42 @@ class Scale:
             raise _invalid_scale_error(f"{mixed}; use 0-3, 1,2,3 or Bad,Fair,Good")
         return cls(tuple(names), tuple(float(position) for position in range(len(names))))
 
+    @property
+    def cell(self) -> str:
+        """The scale as text for the column `scale` of a table, which :meth:`from_cell` reads.
+
+        >>> Scale.parse("Bad,Fair,Good").cell
+        'Bad|Fair|Good'
+        """
+        return json.dumps(self.names) if any("|" in name for name in self.names) else "|".join(self.names)
+
+    @classmethod
+    def from_cell(cls, text: str) -> Scale | None:
+        """Return the scale in a cell of the column `scale`, or None if the cell has something else.
+
+        >>> Scale.from_cell("Bad|Fair|Good"), Scale.from_cell("metric")
+        (Scale(names=('Bad', 'Fair', 'Good'), values=(0.0, 1.0, 2.0)), None)
+        """
+        try:
+            names = json.loads(text) if text.startswith("[") else text.split("|")
+            return cls.parse(names) if isinstance(names, list) and len(names) > 1 else None
+        except ValueError:  # no JSON, or no scale
+            return None
+
+    @classmethod
+    def of_numbered_names(cls, names: Iterable[str]) -> Scale | None:
+        """Return the scale of names that hold consecutive numbers, in their order; None if they do not.
+
+        >>> str(Scale.of_numbered_names(["Relevant (1)", "Perfect (2)", "Bad (0)"]))
+        'Bad (0),Relevant (1),Perfect (2)'
+        """
+        matches = [(NUMBER_IN_NAME.match(name), name) for name in names]
+        name_of = {int(match[1] or match[2]): name for match, name in matches if match}
+        numbers = sorted(name_of)
+        if len(numbers) < max(len(matches), 2) or numbers[-1] - numbers[0] != len(numbers) - 1:
+            return None
+        return cls.parse([name_of[number] for number in numbers])
+
     @classmethod
     def spanning(cls, numbers: Iterable[int]) -> Scale:
         """Return the scale of the integers from 0, or from 1 if `numbers` has no 0, to the highest of `numbers`.
@@ -113,6 +153,18 @@ class Scale:
             return self.names.index(name)
         folded_names = [known_name.casefold() for known_name in self.names]
         return folded_names.index(name.casefold()) if name.casefold() in folded_names else None
+
+
+def add_scale_column(table: pa.Table, scale: Scale) -> pa.Table:
+    """Return a table of named grades with the column `scale`, by which readers know their order.
+
+    >>> add_scale_column(pa.table({"grade": ["Good"]}), Scale.parse("Bad,Good")).to_pylist()
+    [{'grade': 'Good', 'scale': 'Bad|Good'}]
+    """
+    if scale.numeric or SCALE_COLUMN in table.column_names:
+        return table
+    codes = from_numpy(np.zeros(len(table), np.int8))
+    return table.append_column(SCALE_COLUMN, pa.DictionaryArray.from_arrays(codes, from_texts([scale.cell])))
 
 
 def _invalid_scale_error(problem: str) -> UsageError:

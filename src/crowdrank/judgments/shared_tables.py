@@ -167,7 +167,7 @@ def _infer_scale(parts: Sequence[PartCodes], options: EncodeOptions) -> Scale:
     """Infer the scale from the integers among the answers, and the grades that have probabilities.
 
     Raises:
-        InputError: the grades are names.
+        InputError: the grades are names whose order is not known.
 
     """
     used_answers = [
@@ -179,10 +179,20 @@ def _infer_scale(parts: Sequence[PartCodes], options: EncodeOptions) -> Scale:
     numbers = [parse_integer(value) for _, _, value in used_answers]
     named = [one for one in used_answers if _is_grade_name(one[2])]
     if named and all(number is None for number in numbers):
+        scale = _named_scale([str(value).strip() for _, _, value in named], options.named_scale)
+        if scale is not None:
+            return scale
         origin, row, value = min(named, key=lambda one: (one[0].part_number, one[1]))
         raise origin.grade_name_without_scale_error(row, value)
     numbers += [grade for part in parts for grade in part.share_grades if not is_too_large_for_grade(grade)]
     return Scale.spanning(number for number in numbers if number is not None and number >= 0)
+
+
+def _named_scale(names: Sequence[str], known_scale: Scale | None) -> Scale | None:
+    """Return the scale of named grades: the known one if it has all of them, or else by the numbers in the names."""
+    if known_scale is not None and all(known_scale.code(name) is not None for name in names):
+        return known_scale
+    return Scale.of_numbered_names({name.casefold(): name for name in reversed(names)}.values())
 
 
 def _is_grade_name(answer: Any) -> bool:

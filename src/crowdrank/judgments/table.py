@@ -17,7 +17,7 @@ from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
 from crowdrank.errors import InputError, Message
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.columns import FEATURES_USED, SHARE_NAME
-from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.scale import Scale, add_scale_column
 
 UNJUDGEABLE = -1
 """Code of a 'cannot judge' answer."""
@@ -399,7 +399,8 @@ class Judgments(AssessorTable):
             columns["family"] = self.families.take(pa.array(family, mask=family < 0))
         for name, column in self.extras.items():
             columns[name] = self._grade_values(column) if name == "honeypot" else pa.array(column, from_pandas=True)
-        return pa.table(columns)
+        table = pa.table(columns)
+        return add_scale_column(table, self.scale) if len(self.scales) == 1 else table
 
     def _grade_values(self, codes: Grades) -> pa.Array:
         """Return the grades with these codes as numbers, or as names if any scale has names; negative codes as null."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from crowdrank._files import write_together
 from crowdrank.judgments.columns import share_name
-from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.scale import Scale, add_scale_column
 from crowdrank.judgments.write import write_table
 from crowdrank.llm_judges.answers import OK, STATUSES, Answer, combine_samples, excerpt
 
@@ -107,7 +107,10 @@ class JudgeLabels:
         schema = pa.schema([*LABEL_SCHEMA, *(pa.field(share_name(value), pa.float64()) for value in values)])
         columns = {name: [row.get(name) for row in rows] for name in schema.names}
         listed = {name: [row[name] for row in failures] for name in FAILURE_SCHEMA.names}
-        return cls(pa.table(columns, schema), pa.table(listed, FAILURE_SCHEMA), counts, costs)
+        scales = {group[0].scale for group in calls}
+        labels = pa.table(columns, schema)
+        labels = add_scale_column(labels, *scales) if len(scales) == 1 else labels
+        return cls(labels, pa.table(listed, FAILURE_SCHEMA), counts, costs)
 
     def summary(self) -> pa.Table:
         """Return the number of calls by status and their cost, one row per judge."""

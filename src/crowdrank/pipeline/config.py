@@ -81,9 +81,9 @@ class RunConfig:
             features = join_features(files.features) if files.features else None
             if files.expert is not None:
                 with parameter_prefix("expert_"):
-                    expert = read_gold(files.expert, **asdict(self.expert_reading))
+                    expert = read_gold(files.expert, **asdict(self.expert_reading), scale=judgments.main_scale)
             if files.honeypots is not None:
-                honeypots = read_gold(files.honeypots, grades=self.reading.grades)
+                honeypots = read_gold(files.honeypots, grades=self.reading.grades, scale=judgments.main_scale)
         return judgments, features, expert, honeypots
 
 

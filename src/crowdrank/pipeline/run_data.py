@@ -22,6 +22,7 @@ from crowdrank.judgments.features import Features, as_features
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grade_map import GradeMap, GradeMapLike
 from crowdrank.judgments.read import read_gold
+from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.summary import uncertain_scale_note
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
 from crowdrank.label_learning.label_features import without_honeypots
@@ -263,7 +264,7 @@ def build_run_data(
         digests={"features": digest(rows), **_judgment_digests(table, labels)},
         notes=tuple(notes),
     )
-    gold = None if expert is None else _as_gold(expert)
+    gold = None if expert is None else _as_gold(expert, table.main_scale)
     if gold is not None and expert_map is not None:
         gold = replace(gold, grade_map=GradeMap.parse(expert_map))
     placed = _find_rows(rows, gold)
@@ -288,14 +289,15 @@ def _read_judgments(judgments: Any, honeypots: Any, unjudgeable_as: str) -> tupl
     for reason, n in table.report.skipped.items():
         notes.append(_warning("rows-skipped", f"{counted(n, 'row')} of the judgments skipped ({reason})"))
     if honeypots is not None:
-        table, note = mark_honeypots(table, _as_gold(honeypots))
+        table, note = mark_honeypots(table, _as_gold(honeypots, table.main_scale))
         notes.append(note)
     table = table.on_one_scale() if table.maps_to_one_scale else table
     return table.with_unjudgeable(unjudgeable_as), notes
 
 
-def _as_gold(grades: Any) -> Gold:
-    gold = grades if isinstance(grades, Gold) else read_gold(grades)
+def _as_gold(grades: Any, scale: Scale) -> Gold:
+    """Return expert grades; `scale` is that of named grades of a table that does not state it."""
+    gold = grades if isinstance(grades, Gold) else read_gold(grades, scale=scale)
     _refuse_features(gold.report, "expert grades")
     return gold
 

@@ -36,7 +36,7 @@ def answers_of(connection: Connection, project: Project, queries: Sequence[str] 
 
     The columns are those that crowdrank recognizes (query, document, assessor, family, grade, time, duration, cost,
     honeypot), the kind of assessor and the comment. Answers to pairs that the policy `compare` drew have the
-    probability of the draw and the number of its round. Read 'cannot judge' with `unjudgeable="cannot-judge"`.
+    probability of the draw and the number of its round; named grades have the column `scale`.
 
     Args:
         connection: connection of a transaction.
