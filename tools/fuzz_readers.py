@@ -7,9 +7,11 @@ A violation raises AssertionError and names the saved input. A crash of the proc
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import random
 import sqlite3
 import tempfile
@@ -78,6 +80,7 @@ OPENSEARCH: dict[str, Any] = {
         {"query": "none", "ratings": [], "failures": [{"docId": "d3"}]},
     ]
 }
+NAMED = "query,document,assessor,grade,scale\nq,a,ann,Good,Bad|Good\nq,b,ann,Bad,Bad|Good\nq,a,bob,Bad,Bad|Good\n"
 LABEL_STUDIO: list[Any] = [
     {
         "id": 1,
@@ -87,7 +90,10 @@ LABEL_STUDIO: list[Any] = [
                 "completed_by": 10,
                 "lead_time": 4.25,
                 "created_at": "2021-03-09T22:16:08.728353Z",
-                "result": [{"value": {"choices": ["2"]}}],
+                "result": [
+                    {"from_name": "grade", "value": {"choices": ["2"]}},
+                    {"from_name": "why", "value": {"text": ["x"]}},
+                ],
             },
             {"completed_by": {"id": 11, "email": "bob@x.org"}, "result": [{"value": {"rating": 1}}]},
             {"completed_by": 12, "was_canceled": True, "result": []},
@@ -271,6 +277,16 @@ def read_umbrela_labels(path: Path) -> JudgeLabels:
 
 
 Reader = Callable[..., Any]
+
+
+def zipped(name: str, content: bytes) -> bytes:
+    """Return a ZIP archive with one file."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(name, content)
+    return archive.getvalue()
+
+
 SAMPLES: Mapping[str, tuple[str, bytes, tuple[Reader, ...]]] = {
     "csv": ("a.csv", CSV.encode(), (read_judgments, read_gold, read_features, read_in_batches, read_run)),
     "soft labels": ("soft.csv", SOFT_LABELS.encode(), (read_judgments,)),
@@ -284,6 +300,11 @@ SAMPLES: Mapping[str, tuple[str, bytes, tuple[Reader, ...]]] = {
     "utf-16": ("a.csv", CSV.encode("utf-16"), (read_judgments, read_gold, read_features, read_in_batches)),
     "semicolons": ("a.csv", CSV.replace(",", ";").encode(), (read_judgments,)),
     "csv.gz": ("a.csv.gz", gzip.compress(CSV.encode(), mtime=0), (read_judgments, read_in_batches)),
+    "csv.bz2": ("a.csv.bz2", bz2.compress(CSV.encode()), (read_judgments, read_in_batches)),
+    "csv.xz": ("a.csv.xz", lzma.compress(CSV.encode()), (read_judgments, read_in_batches)),
+    "csv in zip": ("a.zip", zipped("a.csv", CSV.encode()), (read_judgments, read_in_batches)),
+    "named grades": ("named.csv", NAMED.encode(), (read_judgments, read_gold)),
+    "quotes in tsv": ("a.tsv", CSV.replace(",", "\t").replace("ann", '"ann').encode(), (read_judgments,)),
     "jsonl.gz": ("a.jsonl.gz", gzip.compress(JSONL.encode(), mtime=0), (read_judgments,)),
     "parquet.gz": ("a.parquet.gz", gzip.compress(parquet(), mtime=0), (read_judgments,)),
     "qrels": ("a.qrels", QRELS.encode(), (read_judgments, read_gold)),
@@ -340,10 +361,16 @@ def _mutated_file(name: str, sample: bytes, rng: random.Random) -> bytes:
     """Return a mutated file; of a compressed one mostly the content is mutated, else its compressed bytes."""
     if name in NAMES_OF_TABLES and rng.random() < 0.5:
         return mutate_cells(sample, rng)
-    if not name.endswith((".gz", ".xlsx")) or rng.random() > 0.7:
+    if not name.endswith((".gz", ".bz2", ".xz", ".zip", ".xlsx")) or rng.random() > 0.7:
         return mutate(sample, rng)
     if name.endswith(".xlsx"):
         return with_part(sample, lambda sheet: mutate(sheet, rng))
+    if name.endswith(".zip"):
+        return zipped("a.csv", mutate(CSV.encode(), rng))
+    if name.endswith(".bz2"):
+        return bz2.compress(mutate(bz2.decompress(sample), rng))
+    if name.endswith(".xz"):
+        return lzma.compress(mutate(lzma.decompress(sample), rng), preset=0)
     return gzip.compress(mutate(gzip.decompress(sample), rng), compresslevel=1, mtime=0)
 
 

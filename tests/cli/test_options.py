@@ -57,7 +57,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.mark.parametrize(
     ("options", "reader", "others"),
-    [(ReadOptions, read_judgments, {"source"}), (GoldReadOptions, read_gold, {"source", "max_bytes", "option"})],
+    [(ReadOptions, read_judgments, {"source"}), (GoldReadOptions, read_gold, {"source", "max_bytes", "scale"})],
 )
 def test_read_options_mirror_the_reader(options: type, reader: Any, others: set[str]) -> None:
     parameters = inspect.signature(reader).parameters

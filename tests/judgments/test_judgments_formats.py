@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
+import lzma
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from judgments_reference import LIBRARIES, WRITERS, check, rows, written
 
 from crowdrank import read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import CrowdrankError, UsageError
+from crowdrank.judgments.delimited import DelimitedSource
 from crowdrank.judgments.formats import format_by_suffix
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.write import write_table
@@ -284,3 +289,112 @@ def test_arrows_threads_hold_nothing_of_pythons(suffix: str, tmp_path: Path, mon
         assert isinstance(file, pa.NativeFile)
         assert not isinstance(file, pa.PythonFile)
         assert function is None
+
+
+COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+TABLE = b"query,document,assessor,grade\nq,a,x,1\nq,b,x,0\n"
+
+
+def zipped(**files: bytes) -> bytes:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in files.items():
+            file.writestr(name, content)
+    return archive.getvalue()
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zip"])
+def test_compressed_files_are_recognized_by_their_content(suffix: str, tmp_path: Path) -> None:
+    utf16 = TABLE.decode().encode("utf-16")
+    frame = pd.DataFrame({"query": "q", "document": ["a", "b"], "assessor": "x", "grade": [1, 0]})
+    frame.to_parquet(tmp_path / "a.parquet")
+    parquet = (tmp_path / "a.parquet").read_bytes()
+    for name, content in (("t.csv", TABLE), ("u.csv", utf16), ("p.parquet", parquet), ("q.txt", b"q 0 a 1\nq 0 b 0\n")):
+        packed = zipped(**{name: content}) if suffix == "zip" else COMPRESS[suffix](content)
+        for path in (tmp_path / f"{name}.{suffix}", tmp_path / f"other-{name}"):
+            path.write_bytes(packed)
+            judgments = read_judgments(path)
+            assert judgments.documents.to_pylist() == ["a", "b"]
+            assert judgments.grade.tolist() == [1, 0]
+    with pytest.raises(CrowdrankError) as caught:
+        read_judgments(tmp_path / f"t.csv.{suffix}", max_bytes=len(TABLE) - 1)
+    assert caught.value.kind == "too-large"
+
+
+def test_the_name_of_a_compressed_file_is_that_of_its_content(tmp_path: Path) -> None:
+    rows = b"document,grade\na,1\n"
+    for name, content in (
+        ("ann.csv.bz2", bz2.compress(rows)),
+        ("x.zip", zipped(**{"__MACOSX/a": b"", "in/bob.csv": rows})),
+    ):
+        (tmp_path / name).write_bytes(content)
+    assert read_judgments(tmp_path).assessors.to_pylist() == ["ann", "bob"]
+
+
+def test_a_name_may_promise_compression(tmp_path: Path) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(TABLE)
+    assert len(read_judgments(tmp_path / "a.csv.gz")) == 2
+
+
+@pytest.mark.parametrize("files", [{}, {"a.csv": TABLE, "b.csv": TABLE}])
+def test_an_archive_of_several_files_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(zipped(**files))
+    with pytest.raises(CrowdrankError) as caught:
+        read_judgments(tmp_path / "a.zip")
+    assert caught.value.kind == "archive"
+
+
+# Tables without a header, and stray quotes.
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.txt", "a.csv"])
+def test_numbers_of_workers_are_not_taken_for_iterations(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("q\t7\td1\t1\nq\t8\td1\t0\n")
+    with pytest.raises(CrowdrankError) as caught:
+        read_judgments(tmp_path / name)
+    assert caught.value.kind == "no-header"
+    assert caught.value.fixes[1].parameter == "format"
+    assert len(read_judgments(tmp_path / name, format="qrels", repeats="keep", assessor_name="x")) == 2
+    for constant in ("0", "Q0", "3"):
+        (tmp_path / name).write_text(f"q\t{constant}\td1\t1\nq\t{constant.lower()}\td2\t0\n")
+        assert len(read_gold(tmp_path / name)) == 2
+
+
+def test_a_table_without_a_header_is_advised_to_have_one(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("q,d1,ann,1\n")
+    with pytest.raises(CrowdrankError) as caught:
+        read_judgments(tmp_path / "a.csv")
+    assert (caught.value.kind, len(caught.value.fixes)) == ("no-column", 2)
+
+
+STRAY = 'query,document,assessor,grade,comment\nq,a,x,2,"nice\nq,b,y,1,good"\n\nq,c,x,0,"\nq,d,x,0,ok\n'
+
+
+def test_stray_quotes_in_tab_separated_text_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    for content in (STRAY, STRAY.replace(',"\n', ",x\n"), STRAY.replace("q,a", '"q,a').replace("q,c", '"q,c')):
+        path.write_text(content.replace(",", "\t"))
+        judgments = read_judgments(path)
+        assert judgments.report.rows == len(judgments) == 4
+    path.write_text(STRAY.replace(",", "\t").replace("\t2\t", "\tbad\t"))
+    with pytest.raises(CrowdrankError) as caught:
+        read_judgments(path)
+    assert caught.value.location.place == "row 1 (line 2)"
+
+
+def test_stray_quotes_in_other_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(STRAY.replace(',"\n', ",x\n"))
+    with pytest.raises(CrowdrankError) as caught:
+        read_judgments(path)
+    assert (caught.value.kind, caught.value.location.place) == ("open-quote", "row 1 (line 2)")
+    with pytest.raises(CrowdrankError) as caught:
+        list(DelimitedSource(path).read_batches(["document"], 10))
+    assert caught.value.kind == "open-quote"
+
+
+def test_quoted_cells_with_line_breaks_are_cells(tmp_path: Path) -> None:
+    for separator, name in (("\t", "a.tsv"), (",", "a.csv")):
+        cells = ["query", "document", "assessor", "grade", "comment"], ["q", "a", "x", "1", '"two\nlines"']
+        (tmp_path / name).write_text("\n".join(map(separator.join, cells)) + "\n")
+        assert read_judgments(tmp_path / name).report.rows == 1

@@ -436,7 +436,7 @@ def test_errors_about_workbooks(tmp_path: Path) -> None:
             read_judgments(put(tmp_path / "not.xlsx", content))
         assert caught.value.kind == "damaged"
     with pytest.raises(InputError) as caught:
-        read_judgments(put(tmp_path / "not.csv", archive.getvalue()), format="csv")
+        read_judgments(put(tmp_path / "not.csv", workbook([["docid"]])), format="csv")
     assert caught.value.fix == Fix("give {}", "format", "xlsx")
 
 

@@ -291,11 +291,34 @@ def test_cells_of_an_odd_type_are_refused() -> None:
 # Ids.
 
 
-@pytest.mark.parametrize("value", ["NaN", "1e400"])
-def test_numbers_without_a_value_are_missing_ids(value: str, tmp_path: Path) -> None:
-    row = f'{{"document": {value}, "assessor": "x", "grade": 1}}'
+def test_a_number_without_a_value_is_a_missing_id(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the document is missing"):
-        read_judgments(put(tmp_path, "a.jsonl", row))
+        read_judgments(put(tmp_path, "a.jsonl", '{"document": NaN, "assessor": "x", "grade": 1}'))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_json_that_would_be_changed_is_refused(name: str, tmp_path: Path) -> None:
+    good = '{"document": 9007199254740992.0, "assessor": "x", "grade": 1}'
+    joined = "[%s,\n%s]" if name == "a.json" else "%s\n%s\n"
+    exact = read_judgments(put(tmp_path, name, joined % (good, good.replace("92.0", "93.0"))))
+    assert exact.documents.to_pylist() == ["9007199254740992.0", "9007199254740993.0"]
+    for bad in (good.replace("9007199254740992.0", "1e400"), good.replace("{", '{"document": 2, ')):
+        with pytest.raises(InputError) as caught:
+            read_judgments(put(tmp_path, name, joined % (good, bad)))
+        assert caught.value.location.source.endswith(name)
+        assert caught.value.location.place == ("line 2" if name == "a.jsonl" else "")
+
+
+def test_large_ids_as_floating_point_numbers_are_refused(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"document": [2.0**53, 2.0**53 + 2], "assessor": "x", "grade": 1})
+    frame.to_parquet(tmp_path / "a.parquet")
+    for source in (frame, tmp_path / "a.parquet"):
+        for read in (read_judgments, read_gold):
+            with pytest.raises(InputError) as caught:
+                read(source)
+            assert (caught.value.kind, caught.value.location.column) == ("inexact-id", "document")
+    exact = read_judgments(frame.assign(document=[2.0**53 - 1, 2.0]))
+    assert exact.documents.to_pylist() == [2**53 - 1, 2]
 
 
 @pytest.mark.parametrize(

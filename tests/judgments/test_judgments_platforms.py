@@ -200,3 +200,76 @@ def test_a_column_called_seconds_is_in_seconds() -> None:
     other = frame.rename(columns={"seconds": "duration"})
     assert read_judgments(other).report.units == {}
     assert combine(read_judgments(frame), read_judgments(other.assign(document="b"))).report.units == {}
+
+
+def annotation(assessor: int, *answers: tuple[str, str, Any], **fields: Any) -> dict[str, Any]:
+    """Return an annotation of Label Studio with answers to questions: name, kind and answer."""
+    result = [{"from_name": name, "value": {kind: answer}} for name, kind, answer in answers]
+    return {"completed_by": assessor, "result": result, **fields}
+
+
+def task(*annotations: dict[str, Any]) -> dict[str, Any]:
+    return {"data": {"query": "jam", "document": "d1"}, "annotations": list(annotations)}
+
+
+def test_all_answers_of_label_studio_are_used_or_reported(tmp_path: Path) -> None:
+    tasks = [
+        task(
+            annotation(1, ("relevance", "choices", ["2"]), ("why", "text", ["long"]), ("sure", "rating", 4)),
+            annotation(2, ("sure", "rating", 1), ("relevance", "choices", ["0"])),
+            annotation(3, ("relevance", "choices", ["0", "2"])),
+            annotation(4, ("relevance", "choices", ["1"]), ("relevance", "choices", ["2"])),
+            annotation(5, ("relevance", "choices", ["1"]), ("relevance", "choices", ["1"])),
+            annotation(6, ("relevance", "choices", ["2"]), ("sure", "rating", 4), ground_truth=True),
+        )
+    ]
+    judgments = read_judgments(put(tmp_path, "a.json", tasks))
+    assert rows(judgments) == [("jam", "d1", "1", "2"), ("jam", "d1", "2", "0"), ("jam", "d1", "5", "1")]
+    assert judgments.report.skipped == {"several labels": 2, "ground-truth annotation": 1}
+    assert judgments.extras["honeypot"].tolist() == [2, 2, 2]
+    (note,) = judgments.report.notes
+    assert note.kind == "answers-not-used"
+    assert "'why' (1), 'sure' (2)" in note.problem
+
+
+def test_questions_of_label_studio_without_a_known_name_are_columns(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.json", [task(annotation(1, ("topical", "rating", 2), ("assessor", "rating", 0)))])
+    with pytest.raises(InputError) as caught:
+        read_judgments(path)
+    assert (caught.value.kind, caught.value.fixes[0].parameter) == ("no-column", "columns")
+    assert rows(read_judgments(path, columns="grade=topical")) == [("jam", "d1", "1", "2")]
+    assert rows(read_judgments(path, columns="grade=assessor (answer)")) == [("jam", "d1", "1", "0")]
+
+
+def test_texts_of_label_studio_are_grades_if_nothing_else_is(tmp_path: Path) -> None:
+    path = put(tmp_path, "a.json", [task(annotation(1, ("answer", "text", ["2"])))])
+    assert rows(read_judgments(path)) == [("jam", "d1", "1", "2")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "query,docid,bm25,length\njam,d1,1.25,3\n",
+        "query,docid,clicks\njam,d1,120\n",
+        "query,docid,p0,p1\njam,d1,0,1\n",
+        "query,docid,title\njam,d1,Jam\n",
+        "query,docid,score\njam,d1,2\n",
+        "query,docid,change\njam,d1,-1\n",
+    ],
+)
+def test_other_tables_are_no_books_of_quepid(content: str, tmp_path: Path) -> None:
+    path = put(tmp_path, "a.csv", content)
+    with pytest.raises(InputError) as caught:
+        read_judgments(path)
+    assert caught.value.kind == "no-column"
+
+
+def test_a_book_of_quepid_is_noted_and_can_be_overruled(tmp_path: Path) -> None:
+    path = put(tmp_path, "book.csv", "query,docid,ann,bob\njam,d1,2,\njam,d2,0,1\n")
+    (note,) = read_judgments(path).report.notes
+    assert note.kind == "quepid-book"
+    assert note.fix is not None
+    assert (note.fix.parameter, note.fix.value) == ("format", "csv")
+    assert rows(read_judgments(path, format="csv", columns="grade=ann", on_bad_rows="skip"))[0][2:] == ("book", "2")
+    sure = put(tmp_path, "sure.csv", "query,docid,ann\njam,d1,50\n")
+    assert rows(read_judgments(sure, format="quepid")) == [("jam", "d1", "ann", "50")]

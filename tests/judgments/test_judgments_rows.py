@@ -41,6 +41,7 @@ MISSING = (None, "on_bad_rows")
 NOT_A_GRADE = (None, "grades", "on_bad_rows")
 OFF = ("grades", "on_bad_rows")
 BLANK = (None, None)
+NAMES = ("grades", None)
 RF10 = "topicID\tworkerID\tdocID\tgold\tlabel\n1\tw\td\t-1\t1\n1\tw\te\tx\t1\n"
 CASES = [
     Case("no document", GOOD + "q, ,x,1\n", "missing-cell", LAST, "document", MISSING, "the document is missing"),
@@ -69,8 +70,8 @@ CASES = [
     Case(
         "qrels", "1 0 a 1\n\n1 0 b x\n", "not-a-grade", "line 3", "grade", NOT_A_GRADE, read=read_gold, file="a.qrels"
     ),
-    Case("names only", HEADER + "q,a,x,Bad\nq,b,x,Good\n", "named-grades", "row 1 (line 2)", "grade", ("grades",)),
-    Case("rf10", RF10, "named-grades", "row 2 (line 3)", "gold", ("grades",), "", {"format": "trec-rf10"}, read_gold),
+    Case("names only", HEADER + "q,a,x,Bad\nq,b,x,Good\n", "named-grades", "row 1 (line 2)", "grade", NAMES),
+    Case("rf10", RF10, "named-grades", "row 2 (line 3)", "gold", NAMES, "", {"format": "trec-rf10"}, read_gold),
     Case("time", EXTRA + "time\na,x,1,2024-05-31\nb,x,1,yesterday\n", "bad-cell", "row 2 (line 3)", "time", BLANK),
     Case(
         "negative cost", EXTRA + "price\na,x,1,-1\n", "bad-cell", "row 1 (line 2)", "price", BLANK, "'-1' is not a cost"

@@ -26,7 +26,7 @@ from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import SHARE_NAME, Roles, parse_column_map, share_columns
 from crowdrank.judgments.delimited import DelimitedSource
-from crowdrank.judgments.files import open_decompressed, utf16_encoding
+from crowdrank.judgments.files import compression, open_decompressed, utf16_encoding
 from crowdrank.judgments.formats import open_source
 from crowdrank.judgments.json_lines import JsonLinesSource
 from crowdrank.judgments.limits import MAX_LINE_BYTES
@@ -81,6 +81,9 @@ class JudgmentFile:
             if isinstance(source, DelimitedSource | JsonLinesSource) and utf16_encoding(stream.read(4)):
                 fixes = [Fix("save it as UTF-8"), OTHER_FILE_FIX]
                 raise UsageError(f"Judgments cannot be added to {path}, which is UTF-16", kind="utf-16", fix=fixes)
+        if compression(path) != ("gzip" if Path(path).suffix.lower() == ".gz" else None):
+            problem = f"Judgments cannot be added to {path}: only .gz is written compressed"
+            raise UsageError(problem, kind="compressed", fix=OTHER_FILE_FIX)
         if type(source) not in (DelimitedSource, JsonLinesSource, ParquetSource):
             problem = f"Judgments cannot be added to {path}, which is not a table with one judgment per row"
             raise UsageError(problem, kind="not-a-table", fix=OTHER_FILE_FIX)

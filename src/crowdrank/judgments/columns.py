@@ -158,8 +158,10 @@ class Roles:
         if missing:
             listed = quote_names(column_names) or "none"
             problem = f"there is no column for {' and '.join(missing)}; the columns are: {listed}"
-            by_name = Fix("name them with {}", "columns", ",".join(f"{role}=NAME" for role in missing))
-            raise InputError(problem, source=source, kind="no-column", fix=by_name)
+            fixes = [Fix("name them with {}", "columns", ",".join(f"{role}=NAME" for role in missing))]
+            if any(re.fullmatch(r"-?[0-9.]+", name) for name in column_names):
+                fixes.append(Fix("if the file has no header, add one"))
+            raise InputError(problem, source=source, kind="no-column", fix=fixes)
         return {role: column for role, column in found.items() if column is not None}
 
     def _find_column(self, role: str, column_names: Sequence[str], source: str) -> str | None:

@@ -7,9 +7,10 @@ import io
 import re
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,6 +29,8 @@ SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 """Separators that are detected, with their names in errors."""
 CSV_BLOCK_BYTES = 1 << 20
 """Number of bytes that Arrow's CSV parser reads at a time."""
+OPEN_QUOTE = "open-quote"
+"""Kind of the error about a quote that encloses more than a cell."""
 EXPORT_AS_CSV_ADVICE = "export the table as CSV, or as an Excel workbook (.xlsx)"
 
 
@@ -52,6 +55,7 @@ class DelimitedSource(FileSource):
         self._refuse_wrong_separator()
         self._last, self._n_columns = self.names[-1], len(self.names)
         self._records: Integers | None = None  # number of the record of each row, from 0; None: all records in order
+        self._has_quotes = True  # whether a quote can enclose a cell; without, it is part of the text
 
     def _read_header(self, separator: str) -> list[str]:
         """Return the cells of the first record."""
@@ -79,7 +83,8 @@ class DelimitedSource(FileSource):
         """
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors=errors, newline="")
         previous_limit = csv.field_size_limit(MAX_LINE_BYTES)
-        reader = csv.reader(chain(self._text_lines(text), extra_lines), delimiter=separator)
+        quoting = csv.QUOTE_MINIMAL if getattr(self, "_has_quotes", True) else csv.QUOTE_NONE
+        reader = csv.reader(chain(self._text_lines(text), extra_lines), delimiter=separator, quoting=quoting)
         line = 1
         try:
             for record in reader:
@@ -112,7 +117,16 @@ class DelimitedSource(FileSource):
         """Return the columns `names`, every cell as text."""
         # The last column shows whether a quote is left open: it then holds the rest of the file.
         self._records, self._first_row = None, 0
-        table, malformed = self._parse(list(dict.fromkeys((*names, self._last))))
+        wanted = list(dict.fromkeys((*names, self._last)))
+        try:
+            table, malformed = self._parse(wanted)
+        except InputError as error:
+            if error.kind != OPEN_QUOTE or not self._treat_stray_quotes(0):
+                raise
+            table, malformed = self._parse(wanted)
+        may_be_stray = not malformed.numbers or self.separator == "\t"
+        if may_be_stray and self._treat_stray_quotes(0 if malformed.numbers else len(table)):
+            table, malformed = self._parse(wanted)
         last = table[self._last][-1].as_py() if len(table) else ""
         if malformed.has_newline or _has_newline(last):
             self._refuse_open_quote()
@@ -148,6 +162,57 @@ class DelimitedSource(FileSource):
             raise _open_quote_error(self.name, "")
         if _has_newline(last_cell):
             self._refuse_open_quote()
+        if self._has_quotes and self._has_whole_lines(n_done):
+            raise self._stray_quote_error()
+
+    def first_records(self, count: int) -> list[list[str]]:
+        """Return the cells of the first rows below the header as text."""
+        with open_decompressed(self.path) as stream, closing(self._read_records(stream, self.separator)) as records:
+            return [cells for _, cells in islice(records, 1, count + 1)]
+
+    def _treat_stray_quotes(self, n_rows: int) -> bool:
+        """Return whether to parse again, because quotes are part of the text of a tab-separated file.
+
+        Quotes are stray if they enclose line breaks although each line has the cells of a row.
+
+        Args:
+            n_rows: number of rows if quotes enclose cells.
+
+        Raises:
+            InputError: quotes are stray in a file with another separator, where they should enclose cells.
+
+        """
+        if not self._has_quotes or not self._has_whole_lines(n_rows):
+            return False
+        if self.separator != "\t":
+            raise self._stray_quote_error()
+        self._has_quotes = False
+        return True
+
+    def _has_whole_lines(self, n_rows: int) -> bool:
+        """Return whether the file has quotes, more lines than rows, and the cells of a row in each line."""
+        with open_decompressed(self.path) as stream:
+            n_lines, n_quotes = 1, 0
+            while chunk := stream.read(CSV_BLOCK_BYTES):
+                n_lines, n_quotes = n_lines + chunk.count(b"\n"), n_quotes + chunk.count(b'"')
+        if not n_quotes or n_lines - 1 <= n_rows:
+            return False
+        n_filled = 0
+        with open_decompressed(self.path) as stream:
+            for line_number, line in numbered_lines(stream, self.name):
+                if not line.strip(b"\r\n"):
+                    continue
+                if line.count(self.separator.encode()) != self._n_columns - 1 or (line_number == 1 and b'"' in line):
+                    return False
+                n_filled += 1
+        return n_filled - 1 > n_rows
+
+    def _stray_quote_error(self) -> InputError:
+        """Return the error for the first record that has several lines."""
+        with open_decompressed(self.path) as stream, closing(self._read_records(stream, self.separator)) as records:
+            places = ((number, line) for number, (line, cells) in enumerate(records) if any(map(_has_newline, cells)))
+            number, line = next(places, (0, 0))
+        return _open_quote_error(self.name, f"row {number} (line {line})")
 
     def _first_malformed_row(self) -> InputError:
         """Return the error for the first row with another number of cells than the header, without Arrow."""
@@ -219,7 +284,10 @@ class DelimitedSource(FileSource):
         return {
             "read_options": pyarrow.csv.ReadOptions(use_threads=on_malformed_row is None, block_size=block_bytes),
             "parse_options": pyarrow.csv.ParseOptions(
-                delimiter=self.separator, newlines_in_values=True, invalid_row_handler=on_malformed_row
+                delimiter=self.separator,
+                quote_char='"' if self._has_quotes else False,
+                newlines_in_values=True,
+                invalid_row_handler=on_malformed_row,
             ),
             "convert_options": pyarrow.csv.ConvertOptions(
                 include_columns=names, column_types={name: pa.string() for name in names}
@@ -331,4 +399,5 @@ def _there_are(count: int, noun: str) -> str:
 
 def _open_quote_error(source_name: str, place: str) -> InputError:
     advice = "close it, or write it twice inside a quoted cell"
-    return InputError("a quote is opened and never closed", source=source_name, place=place, fix=advice)
+    problem = "a quote is opened and never closed"
+    return InputError(problem, source=source_name, place=place, kind=OPEN_QUOTE, fix=advice)

@@ -11,7 +11,7 @@ on the answers of all parts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from crowdrank._arrow import release_unused_memory
 from crowdrank._typing import Booleans, Codes, Integers
+from crowdrank.errors import InputError, Location
 from crowdrank.judgments import ids, kernels
 from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.cells import ColumnsByRole, ParsedColumn, encode_distinct, parse_extras
@@ -134,6 +135,9 @@ def _encode_ids(column: pa.ChunkedArray, role: str, origin: Origin, bad_rows: Ba
         codes, names = ids.encode(column)
     except pa.ArrowInvalid as problem:
         raise origin.encoding_error(role) from problem
+    except InputError as error:
+        location = Location(origin.source.name, column=origin.column_name(role))
+        raise InputError(replace(error.message, location=location)) from error
     del column
     release_unused_memory(len(codes))
     bad_rows.count_bad(

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import csv
 import gzip
 import io
+import lzma
 import os
+import re
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from crowdrank.errors import InputError
+from crowdrank.errors import InputError, shown
 from crowdrank.judgments.bad_rows import no_rows_error
 from crowdrank.judgments.limits import CHUNK_BYTES, MAX_BYTES, MAX_GZIP_RATIO, numbered_lines, too_large_error
+
+COMPRESSIONS = {
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+    "xz": re.compile(rb"\xfd7zXZ\x00"),
+    "zip": re.compile(rb"PK(\x03\x04|\x05\x06)"),
+}
+"""Regular expression for the first bytes of each kind of compressed file."""
+READ_ERRORS = (
+    *(OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, csv.Error, UnicodeDecodeError, MemoryError),
+    *(pa.ArrowException, RuntimeError),  # RuntimeError: a ZIP archive with a password
+)
+"""Errors of opening, decompressing and parsing a file."""
+WORKBOOK_PARTS = ("[Content_Types].xml", "mimetype")
+"""Names of files in ZIP archives that are workbooks; these are read as they are."""
 
 
 def local_path(path: str | Path) -> Path:
@@ -35,15 +54,15 @@ def local_path(path: str | Path) -> Path:
 def check_size(path: str | Path, max_bytes: int = MAX_BYTES) -> None:
     """Raise InputError if a file has more than `max_bytes` bytes when decompressed."""
     with open_decompressed(path, text=False) as stream:
-        size, is_gzip = local_path(path).stat().st_size, _is_gzip(path)
-        if is_gzip and size * MAX_GZIP_RATIO <= max_bytes:
+        size, kind = local_path(path).stat().st_size, compression(path)
+        if kind == "gzip" and size * MAX_GZIP_RATIO <= max_bytes:
             return
-        if is_gzip:
+        if kind is not None:
             size = 0
             while size <= max_bytes and (piece := stream.read(CHUNK_BYTES)):
                 size += len(piece)
     if size > max_bytes:
-        raise too_large_error(str(path), f"{'decompressed, ' if is_gzip else ''}it", max_bytes)
+        raise too_large_error(str(path), f"{'' if kind is None else 'decompressed, '}it", max_bytes)
 
 
 def _is_valid_path(path: Path) -> bool:
@@ -54,8 +73,54 @@ def _is_valid_path(path: Path) -> bool:
         return False
 
 
-def _is_gzip(path: str | Path) -> bool:
-    return Path(path).suffix.lower() == ".gz"
+def compression(path: str | Path) -> str | None:
+    """Return how a file is compressed (gzip, bz2, xz or zip) by its first bytes; None if it is not."""
+    with local_path(path).open("rb") as stream:
+        head = stream.read(10)
+    kind = next((kind for kind, signature in COMPRESSIONS.items() if signature.match(head)), None)
+    if kind != "zip":
+        return kind
+    with zipfile.ZipFile(local_path(path)) as archive:
+        return None if set(WORKBOOK_PARTS).intersection(archive.namelist()) else kind
+
+
+def inner_name(path: str | Path) -> str:
+    """Return the name of a file without its folder and the suffix of its compression; of a ZIP archive, its file's.
+
+    >>> inner_name("labels/ann.csv.gz"), inner_name("ann.csv")
+    ('ann.csv', 'ann.csv')
+    """
+    path = local_path(path)
+    if path.suffix.lower() == ".zip" and path.is_file() and compression(path) == "zip":
+        with zipfile.ZipFile(path) as archive:
+            return Path(_only_member(path, archive)).name
+    return path.name[: -len(path.suffix)] if path.suffix.lower() in (".gz", ".bz2", ".xz", ".zip") else path.name
+
+
+def _only_member(path: Path, archive: zipfile.ZipFile) -> str:
+    """Return the name of the only file in a ZIP archive; raise InputError if there are none or several."""
+    names = [name for name in archive.namelist() if not name.startswith("__MACOSX/") and not name.endswith("/")]
+    if len(names) != 1:
+        listed = f": {', '.join(map(shown, names[:5]))}{', ...' if len(names) > 5 else ''}" if names else ""
+        problem = f"it is a ZIP archive of {len(names)} files{listed}"
+        fix = "unpack it and give the files or their folder"
+        raise InputError(problem, source=str(path), kind="archive", fix=fix)
+    return names[0]
+
+
+def _open_stream(path: Path) -> Any:
+    """Open a file as a buffered stream of decompressed bytes."""
+    match compression(path):
+        case "gzip":
+            return gzip.open(path)
+        case "bz2":
+            return bz2.open(path)
+        case "xz":
+            return lzma.open(path)
+        case "zip":
+            with zipfile.ZipFile(path) as archive:
+                return archive.open(_only_member(path, archive))
+    return path.open("rb")
 
 
 @contextmanager
@@ -65,10 +130,11 @@ def arrow_file(path: str | Path, *, text: bool = True) -> Iterator[pa.NativeFile
     It is no Python file object, because Arrow's threads may outlive the interpreter.
     """
     with open_decompressed(path, text=text) as stream, pa.OSFile(os.fsencode(local_path(path))) as file:
-        if isinstance(stream, io.BytesIO):
-            yield pa.BufferReader(stream.getvalue())
+        kind = compression(path)
+        if isinstance(stream, io.BytesIO) or kind in ("xz", "zip"):
+            yield pa.BufferReader(stream.read())
         else:
-            yield pa.CompressedInputStream(file, "gzip") if _is_gzip(path) else file
+            yield file if kind is None else pa.CompressedInputStream(file, kind)
 
 
 def utf16_encoding(first_bytes: bytes) -> str | None:
@@ -102,12 +168,12 @@ def open_decompressed(path: str | Path, *, text: bool = True) -> Iterator[Binary
         if path.exists() and not path.is_file() and not path.is_dir():
             problem = "this is a pipe or a device, which cannot be read twice"
             raise InputError(problem, source=str(path), fix="save its content as a file first")
-        with gzip.open(path) if _is_gzip(path) else path.open("rb") as stream:
+        with _open_stream(path) as stream:
             encoding = utf16_encoding(stream.peek(4)[:4]) if text else None
             yield cast(BinaryIO, stream) if encoding is None else io.BytesIO(stream.read().decode(encoding).encode())
     except InputError:
         raise
-    except (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError, MemoryError, pa.ArrowException) as problem:
+    except READ_ERRORS as problem:
         raise _unreadable_error(path, problem, text) from problem
 
 

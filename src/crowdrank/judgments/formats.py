@@ -20,7 +20,7 @@ from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.columns import COLUMN_ALIASES
 from crowdrank.judgments.delimited import EXPORT_AS_CSV_ADVICE, SEPARATORS, DelimitedSource, WhitespaceSource
 from crowdrank.judgments.excel import ExcelSource
-from crowdrank.judgments.files import check_size, local_path, open_decompressed
+from crowdrank.judgments.files import check_size, inner_name, local_path, open_decompressed
 from crowdrank.judgments.json_documents import JsonSource
 from crowdrank.judgments.json_lines import JsonLinesSource
 from crowdrank.judgments.judging_database import CANNOT_JUDGE, DatabaseAddress, JudgingDatabase, find_database
@@ -48,13 +48,14 @@ ZIP_SIGNATURE = b"PK\x03\x04"
 UNSUPPORTED_SIGNATURES = {
     b"%PDF": ("a PDF file", EXPORT_AS_CSV_ADVICE),
     b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "save it as .xlsx or as CSV"),
-    b"\x1f\x8b": ("compressed with gzip, but its name does not end in .gz", "rename it"),
     b"\x89PNG": ("an image", EXPORT_AS_CSV_ADVICE),
     b"\xff\xd8\xff": ("an image", EXPORT_AS_CSV_ADVICE),
 }
 """Description and advice for each unsupported format, by the first bytes of a file."""
 HEAD_BYTES = 1 << 20
 """Number of bytes that are read to recognize the format."""
+MAX_QRELS_ROWS = 10_000
+"""Maximum number of lines whose second column is checked to recognize qrels."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def format_by_suffix(path: str | Path) -> str | None:
     >>> format_by_suffix("labels.tsv.gz"), format_by_suffix("labels.txt")
     ('tsv', None)
     """
-    return FORMAT_BY_SUFFIX.get(Path(Path(path).name.lower().removesuffix(".gz")).suffix)
+    return FORMAT_BY_SUFFIX.get(Path(inner_name(path).lower()).suffix)
 
 
 def detect_format(path: str | Path) -> str | None:
@@ -148,8 +149,23 @@ def _format_by_content(path: str | Path) -> str | None:
     if first.startswith(("[", "{")):
         return "jsonl" if first.endswith("}") and second.startswith("{") else "json"
     if len(words) in (4, 6) and _is_iteration(words[1]) and _is_integer(words[3]) and "," not in first:
+        if format_by_suffix(path) not in ("qrels", "run"):
+            _require_constant_iteration(path, head, words[1])
         return "qrels" if len(words) == 4 else "run"
     return _format_by_header(first)
+
+
+def _require_constant_iteration(path: str | Path, head: str, iteration: str) -> None:
+    """Raise InputError if the second column of a table without header has several values, which may be assessors."""
+    rows = (line.split() for line in head.split("\n")[:MAX_QRELS_ROWS])
+    other = next((words[1] for words in rows if len(words) in (4, 6) and words[1].upper() != iteration.upper()), None)
+    if other is None:
+        return
+    values = f"{shown(iteration)} and {shown(other)}"
+    problem = f"it has no header, and its second column has different values ({values}), unlike qrels and runs"
+    by_format = Fix("if the second column does not matter, give {}", "format", "qrels")
+    fixes = ["add a header such as query, document, assessor, grade", by_format]
+    raise InputError(problem, source=str(path), place="line 1", kind="no-header", fix=fixes)
 
 
 def _format_by_header(header: str) -> str | None:
@@ -217,6 +233,7 @@ def open_source(
         problem = "neither its name nor its content shows the format"
         fix = Fix(f"give the format ({', '.join(FORMATS)}) with {{}}", "format", "csv")
         raise InputError(problem, source=str(path), kind="unknown-format", fix=fix)
+    allow_books = allow_books and format not in ("csv", "tsv")
     source = _open_file(path, detected, _parse_separator(separator), limit, allow_books)
     return source, LAYOUT_BY_FORMAT.get(format or detected, FormatLayout())
 
@@ -256,7 +273,8 @@ def _parse_separator(separator: str | None) -> str | None:
 def _open_delimited(path: Path, format: str, separator: str | None, allow_books: bool) -> Source:
     """Open a CSV or TSV file; exports of labeling platforms are recognized by their header."""
     table = DelimitedSource(path, separator, "\t" if format in ("tsv", "toloka") else ",")
-    platform = detect_platform(table)
+    is_book = format == "quepid" and table.names[:2] == ["query", "docid"] and len(table.names) > 2
+    platform = "quepid" if is_book else detect_platform(table)
     if format in TABLE_EXPORTS and platform != format:
         problem = f"it is not an export of {format}: its columns differ"
         fix = Fix("leave the format out, or give {}", "format", "csv")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from crowdrank._arrow import from_numpy, to_numpy
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Integers
-from crowdrank.errors import Location, Message
+from crowdrank.errors import InputError, Location, Message
 
 CodedIds = tuple[Codes, pa.Array]
 """A column of ids: the code of each row, and the distinct ids, which the codes index."""
@@ -40,6 +40,8 @@ def encode(column: pa.ChunkedArray) -> CodedIds:
     """
     if pa.types.is_dictionary(column.type):
         return _encode_dictionary(column)
+    if pa.types.is_floating(column.type):
+        _refuse_inexact_numbers(column)
     column = to_integers_or_text(column)
     coded = encode_range(column) if pa.types.is_integer(column.type) else None
     codes, names = _encode_array(to_single_array(column)) if coded is None else coded
@@ -50,6 +52,14 @@ def encode(column: pa.ChunkedArray) -> CodedIds:
     if not blank.any():
         return codes, names
     return _recode(codes, np.where(blank, -1, np.cumsum(~blank) - 1)), names.filter(pa.array(~blank))
+
+
+def _refuse_inexact_numbers(column: pa.ChunkedArray) -> None:
+    """Raise InputError if ids are floating-point numbers so large that neighboring integers are equal."""
+    largest = pc.max(pc.abs(column)).as_py()
+    if largest is not None and 2**53 <= largest < float("inf"):
+        problem = f"the id {largest:.0f} is a floating-point number, which does not hold all digits of an id so large"
+        raise InputError(problem, kind="inexact-id", fix="write the ids as text or as integers")
 
 
 def encode_range(column: pa.ChunkedArray) -> CodedIds | None:

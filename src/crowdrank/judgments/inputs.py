@@ -145,6 +145,7 @@ def open_input(
     pairs = [open_source(path, format, separator, max_bytes, allow_books=allow_books) for path in paths]
     if not pairs:
         raise UsageError("An empty list of files was given; give at least one file.")
+    notes += [note for opened, _ in pairs for note in opened.notes]
     label_scale = _label_scale(next(filter(None, labels.values()), []))
     return OpenInput([opened for opened, _ in pairs], pairs[0][1], notes, label_scale)
 

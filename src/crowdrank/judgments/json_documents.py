@@ -2,25 +2,34 @@
 
 - Label Studio (labelstud.io/guide/task_format): a list of tasks with `data` and `annotations`; each annotation has
   `completed_by` (a number, or an object with an email), `was_canceled`, `ground_truth`, `lead_time` in seconds, and a
-  `result` of regions whose `value` holds `choices` or a `rating`. JSON-MIN is a list of flat objects.
+  `result` of regions whose `value` holds `choices` or a `rating`, the answer to the question `from_name`. JSON-MIN is a
+  list of flat objects.
 - OpenSearch (Search Relevance Workbench): `judgmentRatings`, a list of `query` and `ratings` of `docId` and `rating`
   (in early versions a mapping from the query to its ratings). `failures` lists documents that the LLM did not rate.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from crowdrank.errors import Fix, InputError, shown
+from crowdrank.errors import Fix, InputError, Location, Message, shown
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
+from crowdrank.judgments.columns import GRADE_LIKE_COLUMNS
 from crowdrank.judgments.files import open_decompressed
-from crowdrank.judgments.json_lines import cell_to_text, is_encodable, json_kind, label_problem, only_label
+from crowdrank.judgments.json_lines import (
+    JsonError,
+    cell_to_text,
+    is_encodable,
+    json_kind,
+    label_problem,
+    only_label,
+    parse_json,
+)
 from crowdrank.judgments.platforms import match_roles
 from crowdrank.judgments.sources import FileSource
 
@@ -28,6 +37,12 @@ MAX_JSON_DEPTH = 100
 """Maximum nesting depth of a JSON document in which `judgmentRatings` are searched."""
 ID_COLUMNS = ("query", "document", "assessor", "family")
 """Columns that hold ids, in which the number 1 and the text "1" must not both occur."""
+ANSWER_KINDS = ("choices", "rating", "number", "text")
+"""Kinds of answers of Label Studio, which are keys of the value of a region."""
+ANSWERS, TRUE_ANSWERS = "answers", "true answers"
+"""Keys under which the answers of an annotation are kept until the question for the grade is known."""
+RESERVED_COLUMNS = ("query", "document", "assessor", "family", "time", "duration", "honeypot")
+"""Columns of a Label Studio export that are not answers."""
 DEFAULT_COLUMNS = ("document", "assessor", "grade")
 """Columns of a Label Studio export in which no annotation can be used."""
 
@@ -61,7 +76,8 @@ class JsonSource(FileSource):
         tasks = [value] if isinstance(value, dict) and "data" in value else value
         if isinstance(tasks, list) and any(isinstance(task, dict) and "data" in task for task in tasks):
             self.units = {"duration": "seconds"}
-            return [row for task_index, task in enumerate(tasks) for row in self._label_studio_rows(task_index, task)]
+            rows = [row for task_index, task in enumerate(tasks) for row in self._label_studio_rows(task_index, task)]
+            return [{**row, **answers} for row, answers in zip(rows, self._choose_questions(rows), strict=True)]
         if isinstance(value, list) and all(isinstance(row, dict) for row in value):
             self._place_of_object = [f"object {index + 1}" for index in range(len(value))]
             self._id_columns = None
@@ -116,8 +132,8 @@ class JsonSource(FileSource):
         if "document" not in item_ids and task.get("id") is not None:
             item_ids["document"] = task["id"]
         used_annotations = self._used_annotations(place, task, annotations)
-        true_answer = next(
-            (_annotation_answer(annotation) for annotation in used_annotations if annotation.get("ground_truth")), None
+        true_answers = next(
+            (_annotation_answers(annotation) for annotation in used_annotations if annotation.get("ground_truth")), {}
         )
         for annotation in used_annotations:
             if annotation.get("ground_truth"):
@@ -129,11 +145,41 @@ class JsonSource(FileSource):
             yield {
                 **item_ids,
                 "assessor": assessor,
-                "grade": _annotation_answer(annotation),
                 "time": annotation.get("created_at"),
                 "duration": annotation.get("lead_time"),
-                **({} if true_answer is None else {"honeypot": true_answer}),
+                ANSWERS: _annotation_answers(annotation),
+                TRUE_ANSWERS: true_answers,
             }
+
+    def _choose_questions(self, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yield the columns with the answers of each annotation, and remove the answers from `rows`.
+
+        The answers to the only question, or to the only one that is named like a grade, are the grade. Otherwise each
+        question has a column. Questions that are answered by text count only if there are no others.
+        """
+        answers, true_answers = ([row.pop(key) for row in rows] for key in (ANSWERS, TRUE_ANSWERS))
+        asked = Counter(question for given in answers for question in given)
+        questions = [one for one in asked if one.kind != "text"] or list(asked)
+        named = [one for one in questions if one.name.casefold() in GRADE_LIKE_COLUMNS]
+        is_only = len({one.name for one in questions} - {""}) <= 1
+        grade = questions[0] if is_only and questions else named[0] if len(named) == 1 else None
+        if grade is None:
+            names = [f"{one.name} (answer)" if one.name in RESERVED_COLUMNS else one.name for one in questions]
+            for given in answers:
+                yield {
+                    name: _merge_answers(given, asked.keys() - {question})
+                    for name, question in zip(names, questions, strict=True)
+                }
+            return
+        same = [one for one in questions if one.name in ("", grade.name)]
+        others = {one: count for one, count in asked.items() if one not in same}
+        if others:
+            listed = ", ".join(f"{shown(one.name)} ({count:,})" for one, count in others.items())
+            problem = f"the grade is the answer to {shown(grade.name)}; answers that are not used: {listed}"
+            self.notes = [Message(problem, "answers-not-used", "note", Location(self.name))]
+        for given, true in zip(answers, true_answers, strict=True):
+            row = {"grade": _merge_answers(given, others)}
+            yield row if not true else {**row, "honeypot": _merge_answers(true, others)}
 
     def _used_annotations(self, place: str, task: dict[str, Any], annotations: list[Any]) -> list[dict[str, Any]]:
         """Return the annotations of a task that were not canceled; count the others, and predictions, as left out."""
@@ -197,7 +243,9 @@ class JsonSource(FileSource):
 
 def _parse_json(text: str, source: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
+    except JsonError as problem:
+        raise InputError(str(problem), source=source, fix="correct it") from problem
     except (ValueError, RecursionError) as problem:
         one_per_line = Fix("if it has one object per line, give {}", "format", "jsonl")
         raise InputError("it is not JSON", source=source, fix=["correct it", one_per_line]) from problem
@@ -216,16 +264,31 @@ def _count_failures(entry: Any) -> int:
     return len(failures) if isinstance(failures, list) else 0
 
 
-def _annotation_answer(annotation: Mapping[str, Any]) -> Any:
-    """Return the first choice, rating or number of an annotation, or None."""
+class _Question(NamedTuple):
+    """Question of Label Studio: its name (`from_name`), and the kind of its answers."""
+
+    name: str
+    kind: str
+
+
+def _annotation_answers(annotation: Mapping[str, Any]) -> dict[_Question, list[Any]]:
+    """Return the answers of all regions of an annotation by question."""
+    answers: dict[_Question, list[Any]] = {}
     result = annotation.get("result")
     for region in result if isinstance(result, list) else []:
         value = region.get("value") if isinstance(region, dict) else None
-        if not isinstance(value, dict):
-            continue
-        for name in ("choices", "rating", "number", "text"):
-            answer = value.get(name)
-            answer = answer[0] if isinstance(answer, list) and answer else answer
-            if answer is not None and not isinstance(answer, list | dict):
-                return answer
-    return None
+        for kind in ANSWER_KINDS if isinstance(value, dict) else ():
+            given = value[kind] if isinstance(value.get(kind), list) else [value.get(kind)]
+            known = [one for one in given if one is not None and not isinstance(one, list | dict)]
+            if known:
+                name = region.get("from_name")
+                answers.setdefault(_Question(name if isinstance(name, str) else "", kind), []).extend(known)
+                break
+    return answers
+
+
+def _merge_answers(answers: Mapping[_Question, list[Any]], others: Collection[_Question]) -> Any:
+    """Return the answer to all questions but `others`, a list of different answers, or None."""
+    known = (answer for question, given in answers.items() if question not in others for answer in given)
+    different = list(dict.fromkeys(known))
+    return different[0] if len(different) == 1 else different or None

@@ -140,10 +140,43 @@ def _labels_in(column: str, cell: Any) -> list[Any] | None:
     return list(dict.fromkeys(labels)) if all(isinstance(label, str | int | float) for label in labels) else None
 
 
+class JsonError(ValueError):
+    """A JSON text has a key twice in an object, or a number that would be changed by reading it."""
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text; raise ValueError if it is no JSON, or JsonError if a part would be lost.
+
+    >>> parse_json('{"id": 9007199254740993.0}')
+    {'id': '9007199254740993.0'}
+    """
+    return json.loads(text, parse_float=_parse_float, object_pairs_hook=_unique_keys)
+
+
+def _parse_float(text: str) -> float | str:
+    """Return a number with a decimal point, as text if it is a whole number that a float64 does not hold exactly."""
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise JsonError(f"the number {shown(text)[1:-1]} is too large")
+    return text if abs(number) >= MAX_EXACT_INTEGER and "e" not in text.casefold() else number
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; raise JsonError if a key occurs twice."""
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise JsonError(f"the key {shown(twice)} occurs twice in one object")
+    return unique
+
+
 def _parse_json_object(text: str) -> tuple[dict[str, Any] | None, str]:
     """Return the JSON object in a line, or None and what is wrong with the line."""
     try:
-        value = json.loads(text)
+        value = parse_json(text)
+    except JsonError as problem:
+        return None, str(problem)
     except (ValueError, RecursionError):
         return None, f"{shown(text)} is not JSON"
     if not isinstance(value, dict):

@@ -12,6 +12,7 @@ Each export is recognized by columns that only it has:
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,13 +25,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crowdrank.errors import Fix, Location, Message
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
-from crowdrank.judgments.columns import COLUMN_ALIASES, ID_COLUMN_ALIASES
+from crowdrank.judgments.cells import parse_number
+from crowdrank.judgments.columns import (
+    COLUMN_ALIASES,
+    GRADE_LIKE_COLUMNS,
+    ID_COLUMN_ALIASES,
+    quote_names,
+    share_columns,
+)
 from crowdrank.judgments.delimited import DelimitedSource
+from crowdrank.judgments.scale import parse_integer
 from crowdrank.judgments.sources import Source
 
 TOLOKA_COLUMN, MTURK_COLUMN = "ASSIGNMENT:worker_id", "AssignmentStatus"
 """Columns by which exports of Toloka and MTurk are recognized."""
+MAX_RATING, MAX_RATING_ROWS = 10, 1000
+"""Maximum rating of Quepid, and maximum number of rows of a table that are checked for ratings."""
 USED_ASSIGNMENT_STATES = ("", "submitted", "accepted", "approved")
 """States of assignments whose answers are used, in lower case."""
 UNUSED_ASSIGNMENT_STATES = ("rejected", "expired", "skipped", "active", "abandoned", "returned", "blocked")
@@ -177,6 +189,9 @@ class QuepidSource(DelimitedSource):
         super().__init__(path, separator)
         self.raters = self.names[2:]
         self.names = ["query", "document", "assessor", "grade"]
+        problem = f"it is read as a book of Quepid with the raters {quote_names(self.raters)}"
+        fix = Fix("if it is another table, give {}", "format", "csv")
+        self.notes = [Message(problem, "quepid-book", "note", Location(self.name), (fix,))]
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return one row per rating; documents without a rating are left out and counted."""
@@ -241,7 +256,7 @@ TABLE_EXPORTS: Mapping[str, Callable[[str | Path, str], Source]] = {
 """Source class of each platform that exports text tables."""
 
 
-def detect_platform(table: Source) -> str | None:
+def detect_platform(table: DelimitedSource) -> str | None:
     r"""Return the platform that exported a table, detected from its header, or None.
 
     >>> import tempfile
@@ -255,9 +270,18 @@ def detect_platform(table: Source) -> str | None:
         return "toloka"
     if MTURK_COLUMN in names and "WorkerId" in names:
         return "mturk"
-    if names[:2] != ["query", "docid"] or len(names) == 2 or len(set(names)) < len(names):
-        return None
-    # Features and expert grades can have such columns too; a book has neither a grade nor an assessor.
-    others = {name.casefold() for name in names[2:]}
-    roles = {"query", *(name for role in ("assessor", "grade") for name in (role, *COLUMN_ALIASES[role]))}
-    return None if others & roles else "quepid"
+    return "quepid" if names[:2] == ["query", "docid"] and len(names) > 2 and _has_ratings(table) else None
+
+
+def _has_ratings(table: DelimitedSource) -> bool:
+    """Return whether the columns after the first two can be raters: no known names, and ratings or blanks as cells.
+
+    Features and expert grades can have the same first columns.
+    """
+    others = [name.casefold() for name in table.names[2:]]
+    known = {name for role, aliases in COLUMN_ALIASES.items() for name in (role, *aliases)} | GRADE_LIKE_COLUMNS
+    if known.intersection(others) or share_columns(others) or len(set(table.names)) < len(table.names):
+        return False
+    cells = [cell for record in table.first_records(MAX_RATING_ROWS) for cell in record[2:] if cell.strip()]
+    ratings = [parse_integer(cell) for cell in cells if not math.isnan(parse_number(cell))]
+    return 2 * len(ratings) >= len(cells) and all(one is not None and 0 <= one <= MAX_RATING for one in ratings)

@@ -23,6 +23,7 @@ from crowdrank.judgments.cells import ColumnsByRole
 from crowdrank.judgments.columns import GOLD_COLUMN_ALIASES, Roles, quote_names, share_columns
 from crowdrank.judgments.encode import encode_part
 from crowdrank.judgments.encode_options import EncodeOptions, compile_family_pattern, excluded_ids, parse_unjudgeable
+from crowdrank.judgments.files import inner_name
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.grade_map import GradeMap, GradeMapLike
 from crowdrank.judgments.inputs import (
@@ -187,8 +188,7 @@ def file_stem(file_name: str) -> str:
     >>> file_stem("labels/ann.v2.jsonl.gz")
     'ann.v2'
     """
-    base_name = Path(file_name).name
-    return Path(base_name[:-3] if base_name.lower().endswith(".gz") else base_name).stem
+    return Path(inner_name(file_name)).stem
 
 
 def _may_hide_assessors(table: RoleTable) -> bool:

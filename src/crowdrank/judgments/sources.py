@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from crowdrank.errors import Fix, InputError
+from crowdrank.errors import Fix, InputError, Message
 from crowdrank.judgments import frames
 from crowdrank.judgments.bad_rows import BadRows
 
@@ -28,6 +28,7 @@ class Source(ABC):
     names: list[str]  # column names
     units: Mapping[str, str] = MappingProxyType({})  # units of durations and costs, if the format defines them
     has_assessor_column = True  # whether a file of this format can have an assessor column
+    notes: Sequence[Message] = ()  # notes about how the file is read
     _first_row = 0  # number of rows before the table that was read last
 
     @abstractmethod
