@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -291,7 +292,7 @@ def test_arrows_threads_hold_nothing_of_pythons(suffix: str, tmp_path: Path, mon
         assert function is None
 
 
-COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
 TABLE = b"query,document,assessor,grade\nq,a,x,1\nq,b,x,0\n"
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,6 +44,8 @@ class DelimitedSource(FileSource):
 
     """
 
+    _has_quotes = True  # whether quotes enclose cells; otherwise they are part of the text
+
     def __init__(self, path: str | Path, separator: str | None = None, preferred: str = ",") -> None:
         super().__init__(path)
         self.separator = separator or self._detect_separator(preferred)
@@ -55,7 +57,6 @@ class DelimitedSource(FileSource):
         self._refuse_wrong_separator()
         self._last, self._n_columns = self.names[-1], len(self.names)
         self._records: Integers | None = None  # number of the record of each row, from 0; None: all records in order
-        self._has_quotes = True  # whether a quote can enclose a cell; without, it is part of the text
 
     def _read_header(self, separator: str) -> list[str]:
         """Return the cells of the first record."""
@@ -69,7 +70,7 @@ class DelimitedSource(FileSource):
 
     def _read_records(
         self, stream: BinaryIO, separator: str, errors: str = "replace", extra_lines: Sequence[str] = ()
-    ) -> Iterator[tuple[int, list[str]]]:
+    ) -> Generator[tuple[int, list[str]], None, None]:
         """Yield the first line number and the cells of each non-blank record.
 
         This is slow, and used for the header and for errors only.
@@ -83,8 +84,10 @@ class DelimitedSource(FileSource):
         """
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors=errors, newline="")
         previous_limit = csv.field_size_limit(MAX_LINE_BYTES)
-        quoting = csv.QUOTE_MINIMAL if getattr(self, "_has_quotes", True) else csv.QUOTE_NONE
-        reader = csv.reader(chain(self._text_lines(text), extra_lines), delimiter=separator, quoting=quoting)
+        lines = chain(self._text_lines(text), extra_lines)
+        reader = csv.reader(
+            lines, delimiter=separator, quoting=csv.QUOTE_MINIMAL if self._has_quotes else csv.QUOTE_NONE
+        )
         line = 1
         try:
             for record in reader:
@@ -120,8 +123,8 @@ class DelimitedSource(FileSource):
         wanted = list(dict.fromkeys((*names, self._last)))
         try:
             table, malformed = self._parse(wanted)
-        except InputError as error:
-            if error.kind != OPEN_QUOTE or not self._treat_stray_quotes(0):
+        except InputError as problem:
+            if problem.kind != OPEN_QUOTE or not self._treat_stray_quotes(0):
                 raise
             table, malformed = self._parse(wanted)
         may_be_stray = not malformed.numbers or self.separator == "\t"

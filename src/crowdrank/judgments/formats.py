@@ -164,7 +164,7 @@ def _require_constant_iteration(path: str | Path, head: str, iteration: str) -> 
     values = f"{shown(iteration)} and {shown(other)}"
     problem = f"it has no header, and its second column has different values ({values}), unlike qrels and runs"
     by_format = Fix("if the second column does not matter, give {}", "format", "qrels")
-    fixes = ["add a header such as query, document, assessor, grade", by_format]
+    fixes: list[str | Fix] = ["add a header such as query, document, assessor, grade", by_format]
     raise InputError(problem, source=str(path), place="line 1", kind="no-header", fix=fixes)
 
 

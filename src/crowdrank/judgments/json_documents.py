@@ -277,7 +277,8 @@ def _annotation_answers(annotation: Mapping[str, Any]) -> dict[_Question, list[A
     result = annotation.get("result")
     for region in result if isinstance(result, list) else []:
         value = region.get("value") if isinstance(region, dict) else None
-        for kind in ANSWER_KINDS if isinstance(value, dict) else ():
+        value = value if isinstance(value, dict) else {}
+        for kind in ANSWER_KINDS:
             given = value[kind] if isinstance(value.get(kind), list) else [value.get(kind)]
             known = [one for one in given if one is not None and not isinstance(one, list | dict)]
             if known:
