@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import numpy as np
 from sqlalchemy import Connection, create_engine, select, text
 
@@ -196,7 +196,7 @@ def _timed(times: Times, name: str, work: Callable[[], object]) -> object:
     return result
 
 
-def _http_step(client: httpx.Client, url: str) -> Step:
+def _http_step(client: httpx2.Client, url: str) -> Step:
     def step(rng: random.Random, times: Times) -> None:
         for name in ("read", "insert"):
             _timed(times, name, lambda name=name: client.post(f"{url}/{name}").raise_for_status())  # type: ignore[misc]
@@ -249,9 +249,9 @@ def _bare_service(target: str) -> Iterator[str]:
         url = process.stdout.readline().strip()
         while True:
             try:
-                httpx.post(f"{url}/read", timeout=60).raise_for_status()
+                httpx2.post(f"{url}/read", timeout=60).raise_for_status()
                 break
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 time.sleep(0.05)
         yield url
     finally:

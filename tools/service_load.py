@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-import httpx
+import httpx2
 from sqlalchemy import Connection, text
 
 from crowdrank.service.credentials import create_token
@@ -113,9 +113,9 @@ class RunningService:
         end = time.monotonic() + START_SECONDS
         while True:
             try:
-                httpx.get(f"{self.url}/api/health", timeout=START_SECONDS).raise_for_status()
+                httpx2.get(f"{self.url}/api/health", timeout=START_SECONDS).raise_for_status()
                 return
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 if time.monotonic() > end:
                     raise
                 time.sleep(RETRY_SECONDS)
@@ -140,10 +140,10 @@ class RunningService:
             self.kill()
 
 
-def local_client(token: str = "") -> httpx.Client:
+def local_client(token: str = "") -> httpx2.Client:
     """Return a client for services on this machine; it loads no certificates, which takes longer than many requests."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return httpx.Client(headers=headers, timeout=60, verify=False)
+    return httpx2.Client(headers=headers, timeout=60, verify=False)
 
 
 @dataclass
@@ -185,7 +185,7 @@ class SimulatedJudge:
             while not (self.is_done or stop.wait(rng.uniform(0, 2 * self.pause))):
                 try:
                     self._step(client, rng)
-                except httpx.TransportError:
+                except httpx2.TransportError:
                     self.n_failed += 1
                     stop.wait(RETRY_SECONDS)
 
@@ -195,11 +195,11 @@ class SimulatedJudge:
         with local_client(self.token) as client:
             self._send_waiting(client)
 
-    def _send_waiting(self, client: httpx.Client) -> None:
+    def _send_waiting(self, client: httpx2.Client) -> None:
         for waiting in [one for one in self.answers.values() if one.receipt is None]:
             self._send(client, waiting)
 
-    def _step(self, client: httpx.Client, rng: random.Random) -> None:
+    def _step(self, client: httpx2.Client, rng: random.Random) -> None:
         self._send_waiting(client)
         found = self._post(client, "next")
         self.is_done = not found["leases"]
@@ -208,16 +208,16 @@ class SimulatedJudge:
             answer = self.answers[body["client_id"]] = SentAnswer(body)
             self._send(client, answer)
 
-    def _send(self, client: httpx.Client, answer: SentAnswer) -> None:
+    def _send(self, client: httpx2.Client, answer: SentAnswer) -> None:
         answer.n_sent += 1
         answer.receipt = self._post(client, "answers", json=answer.body)[0]
 
-    def _post(self, client: httpx.Client, name: str, **request: Any) -> Any:
+    def _post(self, client: httpx2.Client, name: str, **request: Any) -> Any:
         began = time.perf_counter()
         response = client.post(f"{self.url}/api/projects/{PROJECT}/{name}", **request)
         self.seconds["next" if name == "next" else "answer"].append(time.perf_counter() - began)
         if response.status_code >= 500:
-            raise httpx.RemoteProtocolError(f"the service failed: {response.text}")
+            raise httpx2.RemoteProtocolError(f"the service failed: {response.text}")
         assert response.status_code == 200, response.text
         return response.json()
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import struct
 import sys
 import zipfile
 from collections.abc import Callable
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import python_calamine
 
 from crowdrank import Judgments, read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import DataWarning, Fix, InputError, UsageError
@@ -35,11 +38,14 @@ def put(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def workbook(table: list[list[Any]], **sheets: list[list[Any]]) -> bytes:
+def workbook(table: list[list[Any]], cell: str = "", **sheets: list[list[Any]]) -> bytes:
+    """Return an .xlsx file; `cell` is the place of a further cell in the first sheet."""
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     for row in table:
         book.active.append(row)
+    if cell:
+        book.active[cell] = "x"
     for name, more in sheets.items():
         sheet = book.create_sheet(name)
         for row in more:
@@ -47,6 +53,70 @@ def workbook(table: list[list[Any]], **sheets: list[list[Any]]) -> bytes:
     out = io.BytesIO()
     book.save(out)
     return out.getvalue()
+
+
+def ods(table: list[list[Any]], end: str = "</table:table>") -> bytes:
+    """Return an OpenDocument table; `end` is the closing tag of its sheet."""
+    cells = {
+        float: '<table:table-cell office:value-type="float" office:value="{0}"/>',
+        str: '<table:table-cell office:value-type="string"><text:p>{0}</text:p></table:table-cell>',
+    }
+    lines = "".join(
+        f"<table:table-row>{''.join(cells[type(cell)].format(cell) for cell in row)}</table:table-row>" for row in table
+    )
+    spaces = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
+    )
+    sheet = f'<table:table table:name="t">{lines}{end}'
+    body = f"<office:body><office:spreadsheet>{sheet}</office:spreadsheet></office:body>"
+    kind = "application/vnd.oasis.opendocument.spreadsheet"
+    entry = f'<manifest:file-entry manifest:full-path="/" manifest:media-type="{kind}"/>'
+    space = 'xmlns:manifest="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"'
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("mimetype", kind)
+        archive.writestr("META-INF/manifest.xml", f"<manifest:manifest {space}>{entry}</manifest:manifest>")
+        archive.writestr("content.xml", f"<office:document-content {spaces}>{body}</office:document-content>")
+    return out.getvalue()
+
+
+def xls(table: list[list[Any]]) -> bytes:
+    """Return a workbook of Excel 97: records (BIFF8) in a compound file with sectors of 512 bytes."""
+
+    def record(number: int, content: bytes) -> bytes:
+        return struct.pack("<HH", number, len(content)) + content
+
+    def text(value: str, length_format: str) -> bytes:
+        return struct.pack(length_format, len(value), 0) + value.encode("ascii")
+
+    sheet = record(0x809, struct.pack("<HHHHII", 0x600, 0x10, 0, 0, 0, 0))
+    for row, cells in enumerate(table):
+        for column, cell in enumerate(cells):
+            place = struct.pack("<HHH", row, column, 0)
+            if isinstance(cell, float):
+                sheet += record(0x203, place + struct.pack("<d", cell))
+            else:
+                sheet += record(0x204, place + text(str(cell), "<HB"))
+    first = record(0x809, struct.pack("<HHHHII", 0x600, 0x5, 0, 0, 0, 0))
+    last = record(0x0A, b"")
+    name = text("t", "<BB")
+    start = len(first) + 4 + 6 + len(name) + len(last)
+    stream = first + record(0x85, struct.pack("<IBB", start, 0, 0) + name) + last + sheet + last
+    stream = stream.ljust(max(4096, -(-len(stream) // 512) * 512), b"\0")
+    n_sectors = len(stream) // 512
+    end, free, table_sector = 0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFD
+    chain = [table_sector, end, *range(3, 2 + n_sectors), end]
+    allocation = struct.pack("<128I", *chain, *[free] * (128 - len(chain)))
+
+    def entry(name: str, kind: int, child: int, sector: int, size: int) -> bytes:
+        encoded = (name + "\0").encode("utf-16-le")
+        links = struct.pack("<HBBIII", len(encoded), kind, 1, free, free, child)
+        return encoded.ljust(64, b"\0") + links + bytes(36) + struct.pack("<IQ", sector, size)
+
+    directory = entry("Root Entry", 5, 1, end, 0) + entry("Workbook", 2, free, 2, len(stream))
+    header = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(16) + struct.pack("<HHHHH", 0x3E, 3, 0xFFFE, 9, 6) + bytes(6)
+    header += struct.pack("<IIIIIIIII", 0, 1, 1, 0, 4096, end, 0, end, 0) + struct.pack("<109I", 0, *[free] * 108)
+    return header + allocation + directory.ljust(512, b"\0") + stream
 
 
 # Encodings and separators.
@@ -431,13 +501,79 @@ def test_errors_about_workbooks(tmp_path: Path) -> None:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("labels.csv", text())
-    for content in (archive.getvalue(), b"PK\x03\x04 and more"):
+    damaged = (b"PK\x03\x04 and more", b"\xd0\xcf\x11\xe0\xa1\xb1", xls(ROWS)[:3000], ods(ROWS, end=""))
+    for content in (archive.getvalue(), *damaged):
         with pytest.raises(InputError) as caught:
             read_judgments(put(tmp_path / "not.xlsx", content))
         assert caught.value.kind == "damaged"
     with pytest.raises(InputError) as caught:
         read_judgments(put(tmp_path / "not.csv", workbook([["docid"]])), format="csv")
     assert caught.value.fix == Fix("give {}", "format", "xlsx")
+
+
+def test_cells_of_a_workbook(tmp_path: Path) -> None:
+    """Dates, durations and merged cells, below a hidden sheet and beside another one."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.sheet_state = "hidden"
+    book.active.append(["topic", "docid"])
+    sheet = book.create_sheet("labels")
+    book.create_sheet("empty")
+    for row in (
+        ["topic", "docid", "worker", "label", "time", "duration"],
+        ["q1", "007", "ann", 2, date(2024, 5, 31), timedelta(minutes=1, seconds=30)],
+        [None, 12.0, "ann", 0, None, None],
+        ["q2", "a", "ann", 1, None, 7.5],
+        [None, "b", "ann", 1, None, None],
+    ):
+        sheet.append(row)
+    sheet.merge_cells("A2:A3")
+    out = io.BytesIO()
+    book.save(out)
+    path = put(tmp_path / "a.xlsx", out.getvalue())
+    with pytest.raises(InputError) as caught:  # A5 is blank and not merged
+        read_judgments(path)
+    assert caught.value.location.place == "row 4 (row 5 of the sheet)"
+    judgments = read_judgments(path, on_bad_rows="skip")
+    assert [row[:4] for row in rows(judgments)] == [
+        ("q1", "007", "ann", 2),
+        ("q1", "12", "ann", 0),
+        ("q2", "a", "ann", 1),
+    ]
+    assert str(judgments.extras["time"][0]) == "2024-05-31T00:00:00.000000"
+    assert str(judgments.extras["duration"].tolist()) == "[90.0, nan, 7.5]"
+    (note,) = (note for note in judgments.report.notes if note.kind == "sheets-not-read")
+    assert "empty" in note.problem
+
+
+def test_other_spreadsheets(tmp_path: Path) -> None:
+    table: list[list[Any]] = [["topic", "docid", "worker", "label"], ["q", "007", "ann", 2.0], ["q", 8.0, "ann", 0.0]]
+    expected = [("q", "007", "ann", 2), ("q", "8", "ann", 0)]
+    for name, content in (("a.ods", ods(table)), ("a.xls", xls(table)), ("a.csv", ods(table)), ("b.csv", xls(table))):
+        assert rows(read_judgments(put(tmp_path / name, content))) == expected
+    assert rows(read_judgments(put(tmp_path / "folder" / "a.ods", ods(table)).parent)) == expected
+
+
+def test_a_panic_of_the_parser_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Panic(BaseException):
+        """An exception as pyo3 raises it for a panic: no Exception."""
+
+    def fail(stream: object) -> None:
+        raise Panic
+
+    path = put(tmp_path / "a.xlsx", workbook(ROWS))
+    monkeypatch.setattr(python_calamine, "CalamineWorkbook", SimpleNamespace(from_filelike=fail))
+    with pytest.raises(InputError) as caught:
+        read_judgments(path)
+    assert caught.value.kind == "damaged"
+
+
+def test_a_cell_far_away(tmp_path: Path) -> None:
+    """Refuse a sheet whose last cell would need memory for a billion blank cells."""
+    path = put(tmp_path / "a.xlsx", workbook([["docid", "worker", "label"], ["a", "x", 1]], cell="XFD1048576"))
+    with pytest.raises(InputError) as caught:
+        read_judgments(path)
+    assert caught.value.kind == "too-large"
 
 
 def test_a_workbook_that_is_too_large(tmp_path: Path) -> None:
@@ -452,9 +588,9 @@ def test_a_workbook_that_is_too_large(tmp_path: Path) -> None:
     assert caught.value.fix.parameter == "max_bytes"
 
 
-def test_workbooks_need_openpyxl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workbooks_need_calamine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = put(tmp_path / "a.xlsx", workbook(ROWS))
-    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    monkeypatch.setitem(sys.modules, "python_calamine", None)
     readers: list[Callable[..., Any]] = [read_judgments, read_gold, read_features, read_run]
     for read in readers:
         with pytest.raises(UsageError) as caught:

@@ -422,9 +422,9 @@ def collect(*words: str) -> None:
     assert done.exit_code == 0, done.output
 
 
-def test_without_httpx_the_error_names_the_extra(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_httpx2_the_error_names_the_extra(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write_judges({"name": "j", "endpoint": "http://127.0.0.1:1/v1", "model": "m"})
-    monkeypatch.setitem(sys.modules, "httpx", None)
+    monkeypatch.setitem(sys.modules, "httpx2", None)
     problem = refusal("run", *project.words, "-o", "labels.csv")
     assert problem.kind == "no-package"
     assert "crowdrank[llm]" in str(problem)

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 import typer
 from sqlalchemy import Connection, text
@@ -74,7 +74,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> RunningService:
         with pytest.raises(OutputError) as caught:
             restore(path, path, replace=True)
         assert caught.value.kind == "locked"
-        joined = httpx.post(
+        joined = httpx2.post(
             f"{service.url}/api/join",
             json={"invitation": service.admin_secret, "name": "ann", "password": "correct horse battery"},
         )

@@ -35,19 +35,18 @@ FORMATS: tuple[str, ...] = get_args(Format)
 """Names of all formats."""
 FORMAT_BY_SUFFIX = {
     ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl",
-    ".json": "json", ".xlsx": "xlsx", ".xlsm": "xlsx", ".qrels": "qrels", ".trec": "run", ".run": "run",
-    ".letor": "letor", ".svm": "letor", ".svmlight": "letor",
+    ".json": "json", ".xlsx": "xlsx", ".xlsm": "xlsx", ".xlsb": "xlsx", ".xls": "xlsx", ".ods": "xlsx",
+    ".qrels": "qrels", ".trec": "run", ".run": "run", ".letor": "letor", ".svm": "letor", ".svmlight": "letor",
 }  # fmt: skip
 """Name of the format for each file suffix, in lower case."""
 QRELS_COLUMNS = ("query", "iteration", "document", "grade")
 """Columns of a TREC qrels file."""
 RUN_COLUMNS = ("query", "q0", "document", "rank", "score", "tag")
 """Columns of a TREC run file."""
-ZIP_SIGNATURE = b"PK\x03\x04"
-"""First bytes of a ZIP archive; Excel workbooks are ZIP archives."""
+SPREADSHEET_SIGNATURES = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+"""First bytes of a ZIP archive, as .xlsx and .ods files are, and of an .xls file."""
 UNSUPPORTED_SIGNATURES = {
     b"%PDF": ("a PDF file", EXPORT_AS_CSV_ADVICE),
-    b"\xd0\xcf\x11\xe0": ("an old Excel workbook (.xls)", "save it as .xlsx or as CSV"),
     b"\x89PNG": ("an image", EXPORT_AS_CSV_ADVICE),
     b"\xff\xd8\xff": ("an image", EXPORT_AS_CSV_ADVICE),
 }
@@ -128,7 +127,7 @@ def detect_format(path: str | Path) -> str | None:
     suffix = format_by_suffix(path)
     with open_decompressed(path, text=False) as stream:
         head = stream.read(4)
-    if head == ZIP_SIGNATURE:
+    if head in SPREADSHEET_SIGNATURES:
         return "xlsx"
     if suffix in ("parquet", "xlsx", "jsonl") or (suffix is None and head == b"PAR1"):
         return suffix or "parquet"
@@ -256,8 +255,8 @@ def _refuse_unsupported(path: Path, format: str | None) -> None:
     for signature, (description, fix) in UNSUPPORTED_SIGNATURES.items():
         if head.startswith(signature):
             raise InputError(f"it is {description}", source=str(path), kind="other-format", fix=fix)
-    if head == ZIP_SIGNATURE and format not in (None, "xlsx"):
-        problem, fixes = "it is an Excel workbook or another ZIP archive", Fix("give {}", "format", "xlsx")
+    if head in SPREADSHEET_SIGNATURES and format not in (None, "xlsx"):
+        problem, fixes = "it is a spreadsheet or another archive", Fix("give {}", "format", "xlsx")
         raise InputError(problem, source=str(path), kind="other-format", fix=fixes)
 
 

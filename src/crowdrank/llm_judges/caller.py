@@ -19,7 +19,7 @@ from crowdrank.llm_judges.judging_task import Call, JudgingTask, max_input_token
 from crowdrank.llm_judges.ledger import PENDING, Ledger
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 FIRST_WAIT_SECONDS = 1.0
 """Seconds before the second attempt, doubled for every further one."""
@@ -163,7 +163,7 @@ class Caller:
 
         Raises:
             OutputError: the ledger cannot be written.
-            UsageError: an API key or the package httpx is missing.
+            UsageError: an API key or the package httpx2 is missing.
 
         """
         self._n_done, self._n_total = 0, len(wanted)
@@ -185,7 +185,7 @@ class Caller:
                         group.create_task(self._work(queue, client))
         return {queue.judge.name: queue.stopped for queue in queues if queue.stopped}
 
-    async def _work(self, queue: JudgeQueue, client: httpx.AsyncClient) -> None:
+    async def _work(self, queue: JudgeQueue, client: httpx2.AsyncClient) -> None:
         """Ask one call after the other until none is left or the judge is stopped."""
         while not queue.stopped and (entry := next(queue.calls, None)) is not None:
             await self._ask_call(queue, client, *entry)
@@ -193,7 +193,7 @@ class Caller:
             if self.report is not None:
                 self.report(self._n_done, self._n_total, math.nan)
 
-    async def _ask_call(self, queue: JudgeQueue, client: httpx.AsyncClient, key: str, call: Call) -> None:
+    async def _ask_call(self, queue: JudgeQueue, client: httpx2.AsyncClient, key: str, call: Call) -> None:
         """Attempt a call until it has a final outcome, or its judge is stopped."""
         judge, body = call.judge, self.task.body(call)
         amount = _max_cost(judge, body)

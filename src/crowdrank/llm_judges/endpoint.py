@@ -17,7 +17,7 @@ from crowdrank.llm_judges.batch import error_message
 from crowdrank.llm_judges.judges import Judge
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 MAX_REPLY_BYTES = 8 << 20
 """Maximum number of bytes of a reply that are read."""
@@ -55,48 +55,48 @@ class Outcome:
     stops_judge: bool = False
 
 
-def require_httpx() -> None:
-    """Raise UsageError if the package httpx is not installed."""
+def require_httpx2() -> None:
+    """Raise UsageError if the package httpx2 is not installed."""
     try:
-        import httpx  # noqa: F401
+        import httpx2  # noqa: F401
     except ImportError as problem:
         fix = "install it with: pip install 'crowdrank[llm]'"
-        raise UsageError("Calls of LLM judges need the package httpx", kind="no-package", fix=fix) from problem
+        raise UsageError("Calls of LLM judges need the package httpx2", kind="no-package", fix=fix) from problem
 
 
-def new_client(judge: Judge) -> httpx.AsyncClient:
+def new_client(judge: Judge) -> httpx2.AsyncClient:
     """Return an HTTP client with the API key of a judge; it follows no redirects, which could leak the key."""
-    require_httpx()
-    import httpx
+    require_httpx2()
+    import httpx2
 
     key = judge.api_key()
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    limits = httpx.Limits(max_connections=judge.concurrency, max_keepalive_connections=judge.concurrency)
-    timeout = httpx.Timeout(judge.timeout, connect=min(CONNECT_SECONDS, judge.timeout))
-    return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits, follow_redirects=False)
+    limits = httpx2.Limits(max_connections=judge.concurrency, max_keepalive_connections=judge.concurrency)
+    timeout = httpx2.Timeout(judge.timeout, connect=min(CONNECT_SECONDS, judge.timeout))
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, limits=limits, follow_redirects=False)
 
 
-async def send(client: httpx.AsyncClient, judge: Judge, body: Mapping[str, Any], scale: Scale) -> Outcome:
+async def send(client: httpx2.AsyncClient, judge: Judge, body: Mapping[str, Any], scale: Scale) -> Outcome:
     """Send a request and return its outcome; network errors are outcomes too."""
-    import httpx
+    import httpx2
 
     try:
         async with asyncio.timeout(judge.timeout):
             code, headers, content = await _post(client, judge.url, body)
-    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
         return _failed(f"no connection to {judge.url}; check that the server runs", is_final=False)
-    except (httpx.TimeoutException, TimeoutError):
+    except (httpx2.TimeoutException, TimeoutError):
         return _failed(f"no reply within {judge.timeout:g} s", is_final=False, is_charge_known=False)
-    except httpx.TransportError:
+    except httpx2.TransportError:
         return _failed("the connection was lost before the reply was complete", is_final=False, is_charge_known=False)
-    except (httpx.InvalidURL, httpx.DecodingError, httpx.HTTPError):
+    except (httpx2.InvalidURL, httpx2.DecodingError, httpx2.HTTPError):
         problem = f"{judge.url} does not answer with valid HTTP; check the address of the endpoint"
         return _failed(problem, is_charge_known=False, stops_judge=True)
     reply = redact(content.decode(errors="replace"), judge.api_key())
     return classify(code, headers, reply, scale)
 
 
-async def _post(client: httpx.AsyncClient, url: str, body: Mapping[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
+async def _post(client: httpx2.AsyncClient, url: str, body: Mapping[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
     """Return code, headers and body of the reply to a request; a longer body than `MAX_REPLY_BYTES` is cut."""
     content = b""
     async with client.stream("POST", url, json=dict(body)) as response:

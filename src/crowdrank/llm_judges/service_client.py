@@ -11,10 +11,10 @@ from urllib.parse import quote, urlsplit
 
 from crowdrank.errors import JudgeError, UsageError
 from crowdrank.judgments.scale import Scale
-from crowdrank.llm_judges.endpoint import require_httpx
+from crowdrank.llm_judges.endpoint import require_httpx2
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 TIMEOUT_SECONDS = 60.0
 """Seconds to wait for a response of the service."""
@@ -58,15 +58,15 @@ class ServiceClient:
     """
 
     def __init__(self, url: str, project: str, token: str) -> None:
-        require_httpx()
-        import httpx
+        require_httpx2()
+        import httpx2
 
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
             problem, fix = "is not an http or https address", "write it like http://127.0.0.1:8000"
             raise UsageError(problem, parameter="url", kind="invalid-address", fix=fix)
         self._base = f"{url.rstrip('/')}/api/projects/{quote(project, safe='')}"
         headers = {"Authorization": f"Bearer {token}"}
-        self._client = httpx.Client(headers=headers, timeout=TIMEOUT_SECONDS, follow_redirects=False)
+        self._client = httpx2.Client(headers=headers, timeout=TIMEOUT_SECONDS, follow_redirects=False)
 
     def __enter__(self) -> Self:
         return self
@@ -106,15 +106,15 @@ class ServiceClient:
         fix = refusal.get("fix") or ""
         raise JudgeError(f"The judging service refused a request: {said}", kind="service-refused", fix=fix)
 
-    def _request(self, method: str, path: str, **content: Any) -> httpx.Response:
+    def _request(self, method: str, path: str, **content: Any) -> httpx2.Response:
         """Send a request; a lost connection is tried again."""
-        import httpx
+        import httpx2
 
         attempt = 1
         while True:
             try:
                 return self._client.request(method, self._base + path, **content)
-            except httpx.TransportError as lost:
+            except httpx2.TransportError as lost:
                 if attempt == ATTEMPTS:
                     problem = f"no response from the judging service at {self._base.partition('/api/')[0]}"
                     fix = "check its address and that it runs; then run the command again"
@@ -123,7 +123,7 @@ class ServiceClient:
             attempt += 1
 
 
-def _json(response: httpx.Response) -> Any:
+def _json(response: httpx2.Response) -> Any:
     """Return the JSON document of a response; raise JudgeError if it has none."""
     try:
         return response.json()
