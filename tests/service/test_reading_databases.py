@@ -21,6 +21,7 @@ from crowdrank.judgments.table import UNJUDGEABLE
 from crowdrank.service.database import Database
 from crowdrank.service.migrations import upgrade
 
+from .judging import Judging
 from .small_project import GRADES, START, add_small_project
 
 
@@ -83,6 +84,30 @@ def test_gold_pairs_and_answers_of_experts_are_expert_grades(database: Database,
     with pytest.raises(InputError) as caught:
         read_gold(judged)
     assert caught.value.kind == "no-rows"
+
+
+def test_adjudicated_grades_are_expert_grades(database: Database, database_target: str) -> None:
+    project = Judging(database, kinds=("human", "human", "expert"))
+    lead, other_lead, expert = project.assessors
+
+    def decide(assessor: int, document: str, grade: int, comment: str | None = "adjudicated") -> None:
+        project.answer(assessor, query="q0", document=document, grade=grade, comment=comment)
+
+    def grades() -> dict[str, int]:
+        found = read_gold(database_target)
+        return dict(zip(found.document.to_pylist(), found.code.tolist(), strict=True))
+
+    project.judge(other_lead, grade=3, comment="adjudicated")  # a judge who happens to write this comment
+    decide(lead, "d0", 2)
+    decide(lead, "d1", 2, comment=None)
+    assert grades() == {"d0": 2}
+    decide(expert, "d0", 0, comment=None)
+    assert grades() == {"d0": 2}
+    decide(lead, "d1", 1)
+    decide(other_lead, "d1", 3)
+    assert grades() == {"d0": 2, "d1": 3}, "the latest decision counts"
+    project.reopen(documents=["d0"])
+    assert grades() == {"d1": 3}, "a decision of an earlier round does not count"
 
 
 def test_the_open_pairs_are_a_pool(database: Database, judged: str) -> None:

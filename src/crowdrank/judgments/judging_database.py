@@ -55,6 +55,15 @@ FROM pair JOIN query ON query.id = pair.query_id JOIN document ON document.id = 
 JOIN project ON project.id = pair.project_id
 WHERE project.name = :project AND pair.kind <> 'real' ORDER BY pair.id
 """
+ADJUDICATED_SQL = """
+SELECT query.key AS query, document.key AS document, answer.grade AS grade
+FROM answer JOIN event ON event.id = answer.event_id JOIN pair ON pair.id = answer.pair_id
+JOIN query ON query.id = pair.query_id JOIN document ON document.id = pair.document_id
+JOIN project ON project.id = pair.project_id
+WHERE project.name = :project AND pair.kind = 'real' AND answer.kind = 'grade' AND answer.round = pair.round
+    AND event.comment = 'adjudicated' AND event.lease_id IS NULL
+ORDER BY event.id
+"""
 UNANSWERED_SQL = """
 SELECT count(DISTINCT pair_id) AS drawn, count(DISTINCT CASE WHEN NOT is_answered THEN pair_id END) AS unanswered FROM (
     SELECT sampled_pair.pair_id AS pair_id, EXISTS (
@@ -264,7 +273,7 @@ class JudgingDatabase(Source):
         return OpenPairs(self)
 
     def expert_grades(self) -> ExpertGrades:
-        """Return the grades of gold pairs and the answers of experts as a table."""
+        """Return the grades of gold pairs, adjudicated grades and the answers of experts as a table."""
         return ExpertGrades(self)
 
     def sample(self) -> SampledAnswers | None:
@@ -303,7 +312,7 @@ class OpenPairs(Source):
 
 
 class ExpertGrades(Source):
-    """Grades of gold and training pairs, and answers of experts to other pairs."""
+    """Grades of gold and training pairs, grades that a lead has adjudicated, and answers of experts to other pairs."""
 
     names = EXPERT_SCHEMA.names
 
@@ -313,16 +322,20 @@ class ExpertGrades(Source):
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`."""
         answers, gold = self.database.select(ANSWERS_SQL), self.database.select(GOLD_SQL)
+        decided = {(row["query"], row["document"]): row for row in self.database.select(ADJUDICATED_SQL)}  # the latest
+        by_experts = [
+            row
+            for row in answers
+            if (row["pair_kind"], row["kind"]) == ("real", "expert") and (row["query"], row["document"]) not in decided
+        ]
         with _report_damage(self.database.address):
-            answered = answer_table(
-                [row for row in answers if row["pair_kind"] == "real"], self.database.grades, bad_rows
-            )
-            by_experts = answered.filter(pc.field("kind") == "expert").select(EXPERT_SCHEMA.names)
-            listed = [{**row, "grade": _grade_name(row["grade"], self.database.grades)} for row in gold]
-            table = pa.concat_tables([pa.Table.from_pylist(listed, EXPERT_SCHEMA), by_experts])
+            answered = answer_table(by_experts, self.database.grades, bad_rows).select(EXPERT_SCHEMA.names)
+            known = [*gold, *decided.values()]
+            listed = [{**row, "grade": _grade_name(row["grade"], self.database.grades)} for row in known]
+            table = pa.concat_tables([pa.Table.from_pylist(listed, EXPERT_SCHEMA), answered])
         if not len(table):
-            problem, fix = "there are no gold pairs and no answers of experts in it", "give a file of expert grades"
-            raise InputError(problem, source=self.name, kind="no-rows", fix=fix)
+            problem = "there are no gold pairs, adjudicated pairs or answers of experts in it"
+            raise InputError(problem, source=self.name, kind="no-rows", fix="give a file of expert grades")
         return table.select(list(names))
 
 
