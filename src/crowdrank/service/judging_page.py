@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -26,17 +27,26 @@ ANSWER_KEYS = (
 """Keys of the judging page besides those of the grades."""
 
 
+def grade_keys(grades: Sequence[str]) -> list[str]:
+    """Return the key of each grade: the digit in its name if all have one, else its place from 1; "" for none.
+
+    >>> grade_keys(["Bad", "Good"]), grade_keys(["0", "1"]), grade_keys(["Not relevant (0)", "Relevant (1)"])
+    (['1', '2'], ['0', '1'], ['0', '1'])
+    """
+    digits = [found[0].strip("()") for name in grades if (found := re.search(r"^[0-9]$|\([0-9]\)$", name))]
+    if len(set(digits)) == len(grades):
+        return digits
+    return [str((place + 1) % 10) if place < 10 else "" for place in range(len(grades))]
+
+
 def key_help(grades: Sequence[str]) -> list[tuple[str, str]]:
     """Return the keys of the judging page and their meaning.
 
     >>> key_help(["Bad", "Good"])[:3]
     [('1', 'Bad'), ('2', 'Good'), ('u', 'Cannot judge: the document is broken, or in a language that you do not read')]
     """
-    has_digits = all(len(name) == 1 and name in "0123456789" for name in grades)
-    if has_digits:
-        return [*((grade, f"Grade {grade}") for grade in grades), *ANSWER_KEYS]
-    keys = [str((place + 1) % 10) for place in range(min(len(grades), 10))]
-    return [*zip(keys, grades, strict=False), *ANSWER_KEYS]
+    named = zip(grade_keys(grades), grades, strict=True)
+    return [*((key, f"Grade {name}" if key == name else name) for key, name in named if key), *ANSWER_KEYS]
 
 
 @cache
@@ -69,6 +79,7 @@ def static_text(name: str) -> str:
     return files("crowdrank.service").joinpath("static", name).read_text(encoding="utf-8")
 
 
-def judging_config(**values: Any) -> dict[str, Any]:
+def judging_config(grades: Sequence[str], **values: Any) -> dict[str, Any]:
     """Return the configuration of the judging script; see the head of `static/judge.js` for what it reads."""
-    return {"layout": {}, "form_token": "", "assessor": "", "unjudgeable": CANNOT_JUDGE, **values}
+    of_grades = {"grades": list(grades), "grade_keys": grade_keys(grades), "unjudgeable": CANNOT_JUDGE}
+    return {"layout": {}, "form_token": "", "assessor": "", **of_grades, **values}

@@ -65,7 +65,7 @@ def make_offline_page(
     read = read_texts([Path(one) for one in texts], pool.query, pool.document, max_length=None)
     cards = _cards(pool, read, np.random.default_rng(random_state))
     key = hashlib.sha256(script_json([cards, list(grades)]).encode()).hexdigest()[:16]
-    config = judging_config(project=key, grades=list(grades), cards=cards, assessor=assessor or "")
+    config = judging_config(grades, project=key, cards=cards, assessor=assessor or "")
     script, style = static_text("judge.js"), static_text("style.css")
     html = (
         templates()

@@ -31,10 +31,7 @@
     element("announcement").textContent = text;
   }
 
-  // ---- Grades and their keys --------------------------------------------------------------------------------------
-
-  const allDigits = config.grades.every((name) => /^\d$/.test(name));
-  const gradeKeys = config.grades.map((name, grade) => (allDigits ? name : grade < 10 ? String((grade + 1) % 10) : ""));
+  // ---- Grades -----------------------------------------------------------------------------------------------------
 
   const isShort = config.grades.every((name) => name.length <= 4);
   const nGrades = config.grades.length;
@@ -382,7 +379,7 @@
 
     buttons() {
       const grades = config.grades.map((name, grade) =>
-        this.button(gradeKeys[grade], name, () => answer(this, { kind: "grade", grade }), "grade"),
+        this.button(config.grade_keys[grade], name, () => answer(this, { kind: "grade", grade }), "grade"),
       );
       const others = [
         this.button("u", "Cannot judge", () => answer(this, { kind: "cannot-judge" })),
@@ -761,7 +758,7 @@
       return;
     }
     if (document.querySelector("dialog[open]")) return; // a dialog has keys of its own
-    const grade = gradeKeys.indexOf(event.key);
+    const grade = config.grade_keys.indexOf(event.key);
     if (event.key === "?") element("help").showModal();
     else if (event.key === "g") element("guidelines").open = !element("guidelines").open;
     else if (event.key === "z") undo();
