@@ -29,7 +29,6 @@ class Source(ABC):
     units: Mapping[str, str] = MappingProxyType({})  # units of durations and costs, if the format defines them
     notes: Sequence[Message] = ()  # what the user should know about the file
     has_assessor_column = True  # whether a file of this format can have an assessor column
-    notes: Sequence[Message] = ()  # notes about how the file is read
     _first_row = 0  # number of rows before the table that was read last
 
     @abstractmethod
