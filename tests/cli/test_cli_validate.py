@@ -69,3 +69,13 @@ def test_aggregate_writes_qrels(run: Run, tmp_path: Path) -> None:
     assessors = run("aggregate", "labels.csv", "-m", "majority", "--assessors", "who.qrels")
     assert assessors.returncode == 2
     assert not list(tmp_path.glob("[nsw]*.qrels"))
+
+
+def test_warnings_are_counted_at_the_end(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "two.csv").write_text("document,assessor,grade\na,ann,1\na,bob,1\nb,ann,0\nb,bob,0\n")
+    assert run("validate", "two.csv").stdout.splitlines()[-1] == "Nothing is wrong."
+    (tmp_path / "one.csv").write_text("document,assessor,grade\na,ann,1\nb,ann,0\n")
+    done = run("validate", "one.csv")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1].startswith("1 warning")
+    assert json.loads(run("validate", "one.csv", "--json").stdout)["warnings"] == 1

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from crowdrank import read_partitions
-from crowdrank.judgments.validation import ValidationReport, validate
+from crowdrank import read_gold, read_judgments, read_partitions
+from crowdrank.judgments.validation import ValidationReport, check_expert_grades, validate
 
 LABELS = pd.DataFrame(
     {
@@ -115,3 +116,93 @@ def test_judgments_on_disk(tmp_path: Path) -> None:
     LABELS.to_parquet(tmp_path / "a.parquet")
     report = validate(read_partitions(tmp_path, on_bad_rows="skip"), gold=grades(document=["d1", "D2"]))
     assert kinds(report) == {"partial-overlap": "note", "look-alike-ids": "warning"}
+
+
+# Expert grades and judgments of the same ids.
+
+
+def world(n_queries: int = 4) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return judgments of two assessors, who are right three times of four, and expert grades of the documents."""
+    rng = np.random.default_rng(3)
+    pairs = [(f"q{query}", f"d{query}{document:02d}") for query in range(n_queries) for document in range(1, 26)]
+    experts = pd.DataFrame(pairs, columns=["query", "document"]).assign(grade=rng.integers(3, size=len(pairs)))
+    votes = [
+        experts.assign(assessor=name, grade=np.where(rng.random(len(pairs)) < 0.75, experts["grade"], 1))
+        for name in ("ann", "bob")
+    ]
+    return pd.concat(votes), experts
+
+
+def warning_kinds(votes: pd.DataFrame, experts: pd.DataFrame) -> list[str]:
+    return [message.kind for message in validate(votes, gold=experts).fit if message.severity == "warning"]
+
+
+def test_expert_grades_of_the_same_ids_agree() -> None:
+    votes, experts = world()
+    assert warning_kinds(votes, experts) == []
+    assert warning_kinds(votes, experts.assign(grade=2 - experts["grade"])) == ["reversed-grades"]
+    assert warning_kinds(votes, experts.head(20).assign(grade=2 - experts["grade"])) == []  # too few to tell
+
+
+def shift_numbers(names: pd.Series[str], step: int) -> list[str]:
+    return [f"{name[0]}{int(name[1:]) + step:0{len(name) - 1}d}" for name in names]
+
+
+@pytest.mark.parametrize(
+    ("shift", "words"),
+    [
+        (lambda experts: experts.assign(document=shift_numbers(experts["document"], 1)), "document id is -1"),
+        (lambda experts: experts.assign(document=shift_numbers(experts["document"], -1)), "document id is +1"),
+        (lambda experts: experts.assign(grade=np.roll(experts["grade"], 1)), "is -1"),
+    ],
+)
+def test_shifted_ids_of_expert_grades_are_found(shift: Any, words: str) -> None:
+    votes, experts = world()
+    (message,) = validate(votes, gold=shift(experts)).fit[-1:]
+    assert (message.kind, message.severity) == ("shifted-ids", "warning")
+    assert words in message.problem
+
+
+def test_shifted_queries_of_expert_grades_are_found() -> None:
+    votes, experts = world(8)
+    both = [frame.assign(document="d" + frame["document"].str[-2:]) for frame in (votes, experts)]
+    shifted = both[1].assign(query=shift_numbers(both[1]["query"], 1))
+    (message,) = validate(both[0], gold=shifted).fit[-1:]
+    assert message.kind == "shifted-ids"
+    assert "query id is -1" in message.problem
+
+
+def test_expert_grades_of_other_documents_are_found() -> None:
+    votes, experts = world()
+    other = experts.assign(grade=np.random.default_rng(9).permutation(experts["grade"]))
+    assert warning_kinds(votes, other) == ["experts-disagree"]
+    judgments, gold = read_judgments(votes), read_gold(other)
+    assert [message.kind for message in check_expert_grades(gold, judgments)] == ["experts-disagree"]
+
+
+def test_scales_that_begin_differently_are_a_warning() -> None:
+    votes, experts = world()
+    assert warning_kinds(votes, experts.assign(grade=experts["grade"] + 1)) == ["scales-differ"]
+    assert warning_kinds(votes, experts[experts["grade"] > 0]) == ["scales-differ"]
+    assert warning_kinds(votes, experts[experts["grade"] < 2]) == []
+
+
+def test_numbers_of_named_grades_are_no_other_scale() -> None:
+    votes, experts = world()
+    named = votes.assign(grade=votes["grade"].map({0: "Bad (0)", 1: "Fair (1)", 2: "Good (2)"}))
+    assert validate(named, gold=experts).fit == ()
+    assert warning_kinds(named, experts.assign(grade=experts["grade"] + 1)) == ["scales-differ"]
+
+
+def test_warnings_about_judgments_that_nothing_can_check() -> None:
+    votes, _ = world()
+    alone = validate(votes[votes["assessor"] == "ann"])
+    assert [message.kind for message in alone.warnings] == ["one-assessor"]
+    by_ann = (votes["assessor"] == "ann").to_numpy()
+    apart = validate(pd.concat([votes[by_ann].head(50), votes[~by_ann].tail(50)]))
+    assert [message.kind for message in apart.warnings] == ["no-overlap"]
+    assert (apart.is_valid, apart.to_dict()["warnings"]) == (True, 1)
+    stray = pd.concat([votes] * 10).assign(assessor=np.repeat(list("abcdefghij"), 200))
+    stray = pd.concat([stray, pd.DataFrame({"query": "q0", "document": "d001", "assessor": ["z"], "grade": [9]})])
+    assert [message.kind for message in validate(stray).warnings] == ["rare-grades"]
+    assert validate(stray, read_options={"grades": "0-9"}).warnings == []

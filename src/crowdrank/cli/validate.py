@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crowdrank._text import counted
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_cells, print_error, print_json, print_line
 from crowdrank.cli.from_settings import FieldsOf
@@ -85,7 +86,9 @@ def _print_report(report: ValidationReport, files_by_input: dict[str, list[Path]
         print_line("How they fit each other")
         for message in report.fit:
             _print_message(message)
-    if report.is_valid:
+    if report.warnings:
+        print_line(f"{counted(len(report.warnings), 'warning')}: check them before you use these files.")
+    elif report.is_valid:
         print_line("Nothing is wrong.")
 
 

@@ -187,7 +187,13 @@ def _notes(judgments: Judgments | ShardedJudgments, tally: Tally) -> Iterator[Me
         yield _note("repeats", problem, Fix("choose which one is used with {}", "repeats", "last"))
     if report.excluded:
         yield _note("excluded", f"{counted(report.excluded, 'judgment')} of excluded assessors left out")
-    if tally.items_by_size[1]:
+    if judgments.n_assessors == 1:
+        problem = "there is only one assessor, so that nothing shows how reliable the judgments are"
+        yield Message(problem, "one-assessor", "warning", fixes=(Fix("let others judge some of the documents"),))
+    elif tally.items_by_size[1] == judgments.n_items:
+        problem = "no document was judged by two assessors, so that nothing shows how reliable they are"
+        yield Message(problem, "no-overlap", "warning", fixes=(Fix("let some documents be judged twice"),))
+    elif tally.items_by_size[1]:
         single = counted(int(tally.items_by_size[1]), "document")
         yield _note("single-judgments", f"{single} of {judgments.n_items:,} with a single judgment")
     yield from _assessor_notes(tally)
@@ -209,7 +215,8 @@ def _scale_notes(scale: Scale, counts: NDArray[np.int64], inferred: bool) -> Ite
         yield inferred_scale_note(scale, counts)
     if rare:
         problem = f"fewer than {RARE_GRADE_SHARE:.1%} of the judgments are {', '.join(rare)}"
-        yield _note("rare-grades", problem, Fix("if they are not on the scale, give it with {}", "grades"))
+        fixes = (Fix("if they are not on the scale, give it with {}", "grades"),)
+        yield Message(problem, "rare-grades", "warning" if inferred else "note", fixes=fixes)
 
 
 def inferred_scale_note(scale: Scale, counts: NDArray[np.int64]) -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crowdrank._text import counted
+from crowdrank._typing import Floats
 from crowdrank.errors import DataWarning, Fix, InputError, Message, parameter_prefix, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.features import Features, FeaturesLike, read_features
@@ -31,6 +33,10 @@ MIN_COPY_CORRELATION = 0.999
 """Minimum correlation of a feature with the expert grade to report it as a copy of the grade."""
 MIN_GRADED_DOCUMENTS = 10
 """Minimum number of documents with an expert grade to look for copies of the grade among the features."""
+MIN_COMPARED_DOCUMENTS = 30
+"""Minimum number of documents with expert grades and judgments to compare them."""
+CHANCE_Z, SURE_Z = 2.0, 4.0
+"""Agreement in standard errors below which it may be chance, and from which it is not."""
 InputData = TypeVar("InputData")
 
 
@@ -54,6 +60,12 @@ class ValidationReport:
         return [message for inspection in inspections for message in inspection.problems]
 
     @property
+    def warnings(self) -> list[Message]:
+        """All messages that are warnings."""
+        messages = [*(message for one in self.inputs.values() for message in one.messages), *self.fit]
+        return [message for message in messages if message.severity == "warning"]
+
+    @property
     def is_valid(self) -> bool:
         """Whether there is no error; warnings and notes may remain."""
         return not self.problems
@@ -62,6 +74,7 @@ class ValidationReport:
         """Return the report as a JSON object."""
         return {
             "valid": self.is_valid,
+            "warnings": len(self.warnings),
             "inputs": {
                 name: {"facts": one.facts, "messages": [message.to_dict() for message in one.messages]}
                 for name, one in self.inputs.items()
@@ -231,7 +244,7 @@ def _fit_messages(
     """
     if gold is not None and judgments is not None:
         yield from _overlap_messages(_Pairs("expert grades", gold.query, gold.document), "judgments", judgments)
-        yield from _scale_messages(gold, judgments.main_scale)
+        yield from check_expert_grades(gold, judgments)
     base = gold.as_judgments() if judgments is None and gold is not None else judgments
     if base is not None:
         for pairs in other_pairs:
@@ -295,13 +308,116 @@ def normal_forms(ids: pa.Array) -> pa.Array:
     return text
 
 
+def check_expert_grades(gold: Gold, judgments: Judgments | ShardedJudgments) -> list[Message]:
+    """Return messages about expert grades whose scale or ids do not match those of the judgments.
+
+    Ids probably do not match if the grades agree with the judgments of the same ids no better than by chance.
+
+    >>> import pandas as pd
+    >>> from crowdrank.judgments.read import read_gold, read_judgments
+    >>> ids, grades = [f"d{place}" for place in range(60)], np.random.default_rng(0).integers(3, size=60)
+    >>> judgments = read_judgments(pd.DataFrame({"document": ids, "assessor": "x", "grade": grades}))
+    >>> shifted = read_gold(pd.DataFrame({"document": ids[1:], "grade": grades[:-1]}))
+    >>> [message.kind for message in check_expert_grades(shifted, judgments)]
+    ['shifted-ids']
+    """
+    messages = list(_scale_messages(gold, judgments.main_scale))
+    mean = _mean_judgments(gold.query, gold.document, judgments)
+    correlation, n = _correlation_in_queries(gold, mean)
+    if n < MIN_COMPARED_DOCUMENTS or correlation * np.sqrt(n) >= CHANCE_Z:
+        return messages
+    compared = f"the expert grades of {counted(n, 'document')} agree with the judgments"
+    if correlation * np.sqrt(n) <= -SURE_Z:
+        problem = f"{compared} in reverse (correlation {correlation:.2f} within queries)"
+        fixes = (Fix("check the order of the grades in both files"),)
+        return [*messages, Message(problem, "reversed-grades", "warning", fixes=fixes)]
+    problem = f"{compared} no better than by chance (correlation {correlation:.2f} within queries)"
+    shift = _find_shift(gold, judgments)
+    if shift is None:
+        fixes = (Fix("check that the ids of queries and documents mean the same in both files"),)
+        return [*messages, Message(problem, "experts-disagree", "warning", fixes=fixes)]
+    problem = f"{problem}, but well if {shift}"
+    return [*messages, Message(problem, "shifted-ids", "warning", fixes=(Fix("correct the ids of the expert grades"),))]
+
+
+def _mean_judgments(query: pa.Array, document: pa.Array, judgments: Judgments | ShardedJudgments) -> Floats:
+    """Return the mean judgment of each pair, on scales from 0 to 1; NaN without judgments (n,)."""
+    mean = np.full(len(query), np.nan)
+    for table in judgments.iterate():
+        highest = np.array([len(scale) - 1 for scale in table.scales])[table.assessor_scale[table.assessor]]
+        is_grade = table.grade >= 0
+        item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
+        total = np.bincount(item, np.where(is_grade, table.grade / highest, 0.0), table.n_items)
+        count = np.bincount(item, is_grade, table.n_items)
+        by_item = np.append(np.where(count > 0, total / np.maximum(count, 1), np.nan), np.nan)
+        position = table.positions(query, document)
+        mean = np.where(position >= 0, by_item[position], mean)
+    return mean
+
+
+def _correlation_in_queries(gold: Gold, mean: Floats) -> tuple[float, int]:
+    """Return the correlation of expert grades and mean judgments (n,) within queries, and the number of documents.
+
+    Documents count if their query has different expert grades and different mean judgments.
+    """
+    known = np.flatnonzero(~np.isnan(mean))
+    query = ids.encode(pa.chunked_array([gold.query.take(pa.array(known))]))[0]
+    n_documents = np.maximum(np.bincount(query), 1)
+    centered = []
+    for values in (gold.code[known].astype(np.float64), mean[known]):
+        centered.append(values - (np.bincount(query, values) / n_documents)[query])
+    squares = [np.bincount(query, values**2) for values in centered]
+    varies = ((squares[0] > 0) & (squares[1] > 0))[query]
+    if not varies.any():
+        return 0.0, 0
+    grade, judged = (values[varies] for values in centered)
+    return float(grade @ judged / np.sqrt((grade @ grade) * (judged @ judged))), int(varies.sum())
+
+
+def _find_shift(gold: Gold, judgments: Judgments | ShardedJudgments) -> str | None:
+    """Return how to shift the expert grades so that they agree with the judgments, or None if no shift helps."""
+    found: dict[float, str] = {}
+    for step in (1, -1):
+        candidates = {
+            "the number in each document id": (gold.query, _shifted_ids(gold.document, step)),
+            "the number in each query id": (_shifted_ids(gold.query, step), gold.document),
+            "the row of each grade": (_shifted_rows(gold.query, step), _shifted_rows(gold.document, step)),
+        }
+        for what, pair in candidates.items():
+            correlation, n = _correlation_in_queries(gold, _mean_judgments(*pair, judgments))
+            z = correlation * np.sqrt(n)
+            if n >= MIN_COMPARED_DOCUMENTS and z >= SURE_Z:
+                found[z] = f"{what} is {step:+d} (correlation {correlation:.2f})"
+    return found[max(found)] if found else None
+
+
+def _shifted_rows(column: pa.Array, step: int) -> pa.Array:
+    """Return the ids of the next or previous row; the last or first row keeps its id."""
+    return column.take(pa.array(np.clip(np.arange(len(column)) + step, 0, len(column) - 1)))
+
+
+def _shifted_ids(column: pa.Array, step: int) -> pa.Array:
+    """Return ids whose last number is changed by a step; ids without a number, or with 0 less 1, are unchanged.
+
+    >>> _shifted_ids(pa.array(["d9", "q7-099", "x", "0"]), 1).to_pylist()
+    ['d10', 'q7-100', 'x', '1']
+    """
+    shifted = []
+    for name in map(str, column.to_pylist()):
+        match = re.fullmatch(r"(.*?)(\d{1,18})(\D*)", name, re.ASCII | re.DOTALL)
+        number = int(match[2]) + step if match else -1
+        shifted.append(f"{match[1]}{number:0{len(match[2])}d}{match[3]}" if match and number >= 0 else name)
+    return pa.array(shifted, pa.string())
+
+
 def _scale_messages(gold: Gold, judgments_scale: Scale) -> Iterator[Message]:
     """Yield a warning if expert grades and judgments are on different scales.
 
-    It is only a note if the scale of the expert grades was inferred and is part of the other.
+    It is only a note if the scale of the expert grades was inferred, is part of the other and begins like it.
     """
     gold_scale = gold.scale
-    if gold_scale == judgments_scale:
+    is_named = gold_scale.numeric != judgments_scale.numeric
+    if gold_scale == judgments_scale or (is_named and gold_scale.values == judgments_scale.values):
         return
     problem = f"the expert grades are on the scale {gold_scale} and the judgments on {judgments_scale}"
     fixes = (
@@ -310,7 +426,7 @@ def _scale_messages(gold: Gold, judgments_scale: Scale) -> Iterator[Message]:
     )
     is_part = gold.report.guessed and gold_scale.numeric and judgments_scale.numeric
     is_part = is_part and gold_scale.values[-1] <= judgments_scale.values[-1]
-    is_part = is_part and gold_scale.values[0] >= judgments_scale.values[0]
+    is_part = is_part and gold_scale.values[0] == judgments_scale.values[0]
     severity: Any = "note" if is_part else "warning"
     yield Message(problem, "scales-differ", severity, fixes=fixes)
 
