@@ -23,6 +23,7 @@ from crowdrank.collection.belief import (
     mutual_information,
     mutual_information_by_assessor,
 )
+from crowdrank.collection.model_policies import MIN_DCG
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.replay import Crowd, replay
 from crowdrank.collection.requests import BLOCK, Budget, RankedRequests
@@ -85,7 +86,7 @@ def test_top_gains_equal_their_reference(data: st.DataObject) -> None:
     score = (chance * after).sum(axis=1)
     offsets = np.append(0, np.cumsum(sizes))
     gain = np.empty(n)
-    kernels.top_gains(offsets, *outcomes, k, 1 / np.log2(np.arange(2, k + 2)), gain)
+    kernels.top_gains(offsets, *outcomes, k, 1 / np.log2(np.arange(2, k + 2)), MIN_DCG, gain)
     for start, stop in pairwise(offsets):
         for d in range(start, stop):
             expected = references.top_gain(score[start:stop], d - start, chance[d], after[d], k)

@@ -71,7 +71,7 @@ def test_tables_are_those_of_the_labels_with_features(labels_run: tuple[RunResul
     assert "prior_relevance" in documents
     assert "prior_relevance" not in result.tables["documents"].column_names
     wanted = documents[documents["expert"].isna()]
-    assert np.diff(result.tables["next_with_features"]["width"].to_numpy()).max() <= 0
+    assert np.diff(result.tables["next_with_features"]["priority"].to_numpy()).max() <= 0
     assert len(result.tables["next_with_features"]) == len(wanted)
     assert read_gold(folder / "consensus_with_features.parquet").used_features
     assert not read_gold(folder / "consensus.parquet").used_features

@@ -14,6 +14,7 @@ import pytest
 import crowdrank
 from crowdrank._text import markdown_text
 from crowdrank.cli.run import print_candidates
+from crowdrank.collection.model_policies import value_of_labels
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.pipeline import consensus_fits, deployment, selection, training_view
 from crowdrank.pipeline import run as run_module
@@ -32,7 +33,9 @@ from crowdrank.pipeline.selection import (
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.rankers.base import Ranker
+from crowdrank.reports.cards import make_cards
 from crowdrank.reports.page import write_report
+from crowdrank.reports.report_data import ReportData
 from crowdrank.simulation.world import World
 
 FEW = ["majority", "average", "gls", "expert-only"]
@@ -128,13 +131,78 @@ def test_provenance_has_python_call(whole: tuple[RunResult, Path], world: World)
     assert given["expert"] is world.gold
 
 
-def test_next_table_is_sorted_by_width_without_graded_documents(whole: tuple[RunResult, Path], world: World) -> None:
-    _, folder = whole
+def test_next_table_is_sorted_by_priority_without_graded_documents(whole: tuple[RunResult, Path], world: World) -> None:
+    result, folder = whole
     table = pd.read_csv(folder / "next.csv")
-    assert table["width"].is_monotonic_decreasing
-    assert len(table)
+    assert table["priority"].is_monotonic_decreasing
+    assert set(table["reason"]) == {"may change the top 10"}
     graded = set(world.gold["document"])
-    assert not graded & set(table["document"])
+    assert set(table["document"]) == set(result.documents["document"]) - graded
+    values = pd.Series(value_of_labels(result.model), result.documents["document"])
+    assert table["priority"].tolist() == pytest.approx(values[table["document"]].tolist())
+
+
+def with_sure_zeros(world: World, n_queries: int = 5, n_assessors: int = 12) -> tuple[pd.DataFrame, set[str]]:
+    """Return judgments with queries whose documents got grade 0 from all of many assessors, and these documents."""
+    judgments = world.judgments[["query", "document", "assessor", "grade"]]
+    sure = [f"sure-{number}" for number in range(n_queries)]
+    assessors = judgments["assessor"].value_counts().index[:n_assessors]
+    rows = [(query, f"{query}-{place}", who, 0) for query in sure for place in range(6) for who in assessors]
+    planted = pd.DataFrame(rows, columns=judgments.columns)
+    return pd.concat([judgments.astype({"query": str}), planted]), set(planted["document"])
+
+
+@pytest.mark.parametrize("method", ["gda", "dawid-skene", "rasch", "majority", "average", "glad"])
+def test_documents_that_are_surely_irrelevant_are_labeled_last(world: World, method: str) -> None:
+    judgments, sure = with_sure_zeros(world)
+    documents = run(judgments, method=method).next["document"]
+    places = np.flatnonzero(documents.isin(sure))
+    assert len(places) == len(sure)
+    assert places.min() > 0.75 * len(documents)
+
+
+@pytest.mark.parametrize("method", ["gda", "dawid-skene", "majority", "average"])
+def test_more_answers_0_never_move_a_document_up(world: World, method: str) -> None:
+    judgments, _ = with_sure_zeros(world, 0)
+    only_zeros = judgments.groupby("document")["grade"].agg(["max", "size"]).query("max == 0 and size < 6").index
+    before = run(judgments, method=method).next["document"].tolist()
+    for document in only_zeros[:6]:
+        own = judgments[judgments["document"] == document]
+        others = judgments["assessor"][~judgments["assessor"].isin(own["assessor"])].value_counts().index[:10]
+        more = own.iloc[[0] * len(others)].assign(assessor=others)
+        after = run(pd.concat([judgments, more]), method=method).next["document"].tolist()
+        assert after.index(document) >= before.index(document)
+
+
+def test_next_table_follows_the_cutoff_of_the_measure(world: World) -> None:
+    first, third = (run(world.judgments, measure=f"nDCG@{k}").next for k in (1, 3))
+    assert set(first["reason"]) == {"may change the top 1"}
+    assert (first["priority"] > 0).mean() < (third["priority"] > 0).mean()
+
+
+def test_next_table_has_labels_to_check_if_experts_graded_all(world: World) -> None:
+    gold = world.documents[["query", "document", "grade"]]
+    result = run(world.judgments.drop(columns="honeypot"), expert=gold)
+    table = result.next
+    grades = gold.set_index("document")["grade"]
+    assert set(table["reason"]) == {"differs from the expert grade"}
+    assert (table["priority"] == (table["grade"].astype(int) - grades[table["document"]].to_numpy()).abs()).all()
+    assert table["priority"].is_monotonic_decreasing
+    assert table["priority"].min() > 0
+    agreed = result.documents[["query", "document", "grade"]].assign(grade=result.documents["grade"].astype(int))
+    same = run(world.judgments.drop(columns="honeypot"), expert=agreed)
+    assert len(same.next) == 0
+    (card,) = [card for card in make_cards(ReportData(same, Path())) if card.question == "What next?"]
+    assert any("new documents" in step for step in card.steps)
+
+
+def test_grades_of_any_size_are_ranked() -> None:
+    rows = {"document": list("aabbcc"), "assessor": list("xyxyxy"), "grade": [0, 5000, 0, 0, 5000, 5000]}
+    frame = pd.DataFrame(rows)
+    for method in ("majority", "dawid-skene"):
+        table = run(crowdrank.read_judgments(frame, grades="0,5000"), method=method).next
+        assert np.isfinite(table["priority"]).all()
+        assert table["document"].iloc[0] == "a"
 
 
 def test_training_table_has_labels_parts_and_expert_grades(whole: tuple[RunResult, Path], world: World) -> None:

@@ -160,9 +160,9 @@ def test_evidence_is_below_each_assessor(report: OpenPage) -> None:
 
 
 def test_estimates_are_never_cut_off(report: OpenPage) -> None:
-    circles = report.page.locator('[data-table="uncertain"] tbody circle').all()
+    circles = report.page.locator('[data-table="next"] tbody circle').all()
     places = [float(circle.get_attribute("cx") or "nan") for circle in circles]
-    values = [float(cell.split()[0].replace("−", "-")) for cell in report.column("uncertain", "relevance")]
+    values = [float(cell.split()[0].replace("−", "-")) for cell in report.column("next", "relevance")]
     assert len(places) == len(values) > 3
     by_value = sorted(zip(values, places, strict=True))
     for (value, place), (more, further) in itertools.pairwise(by_value):
@@ -291,20 +291,20 @@ def test_it_prints(report: OpenPage, tmp_path: Path) -> None:
 
 def test_printing_shows_more_rows_and_opens_details(browser: Any, report_path: Path, ranker_data: ReportData) -> None:
     shown = open_page(browser, report_path)
-    shown.page.locator('[data-table="uncertain"]').get_by_role("button", name="next").click()
-    before = shown.rows("uncertain")
+    shown.page.locator('[data-table="next"]').get_by_role("button", name="next").click()
+    before = shown.rows("next")
     shown.page.emulate_media(media="print")
     shown.page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert len(shown.rows("assessors")) == len(ranker_data.assessors) > 12
-    assert len(ranker_data.documents) > 60
-    assert len(shown.rows("uncertain")) == 60
-    count = shown.page.locator('[data-table="uncertain"] .count')
+    assert len(ranker_data.next) > 60
+    assert len(shown.rows("next")) == 60
+    count = shown.page.locator('[data-table="next"] .count')
     assert count.is_visible()
-    assert count.inner_text().startswith(f"60 of {len(ranker_data.documents):,}")
+    assert count.inner_text().startswith(f"60 of {len(ranker_data.next):,}")
     assert shown.page.locator("ul.summary").is_visible()
     shown.page.evaluate("dispatchEvent(new Event('afterprint'))")
     shown.page.emulate_media(media="screen")
-    assert shown.rows("uncertain") == before
+    assert shown.rows("next") == before
     assert not shown.page.locator("ul.summary").is_visible()
     assert not shown.messages
     shown.page.close()

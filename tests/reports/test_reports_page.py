@@ -119,7 +119,7 @@ def test_the_page_requests_nothing_and_allows_one_script(page: str) -> None:
 
 def test_tables_have_all_rows_in_order_and_help_for_every_column(page: str, ranker_data: ReportData) -> None:
     tables = {name: table for name, table in make_tables(ranker_data).items() if isinstance(table, Table)}
-    assert set(tables) == {"rankers", "features", "assessors", "pairs", "uncertain", "disputed"}
+    assert set(tables) == {"rankers", "features", "assessors", "pairs", "next", "disputed"}
     for name, table in tables.items():
         assert embedded(page, name)["rows"] == table.rows
         assert all(len(row) == len(table.columns) for row in table.rows)
@@ -127,7 +127,7 @@ def test_tables_have_all_rows_in_order_and_help_for_every_column(page: str, rank
     assert set(cells(tables["assessors"], "assessor")) == set(ranker_data.assessors["assessor"])
     names = {name.removesuffix(" (selected)") for name in cells(tables["rankers"], "candidate")}
     assert names == set(ranker_data.comparison["candidate"]) - set(ranker_data.rankers.left_out)
-    for name, title in (("uncertain", "width"), ("disputed", "spread (grades)"), ("pairs", "kappa")):
+    for name, title in (("disputed", "spread (grades)"), ("pairs", "kappa")):
         values = [value for value in cells(tables[name], title) if value is not None]
         assert values == sorted(values, reverse=True)
         assert tables[name].columns[tables[name].sorted_by].title == title
@@ -261,7 +261,7 @@ def test_answers_below_documents_equal_the_judgments(ranker_data: ReportData) ->
     judged = ranker_data.model.judgments_.frame.astype({"query": str, "document": str})
     informativeness = ranker_data.assessors.set_index("assessor")["informativeness"]
     levels = ["high", "typical", "low", "none"]
-    for name in ("uncertain", "disputed"):
+    for name in ("next", "disputed"):
         table = make_tables(ranker_data)[name]
         assert isinstance(table, Table)
         for document, query, *_, line in table.rows[:40]:
@@ -288,7 +288,7 @@ def test_many_answers_are_cut_and_votes_have_no_levels(majority_run: Path, monke
 
 
 def test_expert_graded_documents_are_marked(ranker_data: ReportData) -> None:
-    table = make_tables(ranker_data)["uncertain"]
+    table = make_tables(ranker_data)["disputed"]
     assert isinstance(table, Table)
     rows = table.rows
     without_expert = set(zip(ranker_data.next["query"], ranker_data.next["document"], strict=True))
@@ -341,7 +341,7 @@ def test_times_and_costs_have_units(ranker_data: ReportData) -> None:
 
 def test_relevance_has_its_unit(ranker_data: ReportData, majority_run: Path) -> None:
     for data, unit in ((ranker_data, "standard deviations"), (load_data(majority_run), "grades")):
-        columns = document_table(data, "width", data.least_certain()).columns
+        columns = document_table(data, "spread (grades)", data.most_disputed()).columns
         assert columns[2].title == f"relevance ({unit})"
         assert unit in columns[3].help
 
@@ -399,7 +399,7 @@ def test_the_report_works_without_the_chart_packages(ranker_run: Path, tmp_path:
 def test_hostile_ids_are_text(hostile_run: Path, hostile_ids: tuple[str, ...]) -> None:
     html = render(load_data(hostile_run))
     assert html.count("<script") == 1 + html.count('<script type="application/json"')
-    assert embedded(html, "uncertain")["rows"]
+    assert embedded(html, "next")["rows"]
     shown = {row[0] for row in embedded(html, "assessors")["rows"]}
     assert {one_line(name, 200) for name in hostile_ids} <= shown
     body = re.sub(r"<script.*?</script>|<style.*?</style>", "", html, flags=re.DOTALL)
@@ -530,7 +530,7 @@ def test_a_report_on_labels_has_two_cards_and_no_rankers(labels_data: ReportData
     assert not following.command
     html = render(labels_data)
     assert set(re.findall(r'<section id="(\w+)"', html)) == {"answers", "assessors", "documents", "protocol"}
-    assert set(make_tables(labels_data)) == {"assessors", "pairs", "uncertain", "disputed"}
+    assert set(make_tables(labels_data)) == {"assessors", "pairs", "next", "disputed"}
     assert html.count("<figure") >= 4
     assert "folds" not in re.findall(r"<th>(\w+)</th>", html)
 
@@ -547,7 +547,7 @@ def test_labels_without_experts_ask_for_some(labels_data: ReportData) -> None:
 def test_texts_are_shown_saved_and_shown_again(labels_run: Path, labels_data: ReportData, tmp_path: Path) -> None:
     saved = pd.read_parquet(labels_run / "texts.parquet")
     assert list(zip(saved["query"], saved["document"], strict=True)) == labels_data.shown_documents()
-    for name in ("uncertain", "disputed"):
+    for name in ("next", "disputed"):
         table = make_tables(labels_data)[name]
         assert all(text == "Query: what is <b>bold</b>?" for text in cells(table, "query text"))
         assert all(
@@ -557,7 +557,7 @@ def test_texts_are_shown_saved_and_shown_again(labels_run: Path, labels_data: Re
     shutil.copytree(labels_run, copy)
     before = (copy / "report.html").read_text()
     assert "what is" in write_report(copy).read_text()
-    assert embedded(before, "uncertain")["rows"] == embedded((copy / "report.html").read_text(), "uncertain")["rows"]
+    assert embedded(before, "next")["rows"] == embedded((copy / "report.html").read_text(), "next")["rows"]
     assert RunResult.load(copy).tables["texts"].num_rows == len(saved)
     document = labels_data.next["document"].iloc[0]
     assert f"{document} “<script>" in next_card(labels_data).steps[-2]

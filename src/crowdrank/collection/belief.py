@@ -27,6 +27,7 @@ from crowdrank.consensus.latent import N_NODES, NODES, standard_nodes
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments import ids
+from crowdrank.judgments.scale import Scale
 
 MEANS, SDS = np.linspace(-3.4, 3.4, 137), np.linspace(0.0, 1.3, 53)
 """Grid of means and standard deviations of relevance."""
@@ -42,6 +43,8 @@ UNLABELED = (0.0, 1.0)
 """Mean and standard deviation of the relevance of a pair without a label and without a prediction."""
 EXPERT_ACCURACY = 0.95
 """Assumed probability that an unknown expert gives the true grade."""
+MAX_EXPONENT = 100
+"""Maximum grade in the exponent of a gain."""
 MODELS = ("gda", "rasch", "dawid-skene", "one-coin")
 """Models that describe how assessors answer."""
 
@@ -165,7 +168,7 @@ class Belief:
     @cached_property
     def gain(self) -> Floats:
         """Expected gain 2^grade - 1 in each state (n_states,)."""
-        return (2.0 ** np.array(self.model.consensus_.scale.values) - 1) @ self.grade_given_state
+        return exponential_gains(self.model.consensus_.scale) @ self.grade_given_state
 
     def certainty(self, pair: Integers) -> Floats:
         """Return the probability of the most probable grade of each pair, (n,)."""
@@ -289,11 +292,20 @@ class Belief:
         return counts[:, family]
 
 
+def exponential_gains(scale: Scale) -> Floats:
+    """Return 2^grade - 1 for each grade of a scale (n_grades,); very high grades have the same, finite gain.
+
+    >>> exponential_gains(Scale.parse("0-3")).tolist()
+    [0.0, 1.0, 3.0, 7.0]
+    """
+    return np.asarray(2.0 ** np.minimum(scale.values, MAX_EXPONENT) - 1)
+
+
 def normal_on_nodes(mean: Floats, sd: Floats, n_nodes: int = N_NODES) -> Floats:
     """Return normal distributions on the nodes (n_nodes, n); a narrow one is shared by neighboring nodes."""
     nodes = standard_nodes(n_nodes)
     z = (nodes[:, None] - mean) / np.maximum(sd, 0.4 * (nodes[1] - nodes[0]))
-    p = np.exp(-0.5 * z * z)
+    p = np.exp(0.5 * ((z * z).min(axis=0) - z * z))  # at least one is 1, however far the mean is from the nodes
     return np.asarray(p / p.sum(axis=0))
 
 

@@ -93,12 +93,19 @@ def assign_requests(
 
 @njit(cache=True, nogil=True)
 def top_gains(
-    query_offsets: Integers, chance: Floats, outcome: Floats, k: int, discount: Floats, increase: Floats
+    query_offsets: Integers,
+    chance: Floats,
+    outcome: Floats,
+    k: int,
+    discount: Floats,
+    least_dcg: float,
+    increase: Floats,
 ) -> None:
     """Compute the expected relative increase of a query's DCG@k if the gain of each document became known.
 
     The gain of a document becomes one of its outcomes, each with its `chance`, instead of their mean, and the query is
     ranked again. Only the k + 1 best documents matter for the new rank. A table of one column holds for all documents.
+    The increase is relative to the DCG@k that is expected now, or to `least_dcg` if that is greater.
     """
     # chance and outcome (n_outcomes, 1 or n), documents ordered by query -> increase (n,)
     n, n_outcomes = len(increase), len(chance)
@@ -119,7 +126,7 @@ def top_gains(
             above[place + 1] = above[place] + discount[place] * value
             below[place + 1] = below[place] + (discount[place + 1] * value if place + 1 < k else 0.0)
             higher[place + 1] = higher[place] + (discount[place - 1] * value if place > 0 else 0.0)
-        scale = 1 / max(above[n_ranked], 1e-12)
+        scale = 1 / max(above[n_ranked], least_dcg)
         least, next_score = score[top[n_ranked - 1]], score[top[k]] if n_top > k else -np.inf
         if not own_outcome:
             for outcome_index in range(n_outcomes):

@@ -11,6 +11,7 @@ from crowdrank.evaluation.significance import format_p
 from crowdrank.pipeline.estimate_results import EXPLANATION, QUESTION, estimate_rows
 from crowdrank.pipeline.feature_labels import NOT_FOR_RANKERS, FeatureLabels
 from crowdrank.pipeline.result import RunResult
+from crowdrank.pipeline.tables import describe_next
 
 N_ROWS = 10
 """Maximum number of rows of a table."""
@@ -42,7 +43,7 @@ def markdown(result: RunResult) -> str:
         "",
         "## What to label next",
         "",
-        f"The documents whose relevance is least certain; next.csv has all of them. {_relevance_unit(result)}",
+        f"{describe_next(result.tables['next'])} next.csv has all of them. {_relevance_unit(result)}",
         "",
         *_table(result.tables["next"].slice(0, N_ROWS).to_pylist()),
         "",

@@ -61,12 +61,12 @@ TABLE_FILES = {
 """Tables of a run and their files; a run has some or all of them."""
 TEXT_COLUMNS = (
     *("assessor", "other", "query", "document", "candidate", "about", "note", "flag", "evidence", "compared_with"),
-    *("feature", "remapper", "run"),
+    *("feature", "remapper", "run", "reason"),
 )
 """Columns of CSV files that are read as text, even if an id looks like a number."""
 FLOAT_COLUMNS = (
     *("relevance", "lower", "upper", "width", "informativeness", "slope", "bias", "agreement", "difference", "kappa"),
-    *("selection_mean", "value", "target", "weight", "missing", "minimum", "maximum", "importance"),
+    *("priority", "selection_mean", "value", "target", "weight", "missing", "minimum", "maximum", "importance"),
     *ESTIMATE_NUMBERS,
 )
 """Columns of CSV files that are read as floats, even if all values are whole numbers."""
@@ -291,7 +291,7 @@ class RunResult:
 
     @cached_property
     def next(self) -> Any:
-        """Documents to label next, the least certain first, as a DataFrame."""
+        """Documents to label next, those first where another label is most useful, as a DataFrame."""
         return self._frame("next")
 
     def _frame(self, name: str) -> Any:

@@ -23,7 +23,7 @@ NUMBER_COLUMNS = {
     "documents": ("relevance", "lower", "upper", "judgments", "expert"),
     "assessors": ("judgments", "informativeness"),
     "pairs": ("documents", "agreement", "difference", "kappa"),
-    "next": ("relevance", "lower", "upper", "width", "judgments"),
+    "next": ("priority", "relevance", "lower", "upper", "width", "judgments"),
     "comparison": ("selection_mean",),
     "per_query": (),
     "training": ("labels", "expert"),
@@ -31,7 +31,7 @@ NUMBER_COLUMNS = {
     "features": ("missing",),
     "texts": (),
     "documents_with_features": ("relevance", "lower", "upper", "judgments", "expert"),
-    "next_with_features": ("relevance", "lower", "upper", "width", "judgments"),
+    "next_with_features": ("priority", "relevance", "lower", "upper", "width", "judgments"),
     "estimate": ESTIMATE_NUMBERS,
 }
 """Required columns of numbers of each table."""
@@ -39,7 +39,7 @@ TEXT_COLUMNS = {
     "documents": ("query", "document"),
     "assessors": ("assessor", "flag", "evidence"),
     "pairs": ("assessor", "other"),
-    "next": ("query", "document"),
+    "next": ("query", "document", "reason"),
     "comparison": ("candidate", "about", "note"),
     "per_query": ("candidate", "query"),
     "training": ("query", "document", "part"),
@@ -47,7 +47,7 @@ TEXT_COLUMNS = {
     "features": ("feature",),
     "texts": ("query", "document", "query_text", "title", "text", "url"),
     "documents_with_features": ("query", "document"),
-    "next_with_features": ("query", "document"),
+    "next_with_features": ("query", "document", "reason"),
     "estimate": ("run",),
 }
 """Required columns of ids and texts of each table."""

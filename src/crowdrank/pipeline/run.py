@@ -244,15 +244,11 @@ class _Runner:
         with self._stage("assessors"):
             assessors = assess(model, self.data.judgments, self.data.gold)
             pairs = agreement_table(self.data.judgments)
-        documents = documents_table(model.consensus_, self.data)
-        tables = {
-            "documents": documents,
-            "assessors": assessors.table,
-            "pairs": pairs,
-            "next": next_table(documents),
-        }
-        gold = self.data.gold
+        documents, gold = documents_table(model.consensus_, self.data), self.data.gold
         same_scale = gold is not None and gold.scale.names == self.data.labels.main_scale.names
+        with self._stage("next"):
+            wanted = next_table(documents, model, self.settings.measure, same_scale=same_scale)
+        tables = {"documents": documents, "assessors": assessors.table, "pairs": pairs, "next": wanted}
         feature_labels = None
         if self.label_features is not None:
             feature_labels, feature_tables = self._feature_labels(model, self.label_features, same_scale=same_scale)
@@ -297,7 +293,8 @@ class _Runner:
             model = self.fits.fit_with_features(method, features, report)
         labels = FeatureLabels.compare(self.data, without, model, self.settings, same_scale=same_scale)
         documents = documents_table(model.consensus_, self.data)
-        return labels, {"documents_with_features": documents, "next_with_features": next_table(documents)}
+        wanted = next_table(documents, model, self.settings.measure, same_scale=same_scale)
+        return labels, {"documents_with_features": documents, "next_with_features": wanted}
 
     def _fit_consensus(self, method: str) -> None:
         with reporting(self.progress, f"consensus by {method}") as report:

@@ -9,7 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from crowdrank._typing import Floats, Integers
+from crowdrank.collection.belief import exponential_gains
+from crowdrank.collection.model_policies import value_of_labels
+from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.result import Consensus
+from crowdrank.evaluation.evaluate import JUDGED_CUTOFF
+from crowdrank.evaluation.measures import parse_measure
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.result import json_number
 from crowdrank.pipeline.run_data import RunData
@@ -25,6 +32,8 @@ LABELS = {
     "gda": "expected-grade",
 }
 """Consensus methods whose labels stand in the training table, and which of their values."""
+DIFFERS = "differs from the expert grade"
+"""Reason to check a document in a table of what to label next."""
 FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm", "significant")
 """Figures of the comparison that stand in the table of candidates."""
 
@@ -38,12 +47,52 @@ def documents_table(consensus: Consensus, data: RunData) -> pa.Table:
     return consensus.document_table.append_column("expert", pa.array(expert, from_pandas=True))
 
 
-def next_table(documents: pa.Table) -> pa.Table:
-    """Return the documents without an expert grade, those with the widest intervals first."""
-    table = documents.filter(pc.is_null(documents["expert"]))
-    table = table.append_column("width", pc.subtract(table["upper"], table["lower"]))
-    table = table.sort_by([("width", "descending"), ("judgments", "ascending")])
-    return table.select(["query", "document", "relevance", "lower", "upper", "width", "grade", "judgments"])
+def next_table(documents: pa.Table, model: Aggregator, measure: str, *, same_scale: bool) -> pa.Table:
+    """Return the documents without an expert grade, those first where another label is most useful.
+
+    If all documents have an expert grade, return those whose consensus grade differs from it, the most different first.
+
+    Args:
+        documents: table of :func:`documents_table`.
+        model: the fitted model that the table is from.
+        measure: measure of the run; its cutoff is the number of documents of a query that matter.
+        same_scale: whether experts and assessors use the same grades.
+
+    """
+    k = parse_measure(measure).cutoff or JUDGED_CUTOFF
+    is_open = pc.is_null(documents["expert"]).to_numpy()
+    scale = model.consensus_.scale
+    shares = np.column_stack([documents[name].to_numpy() for name in scale.share_names])
+    priority, reason = value_of_labels(model, k), f"may change the top {k}"
+    if len(is_open) and not is_open.any():
+        grade = np.array(scale.values)[choose_grades(shares, model.grade_by)]
+        priority = np.abs(grade - documents["expert"].to_numpy()) if same_scale else np.zeros(len(documents))
+        is_open, reason = priority > 0, DIFFERS
+    width = pc.subtract(documents["upper"], documents["lower"])
+    table = documents.append_column("priority", pa.array(priority)).append_column("width", width)
+    spread = _gain_spread(shares, documents["judgments"].to_numpy(), exponential_gains(scale))
+    table = table.append_column("spread", pa.array(spread)).filter(pa.array(is_open))
+    # No single label changes the top of a long ranking; there, documents of uncertain gain come first.
+    keys = [("priority", "descending"), ("spread", "descending"), ("judgments", "ascending")]
+    table = table.sort_by(keys).append_column("reason", pa.array([reason] * int(is_open.sum()), pa.string()))
+    names = ["query", "document", "priority", "reason", "relevance", "lower", "upper", "width", "grade", "judgments"]
+    return table.select(names)
+
+
+def _gain_spread(shares: Floats, n_judgments: Integers, gains: Floats) -> Floats:
+    """Return the standard deviation of the gain of each document, whose shares include one more, average, answer."""
+    n = n_judgments[:, None]
+    chance = (n * shares + shares.mean(axis=0)) / (n + 1)
+    return np.asarray(np.sqrt(np.maximum(chance @ gains**2 - (chance @ gains) ** 2, 0.0)))
+
+
+def describe_next(table: pa.Table) -> str:
+    """Return in a sentence what a table of :func:`next_table` lists."""
+    if not len(table):
+        return "Every judged document has an expert grade, and no label is known to differ: have new documents judged."
+    if table["reason"][0].as_py() == DIFFERS:
+        return "Every judged document has an expert grade. These differ most from the consensus: check them."
+    return "Documents where another label is most useful: it may change the order of the first documents of the query."
 
 
 def comparison_table(test: RankerTest) -> pa.Table:

@@ -15,6 +15,7 @@ from crowdrank.errors import Message
 from crowdrank.evaluation.significance import format_p
 from crowdrank.pipeline.contrasts import ALPHA, Contrast
 from crowdrank.pipeline.summary import CONTROLS, DETECTABLE, EXPERT_QUERIES
+from crowdrank.pipeline.tables import DIFFERS, describe_next
 from crowdrank.reports.formatting import distinct_lines, one_line, percent, signed
 from crowdrank.reports.report_data import N_NEXT, ReportData
 
@@ -334,8 +335,13 @@ def _more_test_queries(data: ReportData) -> list[str]:
 
 
 def _label_next(data: ReportData) -> list[str]:
+    """Return which documents to have judged again, or to check if experts have graded all."""
+    if not len(data.next):
+        return [describe_next(data.result.tables["next"])]
     names = "; ".join(_document_name(data, row) for row in data.next.head(N_NEXT).to_dict("records"))
-    return [f"Have the least certain documents judged again: first {names} (all: next.csv)."] if names else []
+    if data.next["reason"].iloc[0] == DIFFERS:
+        return [f"Check the documents whose label differs most from the expert grade: first {names} (all: next.csv)."]
+    return [f"Have the documents judged again where another label is most useful: first {names} (all: next.csv)."]
 
 
 def _document_name(data: ReportData, row: Mapping[Hashable, str]) -> str:

@@ -27,6 +27,7 @@ from crowdrank.pipeline.estimate_results import EXPLANATION, QUESTION, estimate_
 from crowdrank.pipeline.feature_labels import NOT_FOR_RANKERS
 from crowdrank.pipeline.profile import PROFILE_FILE
 from crowdrank.pipeline.result import DEPLOYABLE, RUN_FILE, TABLE_FILES, RunResult, reading_run
+from crowdrank.pipeline.tables import describe_next
 from crowdrank.reports.cards import ADVICE, ADVICE_HELP, make_cards
 from crowdrank.reports.embedded_charts import draw_figures
 from crowdrank.reports.formatting import minus_signs
@@ -162,6 +163,7 @@ def render(data: ReportData) -> str:
         "section": section,
         "cards": make_cards(data),
         "describe_deployable": describe_deployable,
+        "describe_next": describe_next,
         "deployable_folder": quote(str(data.folder / DEPLOYABLE)),
         "figures": figures,
         "not_for_rankers": NOT_FOR_RANKERS,

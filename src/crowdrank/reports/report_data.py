@@ -112,6 +112,7 @@ class ReportData:
         table = self._table("next_with_features").head(MAX_DOCUMENTS)
         if not len(table):
             return table
+        table = table.assign(rank=range(1, len(table) + 1))
         keys = ["query", "document"]
         plain = self.documents[[*keys, "grade"]].assign(width_without=self.interval_width)
         return table.merge(plain.rename(columns={"grade": "grade_without"}), "left", keys)
@@ -259,9 +260,11 @@ class ReportData:
         width: Floats = (self.documents["upper"] - self.documents["lower"]).to_numpy(np.float64)
         return width
 
-    def least_certain(self) -> Integers:
-        """Return the positions of the documents with the widest intervals, the widest first."""
-        return np.argsort(-self.interval_width, kind="stable")[:MAX_DOCUMENTS]
+    def wanted(self) -> Integers:
+        """Return the positions of the documents to label next, the most useful first."""
+        place = pd.MultiIndex.from_frame(self.documents[["query", "document"]])
+        rows = self.next.head(MAX_DOCUMENTS)
+        return np.asarray(place.get_indexer(pd.MultiIndex.from_frame(rows[["query", "document"]])), dtype=np.int64)
 
     def most_disputed(self) -> Integers:
         """Return the positions of the documents on which informative assessors disagree most."""
@@ -270,8 +273,7 @@ class ReportData:
 
     def shown_documents(self) -> list[tuple[str, str]]:
         """Return the queries and documents that the tables of the report show."""
-        positions = np.union1d(self.least_certain(), self.most_disputed())
-        rows = pd.concat([self.documents.iloc[positions], self.next.head(N_NEXT)])
+        rows = self.documents.iloc[np.union1d(self.wanted(), self.most_disputed())]
         return list(dict.fromkeys(zip(rows["query"], rows["document"], strict=True)))
 
     @property

@@ -133,9 +133,9 @@ def make_tables(data: ReportData) -> dict[str, Table | Message]:
     makers: dict[str, Callable[[], Table]] = {
         "assessors": lambda: assessor_table(data),
         "pairs": lambda: pair_table(data),
-        "uncertain": lambda: document_table(data, "width", data.least_certain()),
+        "next": lambda: document_table(data, RANK.title, data.wanted(), "next.csv"),
         "disputed": lambda: document_table(data, "spread (grades)", data.most_disputed()),
-        "next": lambda: next_table(data),
+        "next-with-features": lambda: next_table(data),
     }
     if data.has_rankers:
         makers |= {"rankers": lambda: ranker_table(data), "features": lambda: feature_table(data)}
@@ -143,6 +143,7 @@ def make_tables(data: ReportData) -> dict[str, Table | Message]:
     return {name: table for name, table in tables.items() if isinstance(table, Message) or table.rows}
 
 
+RANK = Column("rank", "number", "rank in the file of what to label next: 1 is the most useful", "rank", 0)
 FLAG_ORDER = ("random", "reversed", "careless", "strict", "lenient", "careful", "", "few")
 """Order of the assessors by flag."""
 ASSESSOR_SHARES = (
@@ -215,7 +216,9 @@ def pair_table(data: ReportData) -> Table:
     return Table.build(columns, frame, sorted_by="kappa", file="pairs.csv", total=len(data.pairs))
 
 
-def document_table(data: ReportData, sorted_by: str, positions: Iterable[int]) -> Table:
+def document_table(
+    data: ReportData, sorted_by: str, positions: Iterable[int], file: str = "consensus.parquet"
+) -> Table:
     """Return the table of the documents at given positions; the positions are in the order of column `sorted_by`."""
     unit, list_answers = data.relevance_unit, AnswerList(data)
     scale = "0 is the mean document; not a grade" if data.on_a_line else "a grade"
@@ -223,6 +226,7 @@ def document_table(data: ReportData, sorted_by: str, positions: Iterable[int]) -
     columns = [
         _id_column("document", "id of the document"),
         _id_column("query", "id of the query"),
+        *([RANK] if sorted_by == RANK.title else []),
         Column(
             f"relevance ({unit})",
             "interval",
@@ -241,13 +245,15 @@ def document_table(data: ReportData, sorted_by: str, positions: Iterable[int]) -
     ]
     place = np.array(list(positions), np.int64)
     more = {"place": place, "width": data.interval_width[place], "spread": data.dispute[place]}
+    more |= {"rank": np.arange(1, len(place) + 1)}
     names = tuple(f"{value:.0f}" for value in data.grade_values)
     return Table.build(
         columns,
         data.documents.iloc[place].assign(**more),
         sorted_by=sorted_by,
-        file="consensus.parquet",
-        total=len(data.documents),
+        file=file,
+        total=len(data.next if sorted_by == RANK.title else data.documents),
+        descending=sorted_by != RANK.title,
         grades=names,
     )
 
@@ -260,6 +266,7 @@ def next_table(data: ReportData) -> Table:
     columns = [
         _id_column("document", "id of the document"),
         _id_column("query", "id of the query"),
+        RANK,
         Column(
             f"relevance ({unit})",
             "interval",
@@ -273,7 +280,7 @@ def next_table(data: ReportData) -> Table:
         Column("judgments", "number", "number of judgments", "judgments", 0),
     ]
     total = len(data.result.tables["next_with_features"])
-    return Table.build(columns, frame, sorted_by="width", file=file, total=total)
+    return Table.build(columns, frame, sorted_by=RANK.title, file=file, total=total, descending=False)
 
 
 def _text_columns(data: ReportData) -> list[Column]:
