@@ -50,7 +50,7 @@ def test_in_a_file_there_are_plain_lines_now_and_then(capsys: pytest.CaptureFixt
         bar.within(0.5)
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" after ")[0] for line in lines] == [
-        "fitting (-0.50000): 20%",
-        "reading: 0%",
-        "reading: 25%",
+        "fitting (-0.50000): step 2 of 5",
+        "reading: step 1 of 2",
+        "reading: step 1 of 2 (50%)",
     ]

@@ -90,16 +90,21 @@ class ProgressBar:
                     return
                 self._open_bar(self._total)
             if self._plain:
-                self._write_line(more.get("description", self.title), (self._done + share) / max(self._total, 1))
+                self._write_line(more.get("description", self.title), self._done + share)
                 return
         self._bar.update(self._task, total=self._total, completed=self._done + share, **more)
 
-    def _write_line(self, description: str, share: float) -> None:
-        """Write a progress line, unless the previous one is too recent."""
+    def _write_line(self, description: str, done: float) -> None:
+        """Write a progress line, unless the previous one is too recent.
+
+        The line counts steps, because a fit usually converges long before its last iteration.
+        """
         now = time.monotonic()
         if now - self._last_line_time >= self.every:
             self._last_line_time = now
-            sys.stderr.write(f"{description}: {share:.0%} after {now - self._start_time:,.0f} s\n")
+            share = f" ({done % 1:.0%})" if done % 1 else ""
+            step = f"step {min(int(done) + 1, self._total):,} of {self._total:,}{share}"
+            sys.stderr.write(f"{description}: {step} after {now - self._start_time:,.0f} s\n")
 
     def _open_bar(self, n_steps: int) -> None:
         from rich.console import Console

@@ -217,3 +217,20 @@ def test_output_may_be_closed_from_the_start(descriptor: int, labels: Path) -> N
     done = subprocess.run(line, cwd=labels.parent, preexec_fn=lambda: os.close(descriptor), capture_output=True)
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
     assert (labels.parent / "out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "none/out"),
+        ("aggregate", "--update", "none/model", "labels.csv"),
+        ("rank", "-m", "none/model", "-f", "labels.csv"),
+    ],
+)
+def test_an_input_folder_that_is_not_there_is_not_to_be_created(
+    words: tuple[str, ...], labels: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(labels.parent)
+    assert run(monkeypatch, *words) == 2
+    assert "there is no such folder" in capsys.readouterr().err
+    assert not Path("none").exists()

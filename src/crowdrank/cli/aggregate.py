@@ -143,6 +143,10 @@ def aggregate(
         fixed |= {"features": prior.features or None, "signal": prior.signal}
         _check_update_options(inputs, fixed)
         outputs = outputs if outputs.save is not None else replace(outputs, save=updating.update)
+        if not updating.update.parent.is_dir():  # a lock needs the folder
+            from crowdrank.consensus._base import Aggregator
+
+            Aggregator.load(updating.update)  # raises an error
         with locked(updating.update):  # from reading to writing, so that no concurrent update is lost
             model, summary = _update_model(updating, inputs, outputs, computation)
             outputs.write(model, csv_safe=csv_safe)

@@ -88,7 +88,8 @@ def write_report(
             raise UsageError("is needed to write the report of a result", parameter="output")
         return _write(render(ReportData(add_texts(source, texts), Path(folder))), Path(output))
     path = Path(source) / REPORT if output is None else Path(output)
-    check_output_file(path)
+    if Path(source).is_dir():
+        check_output_file(path)
     result = add_texts(RunResult.load(source), texts)
     with reading_run(source):  # files that do not fit each other in ways that loading does not check
         page = render(ReportData(result, Path(folder or source)))
