@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from crowdrank import GDA, MajorityVote, read_judgments
 from crowdrank.cli.app import app
-from crowdrank.errors import CrowdrankError, DataWarning, UsageError
+from crowdrank.errors import CrowdrankError, DataWarning, InputError, UsageError
 from crowdrank.simulation.world import World, simulate
+from terminal import crowdrank
 
 Run = Callable[..., str]
 
@@ -109,6 +110,17 @@ def test_answers_that_mean_cannot_judge_survive(files: Path, run: Run) -> None:
     run("add", "labels.csv", "a.csv", "--unjudgeable", "-2")
     assert read_judgments("labels.csv", unjudgeable=-2).n_unjudgeable == 1
     assert "is unchanged" in run("add", "labels.csv", "a.csv", "--unjudgeable", "-2")
+
+
+def test_a_new_file_is_read_with_the_option_that_the_note_names(files: Path) -> None:
+    lines = ("topicID\tworkerID\tdocID\tgold\tlabel", "1\tann\ta\t-1\t-2", "1\tann\tb\t-1\t2", "1\tann\tc\t-1\t0")
+    (files / "rf10.txt").write_text("\n".join(lines) + "\n")
+    note = "read the file with --unjudgeable -2"
+    assert note in crowdrank("collect", "add", "all.csv", "rf10.txt", cwd=files).stderr
+    assert note not in crowdrank("collect", "add", "b.csv", "rf10.txt", "--unjudgeable", "-2", cwd=files).stderr
+    with pytest.raises(InputError):
+        read_judgments("all.csv")
+    assert read_judgments("all.csv", unjudgeable="-2").n_unjudgeable == 1
 
 
 def test_platforms_in_and_out(files: Path, run: Run) -> None:

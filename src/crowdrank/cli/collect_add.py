@@ -76,6 +76,7 @@ def collect_add(
             file.add(merged.new, changed=any(step.changed for _, step in merged.steps), utc=utc)
         elif merged.judgments is not None and (merged.new is not None or output is not None):
             write_new_file(target, merged.judgments, utc=utc)
+            merged.notes += _note_unjudgeable(merged.judgments, reading)
     _print_result(merged, judgments, target, before, as_json=json)
 
 
@@ -132,6 +133,15 @@ def _note_lost_columns(judgment_file: JudgmentFile, new_judgments: Judgments, pa
     fixes = (Fix("add the column"), Fix("write all judgments to another file with {}", "output"))
     problem = f"{path} has no column for {', '.join(lost)}, which the batches have and which is not kept"
     return [Message(problem, "lost-columns", "note", fixes=fixes)]
+
+
+def _note_unjudgeable(judgments: Judgments, reading: ReadOptions) -> Sequence[Message]:
+    """Return a note if a new file has 'cannot judge' answers that only an option tells from grades."""
+    if not judgments.n_unjudgeable or not judgments.unjudgeable or reading.unjudgeable is not None:
+        return []
+    answer = judgments.unjudgeable[0]
+    fix = Fix("read the file with {}", "unjudgeable", answer)
+    return [Message(f"'cannot judge' answers are written as {answer}", "unjudgeable-answers", "note", fixes=(fix,))]
 
 
 def _print_result(
