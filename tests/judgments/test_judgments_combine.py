@@ -124,7 +124,8 @@ def test_families_and_extra_columns_of_either_side() -> None:
         joined = combine(read_judgments(old), read_judgments(new.assign(document="b", assessor=["y"])))
         check(joined)
         expected = pd.concat([old, new.assign(document="b", assessor=["y"])])
-        for name in [name for name in ("family", "time", "duration", "cost", "honeypot") if name in expected]:
+        assert ("family" in joined.frame) == ("family" in expected and expected["family"].notna().any())
+        for name in [name for name in ("family", "time", "duration", "cost", "honeypot") if name in joined.frame]:
             result = joined.frame[name].astype(object).where(joined.frame[name].notna(), None)
             meant = expected[name].astype(object).where(expected[name].notna(), None)
             assert [str(value)[:10] for value in result] == [str(value) for value in meant]

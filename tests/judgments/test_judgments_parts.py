@@ -107,8 +107,10 @@ def report_fields(report: ReadReport, table: pa.Table, n_parts: int) -> dict[str
 def assert_same(one: Judgments, other: Judgments) -> None:
     for name in ("offsets", "assessor", "grade", "item_query", "item_document", "assessor_scale", "assessor_family"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
-    for name in ("queries", "documents", "assessors", "families"):
+    for name in ("queries", "documents", "assessors"):
         assert getattr(one, name).equals(getattr(other, name)), name
+    assert (one.families is None) == (other.families is None)
+    assert one.families is None or one.families.equals(other.families)
     assert (one.scales, one.unjudgeable) == (other.scales, other.unjudgeable)
 
 

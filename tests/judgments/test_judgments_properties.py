@@ -163,6 +163,19 @@ def test_match_finds_ids_as_text(wanted: list[Any], known: list[int]) -> None:
     assert ids.match(pa.array(known, pa.int64()), column).tolist() == expected
 
 
+def test_an_empty_column_of_families_is_none() -> None:
+    frame = pd.DataFrame({"document": "d", "assessor": ["gpt_p1", "ann"], "grade": [0, 1]})
+    empty = frame.assign(family=pd.Series([None, None], dtype=object))
+    assert read_judgments(empty).families is None
+    assert read_judgments(empty).family_of.tolist() == [0, 1]
+    judgments = read_judgments(empty, family_pattern="(.*)_p")
+    assert judgments.to_arrow()["family"].to_pylist() == ["gpt", None]
+    assert judgments.select_assessors(np.array([1])).families is None
+    both = judgments.select_assessors(np.array([1, 0]))
+    assert both.families is not None
+    assert both.families.to_pylist() == ["gpt"]
+
+
 def test_an_id_may_tell_the_family() -> None:
     frame = pd.DataFrame({"document": "d", "assessor": ["gpt_p1", "gpt_p2", "llama_p1", "ann"], "grade": [0, 1, 1, 0]})
     judgments = read_judgments(frame, family_pattern=r"(.*)_p\d+")

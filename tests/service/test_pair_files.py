@@ -11,10 +11,12 @@ from typer.testing import CliRunner
 from crowdrank.cli.app import app
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.service.database import Database
-from crowdrank.service.pairs import list_pairs
+from crowdrank.service.pairs import PairRow, count_without_text, list_pairs
 from crowdrank.service.projects import get_project
 from crowdrank.service.rankings import list_rankings
 from crowdrank.service.sample_rounds import list_rounds
+
+from .judging import Judging
 
 TEXT = {"query": "q", "document": "a", "query_text": "jam", "title": "Plums", "text": "Boil."}
 
@@ -35,7 +37,7 @@ def arguments(folder: Path, **changes: str) -> list[str]:
 
 def test_a_project_is_created_with_its_pairs(folder: Path) -> None:
     done = CliRunner().invoke(app, arguments(folder))
-    assert json.loads(done.stdout) == {"project": "jam", "pairs": 2, "documents": 2}
+    assert json.loads(done.stdout) == {"project": "jam", "pairs": 2, "documents": 2, "without_text": 1}
     database = Database(folder / "judging.db")
     with database.read() as connection:
         project = get_project(connection, "jam")
@@ -46,6 +48,20 @@ def test_a_project_is_created_with_its_pairs(folder: Path) -> None:
         ("real", "jam", "Plums"),
         ("gold", "jam", ""),
     ]
+
+
+def test_pairs_without_any_text_are_counted(database: Database) -> None:
+    judging = Judging(database, 0)
+    judging.add(
+        PairRow("q", "title", title="a"),
+        PairRow("q", "body", body="a"),
+        PairRow("q", "link", url="https://example.org/"),
+        PairRow("q", "fields", fields={"price": 1}),
+        PairRow("q", "nothing"),
+        PairRow("p", "nothing", query_text="a query has a text of its own"),
+    )
+    with database.read() as connection:
+        assert count_without_text(connection, judging.project) == 2
 
 
 def test_settings_are_options(folder: Path) -> None:
@@ -107,7 +123,7 @@ def test_a_project_that_compares_rankings_has_its_first_round(folder: Path) -> N
     command = ["new-project", str(folder / "judging.db"), "jam", "--pairs", str(folder / "pool.csv"), "--json"]
     options = [*compare_options(folder), "--labels-from", "expert"]
     done = CliRunner().invoke(app, [*command, *options])
-    assert json.loads(done.stdout) == {"project": "jam", "pairs": 20, "documents": 5, "drawn": 6}
+    assert json.loads(done.stdout) == {"project": "jam", "pairs": 20, "documents": 5, "without_text": 20, "drawn": 6}
     database = Database(folder / "judging.db")
     with database.read() as connection:
         project = get_project(connection, "jam")

@@ -12,7 +12,7 @@ from crowdrank.cli import options as o
 from crowdrank.cli.collect_page import read_guidelines
 from crowdrank.cli.console import print_json, print_line, print_message
 from crowdrank.cli.serve import require_service_packages
-from crowdrank.errors import Fix, UsageError, shown
+from crowdrank.errors import Fix, Message, UsageError, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,13 +94,25 @@ def new_project(
     for note in created.notes:
         print_message(note)
     added = created.pairs
+    if created.n_without_text:
+        print_message(_no_text_warning(created.n_without_text, added.pairs_added))
     if json:
-        numbers = {"pairs": added.pairs_added, "documents": added.documents_added}
+        numbers = {
+            "pairs": added.pairs_added,
+            "documents": added.documents_added,
+            "without_text": created.n_without_text,
+        }
         print_json({"project": name, **numbers, **({"drawn": created.n_drawn} if rankings else {})})
         return
     drawn = f", of which {created.n_drawn:,} are drawn to be judged" if rankings else ""
     line = f"The project {name} has {counted(added.pairs_added, 'pair')}{drawn}."
     print_line(f"{line} Start the service: crowdrank serve {database}")
+
+
+def _no_text_warning(n_without_text: int, n_pairs: int) -> Message:
+    problem = f"{n_without_text:,} of {counted(n_pairs, 'pair')} have neither title, text nor link"
+    fixes = (Fix("give the texts of these documents, with the same ids, with {}", "texts", "texts.jsonl"),)
+    return Message(f"{problem}; judges see only the ids", "no-text", "warning", fixes=fixes)
 
 
 def _read_rankings(runs: str | None, policy: str) -> dict[str, pa.Table]:

@@ -89,7 +89,7 @@ def unify_tables(summaries: Iterable[PartSummary], options: EncodeOptions, sourc
     bad_rows.raise_first_error()
     if not len(union.assessors):
         raise bad_rows.no_rows_left_error(source, assessors_excluded=bool(options.exclude))
-    families, family = union.families, union.family
+    families, family = union.families or None, union.family  # an empty column states no families
     if families is None and options.family_pattern is not None:
         family, families = _families_by_pattern(union.assessors, options, source)
     header = AssessorTable(

@@ -108,6 +108,8 @@ class AssessorTable:
         families, assessor_family = self.families, None
         if families is not None and self.assessor_family is not None:
             assessor_family, families = drop_unused_ids(self.assessor_family[assessor_codes], families)
+            if not len(families):
+                assessor_family = families = None
         return replace(
             self.assessor_table(),
             assessors=self.assessors.take(pa.array(assessor_codes)),

@@ -14,7 +14,7 @@ from crowdrank.collection.pool import Pool
 from crowdrank.errors import Message
 from crowdrank.judgments.texts import Texts, read_texts
 from crowdrank.service.database import Database
-from crowdrank.service.pairs import AddedPairs, PairRow, add_pairs
+from crowdrank.service.pairs import AddedPairs, PairRow, add_pairs, count_without_text
 from crowdrank.service.projects import ProjectSettings, create_project
 from crowdrank.service.rankings import set_ranking
 from crowdrank.service.sample_draws import draw_pairs, read_draw_inputs, write_draw
@@ -46,12 +46,14 @@ class CreatedProject:
 
     Attributes:
         pairs: numbers of pairs, queries and documents.
+        n_without_text: number of pairs whose documents have neither title, text nor link.
         n_drawn: number of pairs that were drawn to compare rankings.
         notes: notes about the draw.
 
     """
 
     pairs: AddedPairs
+    n_without_text: int = 0
     n_drawn: int = 0
     notes: tuple[Message, ...] = ()
 
@@ -70,13 +72,14 @@ def create_project_with_pairs(
     def create(connection: Connection) -> CreatedProject:
         project = create_project(connection, name, grades, now, **settings)
         added = add_pairs(connection, project, rows, now)
+        n_without_text = count_without_text(connection, project)
         if not rankings:
-            return CreatedProject(added)
+            return CreatedProject(added, n_without_text)
         for ranking_name, table in rankings.items():
             set_ranking(connection, project, ranking_name, table, now)
         inputs = read_draw_inputs(connection, project)
         draw = draw_pairs(inputs)
-        return CreatedProject(added, write_draw(connection, inputs, draw, now).n_pairs, draw.notes)
+        return CreatedProject(added, n_without_text, write_draw(connection, inputs, draw, now).n_pairs, draw.notes)
 
     return database.write(create)
 

@@ -15,8 +15,10 @@ from sqlalchemy import (
     Row,
     Select,
     Table,
+    Text,
     and_,
     bindparam,
+    cast,
     delete,
     func,
     insert,
@@ -306,6 +308,15 @@ def get_pair_content(connection: Connection, project: Project, pair_id: int) -> 
 def pair_content(row: Row[*tuple[Any, ...]]) -> PairContent:
     """Create the content of a pair from a row with the columns `CONTENT_COLUMNS`."""
     return PairContent(**{column.name: row._mapping[column.name] for column in CONTENT_COLUMNS})
+
+
+def count_without_text(connection: Connection, project: Project) -> int:
+    """Return the number of pairs whose documents have neither title, text, fields nor link."""
+    document = schema.document
+    is_empty = document.c.title == "", document.c.body == "", document.c.url.is_(None)
+    has_no_fields = cast(document.c.fields, Text) == "{}"
+    wanted = select(func.count()).select_from(_WITH_TEXTS).where(schema.pair.c.project_id == project.id)
+    return int(connection.execute(wanted.where(*is_empty, has_no_fields)).scalar_one())
 
 
 def find_pairs(connection: Connection, project: Project, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:

@@ -22,7 +22,7 @@ from crowdrank.service.errors import NotFound
 from crowdrank.service.limits import MAX_ID
 from crowdrank.service.model_status import model_status
 from crowdrank.service.pages.rendering import LeadPage, render, sentence
-from crowdrank.service.pairs import PairState
+from crowdrank.service.pairs import PairState, count_without_text
 from crowdrank.service.project_charts import EXPLANATIONS, ChartImage
 from crowdrank.service.relative_information import MIN_ANSWERS, MIN_SHARED
 
@@ -89,6 +89,7 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
         reliabilities = [] if fitted is None else model_fits.list_reliabilities(connection, fitted.snapshot)
         rounds = sample_rounds.list_rounds(connection, project)
         estimate = sample_rounds.estimate_rounds(connection, project, rounds)
+        n_without_text = 0 if summary.n_answers else count_without_text(connection, project)
     by_assessor = {one.assessor_id: one for one in reliabilities}
     return _render(
         "dashboard.html",
@@ -102,6 +103,7 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
         answers=answers,
         assessors=[(one, by_assessor.get(one.assessor_id)) for one in summary.assessors],
         max_information=math.log(len(project.grades)),
+        n_without_text=n_without_text,
         rounds=rounds,
         estimate=estimate,
         sentence=sentence,

@@ -56,13 +56,13 @@
     });
   }
 
+  /** Send a form, then open the page that `send` returns, or the one that was asked for. */
   function onSubmit(form, send) {
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       element("problem").hidden = true;
       try {
-        await send(new FormData(form));
-        location.assign(nextAddress());
+        location.assign((await send(new FormData(form))) || nextAddress());
       } catch (problem) {
         showProblem(problem);
       }
@@ -102,19 +102,24 @@
       element("use-account").textContent = `Join as ${person.name}`;
       element("use-account").hidden = false;
     }
-    const send = (fields) =>
-      preview.is_password_link
-        ? post("/password-reset", { invitation, password: fields.get("password") })
-        : post("/join", { invitation, name: fields.get("name"), password: fields.get("password") });
+    const page = project ? `/projects/${encodeURIComponent(project)}${role === "judge" ? "/judge" : ""}` : "/";
+    const send = async (fields) => {
+      const password = fields.get("password");
+      if (preview.is_password_link) await post("/password-reset", { invitation, password });
+      else await post("/join", { invitation, name: fields.get("name"), password });
+      return page;
+    };
     onSubmit(element("join"), send);
     element("use-account").addEventListener("click", () =>
-      post("/join", { invitation }).then(() => location.assign("/"), showProblem),
+      post("/join", { invitation }).then(() => location.assign(page), showProblem),
     );
     await offerSingleSignOn(invitation);
   }
 
   if (element("login")) {
-    onSubmit(element("login"), (fields) => post("/login", { name: fields.get("name"), password: fields.get("password") }));
+    onSubmit(element("login"), async (fields) => {
+      await post("/login", { name: fields.get("name"), password: fields.get("password") });
+    });
     offerSingleSignOn(null).catch(showProblem);
   } else {
     prepareJoin().catch(showProblem);
