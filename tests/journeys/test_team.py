@@ -35,9 +35,8 @@ class Judge(Person):
         return bool(self.page.locator(".card").count())
 
     def start(self, link: str) -> None:
-        """Join by a link and open the judging page."""
+        """Join by a link, which opens the judging page."""
         self.join(link)
-        self.page.click("text=Judge")
         self.page.wait_for_selector(".card")
 
     def judge(self) -> None:
