@@ -166,6 +166,16 @@ def test_many_answers_are_recorded_at_once(database: Database) -> None:
     judging.check_invariants()
 
 
+def test_a_place_that_an_answer_returns_is_free_for_the_next_answer(database: Database) -> None:
+    judging = Judging(database, n_pairs=1, quotas={"human": (1, 1)})
+    lease = judging.lease(1)
+    put_off = Answer("later", kind="later", lease=lease.token)
+    judged = Answer("grade", kind="grade", grade=2, pair_id=lease.content.pair_id)
+    assert [receipt.is_counted for receipt in judging.send(1, put_off, judged)] == [False, True]
+    assert judging.taken(lease.content.pair_id) == 1
+    judging.check_invariants()
+
+
 def test_one_bad_answer_stores_none(database: Database) -> None:
     judging = Judging(database)
     with pytest.raises(NotFound) as caught:

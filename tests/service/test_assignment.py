@@ -108,6 +108,17 @@ def test_an_assessor_leaves_a_query_if_the_best_pairs_are_elsewhere(database: Da
     assert (judging.judge_content(1).document == "d1") == is_as_good
 
 
+def test_the_most_useful_pairs_of_a_query_come_first(database: Database) -> None:
+    judging = Judging(database, n_pairs=1, kinds=["human"], policy="ndcg@3", quotas={"human": (1, 4)})
+    judging.judge(1)
+    judging.add(*(PairRow("q0", f"new{number}") for number in range(6)))
+    priorities = {pair_id: float(pair_id * 5 % 7) for pair_id in range(2, 8)}
+    for pair_id, priority in priorities.items():
+        judging.set_priority(pair_id, priority)
+    order = [judging.judge_content(1).pair_id for _ in range(6)]
+    assert order == sorted(priorities, key=lambda pair_id: -priorities[pair_id])
+
+
 def test_a_random_pair_of_the_best_is_handed_out(database: Database) -> None:
     judging = Judging(database, n_pairs=0, kinds=["human"] * 30, quotas={"human": (30, 30)})
     judging.add(*(PairRow(f"q{number}", "d") for number in range(40)))
@@ -165,12 +176,13 @@ def test_the_share_of_honeypots_is_as_set_and_repeatable(database: Database) -> 
     judging = Judging(database, n_pairs=300, quotas={"human": (3, 3)}, honeypot_share=0.2)
     judging.add(*gold_rows(100))
 
-    def gold_places() -> list[int]:
-        leases = enumerate(judging.next(1, 100).leases)
+    def gold_places(assessor: int = 1) -> list[int]:
+        leases = enumerate(judging.next(assessor, 100).leases)
         return [place for place, lease in leases if lease.content.document.startswith("gold")]
 
     first = gold_places()
     assert 12 <= len(first) <= 30
+    assert gold_places(2) != first, "assessors cannot tell each other where honeypots are"
     project, now = judging.project, database.now()
     database.write(lambda connection: return_leases(connection, project, 1, now))
     judging.set_member(1, n_leases=0)

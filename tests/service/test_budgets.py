@@ -59,6 +59,14 @@ def test_answers_without_a_lease_and_new_prices_count(database: Database) -> Non
     assert len(judging.next(1, 10).leases) == 3, "what costs nothing is always handed out"
 
 
+def test_answers_without_a_lease_leave_no_money_for_a_single_lease(database: Database) -> None:
+    judging = Judging(database, 6, ("human", "human"), budget=4.0)
+    for pair_id in [row["id"] for row in judging.rows(schema.pair)][:4]:
+        judging.answer(1, pair_id=pair_id)
+    assert judging.next(2, 1).reason == "budget-spent"
+    assert spent(judging) == 4.0
+
+
 def test_many_threads_do_not_pass_the_budget(database: Database) -> None:
     judging = Judging(database, 30, ("human",) * 12, budget=37.0, quotas={"human": (5, 5)})
     prices = schema.assessor.c.id % 3 + 1

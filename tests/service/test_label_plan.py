@@ -11,7 +11,7 @@ from crowdrank import GDA, read_judgments
 from crowdrank.collection.pool import Roster
 from crowdrank.service import schema
 from crowdrank.service.database import Database
-from crowdrank.service.label_plan import PlanInputs, PlanRow, plan_labels
+from crowdrank.service.label_plan import PlanInputs, PlanRow, count_assessors, plan_labels, read_inputs, write_plan
 from crowdrank.service.projects import Project
 from crowdrank.service.quotas import FIRST_PRIORITY, Quota
 from crowdrank.service.refits import Refits
@@ -189,15 +189,21 @@ def test_a_project_is_done_when_all_pairs_are_settled(database: Database) -> Non
     background.close()
 
 
-def test_an_assessor_leaves_a_query_whose_pairs_are_not_wanted(
-    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("crowdrank.service.assignment.N_BEST", 1)
-    judging = Judging(sqlite_database, 120, ("human",), policy="entropy", quotas={"human": (1, 3)})
-    first = judging.judge_content(1)
-    assert judging.judge_content(1).query == first.query, "all pairs are equally wanted"
-    others = [row["id"] for row in judging.rows(schema.pair) if row["id"] > 60]
-    for pair_id in others:
-        judging.set_priority(pair_id, 2e6)
-    lease = judging.lease(1)
-    assert lease.content.pair_id in others
+def test_a_plan_does_not_change_pairs_that_were_reopened_meanwhile(database: Database) -> None:
+    judging = Judging(database, 2, policy="entropy", quotas={"human": (1, 3)})
+    with database.read() as connection:
+        rows = [row._replace(target=3, priority=0.5) for row in read_inputs(connection, judging.project).rows]
+    judging.reopen(pair_ids=[1])
+    database.write(lambda connection: write_plan(connection, rows))
+    found = {row["pair_id"]: (row["target"], row["priority"]) for row in judging.rows(schema.quota)}
+    assert found == {1: (1, FIRST_PRIORITY), 2: (3, 0.5)}
+
+
+def test_only_assessors_who_may_judge_are_planned_for(database: Database) -> None:
+    judging = Judging(database, 2, ("human",) * 5, policy="entropy", qualification_share=0.5)
+    judging.set_member(1, is_paused=True)
+    judging.set_member(2, qualification="failed")
+    with database.read() as connection:
+        names = read_inputs(connection, judging.project).roster.assessors.to_pylist()
+        assert names == ["shoes-a3", "shoes-a4", "shoes-a5"]
+        assert count_assessors(connection, judging.project) == (("human", 1.0, 3),)
