@@ -164,6 +164,32 @@ def test_each_round_has_other_honeypots(name: str) -> None:
         assert len(set(later) & set(first)) < 8
 
 
+def test_pairs_without_a_request_come_before_second_requests() -> None:
+    pool, policy = Pool.read(POOL), get_policy("overlap-2")
+    first = policy.next(pool, None, None, Budget(2))
+    second = policy.next(pool, None, None, Budget(2), OutstandingRequests.of(first, None))
+    assert sorted([*first.pair.tolist(), *second.pair.tolist()]) == [0, 1, 2, 3]
+
+
+def test_outstanding_requests_count_as_load() -> None:
+    pool, policy, so_far = Pool.read(POOL).with_roster(Roster.of(["y", "z"])), get_policy("overlap-3"), judged(SO_FAR)
+    budget = Budget(3, most=2)
+    first = policy.next(pool, so_far, None, budget)
+    outstanding = OutstandingRequests.of(first, so_far)
+    second = policy.next(pool, so_far, None, budget, outstanding)
+    assert np.bincount([*first.assessor.tolist(), *second.assessor.tolist()]).tolist() == [2, 2]
+
+
+def test_an_answer_by_name_before_a_request_to_anyone_does_not_use_up_later_answers() -> None:
+    pool, policy = Pool.read(POOL[:1]), get_policy("overlap-3")
+    by_name = OutstandingRequests.of(policy.next(pool.with_roster(Roster.of(["x"])), None, None, Budget(1)), None)
+    answered = judged([("a", "x", 2)])
+    anyone = OutstandingRequests.of(policy.next(pool, answered, None, Budget(1)), answered)
+    both = by_name.append(anyone)
+    assert both.is_outstanding(answered).tolist() == [False, True]
+    assert both.is_outstanding(judged([("a", "x", 2), ("a", "y", 1)])).tolist() == [False, False]
+
+
 def test_what_came_back_is_seen_from_the_judgments() -> None:
     pool, so_far = Pool.read(POOL), judged(SO_FAR)
     anyone = OutstandingRequests.of(get_policy("overlap-3").next(pool, so_far, None, Budget(7)), so_far)

@@ -259,8 +259,11 @@ def test_equal_requests_are_asked_and_paid_once(project: Project, clock: ManualC
     Path("docs.jsonl").write_text('{"document": "d0", "text": "x"}\n{"document": "d1", "text": "x"}\n')
     Path("requests.csv").write_text("query,document\nq,d0\nq,d1\nq,d0\n")
     with serve(by_number(Reply("2"))) as served:
-        result = ask(project, clock, judge(served.url, prices=PRICES), budget=1.0)
-    assert len(served.bodies) == 1
+        one = judge(served.url, prices=PRICES)
+        task = read_task(Path("requests.csv"), [Path("docs.jsonl"), Path("queries.jsonl")], [one], SCALE)
+        (planned,) = JudgingPlan.of(task, {}).estimates
+        result = ask(project, clock, one, budget=1.0)
+    assert planned.calls == len(served.bodies) == 1
     assert result.labels.labels["document"].to_pylist() == ["d0", "d1"]
     assert sum(result.labels.labels["cost"].to_pylist()) == pytest.approx(result.charged)
 

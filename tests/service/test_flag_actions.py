@@ -64,6 +64,15 @@ def test_a_flag_pauses_until_the_lead_resumes(database: Database) -> None:
     assert judging.next(1).status == "paused"
 
 
+def test_a_flag_of_a_paused_member_changes_nothing(database: Database) -> None:
+    judging = Judging(database, 4, flag_action="pause")
+    database.write(lambda connection: update_member(connection, judging.project.id, 1, is_paused=True))
+    assert act(judging, random=20) == []
+    assert member(judging)["pause_reason"] is None, "a lead has paused the work, not the flag"
+    with database.read() as connection:
+        assert list_audit(connection, project_id=judging.project.id) == []
+
+
 @pytest.mark.parametrize(("action", "is_more"), [("notify", False), ("honeypots", True)])
 def test_flagged_assessors_get_more_honeypots(sqlite_database: Database, action: str, is_more: bool) -> None:
     judging = Judging(sqlite_database, 40, flag_action=action)
