@@ -88,6 +88,8 @@ CASES = [
     Case("truncated parquet", parquet()[:-9], "FILE: ", file="a.parquet", kind="damaged"),
     Case("csv named parquet", GOOD, "FILE: ", file="a.parquet", kind="damaged"),
     Case("csv named jsonl", GOOD, "FILE, line 1: 'query,document,assessor,grade'", file="a.jsonl"),
+    Case("web page", "\n<!DOCTYPE html>\n<html>sign in, please</html>", "FILE: it is an HTML page", kind="other-format"),
+    Case("web page, packed", gzip.compress(b"<HTML><body>"), "FILE: it is an HTML page", file="labels.csv.gz", kind="other-format"),
     Case("binary", bytes(range(128, 256)) * 4, "FILE, line 1: ", kind="encoding"),
     # Columns.
     Case("two missing", "a,grade\nq,1\n", "FILE: there is no column for document;", kind="no-column"),
@@ -257,6 +259,47 @@ def test_error_about_a_frame(frame: Any, expected: str) -> None:
     with pytest.raises(InputError) as caught:
         read_judgments(frame)
     assert_about(caught.value, expected)
+
+
+@pytest.mark.parametrize("separator", [":", "^", "/"])
+def test_a_separator_that_is_not_detected_is_named(tmp_path: Path, separator: str) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text(GOOD.replace(",", separator))
+    with pytest.raises(InputError) as caught:
+        read_judgments(path)
+    assert caught.value.kind == "wrong-separator"
+    (fix,) = caught.value.fixes
+    assert (fix.parameter, fix.value) == ("separator", separator)
+    assert len(read_judgments(path, separator=separator)) == 2
+
+
+def test_one_column_without_known_names_has_no_wrong_separator(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("query-grade\n1\n")
+    (tmp_path / "one.csv").write_text("x:query\n1\n")
+    for name, kind in (("labels.csv", "wrong-separator"), ("one.csv", "no-column")):
+        with pytest.raises(InputError) as caught:
+            read_judgments(tmp_path / name)
+        assert caught.value.kind == kind
+
+
+def test_spaces_around_the_names_of_columns_are_mentioned(tmp_path: Path) -> None:
+    texts = {}
+    for name, text in (("spaces.csv", GOOD.replace(",", ", ")), ("other.csv", "a,b\nc,d\n")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InputError) as caught:
+            read_judgments(tmp_path / name)
+        assert caught.value.kind == "no-column"
+        texts[name] = [fix.text for fix in caught.value.fixes]
+    assert [text for text in texts["spaces.csv"] if "spaces" in text]
+    assert not [text for text in texts["other.csv"] if "spaces" in text]
+
+
+def test_a_missing_file_suggests_the_closest_name(tmp_path: Path) -> None:
+    (tmp_path / "judgements.csv").write_text(GOOD)
+    with pytest.raises(InputError, match=r"'judgements\.csv'") as caught:
+        read_judgments(tmp_path / "judgments.csv")
+    assert caught.value.kind == "no-file"
+    assert caught.value.location.source == str(tmp_path / "judgments.csv")
 
 
 def test_a_path_that_is_not_a_file(tmp_path: Path) -> None:

@@ -206,3 +206,23 @@ def test_warnings_about_judgments_that_nothing_can_check() -> None:
     stray = pd.concat([stray, pd.DataFrame({"query": "q0", "document": "d001", "assessor": ["z"], "grade": [9]})])
     assert [message.kind for message in validate(stray).warnings] == ["rare-grades"]
     assert validate(stray, read_options={"grades": "0-9"}).warnings == []
+
+
+def test_swapped_queries_and_documents_are_noticed() -> None:
+    labels = pd.DataFrame(
+        {"docid": ["q", "q", "q", "r"], "qid": ["a", "b", "b", "c"], "worker": [1, 1, 2, 1], "grade": 1}
+    )
+    (warning,) = (one for one in validate(labels).inputs["judgments"].messages if one.severity == "warning")
+    assert warning.kind == "one-document-per-query"
+    (fix,) = warning.fixes
+    assert (fix.parameter, fix.value) == ("columns", "query=docid,document=qid")
+    for right in (labels.rename(columns={"docid": "qid", "qid": "docid"}), labels.drop(columns="qid"), labels[:1]):
+        messages = validate(right).inputs["judgments"].messages
+        assert "one-document-per-query" not in [message.kind for message in messages]
+
+
+def test_a_long_list_of_unused_grades_is_cut() -> None:
+    labels = pd.DataFrame({"document": ["a", "b"], "assessor": ["x", "x"], "grade": [0, 100]})
+    (note,) = (one for one in validate(labels).inputs["judgments"].messages if one.kind == "inferred-scale")
+    assert "91 more" in note.problem
+    assert len(note.problem) < 150

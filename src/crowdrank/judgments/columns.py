@@ -161,6 +161,8 @@ class Roles:
             fixes = [Fix("name them with {}", "columns", ",".join(f"{role}=NAME" for role in missing))]
             if any(re.fullmatch(r"-?[0-9.]+", name) for name in column_names):
                 fixes.append(Fix("if the file has no header, add one"))
+            if any(name != name.strip() for name in column_names):
+                fixes.append(Fix("remove the spaces around names and cells"))
             raise InputError(problem, source=source, kind="no-column", fix=fixes)
         return {role: column for role, column in found.items() if column is not None}
 
@@ -178,6 +180,17 @@ class Roles:
             fix = Fix("say which with {}", "columns", f"{role}={candidates[0]}")
             raise InputError(problem, source=source, kind="ambiguous-column", fix=fix)
         return candidates[0] if candidates else None
+
+
+def n_known_names(header: str, separators: str) -> int:
+    """Return how many cells of a header are names of known columns, if it is split at any of the characters.
+
+    >>> n_known_names('qid;"grade";f1', ";,"), n_known_names("qid;grade;f1", ",")
+    (2, 0)
+    """
+    known = {name for role, aliases in COLUMN_ALIASES.items() for name in (role, *aliases)}
+    cells = re.split(f"[{re.escape(separators)}]", header)
+    return len(known.intersection(cell.strip(' "').casefold() for cell in cells))
 
 
 def share_name(value: float) -> str:

@@ -21,6 +21,7 @@ import pyarrow.csv
 from crowdrank._typing import Integers
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments.bad_rows import SKIP_BAD_ROWS, BadRows, no_rows_error
+from crowdrank.judgments.columns import n_known_names
 from crowdrank.judgments.files import arrow_file, encoding_error, first_undecodable_line, open_decompressed
 from crowdrank.judgments.limits import MAX_LINE_BYTES, line_too_long_error, numbered_lines
 from crowdrank.judgments.sources import FileSource, LineSource
@@ -107,10 +108,15 @@ class DelimitedSource(FileSource):
 
     def _refuse_wrong_separator(self) -> None:
         """Raise InputError if the header is one column that contains another separator."""
+        if len(self.names) > 1:
+            return
         others = [other for other in SEPARATORS if other != self.separator and other in self.names[0]]
-        if len(self.names) == 1 and others:
+        # Of other characters, those that separate the names of known columns.
+        others += [other for other in re.findall(r"[^\w\"]", self.names[0]) if n_known_names(self.names[0], other) > 1]
+        if others:
             problem = f"the header {shown(self.names[0])} is one column when split at {self._separator_name()}"
-            fix = Fix(f"it looks separated by {SEPARATORS[others[0]]}: use {{}}", "separator", others[0])
+            name = SEPARATORS.get(others[0], repr(others[0]))
+            fix = Fix(f"it looks separated by {name}: use {{}}", "separator", others[0])
             raise InputError(problem, source=self.name, kind="wrong-separator", fix=fix)
 
     def _separator_name(self) -> str:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from crowdrank.errors import InputError, shown
+from crowdrank.errors import InputError, near, shown
 from crowdrank.judgments.bad_rows import no_rows_error
 from crowdrank.judgments.limits import CHUNK_BYTES, MAX_BYTES, MAX_GZIP_RATIO, numbered_lines, too_large_error
 
@@ -177,12 +177,21 @@ def open_decompressed(path: str | Path, *, text: bool = True) -> Iterator[Binary
         raise _unreadable_error(path, problem, text) from problem
 
 
+def _names_beside(path: Path) -> list[str]:
+    """Return the names in the folder of a path, none if it cannot be listed."""
+    try:
+        return [other.name for other in path.parent.iterdir()]
+    except OSError:
+        return []
+
+
 def _unreadable_error(path: Path, error: Exception, text: bool) -> InputError:
     """Return the error for a file that cannot be opened or parsed."""
     reason = str(getattr(error, "strerror", None) or error).split("\n")[0].rstrip(".")[:160]
     match error:
         case FileNotFoundError() | NotADirectoryError():
-            return InputError("there is no such file", source=str(path), kind="no-file", fix="check the path")
+            problem = f"there is no such file{near(path.name, _names_beside(path))}"
+            return InputError(problem, source=str(path), kind="no-file", fix="check the path")
         case IsADirectoryError():
             return InputError("this is a folder", source=str(path), kind="folder", fix="give a file in it")
         case PermissionError():

@@ -17,7 +17,7 @@ from crowdrank._base import require_one_of
 from crowdrank.errors import Fix, InputError, UsageError, shown
 from crowdrank.judgments import frames
 from crowdrank.judgments.bad_rows import BadRows, no_rows_error
-from crowdrank.judgments.columns import COLUMN_ALIASES
+from crowdrank.judgments.columns import n_known_names
 from crowdrank.judgments.delimited import EXPORT_AS_CSV_ADVICE, SEPARATORS, DelimitedSource, WhitespaceSource
 from crowdrank.judgments.excel import ExcelSource
 from crowdrank.judgments.files import check_size, inner_name, local_path, open_decompressed
@@ -171,10 +171,8 @@ def _format_by_header(header: str) -> str | None:
     """Return the format of a table by its header, or None if fewer than two columns have known names."""
     if header.split("\t") == ["topicID", "workerID", "docID", "gold", "label"]:
         return "trec-rf10"
-    known_names = {name for role, aliases in COLUMN_ALIASES.items() for name in (role, *aliases)}
-    cells = [cell.strip(' "').casefold() for cell in re.split(f"[{''.join(SEPARATORS)}]", header)]
     is_export = TOLOKA_COLUMN in header or MTURK_COLUMN in header
-    if len(known_names.intersection(cells)) < 2 and not is_export:
+    if n_known_names(header, "".join(SEPARATORS)) < 2 and not is_export:
         return None
     return "tsv" if "\t" in header else "csv"
 
@@ -249,9 +247,13 @@ def _open_database(address: DatabaseAddress, format: str | None, max_bytes: int)
 def _refuse_unsupported(path: Path, format: str | None) -> None:
     """Raise InputError if a file is empty, or if its first bytes show an unsupported format or not the one given."""
     with open_decompressed(path, text=False) as stream:
-        head = stream.read(4)
-    if not head:
+        start = stream.read(100)
+    if not start:
         raise no_rows_error(str(path))
+    head = start[:4]
+    if re.match(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html|head|body)\b", start, re.IGNORECASE):
+        advice = "download the file itself; the page may ask you to sign in"
+        raise InputError("it is an HTML page", source=str(path), kind="other-format", fix=advice)
     for signature, (description, fix) in UNSUPPORTED_SIGNATURES.items():
         if head.startswith(signature):
             raise InputError(f"it is {description}", source=str(path), kind="other-format", fix=fix)

@@ -20,6 +20,8 @@ from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments
 
 MIN_JUDGMENTS_TO_NOTE_CONSTANT = 20
 """Minimum number of judgments of an assessor with only one answer for which a note is made."""
+MAX_LISTED = 8
+"""Maximum number of grades that a message lists."""
 RARE_GRADE_SHARE = 0.001
 """Share of judgments below which a grade is reported as rare."""
 
@@ -196,6 +198,8 @@ def _notes(judgments: Judgments | ShardedJudgments, tally: Tally) -> Iterator[Me
     elif tally.items_by_size[1]:
         single = counted(int(tally.items_by_size[1]), "document")
         yield _note("single-judgments", f"{single} of {judgments.n_items:,} with a single judgment")
+    if judgments.n_queries == judgments.n_items > 1:
+        yield _one_document_per_query(judgments)
     yield from _assessor_notes(tally)
     if len(judgments.scales) == 1:
         yield from _scale_notes(judgments.scales[0], _grade_counts(judgments, tally, 0), report.guessed)
@@ -204,19 +208,37 @@ def _notes(judgments: Judgments | ShardedJudgments, tally: Tally) -> Iterator[Me
         yield _note("scales-differ", problem, Fix("add the column maps_to to the scales file"))
 
 
+def _one_document_per_query(judgments: Judgments | ShardedJudgments) -> Message:
+    """Return the warning that no query has two documents, often because the two columns are swapped."""
+    problem = f"each of the {judgments.n_queries:,} queries has one document, so that there is nothing to rank"
+    names = [judgments.report.columns.get(role, role) for role in ("document", "query")]
+    swapped = Fix("if the columns are swapped, give {}", "columns", "query={},document={}".format(*names))
+    return Message(problem, "one-document-per-query", "warning", fixes=(swapped,))
+
+
 def _scale_notes(scale: Scale, counts: NDArray[np.int64], inferred: bool) -> Iterator[Message]:
     """Yield notes about grades that are rare or do not occur."""
     names = np.array(scale.names, object)
     unused = names[counts == 0].tolist()
     rare = names[(counts > 0) & (counts < RARE_GRADE_SHARE * counts.sum())].tolist()
     if unused and not inferred:
-        yield _note("unused-grades", f"the grades {', '.join(unused)} of the scale {scale} do not occur")
+        yield _note("unused-grades", f"the grades {_listed(unused)} of the scale {scale} do not occur")
     elif unused and counts.any():
         yield inferred_scale_note(scale, counts)
     if rare:
         problem = f"fewer than {RARE_GRADE_SHARE:.1%} of the judgments are {', '.join(rare)}"
         fixes = (Fix("if they are not on the scale, give it with {}", "grades"),)
         yield Message(problem, "rare-grades", "warning" if inferred else "note", fixes=fixes)
+
+
+def _listed(names: list[str]) -> str:
+    """Return the first names, and the number of the others.
+
+    >>> _listed(["0", "1"]), _listed([*"abcdefghijkl"])
+    ('0, 1', 'a, b, c, d, e, f, g, h and 4 more')
+    """
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more
 
 
 def inferred_scale_note(scale: Scale, counts: NDArray[np.int64]) -> Message:
@@ -234,7 +256,7 @@ def inferred_scale_note(scale: Scale, counts: NDArray[np.int64]) -> Message:
     if len(used) == 1:
         problem = f"the only grade is {used[0]}, so the scale is not known and {scale} is assumed"
         return _note("inferred-scale", problem, Fix("give it with {}", "grades", f"0-{max(int(scale.values[-1]), 1)}"))
-    problem = f"the grades {', '.join(unused)} do not occur; the scale {scale} is assumed, up to the highest grade"
+    problem = f"the grades {_listed(unused)} do not occur; the scale {scale} is assumed, up to the highest grade"
     return _note("inferred-scale", problem, Fix("if it is another, give it with {}", "grades"))
 
 
