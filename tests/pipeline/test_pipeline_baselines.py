@@ -301,3 +301,45 @@ def test_one_more_label_keeps_expert_models(world: World, tmp_path: Path, monkey
     assert result.rankers is not None
     n_folds = 5
     assert len(trained) == 2 + n_folds, "only the candidate on crowd labels: final, refit and folds"
+
+
+# The verdict.
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_the_alternative_that_is_ahead_is_saved(world: World, tmp_path: Path, refit: bool) -> None:
+    rng = np.random.default_rng(0)
+    features = world.features.merge(world.documents[["document", "relevance"]], on="document")
+    features = features.assign(f2=features.pop("relevance") + rng.normal(0, 0.3, len(features)))
+    spoiled = world.judgments.assign(grade=rng.permutation(world.judgments["grade"]))
+    options: dict[str, Any] = {**QUICK, "deployable": True, "refit": refit, "output": tmp_path / "out"}
+    result = run(spoiled, features, world.gold, **options)
+    loaded = crowdrank.RunResult.load(tmp_path / "out")
+    for one in (result, loaded):
+        assert one.rankers is not None
+        verdict, alternative = one.rankers.verdict, one.rankers.alternative
+        assert verdict is not None
+        assert verdict.decisive == "best-feature"
+        assert set(verdict.alternatives) == {"majority", "best-feature", "expert-only"} - {one.chosen}
+        assert verdict.answer in ("worse", "open", "baseline")
+        assert isinstance(alternative, SingleFeature)
+        assert alternative.feature_ == "f2"
+    assert Ranker.load(tmp_path / "out" / "alternative").get_params() == alternative.get_params()
+    table = result.comparison.set_index("candidate")
+    assert table.loc["best-feature", "note"] == "f2"
+    assert "best-feature" in result.summary[0]
+
+
+def test_a_ranker_that_is_ahead_has_no_alternative(world: World, tmp_path: Path) -> None:
+    noise = world.features.assign(f2=np.random.default_rng(0).normal(size=len(world.features)))
+    result = run(world.judgments, noise, world.gold, baseline="feature:f2", **QUICK, output=tmp_path / "out")
+    assert result.rankers is not None
+    verdict = result.rankers.verdict
+    assert verdict is not None
+    contrast = result.rankers.contrast(result.chosen, verdict.decisive)
+    assert contrast is not None
+    assert contrast.difference > 0
+    assert result.rankers.alternative is None
+    assert verdict.alternatives[0] == "feature:f2"
+    assert verdict.p == max(result.rankers.contrast(result.chosen, name).p for name in verdict.alternatives)  # type: ignore[union-attr]
+    assert not (tmp_path / "out" / "alternative").exists()

@@ -24,7 +24,7 @@ from crowdrank._text import visible
 from crowdrank.assessors.flags import CARELESS
 from crowdrank.consensus._base import Aggregator
 from crowdrank.errors import CrowdrankWarning, InputError, Message, OutputError, UsageError
-from crowdrank.pipeline.contrasts import Contrast
+from crowdrank.pipeline.contrasts import Contrast, decide
 from crowdrank.pipeline.markdown import N_ROWS
 from crowdrank.pipeline.result import RunResult
 from crowdrank.reports import cards, charts, embedded_charts, svg_images
@@ -76,11 +76,12 @@ def with_tables(data: ReportData, **frames: pd.DataFrame) -> ReportData:
 
 
 def with_contrast(data: ReportData, **figures: Any) -> ReportData:
-    """Return the data with other figures in the comparison of the selected ranker with the baseline."""
+    """Return the data with other figures in the comparison with the baseline, which is the only alternative."""
     contrast = data.rankers.contrast(data.chosen, data.baseline)
     assert contrast is not None
     others = tuple(one for one in data.rankers.contrasts if one is not contrast)
-    return with_rankers(data, contrasts=(replace(contrast, **figures), *others))
+    new = replace(contrast, **figures)
+    return with_rankers(data, contrasts=(new, *others), verdict=decide([new]))
 
 
 def embedded(page: str, name: str) -> Any:
@@ -206,7 +207,9 @@ def test_better_or_not(
 
 def test_comparisons_with_simple_candidates_are_on_the_first_screen(ranker_data: ReportData) -> None:
     lines = better_card(ranker_data).comparisons
-    names = [name for name in ("average", "expert-only", "gls") if name != ranker_data.chosen]
+    verdict = ranker_data.rankers.verdict
+    assert verdict is not None
+    names = [name for name in ("majority", "average", "expert-only", "gls") if name != verdict.decisive]
     assert len(lines) == len(names)
     for name, line in zip(names, lines, strict=True):
         contrast = ranker_data.rankers.contrast(ranker_data.chosen, name)
@@ -359,7 +362,7 @@ def test_a_run_without_experts_is_not_tested(majority_run: Path) -> None:
 
 @pytest.mark.usefixtures("no_charts")
 def test_a_selected_baseline_is_not_better(ranker_data: ReportData) -> None:
-    data = with_rankers(ranker_data, chosen=ranker_data.baseline)
+    data = with_rankers(ranker_data, chosen=ranker_data.baseline, verdict=decide([], is_baseline=True))
     assert better_card(data).tone == "open"
     assert gain_card(data).interval is None
     assert render(data)
@@ -612,7 +615,53 @@ def test_a_contrast_that_was_not_tested_is_left_out(ranker_data: ReportData) -> 
     only: tuple[Contrast, ...] = tuple(
         one for one in ranker_data.rankers.contrasts if one.other == ranker_data.baseline
     )
-    assert better_card(with_rankers(ranker_data, contrasts=only)).comparisons == []
+    assert better_card(with_rankers(ranker_data, contrasts=only, verdict=decide(only))).comparisons == []
+
+
+def with_alternatives(data: ReportData, figures: dict[str, tuple[float, float]]) -> ReportData:
+    """Return the data with other differences and p-values in the comparisons with alternatives."""
+    contrast = data.rankers.contrast(data.chosen, data.baseline)
+    assert contrast is not None
+    new = [replace(contrast, other=name, difference=size, p=p) for name, (size, p) in figures.items()]
+    return with_rankers(data, contrasts=tuple(new), verdict=decide(new), alternative=data.rankers.ranker)
+
+
+@pytest.mark.parametrize(
+    ("figures", "answer", "decisive"),
+    [
+        ({"majority": (0.2, 0.001), "best-feature": (0.1, 0.04)}, "better", "best-feature"),
+        ({"majority": (0.2, 0.001), "best-feature": (0.1, 0.06)}, "open", "best-feature"),
+        ({"majority": (0.05, 0.01), "average": (0.2, 0.03)}, "better", "average"),
+        ({"majority": (0.2, 0.001), "best-feature": (-0.01, 0.9), "average": (0.05, 0.5)}, "open", "best-feature"),
+        ({"majority": (0.2, 0.001), "best-feature": (-0.1, 0.03)}, "open", "best-feature"),
+        ({"majority": (0.2, 0.001), "best-feature": (-0.1, 0.02), "average": (-0.2, 0.5)}, "open", "average"),
+        ({"majority": (0.2, 0.001), "best-feature": (-0.1, 0.01), "average": (-0.2, 0.5)}, "worse", "best-feature"),
+    ],
+)
+def test_the_ranker_is_better_only_if_it_beats_every_alternative(
+    ranker_data: ReportData, figures: dict[str, tuple[float, float]], answer: str, decisive: str
+) -> None:
+    data = with_alternatives(ranker_data, figures)
+    verdict = data.rankers.verdict
+    assert verdict is not None
+    assert (verdict.answer, verdict.decisive) == (answer, decisive)
+    better, gain, _, following = make_cards(data)
+    assert better.tone == gain.tone == {"better": "good", "open": "open", "worse": "bad"}[answer]
+    assert gain.interval is not None
+    assert gain.interval[1] == figures[decisive][0]
+    if answer != "better":
+        assert decisive in better.versus
+    model = "model" if figures[decisive][0] > 0 else "alternative"
+    assert f"/{model} " in following.command
+    assert (decisive in following.steps[-1]) == (model == "alternative")
+
+
+def test_a_better_ranking_in_a_file_is_kept(ranker_data: ReportData) -> None:
+    data = with_alternatives(ranker_data, {"runs/live.trec": (-0.1, 0.001)})
+    card = next_card(with_rankers(data, alternative=None))
+    assert card.command == ""
+    assert "live.trec" in card.steps[-1]
+    assert "runs/" not in better_card(data).versus
 
 
 # Parts that cannot be made.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from crowdrank._typing import Floats
 from crowdrank.evaluation.significance import bootstrap_intervals, fisher_randomization, format_p
@@ -45,6 +47,58 @@ class Contrast:
     def n_queries(self) -> int:
         """Number of queries."""
         return self.n_better + self.n_worse + self.n_equal
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the selected ranker is better than everything that the user would otherwise use.
+
+    It is `better` if it is significantly better than each alternative (an intersection-union test: each is tested at
+    the full level, and the p-value of the verdict is the largest one). It is `worse` if it is significantly worse than
+    one of them, after a Bonferroni correction for their number. Otherwise the answer is `open`, or `baseline` if the
+    selected ranker is the baseline itself.
+
+    Attributes:
+        answer: `better`, `worse`, `open` or `baseline`.
+        alternatives: names of the baseline and of the simple candidates that it is compared with.
+        decisive: name of the alternative that decides the answer; empty without alternatives.
+        p: p-value of the answer; None without alternatives.
+
+    """
+
+    answer: Literal["better", "worse", "open", "baseline"]
+    alternatives: tuple[str, ...] = ()
+    decisive: str = ""
+    p: float | None = None
+
+    @classmethod
+    def load(cls, fields: Mapping[str, Any]) -> Verdict:
+        """Return a verdict from its fields in JSON."""
+        return cls(**{**fields, "alternatives": tuple(fields["alternatives"])})
+
+
+def decide(contrasts: Sequence[Contrast], *, is_baseline: bool = False) -> Verdict:
+    """Return the verdict from the differences of the selected ranker to each alternative.
+
+    >>> def contrast(other: str, difference: float, p: float) -> Contrast:
+    ...     return Contrast("gda", other, 0.5 + difference, 0.5, difference, 0.0, 0.0, p, 0, 0, 0)
+    >>> decide([contrast("majority", 0.1, 0.001), contrast("average", 0.05, 0.03)])
+    Verdict(answer='better', alternatives=('majority', 'average'), decisive='average', p=0.03)
+    >>> decide([contrast("majority", 0.1, 0.001), contrast("best-feature", -0.1, 0.01)]).answer
+    'worse'
+    """
+    names, n = tuple(one.other for one in contrasts), len(contrasts)
+    if not contrasts:
+        return Verdict("baseline" if is_baseline else "open")
+    worst = min(contrasts, key=lambda one: (one.difference > 0, one.p))
+    if worst.difference < 0 and n * worst.p <= ALPHA:
+        return Verdict("worse", names, worst.other, n * worst.p)
+    decisive = min(contrasts, key=lambda one: one.difference)
+    if decisive.difference > 0:
+        decisive = max(contrasts, key=lambda one: (one.p, -one.difference))
+    is_better = decisive.difference > 0 and decisive.p <= ALPHA
+    answer: Literal["better", "open"] = "better" if is_better else "open"
+    return Verdict("baseline" if is_baseline else answer, names, decisive.other, decisive.p)
 
 
 def contrast_values(candidate: str, ours: Floats, other: str, theirs: Floats, random_state: int) -> Contrast:

@@ -25,7 +25,7 @@ from crowdrank.estimation.estimate import Estimate
 from crowdrank.judgments import frames
 from crowdrank.judgments.write import write_table
 from crowdrank.label_learning.remapper import Remapper
-from crowdrank.pipeline.contrasts import Contrast
+from crowdrank.pipeline.contrasts import Contrast, Verdict
 from crowdrank.pipeline.estimate_results import ESTIMATE_NUMBERS, estimate_to_dict, load_estimate
 from crowdrank.pipeline.feature_labels import FeatureLabels
 from crowdrank.pipeline.profile import PROFILE_FILE, RunProfile
@@ -42,7 +42,9 @@ PREVIOUS = "previous"
 """Name of the folder with the results that a run replaced."""
 DEPLOYABLE = "deployable"
 """Name of the folder with the forest for search engines, and of the forest in comparisons."""
-RUN = FolderKind("run", 4, "run", "'crowdrank run'", STAGE_NAMES, optional=("report.", PROFILE_FILE, f"{PREVIOUS}/"))
+RUN = FolderKind("run", 5, "run", "'crowdrank run'", STAGE_NAMES, optional=("report.", PROFILE_FILE, f"{PREVIOUS}/"))
+ALTERNATIVE = "alternative"
+"""Name of the folder with the ranker of an alternative that the selected ranker is not ahead of."""
 TABLE_FILES = {
     "documents": "consensus.parquet",
     "assessors": "assessors.csv",
@@ -123,6 +125,10 @@ class RankerResults:
         left_out: reasons why candidates were not trained, by name.
         selection_queries, test_queries: ids of the expert-graded queries that served the selection and the test.
         contrasts: differences between pairs of candidates on the test queries.
+        verdict: whether the selected candidate is better than everything the user would otherwise use; None if nothing
+            was tested.
+        alternative: ranker of the alternative that decides the verdict, if the selected ranker is not ahead of it and
+            the alternative is no ranking in a file.
 
     """
 
@@ -137,6 +143,8 @@ class RankerResults:
     selection_queries: tuple[str, ...] = ()
     test_queries: tuple[str, ...] = ()
     contrasts: tuple[Contrast, ...] = ()
+    verdict: Verdict | None = None
+    alternative: Ranker | None = None
 
     def contrast(self, candidate: str, other: str) -> Contrast | None:
         """Return the difference between two candidates on the test queries, if it was tested."""
@@ -155,11 +163,15 @@ class RankerResults:
             "selection_queries": list(self.selection_queries),
             "test_queries": list(self.test_queries),
             "contrasts": [asdict(one) for one in self.contrasts],
+            "verdict": None if self.verdict is None else asdict(self.verdict),
+            "has_alternative": self.alternative is not None,
         }
 
     def save(self, folder: Path) -> None:
         """Save the models into the folder of a run."""
         self.ranker.save(folder / "model")
+        if self.alternative is not None:
+            self.alternative.save(folder / ALTERNATIVE)
         if self.deployable is not None:
             self.deployable.ranker.save(folder / DEPLOYABLE)
         if self.remappers:
@@ -173,15 +185,19 @@ class RankerResults:
         remappers = {name: Remapper.load(folder / "remappers" / name) for name in fields["remappers"]}
         contrasts = tuple(Contrast(**one) for one in fields["contrasts"])
         queries = {name: tuple(fields[name]) for name in ("selection_queries", "test_queries")}
-        deployable = fields["deployable"]
+        deployable, verdict = fields["deployable"], fields["verdict"]
+        own = {name: value for name, value in fields.items() if name != "has_alternative"}
+        has_alternative = fields["has_alternative"]
         return cls(
             **{
-                **fields,
+                **own,
                 **queries,
                 "ranker": Ranker.load(folder / "model"),
                 "deployable": None if deployable is None else Deployable.load(deployable, folder / DEPLOYABLE),
                 "remappers": remappers,
                 "contrasts": contrasts,
+                "verdict": None if verdict is None else Verdict.load(verdict),
+                "alternative": Ranker.load(folder / ALTERNATIVE) if has_alternative else None,
             }
         )
 

@@ -98,11 +98,14 @@ def _check_rankers(rankers: Fields) -> None:
         members = Fields(Fields(weights).object(name))
         for member in members.values:
             members.number(member)
+    rankers.flag("has_alternative")
     contrasts = rankers.values.get("contrasts")
     require(isinstance(contrasts, list), "contrasts is not a list")
     for one in contrasts or ():
         require(isinstance(one, dict), "a contrast is not an object")
         _check_contrast(Fields(one))
+    if rankers.values.get("verdict") is not None:
+        _check_verdict(Fields(rankers.object("verdict")), contrasts or [])
     if rankers.values.get("deployable") is not None:
         _check_deployable(Fields(rankers.object("deployable")))
 
@@ -114,6 +117,16 @@ def _check_contrast(contrast: Fields) -> None:
         contrast.number(name)
     for name in CONTRAST_COUNTS:
         contrast.integer(name)
+
+
+def _check_verdict(verdict: Fields, contrasts: list[dict[str, Any]]) -> None:
+    require(set(verdict.values) == {"answer", "alternatives", "decisive", "p"}, "verdict is incomplete")
+    require(verdict.text("answer") in ("better", "worse", "open", "baseline"), "verdict has an unknown answer")
+    known = {one["other"] for one in contrasts}
+    require(set(verdict.texts("alternatives")) <= known, "verdict has an alternative that was not tested")
+    if verdict.values["alternatives"]:
+        require(verdict.text("decisive") in verdict.values["alternatives"], "verdict is not about an alternative")
+        verdict.number("p")
 
 
 def _check_deployable(deployable: Fields) -> None:

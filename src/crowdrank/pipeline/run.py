@@ -312,7 +312,9 @@ class _Runner:
                 test.test_controls()
             found, estimate_notes = attempt("The estimate", lambda: self._estimate(test, labels.model))
             estimate, reasons = found or (None, [])
-        ranker = self._refit(selection) if self.settings.refit else outcome.ranker(outcome.chosen)
+        ranker, alternative = self._final_ranker(selection, outcome.chosen), None
+        if test.preferred is not None and test.preferred in outcome.rankers:
+            alternative = self._final_ranker(selection, test.preferred)
         deployable, deployable_notes = attempt("The forest for search engines", lambda: self._deployable(test, ranker))
         tables = {
             "comparison": comparison_table(test),
@@ -335,6 +337,8 @@ class _Runner:
             selection_queries=_query_ids(self.data, split.development),
             test_queries=_query_ids(self.data, split.test) if has_experts else (),
             contrasts=tuple(test.contrasts.values()) if test.comparison is not None else (),
+            verdict=test.verdict,
+            alternative=alternative,
         )
         return replace(
             labels,
@@ -402,10 +406,12 @@ class _Runner:
         selection.outcome.failed |= left_out
         return selection, has_experts
 
-    def _refit(self, selection: CandidateSelection) -> Ranker:
-        """Train the selected candidate on all data."""
+    def _final_ranker(self, selection: CandidateSelection, name: str) -> Ranker:
+        """Return a candidate trained on all data, or without the test queries if the settings say so."""
+        if not self.settings.refit:
+            return selection.outcome.ranker(name)
         with ProgressBar("training on all data") as bar:
-            return selection.refit(selection.outcome.chosen, bar if self.progress else None)
+            return selection.refit(name, bar if self.progress else None)
 
     def _deployable(self, test: RankerTest, ranker: Ranker) -> Deployable:
         """Return one forest for search engines."""

@@ -15,7 +15,7 @@ from crowdrank.evaluation.evaluate import evaluate_codes
 from crowdrank.evaluation.measures import parse_measure, parse_measures
 from crowdrank.pipeline.baseline import describe_baseline
 from crowdrank.pipeline.candidates import BY_NAME
-from crowdrank.pipeline.contrasts import ALPHA, Contrast, contrast_values, difference_text
+from crowdrank.pipeline.contrasts import ALPHA, Contrast, Verdict, contrast_values, decide, difference_text
 from crowdrank.pipeline.selection import (
     ENSEMBLES,
     LEAD,
@@ -30,7 +30,9 @@ from crowdrank.pipeline.selection import (
 from crowdrank.pipeline.settings import RunSettings
 from crowdrank.rankers.ensemble import N_HALVES, PRIOR_QUERIES
 
-CONTROLS = ("average", "expert-only", "gls", "best-feature")
+ALTERNATIVES = ("average", "expert-only", "best-feature")
+"""Simple candidates that, like the baseline, the selected one must beat to count as better."""
+CONTROLS = (*ALTERNATIVES, "gls")
 """Simple candidates that the selected one is always compared with."""
 FEW_TEST_QUERIES = 20
 """With fewer test queries, the summary states the smallest difference that they can show."""
@@ -114,6 +116,23 @@ class RankerTest:
         seed = self.settings.random_state
         return contrast_values(name, self._scorer.values(score), other, self.values(other), seed)
 
+    @cached_property
+    def verdict(self) -> Verdict | None:
+        """Whether the selected candidate is better than each alternative; None if nothing was tested."""
+        if self.comparison is None:
+            return None
+        names = [name for name in dict.fromkeys((self.baseline, *ALTERNATIVES)) if name in self.outcome.scores]
+        contrasts = [self.contrast(self.chosen, name) for name in names if name != self.chosen]
+        return decide(contrasts, is_baseline=self.chosen == self.baseline)
+
+    @property
+    def preferred(self) -> str | None:
+        """Name of the alternative that decides the verdict, if the selected candidate is not ahead of it."""
+        if self.verdict is None or not self.verdict.decisive:
+            return None
+        is_ahead = self.contrast(self.chosen, self.verdict.decisive).difference > 0
+        return None if is_ahead else self.verdict.decisive
+
     def test_controls(self) -> None:
         """Compare the selected candidate with the baseline and the simple candidates."""
         for name in dict.fromkeys((self.baseline, *CONTROLS)):
@@ -162,12 +181,37 @@ def _selected(test: RankerTest) -> str:
 
 
 def _gain(test: RankerTest) -> str:
-    """Return the comparison of the selected candidate with the baseline and with LambdaMART on average grades."""
+    """Return the verdict: the comparison of the selected candidate with all alternatives."""
+    verdict = test.verdict
+    assert verdict is not None
     n = counted(len(test.split.test), "test query")
     text = f"On {n}, {test.settings.measure} of the selected ranker, {test.chosen}, is {test.mean(test.chosen):.4f}"
-    others = [name for name in dict.fromkeys((test.baseline, "average")) if name in test.outcome.scores]
-    differences = [difference_text(test.contrast(test.chosen, name)) for name in others if name != test.chosen]
-    return f"{text}{': ' if differences else ''}{', and '.join(differences)}."
+    if not verdict.alternatives:
+        return f"{text}."
+    names = list(dict.fromkeys([verdict.decisive, *([test.baseline] if test.baseline != test.chosen else [])]))
+    differences = ", and ".join(difference_text(test.contrast(test.chosen, name)) for name in names)
+    return f"{text}, {describe_verdict(verdict)}: {differences}."
+
+
+def describe_verdict(verdict: Verdict) -> str:
+    """Return a verdict as a phrase.
+
+    >>> describe_verdict(Verdict("better", ("majority", "average"), "average", 0.03))
+    'better than each of majority and average'
+    >>> describe_verdict(Verdict("open", ("majority",), "majority", 0.3))
+    'not shown to be better than majority'
+    """
+    names = verdict.alternatives
+    listed = names[0] if len(names) == 1 else f"each of {', '.join(names[:-1])} and {names[-1]}"
+    match verdict.answer:
+        case "better":
+            return f"better than {listed}"
+        case "worse":
+            return f"worse than {verdict.decisive}"
+        case "baseline":
+            return "the baseline itself"
+        case "open":
+            return f"not shown to be better than {listed}"
 
 
 def _best(test: RankerTest) -> str:
@@ -280,8 +324,10 @@ def describe_protocol(test: RankerTest) -> tuple[str, ...]:
         )
     if test.comparison is not None:
         lines.append(
-            "The comparisons of the selected ranker with the baseline and the simple candidates were fixed in advance "
-            "and are not adjusted; the column p (Holm) of the table is adjusted for all candidates."
+            "The comparisons of the selected ranker with the baseline and the simple candidates were fixed in advance. "
+            "It counts as better only if it is significantly better than each of them, so that their p-values need no "
+            "adjustment, and as worse if it is significantly worse than one of them after a Bonferroni correction. The "
+            "column p (Holm) of the table is adjusted for all candidates."
         )
         lines += test.comparison.protocol()
     return tuple(lines)

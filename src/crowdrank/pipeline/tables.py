@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.selection import SelectionResult
 from crowdrank.pipeline.summary import RankerTest, describe
 from crowdrank.rankers.base import Ranker
+from crowdrank.rankers.single_feature import SingleFeature
 
 LABELS = {
     "majority": "grade",
@@ -109,7 +109,7 @@ def comparison_table(test: RankerTest) -> pa.Table:
             "selection_queries": len(test.split.development) or None,
             "test_queries": len(test.split.test) if test.comparison is not None else None,
             **figures.get(name, {}),
-            "note": _ensemble_note(test.outcome.weights.get(name, {})),
+            "note": _note(test.outcome, name),
         }
         for name in order
     ]
@@ -134,8 +134,11 @@ def _figures(rows: pa.Table) -> dict[str, dict[str, Any]]:
     return figures
 
 
-def _ensemble_note(weights: Mapping[str, float]) -> str:
-    """Return the weights of an ensemble, the largest first."""
+def _note(outcome: SelectionResult, name: str) -> str:
+    """Return the weights of an ensemble, the largest first, or the feature of a single feature."""
+    ranker, weights = outcome.rankers.get(name), outcome.weights.get(name, {})
+    if isinstance(ranker, SingleFeature):
+        return f"{ranker.feature_}{', lower is better' * (ranker.sign_ < 0)}"
     if len(set(weights.values())) == 1:
         return f"{len(weights)} rankers, weight {next(iter(weights.values())):.3f} each"
     ordered = sorted(weights.items(), key=lambda one: -one[1])

@@ -14,6 +14,7 @@ from crowdrank.assessors.flags import UNRELIABLE_FLAGS
 from crowdrank.errors import Message
 from crowdrank.evaluation.significance import format_p
 from crowdrank.pipeline.contrasts import ALPHA, Contrast
+from crowdrank.pipeline.result import ALTERNATIVE
 from crowdrank.pipeline.summary import CONTROLS, DETECTABLE, EXPERT_QUERIES
 from crowdrank.pipeline.tables import DIFFERS, describe_next
 from crowdrank.reports.formatting import distinct_lines, one_line, percent, signed
@@ -107,43 +108,49 @@ def _make_card(data: ReportData, question: str, make: Callable[[ReportData], Car
 
 
 def _contrast(data: ReportData) -> Contrast | None:
-    """Return the difference between the selected ranker and the baseline on the test queries."""
-    return data.rankers.contrast(data.chosen, data.baseline)
+    """Return the difference between the selected ranker and the alternative that decides the verdict."""
+    verdict = data.rankers.verdict
+    return data.rankers.contrast(data.chosen, verdict.decisive) if verdict is not None else None
+
+
+TONES = {"better": "good", "worse": "bad", "open": "open", "baseline": "open"}
+"""Tone of the cards on the ranker, by the answer of the verdict."""
 
 
 def better_card(data: ReportData) -> Card:
-    """Return the card on whether the selected ranker is better than the baseline on the test queries."""
-    question, contrast = "Is my ranker better?", _contrast(data)
-    if not data.tested:
+    """Return the card on whether the selected ranker is better than everything the user would otherwise use."""
+    question, verdict, contrast = "Is my ranker better?", data.rankers.verdict, _contrast(data)
+    if verdict is None:
         return Card(question, "Not tested", "none", ["There were no expert-graded queries to test it on."])
+    selected = f"Selected: {data.chosen} ({data.candidate(data.chosen)['about']})."
     if contrast is None:
-        return Card(question, "It is the baseline", "open", [f"The selected ranker is the baseline, {data.baseline}."])
-    name = BASELINE_NAMES.get(data.baseline, data.baseline_name)
-    if contrast.p > ALPHA:
-        answer, versus, tone, result = "Not shown", f" against {name}", "open", "is not significant"
-    elif contrast.difference > 0:
-        answer, versus, tone, result = "Yes", f", better than {name}", "good", "is significant"
-    else:
-        answer, versus, tone, result = "No, it is worse", f" than {name}", "bad", "is significant"
-    return Card(
-        question,
-        answer,
-        tone,
-        [
-            f"The difference to {data.baseline_name} {result} (p {format_p(contrast.p)}) on "
-            f"{counted(contrast.n_queries, 'test query')} that were not used to select the ranker.",
-            f"Selected: {data.chosen} ({data.candidate(data.chosen)['about']}).",
-        ],
-        versus,
-        _control_lines(data),
-    )
+        return Card(question, "It is the baseline", "open", [selected])
+    name, n = BASELINE_NAMES.get(contrast.other, data.short_name(contrast.other)), len(verdict.alternatives)
+    answers = {
+        "better": ("Yes", f", better than {name if n == 1 else f'all {n} alternatives'}"),
+        "worse": ("No, it is worse", f" than {name}"),
+        "open": ("Not shown", f" against {name}"),
+        "baseline": ("It is the baseline", ""),
+    }
+    answer, versus = answers[verdict.answer]
+    names = ", ".join(map(data.short_name, verdict.alternatives))
+    rule = f"To be better, it must be significantly better than each of {n} alternatives ({names}). " * (n > 1)
+    sentences = [
+        f"{rule}The difference to {data.short_name(contrast.other)} {'decides' if n > 1 else 'is tested'}: p "
+        f"{format_p(contrast.p)} on {counted(contrast.n_queries, 'test query')} that were not used to select the "
+        "ranker.",
+        selected,
+    ]
+    return Card(question, answer, TONES[verdict.answer], sentences, versus, _control_lines(data, contrast.other))
 
 
-def _control_lines(data: ReportData) -> list[str]:
-    """Return a line for each simple candidate that the selected one is compared with."""
-    contrasts = (data.rankers.contrast(data.chosen, name) for name in CONTROLS if name != data.baseline)
+def _control_lines(data: ReportData, decisive: str) -> list[str]:
+    """Return a line for each other candidate that the selected one is compared with."""
+    names = [name for name in dict.fromkeys((data.baseline, *CONTROLS)) if name != decisive]
+    contrasts = (data.rankers.contrast(data.chosen, name) for name in names)
     return [
-        f"{_size(one)} {_preposition(one)} {one.other}: {'not ' * (one.p > ALPHA)}significant (p {format_p(one.p)})"
+        f"{_size(one)} {_preposition(one)} {data.short_name(one.other)}: {'not ' * (one.p > ALPHA)}significant (p "
+        f"{format_p(one.p)})"
         for one in contrasts
         if one is not None
     ]
@@ -158,23 +165,23 @@ def _preposition(contrast: Contrast) -> str:
 
 
 def gain_card(data: ReportData) -> Card:
-    """Return the card with the difference to the baseline and its interval."""
-    question, measure, contrast = "By how much?", data.measure, _contrast(data)
-    if not data.tested:
+    """Return the card with the difference to the decisive alternative and its interval."""
+    question, measure, verdict, contrast = "By how much?", data.measure, data.rankers.verdict, _contrast(data)
+    if verdict is None:
         return Card(question, "Not known", "none", ["Expert grades of some queries would show it."])
     if contrast is None:
         mean = data.candidate(data.chosen)[f"{measure} mean"]
         return Card(question, f"{mean:.4f}", "open", [f"Its {measure} on the test queries."])
-    tone = "good" if contrast.lower > 0 else "bad" if contrast.upper < 0 else "open"
+    name = data.short_name(contrast.other)
     sentences = [
-        f"{measure} is {contrast.mean:.4f}, that of {data.baseline_name} {contrast.other_mean:.4f}: "
+        f"{measure} is {contrast.mean:.4f}, that of {name} {contrast.other_mean:.4f}: "
         f"{signed(contrast.difference)}, 95% interval {signed(contrast.lower)} to {signed(contrast.upper)}.",
         f"Better on {counted(contrast.n_better, 'test query')}, worse on {contrast.n_worse}, equal on "
         f"{contrast.n_equal}.",
     ]
     interval = (contrast.lower, contrast.difference, contrast.upper)
-    versus = f" {_preposition(contrast)} {data.baseline_name}"
-    return Card(question, _size(contrast), tone, sentences, versus, interval=interval)
+    versus = f" {_preposition(contrast)} {name}"
+    return Card(question, _size(contrast), TONES[verdict.answer], sentences, versus, interval=interval)
 
 
 def trust_card(data: ReportData) -> Card:
@@ -258,8 +265,25 @@ def next_card(data: ReportData) -> Card:
     ]
     if not data.has_rankers:
         return Card("What next?", "", "none", steps=[*steps, "Add features of the documents to train a ranker."])
-    command = f"crowdrank rank -m {quote(str(data.folder / 'model'))} -f new.letor -o run.trec"
-    return Card("What next?", "", "none", steps=[*steps, "Rank new documents:"], command=command)
+    step, model = _ranker_to_use(data)
+    command = f"crowdrank rank -m {quote(str(data.folder / model))} -f new.letor -o run.trec" if model else ""
+    return Card("What next?", "", "none", steps=[*steps, step], command=command)
+
+
+def _ranker_to_use(data: ReportData) -> tuple[str, str]:
+    """Return which ranker to use, in a sentence, and the folder of its model; empty for a ranking in a file."""
+    contrast = _contrast(data)
+    if contrast is None or contrast.difference > 0:
+        return "Rank new documents:", "model"
+    name = data.short_name(contrast.other)
+    about = data.candidate(contrast.other)
+    note = f" ({about['note']})" if about.get("note") else ""
+    verdict = data.rankers.verdict
+    is_worse = verdict is not None and verdict.answer == "worse"
+    reason = "is better" if is_worse else "is not shown to be worse, and is simpler"
+    if data.rankers.alternative is None:
+        return f"Keep {name}{note}: it {reason}.", ""
+    return f"Rank new documents by {name}{note}, which {reason}:", ALTERNATIVE
 
 
 def _random_assessors(data: ReportData) -> list[str]:
@@ -317,8 +341,8 @@ def _more_test_queries(data: ReportData) -> list[str]:
     """Return how many test queries would make the observed difference significant, if it is not yet."""
     if not data.tested:
         return [f"Have experts grade {EXPERT_QUERIES} queries, to select and to test a ranker."]
-    contrast = _contrast(data)
-    if contrast is None or not contrast.p > ALPHA:
+    contrast, verdict = _contrast(data), data.rankers.verdict
+    if contrast is None or verdict is None or verdict.answer != "open":
         return []
     size, n = abs(contrast.difference), contrast.n_queries
     error = (contrast.upper - contrast.lower) / (2 * 1.96)

@@ -89,10 +89,11 @@ def _ranker_charts(data: ReportData) -> Iterator[ChartMaker]:
         "rankers",
         lambda: charts.ranker_comparison(data.details, measure, chosen=chosen, baseline=baseline),
     )
-    if chosen != baseline:
+    verdict = data.rankers.verdict
+    if verdict is not None and verdict.decisive:
         yield (
             "differences by query",
-            lambda: charts.differences_by_query(data.per_query, chosen, baseline, measure),
+            lambda: charts.differences_by_query(data.per_query, chosen, verdict.decisive, measure),
         )
 
 

@@ -200,6 +200,9 @@ def _files(data: ReportData) -> list[tuple[str, str]]:
     models = [("consensus", "the consensus model with its judgments")]
     if data.has_rankers:
         models.append(("model", "the ranker"))
+        models += [("alternative", "the ranker that the selected one is not ahead of")] * (
+            data.rankers.alternative is not None
+        )
         models += [("deployable", "one forest for search engines")] * (data.rankers.deployable is not None)
         models += [("remappers", "the learned remappers")] * bool(data.rankers.remappers)
     tables = [(TABLE_FILES[name], text) for name, text in TABLE_CONTENTS.items() if name in data.result.tables]

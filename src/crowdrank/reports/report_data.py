@@ -172,8 +172,11 @@ class ReportData:
 
     @property
     def baseline_name(self) -> str:
-        """Name of the baseline in headlines: the name of a file without its folder."""
-        name = self.baseline
+        """Name of the baseline in headlines."""
+        return self.short_name(self.baseline)
+
+    def short_name(self, name: str) -> str:
+        """Return the name of a candidate in headlines: that of a file without its folder."""
         return name if name in BY_NAME or name.startswith(FEATURE_PREFIX) else Path(name).name
 
     @property
