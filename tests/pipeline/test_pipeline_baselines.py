@@ -15,9 +15,11 @@ from crowdrank.pipeline.baseline import read_run_scores
 from crowdrank.pipeline.candidates import CANDIDATES, choose_candidates
 from crowdrank.pipeline.leaks import THRESHOLD, check_leaks, find_leaks
 from crowdrank.pipeline.run import run
-from crowdrank.pipeline.run_data import RunData, build_run_data
+from crowdrank.pipeline.run_data import EXPERT_DOUBTS, RunData, build_run_data
 from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.single_feature import SingleFeature
+from crowdrank.reports.cards import make_cards
+from crowdrank.reports.report_data import ReportData
 from crowdrank.simulation.world import World
 
 QUICK: dict[str, Any] = {"candidates": ["majority", "expert-only", "best-feature"], "trees": {"n_estimators": 5}}
@@ -252,6 +254,45 @@ def test_scales_of_equal_length_match_by_position(world: World) -> None:
     shifted = world.gold.assign(grade=world.gold["grade"] + 1)
     data = build_run_data(world.judgments, world.features, shifted)
     np.testing.assert_allclose(data.on_expert_scale(np.array([0.0, 2.5])), [0.0, 2.5])
+    (note,) = [note for note in data.notes if note.kind == "scales-differ"]
+    assert note.severity == "warning"
+    assert note.fix is not None
+    assert note.fix.parameter == "expert_map"
+    assert "scales-differ" not in {note.kind for note in build_run_data(world.judgments, None, world.gold).notes}
+    stated = build_run_data(world.judgments, world.features, shifted, expert_map="1=0,2=1,3=2,4=3,5=4")
+    assert "scales-differ" not in {note.kind for note in stated.notes}
+
+
+# Expert grades of other documents.
+
+
+def shifted_by_a_row(world: World) -> pd.DataFrame:
+    """Return expert grades of which each is that of the next row."""
+    return world.gold.assign(grade=np.roll(world.gold["grade"], 1))
+
+
+def test_shifted_expert_ids_do_not_accuse_assessors(world: World) -> None:
+    result = run(world.judgments, expert=shifted_by_a_row(world))
+    assert [note.kind for note in result.notes if note.kind in EXPERT_DOUBTS] == ["shifted-ids"]
+    assert result.expert_offset is None
+    alone = run(world.judgments)
+    assert result.assessors["flag"].tolist() == alone.assessors["flag"].tolist()
+    steps = make_cards(ReportData(result, Path()))[-1].steps
+    (warning,) = [note for note in result.notes if note.kind == "shifted-ids"]
+    assert steps[0] == str(warning)
+
+
+def test_reversed_expert_grades_do_not_accuse_assessors(world: World) -> None:
+    reverse = world.gold.assign(grade=world.gold["grade"].max() - world.gold["grade"])
+    result = run(world.judgments, expert=reverse)
+    assert [note.kind for note in result.notes if note.kind in EXPERT_DOUBTS] == ["reversed-grades"]
+    assert result.assessors["flag"].tolist() == run(world.judgments).assessors["flag"].tolist()
+
+
+def test_correct_expert_grades_are_not_doubted(world: World) -> None:
+    result = run(world.judgments, expert=world.gold)
+    assert not [note for note in result.notes if note.kind in EXPERT_DOUBTS]
+    assert result.expert_offset is not None
 
 
 def unjudgeable(world: World) -> Any:
@@ -324,7 +365,7 @@ def test_the_alternative_that_is_ahead_is_saved(world: World, tmp_path: Path, re
         assert verdict.answer in ("worse", "open", "baseline")
         assert isinstance(alternative, SingleFeature)
         assert alternative.feature_ == "f2"
-    assert Ranker.load(tmp_path / "out" / "alternative").get_params() == alternative.get_params()
+        assert Ranker.load(tmp_path / "out" / "alternative").get_params() == alternative.get_params()
     table = result.comparison.set_index("candidate")
     assert table.loc["best-feature", "note"] == "f2"
     assert "best-feature" in result.summary[0]

@@ -242,7 +242,9 @@ class _Runner:
         """Run all stages; the result has no provenance and no profile yet."""
         model = self._consensus()
         with self._stage("assessors"):
-            assessors = assess(model, self.data.judgments, self.data.gold)
+            # Assessors are not compared with expert grades that seem to be those of other documents.
+            reference = None if self.data.doubts_experts else self.data.gold
+            assessors = assess(model, self.data.judgments, reference)
             pairs = agreement_table(self.data.judgments)
         documents, gold = documents_table(model.consensus_, self.data), self.data.gold
         same_scale = gold is not None and gold.scale.names == self.data.labels.main_scale.names

@@ -25,6 +25,7 @@ from crowdrank.judgments.read import read_gold
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.summary import uncertain_scale_note
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
+from crowdrank.judgments.validation import check_expert_grades
 from crowdrank.label_learning.label_features import without_honeypots
 from crowdrank.pipeline.stage_cache import digest
 from crowdrank.rankers.feature_statistics import FeatureStatistics
@@ -32,6 +33,8 @@ from crowdrank.rankers.labels import pair_positions
 from crowdrank.rankers.ranking_data import MAX_GRADE, NamedMatrix
 from crowdrank.rankers.shared_matrix import SharedMatrix
 
+EXPERT_DOUBTS = ("shifted-ids", "experts-disagree", "reversed-grades")
+"""Kinds of warnings that expert grades seem to be those of other documents, or in reverse order."""
 MAX_SHARED_MATRICES = 4
 """Maximum number of sets of rows whose features are kept for several rankers."""
 MAX_IDS_IN_MESSAGE = 3
@@ -134,6 +137,24 @@ class RunData:
         problem = f"the experts' scale {expert} is not the judgments' scale {scale}, and no map says which grades match"
         fix = "say which grades each expert grade stands for with {}"
         return Message(problem, "scales-differ", "warning", fixes=(Fix(fix, "expert_map", example_map(expert, scale)),))
+
+    def scales_match_by_position(self) -> Message:
+        """Return the warning that expert grades and grades of the judgments differ and are matched by position."""
+        assert self.gold is not None
+        scale, expert = self.labels.main_scale, self.gold.scale
+        problem = (
+            f"the expert grades are on the scale {expert} and the judgments on {scale}; they are matched by position, "
+            f"the expert grade {expert.names[0]} with the grade {scale.names[0]}"
+        )
+        fixes = (
+            Fix("if that is wrong, say which grades each expert grade stands for with {}", "expert_map", "0=0-1,1=2-4"),
+        )
+        return Message(problem, "scales-differ", "warning", fixes=fixes)
+
+    @property
+    def doubts_experts(self) -> bool:
+        """Whether the expert grades agree with the judgments so badly that their ids or their order seem wrong."""
+        return any(note.kind in EXPERT_DOUBTS for note in self.notes)
 
     def feature_table(self) -> pa.Table:
         """Return the name, the share of missing values and the range of each feature."""
@@ -354,8 +375,12 @@ def _with_expert_grades(data: RunData, gold: Gold, row: Integers) -> RunData:
     if n_honeypots:
         problem = f"Expert grades of {counted(n_honeypots, 'honeypot')} do not select or test rankers"
         notes.append(Message(problem, "honeypot-grades", "note"))
+    found = [] if graded.gold is None else check_expert_grades(graded.gold, data.labels)
     if graded.expert_values is None:
         notes.append(graded.scales_differ())
+    elif gold.grade_map is None and any(one.kind == "scales-differ" and one.severity == "warning" for one in found):
+        notes.append(graded.scales_match_by_position())
+    notes += [one for one in found if one.kind in EXPERT_DOUBTS]
     return replace(graded, notes=(*notes, *_constant_query_notes(graded)))
 
 

@@ -15,6 +15,7 @@ from crowdrank.errors import Message
 from crowdrank.evaluation.significance import format_p
 from crowdrank.pipeline.contrasts import ALPHA, Contrast
 from crowdrank.pipeline.result import ALTERNATIVE
+from crowdrank.pipeline.run_data import EXPERT_DOUBTS
 from crowdrank.pipeline.summary import CONTROLS, DETECTABLE, EXPERT_QUERIES
 from crowdrank.pipeline.tables import DIFFERS, describe_next
 from crowdrank.reports.formatting import distinct_lines, one_line, percent, signed
@@ -257,6 +258,7 @@ def _unreliable_assessors(data: ReportData) -> str:
 def next_card(data: ReportData) -> Card:
     """Return the card on what to do next, the most useful first."""
     steps = [
+        *(str(note) for note in data.warnings if note.kind in EXPERT_DOUBTS),
         *([f"Have a second assessor judge some of the same documents. {ONE_ASSESSOR}."] * (len(data.assessors) == 1)),
         *_random_assessors(data),
         *_reversed_assessors(data),
