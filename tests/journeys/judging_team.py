@@ -154,6 +154,11 @@ class Person(OpenPage):
         self.page.click("#join button.primary")
         self.page.wait_for_url(lambda address: "/join" not in address)
 
+    def start_judging(self, link: str) -> None:
+        """Join by a link, which opens the first pair."""
+        self.join(link)
+        self.page.wait_for_selector(".card")
+
     def open(self, address: str) -> None:
         """Open a page and wait until its scripts are loaded."""
         self.page.goto(address)

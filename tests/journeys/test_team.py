@@ -33,11 +33,6 @@ class Judge(Person):
         """Whether a pair is on the screen."""
         return bool(self.page.locator(".card").count())
 
-    def start(self, link: str) -> None:
-        """Join by a link, which opens the judging page."""
-        self.join(link)
-        self.page.wait_for_selector(".card")
-
     def judge(self) -> None:
         """Answer the pair on the screen, by a key or on a phone by a button; wait until another one is shown."""
         shown = self.text(".card .body")
@@ -141,7 +136,7 @@ def test_three_colleagues_label_pairs_and_their_lead_adjudicates(
     link = invite(lead, service)
     ann, ben, cat = judges = [Judge(browser, name, passages, **(PHONE if name == "ben" else {})) for name in PEOPLE]
     for judge in judges:
-        judge.start(link)
+        judge.start_judging(link)
         assert judge.page.locator("#query").inner_text() in passages.queries.values()
         assert judge.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         judge.judge()
