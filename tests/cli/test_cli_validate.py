@@ -79,3 +79,11 @@ def test_warnings_are_counted_at_the_end(run: Run, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1].startswith("1 warning")
     assert json.loads(run("validate", "one.csv", "--json").stdout)["warnings"] == 1
+
+
+def test_aggregate_warns_of_expert_grades_that_do_not_fit(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "two.csv").write_text("document,assessor,grade\na,ann,1\na,bob,1\nb,ann,0\nb,bob,0\n")
+    (tmp_path / "other.csv").write_text("document,grade\na,2\nb,1\n")
+    done = run("aggregate", "two.csv", "-m", "dawid-skene", "--gold", "other.csv")
+    assert done.returncode == 0
+    assert "Warning: the expert grades are on the scale 1,2 and the judgments on 0,1" in done.stderr

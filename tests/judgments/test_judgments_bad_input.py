@@ -386,3 +386,55 @@ def test_a_file_that_is_not_a_table(name: str, content: bytes, words: str, tmp_p
 def test_every_error_is_a_crowdrank_error() -> None:
     assert issubclass(InputError, CrowdrankError)
     assert issubclass(UsageError, CrowdrankError)
+
+
+MISTAKES = {
+    "colons": ("a.csv", GOOD.replace(",", ":"), "wrong-separator"),
+    "spaces": ("a.csv", GOOD.replace(",", " "), "wrong-separator"),
+    "comment": ("a.csv", "# exported by me\n" + GOOD, "no-column"),
+    "title": ("a.csv", "My labels,,,\n" + GOOD, "no-header"),
+    "no header": ("a.csv", GOOD.partition("\n")[2], "no-column"),
+    "three words": ("a.txt", "q a 1\nq b 0\n", "no-header"),
+    "web page": ("a.csv", "\n<!DOCTYPE html>\n<html><title>403</title></html>\n", "other-format"),
+    "web page, json": ("a.json", "<html>login</html>", "other-format"),
+    "percent": ("a.csv", HEADER + "q,a,x,75%\n", "named-grades"),
+    "halves": ("a.csv", HEADER + "q,a,x,0.5\nq,b,x,1.5\n", "not-a-grade"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_common_mistakes(name: str, tmp_path: Path) -> None:
+    file, content, kind = MISTAKES[name]
+    (tmp_path / file).write_text(content)
+    with pytest.raises(InputError) as caught:
+        read_judgments(tmp_path / file)
+    assert (caught.value.kind, caught.value.location.source) == (kind, str(tmp_path / file))
+    assert caught.value.fixes
+
+
+def test_an_advised_separator_helps(tmp_path: Path) -> None:
+    for separator in ": ":
+        (tmp_path / "a.csv").write_text(GOOD.replace(",", separator))
+        with pytest.raises(InputError) as caught:
+            read_judgments(tmp_path / "a.csv")
+        assert caught.value.fix is not None
+        assert caught.value.fix.value == separator
+        assert len(read_judgments(tmp_path / "a.csv", separator=separator)) == 2
+
+
+def test_an_error_about_all_rows_has_the_first_of_them(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(HEADER + "q,a,x,0.5\n")
+    with pytest.raises(InputError) as caught:
+        read_judgments(tmp_path / "a.csv", on_bad_rows="skip")
+    assert caught.value.kind == "no-rows-left"
+    assert "row 1 (line 2), column 'grade'" in caught.value.problem
+    assert "on_bad_rows" not in [fix.parameter for fix in caught.value.fixes]
+
+
+def test_a_missing_column_for_the_query_is_noticed(tmp_path: Path) -> None:
+    rows = [f"d{document},{assessor},{query % 2}\n" for query in range(3) for document in range(4) for assessor in "xy"]
+    (tmp_path / "a.csv").write_text("document,assessor,grade\n" + "".join(rows))
+    (note,) = read_judgments(tmp_path / "a.csv").report.notes
+    assert (note.kind, note.severity) == ("no-query", "warning")
+    (tmp_path / "a.csv").write_text("document,assessor,grade\n" + "".join(rows[:10]))
+    assert read_judgments(tmp_path / "a.csv").report.notes == ()

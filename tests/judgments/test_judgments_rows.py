@@ -129,8 +129,8 @@ def test_a_file_of_which_no_row_is_left_is_refused(
     path.write_text(content)
     with pytest.raises(InputError) as problem:
         read_judgments(path, **options)
-    assert str(problem.value) == f"{path}: no row can be used; every row was left out ({reasons})."
-    assert problem.value.kind == "no-rows-left"
+    assert problem.value.problem.startswith(f"no row can be used ({reasons})")
+    assert (problem.value.kind, problem.value.location.source) == ("no-rows-left", str(path))
 
 
 def test_a_repeated_judgment_is_named_by_both_rows(tmp_path: Path) -> None:

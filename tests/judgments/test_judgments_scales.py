@@ -344,3 +344,25 @@ def test_named_expert_grades_have_the_scale_of_the_judgments() -> None:
     with pytest.raises(InputError) as caught:
         read_gold(votes.drop(columns="assessor"), scale=Scale.parse("Low,High"))
     assert caught.value.kind == "named-grades"
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        (["yes", "No"], ("No", "yes")),
+        (["TRUE", "FALSE", "true"], ("FALSE", "TRUE")),
+        (["relevant"], ("irrelevant", "relevant")),
+        (["Relevant", "not relevant"], ("not relevant", "Relevant")),
+    ],
+)
+def test_the_order_of_yes_and_no_is_known(names: list[str], order: tuple[str, ...]) -> None:
+    frame = pd.DataFrame({"document": range(len(names)), "assessor": "x", "grade": names})
+    assert read_judgments(frame).scale.names == order
+    with pytest.raises(InputError):
+        read_judgments(pd.concat([frame, frame.assign(grade="maybe")]))
+
+
+def test_a_decimal_comma_in_a_whole_number(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("document;assessor;grade\na;x;2,0\nb;x;0,00\n")
+    assert read_judgments(tmp_path / "a.csv").grade.tolist() == [2, 0]
+    assert parse_integer("1,000") is None

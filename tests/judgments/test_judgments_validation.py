@@ -226,3 +226,28 @@ def test_a_long_list_of_unused_grades_is_cut() -> None:
     (note,) = (one for one in validate(labels).inputs["judgments"].messages if one.kind == "inferred-scale")
     assert "91 more" in note.problem
     assert len(note.problem) < 150
+
+
+def test_ids_that_are_words_for_blanks_and_roles_that_may_be_swapped() -> None:
+    votes, _ = world()
+    blank = validate(votes.assign(document=votes["document"].replace("d001", "NaN")))
+    assert [message.kind for message in blank.warnings] == ["blank-like-ids"]
+    swapped = validate(votes.rename(columns={"document": "assessor", "assessor": "document"}))
+    (note,) = [message for message in swapped.inputs["judgments"].messages if message.kind == "few-documents"]
+    assert note.fix is not None
+    assert note.fix.value == "document=assessor,assessor=document"
+
+
+def test_many_different_grades_may_be_scores() -> None:
+    votes, _ = world()
+    scores = votes.assign(grade=np.arange(len(votes)) % 40)
+    assert [message.kind for message in validate(scores).warnings] == ["many-grades"]
+    assert validate(scores, read_options={"grades": "0-39"}).warnings == []
+    tens = votes.assign(grade=np.arange(len(votes)) % 11)
+    assert validate(tens).warnings == []
+
+
+def test_fixes_of_bad_rows_are_fields() -> None:
+    votes, _ = world()
+    (problem,) = validate(votes.assign(grade=votes["grade"].astype(float).replace(2.0, 1.5))).problems
+    assert [fix.parameter for fix in problem.fixes] == [None, "grades", "on_bad_rows"]

@@ -178,8 +178,7 @@ def _fit_model(
     table: Any = None if inputs.on_disk else o.read_judgment_files(inputs.files, inputs.reading)
     if not inputs.on_disk and is_qrels(outputs.output):
         check_qrels(table)
-    scale = None if table is None else table.main_scale
-    grades = o.read_maybe_gold_file(inputs.gold, inputs.gold_reading, scale)
+    grades = o.read_maybe_gold_file(inputs.gold, inputs.gold_reading, table)
     features = prior.read(inputs.files, inputs.reading)
     fit_options: dict[str, Any] = {"gold": grades, "features": features, "checkpoint": computation.checkpoint}
     with computation.open() as engine:

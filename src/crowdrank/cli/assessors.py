@@ -57,7 +57,7 @@ def assessors(
     check_outputs({"output": output, "pairs": pairs, "gaussians": gaussians}, o.input_files(judgments, reading, gold))
     computation.set_arrow_threads()
     table = o.read_judgment_files(judgments, reading)
-    grades = o.read_maybe_gold_file(gold, gold_reading, table.main_scale)
+    grades = o.read_maybe_gold_file(gold, gold_reading, table)
     with computation.open() as engine:
         report = assess(estimator.fit(table, gold=grades, engine=engine, progress=True))
     gaussian_table = None if gaussians is None else grade_gaussians(estimator.assessor_estimator_)

@@ -12,7 +12,7 @@ import typer
 
 from crowdrank._base import require_integer
 from crowdrank._options import option
-from crowdrank.cli.console import print_note, print_read_report, print_status
+from crowdrank.cli.console import print_message, print_note, print_read_report, print_status
 from crowdrank.cli.from_settings import FieldsOf, complete_from
 from crowdrank.cli.model_settings import parse_settings
 from crowdrank.consensus import DEFAULT_METHOD, METHODS, get_aggregator
@@ -263,10 +263,21 @@ def read_judgment_files(paths: Sequence[Path], read_options: ReadOptions) -> Jud
     return table
 
 
-def read_maybe_gold_file(path: Path | None, read_options: GoldReadOptions, scale: Scale | None = None) -> Gold | None:
-    """Read expert grades if a file is given; raise UsageError if there is only a map for them."""
+def read_maybe_gold_file(path: Path | None, read_options: GoldReadOptions, judgments: Judgments | None) -> Gold | None:
+    """Read expert grades if a file is given; raise UsageError if there is only a map for them.
+
+    Warnings say whether the grades fit the judgments, if these are in memory.
+    """
+    if path is not None and judgments is not None:
+        from crowdrank.judgments.validation import check_expert_grades
+
+        gold = read_gold_file(path, read_options, judgments.main_scale)
+        for message in check_expert_grades(gold, judgments) if gold.grade_map is None else []:
+            if message.severity == "warning":
+                print_message(message)
+        return gold
     if path is not None:
-        return read_gold_file(path, read_options, scale)
+        return read_gold_file(path, read_options)
     if read_options.map is not None:
         raise UsageError("needs expert grades", parameter="gold_map", fix=Fix("give them with {}", "gold"))
     return None

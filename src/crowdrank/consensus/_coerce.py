@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from crowdrank.consensus import crowdkit
-from crowdrank.errors import Fix, InputError, UsageError, parameter_prefix
+from crowdrank.errors import Fix, InputError, UsageError, parameter_prefix, shown
 from crowdrank.judgments.gold import Gold, ItemGold, ShardGold
 from crowdrank.judgments.grade_map import GradeMap, GradeMapLike
 from crowdrank.judgments.read import read_gold, read_judgments
@@ -68,8 +68,11 @@ def match_gold(gold: Gold, judgments: Judgments | ShardedJudgments, own_scale: b
     """
     known = gold.for_shards(judgments) if isinstance(judgments, ShardedJudgments) else gold.for_items(judgments)
     if not len(known):
+        first = next(iter(judgments.iterate()))
+        pairs = (gold.query[0], gold.document[0]), (column[0] for column in first.item_ids())
+        texts = [f"{shown(document.as_py())} of query {shown(query.as_py())}" for query, document in pairs]
         raise InputError(
-            "no judged document has an expert grade",
+            f"no judged document has an expert grade (experts graded {texts[0]}, assessors {texts[1]})",
             fix="check that both use the same ids of queries and documents",
             kind="no-expert-grades",
         )

@@ -87,9 +87,9 @@ def _reversed_relevance() -> DataWarning:
 
 def _against_experts() -> DataWarning:
     return DataWarning(
-        "The mean grades run against the expert grades: either the crowd or the experts use the scale in reverse",
+        "The mean grades run against the expert grades: their ids do not match, or one of them reversed the scale",
         kind="against-experts",
-        fix="check the order of the grades of both",
+        fix=["check the ids with validate", "check the order of the grades of both"],
     )
 
 

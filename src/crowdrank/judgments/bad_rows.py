@@ -132,5 +132,10 @@ class BadRows:
         reasons = sorted(self.skipped, key=lambda reason: order.get(reason, -1))
         listed = [f"{reason}: {self.skipped[reason]}" for reason in reasons]
         listed += ["assessors excluded"] if assessors_excluded else []
-        fix = f"every row was left out ({', '.join(listed)})"
-        return InputError("no row can be used", kind="no-rows-left", source=source, fix=fix)
+        problem = f"no row can be used ({', '.join(listed)})"
+        example = next((self.examples[reason] for reason in reasons if reason in self.examples), None)
+        if example is None:
+            return InputError(problem, kind="no-rows-left", source=source, fix="check that it is the right file")
+        fixes = [fix for fix in example.fixes if fix != SKIP_BAD_ROWS]
+        problem = f"{problem}, the first: {example.location}: {example.problem}"
+        return InputError(problem, kind="no-rows-left", source=source, fix=fixes)

@@ -30,6 +30,9 @@ COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 """Column names that other tools and data sets use for each role, in lower case."""
 
+KNOWN_NAMES = frozenset(name for role, aliases in COLUMN_ALIASES.items() for name in (role, *aliases))
+"""All names of columns that are recognized, in lower case."""
+
 GOLD_COLUMN_ALIASES = {
     **COLUMN_ALIASES,
     "grade": ("gold", "truth", "label", "rating", "relevance", "rel", "nist_grade"),
@@ -159,8 +162,8 @@ class Roles:
             listed = quote_names(column_names) or "none"
             problem = f"there is no column for {' and '.join(missing)}; the columns are: {listed}"
             fixes = [Fix("name them with {}", "columns", ",".join(f"{role}=NAME" for role in missing))]
-            if any(re.fullmatch(r"-?[0-9.]+", name) for name in column_names):
-                fixes.append(Fix("if the file has no header, add one"))
+            if len(column_names) == 1 or any(re.fullmatch(r"-?[0-9.]+", name) for name in column_names):
+                fixes.append(Fix("check that the first line has the names of all columns"))
             if any(name != name.strip() for name in column_names):
                 fixes.append(Fix("remove the spaces around names and cells"))
             raise InputError(problem, source=source, kind="no-column", fix=fixes)
@@ -188,9 +191,8 @@ def n_known_names(header: str, separators: str) -> int:
     >>> n_known_names('qid;"grade";f1', ";,"), n_known_names("qid;grade;f1", ",")
     (2, 0)
     """
-    known = {name for role, aliases in COLUMN_ALIASES.items() for name in (role, *aliases)}
     cells = re.split(f"[{re.escape(separators)}]", header)
-    return len(known.intersection(cell.strip(' "').casefold() for cell in cells))
+    return len(KNOWN_NAMES.intersection(cell.strip(' "').casefold() for cell in cells))
 
 
 def share_name(value: float) -> str:
@@ -215,6 +217,9 @@ def share_columns(names: Iterable[str]) -> list[str]:
 def refuse_duplicate_columns(column_names: Sequence[str], source: str) -> None:
     """Raise InputError if a column name occurs twice."""
     repeated = [name for name, count in Counter(column_names).items() if count > 1]
+    if repeated and not repeated[0].strip():
+        problem, fix = "several columns have no name", "check that the first line has the names of all columns"
+        raise InputError(problem, source=source, kind="no-header", fix=fix)
     if repeated:
         problem, fix = f"the column {shown(repeated[0])} occurs twice", f"rename one of: {quote_names(column_names)}"
         raise InputError(problem, source=source, fix=fix)

@@ -121,8 +121,7 @@ def column_to_arrow(frame: Any, column_name: str) -> pa.ChunkedArray:
     import narwhals as nw
 
     frame = collect_columns(frame, [column_name])
-    is_plain = isinstance(frame, pa.Table) or nw.dependencies.is_pandas_dataframe(frame)
-    native = frame if is_plain else _to_narwhals(frame).to_native()
+    native = frame if isinstance(frame, pa.Table) else nw.to_native(frame, pass_through=True)
     if isinstance(native, pa.Table):
         return native[column_name]
     if nw.dependencies.is_pandas_dataframe(native):

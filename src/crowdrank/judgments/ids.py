@@ -7,6 +7,7 @@ and the text `7` are the same id.
 
 from __future__ import annotations
 
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from crowdrank._arrow import from_numpy, to_numpy
+from crowdrank._arrow import from_numpy, from_texts, to_numpy
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Integers
 from crowdrank.errors import InputError, Location, Message
@@ -284,11 +285,11 @@ def unusual_forms(ids: pa.Array) -> dict[str, str]:
     offsets, text_bytes, _ = _text_buffers(ids)
     is_ascii = bool(text_bytes.max(initial=0) < 128)
     suspects = kernels.find_unusual_texts(offsets, text_bytes, is_ascii, MAX_UNUSUAL_IDS)
-    text = ids.take(from_numpy(suspects))
-    usual = pc.replace_substring_regex(
-        pc.utf8_trim_whitespace(pc.utf8_normalize(text, "NFC")), _NUMBER_PATTERN, r"\1\2"
-    )
-    pairs = zip(text.to_pylist(), usual.to_pylist(), strict=True)
+    texts = ids.take(from_numpy(suspects)).to_pylist()
+    # Not by Arrow, whose NFC was decomposed up to version 19.
+    composed = from_texts([unicodedata.normalize("NFC", text) for text in texts])
+    usual = pc.replace_substring_regex(pc.utf8_trim_whitespace(composed), _NUMBER_PATTERN, r"\1\2")
+    pairs = zip(texts, usual.to_pylist(), strict=True)
     return {written_form: usual_form for written_form, usual_form in pairs if written_form != usual_form}
 
 

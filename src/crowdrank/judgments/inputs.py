@@ -204,7 +204,9 @@ def _folder_files(folder: Path, format: str | None, notes: list[Message]) -> lis
     others = [file.name for file in files if file not in known]
     if not known:
         problem = f"there is no file of a known format in it{f', only {quote_names(others)}' if others else ''}"
-        raise InputError(problem, source=str(folder), kind="no-file", fix="give a folder with files of judgments")
+        raise InputError(
+            problem, source=str(folder), kind="no-file", fix="give a folder with CSV, Parquet or other tables"
+        )
     if others:
         problem = f"{counted(len(others), 'file')} of unknown format not read: {quote_names(others)}"
         notes.append(Message(problem, "files-not-read", "note", Location(str(folder))))

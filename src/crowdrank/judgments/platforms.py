@@ -32,6 +32,7 @@ from crowdrank.judgments.columns import (
     COLUMN_ALIASES,
     GRADE_LIKE_COLUMNS,
     ID_COLUMN_ALIASES,
+    KNOWN_NAMES,
     quote_names,
     share_columns,
 )
@@ -279,8 +280,11 @@ def _has_ratings(table: DelimitedSource) -> bool:
     Features and expert grades can have the same first columns.
     """
     others = [name.casefold() for name in table.names[2:]]
-    known = {name for role, aliases in COLUMN_ALIASES.items() for name in (role, *aliases)} | GRADE_LIKE_COLUMNS
-    if known.intersection(others) or share_columns(others) or len(set(table.names)) < len(table.names):
+    if (
+        (KNOWN_NAMES | GRADE_LIKE_COLUMNS).intersection(others)
+        or share_columns(others)
+        or len(set(table.names)) < len(table.names)
+    ):
         return False
     cells = [cell for record in table.first_records(MAX_RATING_ROWS) for cell in record[2:] if cell.strip()]
     ratings = [parse_integer(cell) for cell in cells if not math.isnan(parse_number(cell))]

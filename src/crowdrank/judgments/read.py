@@ -51,6 +51,8 @@ JUDGMENT_ROLES = Roles(ITEM_ROLES, ("query", "family", "time", "duration", "cost
 """Roles of the columns of a file of judgments; the assessor can be the name of the file."""
 GOLD_ROLES = Roles(ITEM_ROLES, ("query", "scale"), GOLD_COLUMN_ALIASES)
 """Roles of the columns of a file of expert grades."""
+MANY_REPEATS = 0.3
+"""Share of rows that repeat a judgment from which on a column for the query may be missing."""
 FILE_NAME = "{file}"
 """Value of `assessor_name` for the name of each file."""
 
@@ -133,6 +135,7 @@ def read_judgments(
     judgments = _merge_tables(inputs, tables, options)
     notes = [] if assessor_name is not None else _file_name_notes(file_names)
     notes += _repeat_warnings(judgments, set(file_names.values()), repeats)
+    notes += _missing_query_warnings(judgments)
     if options.scale is None and inputs.label_scale is not None and judgments.scales == (inputs.label_scale,):
         notes.append(_label_order_note(inputs.label_scale))
     report = judgments.report
@@ -231,6 +234,16 @@ def _repeat_warnings(judgments: Judgments, assessors: set[str], repeats: Repeats
     problem = f"{counted(sum(counts.values()), 'repeated answer')} not used, only the {repeats} on each document"
     fix = Fix("choose with {}", "repeats", "first" if repeats == "last" else "last")
     return [Message(f"{problem}: {listed}{more}", "repeated-answers", "warning", fixes=(fix,))]
+
+
+def _missing_query_warnings(judgments: Judgments) -> list[Message]:
+    """Return a warning if there is no column for the query, and assessors judged most documents several times."""
+    report = judgments.report
+    if "query" in report.columns or report.repeats < MANY_REPEATS * report.rows:
+        return []
+    problem = f"there is no column for the query, and {report.repeats:,} of {counted(report.rows, 'row')} repeat others"
+    fix = Fix("if a column has the query, name it with {}", "columns", "query=NAME")
+    return [Message(problem, "no-query", "warning", fixes=(fix,))]
 
 
 def _label_order_note(scale: Scale) -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +60,10 @@ class Origin:
 
     def grade_name_without_scale_error(self, row: int, cell: object) -> InputError:
         """Return the error for a named grade whose scale is not known."""
+        if re.match(r"\s*[+-]?[0-9]", str(cell)):
+            problem = f"{shown(cell)} is not a whole number, and as a name its place among the grades is not known"
+            fixes: list[str | Fix] = ["write grades as whole numbers", NAME_GRADES_FIX]
+            return self.cell_error(row, "grade", problem, fixes, "named-grades")
         problem = f"{shown(cell)} is the name of a grade, and the order of the grades is not known"
         return self.cell_error(row, "grade", problem, [NAME_GRADES_FIX, SCALE_COLUMN_FIX], "named-grades")
 

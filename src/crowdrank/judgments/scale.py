@@ -172,13 +172,13 @@ def _invalid_scale_error(problem: str) -> UsageError:
 
 
 def parse_integer(cell: Any) -> int | None:
-    """Return the integer in a cell (7, 7.0, '7', ' 7.0'), or None if it has no integer.
+    """Return the integer in a cell (7, 7.0, '7', ' 7.0', '7,0'), or None if it has no integer.
 
     >>> [parse_integer(value) for value in ("3", 3.0, "-2", "2.5", "x", None)]
     [3, 3, -2, None, None, None]
     """
     if isinstance(cell, str):
-        match = re.fullmatch(r"\s*([+-]?\d{1,18})(?:\.0*)?\s*", cell, re.ASCII)
+        match = re.fullmatch(r"\s*([+-]?\d{1,18})(?:\.0*|,0{1,2})?\s*", cell, re.ASCII)
         return int(match[1]) if match else None
     if isinstance(cell, bool | int):
         return int(cell)

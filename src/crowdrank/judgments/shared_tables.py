@@ -25,6 +25,12 @@ from crowdrank.judgments.row_errors import Origin, columns_by_role, is_too_large
 from crowdrank.judgments.scale import Scale, parse_integer
 from crowdrank.judgments.table import AssessorTable, ReadReport
 
+BINARY_SCALES = (
+    ("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"),
+    *((name, "relevant") for name in ("irrelevant", "not relevant", "nonrelevant", "non-relevant", "not_relevant")),
+)  # fmt: skip
+"""Names in lower case of two grades whose order is known."""
+
 
 @dataclass(frozen=True, eq=False)
 class PartCodes:
@@ -189,10 +195,14 @@ def _infer_scale(parts: Sequence[PartCodes], options: EncodeOptions) -> Scale:
 
 
 def _named_scale(names: Sequence[str], known_scale: Scale | None) -> Scale | None:
-    """Return the scale of named grades: the known one if it has all of them, or else by the numbers in the names."""
+    """Return the scale of named grades: the known one if it has all of them, yes and no, or by numbers in the names."""
     if known_scale is not None and all(known_scale.code(name) is not None for name in names):
         return known_scale
-    return Scale.of_numbered_names({name.casefold(): name for name in reversed(names)}.values())
+    known_names = {name.casefold(): name for name in reversed(names)}
+    for scale in BINARY_SCALES:
+        if known_names.keys() <= set(scale):
+            return Scale.parse([known_names.get(name, name) for name in scale])
+    return Scale.of_numbered_names(known_names.values())
 
 
 def _is_grade_name(answer: Any) -> bool:

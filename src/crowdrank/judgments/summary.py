@@ -9,10 +9,12 @@ from operator import add
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crowdrank._text import counted
-from crowdrank.errors import Fix, Message
+from crowdrank.errors import Fix, Message, shown
 from crowdrank.judgments.columns import COLUMN_ALIASES
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.sharded import ShardedJudgments
@@ -22,6 +24,10 @@ MIN_JUDGMENTS_TO_NOTE_CONSTANT = 20
 """Minimum number of judgments of an assessor with only one answer for which a note is made."""
 MAX_LISTED = 8
 """Maximum number of grades that a message lists."""
+MANY_GRADES = 11
+"""Maximum number of different grades of an inferred scale without a warning: 0 to 10."""
+BLANK_WORDS = ("na", "n/a", "nan", "null", "none", "-")
+"""Ids in lower case that may stand for a blank cell."""
 RARE_GRADE_SHARE = 0.001
 """Share of judgments below which a grade is reported as rare."""
 
@@ -172,8 +178,9 @@ def _bad_row_messages(judgments: Judgments | ShardedJudgments) -> Iterator[Messa
     report = judgments.report
     for reason, n in report.skipped.items():
         if reason in report.examples:
-            example = str(report.examples[reason]).removesuffix(".")
-            yield Message(f"{counted(n, 'row')} cannot be used ({reason}), the first: {example}", "bad-rows")
+            example = report.examples[reason]
+            problem = f"{counted(n, 'row')} cannot be used ({reason}), the first: {example.location}: {example.problem}"
+            yield Message(problem, "bad-rows", fixes=example.fixes)
         else:
             yield _note("rows-left-out", f"{counted(n, 'row')} left out ({reason})")
 
@@ -201,6 +208,7 @@ def _notes(judgments: Judgments | ShardedJudgments, tally: Tally) -> Iterator[Me
     if judgments.n_queries == judgments.n_items > 1:
         yield _one_document_per_query(judgments)
     yield from _assessor_notes(tally)
+    yield from _id_messages(judgments)
     if len(judgments.scales) == 1:
         yield from _scale_notes(judgments.scales[0], _grade_counts(judgments, tally, 0), report.guessed)
     elif not judgments.maps_to_one_scale:
@@ -216,11 +224,35 @@ def _one_document_per_query(judgments: Judgments | ShardedJudgments) -> Message:
     return Message(problem, "one-document-per-query", "warning", fixes=(swapped,))
 
 
+def _id_messages(judgments: Judgments | ShardedJudgments) -> Iterator[Message]:
+    """Yield messages about ids that are words for a blank cell, and about roles that may be swapped."""
+    tables = {"assessor": judgments.assessors}
+    if isinstance(judgments, Judgments):
+        tables |= {"query": judgments.queries, "document": judgments.documents}
+    for role, names in tables.items():
+        lowered = pc.utf8_lower(names.cast(pa.string()))
+        found = names.filter(pc.is_in(lowered, pa.array(BLANK_WORDS))).to_pylist()
+        if found:
+            problem = f"the {role} {shown(found[0])} may be a blank cell, which other programs write so"
+            fixes = (Fix("if it is, leave the cell empty"),)
+            yield Message(problem, "blank-like-ids", "warning", fixes=fixes)
+    if isinstance(judgments, Judgments) and len(judgments.documents) < judgments.n_assessors:
+        assessors = counted(judgments.n_assessors, "assessor")
+        problem = f"there are {assessors} and only {counted(len(judgments.documents), 'document')}"
+        columns = judgments.report.columns
+        swapped = f"document={columns.get('assessor', 'assessor')},assessor={columns.get('document', 'document')}"
+        yield _note("few-documents", problem, Fix("if the columns are swapped, give {}", "columns", swapped))
+
+
 def _scale_notes(scale: Scale, counts: NDArray[np.int64], inferred: bool) -> Iterator[Message]:
     """Yield notes about grades that are rare or do not occur."""
     names = np.array(scale.names, object)
     unused = names[counts == 0].tolist()
     rare = names[(counts > 0) & (counts < RARE_GRADE_SHARE * counts.sum())].tolist()
+    if inferred and len(names) - len(unused) > MANY_GRADES:
+        problem = f"there are {len(names) - len(unused)} different grades, which may be scores or shares"
+        rounded, given = Fix("if they are, round them"), Fix("if they are grades, give {}", "grades", str(scale))
+        yield Message(problem, "many-grades", "warning", fixes=(rounded, given))
     if unused and not inferred:
         yield _note("unused-grades", f"the grades {_listed(unused)} of the scale {scale} do not occur")
     elif unused and counts.any():

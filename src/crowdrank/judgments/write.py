@@ -171,9 +171,7 @@ def _csv_appender(stream: IO[Any], delimiter: str, csv_safe: bool) -> Callable[[
 
     def append(table: pa.Table) -> None:
         nonlocal is_first
-        options = pyarrow.csv.WriteOptions(
-            include_header=is_first, delimiter=delimiter, quoting_style="needed", quoting_header="needed"
-        )
+        options = pyarrow.csv.WriteOptions(include_header=is_first, delimiter=delimiter, quoting_style="needed")
         decoded = _decode_dictionaries(table)
         pyarrow.csv.write_csv(_escape_formulas(decoded) if csv_safe else decoded, stream, options)
         is_first = False
