@@ -18,7 +18,7 @@ from crowdrank.service.database import Database
 from crowdrank.service.migrations import upgrade
 from crowdrank.service.pairs import PairRow, add_pairs
 from crowdrank.service.people import add_member, create_assessor
-from crowdrank.service.projects import create_project
+from crowdrank.service.projects import create_project, get_project, update_project
 from tools.service_load import RunningService
 
 from .fake_endpoint import Reply, document_of, error, serve
@@ -114,11 +114,27 @@ def test_judges_answer_all_pairs_once(
         done = run(*command(served, jam, "--budget", 1))
         again = run(*command(served, jam, "--budget", 1))
     assert {row["assessor"]: row["answered"] for row in done["judges"]} == dict.fromkeys(JUDGES, N_PAIRS)
-    assert {row["status"] for row in again["judges"]} == {"done"}
+    assert {row["status"] for row in again["judges"]} == {"no-pairs"}
     assert done["charged"] == pytest.approx(endpoint.cost(1.0, 2.0))
     assert len(endpoint.bodies) == 2 * N_PAIRS
     assert sum("price: 3" in document for document in endpoint.documents()) == 2
     assert len(answers(served, jam)) == 2 * N_PAIRS
+
+
+def test_a_project_that_wants_no_labels_of_llm_judges_says_so(
+    served: RunningService, jam: str, project: Project
+) -> None:
+    database = Database(served.target)
+    database.write(
+        lambda connection: update_project(connection, get_project(connection, jam), quotas={"human": (2, 3)})
+    )
+    database.close()
+    with serve(by_title) as endpoint:
+        write_judges(project, endpoint.url)
+        done = CliRunner().invoke(app, ["judge", *command(served, jam, "--json")], catch_exceptions=False)
+    assert {row["status"] for row in json.loads(done.stdout)["judges"]} == {"kind-not-asked"}
+    assert "Settings" in done.stderr
+    assert endpoint.bodies == []
 
 
 def test_several_samples_give_probabilities(

@@ -20,7 +20,8 @@ def test_each_kind_of_assessor_has_a_quota_of_its_own(database: Database) -> Non
         database, n_pairs=1, kinds=["human", "human", "llm", "llm", "expert"], quotas={"human": (2, 2), "llm": (1, 1)}
     )
     assert [len(judging.next(assessor).leases) for assessor in (3, 1, 2, 4, 5)] == [1, 1, 1, 0, 0]
-    assert judging.next(4).status == "done"
+    assert (judging.next(4).status, judging.next(4).reason) == ("done", "no-pairs")
+    assert (judging.next(5).status, judging.next(5).reason) == ("done", "kind-not-asked")
     assert (judging.taken(1), judging.taken(1, "llm")) == (2, 1)
     judging.check_invariants()
 

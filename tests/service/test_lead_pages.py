@@ -619,6 +619,7 @@ def test_add_an_llm_judge_that_answers_with_its_token(browser: Any, world: World
         view.page.fill("#judge-family", "llama")
         view.page.click("#add-judge button")
         view.wait_for_text("#members", "llama <70b>")
+        view.wait_for_text("#unasked", "LLM")
         view.page.fill("#token-name", "nightly")
         view.page.click("#add-token button")
         view.page.locator("#token-value").wait_for()

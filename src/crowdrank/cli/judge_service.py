@@ -12,15 +12,18 @@ import typer
 
 from crowdrank.cli import judge_options as j
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_json, print_line, print_status, print_table
+from crowdrank.cli.console import print_json, print_line, print_message, print_status, print_table
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.constraints import Number, check_parameter
+from crowdrank.errors import Fix, Message
 
 if TYPE_CHECKING:
     from crowdrank.llm_judges.judges import Judge
     from crowdrank.llm_judges.ledger import Ledger
     from crowdrank.llm_judges.service_judging import ServiceJudging
 
+NOT_ASKED = "kind-not-asked"
+"""Status of judges in a project that wants no labels of LLM judges."""
 Address = Annotated[
     str,
     typer.Argument(help="Address of the service, such as http://127.0.0.1:8000.", metavar="URL", show_default=False),
@@ -73,6 +76,9 @@ def judge_service(
             for name, one in work.progress.items()
         ]
         charged = opened.charged
+    if any(row["status"] == NOT_ASKED for row in rows):
+        fix = Fix("set their labels per pair on the page Settings")
+        print_message(Message(f"{project} wants no labels of LLM judges", NOT_ASKED, "warning", fixes=(fix,)))
     if json:
         print_json({"judges": rows, "charged": charged, "stopped": work.stopped, "ledger": ledger})
     else:

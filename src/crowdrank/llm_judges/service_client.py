@@ -81,9 +81,9 @@ class ServiceClient:
         return Scale.parse(self._send("GET", "")["grades"])
 
     def next(self, count: int) -> tuple[list[Lease], str]:
-        """Return pairs that are held for the judge, and the status of the judge in the project."""
+        """Return pairs that are held for the judge, and the status of the judge, or the reason if it is done."""
         found = self._send("POST", "/next", params={"count": count})
-        return [Lease.of(lease) for lease in found["leases"]], found["status"]
+        return [Lease.of(lease) for lease in found["leases"]], found["reason"] or found["status"]
 
     def answer(self, answers: Sequence[Mapping[str, Any]]) -> None:
         """Send answers."""

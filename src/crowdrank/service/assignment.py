@@ -55,9 +55,9 @@ Pair = tuple[int, int]
 """Id and round of a pair."""
 Status = Literal["judging", "training", "done", "paused", "not-qualified", "closed"]
 """What an assessor can do: judge the leased pairs, answer training pairs, or nothing for the reason given."""
-Reason = Literal["no-pairs", "settled", "budget-spent", "others-asked"]
-"""Why an assessor is done: all labels wanted are given or held, all pairs are settled, the budget is spent, or the
-project asks only assessors whose answers carry more information."""
+Reason = Literal["no-pairs", "settled", "budget-spent", "others-asked", "kind-not-asked"]
+"""Why an assessor is done: all labels wanted are given or held, all pairs are settled, the budget is spent, the project
+asks only assessors whose answers carry more information, or none of this kind."""
 
 
 @dataclass(frozen=True)
@@ -301,6 +301,8 @@ def next_pairs(connection: Connection, project: Project, assessor_id: int, count
 
 def _reason(connection: Connection, project: Project, member: Member) -> Reason:
     """Return why there is no pair for a member, although the budget is not spent."""
+    if project.quotas[member.kind][1] == 0:
+        return "kind-not-asked"
     values = {"in_project": project.id, "of_kind": member.kind}
     if project.settled is None or project.is_sampled or connection.execute(_ANY_SPARE, values).first() is not None:
         return "no-pairs"

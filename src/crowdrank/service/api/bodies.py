@@ -528,7 +528,7 @@ class NextPairsView(ResponseBody):
     status: str = Field(description="`judging`, `training`, or why there is no pair.")
     n_answers: int = Field(description="Number of pairs of the project that you have answered.")
     reason: str | None = Field(
-        description="Why an assessor is done: `no-pairs`, `settled`, `budget-spent` or `others-asked`."
+        description="Why you are done: `no-pairs`, `settled`, `budget-spent`, `others-asked` or `kind-not-asked`."
     )
 
 

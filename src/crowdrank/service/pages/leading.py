@@ -179,6 +179,7 @@ def show_people(access: LeadPage, service: ServiceDependency) -> HTMLResponse:
         "people.html",
         access,
         members=members,
+        unasked=sorted({one.assessor.kind for one in members if access.project.quotas[one.assessor.kind][1] == 0}),
         person_id=access.actor.assessor.id,
         judges=[one.assessor for one in members if one.assessor.kind == "llm" and not one.assessor.can_sign_in],
         invitations=[one for one in invitations if one.revoked is None and one.expires > now and one.uses_left],

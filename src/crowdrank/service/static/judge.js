@@ -514,6 +514,7 @@
     settled: "All done. The answers so far have settled all documents.",
     "budget-spent": "All done. The budget of this project is spent.",
     "others-asked": "There are no pairs for you at the moment. The project asks other people now. Please come back later.",
+    "kind-not-asked": "The project wants no labels of your kind of assessor. Ask the person who invited you.",
     paused: "Your work on this project is paused. Ask the person who invited you.",
     "not-qualified": "The training is over, and it did not qualify you for this project. Ask the person who invited you.",
     closed: "This project is closed.",
