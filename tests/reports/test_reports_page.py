@@ -150,6 +150,17 @@ def test_votes_and_dispute_equal_counting(ranker_data: ReportData) -> None:
         assert ranker_data.dispute[at] == pytest.approx(answers[is_informative[answers.index]].std(), nan_ok=True)
 
 
+def test_documents_with_equal_answers_are_not_disputed(
+    monkeypatch: pytest.MonkeyPatch, labels_data: ReportData
+) -> None:
+    spread = np.array([0.0, 0.5, np.nan, 1.5, 0.0, 0.5])
+    monkeypatch.setitem(labels_data.__dict__, "dispute", spread)
+    assert labels_data.most_disputed().tolist() == [3, 1, 5]
+    monkeypatch.setitem(labels_data.__dict__, "dispute", np.zeros(6))
+    assert labels_data.most_disputed().tolist() == []
+    assert embedded_charts._disputed_trace(labels_data) is None
+
+
 def test_paid_is_the_sum_of_costs(ranker_data: ReportData) -> None:
     judgments = ranker_data.model.judgments_
     assessor = np.array(judgments.assessors.to_pylist())[judgments.assessor]

@@ -172,7 +172,7 @@ def _disputed_trace(data: ReportData) -> Any:
     """Return a chart of the relevance of the most disputed document after each answer; None if there is none."""
     from crowdrank.reports import charts
 
-    if not np.isfinite(data.dispute).any():
+    if not (data.dispute > 0).any():
         return None
     row = data.documents.iloc[int(np.nanargmax(data.dispute))]
     try:

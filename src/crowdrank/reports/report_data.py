@@ -270,9 +270,9 @@ class ReportData:
         return np.asarray(place.get_indexer(pd.MultiIndex.from_frame(rows[["query", "document"]])), dtype=np.int64)
 
     def most_disputed(self) -> Integers:
-        """Return the positions of the documents on which informative assessors disagree most."""
-        n_known = int(np.isfinite(self.dispute).sum())
-        return np.argsort(-self.dispute, kind="stable")[: min(n_known, MAX_DOCUMENTS)]
+        """Return the positions of the documents on which answers of informative assessors differ, by how far."""
+        n_disputed = int((self.dispute > 0).sum())
+        return np.argsort(-self.dispute, kind="stable")[: min(n_disputed, MAX_DOCUMENTS)]
 
     def shown_documents(self) -> list[tuple[str, str]]:
         """Return the queries and documents that the tables of the report show."""
