@@ -20,8 +20,6 @@ from crowdrank.judgments.json_lines import MAX_EXACT_INTEGER, cell_to_text, is_e
 from crowdrank.judgments.limits import MAX_BYTES, too_large_error
 from crowdrank.judgments.sources import FileSource
 
-MAX_NAMED_SHEETS = 5
-"""Maximum number of other sheets that a note names."""
 BYTES_PER_CELL = 32
 """Approximate number of bytes of memory per cell, blank ones included."""
 CELL_REFERENCE = re.compile(rb'\sr="([A-Z]{1,3})([0-9]{1,7})"')
@@ -48,8 +46,7 @@ class ExcelSource(FileSource):
         self.names = [name for name in header if name is not None]
         self._rows: list[int] = []
         if unread:
-            others = ", ".join(map(shown, unread[:MAX_NAMED_SHEETS])) + ", ..." * (len(unread) > MAX_NAMED_SHEETS)
-            problem = f"only the sheet {shown(self._sheet.name)} is read, and not {others}"
+            problem = f"only the sheet {shown(self._sheet.name)} is read, and not {', '.join(map(shown, unread))}"
             self.notes = [Message(problem, "sheets-not-read", "note", Location(self.name))]
 
     def _load_sheet(self) -> tuple[Any, list[str]]:
