@@ -143,8 +143,8 @@ class _DeferredSignals:
             for number, handler in self.handlers.items():
                 signal.signal(number, handler)
             received, self.received = self.received, []
-            for number in received[:1]:
-                signal.raise_signal(number)
+            if received:
+                signal.raise_signal(received[0])
 
 
 def private_temporary_folder() -> Path | None:

@@ -98,6 +98,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 {place} = lambda *words, **more: exec("signal.raise_signal(signal.{name})")
 app.main()
 """
-    line = [sys.executable, "-c", driver, "aggregate", "judgments.csv"]
+    (tmp_path / "driver.py").write_text(driver)
+    line = [sys.executable, "-m", "driver", "aggregate", "judgments.csv"]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "Interrupted.\n")

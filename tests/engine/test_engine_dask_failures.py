@@ -159,6 +159,8 @@ def test_paused_workers_are_reported(
         DawidSkene(n_iter=4, tol=0.0).fit(labels, engine=cluster, progress=pause_later)
     assert [str(getattr(one.message, "kind", "")) for one in warned] == ["workers-paused"]
     assert stopped.value.kind == "workers-paused"
+    limits = cluster.client.run(lambda dask_worker: dask_worker.memory_manager.memory_limit).values()
+    assert f"{min(limits) / 1024**3:.3g} GiB" in stopped.value.problem
 
 
 def test_calls_on_paused_workers_are_reported(pause: Callable[[int], None], cluster: DaskEngine) -> None:
