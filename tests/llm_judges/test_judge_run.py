@@ -200,6 +200,17 @@ def test_requests_that_were_under_way_when_the_circuit_opened_do_not_open_it_aga
     assert (queue.n_openings, queue.stopped) == (1, "")
 
 
+def test_openings_of_a_circuit_are_counted_in_a_row(clock: ManualClock) -> None:
+    queue = caller.JudgeQueue(judge("http://127.0.0.1:1/v1"), iter(()), clock)
+    failed, answered = (endpoint.Outcome(Answer(status), is_final=status == "ok") for status in ("failed", "ok"))
+    for _ in range(caller.MAX_OPENINGS + 2):
+        for _ in range(caller.FAILURES_TO_OPEN):
+            queue.record(failed, started=float("inf"))
+        assert (queue.n_openings, queue.stopped) == (1, "")
+        queue.record(answered, started=float("inf"))
+    assert queue.n_openings == 0
+
+
 def test_no_connection_is_no_answer(project: Project, clock: ManualClock) -> None:
     with serve(by_number(Reply())) as served:
         gone = served.url
