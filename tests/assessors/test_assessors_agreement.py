@@ -121,6 +121,7 @@ def test_random_answers_have_alpha_zero_and_equal_ones_one() -> None:
 def test_alpha_of_nothing_to_compare_is_not_defined(frame: pd.DataFrame) -> None:
     alpha = krippendorff_alpha(frame)
     assert np.isnan([alpha.value, alpha.lower, alpha.upper]).all()
+    assert alpha.documents == (frame["document"].value_counts() > 1).sum()
     assert "is not defined" in str(alpha)
 
 

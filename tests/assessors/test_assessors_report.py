@@ -70,10 +70,10 @@ def flags_of(
 
 
 def test_a_reversed_slope_must_be_steep_and_significant() -> None:
-    comparison = compared(100, slope=[-1.04, -0.47, -0.15], slope_error=[0.08, 0.23, 0.01])
-    flags = flags_of(comparison, [0.42, 0.03, 0.03])
-    assert flags[0] == "reversed"
-    assert "reversed" not in flags[1:]
+    # The upper ends of the last two intervals are below and above half of the slope that counts as reversed.
+    slope, error = [-1.04, -0.47, -0.15, -0.3, -0.3], [0.08, 0.23, 0.01, 0.09, 0.112]
+    flags = flags_of(compared(100, slope=slope, slope_error=error), [0.42, 0.03, 0.03, 0.42, 0.42])
+    assert [one == "reversed" for one in flags] == [True, False, False, True, False]
 
 
 @pytest.mark.parametrize(("error", "flags"), [(0.01, ["careless", "", "careful"]), (0.2, ["", "", ""])])
