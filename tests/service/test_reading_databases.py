@@ -20,6 +20,7 @@ from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.judgments.table import UNJUDGEABLE
 from crowdrank.service.database import Database
 from crowdrank.service.migrations import upgrade
+from crowdrank.service.pairs import PairRow
 
 from .judging import Judging
 from .small_project import GRADES, START, add_small_project
@@ -103,11 +104,15 @@ def test_adjudicated_grades_are_expert_grades(database: Database, database_targe
     assert grades() == {"d0": 2}
     decide(expert, "d0", 0, comment=None)
     assert grades() == {"d0": 2}
+    project.answer(lead, kind="cannot-judge", query="q1", document="d2", comment="adjudicated")  # not a grade
+    project.add(PairRow("q1", "d9", kind="gold", gold_grade=1))
+    project.answer(lead, query="q1", document="d9", grade=3, comment="adjudicated")  # its grade is known
+    assert grades() == {"d0": 2, "d9": 1}
     decide(lead, "d1", 1)
     decide(other_lead, "d1", 3)
-    assert grades() == {"d0": 2, "d1": 3}, "the latest decision counts"
+    assert grades() == {"d0": 2, "d1": 3, "d9": 1}, "the latest decision counts"
     project.reopen(documents=["d0"])
-    assert grades() == {"d1": 3}, "a decision of an earlier round does not count"
+    assert grades() == {"d1": 3, "d9": 1}, "a decision of an earlier round does not count"
 
 
 def test_the_open_pairs_are_a_pool(database: Database, judged: str) -> None:

@@ -32,6 +32,8 @@ def grade_keys(grades: Sequence[str]) -> list[str]:
 
     >>> grade_keys(["Bad", "Good"]), grade_keys(["0", "1"]), grade_keys(["Not relevant (0)", "Relevant (1)"])
     (['1', '2'], ['0', '1'], ['0', '1'])
+    >>> grade_keys(["Bad (0)", "Awful (0)"]), grade_keys([f"G{place}" for place in range(11)])[8:]
+    (['1', '2'], ['9', '0', ''])
     """
     digits = [found[0].strip("()") for name in grades if (found := re.search(r"^[0-9]$|\([0-9]\)$", name))]
     if len(set(digits)) == len(grades):
