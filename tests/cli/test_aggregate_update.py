@@ -46,6 +46,8 @@ def test_judgments_that_the_model_has_already_are_counted_as_replaced(folder: Pa
     lines = (folder / "new.csv").read_text().splitlines()[:4]
     lines += (folder / "old.csv").read_text().splitlines()[1:3]
     (folder / "both.csv").write_text("\n".join(lines) + "\n")
+    shown = crowdrank("aggregate", "--update", "model", "both.csv", "--save", "other", cwd=folder)
+    assert "3 judgments added, 2 replaced" in shown.stdout
     done = crowdrank("aggregate", "--update", "model", "both.csv", "--json", cwd=folder)
     assert (json.loads(done.stdout)["added"], json.loads(done.stdout)["replaced"]) == (3, 2)
 
