@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _INVISIBLE_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters (C0, DEL, C1), line and paragraph separators, bidirectional controls and lone surrogates."""
@@ -76,3 +77,12 @@ def counted(number: int, noun: str) -> str:
     """
     plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def enumerate_names(names: Sequence[str]) -> str:
+    """Return one or more names as a list in a sentence.
+
+    >>> enumerate_names(["gda"]), enumerate_names(["gda", "glad", "rasch"])
+    ('gda', 'gda, glad and rasch')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from crowdrank._progress import Report
+from crowdrank._text import enumerate_names
 from crowdrank._typing import Floats, Integers
 from crowdrank.consensus import get_aggregator
 from crowdrank.consensus._base import Aggregator
@@ -123,14 +124,13 @@ class ConsensusFits:
     def notes(self) -> list[Message]:
         """Data warnings of the models, each with the models that raised it, and models that did not converge."""
         notes = [
-            replace(message, problem=f"{message.problem} (consensus by {_enumerate(methods)})")
+            replace(message, problem=f"{message.problem} (consensus by {enumerate_names(methods)})")
             for message, methods in self._methods_by_warning.items()
         ]
         if self._not_converged:
             names, n_iter = list(self._not_converged), max(self._not_converged.values())
-            problem = (
-                f"Consensus by {_enumerate(names)} did not converge in {n_iter} iterations; labels may still change"
-            )
+            methods = enumerate_names(names)
+            problem = f"Consensus by {methods} did not converge in {n_iter} iterations; labels may still change"
             command = f"crowdrank aggregate -m {names[0].partition(' ')[0]} -s n_iter={3 * n_iter}"
             fix = Fix(f"see whether they do with more iterations: {command}")
             notes.append(Message(problem, "not-converged", "warning", fixes=(fix,)))
@@ -200,12 +200,3 @@ def consensus_labels(consensus: Consensus, target: str) -> Floats:
     if target == "grade":
         return choose_grades(probabilities, "mode").astype(np.float64)
     return np.asarray(probabilities @ np.arange(probabilities.shape[1]))
-
-
-def _enumerate(names: list[str]) -> str:
-    """Return names as a list in a sentence.
-
-    >>> _enumerate(["gda"]), _enumerate(["gda", "glad", "rasch"])
-    ('gda', 'gda, glad and rasch')
-    """
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -63,6 +63,7 @@ class Verdict:
         alternatives: names of the baseline and of the simple candidates that it is compared with.
         decisive: name of the alternative that decides the answer; empty without alternatives.
         p: p-value of the answer; None without alternatives.
+        beaten: names of the alternatives that it is significantly better than.
 
     """
 
@@ -70,11 +71,12 @@ class Verdict:
     alternatives: tuple[str, ...] = ()
     decisive: str = ""
     p: float | None = None
+    beaten: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, fields: Mapping[str, Any]) -> Verdict:
         """Return a verdict from its fields in JSON."""
-        return cls(**{**fields, "alternatives": tuple(fields["alternatives"])})
+        return cls(**{**fields, **{name: tuple(fields[name]) for name in ("alternatives", "beaten")}})
 
 
 def decide(contrasts: Sequence[Contrast], *, is_baseline: bool = False) -> Verdict:
@@ -82,23 +84,23 @@ def decide(contrasts: Sequence[Contrast], *, is_baseline: bool = False) -> Verdi
 
     >>> def contrast(other: str, difference: float, p: float) -> Contrast:
     ...     return Contrast("gda", other, 0.5 + difference, 0.5, difference, 0.0, 0.0, p, 0, 0, 0)
-    >>> decide([contrast("majority", 0.1, 0.001), contrast("average", 0.05, 0.03)])
-    Verdict(answer='better', alternatives=('majority', 'average'), decisive='average', p=0.03)
+    >>> decide([contrast("majority", 0.1, 0.001), contrast("average", 0.05, 0.06)])
+    Verdict(answer='open', alternatives=('majority', 'average'), decisive='average', p=0.06, beaten=('majority',))
     >>> decide([contrast("majority", 0.1, 0.001), contrast("best-feature", -0.1, 0.01)]).answer
     'worse'
     """
     names, n = tuple(one.other for one in contrasts), len(contrasts)
     if not contrasts:
         return Verdict("baseline" if is_baseline else "open")
+    beaten = tuple(one.other for one in contrasts if one.difference > 0 and one.p <= ALPHA)
     worst = min(contrasts, key=lambda one: (one.difference > 0, one.p))
     if worst.difference < 0 and n * worst.p <= ALPHA:
-        return Verdict("worse", names, worst.other, n * worst.p)
+        return Verdict("worse", names, worst.other, n * worst.p, beaten)
     decisive = min(contrasts, key=lambda one: one.difference)
     if decisive.difference > 0:
         decisive = max(contrasts, key=lambda one: (one.p, -one.difference))
-    is_better = decisive.difference > 0 and decisive.p <= ALPHA
-    answer: Literal["better", "open"] = "better" if is_better else "open"
-    return Verdict("baseline" if is_baseline else answer, names, decisive.other, decisive.p)
+    answer: Literal["better", "open"] = "better" if len(beaten) == n else "open"
+    return Verdict("baseline" if is_baseline else answer, names, decisive.other, decisive.p, beaten)
 
 
 def contrast_values(candidate: str, ours: Floats, other: str, theirs: Floats, random_state: int) -> Contrast:

@@ -120,10 +120,11 @@ def _check_contrast(contrast: Fields) -> None:
 
 
 def _check_verdict(verdict: Fields, contrasts: list[dict[str, Any]]) -> None:
-    require(set(verdict.values) == {"answer", "alternatives", "decisive", "p"}, "verdict is incomplete")
+    require(set(verdict.values) == {"answer", "alternatives", "decisive", "p", "beaten"}, "verdict is incomplete")
     require(verdict.text("answer") in ("better", "worse", "open", "baseline"), "verdict has an unknown answer")
     known = {one["other"] for one in contrasts}
     require(set(verdict.texts("alternatives")) <= known, "verdict has an alternative that was not tested")
+    verdict.texts("beaten")
     if verdict.values["alternatives"]:
         require(verdict.text("decisive") in verdict.values["alternatives"], "verdict is not about an alternative")
         verdict.number("p")

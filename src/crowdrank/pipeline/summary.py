@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from crowdrank._text import counted
+from crowdrank._text import counted, enumerate_names
 from crowdrank._typing import Floats
 from crowdrank.evaluation.comparison import Comparison, compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate_codes
@@ -196,22 +196,22 @@ def _gain(test: RankerTest) -> str:
 def describe_verdict(verdict: Verdict) -> str:
     """Return a verdict as a phrase.
 
-    >>> describe_verdict(Verdict("better", ("majority", "average"), "average", 0.03))
-    'better than each of majority and average'
-    >>> describe_verdict(Verdict("open", ("majority",), "majority", 0.3))
-    'not shown to be better than majority'
+    >>> describe_verdict(Verdict("better", ("majority", "average"), "average", 0.03, ("majority", "average")))
+    'better than majority and average'
+    >>> describe_verdict(Verdict("open", ("majority", "average"), "average", 0.3, ("majority",)))
+    'better than majority, but not shown to be better than average'
     """
-    names = verdict.alternatives
-    listed = names[0] if len(names) == 1 else f"each of {', '.join(names[:-1])} and {names[-1]}"
+    open_ones = [name for name in verdict.alternatives if name not in verdict.beaten]
+    beaten = f"better than {enumerate_names(verdict.beaten)}" if verdict.beaten else ""
     match verdict.answer:
         case "better":
-            return f"better than {listed}"
+            return beaten
         case "worse":
             return f"worse than {verdict.decisive}"
         case "baseline":
             return "the baseline itself"
         case "open":
-            return f"not shown to be better than {listed}"
+            return f"{beaten}{', but ' * bool(beaten)}not shown to be better than {enumerate_names(open_ones)}"
 
 
 def _best(test: RankerTest) -> str:
