@@ -267,7 +267,7 @@ MISTAKES = {
     ),
     # Expert grades and features.
     "experts on another scale": Mistake(
-        VALIDATE,
+        RUN,
         {"x.csv": HEADER + rows(lambda number: number % 5), "gold.csv": gold(lambda number: number % 5 + 1)},
         ("Warning", "1-5", "0-4"),
         code=0,

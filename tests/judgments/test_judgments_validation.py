@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from crowdrank import read_gold, read_judgments, read_partitions
+from crowdrank.judgments.summary import uncertain_scale_note
 from crowdrank.judgments.validation import ValidationReport, check_expert_grades, validate
 
 LABELS = pd.DataFrame(
@@ -251,3 +252,15 @@ def test_fixes_of_bad_rows_are_fields() -> None:
     votes, _ = world()
     (problem,) = validate(votes.assign(grade=votes["grade"].astype(float).replace(2.0, 1.5))).problems
     assert [fix.parameter for fix in problem.fixes] == [None, "grades", "on_bad_rows"]
+
+
+def test_a_few_grades_above_all_others_make_a_scale_uncertain() -> None:
+    labels = pd.DataFrame({"document": range(3000), "assessor": "x", "grade": np.arange(3000) % 3})
+    assert uncertain_scale_note(read_judgments(labels)) is None
+    labels.loc[:1, "grade"] = [3, 4]
+    message = uncertain_scale_note(read_judgments(labels))
+    assert message is not None
+    assert (message.kind, message.severity, message.fixes[0].parameter) == ("rare-grades", "warning", "grades")
+    assert uncertain_scale_note(read_judgments(labels, grades="0-4")) is None
+    unjudged = labels.assign(grade="?")
+    assert uncertain_scale_note(read_judgments(unjudged, unjudgeable="?", grades=None)) is None

@@ -293,7 +293,7 @@ def inferred_scale_note(scale: Scale, counts: NDArray[np.int64]) -> Message:
 
 
 def uncertain_scale_note(judgments: Judgments) -> Message | None:
-    """Return the note that the scale was inferred although not all of its grades occur, or None if it is certain.
+    """Return the message that the scale was inferred although grades are rare or do not occur, None if it is certain.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
@@ -303,7 +303,7 @@ def uncertain_scale_note(judgments: Judgments) -> Message | None:
     if len(judgments.scales) > 1 or not judgments.report.guessed:
         return None
     counts = np.bincount(judgments.grade - UNJUDGEABLE, minlength=len(judgments.scale) + 1)[1:]
-    return inferred_scale_note(judgments.scale, counts) if counts.any() and not counts.all() else None
+    return next(_scale_notes(judgments.scale, counts, inferred=True), None)
 
 
 def _assessor_notes(tally: Tally) -> Iterator[Message]:
