@@ -16,6 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from crowdrank.cli.app import app
+from crowdrank.cli.demo import DEFAULT_QUERIES, MAX_EXPERT_QUERIES
+from crowdrank.pipeline.settings import RunSettings
 
 REPOSITORY = Path(__file__).parent.parent.parent
 README = REPOSITORY / "README.md"
@@ -84,6 +86,20 @@ def test_pages_that_are_read_in_one_folder_make_the_same_world() -> None:
     made = [line for line in lines if line.startswith("crowdrank simulate -o world ")]
     assert len(made) >= 4
     assert len(set(made)) == 1, made
+
+
+def test_the_quick_start_and_the_picture_are_of_the_same_world() -> None:
+    (made,) = {
+        line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("crowdrank simulate")
+    }
+    assert f"--queries {DEFAULT_QUERIES} --gold-queries {MAX_EXPERT_QUERIES}" in made
+    first, *_ = (REPOSITORY / "docs" / "assets" / "report.txt").read_text(encoding="utf-8").splitlines()
+    n_test = round(RunSettings.test * MAX_EXPERT_QUERIES)
+    assert first.startswith(f"On {n_test} test queries")
+    for page in (README, REPOSITORY / "docs" / "start.md"):
+        text = page.read_text(encoding="utf-8")
+        assert ('"Not shown"' in text) == ("not shown to be better" in first), f"{page} promises another answer"
+        assert f"{n_test} " in text
 
 
 def test_a_wrong_command_on_a_page_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,7 +220,7 @@ def test_comparisons_with_simple_candidates_are_on_the_first_screen(ranker_data:
     lines = better_card(ranker_data).comparisons
     verdict = ranker_data.rankers.verdict
     assert verdict is not None
-    names = [name for name in ("majority", "average", "expert-only", "gls") if name != verdict.decisive]
+    names = [name for name in ("majority", "average", "expert-only") if name != verdict.decisive]
     assert len(lines) == len(names)
     for name, line in zip(names, lines, strict=True):
         contrast = ranker_data.rankers.contrast(ranker_data.chosen, name)

@@ -16,7 +16,7 @@ from crowdrank.evaluation.significance import format_p
 from crowdrank.pipeline.contrasts import ALPHA, Contrast
 from crowdrank.pipeline.result import ALTERNATIVE
 from crowdrank.pipeline.run_data import EXPERT_DOUBTS
-from crowdrank.pipeline.summary import CONTROLS, DETECTABLE, EXPERT_QUERIES
+from crowdrank.pipeline.summary import DETECTABLE, EXPERT_QUERIES
 from crowdrank.pipeline.tables import DIFFERS, describe_next
 from crowdrank.reports.formatting import distinct_lines, one_line, percent, signed
 from crowdrank.reports.report_data import N_NEXT, ReportData
@@ -142,12 +142,13 @@ def better_card(data: ReportData) -> Card:
         "ranker.",
         selected,
     ]
-    return Card(question, answer, TONES[verdict.answer], sentences, versus, _control_lines(data, contrast.other))
+    return Card(question, answer, TONES[verdict.answer], sentences, versus, _other_alternatives(data, contrast.other))
 
 
-def _control_lines(data: ReportData, decisive: str) -> list[str]:
-    """Return a line for each other candidate that the selected one is compared with."""
-    names = [name for name in dict.fromkeys((data.baseline, *CONTROLS)) if name != decisive]
+def _other_alternatives(data: ReportData, decisive: str) -> list[str]:
+    """Return a line for each other alternative that the selected ranker is compared with."""
+    verdict = data.rankers.verdict
+    names = [] if verdict is None else [name for name in verdict.alternatives if name != decisive]
     contrasts = (data.rankers.contrast(data.chosen, name) for name in names)
     return [
         f"{_size(one)} {_preposition(one)} {data.short_name(one.other)}: {'not ' * (one.p > ALPHA)}significant (p "
