@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from crowdrank import MajorityVote
 from crowdrank._text import visible
 from crowdrank.assessors.flags import CARELESS
 from crowdrank.consensus._base import Aggregator
@@ -30,7 +31,7 @@ from crowdrank.pipeline.result import RunResult
 from crowdrank.reports import cards, charts, embedded_charts, svg_images
 from crowdrank.reports import page as report_page
 from crowdrank.reports import tables as report_tables
-from crowdrank.reports.cards import better_card, gain_card, make_cards, next_card, trust_card
+from crowdrank.reports.cards import better_card, gain_card, make_cards, next_card, short_answers, trust_card
 from crowdrank.reports.formatting import minus_signs, one_line, signed
 from crowdrank.reports.page import render, script_json, write_report
 from crowdrank.reports.report_data import ReportData
@@ -181,6 +182,30 @@ def test_trust_follows_the_agreement_with_experts(ranker_data: ReportData) -> No
     assert f"{kappa:.2f}" in trust_card(ranker_data).sentences[0]
     other_scale = with_result(ranker_data, same_scale=False)
     assert "Spearman" in trust_card(other_scale).sentences[0]
+
+
+def test_agreement_is_that_of_the_grades_in_the_files(ranker_data: ReportData) -> None:
+    graded = ranker_data.against_experts
+    written = ranker_data.result.tables["documents"].to_pandas().set_index(["query", "document"])["grade"]
+    places = pd.MultiIndex.from_frame(graded[["query", "document"]])
+    assert graded["consensus"].tolist() == written.loc[places].astype(int).tolist()
+    votes = MajorityVote().fit(ranker_data.model.judgments_).consensus_.documents
+    majority = pd.DataFrame(votes).set_index(["query", "document"])["grade"]
+    assert graded["majority"].tolist() == majority.loc[places].astype(int).tolist()
+
+
+def test_the_terminal_also_answers_for_the_baseline(ranker_data: ReportData) -> None:
+    rankers = ranker_data.rankers
+    assert rankers.verdict is not None
+    for decisive, n in ((ranker_data.baseline, 0), ("average", 1)):
+        verdict = replace(rankers.verdict, decisive=decisive)
+        answers = dict(short_answers(with_rankers(ranker_data, verdict=verdict)))
+        found = set(answers) - {"Is my ranker better?", "By how much?", "Can I trust the labels?"}
+        assert len(found) == n
+        contrast = rankers.contrast(ranker_data.chosen, ranker_data.baseline)
+        assert contrast is not None
+        assert contrast.percent is not None
+        assert all(answers[question].startswith(f"{signed(contrast.percent, 1)}%") for question in found)
 
 
 def test_a_consensus_that_is_worse_than_majority_votes_is_not_trusted(

@@ -158,7 +158,7 @@ def print_run(result: RunResult, output_folder: Path, *, json: bool, profile: bo
         )
         return
     for question, answer in short_answers(ReportData(result, output_folder)):
-        print_line(f"{question:<24} {answer}")
+        print_paragraph(f"{question:<24} {answer}", indent=" " * 25)
     print_line("")
     for text in result.summary:
         print_paragraph(f"- {text}", indent="  ")

@@ -94,7 +94,17 @@ def make_cards(data: ReportData) -> list[Card]:
 def short_answers(data: ReportData) -> list[tuple[str, str]]:
     """Return the questions of the first screen with their answers, without evidence."""
     trust = _make_card(data, TRUST_QUESTION, lambda data: Card(TRUST_QUESTION, *_agreement_with_experts(data)))
-    return [(card.question, f"{card.answer}{card.versus}") for card in (*_ranker_cards(data), trust)]
+    rankers = [(card.question, f"{card.answer}{card.versus}") for card in _ranker_cards(data)]
+    return [*rankers, *_baseline_answer(data), (TRUST_QUESTION, f"{trust.answer}. {trust.sentences[0]}")]
+
+
+def _baseline_answer(data: ReportData) -> list[tuple[str, str]]:
+    """Return the difference to the baseline if another alternative decides the verdict."""
+    verdict = data.rankers.verdict if data.has_rankers else None
+    contrast = None if verdict is None else data.rankers.contrast(data.chosen, data.baseline)
+    if verdict is None or contrast is None or verdict.decisive == data.baseline:
+        return []
+    return [("And over the baseline?", _compared(data, contrast))]
 
 
 def _ranker_cards(data: ReportData) -> list[Card]:
@@ -150,12 +160,13 @@ def _other_alternatives(data: ReportData, decisive: str) -> list[str]:
     verdict = data.rankers.verdict
     names = [] if verdict is None else [name for name in verdict.alternatives if name != decisive]
     contrasts = (data.rankers.contrast(data.chosen, name) for name in names)
-    return [
-        f"{_size(one)} {_preposition(one)} {data.short_name(one.other)}: {'not ' * (one.p > ALPHA)}significant (p "
-        f"{format_p(one.p)})"
-        for one in contrasts
-        if one is not None
-    ]
+    return [_compared(data, one) for one in contrasts if one is not None]
+
+
+def _compared(data: ReportData, one: Contrast) -> str:
+    """Return a difference with its significance."""
+    significant = f"{'not ' * (one.p > ALPHA)}significant (p {format_p(one.p)})"
+    return f"{_size(one)} {_preposition(one)} {data.short_name(one.other)}: {significant}"
 
 
 def _size(contrast: Contrast) -> str:

@@ -15,6 +15,8 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.assessors.agreement import Alpha, krippendorff_alpha, weighted_kappa
 from crowdrank.assessors.flags import CAREFUL, CARELESS
 from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus.grade_rules import choose_grades
+from crowdrank.consensus.votes import MajorityVote
 from crowdrank.errors import Message, attempt
 from crowdrank.judgments.table import UNJUDGEABLE
 from crowdrank.pipeline.baseline import FEATURE_PREFIX
@@ -312,20 +314,17 @@ class ReportData:
     def against_experts(self) -> pd.DataFrame:
         """The labeled documents with an expert grade: consensus grade, majority vote and expert grade as numbers."""
         graded = self.documents["expert"].notna().to_numpy()
-        shares = self.documents[self.model.consensus_.share_names].to_numpy(np.float64)[graded]
         frame = self.documents.loc[graded, ["query", "document", "relevance", "expert"]]
-        return frame.assign(consensus=self._modes(shares), majority=self._modes(self.votes[graded]))
+        values, names = np.array(self.grade_values), self.documents.loc[graded, "grade"]
+        codes = names.map({name: self.model.consensus_.scale.code(str(name)) for name in names.unique()})
+        votes = self.votes[graded] / np.maximum(self.votes[graded].sum(axis=1, keepdims=True), 1)
+        majority = choose_grades(votes, MajorityVote.grade_by)
+        return frame.assign(consensus=values[codes.to_numpy(np.int64)], majority=values[majority])
 
     def kappa_with_experts(self, column: str) -> float:
         """Return the quadratic kappa of a column of `against_experts` with the expert grades, on the same scale."""
         codes = [np.searchsorted(self.grade_values, self.against_experts[name]) for name in (column, "expert")]
         return weighted_kappa(codes[0], codes[1], len(self.grade_values))
-
-    def _modes(self, counts: Any) -> Floats:
-        """Return the grade with the highest count in each row; the higher of two with the same count."""
-        place = counts.shape[1] - 1 - counts[:, ::-1].argmax(axis=1)
-        grades: Floats = np.array(self.grade_values)[place]
-        return grades
 
     @cached_property
     def alpha(self) -> Alpha:
