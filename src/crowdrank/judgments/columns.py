@@ -163,7 +163,7 @@ class Roles:
             problem = f"there is no column for {' and '.join(missing)}; the columns are: {listed}"
             fixes = [Fix("name them with {}", "columns", ",".join(f"{role}=NAME" for role in missing))]
             if len(column_names) == 1 or any(re.fullmatch(r"-?[0-9.]+", name) for name in column_names):
-                fixes.append(Fix("check that the first line has the names of all columns"))
+                fixes.append(Fix("add a header if the first line is none"))
             if any(name != name.strip() for name in column_names):
                 fixes.append(Fix("remove the spaces around names and cells"))
             raise InputError(problem, source=source, kind="no-column", fix=fixes)

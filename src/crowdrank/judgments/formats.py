@@ -151,7 +151,8 @@ def _format_by_content(path: str | Path) -> str | None:
         if format_by_suffix(path) not in ("qrels", "run"):
             _require_constant_iteration(path, head, words[1])
         return "qrels" if len(words) == 4 else "run"
-    if len(words) == 3 and _is_integer(words[2]) and len(second.split()) == 3 and "," not in first:
+    has_three = len(words) == len(second.split()) == 3 and _is_integer(words[2]) and "," not in first
+    if has_three and format_by_suffix(path) != "qrels":
         problem = "it has no header, and three words per line, where qrels have four"
         fixes = ["write 0 as the second word", "add a header such as query, document, grade"]
         raise InputError(problem, source=str(path), place="line 1", kind="no-header", fix=fixes)
