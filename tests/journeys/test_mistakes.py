@@ -146,8 +146,10 @@ MISTAKES = {
     # Empty and damaged tables.
     "empty file": aggregate("", "x.csv"),
     "header only": aggregate(HEADER, "x.csv"),
-    "no header": aggregate(rows(), "x.csv", "header"),
-    "no header in a TSV": Mistake(("aggregate", "x.tsv"), {"x.tsv": rows(separator="\t")}, ("x.tsv", "header")),
+    "no header": aggregate(rows(), "x.csv", "'q0-d0'", "--columns"),
+    "no header in a TSV": Mistake(
+        ("aggregate", "x.tsv"), {"x.tsv": rows(separator="\t")}, ("x.tsv", "'q0-d0'", "--columns")
+    ),
     "column twice": aggregate(JUDGMENTS.replace("grade", "grade,grade", 1).replace("\n", ",1\n"), "x.csv", "'grade'"),
     "huge cell": aggregate(
         HEADER.replace("\n", ",comment\n")
@@ -167,7 +169,7 @@ MISTAKES = {
     "qrels with three columns": Mistake(
         ("evaluate", "run.csv", "--gold", "x.qrels"),
         {"x.qrels": "q0 q0-d0 1\nq0 q0-d1 0\n", "run.csv": "query,document,score\nq0,q0-d0,1.5\n"},
-        ("x.qrels, line 1", "3", "query iteration document grade"),
+        ("x.qrels, line 1", "query", "document", "grade"),
     ),
     # Columns.
     "unknown columns": aggregate(
