@@ -81,8 +81,8 @@ def test_new_judgments_update_yesterdays_labels(crowd: Terminal) -> None:
     assert (updated["grade"].astype(int) == fitted["grade"].astype(int)).mean() > ALIKE
     assert updated["relevance"].corr(fitted["relevance"]) > 0.99
     assert len(crowd.table("people.csv")) == whole["assessors"]
-    # Yesterday's file again changes nothing that counts.
-    again = crowd.json("aggregate", "--update", "model", "tuesday.csv", "-o", "labels.csv", "--rounds", "1000")
+    # The last file again changes no judgment. (An earlier one would bring back answers that were changed since.)
+    again = crowd.json("aggregate", "--update", "model", "wednesday.csv", "-o", "labels.csv", "--rounds", "1000")
     assert (again["added"], again["replaced"] > 0, again["judgments"]) == (0, True, whole["judgments"])
     assert again["converged"]
     converged = labels(crowd, "labels.csv")
@@ -119,7 +119,7 @@ def test_one_file_that_grows_gives_the_labels_of_all_days(crowd: Terminal) -> No
     for name in ("monday.csv", "tuesday.csv", "wednesday.parquet"):
         crowd("collect", "add", "all.csv", name, "--unjudgeable", "-2")
     content = crowd.path("all.csv").read_bytes()
-    crowd("collect", "add", "all.csv", "tuesday.parquet", "--unjudgeable", "-2")
+    crowd("collect", "add", "all.csv", "wednesday.csv", "--unjudgeable", "-2")
     assert crowd.path("all.csv").read_bytes() == content
     grown = crowd.json("aggregate", "all.csv", "--unjudgeable", "-2", "-o", "grown.csv")
     whole = crowd.json("aggregate", *(f"{name}.csv" for name in DAYS), "--unjudgeable", "-2", "-o", "whole.csv")

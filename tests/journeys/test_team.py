@@ -28,9 +28,11 @@ class Judge(Person):
         self.grades = passages.answers[PEOPLE[name]]
         self.given: list[Pair] = []
 
-    @property
-    def has_pair(self) -> bool:
-        """Whether a pair is on the screen."""
+    def wait_for_pair(self) -> bool:
+        """Wait for the next pair; return whether there is one."""
+        self.page.wait_for_function(
+            "() => document.querySelector('.card') || document.getElementById('message').innerText.includes('All done')"
+        )
         return bool(self.page.locator(".card").count())
 
     def judge(self) -> None:
@@ -111,10 +113,10 @@ def read_answers(path: Path) -> pd.DataFrame:
 
 def judge_all(judges: list[Judge]) -> None:
     """Let the judges answer in turns until nobody gets another pair."""
-    while any(judge.has_pair for judge in judges):
-        for judge in judges:
-            if judge.has_pair:
-                judge.judge()
+    waiting = judges
+    while waiting := [judge for judge in waiting if judge.wait_for_pair()]:
+        for judge in waiting:
+            judge.judge()
     for judge in judges:
         judge.wait_until_sent()
 
