@@ -95,6 +95,8 @@ def error_fields(message: Message, table: pa.Table, n_parts: int) -> tuple[Any, 
         place = f"row {split(table, n_parts)[int(name)][0] + int(place.split()[1])}"
     fixes = [(fix.parameter, fix.value) for fix in message.fixes]
     problem = "" if message.kind == "repeated-judgment" else message.problem
+    if message.kind == "no-rows-left":  # the example names the file
+        problem = problem.partition(", the first:")[0]
     return message.kind, place, message.location.column, problem, fixes
 
 

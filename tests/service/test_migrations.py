@@ -41,7 +41,7 @@ def test_an_upgrade_keeps_the_data_of_an_older_version(database_target: str) -> 
 def test_projects_of_the_version_before_comparisons_get_its_settings(database_target: str) -> None:
     database = Database(database_target)
     upgrade(database, "0005")
-    insert = "INSERT INTO project (name, grades, layout, quotas, created) VALUES ('p', '[\"0\"]', '{}', '{}', 1)"
+    insert = "INSERT INTO project (name, grades, layout, quotas, created) VALUES ('p', '[\"0\", \"1\"]', '{}', '{}', 1)"
     database.write(lambda connection: connection.execute(text(insert)))
     upgrade(database)
     with database.read() as connection:

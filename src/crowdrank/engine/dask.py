@@ -273,8 +273,8 @@ class DaskEngine:
         limit = f"{min(worker['memory_limit'] for worker in paused) / 2**30:.3g} GiB"
         number = f"{len(paused)} of {counted(len(workers), 'worker')} of the Dask cluster"
         problem = f"{number} paused for lack of memory (limit: {limit} each)"
-        more = "give each worker more memory (`dask worker --memory-limit`)"
-        fewer = "start fewer workers, so that each has more memory (`--threads 1`, `DaskEngine(workers=1)`)"
+        more = "give each worker more memory (the memory limit of `dask worker`)"
+        fewer = "start fewer workers, so that each has more memory (`DaskEngine(workers=1)`)"
         fixes = (more if self.is_remote else fewer, Fix("use {}, which holds the data once", "engine", "local"))
         now = time.monotonic()
         if self._paused_since is None:

@@ -151,7 +151,7 @@ def _parse_scale(grades: str | Sequence[object] | None, inputs: OpenInput, table
 def _default_unjudgeable(inputs: OpenInput, tables: Sequence[RoleTable]) -> Sequence[str]:
     """Return the answers that mean 'cannot judge' in a format, or in exports of the judging service."""
     texts = (table.cells["grade"] for table in tables if pa.types.is_string(table.cells["grade"].type))
-    is_export = any(pc.any(pc.equal(cells, pa.scalar(CANNOT_JUDGE))).as_py() for cells in texts)
+    is_export = any(pc.any(pc.match_like(cells, CANNOT_JUDGE)).as_py() for cells in texts)
     return inputs.layout.unjudgeable or ((CANNOT_JUDGE,) if is_export else ())
 
 

@@ -361,7 +361,7 @@ def _correlation_in_queries(gold: Gold, mean: Floats) -> tuple[float, int]:
     Documents count if their query has different expert grades and different mean judgments.
     """
     known = np.flatnonzero(~np.isnan(mean))
-    query = ids.encode(pa.chunked_array([gold.query.take(pa.array(known))]))[0]
+    query = gold.query.take(pa.array(known)).dictionary_encode().indices.to_numpy()
     n_documents = np.maximum(np.bincount(query), 1)
     centered = []
     for values in (gold.code[known].astype(np.float64), mean[known]):
