@@ -110,7 +110,7 @@ def test_an_explicit_option_overrides_the_file(
         done = CliRunner().invoke(app, ["run", str(config), *(words if explicit else ())], catch_exceptions=False)
         assert done.exit_code == 0, done.output
         assert set(caught) == {name}
-        value = caught[name][0] if isinstance(caught[name], list) else caught[name]
+        value = caught[name][0] if isinstance(caught[name], list | tuple) else caught[name]
         if explicit:
             assert str(value) == words[-1] if len(words) > 1 else value is not in_file
         else:

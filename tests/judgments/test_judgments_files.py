@@ -130,3 +130,11 @@ def test_csv_safe_changes_text_and_nothing_else(tmp_path: Path) -> None:
     assert rows == [[cell or ""] * 3 + ["-1.5"] for cell in safe]
     write_table(table, tmp_path / "a.jsonl", csv_safe=True)
     assert [json.loads(line)["=name"] for line in (tmp_path / "a.jsonl").open()] == text
+
+
+def test_a_table_with_empty_chunks_has_one_header(tmp_path: Path) -> None:
+    parts = [pa.table({"document": pa.array(ids, pa.string())}) for ids in ([], ["a"], [], ["b"])]
+    write_table(pa.concat_tables(parts), tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text() == '"document"\n"a"\n"b"\n'
+    write_table(parts[0], tmp_path / "empty.csv")
+    assert (tmp_path / "empty.csv").read_text() == '"document"\n'

@@ -172,7 +172,9 @@ def _csv_appender(stream: IO[Any], delimiter: str, csv_safe: bool) -> Callable[[
     def append(table: pa.Table) -> None:
         nonlocal is_first
         options = pyarrow.csv.WriteOptions(include_header=is_first, delimiter=delimiter, quoting_style="needed")
-        decoded = _decode_dictionaries(table)
+        # Old versions of Arrow write the header again after an empty chunk.
+        chunks = [batch for batch in table.to_batches() if len(batch)]
+        decoded = _decode_dictionaries(pa.Table.from_batches(chunks, table.schema))
         pyarrow.csv.write_csv(_escape_formulas(decoded) if csv_safe else decoded, stream, options)
         is_first = False
 

@@ -91,7 +91,7 @@ def _paths(value: Any, name: str) -> Any:
     """Return a list of paths where several are allowed, otherwise one path or None."""
     if name not in ("judgments", "features", "texts"):
         return None if value is None else Path(value)
-    return [Path(one) for one in (value if isinstance(value, list) else [value])]
+    return [Path(one) for one in (value if isinstance(value, list | tuple) else [value])]
 
 
 def read_config(path: Path) -> dict[str, Any]:
