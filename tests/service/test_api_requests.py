@@ -102,6 +102,7 @@ def test_an_error_names_the_answer_that_cannot_be_stored(world: World, answer: d
     bad = {"client_id": "bad", "grade": 1, **answer}
     error = world.request("judge", "POST", path, json=[{**stored, "client_id": "good"}, bad])
     assert (error.json()["kind"], error.json()["client_id"]) == (kind, bad["client_id"])
+    assert error.json()["problem"].startswith("answer 2") == (kind != "invalid")
     assert error.status_code in (404, 409, 422)
 
 

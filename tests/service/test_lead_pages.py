@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -192,6 +193,28 @@ def check_filters(world: World) -> None:
     with world.database.read() as connection:
         (closed,) = filter_pairs(connection, alpha, fitted, "closed", 0, 1000)
         assert closed.pair_id == disputed.pair_id
+
+
+def test_disputed_pairs_have_pages(world: World) -> None:
+    def answer(connection: Any) -> None:
+        alpha = projects.get_project(connection, "alpha")
+        keys = [(f"q{query}", f"d{place}") for query in range(3) for place in range(20)]
+        for name, grade in (("lead", 0), ("judge", 3)):
+            given = [
+                answers.Answer(f"{name} {query} {document}", grade=grade, query=query, document=document)
+                for query, document in keys
+            ]
+            answers.record_answers(connection, alpha, world.ids[name], given, world.database.now())
+
+    world.database.write(answer)
+
+    def listed(query: str) -> list[str]:
+        page = world.request("lead", "GET", f"/projects/alpha/pairs?show=disputed{query}").text
+        assert ("show=disputed&amp;after=50" in page) == (query == "")
+        return re.findall(r'name="pair_ids" value="(\d+)"', page)
+
+    first, second = listed(""), listed("&after=50")
+    assert (len(first), len(second), len({*first, *second})) == (50, 10, 60)
 
 
 # Charts.

@@ -124,7 +124,9 @@ def show_pairs(
         listed = disputes.filter_pairs(connection, project, fitted, show, after, PAGE_SIZE + 1)
         shown = listed[:PAGE_SIZE]
         answers = disputes.read_answers(connection, project, [one.pair_id for one in shown] if is_adjudication else [])
-    last = after + PAGE_SIZE if show == "disputed" else shown[-1].pair_id if shown else 0
+    last = None
+    if len(listed) > PAGE_SIZE:
+        last = after + PAGE_SIZE if show == "disputed" else shown[-1].pair_id
     return _render(
         "pairs.html",
         access,
@@ -135,7 +137,7 @@ def show_pairs(
         answers=answers,
         adjudicated=disputes.ADJUDICATED,
         after=after,
-        last=last if len(listed) > PAGE_SIZE else None,
+        last=last,
     )
 
 
