@@ -189,6 +189,12 @@ def test_next_table_has_labels_to_check_if_experts_graded_all(world: World) -> N
     assert (table["priority"] == (table["grade"].astype(int) - grades[table["document"]].to_numpy()).abs()).all()
     assert table["priority"].is_monotonic_decreasing
     assert table["priority"].min() > 0
+    names = ["Bad (0)", "Fair (1)", "Good (2)", "Great (3)", "Perfect (4)"]
+    named = world.judgments.drop(columns="honeypot").assign(grade=world.judgments["grade"].map(dict(enumerate(names))))
+    other = run(crowdrank.read_judgments(named, grades=",".join(names)), expert=gold).next
+    assert other["document"].tolist() == table["document"].tolist(), "named grades correspond by position"
+    unknown = run(world.judgments.drop(columns="honeypot"), expert=gold.assign(grade=gold["grade"] // 2))
+    assert len(unknown.next) == 0
     agreed = result.documents[["query", "document", "grade"]].assign(grade=result.documents["grade"].astype(int))
     same = run(world.judgments.drop(columns="honeypot"), expert=agreed)
     assert len(same.next) == 0

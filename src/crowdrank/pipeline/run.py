@@ -249,7 +249,7 @@ class _Runner:
         documents, gold = documents_table(model.consensus_, self.data), self.data.gold
         same_scale = gold is not None and gold.scale.names == self.data.labels.main_scale.names
         with self._stage("next"):
-            wanted = next_table(documents, model, self.settings.measure, same_scale=same_scale)
+            wanted = next_table(documents, model, self.data, self.settings.measure)
         tables = {"documents": documents, "assessors": assessors.table, "pairs": pairs, "next": wanted}
         feature_labels = None
         if self.label_features is not None:
@@ -295,7 +295,7 @@ class _Runner:
             model = self.fits.fit_with_features(method, features, report)
         labels = FeatureLabels.compare(self.data, without, model, self.settings, same_scale=same_scale)
         documents = documents_table(model.consensus_, self.data)
-        wanted = next_table(documents, model, self.settings.measure, same_scale=same_scale)
+        wanted = next_table(documents, model, self.data, self.settings.measure)
         return labels, {"documents_with_features": documents, "next_with_features": wanted}
 
     def _fit_consensus(self, method: str) -> None:

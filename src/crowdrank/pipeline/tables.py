@@ -32,6 +32,8 @@ LABELS = {
     "gda": "expected-grade",
 }
 """Consensus methods whose labels stand in the training table, and which of their values."""
+MIN_DIFFERENCE = 0.5
+"""Minimum difference between a label and the expert grade to check the document, in expert grades."""
 DIFFERS = "differs from the expert grade"
 """Reason to check a document in a table of what to label next."""
 FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm", "significant")
@@ -47,7 +49,7 @@ def documents_table(consensus: Consensus, data: RunData) -> pa.Table:
     return consensus.document_table.append_column("expert", pa.array(expert, from_pandas=True))
 
 
-def next_table(documents: pa.Table, model: Aggregator, measure: str, *, same_scale: bool) -> pa.Table:
+def next_table(documents: pa.Table, model: Aggregator, data: RunData, measure: str) -> pa.Table:
     """Return the documents without an expert grade, those first where another label is most useful.
 
     If all documents have an expert grade, return those whose consensus grade differs from it, the most different first.
@@ -55,8 +57,8 @@ def next_table(documents: pa.Table, model: Aggregator, measure: str, *, same_sca
     Args:
         documents: table of :func:`documents_table`.
         model: the fitted model that the table is from.
+        data: data of the run.
         measure: measure of the run; its cutoff is the number of documents of a query that matter.
-        same_scale: whether experts and assessors use the same grades.
 
     """
     k = parse_measure(measure).cutoff or JUDGED_CUTOFF
@@ -65,9 +67,8 @@ def next_table(documents: pa.Table, model: Aggregator, measure: str, *, same_sca
     shares = np.column_stack([documents[name].to_numpy() for name in scale.share_names])
     priority, reason = value_of_labels(model, k), f"may change the top {k}"
     if len(is_open) and not is_open.any():
-        grade = np.array(scale.values)[choose_grades(shares, model.grade_by)]
-        priority = np.abs(grade - documents["expert"].to_numpy()) if same_scale else np.zeros(len(documents))
-        is_open, reason = priority > 0, DIFFERS
+        priority = _differences_to_experts(documents, choose_grades(shares, model.grade_by).astype(np.int64), data)
+        is_open, reason = priority >= MIN_DIFFERENCE, DIFFERS
     width = pc.subtract(documents["upper"], documents["lower"])
     table = documents.append_column("priority", pa.array(priority)).append_column("width", width)
     spread = _gain_spread(shares, documents["judgments"].to_numpy(), exponential_gains(scale))
@@ -77,6 +78,14 @@ def next_table(documents: pa.Table, model: Aggregator, measure: str, *, same_sca
     table = table.sort_by(keys).append_column("reason", pa.array([reason] * int(is_open.sum()), pa.string()))
     names = ["query", "document", "priority", "reason", "relevance", "lower", "upper", "width", "grade", "judgments"]
     return table.select(names)
+
+
+def _differences_to_experts(documents: pa.Table, grade: Integers, data: RunData) -> Floats:
+    """Return the distance of each consensus grade to the expert grade, in expert grades; 0 if it is not known."""
+    if data.gold is None or data.expert_values is None:
+        return np.zeros(len(documents))
+    expert = documents["expert"].to_numpy() - data.gold.scale.values[0]
+    return np.asarray(np.abs(data.expert_values[grade] - expert))
 
 
 def _gain_spread(shares: Floats, n_judgments: Integers, gains: Floats) -> Floats:
