@@ -192,6 +192,16 @@ def test_run_file_is_the_baseline(world: World, tmp_path: Path) -> None:
     assert result.comparison.set_index("candidate").loc[str(path), "about"] == "the ranking in production.run"
 
 
+def test_run_file_without_documents_of_the_features_is_refused(world: World, tmp_path: Path) -> None:
+    data, path, first = build_run_data(world.judgments, world.features), tmp_path / "live.run", world.features.iloc[0]
+    path.write_text("nowhere Q0 nothing 1 1.0 live\n")
+    with pytest.raises(InputError) as caught:
+        read_run_scores(data, path)
+    assert caught.value.kind == "no-common-documents"
+    path.write_text(f"{first['query']} Q0 {first['document']} 1 5.0 live\n")
+    assert (read_run_scores(data, path) == 5.0).sum() == 1, "one document is enough"
+
+
 @pytest.mark.parametrize(("baseline", "kind"), [("majorty", "unknown-baseline"), ("feature:f222", "unknown-feature")])
 def test_unknown_baseline_is_refused(world: World, baseline: str, kind: str) -> None:
     with pytest.raises(UsageError) as caught:

@@ -20,7 +20,6 @@ from crowdrank._source import source_digest
 from crowdrank._typing import Arrays
 from crowdrank.errors import CrowdrankError
 from crowdrank.judgments.features import Features
-from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 from crowdrank.pipeline.profile import Profiler
 
@@ -67,8 +66,6 @@ def _update_with(state: Any, part: Any) -> None:
             state.update(sink.getvalue())
         case Features():
             _update(state, [part.query, part.document, part.matrix, list(part.names)])
-        case Gold():
-            _update(state, [part.query, part.document, part.code, str(part.scale)])
         case Judgments():
             _update(state, _content(part))
         case _:
