@@ -14,7 +14,7 @@ from crowdrank._typing import Booleans, Floats, Integers
 
 
 @njit(cache=True, nogil=True)
-def _sort_descending(values: Floats, rows: Integers) -> int:
+def sort_descending(values: Floats, rows: Integers) -> int:
     """Sort `values` in place, largest first, and `rows` with them; return the number of inversions.
 
     A stable merge sort, because numba's sort does not count inversions and takes seconds to compile.
@@ -34,8 +34,8 @@ def _sort_descending(values: Floats, rows: Integers) -> int:
                     spare[k], spare_rows[k] = values[j], rows[j]
                     inversions += middle - i
                     j += 1
-        values[:] = spare
-        rows[:] = spare_rows
+        for k in range(values.size):  # an assignment of slices takes seconds to compile
+            values[k], rows[k] = spare[k], spare_rows[k]
         width *= 2
     return inversions
 
@@ -56,7 +56,7 @@ def rank_order(rows: Integers, query: Integers, scores: Floats, n_queries: int) 
         descending[place[query[row]]] = scores[row]
         place[query[row]] += 1
     for q in range(n_queries):
-        _sort_descending(descending[offsets[q] : offsets[q + 1]], order[offsets[q] : offsets[q + 1]])
+        sort_descending(descending[offsets[q] : offsets[q + 1]], order[offsets[q] : offsets[q + 1]])
     return order
 
 
@@ -203,11 +203,11 @@ def pair_counts(scores: Floats, grades: Floats, offsets: Integers) -> Integers:
                 stop += 1
             if stop > start + 1:
                 group = descending[start - begin : stop - begin]
-                _sort_descending(group, np.arange(group.size))
+                sort_descending(group, np.arange(group.size))
                 same_both += _equal_pairs(group)
             start = stop
         size = end - begin
-        discordant = _sort_descending(descending, np.arange(size))
+        discordant = sort_descending(descending, np.arange(size))
         same_score, same_grade = _equal_pairs(scores[begin:end]), _equal_pairs(descending)
         counts[query, 1] = size * (size - 1) // 2
         counts[query, 2] = same_score

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from crowdrank._numba import njit
 from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
-from crowdrank.evaluation.kernels import rank_order
+from crowdrank.evaluation.kernels import rank_order, sort_descending
 
 NO_MEASURE, DCG, ERR, AP = 0, 1, 2, 3
 UNWEIGHTED, PRODUCT, LEFT, POST = 0, 1, 2, 3
@@ -117,8 +117,10 @@ def lambda_gradients(
     weighs_pairs, is_soft = weighting in (PRODUCT, LEFT), probabilities.size > 0
     for query in range(first, last):
         start, n = offsets[query], offsets[query + 1] - offsets[query]
-        rows = start + np.argsort(-score[start : start + n], kind="mergesort")  # stable
-        ranked_score[:n] = score[rows]
+        rows = np.arange(start, start + n)
+        for k in range(n):
+            ranked_score[k] = score[start + k]
+        sort_descending(ranked_score[:n], rows)
         scores_differ = n > 0 and ranked_score[0] != ranked_score[n - 1]
         middle = 0.5 * (ranked_score[0] + ranked_score[n - 1]) if n > 0 else 0.0
         is_narrow = n > 0 and sigmoid * (ranked_score[0] - ranked_score[n - 1]) < MAX_EXPONENT_RANGE
@@ -176,7 +178,8 @@ def lambda_gradients(
 def ideal_dcgs(offsets: Integers, gain: Floats, discount: Floats, depth: int, ideal: Floats) -> None:
     """Write the DCG of the best order of each query, down to the rank `depth`."""
     for query in range(len(offsets) - 1):
-        best = -np.sort(-gain[offsets[query] : offsets[query + 1]])
+        best = gain[offsets[query] : offsets[query + 1]].copy()
+        sort_descending(best, np.arange(best.size))
         ideal[query] = 0.0
         for rank in range(min(best.size, depth)):
             ideal[query] += best[rank] * discount[rank]
@@ -292,8 +295,12 @@ def judgment_gradients(
     for query in range(first, last):
         start, n = offsets[query], offsets[query + 1] - offsets[query]
         gradient[start : start + n], hessian[start : start + n] = 0.0, 0.0
-        rows = start + np.argsort(-score[start : start + n], kind="mergesort")  # stable
-        ranked_score[:n], ranked[:n] = score[rows], value[rows]
+        rows = np.arange(start, start + n)
+        for k in range(n):
+            ranked_score[k] = score[start + k]
+        sort_descending(ranked_score[:n], rows)
+        for k in range(n):
+            ranked[k] = value[rows[k]]
         if measure in (ERR, AP):
             prefix_sums(measure, ranked[:n], discount, before, sums)
         for i in range(min(n - 1, truncation)):
