@@ -11,7 +11,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from crowdrank.service import credentials, pairs, people, projects
-from crowdrank.service.api import Settings, create_app
+from crowdrank.service.api.app import create_app
+from crowdrank.service.api.settings import Settings
 from crowdrank.service.credentials import DAY, PasswordCost, Passwords
 from crowdrank.service.database import Database
 

@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from crowdrank.errors import UsageError
-from crowdrank.service.api import Settings
+from crowdrank.service.api.settings import Settings
 from crowdrank.service.credentials import MINUTE, SessionLimits, Throttle
 from crowdrank.service.database import Database
 

@@ -21,7 +21,7 @@ from crowdrank.cli.app import app
 from crowdrank.cli.messages import option_writer
 from crowdrank.errors import InputError, OutputError, UsageError
 from crowdrank.judgments.read import read_judgments
-from crowdrank.service.api import Settings
+from crowdrank.service.api.settings import Settings
 from crowdrank.service.assignment import next_pairs
 from crowdrank.service.backup import back_up, restore
 from crowdrank.service.database import Database

@@ -17,7 +17,7 @@ from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.errors import Fix, UsageError, parameter_prefix
 
 if TYPE_CHECKING:
-    from crowdrank.service.api import Settings
+    from crowdrank.service.api.settings import Settings
     from crowdrank.service.server import Started
 
 PACKAGES = ("sqlalchemy", "alembic", "fastapi", "uvicorn", "pwdlib")
@@ -114,7 +114,7 @@ def require_service_packages() -> None:
 
 
 def _settings(address: AddressOptions, sign_on: SignOnOptions) -> Settings:
-    from crowdrank.service.api import Settings
+    from crowdrank.service.api.settings import Settings
     from crowdrank.service.single_sign_on import OidcSettings
 
     parts = sign_on.oidc_issuer, sign_on.oidc_client, sign_on.oidc_secret

@@ -16,7 +16,8 @@ from crowdrank.errors import UsageError, shown
 from crowdrank.judgments.cells import is_blank, normalize_answer
 from crowdrank.judgments.files import check_size, open_decompressed
 from crowdrank.judgments.limits import numbered_lines
-from crowdrank.judgments.scale import Scale, ScaleRules
+from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.scale_rules import ScaleRules
 from crowdrank.judgments.table import UNJUDGEABLE
 
 REPEAT_POLICIES = ("last", "first", "error", "keep")

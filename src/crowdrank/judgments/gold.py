@@ -15,8 +15,7 @@ from crowdrank.errors import Fix, InputError
 from crowdrank.judgments import frames, ids, kernels
 from crowdrank.judgments.grade_map import GradeMap
 from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.sharded import ShardedJudgments
-from crowdrank.judgments.table import Judgments, ReadReport
+from crowdrank.judgments.table import AnyJudgments, Judgments, ReadReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +133,7 @@ class Gold:
             return self.grade_map.sets(self.scale, scale)
         return np.eye(len(scale), dtype=np.bool_) if len(scale) == len(self.scale) else None
 
-    def n_unjudged(self, judgments: Judgments | ShardedJudgments) -> int:
+    def n_unjudged(self, judgments: AnyJudgments) -> int:
         """Return the number of expert grades whose query-document pair has no judgment.
 
         >>> import pandas as pd
@@ -147,7 +146,7 @@ class Gold:
             int((one.positions(self.query, self.document) >= 0).sum()) for one in judgments.iterate()
         )
 
-    def for_shards(self, judgments: ShardedJudgments) -> ShardGold:
+    def for_shards(self, judgments: AnyJudgments) -> ShardGold:
         """Return the expert grades of the items of each shard."""
         known = []
         for shard in judgments.iterate():

@@ -38,7 +38,8 @@ from crowdrank.judgments.encode_options import EncodeOptions, compile_family_pat
 from crowdrank.judgments.limits import MAX_BYTES, parse_bytes
 from crowdrank.judgments.merge import complete_report
 from crowdrank.judgments.parquet import require_parquet_rows
-from crowdrank.judgments.scale import Scale, ScaleRules
+from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.scale_rules import ScaleRules
 from crowdrank.judgments.sharded import SHARDS_FOLDER, ShardedJudgments, load_sharded, sharded_judgments
 from crowdrank.judgments.shared_tables import SharedTables, unify_tables
 

@@ -40,7 +40,8 @@ from crowdrank.judgments.inputs import (
 from crowdrank.judgments.judging_database import CANNOT_JUDGE, JudgingDatabase, SampledAnswers
 from crowdrank.judgments.merge import merge_parts
 from crowdrank.judgments.read_options import Format, OnBadRows, Repeats, UnjudgeableAs
-from crowdrank.judgments.scale import Scale, ScaleRules
+from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.scale_rules import ScaleRules
 from crowdrank.judgments.shares import SAMPLE_COLUMNS, DrawnRows, read_draws, read_shares
 from crowdrank.judgments.sources import FrameSource, Source
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments

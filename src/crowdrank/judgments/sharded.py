@@ -31,6 +31,7 @@ from crowdrank.judgments import storage
 from crowdrank.judgments.columns import SHARE_NAME, share_columns
 from crowdrank.judgments.table import (
     UNJUDGEABLE,
+    AnyJudgments,
     AssessorTable,
     Judgments,
     assessor_fields,
@@ -63,7 +64,7 @@ class StoredShard:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ShardedJudgments(AssessorTable):
+class ShardedJudgments(AnyJudgments):
     """Judgments on disk, in shards. Make one with :func:`crowdrank.read_partitions`.
 
     Methods such as :meth:`with_unjudgeable` change what :meth:`load` returns, not the files. The object is small and
@@ -165,9 +166,9 @@ class ShardedJudgments(AssessorTable):
 
     # Shards.
 
-    def iterate(self) -> Iterator[Judgments]:
+    def iterate(self, *, ids: bool = True) -> Iterator[Judgments]:
         """Yield the judgments of each shard."""
-        return map(self.load, range(len(self.shards)))
+        return (self.load(position, ids=ids) for position in range(len(self.shards)))
 
     def load(self, position: int, *, ids: bool = True) -> Judgments:
         """Return the shard at a position of `shards`, with the assessors of all shards.

@@ -17,8 +17,7 @@ from crowdrank._text import counted
 from crowdrank.errors import Fix, Message, shown
 from crowdrank.judgments.columns import COLUMN_ALIASES
 from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.sharded import ShardedJudgments
-from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments
+from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, AnyJudgments, Judgments
 
 MIN_JUDGMENTS_TO_NOTE_CONSTANT = 20
 """Minimum number of judgments of an assessor with only one answer for which a note is made."""
@@ -74,7 +73,7 @@ class Tally:
         return Tally(items_by_size, self.answers_by_assessor + other.answers_by_assessor)
 
 
-def inspect(judgments: Judgments | ShardedJudgments) -> Inspection:
+def inspect(judgments: AnyJudgments) -> Inspection:
     """Return facts and messages about judgments that were read with `on_bad_rows="skip"`.
 
     >>> import pandas as pd
@@ -82,16 +81,13 @@ def inspect(judgments: Judgments | ShardedJudgments) -> Inspection:
     >>> inspect(read_judgments(pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]}))).facts["documents"]
     '1'
     """
-    if isinstance(judgments, Judgments):
-        tally, extras = Tally.of(judgments), _extra_facts(judgments)
-    else:
-        shard_tallies = (Tally.of(judgments.load(place, ids=False)) for place in range(len(judgments.shards)))
-        tally, extras = reduce(add, shard_tallies), {}
+    tally = reduce(add, map(Tally.of, judgments.iterate(ids=False)))
+    extras = _extra_facts(judgments) if isinstance(judgments, Judgments) else {}
     messages = (*_bad_row_messages(judgments), *_notes(judgments, tally), *judgments.report.notes)
     return Inspection({**_facts(judgments, tally), **extras}, messages)
 
 
-def _facts(judgments: Judgments | ShardedJudgments, tally: Tally) -> dict[str, str]:
+def _facts(judgments: AnyJudgments, tally: Tally) -> dict[str, str]:
     assessors_by_size = np.bincount(tally.answers_by_assessor.sum(axis=1))
     facts = {
         "rows": f"{judgments.report.rows:,}",
@@ -133,7 +129,7 @@ def grade_share_text(scale: Scale, counts: NDArray[np.int64]) -> str:
     return ", ".join(f"{name}: {share:.1%}" for name, share in zip(scale.names, shares, strict=True))
 
 
-def _grade_counts(judgments: Judgments | ShardedJudgments, tally: Tally, scale_index: int) -> NDArray[np.int64]:
+def _grade_counts(judgments: AnyJudgments, tally: Tally, scale_index: int) -> NDArray[np.int64]:
     """Return the number of judgments with each grade of a scale."""
     answers = tally.answers_by_assessor[judgments.assessor_scale == scale_index].sum(axis=0)
     return np.asarray(answers[1 : len(judgments.scales[scale_index]) + 1])
@@ -170,7 +166,7 @@ def _extra_text(name: str, values: NDArray[Any], judgments: Judgments) -> str:
     return f"total {known.sum():,.2f}, median {np.median(known):,.2f}"
 
 
-def _bad_row_messages(judgments: Judgments | ShardedJudgments) -> Iterator[Message]:
+def _bad_row_messages(judgments: AnyJudgments) -> Iterator[Message]:
     """Yield a message per reason why rows are not used.
 
     It is an error for rows that cannot be used, and a note for rows that the platform marks as not to be used.
@@ -189,7 +185,7 @@ def _note(kind: str, problem: str, fix: Fix | None = None) -> Message:
     return Message(problem, kind, "note", fixes=() if fix is None else (fix,))
 
 
-def _notes(judgments: Judgments | ShardedJudgments, tally: Tally) -> Iterator[Message]:
+def _notes(judgments: AnyJudgments, tally: Tally) -> Iterator[Message]:
     report = judgments.report
     if report.repeats:
         problem = f"{counted(report.repeats, 'repeated judgment')} of an assessor on the same document"
@@ -216,7 +212,7 @@ def _notes(judgments: Judgments | ShardedJudgments, tally: Tally) -> Iterator[Me
         yield _note("scales-differ", problem, Fix("add the column maps_to to the scales file"))
 
 
-def _one_document_per_query(judgments: Judgments | ShardedJudgments) -> Message:
+def _one_document_per_query(judgments: AnyJudgments) -> Message:
     """Return the warning that no query has two documents, often because the two columns are swapped."""
     problem = f"each of the {judgments.n_queries:,} queries has one document, so that there is nothing to rank"
     names = [judgments.report.columns.get(role, role) for role in ("document", "query")]
@@ -224,7 +220,7 @@ def _one_document_per_query(judgments: Judgments | ShardedJudgments) -> Message:
     return Message(problem, "one-document-per-query", "warning", fixes=(swapped,))
 
 
-def _id_messages(judgments: Judgments | ShardedJudgments) -> Iterator[Message]:
+def _id_messages(judgments: AnyJudgments) -> Iterator[Message]:
     """Yield messages about ids that are words for a blank cell, and about roles that may be swapped."""
     tables = {"assessor": judgments.assessors}
     if isinstance(judgments, Judgments):

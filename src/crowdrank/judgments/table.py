@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -142,7 +143,35 @@ def assessor_fields(table: AssessorTable) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Judgments(AssessorTable):
+class AnyJudgments(AssessorTable, ABC):
+    """What judgments in memory (:class:`Judgments`) and on disk (:class:`ShardedJudgments`) have in common."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of judgments."""
+
+    @property
+    @abstractmethod
+    def n_items(self) -> int:
+        """Number of (query, document) pairs with a judgment."""
+
+    @property
+    @abstractmethod
+    def n_queries(self) -> int:
+        """Number of queries with a judgment; on disk, a query that is in several shards is counted in each."""
+
+    @property
+    @abstractmethod
+    def n_unjudgeable(self) -> int:
+        """Number of 'cannot judge' answers."""
+
+    @abstractmethod
+    def iterate(self, *, ids: bool = True) -> Iterator[Judgments]:
+        """Yield the judgments shard by shard, in memory as a single one; without `ids`, shards on disk have none."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Judgments(AnyJudgments):
     """Judgments sorted by query and document, with ids as codes. Make one with :func:`crowdrank.read_judgments`.
 
     >>> import pandas as pd
@@ -204,7 +233,7 @@ class Judgments(AssessorTable):
         """Whether there are original labels that differ from the values of the grades."""
         return self.labels is not None and list(self.labels) != list(self.scale.values)[: len(self.labels)]
 
-    def iterate(self) -> Iterator[Judgments]:
+    def iterate(self, *, ids: bool = True) -> Iterator[Judgments]:
         """Yield the judgments themselves, as a single shard."""
         yield self
 

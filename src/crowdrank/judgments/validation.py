@@ -25,9 +25,8 @@ from crowdrank.judgments.inputs import TableLike
 from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.judgments.runs import read_run
 from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.summary import Inspection, column_text, grade_share_text, inspect
-from crowdrank.judgments.table import Judgments
+from crowdrank.judgments.table import AnyJudgments
 
 MIN_COPY_CORRELATION = 0.999
 """Minimum correlation of a feature with the expert grade to report it as a copy of the grade."""
@@ -93,7 +92,7 @@ class _Pairs:
 
 
 def validate(
-    judgments: Judgments | ShardedJudgments | TableLike | None = None,
+    judgments: AnyJudgments | TableLike | None = None,
     *,
     gold: Gold | TableLike | None = None,
     features: FeaturesLike | None = None,
@@ -151,8 +150,8 @@ def validate(
     return ValidationReport(inputs, tuple(fit_messages))
 
 
-def _load_judgments(source: Any, options: Mapping[str, Any]) -> Judgments | ShardedJudgments:
-    return source if isinstance(source, Judgments | ShardedJudgments) else read_judgments(source, **options)
+def _load_judgments(source: Any, options: Mapping[str, Any]) -> AnyJudgments:
+    return source if isinstance(source, AnyJudgments) else read_judgments(source, **options)
 
 
 def _load_gold(source: Any, options: Mapping[str, Any]) -> Gold:
@@ -236,7 +235,7 @@ def _pair_text(pairs: _Pairs, row: int) -> str:
 
 
 def _fit_messages(
-    judgments: Judgments | ShardedJudgments | None, gold: Gold | None, other_pairs: Sequence[_Pairs]
+    judgments: AnyJudgments | None, gold: Gold | None, other_pairs: Sequence[_Pairs]
 ) -> Iterator[Message]:
     """Yield messages about pairs and scales that do not match those of the judgments.
 
@@ -251,7 +250,7 @@ def _fit_messages(
             yield from _overlap_messages(pairs, "expert grades" if judgments is None else "judgments", base)
 
 
-def _overlap_messages(pairs: _Pairs, base_name: str, base: Judgments | ShardedJudgments) -> Iterator[Message]:
+def _overlap_messages(pairs: _Pairs, base_name: str, base: AnyJudgments) -> Iterator[Message]:
     """Yield messages about pairs that do not occur in a base input, and about ids that differ only in form.
 
     Args:
@@ -276,7 +275,7 @@ def _overlap_messages(pairs: _Pairs, base_name: str, base: Judgments | ShardedJu
         yield from _look_alike_warnings(pairs, base_name, base)
 
 
-def _look_alike_warnings(pairs: _Pairs, base_name: str, base: Judgments | ShardedJudgments) -> Iterator[Message]:
+def _look_alike_warnings(pairs: _Pairs, base_name: str, base: AnyJudgments) -> Iterator[Message]:
     """Yield a warning if query ids, and one if document ids, occur in the base input only in another form."""
     for role, input_ids in (("query", pairs.query.unique()), ("document", pairs.document.unique())):
         has_exact, has_alike = np.zeros(len(input_ids), bool), np.zeros(len(input_ids), bool)
@@ -308,7 +307,7 @@ def normal_forms(ids: pa.Array) -> pa.Array:
     return text
 
 
-def check_expert_grades(gold: Gold, judgments: Judgments | ShardedJudgments) -> list[Message]:
+def check_expert_grades(gold: Gold, judgments: AnyJudgments) -> list[Message]:
     """Return messages about expert grades whose scale or ids do not match those of the judgments.
 
     Ids probably do not match if the grades agree with the judgments of the same ids no better than by chance.
@@ -340,7 +339,7 @@ def check_expert_grades(gold: Gold, judgments: Judgments | ShardedJudgments) -> 
     return [*messages, Message(problem, "shifted-ids", "warning", fixes=(Fix("correct the ids of the expert grades"),))]
 
 
-def _mean_judgments(query: pa.Array, document: pa.Array, judgments: Judgments | ShardedJudgments) -> Floats:
+def _mean_judgments(query: pa.Array, document: pa.Array, judgments: AnyJudgments) -> Floats:
     """Return the mean judgment of each pair, on scales from 0 to 1; NaN without judgments (n,)."""
     mean = np.full(len(query), np.nan)
     for table in judgments.iterate():
@@ -374,7 +373,7 @@ def _correlation_in_queries(gold: Gold, mean: Floats) -> tuple[float, int]:
     return float(grade @ judged / np.sqrt((grade @ grade) * (judged @ judged))), int(varies.sum())
 
 
-def _find_shift(gold: Gold, judgments: Judgments | ShardedJudgments) -> str | None:
+def _find_shift(gold: Gold, judgments: AnyJudgments) -> str | None:
     """Return how to shift the expert grades so that they agree with the judgments, or None if no shift helps."""
     found: dict[float, str] = {}
     for step in (1, -1):

@@ -9,9 +9,10 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from crowdrank.errors import CrowdrankError
-from crowdrank.service.api import Settings, create_app
+from crowdrank.service.api.app import create_app
 from crowdrank.service.api.error_rendering import ERROR_RENDERERS, render_service_error
 from crowdrank.service.api.protection import check_parameters
+from crowdrank.service.api.settings import Settings
 from crowdrank.service.database import Database
 from crowdrank.service.errors import ServiceError
 from crowdrank.service.pages import judging, leading, project_creation

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from crowdrank._files import locked
 from crowdrank.errors import Fix, InputError, Message, OutputError, UsageError
-from crowdrank.service.api import Settings
+from crowdrank.service.api.settings import Settings
 from crowdrank.service.application import create_application
 from crowdrank.service.backup import OWNER_ONLY
 from crowdrank.service.database import Database

@@ -1,0 +1,1 @@
+"""Judgments larger than memory: partitioned Parquet files, distributed to shards on disk."""

@@ -1,0 +1,1 @@
+"""Rules of the judging service: projects, people, pairs, quotas, leases and answers."""

@@ -1,0 +1,1 @@
+"""The database of the judging service: tables, connections, backup and migrations."""

@@ -1,0 +1,1 @@
+"""HTML pages of the judging service; their scripts use the API."""
