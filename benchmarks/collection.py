@@ -17,7 +17,7 @@ def _seconds() -> dict[str, dict[str, float]]:
     from crowdrank import GDA, DawidSkene, read_judgments
     from crowdrank.collection import get_policy
     from crowdrank.collection.pool import Pool, Roster
-    from crowdrank.engine.local import LocalEngine
+    from crowdrank.engine.passes import LocalEngine
 
     frame = random_labels(LABELS, items=PAIRS, assessors=ASSESSORS)
     frame["query"] = frame["task"] // 100

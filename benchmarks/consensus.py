@@ -56,9 +56,9 @@ def dawid_skene(kind: str, goal: float) -> Result:
 def _kernel_and_floor() -> tuple[float, float]:
     from numba import njit
 
-    from crowdrank.consensus import kernels
+    from crowdrank.consensus import e_step
     from crowdrank.engine.shards import split
-    from crowdrank.judgments.read import read_judgments
+    from crowdrank.readers.read import read_judgments
 
     @njit  # type: ignore[untyped-decorator]  # numba ships no types
     def floor(offsets: Any, assessor: Any, grade: Any, posterior: Any, n_grades: int) -> None:
@@ -77,7 +77,7 @@ def _kernel_and_floor() -> tuple[float, float]:
     likelihood = np.ascontiguousarray(rng.dirichlet(np.ones(n_grades), (n_assessors, n_grades)).transpose(0, 2, 1))
     posterior, counts = np.empty(shard.n_items * n_grades), np.zeros(likelihood.size)
     shares, classes = np.full(n_grades, 1 / n_grades), np.zeros(n_grades)
-    expect = kernels.expect_states(n_grades)
+    expect = e_step.expect_states(n_grades)
 
     def kernel() -> None:
         expect(

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from crowdrank.judgments.datasets import dataset
+from crowdrank.readers.datasets import dataset
 
 
 def random_labels(

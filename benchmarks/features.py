@@ -26,7 +26,7 @@ def _documents(data: str) -> tuple[Any, Any]:
 def _seconds(name: str, data: str, runs: int) -> tuple[float, float, float]:
     """Return the CPU time of a fit without features, of one with features without its regressions, and of these."""
     import crowdrank
-    from crowdrank.consensus.usable_features import UsableFeatures
+    from crowdrank.consensus.feature_scores import UsableFeatures
 
     warnings.simplefilter("ignore")
     features, judgments = _documents(data)

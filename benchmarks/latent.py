@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks import data
 from benchmarks.measure import Result, at_most, best, cpu_seconds, in_own_process
-from crowdrank.judgments.datasets import dataset
+from crowdrank.readers.datasets import dataset
 
 PARTNERS = 20
 ITERATIONS = 5

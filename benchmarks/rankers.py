@@ -30,7 +30,7 @@ def _rounds() -> tuple[list[float], list[float], list[float]]:
     from crowdrank.rankers.boosting import tree_settings
     from crowdrank.rankers.lambdamart import LambdaMART
     from crowdrank.rankers.lambdas import LambdaObjective
-    from crowdrank.rankers.ranking_data import RankingData
+    from crowdrank.rankers.training_data import RankingData
 
     X, y, sizes = _random_data()
     offsets = np.append(0, np.cumsum(sizes)).astype(np.int64)
@@ -74,7 +74,7 @@ def rounds() -> Result:
 def _gradient_seconds(queries: int) -> tuple[float, float]:
     """Measure the gradients of many lists with one thread and with two."""
     from crowdrank.rankers.lambdas import LambdaObjective
-    from crowdrank.rankers.ranking_data import RankingData
+    from crowdrank.rankers.training_data import RankingData
 
     rng = np.random.default_rng(0)
     n = queries * 40
@@ -98,9 +98,9 @@ def _mq2008() -> dict[str, list[float]]:
     import xgboost as xgb
 
     from crowdrank import LambdaMART, read_features
-    from crowdrank.judgments.datasets import dataset
-    from crowdrank.rankers.ranking_data import RankingData
-    from crowdrank.rankers.validation import Validation
+    from crowdrank.rankers.model_selection import Validation
+    from crowdrank.rankers.training_data import RankingData
+    from crowdrank.readers.datasets import dataset
 
     parts = [read_features(dataset("mq2008").path(f"S{part}.txt.gz"), format="letor") for part in range(1, 6)]
 

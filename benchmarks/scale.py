@@ -120,7 +120,7 @@ def fit(name: str, work_folder: Path, output: Path, labels: int, scale: Scale) -
     import warnings
 
     import crowdrank
-    from crowdrank.judgments.sharded import load_sharded
+    from crowdrank.on_disk.sharded import load_sharded
 
     warnings.simplefilter("ignore")
     judgments = load_sharded(work_folder)

@@ -120,9 +120,8 @@ def _write_features(path: Path, rows: int) -> None:
 
 def _rank_memory(folder: Path, path: Path) -> int:
     """Return the peak memory of a process that ranks a file."""
-    from crowdrank.rankers.base import Ranker
-    from crowdrank.rankers.feature_batches import FeatureBatches
-    from crowdrank.rankers.rank_files import rank_files
+    from crowdrank.rankers.rank_files import FeatureBatches, rank_files
+    from crowdrank.rankers.ranker import Ranker
 
     ranker = Ranker.load(folder / "model")
     rank_files(ranker, FeatureBatches([path], ranker.features_), path.with_suffix(".run.parquet"), check=True)

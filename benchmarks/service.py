@@ -33,13 +33,13 @@ import numpy as np
 from sqlalchemy import Connection, create_engine, select, text
 
 from benchmarks.measure import Result, at_most
-from crowdrank.service import schema
-from crowdrank.service.answers import Answer, record_answers
-from crowdrank.service.assignment import next_pairs
-from crowdrank.service.database import Database, database_url
-from crowdrank.service.migrations import upgrade
-from crowdrank.service.projects import get_project
+from crowdrank.service.domain.answers import Answer, record_answers
+from crowdrank.service.domain.assignment import next_pairs
+from crowdrank.service.domain.projects import get_project
 from crowdrank.service.server import listen
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database, database_url
+from crowdrank.service.store.migrations import upgrade
 from tools.postgresql import PostgresServer, find_program
 from tools.service_load import (
     GRADES,

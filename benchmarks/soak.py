@@ -32,12 +32,12 @@ import numpy as np
 from sqlalchemy import Connection, func, select, text
 
 from benchmarks.measure import Result, at_most
-from crowdrank.service import schema
-from crowdrank.service.database import Database
-from crowdrank.service.migrations import upgrade
-from crowdrank.service.pairs import PairRow, add_pairs
-from crowdrank.service.projects import create_project
-from crowdrank.service.refits import Refits
+from crowdrank.service.domain.pairs import PairRow, add_pairs
+from crowdrank.service.domain.projects import create_project
+from crowdrank.service.model.refits import Refits
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
+from crowdrank.service.store.migrations import upgrade
 from tools.local_service import START, JudgeClient, open_service
 from tools.service_invariants import find_violations
 from tools.service_load import add_person

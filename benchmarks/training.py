@@ -28,12 +28,11 @@ def _random_data() -> Any:
 
 def _step_seconds() -> dict[str, float]:
     """Measure X'X, a step without functions in each mode, the linear functions, and two trees."""
-    from crowdrank.label_learning.boosted import BoostedFunctions, GrowingTrees, binned_dataset
-    from crowdrank.label_learning.gls_gradients import LabelRegression
-    from crowdrank.label_learning.linear import LinearFunctions, StandardizedInputs
+    from crowdrank.label_learning.boosted_remapper import BoostedFunctions, GrowingTrees, binned_dataset
+    from crowdrank.label_learning.gradient_ascent import LabelRegression
+    from crowdrank.label_learning.linear_remapper import LinearFunctions, StandardizedInputs
     from crowdrank.label_learning.objectives import ObjectiveSpec
-    from crowdrank.rankers.ranking_data import RankingData
-    from crowdrank.rankers.standardize import Standardizer
+    from crowdrank.rankers.training_data import RankingData, Standardizer
 
     X, document, Y, experts = _random_data()
     regression, unweighted = LabelRegression(X, document), LabelRegression(X, document)

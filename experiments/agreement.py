@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.assessors.contingency import count_pairs, kendall_tau
+from crowdrank.assessors.reference import count_pairs, kendall_tau
 from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments

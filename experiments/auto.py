@@ -11,11 +11,10 @@ import pandas as pd
 import pyarrow as pa
 
 from crowdrank.consensus import METHODS
-from crowdrank.consensus.auto import Auto
-from crowdrank.consensus.candidate_choice import CANDIDATES
-from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.read import read_judgments
+from crowdrank.consensus.auto import CANDIDATES, Auto
 from crowdrank.judgments.table import Judgments
+from crowdrank.readers.datasets import dataset
+from crowdrank.readers.read import read_judgments
 from crowdrank.simulation.world import simulate
 from experiments import dl20, rf10, web5
 from experiments.base import (

@@ -21,7 +21,7 @@ from crowdrank.judgments.table import Judgments
 if TYPE_CHECKING:
     import pandas as pd
 
-    from crowdrank.consensus._base import Aggregator
+    from crowdrank.consensus.model import Aggregator
 
 UNJUDGED: Unjudged = "skip"
 """Treatment of documents without gold: rankings are evaluated on graded documents only, as in the papers."""

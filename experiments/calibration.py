@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats
-from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.gda import GDA
-from crowdrank.consensus.pairwise_parameters import standardized
-from crowdrank.judgments.datasets import dataset
+from crowdrank.consensus.gda_pairwise_assessors import standardized
+from crowdrank.consensus.model import Aggregator
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
+from crowdrank.readers.datasets import dataset
+from crowdrank.readers.read import read_judgments
 from experiments.agreement import spearman
 from experiments.base import (
     ONE_CONFIGURATION,

@@ -11,12 +11,19 @@ import numpy as np
 from crowdrank import read_features
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
-from crowdrank.judgments.datasets import dataset
-from crowdrank.pipeline.candidate_rankers import gda_pairwise_mart, lambdamart, least_squares, soft_lambdamart
-from crowdrank.pipeline.candidates import Candidate, consensus_candidate, expert_candidate
-from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.candidates import (
+    Candidate,
+    consensus_candidate,
+    expert_candidate,
+    gda_pairwise_mart,
+    lambdamart,
+    least_squares,
+    soft_lambdamart,
+)
+from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.training_view import TrainingView
-from crowdrank.rankers.base import Ranker
+from crowdrank.rankers.ranker import Ranker
+from crowdrank.readers.datasets import dataset
 from experiments.base import (
     Experiment,
     Row,

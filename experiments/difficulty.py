@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from crowdrank._typing import Floats
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus.model import Aggregator
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.judgments.read import read_judgments
+from crowdrank.readers.read import read_judgments
 from crowdrank.simulation import World, simulate
 from experiments.agreement import spearman
 from experiments.base import (

@@ -16,11 +16,11 @@ from scipy.stats import t as student
 from crowdrank import Features, simulate
 from crowdrank._text import counted
 from crowdrank._typing import Floats
-from crowdrank.cli.demo import DEFAULT_QUERIES, MAX_EXPERT_QUERIES
+from crowdrank.cli.demo_commands import DEFAULT_QUERIES, MAX_EXPERT_QUERIES
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import Judgments
-from crowdrank.pipeline.result import Deployable
 from crowdrank.pipeline.run import run
+from crowdrank.pipeline.run_result import Deployable
 from crowdrank.rankers.distillation import N_TREES
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
 from experiments.dl20 import drawn_judges

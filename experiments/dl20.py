@@ -9,9 +9,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from crowdrank._text import counted
-from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
+from crowdrank.readers.datasets import dataset
 from experiments.base import (
     ONE_CONFIGURATION,
     SEEDS,

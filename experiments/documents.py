@@ -13,8 +13,8 @@ import pyarrow as pa
 from crowdrank import Features, read_features, read_judgments, simulate
 from crowdrank._typing import Floats, Integers
 from crowdrank.judgments import ids
-from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.table import Judgments
+from crowdrank.readers.datasets import dataset
 from experiments.base import seeds_text
 from experiments.dl20 import COVERED, thorough
 

@@ -22,11 +22,11 @@ from crowdrank.judgments.table import Judgments
 from crowdrank.pipeline.candidates import Candidate
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData, build_run_data
-from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.pipeline.training_view import TrainingView
-from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.boosting import default_threads
+from crowdrank.rankers.ranker import Ranker
 from experiments.base import UNJUDGED, Table, Tell, average_repeats, comparison_table, quiet, select_names
 from experiments.documents import PARTS, run_frame
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from crowdrank._text import counted
 from crowdrank.errors import UsageError
-from crowdrank.evaluation.significance import bootstrap_interval, fisher_randomization
+from crowdrank.evaluation.comparison import bootstrap_interval, fisher_randomization
 from crowdrank.pipeline.candidates import BY_NAME, Candidate
 from crowdrank.pipeline.selection import SAFE
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names

@@ -19,14 +19,15 @@ from crowdrank.estimation.by_document import (
     corrected_gains,
     document_gains,
     document_weights,
+    draw,
+    draw_probabilities,
     expected_gains,
+    gain_variances,
 )
-from crowdrank.estimation.by_query import ByQuery
-from crowdrank.estimation.contrast import ContrastEstimate, sample_mean
+from crowdrank.estimation.by_query import ByQuery, ContrastEstimate, sample_mean
 from crowdrank.estimation.joined_runs import JoinedRuns, join_runs
-from crowdrank.estimation.sampling import draw, draw_probabilities, gain_variances
 from crowdrank.evaluation.measures import Measure, parse_measure
-from crowdrank.judgments.datasets import dataset
+from crowdrank.readers.datasets import dataset
 from experiments.base import SEEDS, Experiment, Row, Table, Tell, quiet, seeds_text
 from experiments.dl20 import COVERED, thorough
 

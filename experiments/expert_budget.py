@@ -17,10 +17,10 @@ from crowdrank import Features
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
-from crowdrank.evaluation.significance import bootstrap_interval, fisher_randomization
-from crowdrank.pipeline.candidate_rankers import TREE_FEATURES
+from crowdrank.evaluation.comparison import bootstrap_interval, fisher_randomization
 from crowdrank.pipeline.candidates import (
     BY_NAME,
+    TREE_FEATURES,
     Candidate,
     choose_candidates,
     consensus_methods,
@@ -28,8 +28,8 @@ from crowdrank.pipeline.candidates import (
 )
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData
+from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, split_into_folds
-from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.pipeline.training_view import MIN_QUERIES_FOR_VALIDATION, VALIDATION_SHARE
 from crowdrank.rankers.linear import AUTO_TREES

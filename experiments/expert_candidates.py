@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 
 from crowdrank._typing import Floats, Integers
-from crowdrank.label_learning.label_functions import MODES
-from crowdrank.pipeline.candidate_rankers import lambdamart
-from crowdrank.pipeline.candidates import Candidate, consensus_candidate, expert_candidate, remapped_candidate
+from crowdrank.label_learning.gradient_ascent import MODES
+from crowdrank.pipeline.candidates import (
+    Candidate,
+    consensus_candidate,
+    expert_candidate,
+    lambdamart,
+    remapped_candidate,
+)
 from crowdrank.pipeline.training_view import RemapperKind, TrainingView
-from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.linear import GLS
+from crowdrank.rankers.ranker import Ranker
 from crowdrank.rankers.reweighting import RD
 from experiments.rankers import pointwise_trees
 

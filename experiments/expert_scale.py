@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from crowdrank.consensus import get_aggregator
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.judgments.read import read_gold
+from crowdrank.readers.read import read_gold
 from crowdrank.simulation.world import simulate
 from experiments.base import UNJUDGED, Experiment, Row, Table, Tell, averaged, quiet, ranking, seeds_text
 

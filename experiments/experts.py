@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from crowdrank._text import counted
+from crowdrank.label_learning.gradient_ascent import MODES
 from crowdrank.label_learning.label_features import LabelFeatures
-from crowdrank.label_learning.label_functions import MODES
 from crowdrank.pipeline.candidates import Candidate, consensus_candidate
-from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.training_view import RemapperKind, TrainingView
-from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.linear import AUTO_TREES
+from crowdrank.rankers.ranker import Ranker
 from experiments.base import (
     Experiment,
     Row,

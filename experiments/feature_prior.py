@@ -13,7 +13,7 @@ import pyarrow as pa
 from crowdrank import Features
 from crowdrank._typing import Floats
 from crowdrank.consensus import get_aggregator
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus.model import Aggregator
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.judgments.table import Judgments
@@ -96,7 +96,7 @@ def fit_runs(
 
 def dl20_table(method: str, tell: Tell) -> Table:
     """Compare a method with and without features on the LLM judges of DL20."""
-    from crowdrank.judgments.datasets import dataset
+    from crowdrank.readers.datasets import dataset
 
     features, judges = dl20_documents()
     gold = gold_in(dataset("trec-dl20").read_gold(), judges)

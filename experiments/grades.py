@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank.consensus import METHODS
-from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, GRADE_RULES, choose_grades
+from crowdrank.consensus.model import Aggregator
 from experiments.auto import SIMULATED, SLOW, Setting, public_sets, simulated
 from experiments.base import (
     ONE_CONFIGURATION,

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._typing import Grades, Integers
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus.model import Aggregator
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.judgments.combine import combine
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
+from crowdrank.readers.combine import combine
+from crowdrank.readers.read import read_judgments
 from experiments.base import UNJUDGED, Chosen, Fits, Row, Table, Tell, compared, fit_all, ranking, seeds_text
 
 INJECTED = "(injected)"

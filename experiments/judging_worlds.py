@@ -16,8 +16,8 @@ from crowdrank.collection.replay import Crowd, model_ranking
 from crowdrank.consensus.gda import GDA
 from crowdrank.errors import CrowdrankWarning
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.table import Judgments
+from crowdrank.readers.datasets import dataset
 from experiments.base import UNJUDGED, gold_in
 from experiments.dl20 import COVERED, thorough
 

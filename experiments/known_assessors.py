@@ -13,15 +13,15 @@ import pandas as pd
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
-from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.features import Features, read_features
-from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
-from crowdrank.label_learning.boosted import BoostedRemapper
+from crowdrank.label_learning.boosted_remapper import BoostedRemapper
 from crowdrank.label_learning.label_features import LabelFeatures
-from crowdrank.label_learning.linear import LinearRemapper
+from crowdrank.label_learning.linear_remapper import LinearRemapper
 from crowdrank.label_learning.remapper import Remapper
 from crowdrank.rankers.boosting import default_threads
+from crowdrank.readers.datasets import dataset
+from crowdrank.readers.features import Features, read_features
+from crowdrank.readers.read import read_judgments
 from experiments.agreement import spearman
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
 from experiments.documents import generated_documents, joined, mq2008, query_numbers

@@ -13,7 +13,7 @@ import pyarrow as pa
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.collection import get_policy
-from crowdrank.collection.base import Policy
+from crowdrank.collection.policy import Policy
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.replay import Crowd, Curve, model_ranking, replay
 from crowdrank.collection.requests import Budget
@@ -21,11 +21,11 @@ from crowdrank.consensus.gda import GDA
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
-from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.features import read_features
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers.linear import GLS
+from crowdrank.readers.datasets import dataset
+from crowdrank.readers.features import read_features
 from experiments.base import (
     UNJUDGED,
     Experiment,

@@ -12,10 +12,10 @@ import pandas as pd
 from crowdrank import Features
 from crowdrank._text import counted
 from crowdrank.collection import get_policy
-from crowdrank.collection.base import Policy
+from crowdrank.collection.policy import Policy
 from crowdrank.collection.replay import Crowd, Curve, model_ranking, refit, replay
-from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.gda import GDA
+from crowdrank.consensus.model import Aggregator
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate
 from experiments.base import (

@@ -13,23 +13,22 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from crowdrank._base import require_one_of
+from crowdrank._estimator import require_one_of
 from crowdrank._text import counted
 from crowdrank.collection import get_policy
-from crowdrank.collection.costs import SchemeCost, counted_cost
-from crowdrank.collection.schemes import Scheme
+from crowdrank.collection.schemes import Scheme, SchemeCost, counted_cost
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
-from crowdrank.judgments.datasets import dataset
-from crowdrank.judgments.features import Features, read_features
-from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers import InstanceKind
-from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.boosting import default_threads
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.network import LambdaRankNet
+from crowdrank.rankers.ranker import Ranker
+from crowdrank.readers.datasets import dataset
+from crowdrank.readers.features import Features, read_features
+from crowdrank.readers.read import read_judgments
 from crowdrank.simulation.world import simulate
 from experiments.base import (
     UNJUDGED,

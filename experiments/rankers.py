@@ -12,14 +12,20 @@ from crowdrank import Features, read_judgments
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
-from crowdrank.pipeline.candidate_rankers import lambdamart, least_squares, tree_feature_least_squares, tree_parameters
-from crowdrank.pipeline.candidates import Candidate, expert_candidate
-from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.candidates import (
+    Candidate,
+    expert_candidate,
+    lambdamart,
+    least_squares,
+    tree_feature_least_squares,
+    tree_parameters,
+)
+from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.training_view import TrainingView
-from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import Ensemble
 from crowdrank.rankers.network import LambdaRankNet
 from crowdrank.rankers.pointwise import PointwiseGBDT
+from crowdrank.rankers.ranker import Ranker
 from crowdrank.rankers.reweighting import RD
 from experiments.base import Experiment, Table, Tell, describe_difference, quiet, testing_protocol
 from experiments.documents import mq2008, run_frame

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pandas as pd
 
 from crowdrank._text import counted
-from crowdrank.judgments.datasets import dataset
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
+from crowdrank.readers.datasets import dataset
 from experiments.agreement import agreement_table
 from experiments.base import (
     ONE_CONFIGURATION,

@@ -12,14 +12,14 @@ import pandas as pd
 
 from crowdrank._files import write_file
 from crowdrank._typing import Floats, Integers
-from crowdrank.collection.base import Policy
 from crowdrank.collection.model_policies import TopGain
+from crowdrank.collection.policy import Policy
 from crowdrank.collection.replay import replay
-from crowdrank.collection.state import PoolState
-from crowdrank.consensus._base import Aggregator
+from crowdrank.collection.requests import PoolState
+from crowdrank.consensus.model import Aggregator
 from crowdrank.evaluation.comparison import compare_evaluations
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
-from crowdrank.service.relative_information import MIN_ANSWERS, MIN_SHARED
+from crowdrank.service.model.fits import MIN_ANSWERS, MIN_SHARED
 from experiments.answers_needed import RESAMPLES, Curves, Need, answers_needed
 from experiments.base import (
     UNJUDGED,

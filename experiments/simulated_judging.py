@@ -16,10 +16,10 @@ import numpy as np
 from sqlalchemy import Connection
 
 from crowdrank._typing import Integers
-from crowdrank.service.database import Database
-from crowdrank.service.pairs import PairRow, add_pairs
-from crowdrank.service.projects import create_project
-from crowdrank.service.refits import Refits
+from crowdrank.service.domain.pairs import PairRow, add_pairs
+from crowdrank.service.domain.projects import create_project
+from crowdrank.service.model.refits import Refits
+from crowdrank.service.store.database import Database
 from experiments.judging_worlds import World
 from tools.local_service import JudgeClient, LocalService, SimulatedClock, open_service
 from tools.service_load import add_person

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank.consensus.threshold import ThresholdDawidSkene
+from crowdrank.consensus.threshold_dawid_skene import ThresholdDawidSkene
 from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments

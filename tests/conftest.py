@@ -108,7 +108,7 @@ def data_folder() -> Path:
 @pytest.fixture(scope="session")
 def rf10(data_folder: Path) -> Judgments:
     """Return the crowd judgments of TREC RF10."""
-    from crowdrank.judgments.datasets import dataset
+    from crowdrank.readers.datasets import dataset
 
     assert data_folder.is_dir()
     return dataset("trec-rf10").read_judgments()

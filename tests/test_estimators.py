@@ -10,7 +10,7 @@ import pytest
 
 import crowdrank
 from crowdrank import GLS, RD, DawidSkene, Ensemble, GDAPairwiseMART, LambdaMART, PointwiseGBDT
-from crowdrank._base import Estimator
+from crowdrank._estimator import Estimator
 from crowdrank.constraints import Constraints, Flag, InstanceOf, Number, OneOf, Parsed, SequenceOf, check_parameter
 from crowdrank.errors import NotFittedError, UsageError
 from crowdrank.evaluation.measures import parse_gains

@@ -16,6 +16,8 @@ import crowdrank
 PACKAGE = Path(crowdrank.__file__).parent
 ORDER = (
     "judgments",
+    "readers",
+    "on_disk",
     "engine",
     "evaluation",
     "simulation",

@@ -21,10 +21,10 @@ from numba.core import event
 import crowdrank
 from crowdrank import _numba, get_aggregator, read_judgments, simulate
 from crowdrank._arrow import to_numpy
-from crowdrank._normal import MAX_WITHOUT_SCIPY, normal_quantiles
 from crowdrank._numba import Kernel
-from crowdrank.consensus import assembly, dawid_skene, diagnostics, families, gold_accuracy, grade_rules, kernels, votes
-from crowdrank.judgments import kernels as judgment_kernels
+from crowdrank.consensus import assembly, data_warnings, dawid_skene, e_step, families, grade_rules, votes
+from crowdrank.consensus.latent import MAX_WITHOUT_SCIPY, normal_quantiles
+from crowdrank.judgments import ids as judgment_kernels
 
 ITEMS, ASSESSORS, GRADES = 30, 8, 4
 
@@ -99,28 +99,28 @@ def rows(rng: np.random.Generator) -> tuple[Any, ...]:
 
 
 CASES: dict[Kernel, Callable[[np.random.Generator], tuple[Any, ...]]] = {
-    kernels.count_confusions: lambda rng: (
+    e_step.count_confusions: lambda rng: (
         *judgments(rng),
         rng.random((ITEMS, 3)),
         np.zeros((ASSESSORS, GRADES, 3)),
     ),
-    kernels.expect_states(GRADES): lambda rng: expect(rng, GRADES),
-    kernels.expect_states(7): lambda rng: expect(rng, 7),
-    kernels.weighted_e_step: weighted,
-    kernels.soft_e_step: soft,
-    kernels.count_soft_answers: lambda rng: (
+    e_step.expect_states(GRADES): lambda rng: expect(rng, GRADES),
+    e_step.expect_states(7): lambda rng: expect(rng, 7),
+    e_step.weighted_e_step: weighted,
+    e_step.soft_e_step: soft,
+    e_step.count_soft_answers: lambda rng: (
         *soft_answers(rng),
         rng.random((ASSESSORS, GRADES, 3)),
         rng.random((ITEMS, 3)),
         np.zeros((ASSESSORS, GRADES, 3)),
     ),
-    kernels.posterior_summaries: lambda rng: (rng.dirichlet(np.full(4, 0.2), 50), np.arange(4.0), 0.025, 1e-9),
+    e_step.posterior_summaries: lambda rng: (rng.dirichlet(np.full(4, 0.2), 50), np.arange(4.0), 0.025, 1e-9),
     votes.count_votes: lambda rng: (*judgments(rng)[::2], GRADES),
     votes.count_weighted_votes: lambda rng: (*(table := judgments(rng))[::2], rng.random(len(table[2])), GRADES),
     grade_rules.minimize_loss: lambda rng: (rng.dirichlet(np.full(4, 0.2), 50).round(1), rng.random((4, 4)).round(1)),
-    gold_accuracy.add_agreements: agreements,
-    diagnostics.mean_shares: lambda rng: (*judgments(rng), rng.integers(1, GRADES, ASSESSORS)),
-    diagnostics.find_groups: groups,
+    assembly.add_agreements: agreements,
+    data_warnings.mean_shares: lambda rng: (*judgments(rng), rng.integers(1, GRADES, ASSESSORS)),
+    data_warnings.find_groups: groups,
     assembly.add_codes: lambda rng: (judgments(rng)[1], np.zeros(ASSESSORS, np.int64)),
     families.family_weights: lambda rng: (*judgments(rng)[:2], rng.integers(0, 3, ASSESSORS, np.int32), 0.5),
     dawid_skene.confusions: lambda rng: (rng.gamma(0.3, 1.0, (9, 4, 4)).round(1) + 0.1, np.zeros((4, 4)), 1e-10),

@@ -15,19 +15,19 @@ import pyarrow.parquet as pq
 import pytest
 
 import crowdrank
-from crowdrank._array_io import arrays_from_table, arrays_to_table
-from crowdrank.collection.request_ledger import OutstandingRequests
-from crowdrank.consensus._base import Aggregator
-from crowdrank.consensus.checkpoints import Checkpoint
+from crowdrank._estimator import arrays_from_table, arrays_to_table
+from crowdrank.collection.requests import OutstandingRequests
+from crowdrank.consensus.model import Aggregator
+from crowdrank.consensus.saved_models import Checkpoint
 from crowdrank.errors import InputError
-from crowdrank.judgments.sharded import load_sharded
-from crowdrank.label_learning.boosted import BoostedRemapper
-from crowdrank.label_learning.linear import LinearRemapper
+from crowdrank.label_learning.boosted_remapper import BoostedRemapper
+from crowdrank.label_learning.linear_remapper import LinearRemapper
 from crowdrank.label_learning.remapper import Remapper
-from crowdrank.pipeline.result import RunResult
-from crowdrank.rankers.base import Ranker
+from crowdrank.on_disk.sharded import load_sharded
+from crowdrank.pipeline.run_result import RunResult
+from crowdrank.rankers.boosting import check_trees
 from crowdrank.rankers.lambdamart import LambdaMART
-from crowdrank.rankers.trees_text import check_trees
+from crowdrank.rankers.ranker import Ranker
 from tools.fuzz_saved import manifest_kinds, run, update_digests
 from tools.mutations import mutate
 

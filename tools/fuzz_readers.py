@@ -30,12 +30,12 @@ import pyarrow.parquet as pq
 
 from crowdrank import Estimate, Gold, Judgments, estimate, read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import CrowdrankError, DataWarning
-from crowdrank.judgments.features import Features
 from crowdrank.llm_judges.batch import read_batch_results
+from crowdrank.llm_judges.judge_labels import JudgeLabels
 from crowdrank.llm_judges.judges import read_judges
-from crowdrank.llm_judges.labels import JudgeLabels
 from crowdrank.llm_judges.umbrela import read_umbrela
-from crowdrank.rankers.feature_batches import FeatureBatches
+from crowdrank.rankers.rank_files import FeatureBatches
+from crowdrank.readers.features import Features
 from tools.mutations import mutate, mutate_cells
 
 MAX_MESSAGE_LENGTH = 1500

@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crowdrank import _files
-from crowdrank._array_io import arrays_from_table, arrays_to_table
+from crowdrank._estimator import arrays_from_table, arrays_to_table
 from crowdrank._files import MANIFEST
 from crowdrank._folders import FolderKind, Manifest, write_manifest
 from crowdrank.errors import CrowdrankError
@@ -429,7 +429,7 @@ def _update_tree_sizes(text: str) -> str:
 def make_artifacts(root: Path) -> list[Artifact]:
     """Create small folders of every kind."""
     import crowdrank
-    from crowdrank.judgments.storage import load
+    from crowdrank.on_disk.storage import load
 
     world = crowdrank.simulate(
         queries=12, documents=4, assessors=6, labels=4, gold_queries=8, families=2, random_state=1
@@ -452,7 +452,7 @@ def make_artifacts(root: Path) -> list[Artifact]:
 
 
 def _save_judgments(judgments: Any, path: Path) -> None:
-    from crowdrank.judgments.storage import save
+    from crowdrank.on_disk.storage import save
 
     save(judgments, path)
 
@@ -466,7 +466,7 @@ def _use_judgments(judgments: Any) -> None:
 
 def _models(root: Path, judgments: Any, gold: Any) -> list[Artifact]:
     from crowdrank.consensus import get_aggregator
-    from crowdrank.consensus._base import Aggregator
+    from crowdrank.consensus.model import Aggregator
 
     subset = judgments.where(np.arange(len(judgments)) < 20)
 
@@ -493,7 +493,7 @@ def _models(root: Path, judgments: Any, gold: Any) -> list[Artifact]:
 
 def _rankers(root: Path, world: Any) -> list[Artifact]:
     from crowdrank.rankers import get_ranker
-    from crowdrank.rankers.base import Ranker
+    from crowdrank.rankers.ranker import Ranker
 
     rows = world.features.merge(world.gold, on=["query", "document"])
     X, y, query = rows.drop(columns=["query", "document", "grade"]), rows["grade"], rows["query"]
@@ -516,9 +516,9 @@ def _rankers(root: Path, world: Any) -> list[Artifact]:
 
 def _remappers(root: Path) -> list[Artifact]:
     import crowdrank
-    from crowdrank.label_learning.boosted import BoostedRemapper
+    from crowdrank.label_learning.boosted_remapper import BoostedRemapper
     from crowdrank.label_learning.label_features import label_features
-    from crowdrank.label_learning.linear import LinearRemapper
+    from crowdrank.label_learning.linear_remapper import LinearRemapper
     from crowdrank.label_learning.remapper import Remapper
 
     world = crowdrank.simulate(queries=16, documents=4, label_grades=2, gold_queries=12, random_state=1)
@@ -539,8 +539,8 @@ def _remappers(root: Path) -> list[Artifact]:
 
 def _shards(root: Path, frame: Any) -> list[Artifact]:
     import crowdrank
-    from crowdrank.consensus.on_disk import StoredConsensus
-    from crowdrank.judgments.sharded import load_sharded
+    from crowdrank.consensus.assembly import StoredConsensus
+    from crowdrank.on_disk.sharded import load_sharded
 
     (root / "partitions").mkdir()
     frame.to_parquet(root / "partitions" / "0.parquet")
@@ -570,7 +570,7 @@ def _shards(root: Path, frame: Any) -> list[Artifact]:
 
 def _checkpoints(root: Path, judgments: Any) -> list[Artifact]:
     from crowdrank.consensus import get_aggregator
-    from crowdrank.consensus.checkpoints import Checkpoint
+    from crowdrank.consensus.saved_models import Checkpoint
 
     class StoppedError(Exception):
         """Exception that ends a fit after a few iterations."""
@@ -594,7 +594,7 @@ def _checkpoints(root: Path, judgments: Any) -> list[Artifact]:
 
 def _run(root: Path) -> list[Artifact]:
     import crowdrank
-    from crowdrank.pipeline.result import RunResult, reading_run
+    from crowdrank.pipeline.run_result import RunResult, reading_run
     from crowdrank.reports import page
     from crowdrank.reports.embedded_charts import SECTIONS
     from crowdrank.reports.report_data import ReportData
@@ -626,7 +626,7 @@ def _run(root: Path) -> list[Artifact]:
 def _ledger(root: Path, judgments: Any) -> Artifact:
     import pandas as pd
 
-    from crowdrank.collection.request_ledger import OutstandingRequests
+    from crowdrank.collection.requests import OutstandingRequests
 
     items = judgments.to_arrow().slice(0, 6).to_pandas()
     (root / "ledger").mkdir()

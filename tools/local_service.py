@@ -21,9 +21,9 @@ from typing import Any, Self
 
 import uvicorn
 
-from crowdrank.service.application import create_application
-from crowdrank.service.database import Clock, Database
 from crowdrank.service.server import listen, open_database
+from crowdrank.service.store.database import Clock, Database
+from crowdrank.service.web.web_app import create_application
 from tools.service_load import START_SECONDS, local_client
 
 START = 1_700_000_000_000

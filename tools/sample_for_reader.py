@@ -64,7 +64,7 @@ def module_name(path: Path) -> str:
     """Return the dotted name of a module.
 
     >>> module_name(SOURCE / "judgments" / "read.py"), module_name(SOURCE / "judgments" / "__init__.py")
-    ('crowdrank.judgments.read', 'crowdrank.judgments')
+    ('crowdrank.readers.read', 'crowdrank.judgments')
     """
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(part for part in parts if part != "__init__")

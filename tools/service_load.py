@@ -27,11 +27,11 @@ from typing import Any, Literal, Self
 import httpx2
 from sqlalchemy import Connection, text
 
-from crowdrank.service.credentials import create_token
-from crowdrank.service.database import Database
-from crowdrank.service.pairs import PairRow, add_pairs
-from crowdrank.service.people import add_member, create_assessor
-from crowdrank.service.projects import Project, create_project
+from crowdrank.service.domain.credentials import create_token
+from crowdrank.service.domain.pairs import PairRow, add_pairs
+from crowdrank.service.domain.people import add_member, create_assessor
+from crowdrank.service.domain.projects import Project, create_project
+from crowdrank.service.store.database import Database
 
 PROJECT = "load"
 GRADES = ("Bad", "Fair", "Good")

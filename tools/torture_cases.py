@@ -238,7 +238,7 @@ class Prepared:
 
 def _replace_report(folder: Path) -> None:
     from crowdrank._folders import open_folder, update_folder
-    from crowdrank.pipeline.result import RUN
+    from crowdrank.pipeline.run_result import RUN
 
     with update_folder(folder, open_folder(folder, RUN), "report.html") as draft:
         draft.write_text("an older report", encoding="utf-8")

@@ -1,18 +1,55 @@
-"""Convert between NumPy and Arrow arrays without importing pandas.
+"""Convert between NumPy and Arrow arrays without importing pandas, and return unused memory to the system.
 
 `pa.array`, `pa.scalar` and `Array.to_numpy` import pandas if it is installed, which takes longer than a small fit.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank._memory import trim_heap
+_STATM = Path("/proc/self/statm")
+"""File in which Linux states the memory of a process in pages: total, resident, ..."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process; the maximum so far where it is not known, as on macOS.
+
+    >>> 0 <= resident_bytes() < 2**50
+    True
+    """
+    try:
+        return int(_STATM.read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
+    except OSError:
+        return peak_bytes()
+
+
+def peak_bytes() -> int:
+    """Return the maximum resident memory of this process so far; 0 on Windows, which does not state it."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def trim_heap() -> None:
+    """Return freed memory to the system; glibc keeps that of arrays of less than 32 MB."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+
 
 MIN_ROWS_TO_RELEASE = 1 << 20
 """Minimum number of rows of a table whose memory is returned to the system at once."""

@@ -1,4 +1,4 @@
-"""Low-level file operations (temporary names, locks, flushing, renaming) for `_files.py` and `_folders.py`."""
+"""Low-level file operations (temporary names, locks, flushing, renaming, digests) for `_files.py` and `_folders.py`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import crowdrank
 from crowdrank.errors import OutputError
 
 if sys.platform == "win32":
@@ -291,3 +294,24 @@ def _is_used_or_old(path: Path) -> bool:
     return time.time() - path.stat().st_mtime > _MIN_SCRATCH_AGE_SECONDS or any(
         one.name != _SCRATCH_LOCK_NAME for one in path.iterdir()
     )
+
+
+@cache
+def source_digest() -> str:
+    """Return a digest of the version and the Python files, or of the RECORD file if imported from a zip file."""
+    digest = hashlib.blake2b(crowdrank.__version__.encode(), digest_size=16)
+    package = Path(__file__).parent
+    paths = sorted(package.rglob("*.py"))
+    for path in paths:
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    if not paths:
+        digest.update((_read_record_file() or "").encode())
+    return digest.hexdigest()
+
+
+def _read_record_file() -> str | None:
+    """Return the text of the installation's RECORD file (its files and their hashes), or None."""
+    try:
+        return metadata.distribution("crowdrank").read_text("RECORD")
+    except metadata.PackageNotFoundError:
+        return None

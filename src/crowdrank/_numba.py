@@ -7,12 +7,16 @@ import signal
 import stat
 import tempfile
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 SMALL = 1 << 16
 """Default number of array elements below which a call uses NumPy, if the kernel has such a version.
@@ -164,3 +168,28 @@ def private_temporary_folder() -> Path | None:
         return folder
     is_private = stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077
     return folder if is_private and os.access(folder, os.W_OK | os.X_OK) else None
+
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def map_in_order(function: Callable[[S], T], arguments: Sequence[S], n_jobs: int) -> Iterator[T]:
+    """Call a function with each argument in threads; yield results in order and keep only a few in memory."""
+    if n_jobs == 1:
+        yield from map(function, arguments)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(n_jobs) as pool:
+        pending: deque[Future[T]] = deque()
+        try:
+            for argument in arguments:
+                pending.append(pool.submit(function, argument))
+                if len(pending) > n_jobs:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()

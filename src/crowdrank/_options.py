@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from dataclasses import Field, field, fields
+from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from crowdrank._base import OPTION_NAMES, require_one_of
+from crowdrank._estimator import OPTION_NAMES, require_one_of
+from crowdrank.errors import Fix, InputError
 
 
 def option(default: Any, help: str, *flags: str, **more: Any) -> Any:
@@ -60,3 +63,15 @@ def check_choices(settings: Any) -> None:
         value, kind = getattr(settings, name), union_members(hint)[0]
         if get_origin(kind) is Literal and not (value is None and kind is not hint):
             require_one_of(name, value, get_args(kind))
+
+
+def read_toml(path: Path, fix: Fix | None = None) -> dict[str, Any]:
+    """Read a TOML file; raise InputError, with a fix if it is not TOML, if it cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise InputError(f"it cannot be read ({problem.strerror})", source=str(path), kind="no-file") from problem
+    except (ValueError, RecursionError) as problem:  # not UTF-8, not TOML, a number with thousands of digits
+        raise InputError(
+            f"it is not TOML ({str(problem)[:200]})", source=str(path), kind="not-toml", fix=fix or ()
+        ) from problem

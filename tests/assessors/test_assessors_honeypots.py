@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from crowdrank import read_judgments, simulate
-from crowdrank.assessors.honeypots import honeypot_accuracy, wilson
+from crowdrank.assessors.agreement import honeypot_accuracy, wilson
 from crowdrank.errors import UsageError
 
 

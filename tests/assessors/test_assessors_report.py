@@ -17,11 +17,16 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from crowdrank import GDA, DawidSkene, MajorityVote, read_gold, read_judgments, simulate
-from crowdrank.assessors.contingency import count_pairs, independence_p_values, kendall_tau
-from crowdrank.assessors.flags import FLAGS, AssessorEvidence, flag
-from crowdrank.assessors.leave_one_out import leave_one_out_consensus
-from crowdrank.assessors.reference import AssessorComparison, compare_with_others, fit_slopes
-from crowdrank.assessors.report import assess
+from crowdrank.assessors.assessor_report import FLAGS, AssessorEvidence, assess, flag
+from crowdrank.assessors.reference import (
+    AssessorComparison,
+    compare_with_others,
+    count_pairs,
+    fit_slopes,
+    independence_p_values,
+    kendall_tau,
+    leave_one_out_consensus,
+)
 from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.errors import ConvergenceWarning, InputError, NotFittedError
 from crowdrank.simulation import World
@@ -394,7 +399,7 @@ def test_an_assessors_own_answers_are_left_out_also_repeated_ones() -> None:
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model = GDA().fit(world(5, queries=10, assessors=10).judgments)
     whole = leave_one_out_consensus(model.judgments_, model.answer_states())
-    monkeypatch.setattr("crowdrank.assessors.leave_one_out._BLOCK", 7)
+    monkeypatch.setattr("crowdrank.assessors.reference._BLOCK", 7)
     cut = leave_one_out_consensus(model.judgments_, model.answer_states())
     np.testing.assert_allclose(cut.expected, whole.expected)
     np.testing.assert_array_equal(cut.grade, whole.grade)

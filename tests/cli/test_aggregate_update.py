@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from crowdrank import Aggregator, simulate
-from crowdrank.consensus._base import ROUNDS
+from crowdrank.consensus.model import ROUNDS
 from terminal import crowdrank
 
 

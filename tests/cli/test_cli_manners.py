@@ -17,8 +17,7 @@ import pytest
 from crowdrank import _progress, errors
 from crowdrank.cli import app as command_line
 from crowdrank.cli import console
-from crowdrank.cli.console import print_cells, print_error, print_status
-from crowdrank.cli.help_links import PAGE_BY_ERROR, page_for
+from crowdrank.cli.console import PAGE_BY_ERROR, page_for, print_cells, print_error, print_status
 
 REPOSITORY = Path(__file__).parent.parent.parent
 COLOR = re.compile(r"\x1b\[[0-9;]*3[0-7]")

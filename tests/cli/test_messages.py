@@ -12,8 +12,7 @@ import typer
 
 import crowdrank
 from crowdrank.cli.app import app
-from crowdrank.cli.console import print_read_report
-from crowdrank.cli.messages import option_writer
+from crowdrank.cli.console import option_writer, print_read_report
 from crowdrank.errors import Fix, Message
 from crowdrank.judgments.table import ReadReport
 from terminal import crowdrank as run_crowdrank

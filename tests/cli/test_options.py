@@ -19,14 +19,13 @@ from crowdrank.cli import options as shared
 from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS
 from crowdrank.errors import InputError, UsageError
-from crowdrank.judgments.formats import FORMATS
-from crowdrank.judgments.read import read_gold, read_judgments
-from crowdrank.judgments.read_options import Format, GoldReadOptions, ReadOptions
-from crowdrank.pipeline.config import PREFIXES, RunConfig, read_config
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import build_run_data
-from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.run_settings import PREFIXES, RunConfig, RunSettings, read_config
 from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.readers.formats import FORMATS
+from crowdrank.readers.read import read_gold, read_judgments
+from crowdrank.readers.read_options import Format, GoldReadOptions, ReadOptions
 from crowdrank.simulation.world import World, simulate
 from terminal import Run, crowdrank
 from tools.command_line import commands
@@ -198,7 +197,7 @@ def test_several_files_are_passed_as_a_list(monkeypatch: pytest.MonkeyPatch, tmp
         sources.append(source)
         raise UsageError("stop")
 
-    monkeypatch.setattr("crowdrank.judgments.read.read_judgments", read)
+    monkeypatch.setattr("crowdrank.readers.read.read_judgments", read)
     for words in (["a.csv"], ["a.csv", "b.csv"]):
         assert crowdrank("check", *words, cwd=tmp_path).returncode == 2
     assert sources == [Path("a.csv"), [Path("a.csv"), Path("b.csv")]]

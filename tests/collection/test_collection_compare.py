@@ -15,7 +15,7 @@ from crowdrank.cli.app import app
 from crowdrank.collection.compare_runs import CompareRuns, pool_of_runs
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.errors import InputError, UsageError
-from crowdrank.estimation.sampling import draw, draw_probabilities
+from crowdrank.estimation.by_document import draw, draw_probabilities
 from crowdrank.evaluation.evaluate import evaluate
 
 RNG = np.random.default_rng(0)

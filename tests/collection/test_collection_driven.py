@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import crowdrank
 from crowdrank import GDA, GLAD, Average, DawidSkene, Judgments, read_judgments
-from crowdrank.collection import get_policy, kernels
+from crowdrank.collection import get_policy, policy_kernels
 from crowdrank.collection.belief import (
     SMALL_CHUNK,
     Belief,
@@ -26,10 +26,9 @@ from crowdrank.collection.belief import (
 from crowdrank.collection.model_policies import MIN_DCG
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.replay import Crowd, replay
-from crowdrank.collection.requests import BLOCK, Budget, RankedRequests
-from crowdrank.collection.state import PoolState
+from crowdrank.collection.requests import BLOCK, Budget, PoolState, RankedRequests
 from crowdrank.errors import UsageError
-from crowdrank.judgments.combine import combine
+from crowdrank.readers.combine import combine
 
 
 @cache
@@ -65,7 +64,9 @@ def test_assignment_equals_its_reference(data: st.DataObject) -> None:
     empty = np.full(len(pairs), -1)
     judgments, permission = (offsets, codes, np.arange(n_assessors)), (np.cumsum([0, *map(len, allowed)]), listed)
     assessors, requests = (price, load.copy(), turn), (np.full(n_pairs, -1), empty.copy(), empty.copy())
-    kernels.assign_requests(pairs, pairs, judgments, permission, merit, assessors, most, money, requests, 0, chosen)
+    policy_kernels.assign_requests(
+        pairs, pairs, judgments, permission, merit, assessors, most, money, requests, 0, chosen
+    )
     expected = references.assign_requests(
         pairs.tolist(), judged_by, allowed, merit, price.tolist(), load.tolist(), most, money, turn.tolist()
     )
@@ -86,7 +87,7 @@ def test_top_gains_equal_their_reference(data: st.DataObject) -> None:
     score = (chance * after).sum(axis=1)
     offsets = np.append(0, np.cumsum(sizes))
     gain = np.empty(n)
-    kernels.top_gains(offsets, *outcomes, k, 1 / np.log2(np.arange(2, k + 2)), MIN_DCG, gain)
+    policy_kernels.top_gains(offsets, *outcomes, k, 1 / np.log2(np.arange(2, k + 2)), MIN_DCG, gain)
     for start, stop in pairwise(offsets):
         for d in range(start, stop):
             expected = references.top_gain(score[start:stop], d - start, chance[d], after[d], k)
@@ -99,7 +100,7 @@ def test_information_is_bayes_rule() -> None:
     noise = -(curves * np.log(curves)).sum(axis=1)
     result = np.full((6, 5), -1.0)
     some = (np.arange(7) * 2, rng.integers(0, 5, 12).astype(np.int32))
-    kernels.allowed_information(posterior, curves, noise, np.arange(6), some, result)
+    policy_kernels.allowed_information(posterior, curves, noise, np.arange(6), some, result)
     for row in range(6):
         listed = set(some[1][2 * row : 2 * row + 2].tolist())
         for a in range(5):
@@ -135,12 +136,12 @@ def test_small_kernels_are_numpy() -> None:
     table, x, y = rng.random((4, 3)), rng.uniform(-1, 5, 50), rng.uniform(-1, 4, 50)
     row, other, found = rng.integers(-1, 50, 80), (0.25, 1.5), np.empty(80)
     at_x, at_y = np.append(x, other[0])[row], np.append(y, other[1])[row]
-    kernels.interpolate_bilinear(row, x, y, other, ((0.0, 1.0), (0.0, 1.0)), table, found)
+    policy_kernels.interpolate_bilinear(row, x, y, other, ((0.0, 1.0), (0.0, 1.0)), table, found)
     for place in range(80):
         inner = [np.interp(at_y[place], np.arange(3), line) for line in table]
         assert found[place] == pytest.approx(np.interp(at_x[place], np.arange(4), inner), abs=1e-5)
     values = np.empty((2, 80))
-    kernels.interpolate_at_points(row, x, y, other, np.array([-1.0, 0.5]), (0.0, 0.5), table[:, 0], values)
+    policy_kernels.interpolate_at_points(row, x, y, other, np.array([-1.0, 0.5]), (0.0, 0.5), table[:, 0], values)
     for column, point in enumerate((-1.0, 0.5)):
         np.testing.assert_allclose(
             values[column], np.interp(at_x + at_y * point, np.arange(4) * 0.5, table[:, 0]), atol=1e-5

@@ -18,10 +18,9 @@ from crowdrank.collection import get_policy
 from crowdrank.collection.belief import Belief, consensus_rows
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.replay import Crowd, Curve, model_ranking, replay
-from crowdrank.collection.requests import Budget
-from crowdrank.collection.state import PoolState
+from crowdrank.collection.requests import Budget, PoolState
 from crowdrank.collection.status import collection_status
-from crowdrank.consensus.relevance_prior import prior_moments
+from crowdrank.consensus.feature_prior import prior_moments
 from crowdrank.errors import DataWarning, UsageError
 from terminal import crowdrank
 

@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 
 from crowdrank import Judgments, read_judgments
 from crowdrank.collection import get_policy
-from crowdrank.collection.judgment_file import JudgmentFile, write_new_file
-from crowdrank.collection.merge_batch import merge_batch
+from crowdrank.collection.add_batch import JudgmentFile, merge_batch, write_new_file
 from crowdrank.collection.pool import Pool, Roster
-from crowdrank.collection.request_ledger import OutstandingRequests
-from crowdrank.collection.requests import Budget
+from crowdrank.collection.requests import Budget, OutstandingRequests
 from crowdrank.errors import UsageError
 
 ID = st.sampled_from(['a,"b"', "c d", "é\nf", "g"])

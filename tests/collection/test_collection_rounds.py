@@ -14,16 +14,13 @@ from hypothesis import strategies as st
 
 from crowdrank import GDA, DawidSkene, Judgments, read_gold, read_judgments, simulate
 from crowdrank.collection import get_policy
+from crowdrank.collection.add_batch import judgment_table, merge_batch
 from crowdrank.collection.belief import Belief
-from crowdrank.collection.disagreements import confusions, disagreements
-from crowdrank.collection.judgment_file import judgment_table
-from crowdrank.collection.label_export import write_grades
-from crowdrank.collection.merge_batch import merge_batch
-from crowdrank.collection.platforms import write_requests
+from crowdrank.collection.platform_tasks import write_requests
 from crowdrank.collection.pool import Pool, Roster, parse_prices, read_roster
-from crowdrank.collection.state import PoolState
-from crowdrank.collection.status import collection_status, labels_needed
-from crowdrank.consensus.information import entropy
+from crowdrank.collection.requests import PoolState
+from crowdrank.collection.status import collection_status, confusions, disagreements, labels_needed, write_grades
+from crowdrank.consensus.latent import entropy
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 
 ROW = st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 2))

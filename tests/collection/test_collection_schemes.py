@@ -14,16 +14,9 @@ from hypothesis import strategies as st
 import crowdrank
 from crowdrank import Judgments, read_judgments
 from crowdrank.collection import get_policy
-from crowdrank.collection.costs import (
-    LabelRates,
-    SchemeCost,
-    counted_cost,
-    expected_cost,
-    scheme_costs,
-)
 from crowdrank.collection.pool import Pool
 from crowdrank.collection.replay import Crowd, replay, scheme_ranking
-from crowdrank.collection.schemes import Scheme
+from crowdrank.collection.schemes import LabelRates, Scheme, SchemeCost, counted_cost, expected_cost, scheme_costs
 from crowdrank.errors import UsageError
 
 NAMES = [

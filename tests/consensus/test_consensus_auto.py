@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank import GDA, Auto, DawidSkene, read_judgments, simulate
-from crowdrank.consensus import scoring
-from crowdrank.consensus.candidate_choice import CANDIDATES, ChoiceReason
+from crowdrank.consensus import held_out
+from crowdrank.consensus.auto import CANDIDATES, ChoiceReason
 from crowdrank.consensus.held_out import HeldOutFolds, Score, count_comparable_pairs
 from crowdrank.consensus.posterior_check import check
 from crowdrank.errors import InputError, UsageError
@@ -284,10 +284,10 @@ def test_the_command_line_shows_the_choice(tmp_path: Path) -> None:
 
 def test_whole_families_are_held_out_in_folds_of_about_one_size() -> None:
     judgments = read_judgments(simulate(queries=30, assessors=40, families=6, random_state=1).judgments)
-    fold, family = scoring.folds(judgments, 3), judgments.family_of[judgments.assessor]
+    fold, family = held_out.folds(judgments, 3), judgments.family_of[judgments.assessor]
     assert all(len(set(fold[family == one])) == 1 for one in np.unique(family))
     alone = read_judgments(simulate(queries=30, assessors=40, random_state=1).judgments)
-    sizes = np.bincount(scoring.folds(alone, 5))
+    sizes = np.bincount(held_out.folds(alone, 5))
     assert sizes.max() < 1.3 * sizes.min()
 
 
@@ -296,7 +296,7 @@ def test_whole_families_are_held_out_in_folds_of_about_one_size() -> None:
 def test_tied_items_share_their_places(seed: int, n: int, bins: int) -> None:
     rng = np.random.default_rng(seed)
     relevance, query = rng.integers(0, 4, n).astype(float), np.sort(rng.integers(0, 2, n))
-    found = scoring.rank_shares(relevance, query, bins)
+    found = held_out.rank_shares(relevance, query, bins)
     for item in range(n):
         mine = np.flatnonzero(query == query[item])
         below, tied = (relevance[mine] < relevance[item]).sum(), (relevance[mine] == relevance[item]).sum()
@@ -313,7 +313,7 @@ def test_pairs_are_counted_as_one_by_one(seed: int, n: int) -> None:
     group = np.unique(rng.integers(0, 3, n), return_inverse=True)[1]
     answer, item = rng.integers(0, 4, n), rng.integers(0, 6, n)
     place = rng.integers(0, 3, 6)[item]
-    found = scoring.pair_counts(group, item, answer, np.eye(3)[place], 4)
+    found = held_out.pair_counts(group, item, answer, np.eye(3)[place], 4)
     expected = np.zeros_like(found)
     counted = [
         (i, j)
@@ -333,7 +333,7 @@ def test_pairs_are_scored_by_the_other_folds() -> None:
     right = [(2 * 4 + 9 + 0.5) / (2 * 7 + 9 + 1), (5 + 0.5) / (6 + 1)]  # learned from fold 1, from fold 0
     gained = 5 * np.log(right[0]) + np.log(1 - right[0]) + 2 * np.log(0.5)
     gained += (2 * 4 + 9) * np.log(right[1]) + 2 * 3 * np.log(1 - right[1]) + (2 * 1 + 1) * np.log(0.5)
-    score, by_fold = scoring.score_pairs(pairs, fold, weight)
+    score, by_fold = held_out.score_pairs(pairs, fold, weight)
     assert score == pytest.approx(gained / (8 + 2 * 8 + 10))
     assert by_fold @ [8, 2 * 8 + 10] == pytest.approx(gained)
 
@@ -344,8 +344,8 @@ def test_grades_are_taken_by_their_word() -> None:
     answer = np.where(rng.random(2000) < 0.7, truth, rng.integers(0, 4, 2000))
     shifted, noisy = np.minimum(truth + 1, 3), np.where(rng.random(2000) < 0.2, rng.integers(0, 4, 2000), truth)
     score = {
-        name: scoring.score_grades(
-            scoring.answer_counts(assessor, answer, grade, 20, 4), np.arange(20) % 2, np.ones(20)
+        name: held_out.score_grades(
+            held_out.answer_counts(assessor, answer, grade, 20, 4), np.arange(20) % 2, np.ones(20)
         )[0]
         for name, grade in {"true": truth, "noisy": noisy, "a step too high": shifted, "none": 0 * truth}.items()
     }

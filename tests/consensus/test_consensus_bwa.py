@@ -26,7 +26,7 @@ from crowdrank.consensus.bwa import (
     update_items,
 )
 from crowdrank.errors import UsageError
-from crowdrank.judgments.datasets import dataset
+from crowdrank.readers.datasets import dataset
 
 
 def crowd(

@@ -13,7 +13,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from crowdrank import BWA, GDA, DawidSkene, GDAPairwise, Rasch, simulate
-from crowdrank.consensus.diagnostics import find_groups
+from crowdrank.consensus.data_warnings import find_groups
 from crowdrank.errors import DataWarning
 
 LINES = [BWA, GDA, GDAPairwise, Rasch]

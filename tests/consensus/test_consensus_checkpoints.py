@@ -78,6 +78,6 @@ def test_other_shards_do_not_resume(tmp_path: Path) -> None:
 
 def test_another_version_of_the_code_does_not_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted(DawidSkene(), labels(), tmp_path / "state")
-    monkeypatch.setattr("crowdrank.consensus.checkpoints.source_digest", lambda: "other")
+    monkeypatch.setattr("crowdrank.consensus.saved_models.source_digest", lambda: "other")
     with pytest.raises(InputError, match="another version of crowdrank"):
         DawidSkene().fit(labels(), checkpoint=tmp_path / "state")

@@ -22,17 +22,22 @@ from crowdrank import (
     read_features,
     read_judgments,
 )
-from crowdrank.consensus._base import Aggregator
-from crowdrank.consensus.feature_regression import assign_folds, cross_fit, fit_ridge, permutation_z, scale_within
-from crowdrank.consensus.grade_prior import SCORE_BINS, GradePrior
+from crowdrank.consensus.feature_prior import SCORE_BINS, GradePrior, log_node_priors
+from crowdrank.consensus.feature_scores import (
+    assign_folds,
+    cross_fit,
+    fit_ridge,
+    permutation_z,
+    scale_within,
+    usable_features,
+)
 from crowdrank.consensus.latent import DIFFICULTIES, standard_nodes, states_prior
+from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.posterior_check import check
-from crowdrank.consensus.relevance_prior import log_node_priors
-from crowdrank.consensus.usable_features import usable_features
-from crowdrank.engine.local import LocalEngine
+from crowdrank.engine.passes import LocalEngine
 from crowdrank.engine.shards import Shard, split
 from crowdrank.errors import DataWarning, InputError, UsageError
-from crowdrank.rankers.labels import read_labels
+from crowdrank.rankers.training_labels import read_labels
 
 RHO = 0.8
 

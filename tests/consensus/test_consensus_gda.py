@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from crowdrank import GDA, GDAPairwise, Judgments, Rasch, assess, evaluate, read_judgments
 from crowdrank.consensus.curves import GaussianCurves
-from crowdrank.consensus.information import information
-from crowdrank.consensus.latent import NODES, PRIOR
+from crowdrank.consensus.latent import NODES, PRIOR, information
 from crowdrank.errors import UsageError
-from crowdrank.judgments.combine import combine
-from crowdrank.judgments.datasets import dataset
+from crowdrank.readers.combine import combine
+from crowdrank.readers.datasets import dataset
 from experiments.difficulty import draw_skewed
 
 

@@ -13,22 +13,21 @@ from hypothesis import strategies as st
 
 from crowdrank import GDAPairwise, Judgments, LocalEngine, evaluate
 from crowdrank._typing import Floats
-from crowdrank.consensus import gda_pairwise, pair_likelihood, pairwise_kernels
-from crowdrank.consensus.experts import expert_lines
-from crowdrank.consensus.pairwise_curves import pairwise_informativeness
-from crowdrank.consensus.pairwise_documents import posterior_variance
-from crowdrank.consensus.pairwise_parameters import (
+from crowdrank.consensus import gda_pairwise, gda_pairwise_documents, gda_pairwise_likelihood
+from crowdrank.consensus.gda_pairwise_assessors import (
     PRIOR_SD,
     extrapolated_step,
     no_recent,
+    pairwise_informativeness,
     prior_mean,
     standardized_params,
     with_recent,
 )
-from crowdrank.consensus.partners import draw_partners
+from crowdrank.consensus.gda_pairwise_documents import draw_partners, posterior_variance
+from crowdrank.consensus.latent import expert_lines
 from crowdrank.engine.shards import split
 from crowdrank.errors import UsageError
-from crowdrank.judgments.datasets import dataset
+from crowdrank.readers.datasets import dataset
 from experiments.calibration import draw_gda
 
 N_GRADES = 3
@@ -96,20 +95,20 @@ def pair_terms(data: dict[str, Any], by_assessor: bool = True) -> tuple[float, F
     """Return log likelihood, derivatives by judgment, and slope and curvature by the assessors' parameters."""
     doc, params, n, items = data["doc"], data["params"], len(data["doc"]), len(data["relevance"])
     mu, log_alpha, log_width = (np.ascontiguousarray(part) for part in np.split(params, 3, axis=1))
-    parameters = pair_likelihood.Parameters(
+    parameters = gda_pairwise_likelihood.Parameters(
         mu, log_alpha - 0.25 * log_width, np.exp(-0.5 * log_width), np.zeros((2, 2)), 1.0, 0.0
     )
-    query = pair_likelihood.Query(
+    query = gda_pairwise_likelihood.Query(
         doc, data["assessor"], data["grade"], np.full(items, -1, np.int8), data["first"], data["partner"], True
     )
-    documents = pairwise_kernels.Documents(data["relevance"], data["log_eps"], *np.zeros((4, items)))
-    by_judgment, sums = pair_likelihood.judgment_values(query, data["weight"]), np.empty((2, n, 5))
+    documents = gda_pairwise_documents.DocumentEstimates(data["relevance"], data["log_eps"], *np.zeros((4, items)))
+    by_judgment, sums = gda_pairwise_likelihood.judgment_values(query, data["weight"]), np.empty((2, n, 5))
     slope, curve = np.zeros(params.shape), np.zeros((*params.shape, params.shape[1]))
     if not by_assessor:
         slope, curve = slope[:0], curve[:0]
-    pairwise_kernels.write_residuals(query, parameters, documents, by_judgment)
-    block = pair_likelihood.empty_block(N_GRADES)
-    value = pair_likelihood.pair_terms(
+    gda_pairwise_documents.write_residuals(query, parameters, documents, by_judgment)
+    block = gda_pairwise_likelihood.empty_block(N_GRADES)
+    value = gda_pairwise_likelihood.pair_terms(
         query, parameters, by_judgment, data["relevance"], data["log_eps"], by_assessor, True, block, sums, slope, curve
     )
     return value, sums, slope, curve
@@ -117,7 +116,7 @@ def pair_terms(data: dict[str, Any], by_assessor: bool = True) -> tuple[float, F
 
 def by_document(data: dict[str, Any], sums: Floats, column: int) -> Floats:
     """Return the sum over judgments of a document, explained and as partners."""
-    sign = -1 if column == pair_likelihood.SLOPE else 1  # sums are by the mean of the grade, not by relevance
+    sign = -1 if column == gda_pairwise_likelihood.SLOPE else 1  # sums are by the mean of the grade, not by relevance
     both = sign * sums[:, :, column].sum(axis=0)
     return np.bincount(data["doc"], both, len(data["relevance"])).astype(np.float64)
 
@@ -128,8 +127,8 @@ def test_slopes_are_those_of_the_log_likelihood(seed: int) -> None:
     data = random_pairs(seed)
     value, sums, slope, _ = pair_terms(data)
     assert value == pytest.approx(log_likelihood(data), rel=1e-10)
-    by_relevance = by_document(data, sums, pair_likelihood.SLOPE)
-    by_difficulty = by_document(data, sums, pair_likelihood.WIDTH_SLOPE)
+    by_relevance = by_document(data, sums, gda_pairwise_likelihood.SLOPE)
+    by_difficulty = by_document(data, sums, gda_pairwise_likelihood.WIDTH_SLOPE)
     for found, name in ((by_relevance, "relevance"), (by_difficulty, "log_eps"), (slope, "params")):
         expected = finite_differences(data, name)
         assert np.allclose(found, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
@@ -140,7 +139,7 @@ def test_slopes_are_those_of_the_log_likelihood(seed: int) -> None:
 def test_slope_and_curvature_by_relevance_are_the_same_without_other_derivatives(seed: int) -> None:
     data = random_pairs(seed)
     alone, among_others = (pair_terms(data, by_assessor)[1] for by_assessor in (False, True))
-    columns = [pair_likelihood.SLOPE, pair_likelihood.CURVE]
+    columns = [gda_pairwise_likelihood.SLOPE, gda_pairwise_likelihood.CURVE]
     assert np.allclose(alone[:, :, columns], among_others[:, :, columns], rtol=1e-10, atol=1e-12)
 
 
@@ -148,14 +147,14 @@ def test_slope_and_curvature_by_relevance_are_the_same_without_other_derivatives
 @given(seed=st.integers(0, 10_000))
 def test_the_curvature_by_relevance_is_exact_for_tied_widths(seed: int) -> None:
     data = random_pairs(seed) | {"params": random_params(seed, 4, tied=True)}
-    curve = by_document(data, pair_terms(data)[1], pair_likelihood.CURVE)
+    curve = by_document(data, pair_terms(data)[1], gda_pairwise_likelihood.CURVE)
     for d in range(len(data["relevance"])):
         slopes = []
         for sign in (1, -1):
             moved = data["relevance"].copy()
             moved[d] += sign * 1e-5
             there = {**data, "relevance": moved}
-            slopes.append(by_document(there, pair_terms(there)[1], pair_likelihood.SLOPE)[d])
+            slopes.append(by_document(there, pair_terms(there)[1], gda_pairwise_likelihood.SLOPE)[d])
         assert curve[d] == pytest.approx(-(slopes[0] - slopes[1]) / 2e-5, rel=1e-5, abs=1e-6)
 
 
@@ -179,7 +178,7 @@ def test_the_curvature_by_assessors_is_the_expected_one(seed: int, given_grade: 
 
 def test_exponentials_are_exponentials() -> None:
     values = [*np.random.default_rng(0).normal(0, 30, 99), 0.0, -1e9, 1e9]
-    found = [pair_likelihood.exponential(value) for value in values]
+    found = [gda_pairwise_likelihood.exponential(value) for value in values]
     assert found == pytest.approx(np.exp(np.clip(values, -128, 128)), rel=1e-13)
 
 
@@ -244,7 +243,7 @@ def test_the_experts_slope_is_that_of_its_log_likelihood() -> None:
         )
 
     slope, curve = np.zeros(3), np.zeros(3)
-    pairwise_kernels.add_expert_terms(gold, 2.0 * relevance, lines, 2.0, slope, curve)
+    gda_pairwise_documents.add_expert_terms(gold, 2.0 * relevance, lines, 2.0, slope, curve)
     for d in range(3):
         move = 1e-5 * np.eye(3)[d]
         assert 2.0 * slope[d] == pytest.approx((value(relevance + move) - value(relevance - move)) / 2e-5, rel=1e-6)

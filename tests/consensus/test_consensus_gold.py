@@ -12,8 +12,8 @@ from scipy.optimize import minimize
 
 from crowdrank import GDA, GLAD, DawidSkene, Rasch, evaluate, get_aggregator, read_gold, simulate
 from crowdrank.consensus import METHODS
-from crowdrank.consensus._base import Aggregator
-from crowdrank.consensus.experts import estimate_cuts, expert_curves, first_cuts
+from crowdrank.consensus.latent import estimate_cuts, expert_curves, first_cuts
+from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import InputError, UsageError
 
 GRADES = ["query", "document", "grade"]

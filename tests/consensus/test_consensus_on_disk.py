@@ -24,8 +24,8 @@ from crowdrank import (
 )
 from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS, get_aggregator
-from crowdrank.consensus.on_disk import StoredConsensus
-from crowdrank.engine.local import LocalPasses
+from crowdrank.consensus.assembly import StoredConsensus
+from crowdrank.engine.passes import LocalPasses
 from crowdrank.engine.shards import InMemoryShards, shards_of
 from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, OutputError, UsageError
 

@@ -15,7 +15,7 @@ from crowdrank._typing import Arrays
 from crowdrank.consensus.latent import DIFFICULTIES, NODES, PRIOR_DOCUMENTS
 from crowdrank.consensus.rasch import Rasch, threshold_curves, threshold_step
 from crowdrank.errors import UsageError
-from crowdrank.judgments.datasets import dataset
+from crowdrank.readers.datasets import dataset
 
 
 def expected_log(counts: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -30,10 +30,10 @@ from crowdrank import (
     simulate,
 )
 from crowdrank.consensus import posterior_check
-from crowdrank.consensus._base import Aggregator
-from crowdrank.consensus.checkpoints import CheckpointedFit
 from crowdrank.consensus.latent import expectation_step
-from crowdrank.engine.local import LocalEngine
+from crowdrank.consensus.model import Aggregator
+from crowdrank.consensus.saved_models import CheckpointedFit
+from crowdrank.engine.passes import LocalEngine
 from crowdrank.engine.shards import split
 from crowdrank.errors import DataWarning
 

@@ -13,9 +13,9 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 from crowdrank import Judgments, ThresholdDawidSkene, read_judgments, simulate
-from crowdrank.consensus.threshold import answer_probabilities, newton_step, threshold_features
+from crowdrank.consensus.threshold_dawid_skene import answer_probabilities, newton_step, threshold_features
 from crowdrank.errors import UsageError
-from crowdrank.judgments.datasets import dataset
+from crowdrank.readers.datasets import dataset
 from experiments import rf10, web5
 from experiments.base import choose, compared, fit_all
 

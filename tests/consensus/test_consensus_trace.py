@@ -7,7 +7,7 @@ import pytest
 
 from crowdrank import DawidSkene, read_judgments, simulate
 from crowdrank.consensus import METHODS, get_aggregator
-from crowdrank.consensus.replay import trace
+from crowdrank.consensus.trace import trace
 from crowdrank.errors import InputError
 
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank import Average, FamilyMean, Highest, MajorityVote, evaluate
-from crowdrank.consensus.gold_accuracy import add_agreements
+from crowdrank.consensus.assembly import add_agreements
 from crowdrank.consensus.votes import count_votes
 from crowdrank.errors import UsageError
-from crowdrank.judgments.datasets import dataset
+from crowdrank.readers.datasets import dataset
 
 grades = st.lists(st.integers(0, 4), min_size=1, max_size=9)
 

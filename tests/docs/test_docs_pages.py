@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from crowdrank.cli.app import app
-from crowdrank.cli.demo import DEFAULT_QUERIES, MAX_EXPERT_QUERIES
-from crowdrank.pipeline.settings import RunSettings
+from crowdrank.cli.demo_commands import DEFAULT_QUERIES, MAX_EXPERT_QUERIES
+from crowdrank.pipeline.run_settings import RunSettings
 
 REPOSITORY = Path(__file__).parent.parent.parent
 README = REPOSITORY / "README.md"

@@ -83,7 +83,7 @@ def test_the_default_has_shared_modules(capsys: pytest.CaptureFixture[str]) -> N
     main(["--count", "100000"])
     names = capsys.readouterr().out.split("# Names\n\n")[1]
     assert ". crowdrank._files.write_file\n" in names
-    assert ". crowdrank.judgments.read.read_judgments\n" in names
+    assert ". crowdrank.readers.read.read_judgments\n" in names
     assert "crowdrank.evaluation." not in names
 
 

@@ -12,8 +12,8 @@ from threading import Barrier
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from crowdrank.consensus import METHODS
-from crowdrank.engine import blas
-from crowdrank.engine.blas import single_blas_thread
+from crowdrank.engine import passes
+from crowdrank.engine.passes import single_blas_thread
 
 FITS = """
 import hashlib
@@ -79,7 +79,7 @@ def blas_threads() -> set[int]:
 
 
 def test_the_limit_ends_with_the_last_of_overlapping_blocks() -> None:
-    blas._blas_controller.cache_clear()  # other tests may have loaded more libraries
+    passes._blas_controller.cache_clear()  # other tests may have loaded more libraries
     meet = Barrier(2)
 
     def inside(_: int) -> set[int]:

@@ -27,7 +27,7 @@ from crowdrank import (
 from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS
 from crowdrank.errors import UsageError
-from crowdrank.label_learning import gls_gradients
+from crowdrank.label_learning import gradient_ascent
 from crowdrank.rankers import linear
 
 from .fits import SHARD_SIZE, assert_same, fit, interrupt, tables
@@ -173,7 +173,7 @@ def test_the_command_line_runs_on_a_cluster(other_cluster: tuple[str, Any], part
 
 @pytest.mark.parametrize("cls", [LinearRemapper, BoostedRemapper])
 def test_remappers_learn_the_same(cls: Any, cluster: DaskEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gls_gradients, "DOCUMENTS_PER_SHARD", 20)
+    monkeypatch.setattr(gradient_ascent, "DOCUMENTS_PER_SHARD", 20)
     world = simulate(queries=24, documents=6, label_grades=2, gold_queries=16, random_state=1)
     features = crowdrank.label_features(world.judgments, kind="mgbdt")
     engines: list[Any] = [LocalEngine(), cluster]

@@ -22,11 +22,10 @@ import pytest
 
 import crowdrank
 from crowdrank import GLAD, DaskEngine, DawidSkene, Judgments, LocalEngine
-from crowdrank.consensus.checkpoints import Checkpoint
+from crowdrank.consensus.saved_models import Checkpoint
+from crowdrank.engine import dask
 from crowdrank.engine import dask as dask_module
-from crowdrank.engine import dask_passes
-from crowdrank.engine.local import LocalPasses
-from crowdrank.engine.registry import get_engine
+from crowdrank.engine.passes import LocalPasses, get_engine
 from crowdrank.errors import ClusterError, DataWarning, InputError
 from terminal import without_columns
 
@@ -59,7 +58,7 @@ def test_dead_workers_cost_only_time(
 ) -> None:
     import dask
 
-    monkeypatch.setattr(dask_passes, "PASSES_PER_SNAPSHOT", 2)
+    monkeypatch.setattr(dask, "PASSES_PER_SNAPSHOT", 2)
     expected = fit(method, labels, local)
     client = cluster.client  # the cluster starts before its configuration changes
     killed = []
@@ -84,8 +83,8 @@ def test_workers_that_die_repeatedly_are_reported(
     def die(*arguments: object) -> None:
         raise CommClosedError("no connection")
 
-    monkeypatch.setattr(dask_passes, "MAX_ATTEMPTS", 2)
-    monkeypatch.setattr(dask_passes.DaskPasses, "_pass", die)
+    monkeypatch.setattr(dask, "MAX_ATTEMPTS", 2)
+    monkeypatch.setattr(dask.DaskPasses, "_pass", die)
     with pytest.raises(ClusterError) as lost:
         fit("majority", labels, cluster)
     assert lost.value.kind == "workers-died"
@@ -132,7 +131,7 @@ def pause(cluster: DaskEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
     """Return a function that pauses a number of workers of the cluster; they run again after the test."""
     monkeypatch.setattr(dask_module, "SECONDS_BETWEEN_CHECKS", 0.2)
     monkeypatch.setattr(dask_module, "PAUSE_TIMEOUT_SECONDS", 2.0)
-    monkeypatch.setattr(dask_passes, "SEND_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(dask, "SEND_TIMEOUT_SECONDS", 0.2)
     n_workers = len(cluster.client.nthreads())
 
     def pause_workers(n_paused: int) -> None:

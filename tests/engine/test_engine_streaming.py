@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crowdrank._threads import map_in_order
-from crowdrank.engine.local import LocalPasses, report_progress
-from crowdrank.engine.streaming import FileStates
-from crowdrank.engine.tree_reduce import tree_sum
+from crowdrank._numba import map_in_order
+from crowdrank.engine.passes import FileStates, LocalPasses, report_progress, tree_sum
 
 
 class Shards:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from crowdrank import DaskEngine, LocalEngine
-from crowdrank.engine.registry import get_engine
+from crowdrank.engine.passes import get_engine
 from crowdrank.errors import Fix, UsageError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crowdrank.engine.tree_reduce import balanced_ranges, combine_subtrees, subtrees, tree_sum
+from crowdrank.engine.passes import balanced_ranges, combine_subtrees, subtrees, tree_sum
 
 
 @given(n=st.integers(1, 200), n_ranges=st.integers(1, 20))

@@ -7,8 +7,7 @@ import ppi_py
 import pytest
 
 from crowdrank._typing import Floats
-from crowdrank.estimation.by_query import ByQuery, prediction_powered_mean, prediction_weight
-from crowdrank.estimation.contrast import sample_mean
+from crowdrank.estimation.by_query import ByQuery, prediction_powered_mean, prediction_weight, sample_mean
 
 WITH_LEVEL = 0.95
 

@@ -17,8 +17,8 @@ import crowdrank
 from crowdrank.errors import CrowdrankError, DataWarning, InputError, UsageError
 from crowdrank.estimation.by_query import prediction_powered_mean
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.judgments.read import read_sample
-from crowdrank.judgments.shares import NOT_DRAWN
+from crowdrank.readers.cells import NOT_DRAWN
+from crowdrank.readers.read import read_sample
 
 WORLD = make_world()
 EXPERT = WORLD.expert(20)

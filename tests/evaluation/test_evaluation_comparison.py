@@ -12,9 +12,15 @@ import pytest
 from evaluation_reference import random_world
 
 from crowdrank.errors import DataWarning, UsageError
-from crowdrank.evaluation.comparison import compare
+from crowdrank.evaluation.comparison import (
+    bootstrap_interval,
+    compare,
+    effect_size,
+    fisher_randomization,
+    holm,
+    paired_t,
+)
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.evaluation.significance import bootstrap_interval, effect_size, fisher_randomization, holm, paired_t
 
 GOLD = random_world(4, ties=True)[1]
 MEASURES = ["nDCG@10", "AP(rel=2)", "Tau", "GradeMAE"]

@@ -14,7 +14,7 @@ from evaluation_reference import random_world
 from crowdrank.errors import InputError, Location, UsageError
 from crowdrank.evaluation.evaluate import NoRelevant, evaluate
 from crowdrank.evaluation.measures import Measure
-from crowdrank.judgments.read import read_gold
+from crowdrank.readers.read import read_gold
 
 RUN = pd.DataFrame({"query": ["q", "q", "q"], "document": ["a", "b", "c"], "score": [3.0, 2.0, 1.0]})
 GOLD = pd.DataFrame({"query": ["q", "q", "q"], "document": ["a", "b", "c"], "grade": [0, 2, 1]})

@@ -12,7 +12,7 @@ import pytest
 import crowdrank
 from crowdrank.errors import InputError
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.judgments.read import read_gold
+from crowdrank.readers.read import read_gold
 
 SHARES = np.array([[0.2, 0.5, 0.3], [0.9, 0.1, 0.0], [0.1, 0.1, 0.8], [0.0, 0.0, 1.0]])
 RUN = pd.DataFrame({"query": "q", "document": list("abcde"), "score": [3.0, 2.0, 2.0, 2.0, 1.0]})

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crowdrank.errors import UsageError
-from crowdrank.evaluation.significance import (
+from crowdrank.evaluation.comparison import (
     bootstrap_interval,
     bootstrap_intervals,
     effect_size,

@@ -12,9 +12,9 @@ import pytest
 
 from crowdrank import GDA, Auto, DawidSkene, Judgments, read_gold, read_judgments, simulate
 from crowdrank.consensus import METHODS
-from crowdrank.consensus.candidate_choice import CANDIDATES
+from crowdrank.consensus.auto import CANDIDATES
 from crowdrank.errors import CrowdrankError, InputError, UsageError
-from crowdrank.judgments.datasets import dataset
+from crowdrank.readers.datasets import dataset
 from experiments import EXPERIMENTS, auto, feature_prior, get_experiment, rf10, web5
 from experiments.agreement import agreement_table
 from experiments.base import Experiment, Table, averaged, choose, compared, fit_all, quiet

@@ -10,8 +10,8 @@ import pytest
 from crowdrank.collection.replay import Crowd
 from crowdrank.consensus.gda import GDA
 from crowdrank.errors import UsageError
-from crowdrank.judgments.features import read_features
-from crowdrank.judgments.read import read_judgments
+from crowdrank.readers.features import read_features
+from crowdrank.readers.read import read_judgments
 from crowdrank.simulation.world import simulate
 from experiments import next_label, next_label_features, overlap
 from experiments.base import Table

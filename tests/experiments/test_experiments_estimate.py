@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from crowdrank import FamilyMean
-from crowdrank.judgments.datasets import dataset
+from crowdrank.readers.datasets import dataset
 from experiments import estimate
 from experiments.base import quiet
 from experiments.dl20 import COVERED, thorough

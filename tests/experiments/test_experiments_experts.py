@@ -16,9 +16,9 @@ import pytest
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.comparison import Comparison, compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.label_learning.boosted import BoostedRemapper
-from crowdrank.label_learning.linear import LinearRemapper
-from crowdrank.pipeline.settings import RunSettings
+from crowdrank.label_learning.boosted_remapper import BoostedRemapper
+from crowdrank.label_learning.linear_remapper import LinearRemapper
+from crowdrank.pipeline.run_settings import RunSettings
 from experiments import PARTS, experts, get_experiment, known_assessors
 from experiments.base import Experiment, Table
 from experiments.command import experiment as run_command

@@ -18,7 +18,7 @@ from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.comparison import Comparison, compare, compare_evaluations
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.pipeline.candidates import Candidate
-from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.run_settings import RunSettings
 from experiments import crowd_rankers, get_experiment, rankers
 from experiments.base import Experiment, Table, average_repeats, select_names
 from experiments.crowd_rankers import (

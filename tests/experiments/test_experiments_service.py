@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from crowdrank._typing import Integers
-from crowdrank.judgments.read import read_judgments
+from crowdrank.readers.read import read_judgments
 from experiments import service
 from experiments.answers_needed import Curves, answers_needed, draw_weights
 from experiments.base import quiet

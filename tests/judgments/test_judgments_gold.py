@@ -14,8 +14,7 @@ from judgments_reference import check
 
 from crowdrank import read_gold, read_judgments
 from crowdrank.errors import InputError, UsageError
-from crowdrank.judgments.grade_map import GradeMap
-from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.scale import GradeMap, Scale
 
 PAIRS = st.tuples(st.sampled_from("abc"), st.sampled_from("wxyz"))
 GRADED = st.dictionaries(PAIRS, st.integers(0, 3), min_size=1)

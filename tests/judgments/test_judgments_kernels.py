@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from crowdrank.judgments import ids, kernels
-from crowdrank.judgments.merge import group_rows, remove_rows
+from crowdrank.judgments import ids
+from crowdrank.readers.merge import group_rows, remove_rows
 
 CODES = st.lists(st.integers(0, 4), max_size=30)
 
@@ -26,7 +26,7 @@ def test_rows_are_grouped_by_query_and_document_in_order_of_appearance(cells: li
     for row in range(len(cells)):
         items.setdefault(int(query[row]), {}).setdefault(int(document[row]), []).append(row)
     grouped = [same for q in sorted(items) for same in items[q].values()]
-    order, offsets = kernels.group_rows(query, document, 4, 5)
+    order, offsets = ids.group_rows(query, document, 4, 5)
     assert order.tolist() == [row for same in grouped for row in same]
     assert offsets.tolist() == np.cumsum([0, *map(len, grouped)]).tolist()
 
@@ -36,7 +36,7 @@ def test_rows_are_grouped_by_code(values: list[int]) -> None:
     codes = codes_of(values)
     order, ends = np.empty(len(codes), np.int32), np.zeros(6, np.int64)
     first = [values.index(code) for code in range(5) if code in values]
-    if kernels.group_by_code(codes, order, ends):
+    if ids.group_by_code(codes, order, ends):
         assert len(first) == 5
         assert first == sorted(first)
         assert order.tolist() == np.argsort(codes, kind="stable").tolist()
@@ -60,7 +60,7 @@ def test_one_query_is_grouped_like_several(drop: int | None, monkeypatch: pytest
 @given(CODES)
 def test_first_rows_are_the_first_of_each_code(values: list[int]) -> None:
     codes = codes_of([value - 1 for value in values])
-    first = kernels.first_rows(codes, 4)
+    first = ids.first_rows(codes, 4)
     assert first.tolist() == [values.index(code) if code in values else -1 for code in (1, 2, 3, 4, 0)]
 
 
@@ -73,7 +73,7 @@ def test_repeated_leaves_the_first_or_the_last(items: list[list[int]]) -> None:
     order = np.arange(len(assessor), dtype=np.int32)
     grade = assessor.astype(np.int8) // 2
     for keep_last, expected in ((False, first), (True, last)):
-        is_repeat, counts = kernels.find_repeats(offsets, assessor, grade, 4, keep_last)
+        is_repeat, counts = ids.find_repeats(offsets, assessor, grade, 4, keep_last)
         assert is_repeat.tolist() == expected
         assert counts[:, 0].tolist() == np.bincount(assessor[np.array(first, dtype=bool)], minlength=4).tolist()
         assert (counts[:, 1] == counts[:, 0]).all()  # the grade depends on the assessor
@@ -122,6 +122,6 @@ def test_many_ids_grow_the_table() -> None:
 
 
 def test_texts_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "hash_text", lambda offsets, data, words, hashes: hashes.fill(7))
+    monkeypatch.setattr(ids, "hash_text", lambda offsets, data, words, hashes: hashes.fill(7))
     column = pa.array(["a", "b", "a", "c"])
     assert coded(column) == ([0, 1, 0, 2], ["a", "b", "c"])

@@ -15,10 +15,10 @@ from judgments_reference import check, rows
 
 from crowdrank import DawidSkene, MajorityVote, evaluate, read_gold, read_judgments
 from crowdrank.errors import CrowdrankError, Fix, InputError
-from crowdrank.judgments.cells import encode_distinct, parse_extras
 from crowdrank.judgments.ids import MIN_ROWS_FOR_HASH_TABLE
 from crowdrank.judgments.scale import Scale, parse_integer
 from crowdrank.judgments.table import Judgments
+from crowdrank.readers.cells import encode_distinct, parse_extras
 
 MIXED = pd.DataFrame(
     {

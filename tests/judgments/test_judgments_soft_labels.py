@@ -12,12 +12,11 @@ import pyarrow as pa
 import pytest
 
 from crowdrank import read_judgments, read_partitions
-from crowdrank.collection.judgment_file import JudgmentFile, write_new_file
-from crowdrank.collection.merge_batch import merge_batch
+from crowdrank.collection.add_batch import JudgmentFile, merge_batch, write_new_file
 from crowdrank.errors import InputError
-from crowdrank.judgments import storage
-from crowdrank.judgments.combine import combine
 from crowdrank.judgments.table import Judgments
+from crowdrank.on_disk import storage
+from crowdrank.readers.combine import combine
 
 ROWS = pd.DataFrame(
     {

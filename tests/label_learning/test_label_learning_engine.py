@@ -9,7 +9,7 @@ import pytest
 
 import crowdrank
 from crowdrank import BoostedRemapper, LinearRemapper, LocalEngine
-from crowdrank.label_learning import gls_gradients
+from crowdrank.label_learning import gradient_ascent
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def world() -> Any:
 
 @pytest.fixture(autouse=True)
 def many_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gls_gradients, "DOCUMENTS_PER_SHARD", 50)
+    monkeypatch.setattr(gradient_ascent, "DOCUMENTS_PER_SHARD", 50)
 
 
 @pytest.mark.parametrize("mode", ["W", "T", "W+T"])

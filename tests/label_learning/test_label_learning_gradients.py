@@ -15,11 +15,10 @@ from scipy.special import expit
 
 from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
-from crowdrank.label_learning import gls_gradients
-from crowdrank.label_learning.boosted import BoostedFunctions, GrowingTrees, binned_dataset
-from crowdrank.label_learning.gls_gradients import LabelRegression, normal_equations
-from crowdrank.label_learning.label_functions import MODES
-from crowdrank.label_learning.linear import (
+from crowdrank.label_learning import gradient_ascent
+from crowdrank.label_learning.boosted_remapper import BoostedFunctions, GrowingTrees, binned_dataset
+from crowdrank.label_learning.gradient_ascent import MODES, LabelRegression, normal_equations
+from crowdrank.label_learning.linear_remapper import (
     MAX_DEVIATION,
     LinearCoefficients,
     LinearFunctions,
@@ -33,8 +32,7 @@ from crowdrank.label_learning.objectives import (
     ObjectiveSpec,
     SoftRankObjective,
 )
-from crowdrank.rankers.ranking_data import RankingData
-from crowdrank.rankers.standardize import Standardizer
+from crowdrank.rankers.training_data import RankingData, Standardizer
 
 CLOSE = 1e-6
 
@@ -109,7 +107,7 @@ def test_the_ridge_leaves_the_intercept_alone() -> None:
 
 def test_the_same_weights_are_factored_once(monkeypatch: pytest.MonkeyPatch) -> None:
     world, made = drawn(), []
-    monkeypatch.setattr(gls_gradients, "normal_equations", lambda *a: made.append(1) or normal_equations(*a))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(gradient_ascent, "normal_equations", lambda *a: made.append(1) or normal_equations(*a))  # type: ignore[func-returns-value]
     regression, weight = LabelRegression(world["X"], world["document"]), np.full(len(world["label"]), 0.5)
     rng = np.random.default_rng(0)
     for mu in (1.0, 1.0, 5.0):

@@ -29,13 +29,12 @@ from crowdrank import (
 )
 from crowdrank._folders import write_manifest
 from crowdrank.errors import CrowdrankWarning, DataWarning, InputError, NotFittedError, UsageError
-from crowdrank.label_learning import gls_gradients
-from crowdrank.label_learning.label_functions import MODES
+from crowdrank.label_learning import gradient_ascent
+from crowdrank.label_learning.gradient_ascent import MODES, GridLimits, coordinate_search
 from crowdrank.label_learning.objectives import ObjectiveSpec
-from crowdrank.label_learning.tuning import GridLimits, coordinate_search
-from crowdrank.rankers.data_checks import MissingValueWarning
-from crowdrank.rankers.ranking_data import RankingData
-from crowdrank.rankers.store import REMAPPER
+from crowdrank.rankers.ranker import MissingValueWarning
+from crowdrank.rankers.saved_rankers import REMAPPER
+from crowdrank.rankers.training_data import RankingData
 
 REMAPPERS: list[Any] = [LinearRemapper, BoostedRemapper]
 Few = dict[str, Any]
@@ -473,7 +472,7 @@ def test_least_squares_is_factored_once_per_ridge_if_only_targets_are_learned(
 ) -> None:
     calls: list[str] = []
     for name in ("normal_equations", "cholesky"):
-        monkeypatch.setattr(gls_gradients, name, counting(name, getattr(gls_gradients, name), calls))
+        monkeypatch.setattr(gradient_ascent, name, counting(name, getattr(gradient_ascent, name), calls))
     LinearRemapper("T", **{**few, "learning_rate": (0.01, 0.1)}).fit(labels, world.features, world.gold)
     assert sorted(calls) == ["cholesky", "normal_equations"]
 

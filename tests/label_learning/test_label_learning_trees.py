@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from label_learning_reference import grow_tree
 
 from crowdrank._typing import Floats
-from crowdrank.label_learning.boosted import GrowingTrees, LearnedTrees, TreeSum, binned_dataset
+from crowdrank.label_learning.boosted_remapper import GrowingTrees, LearnedTrees, TreeSum, binned_dataset
 
 
 def matrix_of(seed: int, n: int = 80) -> Floats:

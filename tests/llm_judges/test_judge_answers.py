@@ -9,8 +9,8 @@ import pytest
 
 from crowdrank import read_judgments
 from crowdrank.judgments.scale import Scale
-from crowdrank.llm_judges.answers import Answer, combine_samples, find_grade, read_reply
-from crowdrank.llm_judges.labels import JudgedCall, JudgeLabels
+from crowdrank.llm_judges.judge_labels import JudgedCall, JudgeLabels
+from crowdrank.llm_judges.replies import Reply, combine_samples, find_grade, read_reply
 
 SCALE = Scale.parse("0-3")
 NAMES = Scale.parse("Bad,Fair,Good")
@@ -129,17 +129,17 @@ def test_damaged_probabilities_are_left_out(logprobs: Any) -> None:
 
 
 def test_samples_are_combined_to_the_most_probable_grade() -> None:
-    answers = [Answer("ok", grade) for grade in ("3", "1", "1", "3", "0")]
+    answers = [Reply("ok", grade) for grade in ("3", "1", "1", "3", "0")]
     grade, shares = combine_samples(answers, SCALE)
     assert grade == "3", "of equals, the one that was answered first"
     assert shares == pytest.approx((0.2, 0.4, 0, 0.4))
-    soft = [Answer("ok", "2", (0, 0.6, 0.4, 0)), Answer("ok", "2", (0, 0.5, 0.5, 0))]
+    soft = [Reply("ok", "2", (0, 0.6, 0.4, 0)), Reply("ok", "2", (0, 0.5, 0.5, 0))]
     assert combine_samples(soft, SCALE)[0] == "1"
 
 
 def test_labels_with_named_grades_state_their_order() -> None:
     calls = [
-        JudgedCall("q", document, "gpt", 0, "gpt", "gpt", "", NAMES, Answer("ok", grade))
+        JudgedCall("q", document, "gpt", 0, "gpt", "gpt", "", NAMES, Reply("ok", grade))
         for document, grade in (("a", "Good"), ("b", "Bad"))
     ]
     assert read_judgments(JudgeLabels.of(calls).labels).grade.tolist() == [2, 0]

@@ -20,14 +20,12 @@ from crowdrank import read_judgments
 from crowdrank.cli.app import app
 from crowdrank.errors import CrowdrankError, InputError, OutputError
 from crowdrank.judgments.scale import Scale
-from crowdrank.llm_judges import caller, endpoint
-from crowdrank.llm_judges.answers import Answer
+from crowdrank.llm_judges import caller, endpoint, replies
 from crowdrank.llm_judges.caller import BUDGET_SPENT, Caller
-from crowdrank.llm_judges.judges import Judge, Prices
+from crowdrank.llm_judges.judges import Judge, Prices, Prompt
+from crowdrank.llm_judges.judging_plan import JudgingPlan, JudgingResult, run_judges
 from crowdrank.llm_judges.judging_task import read_task
 from crowdrank.llm_judges.ledger import Ledger, open_ledger
-from crowdrank.llm_judges.prompts import Prompt
-from crowdrank.llm_judges.run import JudgingPlan, JudgingResult, run_judges
 
 from .fake_endpoint import Behavior, Reply, document_of, error, serve
 from .judging_project import ManualClock, Project, refusal
@@ -194,7 +192,7 @@ def test_a_service_that_limits_every_request_does_not_use_up_the_calls(project: 
 
 def test_requests_that_were_under_way_when_the_circuit_opened_do_not_open_it_again(clock: ManualClock) -> None:
     queue = caller.JudgeQueue(judge("http://127.0.0.1:1/v1"), iter(()), clock)
-    failed = endpoint.Outcome(Answer("failed"), is_final=False)
+    failed = endpoint.Outcome(replies.Reply("failed"), is_final=False)
     for _ in range(20):
         queue.record(failed, started=0.0)
     assert (queue.n_openings, queue.stopped) == (1, "")
@@ -202,7 +200,7 @@ def test_requests_that_were_under_way_when_the_circuit_opened_do_not_open_it_aga
 
 def test_openings_of_a_circuit_are_counted_in_a_row(clock: ManualClock) -> None:
     queue = caller.JudgeQueue(judge("http://127.0.0.1:1/v1"), iter(()), clock)
-    failed, answered = (endpoint.Outcome(Answer(status), is_final=status == "ok") for status in ("failed", "ok"))
+    failed, answered = (endpoint.Outcome(replies.Reply(status), is_final=status == "ok") for status in ("failed", "ok"))
     for _ in range(caller.MAX_OPENINGS + 2):
         for _ in range(caller.FAILURES_TO_OPEN):
             queue.record(failed, started=float("inf"))

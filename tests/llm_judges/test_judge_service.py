@@ -12,13 +12,13 @@ from sqlalchemy import text
 from typer.testing import CliRunner
 
 from crowdrank.cli.app import app
-from crowdrank.judgments.read import read_judgments
-from crowdrank.service.credentials import create_token
-from crowdrank.service.database import Database
-from crowdrank.service.migrations import upgrade
-from crowdrank.service.pairs import PairRow, add_pairs
-from crowdrank.service.people import add_member, create_assessor
-from crowdrank.service.projects import create_project, get_project, update_project
+from crowdrank.readers.read import read_judgments
+from crowdrank.service.domain.credentials import create_token
+from crowdrank.service.domain.pairs import PairRow, add_pairs
+from crowdrank.service.domain.people import add_member, create_assessor
+from crowdrank.service.domain.projects import create_project, get_project, update_project
+from crowdrank.service.store.database import Database
+from crowdrank.service.store.migrations import upgrade
 from tools.service_load import RunningService
 
 from .fake_endpoint import Reply, document_of, error, serve
@@ -230,7 +230,7 @@ def test_a_wrong_address_or_token_is_one_error(
     served: RunningService, jam: str, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_judges(project, "http://127.0.0.1:9/v1", ("first",))
-    monkeypatch.setattr("crowdrank.llm_judges.service_client.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("crowdrank.llm_judges.service_judging.WAIT_SECONDS", 0.0)
     words = command(served, jam)
     assert refusal(*[word.replace(served.url, "ftp://x") for word in words]).kind == "invalid-address"
     assert refusal(*[word.replace(served.url, "http://127.0.0.1:9") for word in words]).kind == "no-service"

@@ -9,8 +9,7 @@ import pytest
 
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.scale import Scale
-from crowdrank.llm_judges.answers import instruction
-from crowdrank.llm_judges.judges import ANSWER_MODES, Judge, read_judges
+from crowdrank.llm_judges.judges import ANSWER_MODES, BUILT_IN_PROMPTS, Judge, Prompt, delimit, read_judges
 from crowdrank.llm_judges.judging_task import (
     JudgingTask,
     estimate_tokens,
@@ -19,7 +18,7 @@ from crowdrank.llm_judges.judging_task import (
     scale_note,
     truncation_note,
 )
-from crowdrank.llm_judges.prompts import BUILT_IN_PROMPTS, Prompt, delimit
+from crowdrank.llm_judges.replies import instruction
 
 from .judging_project import Project, refusal
 

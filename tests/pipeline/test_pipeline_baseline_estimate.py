@@ -11,10 +11,10 @@ import pytest
 
 import crowdrank
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.pipeline.estimate_results import estimate_rows
-from crowdrank.pipeline.markdown import markdown
-from crowdrank.pipeline.result import RunResult
+from crowdrank.pipeline.baseline_estimate import estimate_rows
+from crowdrank.pipeline.result_tables import markdown
 from crowdrank.pipeline.run import run
+from crowdrank.pipeline.run_result import RunResult
 from crowdrank.reports import page
 from crowdrank.reports.embedded_charts import SECTIONS
 from crowdrank.reports.report_data import ReportData

@@ -13,10 +13,10 @@ import crowdrank
 from crowdrank.errors import InputError, UsageError
 from crowdrank.pipeline.baseline import read_run_scores
 from crowdrank.pipeline.candidates import CANDIDATES, choose_candidates
-from crowdrank.pipeline.leaks import THRESHOLD, check_leaks, find_leaks
+from crowdrank.pipeline.leak_check import THRESHOLD, check_leaks, find_leaks
 from crowdrank.pipeline.run import run
 from crowdrank.pipeline.run_data import EXPERT_DOUBTS, RunData, build_run_data
-from crowdrank.rankers.base import Ranker
+from crowdrank.rankers.ranker import Ranker
 from crowdrank.rankers.single_feature import SingleFeature
 from crowdrank.reports.cards import make_cards
 from crowdrank.reports.report_data import ReportData

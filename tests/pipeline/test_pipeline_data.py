@@ -11,7 +11,6 @@ import pytest
 
 import crowdrank
 from crowdrank.judgments import ids
-from crowdrank.judgments.features import Features
 from crowdrank.judgments.table import Judgments
 from crowdrank.pipeline import stage_cache
 from crowdrank.pipeline.consensus_fits import ConsensusFits
@@ -19,7 +18,8 @@ from crowdrank.pipeline.dry_run import plan
 from crowdrank.pipeline.run import run
 from crowdrank.pipeline.run_data import build_run_data
 from crowdrank.pipeline.stage_cache import StageCache
-from crowdrank.rankers.labels import read_labels
+from crowdrank.rankers.training_labels import read_labels
+from crowdrank.readers.features import Features
 from crowdrank.simulation.world import World
 
 TREES = {"n_estimators": 10}
@@ -42,7 +42,7 @@ def test_expert_grades_keep_their_scale(world: World) -> None:
 
 def test_methods_that_did_not_converge_are_noted_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     fits = ConsensusFits(build_run_data(world.judgments, world.features), StageCache(None))
-    monkeypatch.setattr("crowdrank.consensus.em_loop.has_converged", lambda history, tol: False)
+    monkeypatch.setattr("crowdrank.consensus.model.has_converged", lambda history, tol: False)
     fits.fit("glad")
     (note,) = fits.notes
     assert note.kind == "not-converged"

@@ -11,11 +11,11 @@ import pytest
 
 import crowdrank
 from crowdrank.errors import UsageError
-from crowdrank.pipeline.result import DEPLOYABLE, RunResult
 from crowdrank.pipeline.run import run
-from crowdrank.pipeline.settings import RunSettings
-from crowdrank.rankers.base import Ranker
+from crowdrank.pipeline.run_result import DEPLOYABLE, RunResult
+from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.rankers.boosting import BoostedTrees
+from crowdrank.rankers.ranker import Ranker
 from crowdrank.simulation.world import World
 
 FEW = ["majority", "average", "gda", "gls", "expert-only"]

@@ -12,11 +12,11 @@ import pytest
 import crowdrank
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.judgments.read import read_gold
 from crowdrank.pipeline.dry_run import plan
-from crowdrank.pipeline.markdown import markdown
-from crowdrank.pipeline.result import RunResult
+from crowdrank.pipeline.result_tables import markdown
 from crowdrank.pipeline.run import run
+from crowdrank.pipeline.run_result import RunResult
+from crowdrank.readers.read import read_gold
 from crowdrank.reports import page
 from crowdrank.reports.embedded_charts import SECTIONS
 from crowdrank.reports.report_data import ReportData

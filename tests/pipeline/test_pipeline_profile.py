@@ -12,8 +12,8 @@ import pytest
 
 import crowdrank
 from crowdrank.errors import InputError
-from crowdrank.pipeline.profile import OTHER, PROFILE_FILE, Profiler, RunProfile
-from crowdrank.pipeline.result import RunResult
+from crowdrank.pipeline.run_result import RunResult
+from crowdrank.pipeline.stage_cache import OTHER, PROFILE_FILE, Profiler, RunProfile
 from crowdrank.simulation.world import World
 
 SETTINGS: dict[str, Any] = {

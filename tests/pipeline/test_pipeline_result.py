@@ -9,7 +9,7 @@ import pytest
 
 import crowdrank
 from crowdrank.errors import InputError
-from crowdrank.pipeline.result import RunResult
+from crowdrank.pipeline.run_result import RunResult
 from crowdrank.simulation.world import World
 
 
@@ -92,8 +92,8 @@ def test_the_report_reads_no_file_of_the_run(world: World, tmp_path: Path, monke
     def report(result: RunResult, draft: Path) -> None:
         crowdrank.write_report(result, draft / "report.html", folder=tmp_path / "run")
 
-    monkeypatch.setattr("crowdrank.pipeline.result.read_csv", refuse)
-    monkeypatch.setattr("crowdrank.pipeline.result.read_parquet", refuse)
+    monkeypatch.setattr("crowdrank.pipeline.run_result.read_csv", refuse)
+    monkeypatch.setattr("crowdrank.pipeline.run_result.read_parquet", refuse)
     monkeypatch.setattr(RunResult, "load", refuse)
     crowdrank.run(world.judgments, output=tmp_path / "run", report=report)
     assert (tmp_path / "run" / "report.html").exists()

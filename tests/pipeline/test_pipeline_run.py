@@ -13,16 +13,17 @@ import pytest
 
 import crowdrank
 from crowdrank._text import markdown_text
-from crowdrank.cli.run import print_candidates
+from crowdrank.cli.run_commands import print_candidates
 from crowdrank.collection.model_policies import value_of_labels
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.pipeline import consensus_fits, deployment, selection, training_view
 from crowdrank.pipeline import run as run_module
 from crowdrank.pipeline.candidates import CANDIDATES
 from crowdrank.pipeline.consensus_fits import ConsensusFits
-from crowdrank.pipeline.result import RunResult
 from crowdrank.pipeline.run import run
 from crowdrank.pipeline.run_data import build_run_data
+from crowdrank.pipeline.run_result import RunResult
+from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.selection import (
     CROWD,
     ENSEMBLES,
@@ -30,9 +31,8 @@ from crowdrank.pipeline.selection import (
     CandidateSelection,
     split_expert_queries,
 )
-from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
-from crowdrank.rankers.base import Ranker
+from crowdrank.rankers.ranker import Ranker
 from crowdrank.reports.cards import make_cards
 from crowdrank.reports.page import write_report
 from crowdrank.reports.report_data import ReportData

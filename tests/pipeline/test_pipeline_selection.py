@@ -11,10 +11,10 @@ import pytest
 import crowdrank
 from crowdrank.errors import UsageError
 from crowdrank.pipeline import training_view
-from crowdrank.pipeline.candidate_rankers import TREE_FEATURES
-from crowdrank.pipeline.candidates import BY_NAME, Candidate, choose_candidates
+from crowdrank.pipeline.candidates import BY_NAME, TREE_FEATURES, Candidate, choose_candidates
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import MAX_SHARED_MATRICES, RunData, build_run_data
+from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.selection import (
     ALL,
     SAFE,
@@ -24,15 +24,14 @@ from crowdrank.pipeline.selection import (
     select_candidate,
     split_expert_queries,
 )
-from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.pipeline.training_view import RemapperKind
-from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.ensemble import PRIOR_QUERIES, shrunk_weights
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import AUTO_TREES, GLS
-from crowdrank.rankers.ranking_data import RankingData
-from crowdrank.rankers.validation import Validation
+from crowdrank.rankers.model_selection import Validation
+from crowdrank.rankers.ranker import Ranker
+from crowdrank.rankers.training_data import RankingData
 from crowdrank.simulation.world import World
 
 FEW = ["majority", "average", "gls", "expert-only"]

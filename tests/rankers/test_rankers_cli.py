@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crowdrank.judgments.features import read_features
 from crowdrank.rankers import RANKERS, InstanceKind
+from crowdrank.readers.features import read_features
 from terminal import Run, crowdrank, without_columns
 
 

@@ -19,9 +19,8 @@ from crowdrank import GDAPairwise, get_ranker
 from crowdrank.errors import InputError, OutputError, UsageError
 from crowdrank.judgments import ids
 from crowdrank.rankers import RANKERS
-from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.boosting import ONE_THREAD_CELLS, default_threads
-from crowdrank.rankers.data_checks import MissingValueWarning
+from crowdrank.rankers.ranker import MissingValueWarning, Ranker
 from crowdrank.simulation.world import World
 from crowdrank.testing import Check, example_world, yield_checks
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from crowdrank import GLS, Ensemble
-from crowdrank._array_io import read_arrays
+from crowdrank._estimator import read_arrays
 from crowdrank.errors import CrowdrankWarning
-from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.feature_statistics import ARRAY_NAMES, FeatureStatistics
+from crowdrank.rankers.ranker import Ranker
+from crowdrank.rankers.training_data import ARRAY_NAMES, FeatureStatistics
 
 X = np.array([[1.0, 5.0, np.nan], [np.nan, 9.0, np.nan], [-2.0, 0.0, np.nan], [0.5, 7.0, np.nan]])
 

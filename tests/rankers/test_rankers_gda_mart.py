@@ -16,7 +16,7 @@ from crowdrank import Ensemble, GDAPairwise, GDAPairwiseMART, Instances, read_fe
 from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.gda_mart import JudgmentObjective
-from crowdrank.rankers.ranking_data import RankingData
+from crowdrank.rankers.training_data import RankingData
 
 
 def crowd(seed: int, difficulty: bool = False, labels: int = 3) -> GDAPairwise:

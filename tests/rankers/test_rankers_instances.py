@@ -14,7 +14,7 @@ import crowdrank
 from crowdrank import GLS, DawidSkene, Instances, LambdaMART, read_features, read_gold
 from crowdrank.errors import CrowdrankWarning, Fix, InputError, NotFittedError, UsageError
 from crowdrank.rankers import InstanceKind
-from crowdrank.rankers.labels import read_labels
+from crowdrank.rankers.training_labels import read_labels
 
 FEATURES = pd.DataFrame(
     {"query": ["q", "q", "q", "r", "r"], "document": ["a", "b", "c", "a", "d"], "x": [1.0, 2.0, 3.0, 4.0, 5.0]}

@@ -13,10 +13,9 @@ from sklearn.linear_model import Ridge
 from crowdrank import GLS, RD, LambdaMART, PointwiseGBDT
 from crowdrank._typing import Floats
 from crowdrank.errors import Fix, UsageError
-from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.data_checks import MissingValueWarning
-from crowdrank.rankers.grid_search import search_grid
 from crowdrank.rankers.linear import merge_equal_rows
+from crowdrank.rankers.model_selection import search_grid
+from crowdrank.rankers.ranker import MissingValueWarning, Ranker
 
 
 def drawn(seed: int, n: int = 40, features: int = 5) -> tuple[Floats, Floats, Floats, Floats]:

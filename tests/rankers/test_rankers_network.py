@@ -13,7 +13,7 @@ from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.lambdas import LambdaObjective
 from crowdrank.rankers.network import _AdamW, _backward, _forward
-from crowdrank.rankers.ranking_data import RankingData
+from crowdrank.rankers.training_data import RankingData
 from crowdrank.simulation.world import simulate
 from experiments.documents import mq2008
 

@@ -17,14 +17,19 @@ from hypothesis import strategies as st
 
 from crowdrank import GLS, Ensemble, LambdaMART, get_ranker, read_features, read_run
 from crowdrank.errors import InputError
-from crowdrank.judgments import delimited
-from crowdrank.judgments.letor import LetorSource
-from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.feature_batches import FeatureBatches, UnsortedQueriesError, whole_queries
-from crowdrank.rankers.feature_checks import FeatureCheck
-from crowdrank.rankers.feature_statistics import FeatureStatistics
-from crowdrank.rankers.rank_files import RankedFiles, rank_files
-from crowdrank.rankers.trec_run import rank_documents
+from crowdrank.rankers.rank_files import (
+    FeatureBatches,
+    FeatureCheck,
+    RankedFiles,
+    UnsortedQueriesError,
+    rank_documents,
+    rank_files,
+    whole_queries,
+)
+from crowdrank.rankers.ranker import Ranker
+from crowdrank.rankers.training_data import FeatureStatistics
+from crowdrank.readers import delimited
+from crowdrank.readers.letor import LetorSource
 from crowdrank.testing import example_world
 
 RANKERS = ("gls", "lambdamart", "pointwise-gbdt", "rd", "tree-features", "single-feature", "ensemble")

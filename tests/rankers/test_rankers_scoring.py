@@ -17,8 +17,8 @@ import pytest
 from crowdrank import GLS, Ensemble, GDAPairwise, GDAPairwiseMART, LambdaMART
 from crowdrank.errors import InputError
 from crowdrank.judgments import frames
-from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.ranking_data import as_matrix
+from crowdrank.rankers.ranker import Ranker
+from crowdrank.rankers.training_data import as_matrix
 from crowdrank.testing import example_world
 
 HEAVY = {"numba", "scipy", "pandas", "sklearn", "narwhals", "lightgbm", "polars", "torch", "dask", "llvmlite"}
@@ -69,7 +69,7 @@ def test_loading_imports_only_what_a_matrix_needs(libraries: str, rankers: list[
         fitted(ranker).save(path)
     command = [sys.executable, "-c", SCORE, libraries, *map(str, paths)]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert "crowdrank.rankers.base" in loaded
+    assert "crowdrank.rankers.ranker" in loaded
     assert not {name.partition(".")[0] for name in loaded} & HEAVY
     assert not [name for name in loaded if name.endswith("kernels")]
 

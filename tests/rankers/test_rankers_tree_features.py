@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from crowdrank import GLS, RD, PointwiseGBDT, TreeFeatureGLS, TreeFeatures
 from crowdrank._typing import Floats
 from crowdrank.errors import InputError, UsageError
-from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.ranking_data import RankingData
+from crowdrank.rankers.ranker import Ranker
+from crowdrank.rankers.training_data import RankingData
 from crowdrank.rankers.tree_features import tree_outputs
 from crowdrank.simulation.world import simulate
 

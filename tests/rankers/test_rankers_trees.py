@@ -13,11 +13,11 @@ import pytest
 from crowdrank import GLS, Ensemble, LambdaMART, PointwiseGBDT, read_features
 from crowdrank._typing import Floats
 from crowdrank.errors import Fix, InputError, UsageError
-from crowdrank.rankers.base import Ranker, normalized
 from crowdrank.rankers.ensemble import search_weights, standardize_within_query
 from crowdrank.rankers.lambdas import LambdaObjective
-from crowdrank.rankers.ranking_data import RankingData
-from crowdrank.rankers.validation import Validation
+from crowdrank.rankers.model_selection import Validation
+from crowdrank.rankers.ranker import Ranker, normalized
+from crowdrank.rankers.training_data import RankingData
 from crowdrank.simulation.world import simulate
 
 Set = tuple[Floats, Floats, Any]

@@ -11,8 +11,7 @@ import pytest
 
 import crowdrank
 from crowdrank.rankers.pointwise import PointwiseGBDT
-from crowdrank.rankers.ranking_data import NamedMatrix, RankingData
-from crowdrank.rankers.shared_matrix import SharedMatrix
+from crowdrank.rankers.training_data import NamedMatrix, RankingData, SharedMatrix
 
 NAMES = tuple(f"f{number}" for number in range(6))
 QUERY = np.repeat(np.arange(40), 10)

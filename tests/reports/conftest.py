@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import crowdrank
-from crowdrank.pipeline.result import RunResult
+from crowdrank.pipeline.run_result import RunResult
 from crowdrank.reports.page import write_report
 from crowdrank.reports.report_data import ReportData
 

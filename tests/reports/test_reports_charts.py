@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import crowdrank
-from crowdrank.consensus.replay import trace
+from crowdrank.consensus.trace import trace
 from crowdrank.errors import CrowdrankError, UsageError
 from crowdrank.reports import charts
 from crowdrank.reports.charts import theme

@@ -22,20 +22,20 @@ from markdown_it import MarkdownIt
 
 from crowdrank import MajorityVote
 from crowdrank._text import visible
-from crowdrank.assessors.flags import CARELESS
-from crowdrank.consensus._base import Aggregator
+from crowdrank.assessors.assessor_report import CARELESS
+from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import CrowdrankWarning, InputError, Message, OutputError, UsageError
-from crowdrank.pipeline.contrasts import Contrast, decide
-from crowdrank.pipeline.markdown import N_ROWS
-from crowdrank.pipeline.result import RunResult
+from crowdrank.pipeline.ranker_test import Contrast, decide
+from crowdrank.pipeline.result_tables import N_ROWS
+from crowdrank.pipeline.run_result import RunResult
 from crowdrank.reports import cards, charts, embedded_charts, svg_images
 from crowdrank.reports import page as report_page
-from crowdrank.reports import tables as report_tables
+from crowdrank.reports import report_tables as report_tables
 from crowdrank.reports.cards import better_card, gain_card, make_cards, next_card, short_answers, trust_card
 from crowdrank.reports.formatting import minus_signs, one_line, signed
 from crowdrank.reports.page import render, script_json, write_report
 from crowdrank.reports.report_data import ReportData
-from crowdrank.reports.tables import (
+from crowdrank.reports.report_tables import (
     AnswerList,
     Table,
     assessor_table,
@@ -318,7 +318,7 @@ def test_many_answers_are_cut_and_votes_have_no_levels(majority_run: Path, monke
     rows = data.documents.assign(place=range(len(data.documents))).to_dict("records")
     list_answers = AnswerList(data)
     assert not any("(" in list_answers(row) for row in rows)
-    monkeypatch.setattr("crowdrank.reports.tables.MAX_ANSWERS", 2)
+    monkeypatch.setattr("crowdrank.reports.report_tables.MAX_ANSWERS", 2)
     assert max(row["judgments"] for row in rows) > 2
     for row in rows:
         line, n = list_answers(row), row["judgments"]

@@ -7,11 +7,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from crowdrank.service.database import Database
-from crowdrank.service.pairs import PairRow
-from crowdrank.service.rankings import ranking_table, set_ranking
-from crowdrank.service.sample_draws import Draw, draw_pairs, read_draw_inputs, write_draw
-from crowdrank.service.sample_rounds import RoundProgress, RoundsEstimate, estimate_rounds, list_rounds
+from crowdrank.service.compare.draws import Draw, draw_pairs, read_draw_inputs, write_draw
+from crowdrank.service.compare.rankings import (
+    RoundProgress,
+    RoundsEstimate,
+    estimate_rounds,
+    list_rounds,
+    ranking_table,
+    set_ranking,
+)
+from crowdrank.service.domain.pairs import PairRow
+from crowdrank.service.store.database import Database
 
 from .judging import Judging
 

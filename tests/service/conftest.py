@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from crowdrank.service.database import Database, database_url
-from crowdrank.service.migrations import upgrade
+from crowdrank.service.store.database import Database, database_url
+from crowdrank.service.store.migrations import upgrade
 from tools.postgresql import PostgresServer, find_program
 
 from .service_world import World, create_world

@@ -8,12 +8,12 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from crowdrank.service import schema
-from crowdrank.service.answers import Answer, Receipt, WithdrawnAnswer, record_answers, undo
-from crowdrank.service.assignment import Lease, NextPairs, next_pairs
-from crowdrank.service.database import Database
-from crowdrank.service.pairs import PairContent, PairFilter, PairRow, add_pairs, close_pairs, reopen_pairs
-from crowdrank.service.projects import Project, create_project, get_project, update_project
+from crowdrank.service.domain.answers import Answer, Receipt, WithdrawnAnswer, record_answers, undo
+from crowdrank.service.domain.assignment import Lease, NextPairs, next_pairs
+from crowdrank.service.domain.pairs import PairContent, PairFilter, PairRow, add_pairs, close_pairs, reopen_pairs
+from crowdrank.service.domain.projects import Project, create_project, get_project, update_project
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
 from tools.service_invariants import find_violations
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from crowdrank.service import credentials, pairs, people, projects
-from crowdrank.service.api.app import create_app
-from crowdrank.service.api.settings import Settings
-from crowdrank.service.credentials import DAY, PasswordCost, Passwords
-from crowdrank.service.database import Database
+from crowdrank.service.domain import credentials, pairs, people, projects
+from crowdrank.service.domain.credentials import DAY, PasswordCost, Passwords
+from crowdrank.service.store.database import Database
+from crowdrank.service.web.service_settings import ServiceSettings
+from crowdrank.service.web.web_app import create_app
 
 CHEAP = PasswordCost(passes=1, memory=8, threads=1)
 """Cost of password hashes in tests."""
@@ -24,9 +24,9 @@ MEMBERS = {"lead": "alpha", "judge": "alpha", "other lead": "beta", "other judge
 """Projects of the people who are members of one."""
 
 
-def cheap_settings(**changes: Any) -> Settings:
+def cheap_settings(**changes: Any) -> ServiceSettings:
     """Return settings with fast password hashing."""
-    return Settings(password_cost=CHEAP, **changes)
+    return ServiceSettings(password_cost=CHEAP, **changes)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class World:
 
 @contextmanager
 def create_world(
-    database: Database, build: Callable[[Database, Settings], FastAPI] = create_app, /, **changes: Any
+    database: Database, build: Callable[[Database, ServiceSettings], FastAPI] = create_app, /, **changes: Any
 ) -> Iterator[World]:
     """Create the projects alpha and beta, people of every role, and tokens of every scope."""
     now = database.now()

@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, insert
 
-from crowdrank.service import schema
-from crowdrank.service.database import Database
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
 
 GRADES = ["Bad", "Fair", "Good"]
 START = 1_700_000_000_000

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from crowdrank.service import schema
-from crowdrank.service.answers import Answer
-from crowdrank.service.database import Database
-from crowdrank.service.errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
-from crowdrank.service.pairs import PairRow
+from crowdrank.service.domain.answers import Answer
+from crowdrank.service.domain.pairs import PairRow
+from crowdrank.service.service_errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
 
 from .conftest import ManualClock
 from .judging import Judging

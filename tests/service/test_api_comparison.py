@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from crowdrank.service.database import Database
+from crowdrank.service.store.database import Database
 
 from .service_world import World, create_world
 

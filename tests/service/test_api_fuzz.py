@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crowdrank.service.credentials import Throttle
-from crowdrank.service.database import Database
-from crowdrank.service.migrations import upgrade
+from crowdrank.service.domain.credentials import Throttle
+from crowdrank.service.store.database import Database
+from crowdrank.service.store.migrations import upgrade
 
 from .conftest import ManualClock
 from .service_world import World, create_world

@@ -12,11 +12,11 @@ import anyio
 import pytest
 from fastapi import FastAPI, Request
 
-from crowdrank.service import people
-from crowdrank.service.api.protection import SECURITY_HEADERS, parse_json
-from crowdrank.service.database import Database
-from crowdrank.service.errors import Forbidden
-from crowdrank.service.pages.rendering import render_error
+from crowdrank.service.domain import people
+from crowdrank.service.service_errors import Forbidden
+from crowdrank.service.store.database import Database
+from crowdrank.service.web.pages.page_rendering import render_error
+from crowdrank.service.web.protection import SECURITY_HEADERS, parse_json
 
 from .conftest import ManualClock
 from .service_world import PASSWORD, World, create_invitation, create_world

@@ -11,8 +11,9 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from crowdrank.service import credentials, people, projects, rankings
-from crowdrank.service.database import Database
+from crowdrank.service.compare import rankings
+from crowdrank.service.domain import credentials, people, projects
+from crowdrank.service.store.database import Database
 
 from .service_world import PASSWORD, World, create_invitation, create_world
 

@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from crowdrank.service.database import Database
-from crowdrank.service.schema import metadata
-from crowdrank.service.single_sign_on import OidcSettings
+from crowdrank.service.store.database import Database
+from crowdrank.service.store.schema import metadata
+from crowdrank.service.web.single_sign_on import OidcSettings
 
 from .oidc_provider import CLIENT_SECRET
 from .service_world import PASSWORD, World, create_world

@@ -8,9 +8,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from crowdrank.errors import UsageError
-from crowdrank.service.api.settings import Settings
-from crowdrank.service.credentials import MINUTE, SessionLimits, Throttle
-from crowdrank.service.database import Database
+from crowdrank.service.domain.credentials import MINUTE, SessionLimits, Throttle
+from crowdrank.service.store.database import Database
+from crowdrank.service.web.service_settings import ServiceSettings
 
 from .conftest import ManualClock
 from .service_world import ORIGIN, PASSWORD, World, create_invitation, create_world
@@ -231,5 +231,5 @@ def test_an_inactive_assessor_is_signed_out(world: World) -> None:
 )
 def test_bad_settings_are_refused(fields: dict[str, Any], parameter: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Settings(**fields)
+        ServiceSettings(**fields)
     assert caught.value.parameter == parameter

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from crowdrank.service import schema
-from crowdrank.service.assignment import N_BEST, N_STAY, end_expired_leases, return_leases
-from crowdrank.service.database import Database
-from crowdrank.service.errors import Invalid, NotFound
-from crowdrank.service.pairs import PairRow
-from crowdrank.service.qualification import GoldAccuracy, honeypot_accuracy, reset_qualification
+from crowdrank.service.domain.assignment import N_BEST, N_STAY, end_expired_leases, return_leases
+from crowdrank.service.domain.pairs import PairRow
+from crowdrank.service.domain.qualification import GoldAccuracy, honeypot_accuracy, reset_qualification
+from crowdrank.service.service_errors import Invalid, NotFound
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
 
 from .conftest import ManualClock
 from .judging import Judging

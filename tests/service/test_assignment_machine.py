@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from sqlalchemy import event
 
-from crowdrank.service import schema
-from crowdrank.service.answers import Answer, Receipt
-from crowdrank.service.database import Database
-from crowdrank.service.errors import Conflict, NotFound
-from crowdrank.service.label_plan import PlanRow, write_plan
-from crowdrank.service.pairs import PairRow
+from crowdrank.service.domain.answers import Answer, Receipt
+from crowdrank.service.domain.pairs import PairRow
+from crowdrank.service.model.label_plan import PlanRow, write_plan
+from crowdrank.service.service_errors import Conflict, NotFound
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
 
 from .conftest import ManualClock
 from .judging import Judging

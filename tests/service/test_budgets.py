@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import update
 
-from crowdrank.service import schema
-from crowdrank.service.budgets import committed_money
-from crowdrank.service.database import Database
-from crowdrank.service.people import update_assessor
+from crowdrank.service.domain.people import update_assessor
+from crowdrank.service.domain.quotas import committed_money
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
 
 from .conftest import ManualClock
 from .judging import Judging

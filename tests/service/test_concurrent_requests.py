@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import text
 
-from crowdrank.service import schema
-from crowdrank.service.answers import Answer
-from crowdrank.service.database import Database
+from crowdrank.service.domain.answers import Answer
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
 
 from .judging import Judging
 

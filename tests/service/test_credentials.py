@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from crowdrank.service import credentials, people
-from crowdrank.service.credentials import MINUTE, Passwords, SessionLimits, SignInDelayed, Throttle
-from crowdrank.service.database import Database
-from crowdrank.service.errors import Invalid, NotFound
+from crowdrank.service.domain import credentials, people
+from crowdrank.service.domain.credentials import MINUTE, Passwords, SessionLimits, SignInDelayed, Throttle
+from crowdrank.service.service_errors import Invalid, NotFound
+from crowdrank.service.store.database import Database
 
 from .conftest import ManualClock
 from .service_world import CHEAP, PASSWORD

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from sqlalchemy import insert
 
-from crowdrank.service import schema
-from crowdrank.service.answers import Answer
-from crowdrank.service.database import Database
-from crowdrank.service.disputes import ADJUDICATED, disputed_pairs, filter_pairs, labels_of, read_answers
-from crowdrank.service.errors import Conflict
-from crowdrank.service.model_fits import Snapshot, fit_project, latest_snapshot
-from crowdrank.service.pairs import PairRow
+from crowdrank.service.domain.answers import Answer
+from crowdrank.service.domain.pairs import PairRow
+from crowdrank.service.model.disputes import ADJUDICATED, disputed_pairs, filter_pairs, labels_of, read_answers
+from crowdrank.service.model.fits import Snapshot, fit_project, latest_snapshot
+from crowdrank.service.service_errors import Conflict
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
 
 from .conftest import ManualClock
 from .judging import Judging

@@ -9,12 +9,14 @@ import pytest
 from sqlalchemy import func, select
 
 from crowdrank.errors import UsageError
-from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
-from crowdrank.service import exports, model_fits, schema
-from crowdrank.service.database import Database
-from crowdrank.service.errors import Conflict, Invalid
-from crowdrank.service.projects import Project, get_project
+from crowdrank.readers.read import read_judgments
+from crowdrank.service.domain import progress
+from crowdrank.service.domain.projects import Project, get_project
+from crowdrank.service.model import fits
+from crowdrank.service.service_errors import Conflict, Invalid
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
 
 from .small_project import GRADES, add_small_project
 
@@ -41,14 +43,14 @@ def assert_equal(one: Judgments, other: Judgments) -> None:
         np.testing.assert_array_equal(column, other.extras[name])
 
 
-@pytest.mark.parametrize("format", exports.CONTENT_TYPES)
+@pytest.mark.parametrize("format", progress.CONTENT_TYPES)
 def test_an_export_is_read_as_the_database(
     database: Database, database_target: str, project: Project, tmp_path: Path, format: str
 ) -> None:
     direct = read_judgments(database_target)
     with database.read() as connection:
-        (tmp_path / f"a.{format}").write_bytes(exports.file_content(exports.answers_of(connection, project), format))
-        found = exports.judgments_of(connection, project)
+        (tmp_path / f"a.{format}").write_bytes(progress.file_content(progress.answers_of(connection, project), format))
+        found = progress.judgments_of(connection, project)
         assert found is not None
         assert_equal(found, direct)
     assert_equal(read_judgments(tmp_path / f"a.{format}"), direct)
@@ -56,21 +58,21 @@ def test_an_export_is_read_as_the_database(
 
 def test_an_unknown_format_is_refused(database: Database, project: Project) -> None:
     with pytest.raises(UsageError) as caught, database.read() as connection:
-        exports.file_content(exports.answers_of(connection, project), "pdf")
+        progress.file_content(progress.answers_of(connection, project), "pdf")
     assert caught.value.parameter == "format"
 
 
 def test_a_fit_is_stored_and_replaces_the_one_before(database: Database, project: Project) -> None:
     with database.read() as connection:
-        assert model_fits.latest_snapshot(connection, project) is None
-    model_fits.fit_project(database, project, "majority")
-    snapshot = model_fits.fit_project(database, project, "dawid-skene").snapshot
+        assert fits.latest_snapshot(connection, project) is None
+    fits.fit_project(database, project, "majority")
+    snapshot = fits.fit_project(database, project, "dawid-skene").snapshot
     with database.read() as connection:
-        assert model_fits.latest_snapshot(connection, project) == snapshot
+        assert fits.latest_snapshot(connection, project) == snapshot
         assert connection.execute(select(func.count()).select_from(schema.snapshot)).scalar_one() == 1
         assert connection.execute(select(func.count()).select_from(schema.standing)).scalar_one() == 2
-        standings = model_fits.list_standings(connection, project, snapshot)
-        reliabilities = model_fits.list_reliabilities(connection, snapshot)
+        standings = fits.list_standings(connection, project, snapshot)
+        reliabilities = fits.list_reliabilities(connection, snapshot)
         last_event = connection.execute(select(func.max(schema.event.c.id))).scalar_one()
     assert snapshot.last_event_id == last_event
     assert [(one.query, one.document) for one in standings] == [("q1", "d1"), ("q2", "d1")]
@@ -82,11 +84,11 @@ def test_a_fit_is_stored_and_replaces_the_one_before(database: Database, project
 
 def test_a_fit_needs_a_model_and_answers(database: Database, project: Project) -> None:
     with pytest.raises(Invalid) as caught:
-        model_fits.fit_project(database, project, "oracle")
+        fits.fit_project(database, project, "oracle")
     assert caught.value.parameter == "method"
     add_small_project(database, "tea")
     with database.read() as connection:
         admin = connection.execute(select(schema.assessor.c.id)).scalars().first()
         empty = get_project(connection, "tea", admin or 0)
     with pytest.raises(Conflict):
-        model_fits.fit_project(database, empty, "majority")
+        fits.fit_project(database, empty, "majority")

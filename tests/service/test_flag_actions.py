@@ -5,22 +5,21 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Connection
 
-from crowdrank.service import schema
-from crowdrank.service.answers import Answer
-from crowdrank.service.database import Database
-from crowdrank.service.flag_actions import NEW_ANSWERS, Flag, act_on_flags
-from crowdrank.service.model_fits import fit_project
-from crowdrank.service.pairs import PairRow
-from crowdrank.service.people import list_audit, update_member
+from crowdrank.service.domain.answers import Answer
+from crowdrank.service.domain.pairs import PairRow
+from crowdrank.service.domain.people import list_audit, update_member
+from crowdrank.service.model.fits import NEW_ANSWERS, AssessorFlag, act_on_flags, fit_project
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
 
 from .judging import Judging
 
 
 def act(judging: Judging, **flags: int) -> list[str]:
     """Act on a flag of the first assessor, with this number of answers."""
-    found = {2: Flag("strict", "", 100)}
+    found = {2: AssessorFlag("strict", "", 100)}
     for name, number in flags.items():
-        found[1] = Flag(name, "20 answers", number)
+        found[1] = AssessorFlag(name, "20 answers", number)
 
     def work(connection: Connection) -> list[str]:
         return act_on_flags(connection, judging.project, found, judging.database.now())

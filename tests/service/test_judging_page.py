@@ -11,10 +11,11 @@ from sqlalchemy import delete, select, update
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 import crowdrank
-from crowdrank.judgments.judging_database import CANNOT_JUDGE
-from crowdrank.service import pairs, people, projects, schema
-from crowdrank.service.application import create_application
-from crowdrank.service.database import Database
+from crowdrank.readers.judging_database import CANNOT_JUDGE
+from crowdrank.service.domain import pairs, people, projects
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
+from crowdrank.service.web.web_app import create_application
 
 from .browser_pages import FILL_STORAGE, OpenPage, Proxy, chromium, needs_browser, serve_in_thread
 from .service_world import PASSWORD, World, create_invitation, create_world

@@ -9,12 +9,19 @@ import pytest
 
 from crowdrank import GDA, read_judgments
 from crowdrank.collection.pool import Roster
-from crowdrank.service import schema
-from crowdrank.service.database import Database
-from crowdrank.service.label_plan import PlanInputs, PlanRow, count_assessors, plan_labels, read_inputs, write_plan
-from crowdrank.service.projects import Project
-from crowdrank.service.quotas import FIRST_PRIORITY, Quota
-from crowdrank.service.refits import Refits
+from crowdrank.service.domain.projects import Project
+from crowdrank.service.domain.quotas import FIRST_PRIORITY, Quota
+from crowdrank.service.model.label_plan import (
+    PlanInputs,
+    PlanRow,
+    count_assessors,
+    plan_labels,
+    read_inputs,
+    write_plan,
+)
+from crowdrank.service.model.refits import Refits
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
 
 from .judging import Judging
 

@@ -13,15 +13,17 @@ from fastapi import FastAPI
 from sqlalchemy import update
 
 from crowdrank.reports import svg_images
-from crowdrank.service import answers, pairs, people, project_charts, projects, schema
-from crowdrank.service.api.protection import SECURITY_HEADERS
-from crowdrank.service.application import create_application
-from crowdrank.service.database import Database
-from crowdrank.service.disputes import filter_pairs, read_fitted_pairs
-from crowdrank.service.errors import NotFound
-from crowdrank.service.exports import answers_of
-from crowdrank.service.model_fits import fit_project
-from crowdrank.service.refits import Refits
+from crowdrank.service.domain import answers, pairs, people, projects
+from crowdrank.service.domain.progress import answers_of
+from crowdrank.service.model import project_charts
+from crowdrank.service.model.disputes import filter_pairs, read_fitted_pairs
+from crowdrank.service.model.fits import fit_project
+from crowdrank.service.model.refits import Refits
+from crowdrank.service.service_errors import NotFound
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
+from crowdrank.service.web.protection import SECURITY_HEADERS
+from crowdrank.service.web.web_app import create_application
 
 from .browser_pages import OpenPage, chromium, needs_browser, serve_in_thread
 from .conftest import ManualClock

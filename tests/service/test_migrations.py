@@ -11,11 +11,11 @@ from sqlalchemy import inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from crowdrank.errors import InputError
-from crowdrank.service.database import Database
-from crowdrank.service.exports import answers_of
-from crowdrank.service.migrations import upgrade
-from crowdrank.service.projects import get_project
-from crowdrank.service.schema import metadata
+from crowdrank.service.domain.progress import answers_of
+from crowdrank.service.domain.projects import get_project
+from crowdrank.service.store.database import Database
+from crowdrank.service.store.migrations import upgrade
+from crowdrank.service.store.schema import metadata
 
 
 def test_the_newest_version_has_the_tables_of_the_schema(database: Database) -> None:

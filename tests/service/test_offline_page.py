@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import crowdrank
 from crowdrank.cli.app import app
 from crowdrank.errors import InputError, UsageError
-from crowdrank.judgments.judging_database import CANNOT_JUDGE
-from crowdrank.service.offline_page import make_offline_page
+from crowdrank.readers.judging_database import CANNOT_JUDGE
+from crowdrank.service.web.judging_page import make_offline_page
 
 from .browser_pages import FILL_STORAGE, OpenPage, chromium, needs_browser
 

@@ -10,11 +10,10 @@ from typer.testing import CliRunner
 
 from crowdrank.cli.app import app
 from crowdrank.errors import CrowdrankError, InputError, UsageError
-from crowdrank.service.database import Database
-from crowdrank.service.pairs import PairRow, count_without_text, list_pairs
-from crowdrank.service.projects import get_project
-from crowdrank.service.rankings import list_rankings
-from crowdrank.service.sample_rounds import list_rounds
+from crowdrank.service.compare.rankings import list_rankings, list_rounds
+from crowdrank.service.domain.pairs import PairRow, count_without_text, list_pairs
+from crowdrank.service.domain.projects import get_project
+from crowdrank.service.store.database import Database
 
 from .judging import Judging
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from crowdrank.service import people, projects
-from crowdrank.service.database import Database
-from crowdrank.service.errors import Conflict, Invalid, NotFound
+from crowdrank.service.domain import people, projects
+from crowdrank.service.service_errors import Conflict, Invalid, NotFound
+from crowdrank.service.store.database import Database
 
 from .conftest import ManualClock
 

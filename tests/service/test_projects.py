@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
-from crowdrank.service import schema
-from crowdrank.service.database import Database
-from crowdrank.service.errors import Conflict, Invalid, NotFound
-from crowdrank.service.pairs import AddedPairs, PairFilter, PairRow, find_pairs, get_pair_content, list_pairs
-from crowdrank.service.progress import project_status
-from crowdrank.service.projects import create_project, get_project, list_projects
-from crowdrank.service.qualification import GoldAccuracy
+from crowdrank.service.domain.pairs import AddedPairs, PairFilter, PairRow, find_pairs, get_pair_content, list_pairs
+from crowdrank.service.domain.progress import project_status
+from crowdrank.service.domain.projects import create_project, get_project, list_projects
+from crowdrank.service.domain.qualification import GoldAccuracy
+from crowdrank.service.service_errors import Conflict, Invalid, NotFound
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
 
 from .conftest import ManualClock
 from .judging import Judging

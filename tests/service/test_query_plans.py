@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from crowdrank.service.database import Database
-from crowdrank.service.migrations import upgrade
-from crowdrank.service.pairs import PairRow
+from crowdrank.service.domain.pairs import PairRow
+from crowdrank.service.store.database import Database
+from crowdrank.service.store.migrations import upgrade
 
 from .judging import Judging
 

@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 from crowdrank.cli.app import app
 from crowdrank.collection.pool import Pool
-from crowdrank.collection.request_ledger import ledger_path
+from crowdrank.collection.requests import ledger_path
 from crowdrank.errors import InputError, UsageError
-from crowdrank.judgments.judging_database import EARLIER_ROUND, TRAINING, DatabaseAddress, find_database
-from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.judgments.table import UNJUDGEABLE
-from crowdrank.service.database import Database
-from crowdrank.service.migrations import upgrade
-from crowdrank.service.pairs import PairRow
+from crowdrank.readers.judging_database import EARLIER_ROUND, TRAINING, DatabaseAddress, find_database
+from crowdrank.readers.read import read_gold, read_judgments
+from crowdrank.service.domain.pairs import PairRow
+from crowdrank.service.store.database import Database
+from crowdrank.service.store.migrations import upgrade
 
 from .judging import Judging
 from .small_project import GRADES, START, add_small_project

@@ -16,13 +16,14 @@ from sqlalchemy import text
 
 from crowdrank import GDA
 from crowdrank.collection.replay import refit
-from crowdrank.service import model_fits, refits, schema
-from crowdrank.service.database import Database
-from crowdrank.service.errors import Conflict, Invalid
-from crowdrank.service.exports import judgments_of
-from crowdrank.service.migrations import upgrade
-from crowdrank.service.pairs import PairRow
-from crowdrank.service.refits import Refits, last_failure
+from crowdrank.service.domain.pairs import PairRow
+from crowdrank.service.domain.progress import judgments_of
+from crowdrank.service.model import fits, refits
+from crowdrank.service.model.refits import Refits, last_failure
+from crowdrank.service.service_errors import Conflict, Invalid
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
+from crowdrank.service.store.migrations import upgrade
 
 from .conftest import ManualClock
 from .judging import Judging
@@ -233,7 +234,7 @@ def test_requests_do_not_wait_for_a_fit(
         return model_refit(*arguments)
 
     model_refit = refit
-    monkeypatch.setattr(model_fits, "refit", slow_refit)
+    monkeypatch.setattr(fits, "refit", slow_refit)
     thread = threading.Thread(target=background.run_due)
     thread.start()
     assert is_fitting.wait(60)
@@ -266,8 +267,8 @@ def test_the_thread_acts_until_it_is_closed(database: Database) -> None:
 FIT_AND_WAIT = """
 import sys, time
 from crowdrank.service import model_fits
-from crowdrank.service.database import Database
-from crowdrank.service.refits import Refits
+from crowdrank.service.store.database import Database
+from crowdrank.service.model.refits import Refits
 write = model_fits._write_draft
 def write_and_wait(*arguments):
     write(*arguments)
@@ -289,7 +290,7 @@ def test_a_process_killed_during_a_fit_blocks_nobody(database: Database, databas
         if not database.is_sqlite:  # one process serves an SQLite file
             assert background.run_due() == [], "the other process acts"
         with database.read() as connection:
-            assert model_fits.latest_snapshot(connection, judging.project) is None
+            assert fits.latest_snapshot(connection, judging.project) is None
         judge_some(judging, 1, first=4)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()

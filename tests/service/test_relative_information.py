@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from sqlalchemy import Connection
 
-from crowdrank.service import schema
-from crowdrank.service.answers import Answer
-from crowdrank.service.database import Database
-from crowdrank.service.errors import Invalid
-from crowdrank.service.label_plan import count_assessors
-from crowdrank.service.model_fits import fit_project
-from crowdrank.service.relative_information import (
+from crowdrank.service.domain.answers import Answer
+from crowdrank.service.model.fits import (
     MIN_ANSWERS,
     MIN_SHARED,
     MemberInformation,
+    fit_project,
     relative_information,
     store_relative_information,
 )
+from crowdrank.service.model.label_plan import count_assessors
+from crowdrank.service.service_errors import Invalid
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
 
 from .judging import Judging
 

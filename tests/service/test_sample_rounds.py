@@ -17,19 +17,23 @@ import crowdrank
 from crowdrank.collection.compare_runs import CompareRuns, pool_of_runs
 from crowdrank.errors import CrowdrankError, InputError
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.judgments.read import read_judgments, read_labels, read_sample
-from crowdrank.service import schema
-from crowdrank.service.answers import Answer
-from crowdrank.service.backup import back_up
-from crowdrank.service.database import Database
-from crowdrank.service.errors import Conflict, NotFound
-from crowdrank.service.exports import answers_of, file_content, sampled_answers
-from crowdrank.service.model_fits import fit_project
-from crowdrank.service.pairs import PairRow
-from crowdrank.service.progress import project_status
-from crowdrank.service.rankings import decode_table, list_rankings, parse_ranking, remove_ranking
-from crowdrank.service.sample_draws import DrawInputs, PoolPair, draw_pairs, read_draw_inputs, write_draw
-from crowdrank.service.sample_rounds import discard_rounds
+from crowdrank.readers.read import read_judgments, read_labels, read_sample
+from crowdrank.service.compare.draws import DrawInputs, PoolPair, draw_pairs, read_draw_inputs, write_draw
+from crowdrank.service.compare.rankings import (
+    decode_table,
+    discard_rounds,
+    list_rankings,
+    parse_ranking,
+    remove_ranking,
+)
+from crowdrank.service.domain.answers import Answer
+from crowdrank.service.domain.pairs import PairRow
+from crowdrank.service.domain.progress import answers_of, file_content, project_status, sampled_answers
+from crowdrank.service.model.fits import fit_project
+from crowdrank.service.service_errors import Conflict, NotFound
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
+from crowdrank.service.store.database_backup import back_up
 
 from .comparison_project import EXPERT, GRADES, HUMAN, MEASURE, N_QUERIES, PAIRS, RUNS, TRUTH, Comparison
 from .small_project import add_small_project
@@ -310,7 +314,7 @@ def test_a_round_is_incomplete_without_all_answers(database: Database, database_
 
 
 def return_all(connection: Any, project: Any) -> None:
-    from crowdrank.service.assignment import return_leases
+    from crowdrank.service.domain.assignment import return_leases
 
     return_leases(connection, project, EXPERT, 0)
 

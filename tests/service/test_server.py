@@ -16,23 +16,23 @@ import typer
 from sqlalchemy import Connection, text
 from typer.testing import CliRunner
 
-from crowdrank.cli import serve as serve_command
+from crowdrank.cli import serve_commands as serve_command
 from crowdrank.cli.app import app
-from crowdrank.cli.messages import option_writer
+from crowdrank.cli.console import option_writer
 from crowdrank.errors import InputError, OutputError, UsageError
-from crowdrank.judgments.read import read_judgments
-from crowdrank.service.api.settings import Settings
-from crowdrank.service.assignment import next_pairs
-from crowdrank.service.backup import back_up, restore
-from crowdrank.service.database import Database
+from crowdrank.readers.read import read_judgments
 from crowdrank.service.demo_project import create_demo
-from crowdrank.service.migrations import upgrade
-from crowdrank.service.model_fits import latest_snapshot, list_reliabilities
-from crowdrank.service.people import add_member, create_assessor
-from crowdrank.service.progress import project_status
-from crowdrank.service.projects import Project
-from crowdrank.service.refits import Refits
+from crowdrank.service.domain.assignment import next_pairs
+from crowdrank.service.domain.people import add_member, create_assessor
+from crowdrank.service.domain.progress import project_status
+from crowdrank.service.domain.projects import Project
+from crowdrank.service.model.fits import latest_snapshot, list_reliabilities
+from crowdrank.service.model.refits import Refits
 from crowdrank.service.server import Started, _address_warning, listen, open_database, serve
+from crowdrank.service.store.database import Database
+from crowdrank.service.store.database_backup import back_up, restore
+from crowdrank.service.store.migrations import upgrade
+from crowdrank.service.web.service_settings import ServiceSettings
 from tools.postgresql import PostgresServer, find_program
 from tools.service_invariants import find_violations
 from tools.service_load import (
@@ -93,7 +93,7 @@ def test_a_service_stops_on_sigterm_and_leaves_one_file_for_its_owner(served: Ru
 def test_the_second_start_needs_no_administrator(served: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Started] = []
     monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: signal.raise_signal(signal.SIGINT))
-    options = {"host": "127.0.0.1", "port": 0, "settings": Settings(), "on_start": started.append}
+    options = {"host": "127.0.0.1", "port": 0, "settings": ServiceSettings(), "on_start": started.append}
     serve(served.target, **options)  # type: ignore[arg-type]
     serve(served.target, **options, new_admin_link=True)  # type: ignore[arg-type]
     assert [one.admin_link is None for one in started] == [True, False]
@@ -101,10 +101,10 @@ def test_the_second_start_needs_no_administrator(served: RunningService, monkeyp
 
 
 def test_other_machines_without_https_are_warned_about() -> None:
-    warning = _address_warning("0.0.0.0", Settings())
+    warning = _address_warning("0.0.0.0", ServiceSettings())
     assert warning is not None
     assert warning.kind == "no-https"
-    assert _address_warning("0.0.0.0", Settings(public_url="https://judging.example.org")) is None
+    assert _address_warning("0.0.0.0", ServiceSettings(public_url="https://judging.example.org")) is None
 
 
 def test_responses_are_sent_at_once() -> None:
@@ -119,7 +119,7 @@ def test_a_port_in_use_is_one_error(tmp_path: Path) -> None:
         other.listen()
         address = {"host": "127.0.0.1", "port": other.getsockname()[1]}
         with pytest.raises(UsageError) as caught:
-            serve(str(tmp_path / "a.db"), **address, settings=Settings(), on_start=lambda _: None)
+            serve(str(tmp_path / "a.db"), **address, settings=ServiceSettings(), on_start=lambda _: None)
     assert caught.value.kind == "address"
     assert not (tmp_path / "a.db").exists()
 

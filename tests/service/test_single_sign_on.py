@@ -12,9 +12,9 @@ from fastapi.testclient import TestClient
 from joserfc.jwk import ECKey
 
 from crowdrank.errors import UsageError
-from crowdrank.service import people
-from crowdrank.service.database import Database
-from crowdrank.service.single_sign_on import OidcSettings
+from crowdrank.service.domain import people
+from crowdrank.service.store.database import Database
+from crowdrank.service.web.single_sign_on import OidcSettings
 
 from .oidc_provider import CLIENT_ID, CLIENT_SECRET, FakeProvider, run_provider
 from .service_world import ORIGIN, PASSWORD, World, create_invitation, create_world

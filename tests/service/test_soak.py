@@ -23,8 +23,8 @@ from benchmarks.soak import (
     check_size,
     create_soak_project,
 )
-from crowdrank.service import schema
-from crowdrank.service.refits import Refits
+from crowdrank.service.model.refits import Refits
+from crowdrank.service.store import schema
 from tools.local_service import START, open_service
 
 HOURS = 0.6

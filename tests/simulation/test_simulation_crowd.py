@@ -8,8 +8,7 @@ import pytest
 from sklearn.metrics import mutual_info_score
 
 from crowdrank.simulation import World, simulate
-from crowdrank.simulation.assessors import HONEST, SPAMMERS, draw_assessors
-from crowdrank.simulation.judging import choose_assessors
+from crowdrank.simulation.crowd import HONEST, SPAMMERS, choose_assessors, draw_assessors
 
 
 def joined(world: World) -> pd.DataFrame:
@@ -155,5 +154,5 @@ def test_assessors_are_drawn_by_activity_without_replacement() -> None:
 def test_chunks_do_not_change_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     activity = np.full(5, 0.2)
     whole = choose_assessors(np.random.default_rng(5), activity, 100, 3)
-    monkeypatch.setattr("crowdrank.simulation.judging.CHUNK", 35)
+    monkeypatch.setattr("crowdrank.simulation.crowd.CHUNK", 35)
     assert (choose_assessors(np.random.default_rng(5), activity, 100, 3) == whole).all()

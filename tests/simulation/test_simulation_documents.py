@@ -7,7 +7,7 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
-from crowdrank.simulation.documents import Documents, draw_documents
+from crowdrank.simulation.simulated_documents import Documents, draw_documents
 
 
 def drawn(seed: int = 0, **sizes: int) -> Documents:

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crowdrank.judgments.read import read_judgments
+from crowdrank.readers.read import read_judgments
 from crowdrank.simulation import World, simulate
-from crowdrank.simulation.assessors import HONEST, SPAMMERS, draw_assessors
+from crowdrank.simulation.crowd import HONEST, SPAMMERS, draw_assessors
 
 HONEST_CROWD: dict[str, Any] = {
     "queries": 60,

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank.errors import InputError, OutputError, UsageError
-from crowdrank.judgments.features import Features, read_features
-from crowdrank.judgments.read import read_gold, read_judgments
+from crowdrank.readers.features import Features, read_features
+from crowdrank.readers.read import read_gold, read_judgments
 from crowdrank.simulation import World, simulate
 from terminal import crowdrank
 

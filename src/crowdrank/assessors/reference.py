@@ -1,19 +1,232 @@
-"""Comparison of each assessor's answers with reference grades: those of the other assessors, or of experts."""
+"""Comparison of each assessor's answers with reference grades: those of the other assessors, or of experts.
+
+A consensus that includes an assessor's own answers agrees with them by construction: with five judgments per document
+even random answers would look informative.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import chdtrc, ndtri, softmax
 
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
-from crowdrank.assessors.contingency import count_pairs, independence_p_values
-from crowdrank.assessors.leave_one_out import LeaveOneOutConsensus, leave_one_out_consensus
+from crowdrank.consensus.grade_rules import choose_grades
+from crowdrank.consensus.latent import entropy
 from crowdrank.judgments.gold import ItemGold
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
+
+
+def count_pairs(judgments: Judgments, reference: Grades, n_references: int | None = None) -> Integers:
+    """Return how often each assessor gave each answer to documents of each reference grade.
+
+    Args:
+        judgments: judgments on one scale.
+        reference: (n,) reference grade of each judgment's document, as a code; negative if there is none.
+        n_references: number of reference grades; by default that of the judgments' scale.
+
+    Returns:
+        Counts (n_assessors, n_answers, n_references).
+
+    >>> import pandas as pd
+    >>> from crowdrank import read_judgments
+    >>> table = read_judgments(pd.DataFrame({"document": ["a", "a"], "assessor": ["x", "y"], "grade": [0, 1]}))
+    >>> count_pairs(table, np.array([1, 0], np.int8)).tolist()
+    [[[0, 1], [0, 0]], [[0, 0], [1, 0]]]
+    """
+    n_answers = len(judgments.scale)
+    n_references = n_answers if n_references is None else n_references
+    used = (reference >= 0) & (judgments.grade >= 0)
+    answer = judgments.assessor[used].astype(np.int64) * n_answers + judgments.grade[used]
+    shape = (judgments.n_assessors, n_answers, n_references)
+    cells = np.bincount(answer * n_references + reference[used], minlength=int(np.prod(shape)))
+    return np.asarray(cells.reshape(shape))
+
+
+def _degrees_of_freedom(counts: Integers) -> Integers:
+    n_answers, n_references = (counts.any(axis=axis).sum(axis=1) for axis in (2, 1))
+    return np.asarray(np.maximum(n_answers - 1, 0) * np.maximum(n_references - 1, 0))
+
+
+def independence_p_values(counts: Integers) -> Floats:
+    """Return per assessor the p-value of the G test that answers are independent of the reference grades.
+
+    >>> independence_p_values(np.array([[[20, 0], [0, 20]], [[10, 10], [10, 10]]])).round(3).tolist()
+    [0.0, 1.0]
+    """
+    g_statistic = 2 * counts.sum(axis=(1, 2)) * mutual_information(counts)[0]
+    freedom = _degrees_of_freedom(counts)
+    return np.asarray(np.where(freedom > 0, chdtrc(np.maximum(freedom, 1), g_statistic), 1.0))
+
+
+def mutual_information(counts: Integers) -> tuple[Floats, Floats]:
+    """Return the mutual information of answers and reference grades in nats, and its part for each answer.
+
+    The part of an answer is the reduction of the entropy of the reference grades; NaN for answers never given.
+
+    >>> total, parts = mutual_information(np.array([[[5, 0], [0, 5]]]))
+    >>> total.round(3).tolist(), parts.round(3).tolist()
+    ([0.693], [[0.693, 0.693]])
+    """
+    n_answer = counts.sum(axis=2)
+    n = np.maximum(n_answer.sum(axis=1), 1)
+    prior_entropy = entropy(counts.sum(axis=1) / n[:, None])
+    posterior_entropy = entropy(counts / np.maximum(n_answer, 1)[:, :, None])
+    parts = np.where(n_answer > 0, prior_entropy[:, None] - posterior_entropy, np.nan)
+    total = (n_answer * np.nan_to_num(parts)).sum(axis=1) / n
+    return np.maximum(total, 0.0), parts
+
+
+def corrected_information(counts: Integers) -> tuple[Floats, Floats, Floats]:
+    """Return the mutual information without its bias in small samples (Miller and Madow), its parts and its error."""
+    total, parts = mutual_information(counts)
+    n = np.maximum(counts.sum(axis=(1, 2)), 1)
+    error = information_sd(counts / n[:, None, None]) / np.sqrt(n)
+    return np.maximum(total - _degrees_of_freedom(counts) / (2 * n), 0.0), parts, error
+
+
+def information_sd(joint: Floats) -> Floats:
+    """Return per assessor the standard deviation of log p(answer, state) / (p(answer) p(state)).
+
+    Divided by the square root of the number of judgments it is the standard error of the mutual information.
+
+    Args:
+        joint: (n_assessors, n_answers, n_states) joint probabilities.
+
+    >>> information_sd(np.array([[[0.5, 0.0], [0.0, 0.5]], [[0.4, 0.1], [0.1, 0.4]]])).round(2).tolist()
+    [0.0, 0.55]
+    """
+    independent = joint.sum(axis=2, keepdims=True) * joint.sum(axis=1, keepdims=True)
+    log_ratio = np.log(np.maximum(joint, 1e-300)) - np.log(np.maximum(independent, 1e-300))
+    mean = (joint * log_ratio).sum(axis=(1, 2))
+    return np.asarray(np.sqrt(np.maximum((joint * log_ratio**2).sum(axis=(1, 2)) - mean**2, 0.0)))
+
+
+def kendall_tau(counts: Integers) -> Floats:
+    """Return Kendall's tau-b of answers and reference grades per assessor; NaN if one of them never varies.
+
+    >>> kendall_tau(np.array([[[5, 0], [0, 5]], [[0, 5], [5, 0]], [[5, 5], [0, 0]]])).tolist()
+    [1.0, -1.0, nan]
+    """
+    table = counts.astype(np.float64)
+    higher_answer = table[:, ::-1].cumsum(axis=1)[:, ::-1] - table
+    above = higher_answer[:, :, ::-1].cumsum(axis=2)[:, :, ::-1] - higher_answer  # higher answer, higher reference
+    below = higher_answer.cumsum(axis=2) - higher_answer  # higher answer, lower reference
+    n_pairs = _count_untied(table.sum(axis=2)) * _count_untied(table.sum(axis=1))
+    difference = (table * (above - below)).sum(axis=(1, 2))
+    return np.asarray(np.divide(difference, np.sqrt(n_pairs), out=np.full(len(table), np.nan), where=n_pairs > 0))
+
+
+def _count_untied(n_by_grade: Floats) -> Floats:
+    """Return the number of pairs of documents with different grades."""
+    return np.asarray((n_by_grade.sum(axis=1) ** 2 - (n_by_grade**2).sum(axis=1)) / 2)
+
+
+States = tuple[Floats, Floats]
+"""Prior of the states (n_states,) and likelihood of answers (n_assessors, n_answers, n_states)."""
+_BLOCK = 100_000
+"""Number of judgments processed at a time; each needs one number per state."""
+
+
+@dataclass(frozen=True, eq=False)
+class LeaveOneOutConsensus:
+    """Consensus of the other assessors about the document of each judgment.
+
+    Attributes:
+        expected: (n,) expected answer, as a position on the scale; NaN if nobody else judged the document.
+        grade: (n,) most probable answer, as a code; UNJUDGEABLE if nobody else judged the document.
+
+    """
+
+    expected: Floats
+    grade: Grades
+
+    @property
+    def known(self) -> Booleans:
+        """Whether another assessor judged the document (n,).
+
+        >>> LeaveOneOutConsensus(np.array([0.5, np.nan]), np.array([0, -1], np.int8)).known.tolist()
+        [True, False]
+        """
+        return np.asarray(self.grade != UNJUDGEABLE)
+
+
+def crowd_curve(likelihood: Floats, n_judgments: Integers, n_grades: int) -> Floats:
+    """Return P(grade | state) of a random judgment of the crowd (n_grades, n_states), without other answers.
+
+    >>> crowd_curve(np.stack([np.eye(2), np.full((2, 2), 0.5)]), np.array([3, 1]), 2).tolist()
+    [[0.875, 0.125], [0.125, 0.875]]
+    """
+    mean = np.tensordot(n_judgments / n_judgments.sum(), likelihood, axes=1)[:n_grades]
+    return np.asarray(mean / mean.sum(axis=0))
+
+
+def leave_one_out_consensus(judgments: Judgments, states: States | None = None) -> LeaveOneOutConsensus:
+    """Return the consensus of each document without the assessor of the judgment.
+
+    Args:
+        judgments: judgments on one scale.
+        states: states of a model; by default the consensus is the share of votes.
+
+    >>> import pandas as pd
+    >>> from crowdrank import read_judgments
+    >>> table = read_judgments(pd.DataFrame({"document": ["a", "a", "a", "b"], "assessor": ["x", "y", "z", "x"],
+    ...                                      "grade": [0, 1, 1, 1]}))
+    >>> leave_one_out_consensus(table).expected.tolist()
+    [1.0, 0.5, 0.5, nan]
+    """
+    n_grades = len(judgments.scale)
+    expected, grade = np.full(len(judgments), np.nan), np.full(len(judgments), UNJUDGEABLE, np.int8)
+    if states is not None:
+        n_judgments = np.bincount(judgments.assessor, minlength=judgments.n_assessors)
+        typical = crowd_curve(states[1], n_judgments, n_grades)
+        log_prior, log_likelihood = (np.log(np.maximum(probability, 1e-300)) for probability in states)
+    for first, last in _blocks(judgments.offsets):
+        rows = slice(judgments.offsets[first], judgments.offsets[last])
+        if states is None:
+            votes, n_others = _sum_of_others(judgments, first, last, np.eye(n_grades)[None])
+            shares = votes / np.maximum(n_others, 1)[:, None]
+        else:
+            evidence, n_others = _sum_of_others(judgments, first, last, log_likelihood)
+            shares = softmax(log_prior + evidence, axis=1) @ typical.T
+        expected[rows] = np.where(n_others > 0, shares @ np.arange(n_grades), np.nan)
+        grade[rows] = np.where(n_others > 0, choose_grades(shares, "mode"), UNJUDGEABLE)
+    return LeaveOneOutConsensus(expected, grade)
+
+
+def _blocks(offsets: Integers) -> Iterator[tuple[int, int]]:
+    """Yield ranges of items with about `_BLOCK` judgments each."""
+    cuts = np.unique(np.append(np.searchsorted(offsets, np.arange(0, offsets[-1], _BLOCK)), len(offsets) - 1))
+    return zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)
+
+
+def _sum_of_others(judgments: Judgments, first: int, last: int, evidence: Floats) -> tuple[Floats, Integers]:
+    """Return for each judgment of a range of items the summed evidence of the others, and their number of answers.
+
+    Args:
+        judgments: judgments on one scale.
+        first: first item.
+        last: item after the last one.
+        evidence: (n_assessors or 1, n_answers, n_states) evidence of each answer.
+
+    """
+    start, end = judgments.offsets[first], judgments.offsets[last]
+    assessor, answer = judgments.assessor[start:end].astype(np.int64), judgments.grade[start:end]
+    item = np.repeat(np.arange(last - first), np.diff(judgments.offsets[first : last + 1]))
+    judged = answer != UNJUDGEABLE
+    of_row = evidence[assessor if len(evidence) > 1 else 0, answer] * judged[:, None]
+    item_starts = judgments.offsets[first:last] - start
+    # All answers of an assessor on a document are left out, also repeated ones.
+    pairs, pair = np.unique(item * judgments.n_assessors + assessor, return_inverse=True)
+    own, n_own = np.zeros((len(pairs), of_row.shape[1])), np.bincount(pair[judged], minlength=len(pairs))
+    np.add.at(own, pair, of_row)
+    n_answers = np.add.reduceat(judged.astype(np.int64), item_starts)
+    return np.add.reduceat(of_row, item_starts, axis=0)[item] - own[pair], n_answers[item] - n_own[pair]
+
 
 LEVEL = 0.95
 """Level of the intervals of slopes and biases."""

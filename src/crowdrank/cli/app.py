@@ -19,10 +19,8 @@ from typer.core import TyperGroup
 import crowdrank
 from crowdrank._progress import set_quiet
 from crowdrank._text import visible
-from crowdrank.cli.console import prepare_streams, print_error, print_status
+from crowdrank.cli.console import help_for, prepare_streams, print_error, print_status, render
 from crowdrank.cli.from_settings import add_command, command_group
-from crowdrank.cli.help_links import help_for
-from crowdrank.cli.messages import render
 from crowdrank.errors import CrowdrankError, CrowdrankWarning, find_interrupt
 
 INTERRUPTED_EXIT_CODE, TERMINATED_EXIT_CODE = 128 + signal.SIGINT, 128 + signal.SIGTERM
@@ -68,18 +66,34 @@ class Commands(TyperGroup):
 
 APP_HELP = "Turn noisy relevance judgments of crowds, experts and LLM judges into labels, rankers and comparisons."
 COMMANDS_BY_PANEL = {
-    "Start here": ("run", "report", "demo"),
-    "Judgments": ("validate", "aggregate", "assessors", "check", "trace"),
-    "Rankers": ("train", "rank", "distill", "export"),
-    "Evaluation": ("evaluate", "compare", "estimate"),
-    "Judging service": ("serve", "new-project", "backup", "restore"),
-    "Data": ("simulate", "datasets"),
+    "Start here": {"run": "run_commands", "report": "run_commands", "demo": "demo_commands"},
+    "Judgments": {
+        "validate": "validate_command",
+        "aggregate": "aggregate_command",
+        "assessors": "assessor_commands",
+        "check": "assessor_commands",
+        "trace": "assessor_commands",
+    },
+    "Rankers": {
+        "train": "train_command",
+        "rank": "ranker_commands",
+        "distill": "ranker_commands",
+        "export": "ranker_commands",
+    },
+    "Evaluation": {
+        "evaluate": "evaluate_commands",
+        "compare": "evaluate_commands",
+        "estimate": "estimate_command",
+    },
+    "Judging service": dict.fromkeys(("serve", "new-project", "backup", "restore"), "serve_commands"),
+    "Data": {"simulate": "demo_commands", "datasets": "demo_commands"},
 }
-"""Commands by the title of their help panel, in the order of the help."""
-GROUPS_BY_PANEL = {"Judgments": ("collect", "judge"), "Rankers": ("remap",)}
-"""Groups of commands by the title of their help panel."""
-MODULES = {"restore": "backup"}
-"""Modules of commands that have not the name of the command."""
+"""Commands with their modules, by the title of their help panel, in the order of the help."""
+GROUPS_BY_PANEL = {
+    "Judgments": {"collect": "collect_commands", "judge": "judge_commands"},
+    "Rankers": {"remap": "remap_commands"},
+}
+"""Groups of commands with their modules, by the title of their help panel."""
 
 
 @cache
@@ -87,21 +101,20 @@ def build_app(only: str | None = None) -> typer.Typer:
     """Return the application with all commands, or with one of them."""
     app = command_group("crowdrank", APP_HELP, cls=Commands)
     app.callback(help=APP_HELP)(options)
-    for panel, names in COMMANDS_BY_PANEL.items():
-        for name in names:
+    for panel, modules in COMMANDS_BY_PANEL.items():
+        for name, module in modules.items():
             if only in (None, name):
-                add_command(app, _load(name), panel)
-    for panel, names in GROUPS_BY_PANEL.items():
-        for name in names:
+                add_command(app, _load(name, module), panel)
+    for panel, modules in GROUPS_BY_PANEL.items():
+        for name, module in modules.items():
             if only in (None, name):
-                app.add_typer(_load(name), rich_help_panel=panel)
+                app.add_typer(_load(name, module), rich_help_panel=panel)
     return app
 
 
-def _load(name: str) -> Any:
+def _load(name: str, module: str) -> Any:
     """Return the function of a command, or a group of commands."""
-    module = importlib.import_module(f"crowdrank.cli.{MODULES.get(name, name).replace('-', '_')}")
-    return getattr(module, name.replace("-", "_"))
+    return getattr(importlib.import_module(f"crowdrank.cli.{module}"), name.replace("-", "_"))
 
 
 def __getattr__(name: str) -> Any:

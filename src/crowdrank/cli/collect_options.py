@@ -16,11 +16,11 @@ from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.collection import POLICIES
 
 if TYPE_CHECKING:
-    from crowdrank.collection.base import Policy
+    from crowdrank.collection.policy import Policy
     from crowdrank.collection.pool import Pool, Roster
-    from crowdrank.collection.request_ledger import OutstandingRequests
-    from crowdrank.judgments.read_options import ReadOptions
+    from crowdrank.collection.requests import OutstandingRequests
     from crowdrank.judgments.table import Judgments
+    from crowdrank.readers.read_options import ReadOptions
 
 POLICY_HELP = f"{', '.join(POLICIES)}; k is a number, such as if-good-3"
 JudgmentFile = Annotated[
@@ -81,7 +81,7 @@ def read_pool(
     not in the table of assessors.
     """
     from crowdrank.collection.pool import Pool, read_roster
-    from crowdrank.judgments.encode_options import excluded_ids
+    from crowdrank.readers.read_options import excluded_ids
 
     pool = pairs if isinstance(pairs, Pool) else Pool.read(pairs, extras=extras)
     if assessors_path is not None:

@@ -1,4 +1,6 @@
-"""Print lines, tables and JSON on the terminal.
+"""Print lines, tables, JSON and messages on the terminal; messages name options of the current command.
+
+The documentation is not installed with the package, so a page is named by its title and its path in the repository.
 
 Every line and cell passes through `visible`: ids and file names may hold escape sequences, which a terminal would obey.
 """
@@ -10,22 +12,129 @@ import math
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from io import BufferedWriter, FileIO, TextIOWrapper
+from itertools import chain
 from pathlib import Path
+from shlex import quote
 from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any
 
+from typer.core import TyperCommand
+
 from crowdrank import _progress
+from crowdrank._options import option_name
 from crowdrank._text import counted, visible
-from crowdrank.cli.messages import render
-from crowdrank.errors import Message
+from crowdrank.errors import CrowdrankError, InputError, Message, NotFittedError, OutputError, ParameterText, UsageError
+from crowdrank.readers.files import default_max_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.text import Text
 
     from crowdrank.judgments.table import ReadReport
+
+SETTING_OPTION = "setting"
+"""Name of the command option that sets parameters of a model (`-s`)."""
+
+_CURRENT_OPTIONS: ContextVar[Sequence[Any]] = ContextVar("options", default=())
+"""Options of the current command."""
+
+
+class Command(TyperCommand):
+    """Command that makes its options known to `render` and applies `--max-bytes` to every file that it reads."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        _CURRENT_OPTIONS.set(self.params)
+        with default_max_bytes(ctx.params.get("max_bytes")):
+            return super().invoke(ctx)
+
+
+def render(message: Message) -> str:
+    """Return the text of a message, with parameters written as options of the current command."""
+    return message.render(option_writer(_CURRENT_OPTIONS.get()))
+
+
+def option_writer(options: Iterable[Any]) -> ParameterText:
+    """Return a function that writes a Python parameter as an option; it returns None if there is no such option.
+
+    Args:
+        options: options and arguments of a typer command.
+
+    """
+    known = {one.name: one for one in options}
+
+    def write(name: str, value: object) -> str | None:
+        option = known.get(option_name(name))
+        if option is None:
+            return _as_setting(name, value) if SETTING_OPTION in known else None
+        if option.param_type_name == "argument":
+            name = (option.metavar or option.name.upper()).removesuffix("...")
+            return name if value is None else quote(str(value))
+        flag = max(option.opts, key=len)
+        return flag if value is None or option.is_flag else f"{flag} {quote(str(value))}"
+
+    return write
+
+
+def _as_setting(name: str, value: object) -> str | None:
+    """Return a model parameter as the option `-s name=value`, or None if no model has the parameter."""
+    from crowdrank.consensus import METHODS, get_aggregator
+    from crowdrank.rankers import RANKERS, get_ranker
+
+    models: Iterator[Any] = chain(map(get_aggregator, METHODS), map(get_ranker, RANKERS))  # loads as few as needed
+    if not any(name in model._parameter_names() for model in models):
+        return None
+    return f"-s {name}" if value is None else f"-s {name}={quote(str(value))}"
+
+
+ERRORS_PAGE_TITLE = "Errors and warnings"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the documentation, or a section of it."""
+
+    title: str
+    section: str = ""
+    file: str = "docs/refused.md"
+
+    def __str__(self) -> str:
+        section = f", section '{self.section}'" if self.section else ""
+        return f"the page '{self.title}'{section} ({self.file} in crowdrank's repository)"
+
+
+PAGE_BY_ERROR: dict[type[CrowdrankError], Page] = {
+    InputError: Page(ERRORS_PAGE_TITLE, "Input files"),
+    UsageError: Page(ERRORS_PAGE_TITLE, "Options"),
+    OutputError: Page(ERRORS_PAGE_TITLE, "Output files and folders"),
+    NotFittedError: Page("Five minutes", "The same in Python", "docs/start.md"),
+    CrowdrankError: Page(ERRORS_PAGE_TITLE),
+}
+
+
+def page_for(error: CrowdrankError) -> Page:
+    """Return the documentation page for the class of an error, or for its nearest base class.
+
+    >>> print(page_for(UsageError("There is no method 'x'.")))
+    the page 'Errors and warnings', section 'Options' (docs/refused.md in crowdrank's repository)
+    """
+    return next(PAGE_BY_ERROR[kind] for kind in type(error).__mro__ if kind in PAGE_BY_ERROR)
+
+
+def help_for(error: CrowdrankError, command_line: Sequence[str]) -> str:
+    """Return where to find help with an error: the help of the command, and a documentation page.
+
+    >>> print(help_for(UsageError("There is no method 'x'."), ["-q", "aggregate", "labels.csv"]))
+    crowdrank aggregate --help; the page 'Errors and warnings', section 'Options' (docs/refused.md in crowdrank's
+    repository)
+    """
+    arguments = [word for word in command_line if not word.startswith("-")]
+    command = " ".join(arguments[: 2 if arguments[:1] in (["collect"], ["judge"], ["remap"]) else 1])
+    return f"crowdrank {command} --help; {page_for(error)}"
 
 
 PIPE_WIDTH = 10_000

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import typer
 
 from crowdrank._options import check_choices, option_fields, option_name, union_members
-from crowdrank.cli.messages import Command
+from crowdrank.cli.console import Command
 from crowdrank.errors import parameter_prefix
 
 MAX_CHOICES_LENGTH = 42

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import inspect
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,22 +13,60 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from crowdrank._base import require_integer
+from crowdrank._estimator import require_integer
 from crowdrank._options import option
 from crowdrank.cli.console import print_message, print_note, print_read_report, print_status
 from crowdrank.cli.from_settings import FieldsOf, complete_from
-from crowdrank.cli.model_settings import parse_settings
 from crowdrank.consensus import DEFAULT_METHOD, METHODS, get_aggregator
-from crowdrank.errors import Fix, UsageError, parameter_prefix
-from crowdrank.judgments.read_options import FeatureReadOptions, GoldReadOptions, ReadOptions
+from crowdrank.errors import Fix, UsageError, parameter_prefix, shown
+from crowdrank.readers.read_options import FeatureReadOptions, GoldReadOptions, ReadOptions
 
 if TYPE_CHECKING:
-    from crowdrank.consensus._base import Aggregator
-    from crowdrank.engine.base import Engine
-    from crowdrank.judgments.features import Features
+    from crowdrank.consensus.model import Aggregator
+    from crowdrank.engine.passes import Engine
     from crowdrank.judgments.gold import Gold
     from crowdrank.judgments.scale import Scale
     from crowdrank.judgments.table import Judgments
+    from crowdrank.on_disk.sharded import ShardedJudgments
+    from crowdrank.readers.features import Features
+
+
+def parse_settings(assignments: Iterable[str], model: object) -> dict[str, Any]:
+    """Parse `name=value` texts into parameters of a model, with the types that its constructor declares.
+
+    >>> from crowdrank import GDA
+    >>> parse_settings(["n_iter=10", "families=auto", "ordinal=true"], GDA())
+    {'n_iter': 10, 'families': 'auto', 'ordinal': True}
+    """
+    parameters = inspect.signature(type(model)).parameters
+    settings = {}
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not equals:
+            fix = Fix("write name=value, such as {}", "n_iter", 10)
+            raise UsageError(f"cannot read {shown(text)}", parameter="setting", fix=fix)
+        settings[name] = parse_value(value, str(parameters[name].annotation) if name in parameters else "")
+    return settings
+
+
+def parse_value(text: str, annotation: str) -> Any:
+    """Parse a text as a number, boolean, None or tuple if the annotation allows that type; otherwise return the text.
+
+    >>> parse_value("7", "str"), parse_value("7", "str | int"), parse_value("[1, 2]", "tuple[float, float]")
+    ('7', 7, (1, 2))
+    >>> parse_value("gda,glad", "tuple[str, ...] | None"), parse_value("None", "float | None")
+    (('gda', 'glad'), None)
+    """
+    try:
+        value = json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
+    except ValueError:
+        return tuple(text.split(",")) if annotation.startswith("tuple[str") else text
+    if isinstance(value, list):
+        return tuple(value)
+    kinds = set(re.findall(r"\w+", annotation))
+    fits = type(value).__name__ in kinds or (isinstance(value, int) and "float" in kinds) or value is None
+    return text if "str" in kinds and not fits else value
+
 
 OUTPUT = "Output"
 MODEL = "Model"
@@ -49,7 +90,7 @@ def local_files(paths: Any) -> Any:
         return [local_files(path) for path in paths]
     if not str(paths).startswith("file:/"):
         return paths
-    from crowdrank.judgments.files import local_path
+    from crowdrank.readers.files import local_path
 
     return local_path(paths)
 
@@ -93,7 +134,7 @@ Reading = Annotated[ReadOptions, FieldsOf(ReadOptions, READING)]
 GoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="gold_", without=("map",))]
 MappedGoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="gold_")]
 SizeLimit = Annotated[ReadOptions, FieldsOf(ReadOptions, "Limits", only=("max_bytes",))]
-"""The option `--max-bytes` of commands that read no judgments; :class:`crowdrank.cli.messages.Command` applies it."""
+"""The option `--max-bytes` of commands that read no judgments; :class:`crowdrank.cli.console.Command` applies it."""
 
 
 def method_option(default: str, extra_help: str = "") -> Any:
@@ -156,7 +197,7 @@ class EngineOptions:
     @contextmanager
     def open(self) -> Iterator[Engine]:
         """Open the engine; if it is a cluster, print its address."""
-        from crowdrank.engine.registry import get_engine
+        from crowdrank.engine.passes import get_engine
 
         with get_engine(self.engine, self.n_jobs, self.dashboard) as engine:
             if engine.description:
@@ -183,7 +224,7 @@ class PriorOptions:
 
     def read(self, files: Sequence[Path], reading: ReadOptions | None = None) -> Features | None:
         """Return the features, if there are any; without files of features, the signal is a column of other files."""
-        from crowdrank.judgments.features import read_features, read_signal
+        from crowdrank.readers.features import read_features, read_signal
 
         if self.signal is None:
             return read_features(self.features) if self.features else None
@@ -242,7 +283,7 @@ def validation_queries_text(query_ids: Sequence[object]) -> str:
 
 def write_tables(tables: Sequence[tuple[Path | None, Any]], *, csv_safe: bool) -> list[Path]:
     """Write each table whose path is given; return the paths that were written."""
-    from crowdrank.judgments.write import write_table
+    from crowdrank.readers.write import write_table
 
     written = [(path, table) for path, table in tables if path is not None]
     for path, table in written:
@@ -252,8 +293,8 @@ def write_tables(tables: Sequence[tuple[Path | None, Any]], *, csv_safe: bool) -
 
 def read_judgment_files(paths: Sequence[Path], read_options: ReadOptions) -> Judgments:
     """Read judgments from files; print which columns were read, notes and skipped rows."""
-    from crowdrank.judgments.read import read_judgments
     from crowdrank.judgments.summary import uncertain_scale_note
+    from crowdrank.readers.read import read_judgments
 
     source = paths[0] if len(paths) == 1 else list(paths)
     table = read_judgments(source, **asdict(read_options))
@@ -269,7 +310,7 @@ def read_maybe_gold_file(path: Path | None, read_options: GoldReadOptions, judgm
     Warnings say whether the grades fit the judgments, if these are in memory.
     """
     if path is not None and judgments is not None:
-        from crowdrank.judgments.validation import check_expert_grades
+        from crowdrank.readers.validation import check_expert_grades
 
         gold = read_gold_file(path, read_options, judgments.main_scale)
         for message in check_expert_grades(gold, judgments) if gold.grade_map is None else []:
@@ -292,9 +333,35 @@ def read_gold_file(path: Path, read_options: GoldReadOptions, scale: Scale | Non
         scale: the scale of named grades, if the file does not state it.
 
     """
-    from crowdrank.judgments.read import read_gold
+    from crowdrank.readers.read import read_gold
 
     with parameter_prefix("gold_"):
         grades = read_gold(path, **asdict(read_options), scale=scale)
     print_read_report(grades.report, [path])
     return grades
+
+
+NON_PARQUET_OPTIONS = ("format", "separator", "assessor_name")
+"""Names of read options that do not apply to Parquet files."""
+
+
+def require_unset(**options: object) -> None:
+    """Raise UsageError if one of these options is set; they need judgments in memory."""
+    for name, value in options.items():
+        if value is not None:
+            problem = "is not available for a folder of judgments, which is processed on disk"
+            raise UsageError(problem, parameter=name, fix="leave it out")
+
+
+def read_folder(
+    judgment_folder: Path, work_folder: Path | None, engine: Engine, read_options: ReadOptions
+) -> ShardedJudgments:
+    """Read the judgments of a folder into shards on disk, with a progress bar."""
+    from crowdrank.on_disk.partitions import read_partitions
+    from crowdrank.readers.files import to_address
+
+    if work_folder is None and engine.is_remote:
+        problem = "the workers of another cluster need a folder for the shards that all of them see"
+        raise UsageError(problem, fix=Fix("name it with {}", "work"))
+    options = {name: value for name, value in asdict(read_options).items() if name not in NON_PARQUET_OPTIONS}
+    return read_partitions(to_address(judgment_folder), work=work_folder, engine=engine, progress=True, **options)

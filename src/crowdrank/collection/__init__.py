@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from crowdrank._base import load_class
+from crowdrank._estimator import load_class
 from crowdrank.errors import UsageError, near, shown
 
 if TYPE_CHECKING:
-    from crowdrank.collection.base import Policy
+    from crowdrank.collection.policy import Policy
 
 SCHEMES: dict[str, dict[str, Any]] = {
     "single": {"rule": "overlap", "k": 1},

@@ -17,13 +17,11 @@ import pyarrow as pa
 from scipy.special import ndtri
 
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.collection import kernels
+from crowdrank.collection import policy_kernels
 from crowdrank.collection.pool import Pool, Roster, find_pairs
-from crowdrank.collection.state import PoolState
-from crowdrank.consensus._base import Aggregator, EMAggregator
-from crowdrank.consensus.experts import expert_curves, first_cuts
-from crowdrank.consensus.information import entropy
-from crowdrank.consensus.latent import N_NODES, NODES, standard_nodes
+from crowdrank.collection.requests import PoolState
+from crowdrank.consensus.latent import N_NODES, NODES, entropy, expert_curves, first_cuts, standard_nodes
+from crowdrank.consensus.model import Aggregator, EMAggregator
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments import ids
@@ -216,7 +214,9 @@ class Belief:
             return self._state_probabilities(pair), self.gain[:, None]
         row, gain = self.row[pair], np.empty((len(POINTS), len(pair)))
         mean, sd = self.column("relevance"), self.column("sd")
-        kernels.interpolate_at_points(row, mean, sd, UNLABELED, POINTS, self._grid, self.gain[: self.n_nodes], gain)
+        policy_kernels.interpolate_at_points(
+            row, mean, sd, UNLABELED, POINTS, self._grid, self.gain[: self.n_nodes], gain
+        )
         if not self._has_unjudgeable_state:
             return WEIGHTS[:, None], gain
         unjudgeable = np.where(row >= 0, self.column("unjudgeable")[np.maximum(row, 0)], self.prior[-1])
@@ -231,7 +231,7 @@ class Belief:
             return values
         table = function(grid_probabilities(self.n_nodes)).reshape(len(MEANS), len(SDS))
         mean, sd = self.column("relevance"), self.column("sd")
-        kernels.interpolate_bilinear(self.row[pair], mean, sd, UNLABELED, GRID, table, values)
+        policy_kernels.interpolate_bilinear(self.row[pair], mean, sd, UNLABELED, GRID, table, values)
         return values
 
     def assessor_information(self, pair: Integers, roster: Roster) -> Floats:
@@ -247,7 +247,7 @@ class Belief:
             information = np.zeros((len(pair), len(roster)))
             noise = entropy(likelihood.transpose(0, 2, 1))
             posterior = np.ascontiguousarray(p.T)
-            kernels.allowed_information(posterior, likelihood, noise, pair, self.state.pool.allowed, information)
+            policy_kernels.allowed_information(posterior, likelihood, noise, pair, self.state.pool.allowed, information)
         family_answers = self._family_answers(pair, roster)
         return information if family_answers is None else information / (1.0 + family_answers)
 

@@ -11,22 +11,19 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.collection.assignment import assign
-from crowdrank.collection.base import Policy
+from crowdrank.collection.policy import Policy, assign
 from crowdrank.collection.pool import Pool, find_pairs
-from crowdrank.collection.requests import Budget, RankedRequests, Requests
-from crowdrank.collection.state import PoolState
-from crowdrank.consensus._base import Aggregator
+from crowdrank.collection.requests import Budget, PoolState, RankedRequests, Requests
+from crowdrank.consensus.model import Aggregator
 from crowdrank.constraints import Constraints, Number
 from crowdrank.errors import Fix, InputError, Message, UsageError
+from crowdrank.estimation.by_document import comparison_sizes, draw, draw_probabilities
 from crowdrank.estimation.estimate import MEASURES
-from crowdrank.estimation.sampling import comparison_sizes, draw, draw_probabilities
 from crowdrank.evaluation.alignment import align
 from crowdrank.evaluation.evaluate import as_gold, as_run
 from crowdrank.evaluation.measures import Measure, parse_measure
-from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import share_columns
-from crowdrank.judgments.sources import FrameSource
+from crowdrank.readers.sources import BadRows, FrameSource
 
 REASON = "drawn to compare rankings"
 

@@ -10,13 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.collection import kernels
-from crowdrank.collection.base import NO_LABEL, Policy, shuffled
+from crowdrank.collection import policy_kernels
 from crowdrank.collection.belief import Belief, consensus_rows, describes_answers, exponential_gains
+from crowdrank.collection.policy import NO_LABEL, Policy, shuffled
 from crowdrank.collection.pool import Pool
-from crowdrank.collection.requests import RankedRequests
-from crowdrank.collection.state import PoolState
-from crowdrank.consensus._base import Aggregator
+from crowdrank.collection.requests import PoolState, RankedRequests
+from crowdrank.consensus.model import Aggregator
 from crowdrank.constraints import Constraints, Number
 from crowdrank.judgments import ids
 
@@ -223,7 +222,7 @@ def gains_of_knowledge(
         start, stop = offsets[first], offsets[last]
         chance, outcome = gain_distribution(order[start:stop])
         query_offsets = offsets[first : last + 1] - start
-        kernels.top_gains(query_offsets, chance, outcome, k, discount, least_dcg, gain[start:stop])
+        policy_kernels.top_gains(query_offsets, chance, outcome, k, discount, least_dcg, gain[start:stop])
         first = last
     if state.pool.source is None:
         gain[order] = gain.copy()

@@ -12,21 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from crowdrank._base import require_number, require_one_of
+from crowdrank._estimator import require_number, require_one_of
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Floats, Integers
 from crowdrank.errors import UsageError, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import COLUMN_ALIASES, GRADE_LIKE_COLUMNS, Roles, parse_column_map
-from crowdrank.judgments.delimited import DelimitedSource
-from crowdrank.judgments.formats import open_source
-from crowdrank.judgments.inputs import RoleTable
-from crowdrank.judgments.json_lines import JsonLinesSource
-from crowdrank.judgments.judging_database import JudgingDatabase, OpenPairs
-from crowdrank.judgments.parquet import ParquetSource
-from crowdrank.judgments.sources import FrameSource, Source
 from crowdrank.judgments.table import Judgments
+from crowdrank.readers.delimited import DelimitedSource
+from crowdrank.readers.formats import open_source
+from crowdrank.readers.inputs import RoleTable
+from crowdrank.readers.json_files import JsonLinesSource
+from crowdrank.readers.judging_database import JudgingDatabase, OpenPairs
+from crowdrank.readers.parquet import ParquetSource
+from crowdrank.readers.sources import BadRows, FrameSource, Source
 
 KINDS = ("crowd", "expert", "llm")
 """Kinds of assessors."""

@@ -10,21 +10,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from crowdrank._base import require_integer
+from crowdrank._estimator import require_integer
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.collection.base import Policy
 from crowdrank.collection.belief import consensus_rows
+from crowdrank.collection.policy import Policy
 from crowdrank.collection.pool import Pool
-from crowdrank.collection.requests import Budget, Requests
+from crowdrank.collection.requests import Budget, PoolState, Requests
 from crowdrank.collection.schemes import Scheme
-from crowdrank.collection.state import PoolState
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus.feature_scores import usable_features
 from crowdrank.consensus.gda import GDA
-from crowdrank.consensus.usable_features import usable_features
+from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import ConvergenceWarning, DataWarning, UsageError
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
-from crowdrank.judgments.features import Features, as_features
 from crowdrank.judgments.table import Judgments
+from crowdrank.readers.features import Features, as_features
 
 MAX_ITER = 10
 """Maximum number of iterations of a fit that starts from that of the previous round."""

@@ -1,13 +1,13 @@
-"""Consensus models, one file each; `_base.py` has their contract and the hooks of the EM loop."""
+"""Consensus models, one file each; `model.py` has their contract and the story of a fit."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from crowdrank._base import load_class, unknown_name
+from crowdrank._estimator import load_class, unknown_name
 
 if TYPE_CHECKING:
-    from crowdrank.consensus._base import Aggregator
+    from crowdrank.consensus.model import Aggregator
 
 METHODS = {
     "majority": "votes.MajorityVote",
@@ -17,7 +17,7 @@ METHODS = {
     "bwa": "bwa.BWA",
     "dawid-skene": "dawid_skene.DawidSkene",
     "one-coin": "dawid_skene.OneCoinDawidSkene",
-    "threshold-dawid-skene": "threshold.ThresholdDawidSkene",
+    "threshold-dawid-skene": "threshold_dawid_skene.ThresholdDawidSkene",
     "glad": "glad.GLAD",
     "rasch": "rasch.Rasch",
     "gda": "gda.GDA",

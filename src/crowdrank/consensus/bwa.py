@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, gammaln, ndtr, ndtri, polygamma
 
+from crowdrank._folders import LARGEST, POSITIVE
 from crowdrank._numba import njit
-from crowdrank._saved import LARGEST, POSITIVE
 from crowdrank._typing import Arrays
-from crowdrank.consensus._base import EMAggregator
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import NODES, PRIOR
+from crowdrank.consensus.model import EMAggregator
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag
 from crowdrank.engine.shards import Shard

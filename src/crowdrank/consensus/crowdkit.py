@@ -19,9 +19,9 @@ from crowdrank.consensus.result import grade_column
 from crowdrank.errors import InputError
 from crowdrank.judgments import frames
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.read import read_gold, read_judgments
 from crowdrank.judgments.scale import parse_integer
 from crowdrank.judgments.table import Judgments
+from crowdrank.readers.read import read_gold, read_judgments
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,11 +23,9 @@ from functools import cached_property
 
 import numpy as np
 
-from crowdrank._normal import normal_quantiles
 from crowdrank._numba import njit
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.consensus.information import information
-from crowdrank.consensus.latent import node_prior, softmax
+from crowdrank.consensus.latent import information, node_prior, normal_quantiles, softmax
 
 PRIOR_ASSESSORS = 5.0
 """Number of pseudo-assessors with the initial prior when the prior is learned."""

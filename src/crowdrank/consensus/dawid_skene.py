@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._numba import njit
-from crowdrank._saved import LARGEST, PROBABILITY
-from crowdrank._threads import map_in_order
+from crowdrank._folders import LARGEST, PROBABILITY
+from crowdrank._numba import map_in_order, njit
 from crowdrank._typing import Arrays
-from crowdrank.consensus import kernels
-from crowdrank.consensus.feature_aggregator import FeatureAggregator
-from crowdrank.consensus.grade_prior import SMALLEST, GradePrior, count_by_score
+from crowdrank.consensus import e_step
+from crowdrank.consensus.feature_prior import SMALLEST, FeatureAggregator, GradePrior, LabelEstimates, count_by_score
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
-from crowdrank.consensus.relevance_prior import LabelEstimates
 from crowdrank.consensus.result import discrete_rows, restrict_to_gold
 from crowdrank.consensus.soft_labels import count_soft, expect_soft
 from crowdrank.consensus.votes import shard_votes
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
+from crowdrank.engine.passes import tree_sum
 from crowdrank.engine.shards import Shard
-from crowdrank.engine.tree_reduce import tree_sum
 from crowdrank.judgments.columns import PRIOR_RELEVANCE
 
 if TYPE_CHECKING:
@@ -159,7 +156,7 @@ class DawidSkene(FeatureAggregator):
             if shard.soft is not None:
                 count_soft(shard.soft, posterior, counts)
             else:
-                kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
+                e_step.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
             by_score = self._score_statistics(shard, posterior, local.get("weight"))
             classes = posterior.sum(axis=0)
             return local, {"counts": counts, "classes": classes, "log_likelihood": np.zeros(1), **by_score}
@@ -177,11 +174,11 @@ class DawidSkene(FeatureAggregator):
         elif "weight" in local or shard.score is not None:
             weight = local.get("weight", np.ones(len(shard.grade)))
             logs = np.log(np.maximum(theta["likelihood"], SMALLEST))
-            log_likelihood = kernels.weighted_e_step(
+            log_likelihood = e_step.weighted_e_step(
                 *judgments, weight, log_prior, logs, gold_likelihood, posterior, counts, classes
             )
         else:
-            log_likelihood = kernels.expect_states(shard.n_grades)(
+            log_likelihood = e_step.expect_states(shard.n_grades)(
                 *judgments,
                 shard.n_grades,
                 theta["shares"],

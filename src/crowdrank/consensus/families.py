@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays, Booleans, Codes, Floats, Integers
-from crowdrank.consensus._base import EMAggregator, Table
-from crowdrank.consensus.kernels import items_of
+from crowdrank.consensus.e_step import items_of
+from crowdrank.consensus.model import EMAggregator, Table
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments import ids
-from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments
+from crowdrank.on_disk.sharded import ShardedJudgments
 
 MAX_ASSESSORS = 2_000
 """Maximum number of assessors to compare, the most active ones: the work grows with the square."""

@@ -8,14 +8,21 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._saved import LARGEST, PROBABILITY, require_range
+from crowdrank._folders import LARGEST, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
-from crowdrank.consensus import experts, kernels
-from crowdrank.consensus._base import EMAggregator, Gaussians, States, Table
+from crowdrank.consensus import e_step, latent
 from crowdrank.consensus.curves import GaussianCurves, careful_curves, learn_prior
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
 from crowdrank.consensus.families import FamilyAggregator
-from crowdrank.consensus.feature_aggregator import FeatureAggregator
+from crowdrank.consensus.feature_prior import (
+    INITIAL_WEIGHT,
+    FeatureAggregator,
+    LabelEstimates,
+    learn_weight,
+    log_node_priors,
+    prior_moments,
+    score_statistics,
+)
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import (
     DIFFICULTIES,
@@ -34,14 +41,7 @@ from crowdrank.consensus.latent import (
     relevance_moments,
     states_prior,
 )
-from crowdrank.consensus.relevance_prior import (
-    INITIAL_WEIGHT,
-    LabelEstimates,
-    learn_weight,
-    log_node_priors,
-    prior_moments,
-    score_statistics,
-)
+from crowdrank.consensus.model import EMAggregator, Gaussians, States, Table
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.consensus.soft_labels import count_soft, relative_likelihood
 from crowdrank.constraints import Constraints, Flag, OneOf
@@ -199,7 +199,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         if theta is None:
             used = count_answers(shard, int(self._models_unjudgeable))
             scores = {} if shard.score is None else {"score_products": np.zeros(2)}
-            return local, {**used, **experts.count_expert_grades(shard, used["used"].shape[1]), **scores}
+            return local, {**used, **latent.count_expert_grades(shard, used["used"].shape[1]), **scores}
         n_nodes, gold = len(theta["nodes"]), self._gold(theta)
         prior = theta["shares"] if shard.score is None else self._item_priors(shard, theta)
         table, weight = theta["likelihood"], local.get("weight")
@@ -213,8 +213,8 @@ class GDA(FamilyAggregator, FeatureAggregator):
             if shard.soft is not None:
                 count_soft(shard.soft, at, statistics["counts"], relative_likelihood(table, theta["shares"]))
             else:
-                kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, at, statistics["counts"])
-        statistics["expert_states"] = experts.count_states(shard, new["posterior"])
+                e_step.count_confusions(shard.offsets, shard.assessor, shard.grade, at, statistics["counts"])
+        statistics["expert_states"] = latent.count_states(shard, new["posterior"])
         return {**local, **new}, statistics
 
     def _item_priors(self, shard: Shard, theta: Arrays) -> Floats:
@@ -223,7 +223,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
 
     def _gold(self, theta: Arrays) -> Floats:
         """Return P(expert grade | state); experts never answer 'cannot judge'."""
-        curves = np.tile(experts.expert_curves(theta["expert_cuts"], theta["nodes"]), len(self._difficulties()))
+        curves = np.tile(latent.expert_curves(theta["expert_cuts"], theta["nodes"]), len(self._difficulties()))
         return np.pad(curves, ((0, 0), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
@@ -250,7 +250,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
 
     def _expert_cuts(self, theta: Arrays, expert_states: Floats) -> Floats:
         by_node = by_difficulty(expert_states, len(theta["nodes"])).sum(axis=1)
-        return experts.estimate_cuts(theta["expert_cuts"], by_node, theta["nodes"])
+        return latent.estimate_cuts(theta["expert_cuts"], by_node, theta["nodes"])
 
     def _start_features(self, theta: Arrays, estimates: LabelEstimates) -> Arrays:
         """Return the parameters with an initial correlation of relevance and the prediction from features."""
@@ -307,7 +307,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
             "initial_mean": mean,
             "unjudgeable_counts": np.where(np.arange(n_answers) == n_answers - 1, 4.0, 0.5)[:, None],
             "shares": self._prior(UNJUDGEABLE_SHARE, N_NODES),
-            "expert_cuts": experts.first_cuts(statistics["expert_grades"]),
+            "expert_cuts": latent.first_cuts(statistics["expert_grades"]),
         }
         if "score_products" in statistics:
             theta["feature_weight"] = np.array([INITIAL_WEIGHT])

@@ -7,18 +7,37 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from crowdrank._normal import normal_quantile
-from crowdrank._saved import POSITIVE, PROBABILITY, require_range
+from crowdrank._folders import POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Floats, Grades
-from crowdrank.consensus import experts, pair_likelihood, pairwise_kernels
-from crowdrank.consensus._base import EMAggregator, Gaussians, States
+from crowdrank.consensus import gda_pairwise_documents, gda_pairwise_likelihood, latent
 from crowdrank.consensus.curves import GaussianCurves, careful_curves
 from crowdrank.consensus.families import FamilyAggregator
-from crowdrank.consensus.feature_aggregator import FeatureAggregator
-from crowdrank.consensus.grade_rules import DEFAULT_RULE
-from crowdrank.consensus.latent import NODES, PRIOR, count_answers, softmax
-from crowdrank.consensus.pairwise_curves import QUADRATURE, answer_curves, pairwise_informativeness
-from crowdrank.consensus.pairwise_documents import (
+from crowdrank.consensus.feature_prior import (
+    INITIAL_WEIGHT,
+    MAX_WEIGHT,
+    FeatureAggregator,
+    LabelEstimates,
+    log_node_priors,
+    prior_moments,
+)
+from crowdrank.consensus.gda_pairwise_assessors import (
+    PRIOR_SD,
+    QUADRATURE,
+    answer_curves,
+    extrapolated_step,
+    grade_moments,
+    in_grade_order,
+    initial_params,
+    limited,
+    no_recent,
+    pairwise_informativeness,
+    prior_mean,
+    standardized,
+    standardized_params,
+    step_lengths,
+    with_recent,
+)
+from crowdrank.consensus.gda_pairwise_documents import (
     document_priors,
     label_likelihood,
     level_variance,
@@ -28,30 +47,12 @@ from crowdrank.consensus.pairwise_documents import (
     residual_sums,
     score_products,
 )
-from crowdrank.consensus.pairwise_parameters import (
-    PRIOR_SD,
-    extrapolated_step,
-    grade_moments,
-    in_grade_order,
-    initial_params,
-    limited,
-    no_recent,
-    prior_mean,
-    standardized,
-    standardized_params,
-    step_lengths,
-    with_recent,
-)
-from crowdrank.consensus.relevance_prior import (
-    INITIAL_WEIGHT,
-    MAX_WEIGHT,
-    LabelEstimates,
-    log_node_priors,
-    prior_moments,
-)
+from crowdrank.consensus.grade_rules import DEFAULT_RULE
+from crowdrank.consensus.latent import NODES, PRIOR, count_answers, normal_quantile, softmax
+from crowdrank.consensus.model import EMAggregator, Gaussians, States
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import MAX_INTEGER, Constraints, Flag, Number, OneOf
-from crowdrank.engine.base import Passes
+from crowdrank.engine.passes import Passes
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments.columns import PRIOR_RELEVANCE
 from crowdrank.judgments.gold import Gold
@@ -209,7 +210,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         judgments = np.bincount(shard.assessor, minlength=shard.n_assessors).astype(float)
         statistics = {"slope": slope, "curve": curve, "judgments": judgments}
         if theta is None:
-            grades = experts.count_expert_grades(shard, shard.n_grades)["expert_grades"]
+            grades = latent.count_expert_grades(shard, shard.n_grades)["expert_grades"]
             return local, {
                 **statistics,
                 **count_answers(shard),
@@ -247,8 +248,10 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         curve: Floats,
     ) -> tuple[Arrays, float]:
         """Return the local state after steps of the documents, and the log likelihood of pairs."""
-        documents = pairwise_kernels.Documents(*(local[name].copy() for name in pairwise_kernels.Documents._fields))
-        value = pairwise_kernels.sweep(
+        documents = gda_pairwise_documents.DocumentEstimates(
+            *(local[name].copy() for name in gda_pairwise_documents.DocumentEstimates._fields)
+        )
+        value = gda_pairwise_documents.sweep(
             *(local[name] for name in ("order", "item", "groups", "query_groups", "query_items")),
             shard.item_query[local["query_items"][:-1]].astype(np.int64),
             shard.assessor,
@@ -266,13 +269,13 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         )
         return local | documents._asdict(), float(value)
 
-    def _kernel_parameters(self, theta: Arrays) -> pair_likelihood.Parameters:
+    def _kernel_parameters(self, theta: Arrays) -> gda_pairwise_likelihood.Parameters:
         mu, log_alpha, log_width = np.split(theta["params"], 3, axis=1)
-        return pair_likelihood.Parameters(
+        return gda_pairwise_likelihood.Parameters(
             mean=np.ascontiguousarray(mu),
             offset=log_alpha - 0.25 * log_width,
             factor=np.exp(-0.5 * log_width),
-            expert=experts.expert_lines(theta["expert_cuts"]),
+            expert=latent.expert_lines(theta["expert_cuts"]),
             unit=float(theta["unit"][0]),
             log_eps_precision=LOG_EPS_SD**-2 if self.difficulty else 0.0,
         )
@@ -316,7 +319,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
             params = in_grade_order(params, basis, np.tile(np.eye(basis.shape[1]), (size, 1, 1)), n_grades)
         theta = {"params": params, "n_grades": n_grades, "of_scale": of_scale, "residuals": np.array([0.0, 1.0, 0.0])}
         theta |= {"unit": np.array([INITIAL_UNIT]), "learn_unit": np.zeros(1)}
-        theta |= {"recent": no_recent(params), "expert_cuts": experts.first_cuts(statistics["expert_grades"])}
+        theta |= {"recent": no_recent(params), "expert_cuts": latent.first_cuts(statistics["expert_grades"])}
         if "score_products" in statistics:
             theta["feature_weight"] = np.array([INITIAL_WEIGHT])
         return self._with_typical(theta, statistics)

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays
-from crowdrank.consensus._base import EMAggregator
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
+from crowdrank.consensus.model import EMAggregator
 from crowdrank.consensus.result import discrete_rows
 from crowdrank.constraints import Constraints, Number
 from crowdrank.engine.shards import Shard

@@ -1,4 +1,9 @@
-"""Cross-validation of candidates on whole held-out assessors, without expert grades."""
+"""Cross-validation of candidates on whole held-out assessors, without expert grades.
+
+Votes have no likelihood, and models differ in theirs. So every consensus is scored by the same small models of held-out
+assessors: they prefer the document that is ranked higher, and their answers are near the grade of the document. A
+reversed ranking and grades that are a step too high score badly.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +16,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
 from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
-from crowdrank.consensus import scoring
-from crowdrank.engine.base import Engine
+from crowdrank.engine.passes import Engine
 from crowdrank.errors import ConvergenceWarning, DataWarning
 from crowdrank.judgments.table import Judgments
 
 if TYPE_CHECKING:
-    from crowdrank.consensus._base import Aggregator
+    from crowdrank.consensus.model import Aggregator
 
 MIN_JUDGMENTS = 50
 """Minimum number of held-out judgments, and of pairs of them, for a choice."""
@@ -77,7 +82,7 @@ class HeldOutFolds:
         """Split judgments into at most `n_folds` folds."""
         answer = judgments.with_unjudgeable("lowest").grade
         item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
-        fold = scoring.folds(judgments, n_folds)
+        fold = folds(judgments, n_folds)
         count = np.zeros((fold.max() + 1, judgments.n_items))
         np.add.at(count, (fold, item), 1)
         return cls(judgments, answer, item, fold, count.sum(axis=0)[item] > count[fold, item])
@@ -131,9 +136,9 @@ class HeldOutFolds:
         for fold in self.folds:
             rows, shares, grade = self._predict(make_model(), fold, engine)
             assessor, answer = judgments.assessor[rows], self.answer[rows]
-            answers += scoring.answer_counts(assessor, answer, grade, judgments.n_assessors, n_answers)
+            answers += answer_counts(assessor, answer, grade, judgments.n_assessors, n_answers)
             _, first, group = np.unique(self.group[rows], return_index=True, return_inverse=True)
-            pairs.append(scoring.pair_counts(group, self.item[rows], answer, shares, n_answers))
+            pairs.append(pair_counts(group, self.item[rows], answer, shares, n_answers))
             folds.append(np.full(len(first), fold))
             families.append(family[assessor[first]])
         n_answered = answers.sum(axis=(1, 2))
@@ -141,12 +146,12 @@ class HeldOutFolds:
         fold_of = np.zeros(judgments.n_assessors, np.int64)
         fold_of[judgments.assessor] = self.fold
         weights = balanced_weights(family[active], n_answered[active])
-        grades = Score(*scoring.score_grades(answers[active], fold_of[active], weights))
+        grades = Score(*score_grades(answers[active], fold_of[active], weights))
         if not self.has_pairs:
             return Scores(Score(float("nan"), np.full(len(self.folds), np.nan)), grades)
         all_pairs = np.concatenate(pairs)
         weights = balanced_weights(np.concatenate(families), all_pairs.sum(axis=1))
-        return Scores(Score(*scoring.score_pairs(all_pairs, np.concatenate(folds), weights)), grades)
+        return Scores(Score(*score_pairs(all_pairs, np.concatenate(folds), weights)), grades)
 
     def _predict(self, model: Aggregator, fold: int, engine: Engine | None) -> tuple[Integers, Floats, Integers]:
         """Return the predictable judgments of a fold, and rank shares and grades of their documents without it."""
@@ -160,7 +165,7 @@ class HeldOutFolds:
         training_item[np.unique(self.item[in_training])] = np.arange(training.n_items)
         rows = np.flatnonzero(self.predictable & ~in_training)
         at, table = training_item[self.item[rows]], consensus.document_table
-        shares = scoring.rank_shares(table["relevance"].to_numpy(), training.item_query)
+        shares = rank_shares(table["relevance"].to_numpy(), training.item_query)
         grade = pc.index_in(table["grade"].combine_chunks(), pa.array(consensus.labels)).to_numpy()
         return rows, shares[at], grade[at]
 
@@ -194,3 +199,200 @@ def balanced_weights(family: Codes, size: Floats) -> Floats:
     active = total > 0
     weights: Floats = np.where(active, total.sum() / active.sum() / np.maximum(total, 1e-300), 0.0)[family]
     return weights
+
+
+N_BINS = 10
+"""Number of equal parts of the ranking of a query."""
+PRIOR_ANSWERS = 5.0
+"""Weight of the crowd's mean in the parameters of a held-out assessor, as a number of answers."""
+DECAYS = (0.5, 1.0, 1.5, 2.0, 3.0, 6.0)
+"""Candidates for the exponential decay of the probability of an answer with its distance from the grade."""
+TIE_DECIMALS = 9
+"""Number of decimals from which relevance is tied, so that rounding errors do not rank."""
+N_PASSES = 30
+"""Number of EM passes, enough to converge."""
+
+IntegerCodes = NDArray[np.integer]
+"""Codes of any integer type."""
+
+
+def folds(judgments: Judgments, max_folds: int) -> Integers:
+    """Return the fold of each judgment: whole families (or single assessors) in at most `max_folds` folds.
+
+    Families are distributed by size, so that folds have about the same size. Neither the order of rows nor ids matter:
+    families of the same size are ordered by their answers.
+
+    >>> import pandas as pd
+    >>> from crowdrank import read_judgments
+    >>> votes = {"document": ["a", "a", "a", "b"], "assessor": ["x", "y", "z", "z"], "grade": [0, 1, 2, 2]}
+    >>> folds(read_judgments(pd.DataFrame(votes)), 2).tolist()
+    [1, 1, 0, 0]
+    """
+    # -> (n,)
+    family = judgments.family_of[judgments.assessor]
+    grade = judgments.grade.astype(float)
+    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
+    size, total = np.diff(judgments.offsets)[item], np.bincount(item, weights=grade)[item]
+    traits = [np.bincount(family, weights=trait) for trait in (grade * total, total, size, grade**2, grade)]
+    order = np.lexsort([*traits, -np.bincount(family)])
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    snake = place % (2 * max_folds)  # 0 1 2 2 1 0 0 1 2 ...
+    fold = place if len(order) <= max_folds else np.minimum(snake, 2 * max_folds - 1 - snake)
+    return fold[family]
+
+
+def rank_shares(relevance: Floats, query: IntegerCodes, n_bins: int = N_BINS) -> Floats:
+    """Return the share of each item in each of the equal bins of its query's ranking; tied items share their places.
+
+    >>> rank_shares(np.array([0.1, 0.9, 0.5, 0.5]), np.zeros(4, int), 2).tolist()
+    [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]]
+    """
+    # (n_items,), (n_items,) ascending -> (n_items, n_bins)
+    n = len(relevance)
+    rounded = np.round(relevance, TIE_DECIMALS)
+    order = np.lexsort((rounded, query))
+    new_query = np.append(True, np.diff(query[order]) != 0)
+    new_place = new_query | np.append(True, np.diff(rounded[order]) != 0)
+    first, last = np.flatnonzero(new_place), np.append(np.flatnonzero(new_place)[1:], n)
+    block, of_query = np.cumsum(new_place) - 1, np.cumsum(new_query) - 1
+    begin, size = np.flatnonzero(new_query), np.diff(np.append(np.flatnonzero(new_query), n))
+    low, high = np.empty(n), np.empty(n)
+    low[order] = (first[block] - begin[of_query]) / size[of_query] * n_bins
+    high[order] = (last[block] - begin[of_query]) / size[of_query] * n_bins
+    part = np.arange(n_bins)
+    inside = np.clip(np.minimum(high[:, None], part + 1) - np.maximum(low[:, None], part), 0.0, None)
+    shares: Floats = inside / inside.sum(axis=1, keepdims=True)
+    return shares
+
+
+def pair_counts(
+    group: IntegerCodes, item: IntegerCodes, answer: IntegerCodes, shares: Floats, n_answers: int
+) -> Floats:
+    """Count pairs of judgments with different answers per group, by the distance of their documents in the ranking.
+
+    The distance is the bin of the document with the higher answer minus that of the other; the columns go from
+    -(n_bins - 1) to n_bins - 1. Two judgments of one document are no pair. All judgments have the same weight, however
+    many are in their group.
+
+    >>> shares = np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> pair_counts(np.array([0, 0]), np.array([5, 6]), np.array([2, 0]), shares, 3).tolist()
+    [[0.0, 0.0, 1.0]]
+    """
+    # (n,), (n,), (n,), (n, n_bins) -> (n_groups, 2 n_bins - 1)
+    pairs = _pairs(group, answer, shares, n_answers)
+    cell = group.astype(np.int64) * (int(item.max()) + 1) + item
+    _, first, cell = np.unique(cell, return_index=True, return_inverse=True)
+    if len(first) < len(cell):  # pairs of judgments on the same document do not count
+        np.subtract.at(pairs, group[first], _pairs(cell, answer, shares, n_answers))
+    weighted: Floats = np.maximum(pairs, 0.0) / np.maximum(np.bincount(group) - 1, 1)[:, None]
+    return weighted
+
+
+def _pairs(group: IntegerCodes, answer: IntegerCodes, shares: Floats, n_answers: int) -> Floats:
+    """Return the pairs of :func:`pair_counts` without weights, also those of two judgments on one document."""
+    # (n,), (n,), (n, n_bins) -> (n_groups, 2 n_bins - 1)
+    n_groups, n_bins = int(group.max()) + 1, shares.shape[1]
+    cell = group.astype(np.int64) * n_answers + answer
+    totals = np.stack(
+        [np.bincount(cell, weights=share, minlength=n_groups * n_answers) for share in shares.T], axis=1
+    ).reshape(n_groups, n_answers, n_bins)
+    lower = np.cumsum(totals, axis=1) - totals
+    pairs = np.zeros((n_groups, 2 * n_bins - 1))
+    for high in range(n_bins):
+        for low in range(n_bins):
+            pairs[:, high - low + n_bins - 1] += (totals[:, :, high] * lower[:, :, low]).sum(axis=1)
+    return pairs
+
+
+def score_pairs(pairs: Floats, fold: IntegerCodes, weight: Floats) -> tuple[float, Floats]:
+    """Return the mean log probability of which of two answers is higher, over all pairs and in each fold.
+
+    The probability that the answer to the document that is ranked higher is the higher one, given how far apart the
+    two are ranked, is estimated from the other folds, and at least 1/2. Within one bin it is 1/2.
+
+    >>> right, wrong = np.array([[0.0, 0.0, 9.0]] * 2), np.array([[9.0, 0.0, 0.0]] * 2)
+    >>> fold, weight = np.array([0, 1]), np.ones(2)
+    >>> round(score_pairs(right, fold, weight)[0], 3), round(score_pairs(wrong, fold, weight)[0], 3)
+    (-0.051, -0.693)
+    """
+    # (n_groups, 2 n_bins - 1), (n_groups,), (n_groups,)
+    n_bins = pairs.shape[1] // 2 + 1
+    by_fold = np.zeros((int(fold.max()) + 1, pairs.shape[1]))
+    np.add.at(by_fold, fold, pairs * weight[:, None])
+    others = by_fold.sum(axis=0) - by_fold
+    above, below = np.maximum(others[:, n_bins:], 0.0), np.maximum(others[:, n_bins - 2 :: -1], 0.0)
+    right = np.maximum((above + 0.5) / (above + below + 1.0), 0.5)
+    log_scores = by_fold[:, n_bins:] * np.log(right) + by_fold[:, n_bins - 2 :: -1] * np.log(1 - right)
+    total = log_scores.sum(axis=1) + by_fold[:, n_bins - 1] * np.log(0.5)
+    n_pairs = by_fold.sum(axis=1)
+    return float(total.sum() / n_pairs.sum()), total[n_pairs > 0] / n_pairs[n_pairs > 0]
+
+
+def answer_counts(
+    assessor: IntegerCodes, answer: IntegerCodes, grade: IntegerCodes, n_assessors: int, n_answers: int
+) -> Floats:
+    """Return how often each assessor gave each answer to documents of each grade.
+
+    >>> answer_counts(np.array([0, 0]), np.array([1, 1]), np.array([0, 0]), 1, 2).tolist()
+    [[[0.0, 0.0], [2.0, 0.0]]]
+    """
+    # (n,), (n,), (n,) -> (n_assessors, n_answers, n_grades)
+    cell = (assessor.astype(np.int64) * n_answers + answer) * n_answers + grade
+    counts = np.bincount(cell, minlength=n_assessors * n_answers**2).astype(float)
+    return counts.reshape(n_assessors, n_answers, n_answers)
+
+
+def score_grades(counts: Floats, fold: IntegerCodes, weight: Floats) -> tuple[float, Floats]:
+    """Return the mean log probability of an answer, given the grade of its document, over all answers and in each fold.
+
+    With a probability of their own, assessors know the document: their answer is its grade or, with a probability that
+    falls exponentially with the distance, another one. Otherwise they answer by their own distribution of answers. Both
+    are estimated without the answer itself. The decay is the same for all assessors, and the best of `DECAYS`.
+
+    >>> right, wrong = np.eye(2)[None] * 9, np.eye(2)[None, ::-1] * 9
+    >>> score_grades(right, np.zeros(1, int), np.ones(1))[0] > score_grades(wrong, np.zeros(1, int), np.ones(1))[0]
+    True
+    """
+    # (n_assessors, n_answers, n_grades), (n_assessors,), (n_assessors,)
+    n_answers = counts.shape[1]
+    n_judgments, by_answer = counts.sum(axis=(1, 2), keepdims=True), counts.sum(axis=2, keepdims=True)
+    crowd = by_answer.sum(axis=0) / by_answer.sum()
+    guess = np.maximum(by_answer - 1 + PRIOR_ANSWERS * crowd, 1e-300) / (n_judgments - 1 + PRIOR_ANSWERS)
+    distance = np.abs(np.arange(n_answers)[:, None] - np.arange(n_answers))
+    weights, log_scores = counts * weight[:, None, None], []
+    for decay in DECAYS:
+        near = np.exp(-decay * distance)
+        informed = near / near.sum(axis=0)  # (n_answers, n_grades)
+        share = _informed_share(counts, n_judgments, informed, guess)
+        probability = np.maximum(share * informed + (1 - share) * guess, 1e-300)
+        log_scores.append((weights * np.log(probability)).sum(axis=(1, 2)))
+    best = max(log_scores, key=np.sum)
+    total, size = np.bincount(fold, weights=best), np.bincount(fold, weights=weights.sum(axis=(1, 2)))
+    return float(total.sum() / size.sum()), total[size > 0] / size[size > 0]
+
+
+def _informed_share(counts: Floats, n_judgments: Floats, informed: Floats, guess: Floats) -> Floats:
+    """Return how often the assessor of an answer knows the document, estimated from their other answers.
+
+    Args:
+        counts: number of answers, (n_assessors, n_answers, n_grades).
+        n_judgments: number of judgments, (n_assessors, 1, 1).
+        informed: P(answer | grade) of an assessor who knows the document, (n_answers, n_grades).
+        guess: P(answer) of an assessor who does not, (n_assessors, n_answers, 1).
+
+    Returns:
+        Shares, shrunk towards the mean of the crowd, as counts.
+
+    """
+    mean = 0.5
+    for _ in range(N_PASSES):
+        posterior = mean * informed / (mean * informed + (1 - mean) * guess)
+        mean = float((counts * posterior).sum() / counts.sum())
+    share = np.full(n_judgments.shape, mean)
+    for _ in range(N_PASSES):
+        posterior = share * informed / (share * informed + (1 - share) * guess)
+        n_informed = (counts * posterior).sum(axis=(1, 2), keepdims=True)
+        share = (n_informed + PRIOR_ANSWERS * mean) / (n_judgments + PRIOR_ANSWERS)
+    left_out = (n_informed - posterior + PRIOR_ANSWERS * mean) / (n_judgments - 1 + PRIOR_ANSWERS)
+    return np.asarray(np.clip(left_out, 0.0, 1.0))

@@ -9,14 +9,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank._typing import Floats
-from crowdrank.consensus._coerce import as_judgments
+from crowdrank.consensus.fit_data import as_judgments
 from crowdrank.consensus.latent import NODES
 from crowdrank.consensus.result import item_ids
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments import ids
 
 if TYPE_CHECKING:
-    from crowdrank.consensus._base import EMAggregator
+    from crowdrank.consensus.model import EMAggregator
 
 
 def posterior_table(model: EMAggregator, judgments: Any = None) -> pa.Table:

@@ -3,18 +3,98 @@
 The posterior of a document is a probability per state: a node, or a pair of difficulty and node. The E-step is that of
 Dawid-Skene with states in the place of true grades. The grid follows the data: it is refined until it resolves the
 posteriors, which get narrower with the number of judgments per document.
+
+P(expert grade g | relevance r) is proportional to exp(STEEPNESS * (g r - sum of the first g cut points)). At a cut
+point two neighboring grades are equally probable. The cut points are estimated with the rest of the model.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from statistics import NormalDist
 
-from crowdrank._normal import normal_quantile, normal_quantiles
-from crowdrank._saved import require
+import numpy as np
+from numpy.typing import NDArray
+
+from crowdrank._folders import require
 from crowdrank._typing import Arrays, Floats
-from crowdrank.consensus import kernels
+from crowdrank.consensus import e_step
 from crowdrank.consensus.soft_labels import expect_soft
 from crowdrank.engine.shards import Shard
+
+MAX_WITHOUT_SCIPY = 1 << 16
+"""Maximum number of quantiles that are computed one by one; importing scipy.special takes longer."""
+
+
+def normal_quantiles(probabilities: Floats) -> Floats:
+    """Return the quantile of each probability; those of 0 and 1 are infinite.
+
+    >>> normal_quantiles(np.array([0.0, 0.5, 1.0])).tolist()
+    [-inf, 0.0, inf]
+    """
+    if probabilities.size > MAX_WITHOUT_SCIPY:
+        from scipy.special import ndtri
+
+        return np.asarray(ndtri(probabilities))
+    inside = (probabilities > 0.0) & (probabilities < 1.0)
+    quantiles = np.where(probabilities < 0.5, -np.inf, np.inf)
+    quantiles[inside] = list(map(NormalDist().inv_cdf, probabilities[inside].tolist()))
+    return quantiles
+
+
+def normal_quantile(probability: float) -> float:
+    """Return the quantile of one probability between 0 and 1."""
+    return NormalDist().inv_cdf(probability)
+
+
+def information(
+    prior: NDArray[np.float64], likelihood: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mutual information of state and answer per assessor, and the part of each answer.
+
+    The part of answer g is the reduction of entropy, H[p(state)] - H[p(state | g)]; the mutual information is its mean
+    over the answers that the assessor gives. A random assessor has 0.
+
+    >>> prior = np.array([0.5, 0.5])
+    >>> perfect, random = np.eye(2), np.full((2, 2), 0.5)
+    >>> information(prior, np.stack([perfect, random]))[0].round(3).tolist()
+    [0.693, 0.0]
+    """
+    # prior (n_states,), likelihood (n_assessors, n_answers, n_states) -> (n_assessors,), (n_assessors, n_answers)
+    joint = likelihood * prior
+    given = joint.sum(axis=2)  # P(answer)
+    posterior = joint / np.maximum(given, 1e-300)[:, :, None]
+    parts = entropy(prior[None, None, :]) - entropy(posterior)
+    return np.maximum((given * parts).sum(axis=1), 0.0), parts
+
+
+def pair_information(
+    prior: NDArray[np.float64], given: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return `information` of the difference of two documents in an assessor's grades of both, per judgment.
+
+    The probability p(g, g' | difference) of a pair of grades is proportional to sqrt(p(g | g', .) p(g' | g, .)). The
+    result is halved, because a pair has two judgments.
+
+    >>> difference = np.array([-1.0, 1.0])  # the other document is better, or this one
+    >>> steep = np.array([[[0.9, 0.1]] * 2, [[0.1, 0.9]] * 2])  # p(g | g', difference), by g and g'
+    >>> random = np.full((2, 2, 2), 0.5)
+    >>> pair_information(np.array([0.5, 0.5]), np.stack([steep, random]))[0].round(3).tolist()
+    [0.115, 0.0]
+    """
+    # prior (n_states,) of differences that lie evenly around 0; given (n_assessors, n_grades, n_grades, n_states) =
+    # p(g | g', difference) by g, g' -> (n_assessors,), (n_assessors, n_grades, n_grades)
+    n_assessors, n_grades, _, n_states = given.shape
+    other = given.transpose(0, 2, 1, 3)[..., ::-1]  # p(g' | g, difference): the same with the documents exchanged
+    joint = np.sqrt(given * other).reshape(n_assessors, n_grades**2, n_states)
+    total, parts = information(prior, joint / joint.sum(axis=1, keepdims=True))
+    return total / 2, parts.reshape(n_assessors, n_grades, n_grades) / 2
+
+
+def entropy(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the entropy of distributions along the last axis, in nats."""
+    total: NDArray[np.float64] = -(shares * np.log(np.maximum(shares, 1e-300))).sum(axis=-1)
+    return total
+
 
 N_NODES = 21
 """Number of nodes of the initial grid."""
@@ -125,12 +205,12 @@ def expectation_step(
         total = expect_soft(shard, shard.soft, weight, log_prior, likelihood, frequencies, gold, *written)
     elif weight is None and prior.ndim == 1:
         flat = [array.ravel() for array in (likelihood, gold, posterior, counts)]
-        total = kernels.expect_states(n_states)(*judgments, n_answers, prior, *flat, state_counts)
+        total = e_step.expect_states(n_states)(*judgments, n_answers, prior, *flat, state_counts)
     else:
         logs = np.log(np.maximum(likelihood, 1e-300))
         log_prior = np.log(prior)[None] if prior.ndim == 1 else prior
         weight = np.ones(len(shard.grade)) if weight is None else weight
-        total = kernels.weighted_e_step(*judgments, weight, log_prior, logs, gold, posterior, counts, state_counts)
+        total = e_step.weighted_e_step(*judgments, weight, log_prior, logs, gold, posterior, counts, state_counts)
     statistics = {"counts": counts, "state_counts": state_counts, "log_likelihood": np.array([total])}
     return {"posterior": posterior}, statistics
 
@@ -265,3 +345,79 @@ def node_quantiles(posterior: Floats, level: float) -> Floats:
     below, above = (normal_quantiles(np.clip(edges[row, node + side], 1e-12, 1 - 1e-12)) for side in (0, 1))
     inside = np.clip((normal_quantile(level) - below) / np.maximum(above - below, 1e-12), 0.0, 1.0)
     return np.asarray(-REACH + step * (node + inside - 0.5))
+
+
+STEEPNESS = 8.0
+"""Slope of the log odds of neighboring expert grades; an expert is all but certain 0.5 from a cut point."""
+NEWTON_STEPS = 3
+"""Number of Newton steps for the cut points in each iteration."""
+LONGEST_STEP = 0.3
+"""Maximum length of a Newton step."""
+
+
+def count_expert_grades(shard: Shard, n_answers: int) -> Arrays:
+    """Return the number of documents per expert grade, and of each assessor's answers to them.
+
+    Returns:
+        `expert_grades` of shape (n_expert_grades,), `on_gold` of shape (n_assessors, n_answers, n_expert_grades).
+
+    """
+    on_gold = np.zeros((shard.n_assessors, n_answers, shard.n_expert_grades))
+    answers = shard if shard.soft is None else shard.soft
+    expert_grade = np.repeat(shard.gold, np.diff(answers.offsets))
+    known = expert_grade >= 0
+    share = 1.0 if shard.soft is None else shard.soft.share[known]
+    np.add.at(on_gold, (answers.assessor[known], answers.grade[known], expert_grade[known]), share)
+    expert_grades = np.bincount(shard.gold[shard.gold >= 0], minlength=shard.n_expert_grades)
+    return {"expert_grades": expert_grades.astype(np.float64), "on_gold": on_gold}
+
+
+def count_states(shard: Shard, posterior: Floats) -> Floats:
+    """Return the expected number of documents per expert grade and state, (n_expert_grades, n_states)."""
+    counts = np.zeros((shard.n_expert_grades, posterior.shape[1]))
+    known = shard.gold >= 0
+    np.add.at(counts, shard.gold[known], posterior[known])
+    return counts
+
+
+def first_cuts(expert_grades: Floats) -> Floats:
+    """Return cut points (n_expert_grades - 1,) at which a standard normal relevance has the shares of the grades.
+
+    >>> first_cuts(np.array([50.0, 50.0])).tolist()
+    [0.0]
+    """
+    shares = (expert_grades + 0.5) / (expert_grades + 0.5).sum()
+    return normal_quantiles(np.cumsum(shares)[:-1])
+
+
+def expert_lines(cuts: Floats) -> Floats:
+    """Return slope and intercept of the score of each expert grade by relevance, (2, n_expert_grades)."""
+    return STEEPNESS * np.stack([np.arange(len(cuts) + 1.0), -np.concatenate([[0.0], np.cumsum(cuts)])])
+
+
+def expert_curves(cuts: Floats, relevance: Floats) -> Floats:
+    """Return P(expert grade | relevance), (n_expert_grades, n_points)."""
+    slope, intercept = expert_lines(cuts)
+    return softmax(slope[:, None] * relevance + intercept[:, None], axis=0)
+
+
+def estimate_cuts(cuts: Floats, counts: Floats, relevance: Floats) -> Floats:
+    """Return cut points after Newton steps on their expected log posterior; their prior is standard normal.
+
+    Args:
+        cuts: current cut points, (n_expert_grades - 1,).
+        counts: expected number of documents per expert grade and point of relevance, (n_expert_grades, n_points).
+        relevance: (n_points,).
+
+    """
+    if not len(cuts):
+        return cuts
+    total = counts.sum(axis=0)
+    above = counts[::-1].cumsum(axis=0)[::-1][1:].sum(axis=1)  # documents graded above each cut point
+    for _ in range(NEWTON_STEPS):
+        exceeds = expert_curves(cuts, relevance)[::-1].cumsum(axis=0)[::-1][1:]  # P(grade above each cut point)
+        gradient = STEEPNESS * (exceeds @ total - above) - cuts
+        both = np.minimum(exceeds[:, None], exceeds[None])  # P(grade above both cut points)
+        hessian = STEEPNESS**2 * ((both - exceeds[:, None] * exceeds[None]) @ total) + np.eye(len(cuts))
+        cuts = cuts + np.clip(np.linalg.solve(hessian, gradient), -LONGEST_STEP, LONGEST_STEP)
+    return cuts

@@ -10,9 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank._numba import njit
-from crowdrank.consensus._base import Aggregator
-from crowdrank.consensus.feature_aggregator import FeatureAggregator
+from crowdrank.consensus.feature_prior import FeatureAggregator
 from crowdrank.consensus.latent import expectation_step
+from crowdrank.consensus.model import Aggregator
 from crowdrank.engine.shards import split
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.table import Judgments
@@ -24,7 +24,7 @@ MIN_Z = 3.0
 
 
 @dataclass(frozen=True)
-class Check:
+class PosteriorCheck:
     """Expected and observed values: log score, agreement of pairs of judgments, and use of grades per assessor."""
 
     log_score: float  # mean log probability of a judgment, that judgment left out
@@ -44,7 +44,7 @@ class Check:
         }
 
 
-def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> Check:
+def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> PosteriorCheck:
     """Compare judgments (of the fit, or others of the same assessors) with the predictions of a fitted model.
 
     Each judgment is predicted from the other judgments of its document, each pair of judgments of a document from the
@@ -89,7 +89,7 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
     assessors = _use_of_grades(prepared, predicted)
     log_score = float(np.log(np.maximum(own, 1e-300)).mean())
     chance = float((shares * np.log(np.maximum(shares, 1e-300))).sum())
-    return Check(log_score, chance, agreement, assessors, _sentences(log_score, chance, agreement, assessors))
+    return PosteriorCheck(log_score, chance, agreement, assessors, _sentences(log_score, chance, agreement, assessors))
 
 
 def _agreement(

@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from crowdrank._saved import POSITIVE, PROBABILITY, require_range
+from crowdrank._folders import POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Floats, Integers
-from crowdrank.consensus import experts
-from crowdrank.consensus._base import EMAggregator
+from crowdrank.consensus import latent
 from crowdrank.consensus.curves import blocks, careful_curves, learn_prior
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import (
@@ -28,6 +27,7 @@ from crowdrank.consensus.latent import (
     softmax,
     states_prior,
 )
+from crowdrank.consensus.model import EMAggregator
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag
 from crowdrank.engine.shards import Shard
@@ -111,13 +111,13 @@ class Rasch(EMAggregator):
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Run the E-step; in the first pass, count the answers."""
         if theta is None:
-            grades = experts.count_expert_grades(shard, max(shard.scale_sizes))["expert_grades"]
+            grades = latent.count_expert_grades(shard, max(shard.scale_sizes))["expert_grades"]
             return local, {**count_answers(shard), "expert_grades": grades}
         n_nodes = len(theta["nodes"])
-        gold = np.tile(experts.expert_curves(theta["expert_cuts"], theta["nodes"]), len(self._difficulties()))
+        gold = np.tile(latent.expert_curves(theta["expert_cuts"], theta["nodes"]), len(self._difficulties()))
         local, statistics = expectation_step(shard, theta["likelihood"], gold, theta["shares"])
         statistics |= node_statistics(local["posterior"], statistics["state_counts"], n_nodes)
-        statistics["expert_states"] = experts.count_states(shard, local["posterior"])
+        statistics["expert_states"] = latent.count_states(shard, local["posterior"])
         return local, statistics
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
@@ -140,7 +140,7 @@ class Rasch(EMAggregator):
         shift, stretch = relevance_moments(statistics, -origin / sd, (initial_sd**2 + origin**2) / sd**2)
         new = {**theta, "thresholds": thresholds, "mean": mean, "covariance": covariance}
         by_node = by_difficulty(statistics["expert_states"], len(theta["nodes"])).sum(axis=1)
-        cuts = experts.estimate_cuts(theta["expert_cuts"], by_node, theta["nodes"])
+        cuts = latent.estimate_cuts(theta["expert_cuts"], by_node, theta["nodes"])
         new["expert_cuts"] = (cuts - shift) / stretch
         new |= {"origin": np.array([origin + sd * shift]), "sd": np.array([sd * stretch])}
         return self._with_curves(new, refined_nodes(statistics), counts.sum(axis=(1, 2)))
@@ -163,7 +163,7 @@ class Rasch(EMAggregator):
             "mean": mean,
             "initial_mean": mean,
             "covariance": np.tile(np.eye(mean.shape[1]), (len(mean), 1, 1)),
-            "expert_cuts": experts.first_cuts(statistics["expert_grades"]),
+            "expert_cuts": latent.first_cuts(statistics["expert_grades"]),
         }
         return self._with_curves(theta, NODES, statistics["given"].sum(axis=1))
 

@@ -13,19 +13,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crowdrank._arrow import from_numpy, to_array, to_table
-from crowdrank._notebook import MAX_TABLE_ROWS, heading, html_table, panel
-from crowdrank._saved import require
-from crowdrank._text import counted
+from crowdrank._folders import require
+from crowdrank._text import MAX_TABLE_ROWS, counted, heading, html_table, panel
 from crowdrank._typing import Arrays
-from crowdrank.consensus import kernels
+from crowdrank.consensus import e_step
 from crowdrank.consensus.grade_rules import TOLERANCE, choose_grades
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments import frames
 from crowdrank.judgments.columns import PRIOR_RELEVANCE, SCALE_COLUMN
 from crowdrank.judgments.scale import Scale, add_scale_column
-from crowdrank.judgments.sharded import ShardedJudgments
-from crowdrank.judgments.storage import check_ids
 from crowdrank.judgments.table import Judgments
+from crowdrank.on_disk.sharded import ShardedJudgments
+from crowdrank.on_disk.storage import check_ids
 
 DOCUMENT_ESTIMATES = ("relevance", "sd", "lower", "upper", "difficulty", "unjudgeable", PRIOR_RELEVANCE)
 """Estimates that a model may have of a document besides its grade, in the order of the columns."""
@@ -174,7 +173,7 @@ def grade_labels(judgments: Judgments | ShardedJudgments) -> tuple[Any, ...]:
 
 def discrete_rows(posterior: NDArray[np.float64], values: NDArray[np.float64], interval: float) -> Arrays:
     """Return the rows of items whose truth is one of the grades, from P(grade), (n_items, n_grades)."""
-    relevance, sd, lower, upper = kernels.posterior_summaries(posterior, values, (1 - interval) / 2, TOLERANCE)
+    relevance, sd, lower, upper = e_step.posterior_summaries(posterior, values, (1 - interval) / 2, TOLERANCE)
     return {"relevance": relevance, "sd": sd, "lower": lower, "upper": upper, "p": posterior}
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from crowdrank._typing import Floats
-from crowdrank.consensus import kernels
+from crowdrank.consensus import e_step
 from crowdrank.engine.shards import Answers, Shard
 
 SMALLEST = 1e-300
@@ -53,7 +53,7 @@ def expect_soft(
     """
     weight = np.ones(len(shard.grade)) if weight is None else weight
     logs, relative = np.log(np.maximum(likelihood, SMALLEST)), relative_likelihood(likelihood, state_shares)
-    total: float = kernels.soft_e_step(
+    total: float = e_step.soft_e_step(
         *answers.arrays, shard.gold, weight, log_prior, logs, relative, gold, posterior, counts, state_counts
     )
     return total
@@ -70,7 +70,7 @@ def count_soft(answers: Answers, posterior: Floats, counts: Floats, relative: Fl
 
     """
     relative = np.ones(counts.shape) if relative is None else relative
-    kernels.count_soft_answers(*answers.arrays, relative, posterior, counts)
+    e_step.count_soft_answers(*answers.arrays, relative, posterior, counts)
 
 
 def relative_likelihood(likelihood: Floats, state_shares: Floats) -> Floats:

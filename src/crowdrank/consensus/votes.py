@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._normal import normal_quantile
+from crowdrank._folders import PROBABILITY
 from crowdrank._numba import njit
-from crowdrank._saved import PROBABILITY
 from crowdrank._typing import Arrays
-from crowdrank.consensus._base import EMAggregator
+from crowdrank.consensus.assembly import add_agreements
+from crowdrank.consensus.e_step import items_of
 from crowdrank.consensus.families import family_weights
-from crowdrank.consensus.gold_accuracy import add_agreements
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, choose_grades
-from crowdrank.consensus.kernels import items_of
+from crowdrank.consensus.latent import normal_quantile
+from crowdrank.consensus.model import EMAggregator
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.engine.shards import Shard
 

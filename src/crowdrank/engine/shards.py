@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from crowdrank._typing import Codes, Floats
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.gold import ItemGold, ShardGold
-from crowdrank.judgments.sharded import ShardedJudgments
 from crowdrank.judgments.table import Judgments, offsets_from_sizes
+from crowdrank.on_disk.sharded import ShardedJudgments
 
 JUDGMENTS_PER_SHARD = 1 << 18
 """Default number of judgments per shard; independent of the number of threads, so that sums are too."""

@@ -1,4 +1,4 @@
-"""Prediction-powered estimates from queries whose documents experts graded (Angelopoulos et al. 2023, PPI++).
+"""Estimates from experts' grades of whole queries, from labels alone, and their combination (PPI).
 
 The measure m is known from experts for n queries, its prediction m^ from labels for these and N others:
 
@@ -9,12 +9,77 @@ This is unbiased for every lambda that does not depend on the same queries, howe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import stdtr, stdtrit
 
-from crowdrank._typing import Booleans, Floats
-from crowdrank.estimation.contrast import ContrastEstimate, MeanError, sample_mean
+from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.evaluation.alignment import Alignment, GoldGrades
+from crowdrank.evaluation.evaluate import Scoring
+from crowdrank.evaluation.measures import Measure
+
+ROUNDING = 1e-12
+"""Standard errors up to this share of the mean are rounding errors of equal values."""
+
+
+@dataclass(frozen=True)
+class ContrastEstimate:
+    """Estimate of the mean of a run, or of a difference of two runs, beside what labels or experts alone give.
+
+    Attributes:
+        value: the estimate.
+        lower: lower end of its interval.
+        upper: upper end of its interval.
+        p: two-sided p-value of the value 0.
+        labels: value from the labels alone.
+        experts: value from the expert grades alone; NaN if there are none.
+        weight: weight of the labels (lambda); NaN without experts.
+        worth: ratio of the variance of experts alone to that of the estimate; NaN without experts.
+
+    """
+
+    value: float
+    lower: float
+    upper: float
+    p: float
+    labels: float
+    experts: float = float("nan")
+    weight: float = float("nan")
+    worth: float = float("nan")
+
+
+@dataclass(frozen=True)
+class MeanError:
+    """A mean with its standard error and degrees of freedom."""
+
+    value: float
+    error: float
+    freedom: int
+
+    def contrast(self, level: float, labels: float, alone: MeanError, weight: float) -> ContrastEstimate:
+        """Return the estimate with its interval of Student's t, given that of experts alone."""
+        half = float(stdtrit(self.freedom, (1 + level) / 2)) * self.error
+        worth = (alone.error / self.error) ** 2 if self.error > 0 else float("nan")
+        estimate = ContrastEstimate(self.value, self.value - half, self.value + half, self.p, labels, alone.value)
+        return replace(estimate, weight=weight, worth=worth)
+
+    @property
+    def p(self) -> float:
+        """Two-sided p-value of the mean 0; by the sign test if all values are equal, which have no standard error."""
+        if self.error <= ROUNDING * abs(self.value):
+            return 1.0 if self.value == 0 else 2.0**-self.freedom
+        return float(2 * stdtr(self.freedom, -abs(self.value / self.error)))
+
+
+def sample_mean(values: Floats) -> MeanError:
+    """Return the mean of independent values with its standard error.
+
+    >>> sample_mean(np.array([1.0, 2.0, 3.0])).error
+    0.5773502691896258
+    """
+    return MeanError(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))), len(values) - 1)
+
 
 CROSS_FIT_BELOW = 30
 """Number of expert queries below which lambda is cross-fitted."""
@@ -83,3 +148,57 @@ def prediction_weight(truth: Floats, known: Floats, others: Floats) -> float:
         return 0.0
     covariance = ((truth - truth.mean()) * (known - known.mean())).mean()
     return float(np.clip(covariance / ((1 + len(truth) / len(others)) * variance), 0.0, 1.0))
+
+
+N_DRAWS = 500
+"""Number of draws of all grades and of the queries."""
+
+
+@dataclass(frozen=True)
+class WithoutExperts:
+    """Draws of the means of runs, (n_draws, n_runs), and their values from the labels by query, (n_queries, n_runs)."""
+
+    draws: Floats
+    labels: Floats
+
+    def estimate(self, contrast: Floats, level: float) -> ContrastEstimate:
+        """Return the estimate of a linear combination of the means of the runs, with weights (n_runs,)."""
+        draws = self.draws @ contrast
+        lower, upper = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+        as_extreme = min((draws <= 0).sum(), (draws >= 0).sum())
+        p = min(1.0, 2 * (as_extreme + 1) / (len(draws) + 1))
+        return ContrastEstimate(
+            float(draws.mean()), float(lower), float(upper), float(p), float((self.labels @ contrast).mean())
+        )
+
+
+def draw_means(
+    alignments: list[Alignment], queries: Integers, labels: Floats, measure: Measure, rng: np.random.Generator
+) -> WithoutExperts:
+    """Return draws of the mean of each run over queries.
+
+    Args:
+        alignments: the runs, joined with the same gold: the labels.
+        queries: (n_queries,) the queries to use.
+        labels: (n_queries, n_runs) values from the labels.
+        measure: any measure.
+        rng: random numbers.
+
+    """
+    n_queries, grades = len(labels), alignments[0].grades
+    means = np.empty((N_DRAWS, len(alignments)))
+    for draw in range(N_DRAWS):
+        drawn = draw_grades(grades, rng)
+        times = np.bincount(rng.integers(0, n_queries, n_queries), minlength=n_queries)
+        for run, aligned in enumerate(alignments):
+            values = Scoring(replace(aligned, grades=drawn), skip_unjudged=False).values(measure)[queries]
+            means[draw, run] = times @ values / n_queries
+    return WithoutExperts(means, labels)
+
+
+def draw_grades(grades: GoldGrades, rng: np.random.Generator) -> GoldGrades:
+    """Return one draw of the grades from their probabilities; certain grades stay as they are."""
+    if grades.shares is None or grades.values is None:
+        return grades
+    below = grades.shares.cumsum(axis=1)[:, :-1] < rng.random((len(grades.shares), 1))
+    return GoldGrades(grades.values[below.sum(axis=1)])

@@ -11,24 +11,20 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pyarrow as pa
 
-from crowdrank._base import require_one_of
-from crowdrank._notebook import heading, html_table, panel, paragraph
-from crowdrank._text import counted
+from crowdrank._estimator import require_one_of
+from crowdrank._text import counted, heading, html_table, panel, paragraph
 from crowdrank._typing import Floats
 from crowdrank.errors import DataWarning, Fix, InputError, Message, UsageError
 from crowdrank.estimation.by_document import estimate_by_document
-from crowdrank.estimation.by_query import CROSS_FIT_BELOW, ByQuery
-from crowdrank.estimation.contrast import ContrastEstimate
+from crowdrank.estimation.by_query import CROSS_FIT_BELOW, N_DRAWS, ByQuery, ContrastEstimate, draw_means
 from crowdrank.estimation.joined_runs import JoinedRuns, as_sample, experts_made_the_labels, join_runs
-from crowdrank.estimation.without_experts import N_DRAWS, draw_means
-from crowdrank.evaluation.comparison import choose_baseline, without_nan
+from crowdrank.evaluation.comparison import choose_baseline, holm, without_nan
 from crowdrank.evaluation.evaluate import as_run, used_features
 from crowdrank.evaluation.measures import Measure, parse_measure
-from crowdrank.evaluation.significance import holm
 from crowdrank.judgments.columns import FEATURES_USED
 from crowdrank.judgments.frames import frame_library, from_arrow
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.read import read_labels
+from crowdrank.readers.read import read_labels
 
 Unit = Literal["auto", "query", "document"]
 
@@ -53,7 +49,7 @@ _ESTIMATORS = {
 _CORRECTED = "would favor rankers that use the same features, but the expert grades correct this bias"
 
 
-class Estimator(Protocol):
+class ContrastEstimator(Protocol):
     """Estimates linear combinations of the means of runs."""
 
     def estimate(self, contrast: Floats, level: float) -> ContrastEstimate:
@@ -236,7 +232,7 @@ def estimate(
     return result
 
 
-def _estimator(joined: JoinedRuns, measure: Measure, unit: str, rng: np.random.Generator) -> Estimator:
+def _estimator(joined: JoinedRuns, measure: Measure, unit: str, rng: np.random.Generator) -> ContrastEstimator:
     runs = list(joined.alignments.values())
     if joined.sample is None:
         return draw_means(runs, joined.queries, joined.label_values(measure), measure, rng)
@@ -246,7 +242,9 @@ def _estimator(joined: JoinedRuns, measure: Measure, unit: str, rng: np.random.G
     return ByQuery(joined.label_values(measure), joined.expert_values(measure), is_expert)
 
 
-def _rows(estimator: Estimator, names: list[str], baseline: str, level: float, n_grades: int) -> list[dict[str, Any]]:
+def _rows(
+    estimator: ContrastEstimator, names: list[str], baseline: str, level: float, n_grades: int
+) -> list[dict[str, Any]]:
     unit_vectors = dict(zip(names, np.eye(len(names)), strict=True))
     means = {name: estimator.estimate(vector, level) for name, vector in unit_vectors.items()}
     differences = {

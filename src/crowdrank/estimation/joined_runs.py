@@ -14,20 +14,17 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import Fix, InputError, Message, UsageError, shown
 from crowdrank.estimation.by_document import Sample
 from crowdrank.evaluation.alignment import NO_GOLD, Alignment, GoldGrades, align
-from crowdrank.evaluation.evaluate import JUDGED_CUTOFF, as_gold, as_run
+from crowdrank.evaluation.evaluate import JUDGED_CUTOFF, Scoring, as_gold, as_run
 from crowdrank.evaluation.measures import Measure
-from crowdrank.evaluation.scoring import Scoring
 from crowdrank.judgments import ids
-from crowdrank.judgments.bad_rows import BadRows, no_rows_error
 from crowdrank.judgments.columns import share_columns
 from crowdrank.judgments.frames import is_frame
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.inputs import RoleTable
-from crowdrank.judgments.read import read_sample
-from crowdrank.judgments.row_errors import Origin
 from crowdrank.judgments.scale import MAX_GRADES, Scale
-from crowdrank.judgments.shares import SAMPLE_COLUMNS, read_draws, read_shares
-from crowdrank.judgments.sources import FrameSource
+from crowdrank.readers.cells import SAMPLE_COLUMNS, read_draws, read_shares
+from crowdrank.readers.inputs import RoleTable
+from crowdrank.readers.read import read_sample
+from crowdrank.readers.sources import BadRows, FrameSource, Origin, no_rows_error
 
 MIN_AGREEMENTS = 20
 """Number of expert grades that all equal certain labels, from which experts are assumed to have made the labels."""

@@ -14,16 +14,13 @@ from numpy.typing import NDArray
 
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError, UsageError, shown
-from crowdrank.evaluation import kernels
+from crowdrank.evaluation import measure_kernels
 from crowdrank.judgments import ids
-from crowdrank.judgments.bad_rows import BadRows, no_rows_error
-from crowdrank.judgments.cells import parse_floats
 from crowdrank.judgments.columns import SCALE_COLUMN, share_columns
 from crowdrank.judgments.frames import is_frame
-from crowdrank.judgments.inputs import RoleTable, stated_scale
-from crowdrank.judgments.row_errors import Origin
-from crowdrank.judgments.shares import read_shares, share_grades
-from crowdrank.judgments.sources import FrameSource
+from crowdrank.readers.cells import parse_floats, read_shares, share_grades
+from crowdrank.readers.inputs import RoleTable, stated_scale
+from crowdrank.readers.sources import BadRows, FrameSource, Origin, no_rows_error
 
 FIXES = ("correct it", "drop the row")
 """Advice for errors about single rows."""
@@ -171,7 +168,7 @@ def align(run: Any, gold: Any, *, ties: str, with_grades: bool, run_name: str = 
     if ties == "document":
         place = pc.rank(documents.cast(pa.large_string()), sort_keys="descending").to_numpy().astype(np.int64)
         rows = rows[np.argsort(place[run_document[rows]], kind="stable")]
-    order: Integers = kernels.rank_order(rows, run_query, scores, n_queries)
+    order: Integers = measure_kernels.rank_order(rows, run_query, scores, n_queries)
     query = run_query[order]
     ranking = Ranking(
         query=query,
@@ -199,7 +196,7 @@ def align_codes(query: Integers, scores: Floats, grades: Floats, queries: pa.Arr
         queries: (n_queries,) id of each query code.
 
     """
-    order: Integers = kernels.rank_order(np.arange(len(query)), query, scores, len(queries))
+    order: Integers = measure_kernels.rank_order(np.arange(len(query)), query, scores, len(queries))
     ranked = query[order]
     groups = tie_groups(ranked, scores[order])
     ranking = Ranking(ranked, scores[order], grades[order], order, None, groups, len(queries))

@@ -12,9 +12,8 @@ import pyarrow as pa
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Grades, Integers
 from crowdrank.errors import Fix, InputError
-from crowdrank.judgments import frames, ids, kernels
-from crowdrank.judgments.grade_map import GradeMap
-from crowdrank.judgments.scale import Scale
+from crowdrank.judgments import frames, ids
+from crowdrank.judgments.scale import GradeMap, Scale
 from crowdrank.judgments.table import AnyJudgments, Judgments, ReadReport
 
 
@@ -70,7 +69,7 @@ class Gold:
         """Return the grades as judgments of one assessor with the id 'gold'."""
         query, queries = ids.encode(pa.chunked_array([self.query]))
         document, documents = ids.encode(pa.chunked_array([self.document]))
-        order, offsets = kernels.group_rows(query, document, len(queries), len(documents))
+        order, offsets = ids.group_rows(query, document, len(queries), len(documents))
         return Judgments(
             queries=queries,
             documents=documents,

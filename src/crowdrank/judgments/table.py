@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank._base import require_one_of
+from crowdrank._estimator import require_one_of
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
 from crowdrank.errors import InputError, Message

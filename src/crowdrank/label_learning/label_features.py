@@ -12,23 +12,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank._base import require_number, require_one_of
+from crowdrank._estimator import require_number, require_one_of
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
-from crowdrank.assessors.honeypots import honeypot_accuracy
-from crowdrank.consensus._base import Aggregator
-from crowdrank.consensus._coerce import as_gold, as_judgments
+from crowdrank.assessors.agreement import honeypot_accuracy
 from crowdrank.consensus.dawid_skene import DawidSkene
+from crowdrank.consensus.fit_data import as_gold, as_judgments
 from crowdrank.consensus.gda import GDA
 from crowdrank.consensus.glad import GLAD
+from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.result import Consensus
-from crowdrank.engine.base import Engine
+from crowdrank.engine.passes import Engine
 from crowdrank.errors import ConvergenceWarning, InputError, UsageError, near, shown
 from crowdrank.judgments import frames, ids
-from crowdrank.judgments.cells import parse_floats
 from crowdrank.judgments.columns import Roles
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import NO_HONEYPOT, Judgments
+from crowdrank.readers.cells import parse_floats
 
 KINDS = ("remap", "mgbdt", "all")
 PSEUDO_HONEYPOTS = 2.0
@@ -402,8 +402,8 @@ def _read_more_columns(more: Any, table: Judgments, used_names: tuple[str, ...])
     """Read numeric columns from a table with query, document and assessor; missing for labels that it lacks."""
     if more is None:
         return {}
-    from crowdrank.judgments.bad_rows import BadRows
-    from crowdrank.judgments.formats import open_source
+    from crowdrank.readers.formats import open_source
+    from crowdrank.readers.sources import BadRows
 
     source, _ = open_source(more, None, None)
     roles = Roles(("document", "assessor"), ("query",)).find_columns(source.names, source.name)

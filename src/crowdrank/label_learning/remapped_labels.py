@@ -12,8 +12,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.judgments import frames
 from crowdrank.label_learning.label_features import LabelFeatures
-from crowdrank.rankers.instances import Instances
-from crowdrank.rankers.labels import Labels
+from crowdrank.rankers.training_labels import Instances, Labels
 
 TAIL = 0.005
 """Share of the documents at either end that the rescaling of targets ignores."""

@@ -4,39 +4,135 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pyarrow as pa
 
-from crowdrank._base import load_class, require_integer, require_one_of
-from crowdrank._folders import FolderKind
-from crowdrank._model_io import FittedEstimator
-from crowdrank._notebook import heading, html_table, panel, paragraph
+from crowdrank._estimator import FittedEstimator, load_class, require_integer, require_one_of
+from crowdrank._folders import Fields, FolderKind, is_number, require
 from crowdrank._progress import Report, reporting
-from crowdrank._saved import Fields, is_number, require
-from crowdrank._typing import Floats
+from crowdrank._text import counted, heading, html_table, panel, paragraph
+from crowdrank._typing import Floats, Integers
 from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf, SequenceOf
-from crowdrank.engine.base import Engine
-from crowdrank.errors import Fix, InputError, NotFittedError
+from crowdrank.engine.passes import Engine
+from crowdrank.errors import Fix, InputError, NotFittedError, UsageError, shown
 from crowdrank.evaluation.measures import parse_gains
-from crowdrank.judgments.features import Features, as_features
-from crowdrank.label_learning.expert_set import ExpertSet, refuse_leaks
-from crowdrank.label_learning.gradient_ascent import BestStep, GradientAscent
+from crowdrank.label_learning.gradient_ascent import (
+    MODES,
+    BestStep,
+    GradientAscent,
+    GridLimits,
+    LabeledDocuments,
+    LabelFunctions,
+    LearnedFunctions,
+    Settings,
+    fit_average_trees,
+    with_document_features,
+)
 from crowdrank.label_learning.label_features import KINDS, LabelFeatures, label_features
-from crowdrank.label_learning.label_functions import MODES, LabelFunctions, LearnedFunctions
-from crowdrank.label_learning.labeled_documents import LabeledDocuments, fit_average_trees, with_document_features
 from crowdrank.label_learning.objectives import RANKING_OBJECTIVES, Loss, ObjectiveSpec
 from crowdrank.label_learning.remapped_labels import RemappedLabels, group_by_value
-from crowdrank.label_learning.tuning import GridLimits, Settings
-from crowdrank.rankers import store
-from crowdrank.rankers.base import N_JOBS
-from crowdrank.rankers.data_checks import warn_missing_values
-from crowdrank.rankers.instances import Instances
+from crowdrank.rankers import saved_rankers
 from crowdrank.rankers.linear import AUTO_TREES, GLS
-from crowdrank.rankers.ranking_data import NamedMatrix
-from crowdrank.rankers.store import State
+from crowdrank.rankers.ranker import N_JOBS, warn_missing_values
+from crowdrank.rankers.saved_rankers import SavedState
+from crowdrank.rankers.training_data import NamedMatrix, RankingData
+from crowdrank.rankers.training_labels import Instances
 from crowdrank.rankers.tree_features import TreeFeatures
+from crowdrank.readers.features import Features, as_features
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertSet:
+    """Expert-graded rows by query, and the query ids as text."""
+
+    data: RankingData
+    queries: tuple[str, ...]
+
+    @classmethod
+    def of(cls, expert: Any, features: Features, *, ranks: bool, parameter: str) -> ExpertSet:
+        """Create the set from one of several forms of expert grades.
+
+        Args:
+            expert: (X, y, query); (X, y) if nothing is ranked; `Instances`; or grades of documents in `features`
+                (`Gold`, a path or a DataFrame).
+            features: features of documents.
+            ranks: whether the objective is a ranking measure.
+            parameter: name of the parameter, for messages.
+
+        """
+        if isinstance(expert, tuple):
+            X, y, query = _require_triple(expert, ranks, parameter)
+            query_ids = X.query if query is None and isinstance(X, Features) else query
+        else:
+            instances = expert if isinstance(expert, Instances) else Instances.from_labels(expert, features)
+            (X, y, query), query_ids = instances.eval_set, instances.features.query
+        data = RankingData.from_ids(X, y, query, names=features.names, source=f" of {parameter}")
+        names = [str(name) for name in (query_ids.to_pylist() if hasattr(query_ids, "to_pylist") else query_ids)]
+        return cls(data, tuple(names[row] for row in data.order[data.offsets[:-1]]))
+
+    def split(self, share: float, random_state: int) -> tuple[ExpertSet, ExpertSet]:
+        """Split by query at random; the second part has about this share of the queries."""
+        n = len(self.queries)
+        n_second = round(share * n)
+        if not 0 < n_second < n:
+            raise InputError(
+                f"{counted(n, 'expert-graded query')} cannot be split into training and validation queries "
+                f"(validation={share:g})",
+                kind="too-few-expert-queries",
+                fix=[Fix("give validation grades with {}", "eval_set"), "give expert grades of more queries"],
+            )
+        order = np.random.default_rng(random_state).permutation(n)
+        return self._take(np.sort(order[n_second:])), self._take(np.sort(order[:n_second]))
+
+    def _take(self, queries: Integers) -> ExpertSet:
+        return ExpertSet(self.data.take_queries(queries), tuple(self.queries[number] for number in queries))
+
+    def shuffled(self, random_state: int) -> ExpertSet:
+        """Return the set with the rows of each query in random order, so that tied scores have no order of the file."""
+        data = self.data
+        order = np.lexsort((np.random.default_rng(random_state).random(len(data.grade)), data.query))
+        probabilities = None if data.probabilities is None else data.probabilities[order]
+        shuffled = replace(
+            data,
+            features=data.features[order],
+            grade=data.grade[order],
+            weight=None,
+            probabilities=probabilities,
+            order=data.order[order],
+        )
+        return replace(self, data=shuffled)
+
+
+def _require_triple(expert: tuple[Any, ...], ranks: bool, parameter: str) -> tuple[Any, Any, Any]:
+    """Return (X, y, query); without a query, every row is a query of its own."""
+    if len(expert) == 2 and not ranks:
+        return *expert, [f"{parameter} {row}" for row in range(len(expert[1]))]
+    if len(expert) != 3:
+        raise UsageError(
+            "must be (X, y, query), Instances, or expert grades of documents that have features", parameter=parameter
+        )
+    return expert
+
+
+def refuse_leaks(training: ExpertSet, validation: ExpertSet, label_feature_queries: pa.Array) -> None:
+    """Raise InputError if gradients or label features use expert grades of validation queries."""
+    used = {
+        "are also training queries": training.queries,
+        "were used for the label features": label_feature_queries.to_pylist(),
+    }
+    for problem, queries in used.items():
+        both = sorted(set(queries) & set(validation.queries))
+        if both:
+            raise InputError(
+                f"{counted(len(both), 'validation query')} {problem} (the first: {shown(both[0])})",
+                kind="validation-leak",
+                fix="remove their expert grades from one of the two",
+            )
+
 
 REMAPPERS = ("linear.LinearRemapper", "boosted.BoostedRemapper")
 """Paths of the remapper classes in this package."""
@@ -67,8 +163,8 @@ class Remapper(FittedEstimator):
 
     """
 
-    _folder: ClassVar[FolderKind] = store.REMAPPER
-    _file: ClassVar[str] = store.FILE
+    _folder: ClassVar[FolderKind] = saved_rankers.REMAPPER
+    _file: ClassVar[str] = saved_rankers.FILE
     _grid_limits: ClassVar[dict[str, GridLimits]] = {
         "ridge": GridLimits(1e-6, 1e6),
         "learning_rate": GridLimits(1e-4, 10.0),
@@ -152,7 +248,7 @@ class Remapper(FittedEstimator):
         """Return the functions before the first step."""
 
     @abstractmethod
-    def _restore(self, state: State) -> LearnedFunctions:
+    def _restore(self, state: SavedState) -> LearnedFunctions:
         """Return the functions from their saved state; raise ValueError if it is invalid."""
 
     def _start(self, labels: LabelFeatures) -> Floats:
@@ -347,7 +443,7 @@ class Remapper(FittedEstimator):
             "recipe": self.label_feature_arguments_,
         }
         learned = self.learned_.state()
-        state = State(values, learned.arrays, learned.texts, {"ranker": self.ranker_})
+        state = SavedState(values, learned.arrays, learned.texts, {"ranker": self.ranker_})
         return {
             "features": list(self.feature_names_in_),
             "history": self.history_,
@@ -356,7 +452,7 @@ class Remapper(FittedEstimator):
         }
 
     def _read_state(self, folder: Path, fields: Fields, files: Iterable[str]) -> None:
-        state = State.read(folder, fields, files)
+        state = SavedState.read(folder, fields, files)
         self.feature_names_in_ = tuple(fields.texts("features"))
         require(self.feature_names_in_, "there are no features")
         self.history_ = fields.sequence("history", _is_settings, "steps")

@@ -16,15 +16,14 @@ from urllib.parse import quote, unquote
 
 from crowdrank._files import check_output_file
 from crowdrank.errors import InputError, UsageError, shown
-from crowdrank.judgments.files import open_decompressed
-from crowdrank.judgments.json_lines import is_encodable
-from crowdrank.judgments.limits import numbered_lines
 from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.write import output_stream
-from crowdrank.llm_judges.answers import FAILED, STATUSES, Answer, excerpt, read_reply
+from crowdrank.llm_judges.judge_labels import JudgedCall
 from crowdrank.llm_judges.judges import Judge
 from crowdrank.llm_judges.judging_task import Call, JudgingTask
-from crowdrank.llm_judges.labels import JudgedCall
+from crowdrank.llm_judges.replies import FAILED, STATUSES, Reply, excerpt, read_reply
+from crowdrank.readers.files import numbered_lines, open_decompressed
+from crowdrank.readers.json_files import is_encodable
+from crowdrank.readers.write import output_stream
 
 BATCH_URL = "/v1/chat/completions"
 MAX_BATCH_REQUESTS = 50_000
@@ -137,7 +136,7 @@ def read_batch_results(
         assert requests is not None
         call_id = _require_id(line, requests, place)
         if call_id not in best:
-            missing = Answer(MISSING, problem="the results have no line for this request")
+            missing = Reply(MISSING, problem="the results have no line for this request")
             best[call_id] = _judged(call_id, missing, {}, _scale(call_id, requests, place))
     return BatchResults(list(best.values()), n_repeated)
 
@@ -191,7 +190,7 @@ def _read_line(
     status_code = response.get("status_code", 200) if isinstance(response, dict) else None
     if error or status_code != 200 or not isinstance(body, dict):
         message = error_message(error) or error_message(body) or f"the service answered with code {status_code}"
-        return _judged(call_id, Answer(FAILED, problem=excerpt(message)), {}, scale)
+        return _judged(call_id, Reply(FAILED, problem=excerpt(message)), {}, scale)
     answer = read_reply(body, scale)
     judge = judges.get(call_id.judge)
     cost = None
@@ -201,7 +200,7 @@ def _read_line(
 
 
 def _judged(
-    call_id: CallId, answer: Answer, body: Mapping[str, Any], scale: Scale, cost: float | None = None
+    call_id: CallId, answer: Reply, body: Mapping[str, Any], scale: Scale, cost: float | None = None
 ) -> JudgedCall:
     model = body.get("model")
     return JudgedCall(

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from crowdrank.errors import UsageError
 from crowdrank.judgments.scale import Scale
-from crowdrank.llm_judges.answers import FAILED, REFUSED, Answer, excerpt, read_reply
 from crowdrank.llm_judges.batch import error_message
 from crowdrank.llm_judges.judges import Judge
+from crowdrank.llm_judges.replies import FAILED, REFUSED, Reply, excerpt, read_reply
 
 if TYPE_CHECKING:
     import httpx2
@@ -47,7 +47,7 @@ class Outcome:
 
     """
 
-    answer: Answer
+    answer: Reply
     reply: str = ""
     is_final: bool = True
     is_charge_known: bool = True
@@ -138,11 +138,11 @@ def classify(code: int, headers: Mapping[str, str], reply: str, scale: Scale) ->
     problem = f"the service answered with code {code}{f': {excerpt(detail)}' if detail else ''}"
     error_code = _error_code(body)
     if error_code == "content_filter":
-        return Outcome(Answer(REFUSED, problem=problem), reply)
+        return Outcome(Reply(REFUSED, problem=problem), reply)
     stops = code in STOPPING_CODES or 300 <= code < 400 or error_code in QUOTA_ERRORS
     retried = code in RETRIED_CODES and not stops
     return Outcome(
-        Answer(FAILED, problem=problem),
+        Reply(FAILED, problem=problem),
         reply,
         is_final=not retried,
         is_charge_known=code not in GATEWAY_CODES,
@@ -152,7 +152,7 @@ def classify(code: int, headers: Mapping[str, str], reply: str, scale: Scale) ->
 
 
 def _failed(problem: str, **fields: Any) -> Outcome:
-    return Outcome(Answer(FAILED, problem=problem), **fields)
+    return Outcome(Reply(FAILED, problem=problem), **fields)
 
 
 def _error_code(body: Any) -> str:

@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank.errors import Fix, InputError, Location, Message, near, shown
-from crowdrank.judgments.bad_rows import BadRows
 from crowdrank.judgments.columns import Roles
-from crowdrank.judgments.formats import open_source
-from crowdrank.judgments.inputs import RoleTable
 from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.texts import Texts, read_texts
-from crowdrank.llm_judges.answers import TOP_LOGPROBS, answer_format, instruction
 from crowdrank.llm_judges.judges import DEFAULT_MAX_TOKENS, TOKEN_LIMITS, Judge
+from crowdrank.llm_judges.replies import TOP_LOGPROBS, answer_format, instruction
+from crowdrank.readers.formats import open_source
+from crowdrank.readers.inputs import RoleTable
+from crowdrank.readers.sources import BadRows
+from crowdrank.readers.texts import Texts, read_texts
 
 BYTES_PER_TOKEN = 4
 """Number of bytes of a request per token, for estimates; English text has about 4 to 5."""

@@ -17,7 +17,7 @@ from typing import Any
 from crowdrank._disk import write_error
 from crowdrank._files import check_output_file, locked
 from crowdrank.errors import Fix, InputError
-from crowdrank.llm_judges.answers import STATUSES
+from crowdrank.llm_judges.replies import STATUSES
 
 PENDING = "pending"
 """Status of a call without an outcome: it is under way, was interrupted, or waits for another attempt."""

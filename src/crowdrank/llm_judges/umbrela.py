@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from crowdrank.errors import InputError, shown
-from crowdrank.judgments.json_lines import is_encodable
 from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.texts import Texts
-from crowdrank.llm_judges.answers import OK, UNREADABLE, Answer
 from crowdrank.llm_judges.batch import read_json_objects
-from crowdrank.llm_judges.labels import JudgedCall
+from crowdrank.llm_judges.judge_labels import JudgedCall
+from crowdrank.llm_judges.replies import OK, UNREADABLE, Reply
+from crowdrank.readers.json_files import is_encodable
+from crowdrank.readers.texts import Texts
 
 UMBRELA_SCALE = "0-3"
 """Grades of umbrela."""
@@ -88,7 +88,7 @@ def _pair_ids(line: Mapping[str, Any], path: Path, place: str, ids: IdsByText | 
     return found
 
 
-def _read_answer(line: Mapping[str, Any], scale: Scale) -> Answer:
+def _read_answer(line: Mapping[str, Any], scale: Scale) -> Reply:
     """Return the grade of a judgment, or why it has none."""
     prediction = line.get("prediction")
     text = prediction if isinstance(prediction, str) and is_encodable(prediction) else ""
@@ -98,8 +98,8 @@ def _read_answer(line: Mapping[str, Any], scale: Scale) -> Answer:
     else:  # older versions do not mark the 0 that stands for an unreadable answer
         readable = str(line["judgment"]) != "0" or re.search(r"(?<!\d)0(?!\d)", text) is not None
     if not readable:
-        return Answer(UNREADABLE, problem="umbrela could not read the answer", text=text)
+        return Reply(UNREADABLE, problem="umbrela could not read the answer", text=text)
     if code is None:
         problem = f"{shown(line['judgment'])} is not a grade of the scale {scale}; set grades to the scale of the file"
-        return Answer(UNREADABLE, problem=problem, text=text)
-    return Answer(OK, scale.names[code], text=text)
+        return Reply(UNREADABLE, problem=problem, text=text)
+    return Reply(OK, scale.names[code], text=text)

@@ -10,15 +10,14 @@ import numpy as np
 
 from crowdrank._progress import Report, split_progress
 from crowdrank._typing import Floats, Integers
-from crowdrank.pipeline.contrasts import ALPHA, Contrast
-from crowdrank.pipeline.result import DEPLOYABLE, Deployable
+from crowdrank.pipeline.ranker_test import ALPHA, Contrast, RankerTest
+from crowdrank.pipeline.run_result import DEPLOYABLE, Deployable
 from crowdrank.pipeline.selection import CandidateSelection
 from crowdrank.pipeline.stage_cache import digest
-from crowdrank.pipeline.summary import RankerTest
 from crowdrank.pipeline.training_view import TrainingView
-from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.boosting import BoostedTrees, default_threads
 from crowdrank.rankers.distillation import distill, rank_correlation
+from crowdrank.rankers.ranker import Ranker
 
 MIN_FOREST_THREADS = 4
 """Number of threads from which on a forest uses all of them; with fewer, forests are fitted in one thread each."""

@@ -18,6 +18,7 @@ from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.deployment import forest_threads
 from crowdrank.pipeline.run import prepare_data
 from crowdrank.pipeline.run_data import RunData
+from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.selection import (
     MIN_SELECTION_QUERIES,
     WEIGHT_STEPS,
@@ -27,7 +28,6 @@ from crowdrank.pipeline.selection import (
     split_queries,
     without_experts,
 )
-from crowdrank.pipeline.settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.pipeline.training_view import RankerMemo, TrainingView
 from crowdrank.rankers.boosting import default_threads

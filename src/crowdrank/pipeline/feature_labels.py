@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats
-from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.grade_rules import choose_grades
+from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.result import Consensus
+from crowdrank.evaluation.comparison import format_p
 from crowdrank.evaluation.evaluate import evaluate_codes
 from crowdrank.evaluation.measures import parse_measures
-from crowdrank.evaluation.significance import format_p
-from crowdrank.pipeline.contrasts import Contrast, contrast_values, difference_text
+from crowdrank.pipeline.ranker_test import Contrast, contrast_values, difference_text
 from crowdrank.pipeline.run_data import RunData
-from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.run_settings import RunSettings
 
 WITH, WITHOUT = "with features", "without features"
 """Names of the two kinds of labels."""

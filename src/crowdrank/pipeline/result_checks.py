@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crowdrank._saved import Fields, is_text, require
-from crowdrank.assessors.flags import FLAGS
-from crowdrank.consensus._base import Aggregator
-from crowdrank.pipeline.estimate_results import ESTIMATE_NUMBERS
+from crowdrank._folders import Fields, is_text, require
+from crowdrank.assessors.assessor_report import FLAGS
+from crowdrank.consensus.model import Aggregator
+from crowdrank.pipeline.baseline_estimate import ESTIMATE_NUMBERS
 from crowdrank.pipeline.feature_labels import FeatureLabels
 
 FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm")

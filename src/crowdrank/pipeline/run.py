@@ -19,43 +19,57 @@ from crowdrank._folders import Manifest, check_output_folder, update_folder, wri
 from crowdrank._progress import ProgressBar, reporting
 from crowdrank._text import counted
 from crowdrank._typing import Floats
-from crowdrank.assessors.agreement import agreement_table
-from crowdrank.assessors.report import assess
-from crowdrank.consensus._base import Aggregator
-from crowdrank.engine.base import Engine
+from crowdrank.assessors.agreement import agreement_table, krippendorff_alpha
+from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS, assess
+from crowdrank.consensus.model import Aggregator
+from crowdrank.engine.passes import Engine
 from crowdrank.errors import Fix, InputError, Message, UsageError, attempt
 from crowdrank.estimation.estimate import Estimate
-from crowdrank.judgments.features import Features
-from crowdrank.judgments.grade_map import GradeMapLike
+from crowdrank.judgments.scale import GradeMapLike
 from crowdrank.pipeline.baseline import add_baseline, check_baseline
-from crowdrank.pipeline.baseline_estimate import estimate_baseline
+from crowdrank.pipeline.baseline_estimate import describe_estimate, estimate_baseline
 from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensus_methods, remapper_label_features
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.deployment import describe_deployable, make_deployable
-from crowdrank.pipeline.estimate_results import describe_estimate
 from crowdrank.pipeline.feature_labels import FeatureLabels
-from crowdrank.pipeline.label_summary import summarize_labels
-from crowdrank.pipeline.leaks import check_leaks
-from crowdrank.pipeline.markdown import markdown
-from crowdrank.pipeline.previous import copy_previous_results, describe_changes
-from crowdrank.pipeline.profile import PROFILE_FILE, Profiler
-from crowdrank.pipeline.provenance import Provenance, python_call
-from crowdrank.pipeline.result import RUN, Deployable, RankerResults, RunResult
-from crowdrank.pipeline.run_data import RunData, build_run_data
-from crowdrank.pipeline.selection import CandidateSelection, ExpertSplit, split_queries, without_experts
-from crowdrank.pipeline.settings import RunSettings
-from crowdrank.pipeline.stage_cache import StageCache, digest
-from crowdrank.pipeline.summary import RankerTest, describe_protocol, summarize
-from crowdrank.pipeline.tables import (
+from crowdrank.pipeline.leak_check import check_leaks
+from crowdrank.pipeline.previous_results import copy_previous_results, describe_changes
+from crowdrank.pipeline.ranker_test import RankerTest, describe_protocol, summarize
+from crowdrank.pipeline.result_tables import (
     comparison_table,
     documents_table,
     feature_table,
+    markdown,
     next_table,
     per_query_table,
     remapping_table,
     training_table,
 )
-from crowdrank.rankers.base import Ranker
+from crowdrank.pipeline.run_data import RunData, build_run_data
+from crowdrank.pipeline.run_result import RUN, Deployable, Provenance, RankerResults, RunResult, python_call
+from crowdrank.pipeline.run_settings import RunSettings
+from crowdrank.pipeline.selection import CandidateSelection, ExpertSplit, split_queries, without_experts
+from crowdrank.pipeline.stage_cache import PROFILE_FILE, Profiler, StageCache, digest
+from crowdrank.rankers.ranker import Ranker
+from crowdrank.readers.features import Features
+
+
+def summarize_labels(result: RunResult) -> list[str]:
+    """Return the result of a run without rankers in short paragraphs."""
+    assessors, documents = result.tables["assessors"], result.tables["documents"]
+    alpha = krippendorff_alpha(result.model.judgments_)
+    flags = assessors["flag"].to_pylist()
+    unreliable = sum(flag in UNRELIABLE_FLAGS for flag in flags)
+    parts = [
+        f"The consensus by {result.settings.method} labels {counted(len(documents), 'document')} from "
+        f"{counted(result.sizes['judgments'], 'judgment')} by {counted(len(assessors), 'assessor')}.",
+        f"{alpha}.",
+        f"{counted(unreliable, 'assessor')} of {len(assessors):,} answer at random or in reverse.",
+    ]
+    if result.expert_offset is not None:
+        parts.append(f"{result.expert_offset}.")
+    return parts
+
 
 HELD_OUT = 0.2
 """Share of the judged queries that are held out if there are no expert grades."""

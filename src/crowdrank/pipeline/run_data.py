@@ -13,25 +13,22 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.consensus._coerce import as_judgments, example_map
+from crowdrank.consensus.fit_data import as_judgments, example_map
 from crowdrank.consensus.result import item_ids
 from crowdrank.errors import Fix, InputError, Message, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.columns import FEATURES_USED
-from crowdrank.judgments.features import Features, as_features
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.grade_map import GradeMap, GradeMapLike
-from crowdrank.judgments.read import read_gold
-from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.scale import GradeMap, GradeMapLike, Scale
 from crowdrank.judgments.summary import uncertain_scale_note
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
-from crowdrank.judgments.validation import check_expert_grades
 from crowdrank.label_learning.label_features import without_honeypots
 from crowdrank.pipeline.stage_cache import digest
-from crowdrank.rankers.feature_statistics import FeatureStatistics
-from crowdrank.rankers.labels import pair_positions
-from crowdrank.rankers.ranking_data import MAX_GRADE, NamedMatrix
-from crowdrank.rankers.shared_matrix import SharedMatrix
+from crowdrank.rankers.training_data import MAX_GRADE, FeatureStatistics, NamedMatrix, SharedMatrix
+from crowdrank.rankers.training_labels import pair_positions
+from crowdrank.readers.features import Features, as_features
+from crowdrank.readers.read import read_gold
+from crowdrank.readers.validation import check_expert_grades
 
 EXPERT_DOUBTS = ("shifted-ids", "experts-disagree", "reversed-grades")
 """Kinds of warnings that expert grades seem to be those of other documents, or in reverse order."""

@@ -23,14 +23,14 @@ from crowdrank.label_learning.remapper import Remapper
 from crowdrank.pipeline.candidates import Candidate
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData
-from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache, code, digest
 from crowdrank.pipeline.training_view import RankerMemo, RemapperKind, TrainingView
-from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.boosting import BoostedTrees, default_threads
 from crowdrank.rankers.ensemble import Ensemble, shrunk_weights, standardize_within_query
-from crowdrank.rankers.ranking_data import RankingData
-from crowdrank.rankers.validation import Validation
+from crowdrank.rankers.model_selection import Validation
+from crowdrank.rankers.ranker import Ranker
+from crowdrank.rankers.training_data import RankingData
 
 MIN_SELECTION_QUERIES = 5
 """Minimum number of expert-graded queries for a selection."""

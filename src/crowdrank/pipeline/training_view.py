@@ -14,16 +14,16 @@ from crowdrank._progress import Report
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError
-from crowdrank.label_learning.boosted import BoostedRemapper
+from crowdrank.label_learning.boosted_remapper import BoostedRemapper
 from crowdrank.label_learning.label_features import LabelFeatures
-from crowdrank.label_learning.linear import LinearRemapper
+from crowdrank.label_learning.linear_remapper import LinearRemapper
 from crowdrank.label_learning.remapped_labels import RemappedLabels
 from crowdrank.label_learning.remapper import Remapper
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData
-from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache, digest
-from crowdrank.rankers.base import Ranker
+from crowdrank.rankers.ranker import Ranker
 
 if TYPE_CHECKING:
     from crowdrank.pipeline.candidates import Candidate

@@ -1,13 +1,13 @@
-"""Rankers, one file per kind: they learn scores from features and labels; `base.py` has their contract."""
+"""Rankers, one file per kind: they learn scores from features and labels; `ranker.py` has their contract."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from crowdrank._base import load_class, unknown_name
+from crowdrank._estimator import load_class, unknown_name
 
 if TYPE_CHECKING:
-    from crowdrank.rankers.base import Ranker
+    from crowdrank.rankers.ranker import Ranker
 
 RANKERS = {
     "lambdamart": "lambdamart.LambdaMART",
@@ -25,7 +25,7 @@ RANKERS = {
 InstanceKind = Literal[
     "single", "overlap", "per-judge-lists", "per-assessor-lists", "majority", "highest", "average", "weighted"
 ]
-"""How judgments become training instances; see :meth:`crowdrank.rankers.instances.Instances.from_judgments`."""
+"""How judgments become training instances; see :meth:`crowdrank.rankers.training_labels.Instances.from_judgments`."""
 
 
 def get_ranker(name: str, **parameters: Any) -> Ranker:

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from crowdrank._folders import require, require_floats
 from crowdrank._progress import Report
-from crowdrank._saved import require, require_floats
 from crowdrank._typing import Floats, Integers
 from crowdrank.constraints import Constraints, Flag, InstanceOf, Number, SequenceOf
 from crowdrank.errors import UsageError
-from crowdrank.rankers.base import N_JOBS, Ranker, normalized
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import GLS
-from crowdrank.rankers.ranking_data import RankingData, query_codes
-from crowdrank.rankers.store import State
-from crowdrank.rankers.validation import Validation
+from crowdrank.rankers.model_selection import Validation
+from crowdrank.rankers.ranker import N_JOBS, Ranker, normalized
+from crowdrank.rankers.saved_rankers import SavedState
+from crowdrank.rankers.training_data import RankingData, query_codes
 
 if TYPE_CHECKING:
-    from crowdrank.engine.base import Engine
+    from crowdrank.engine.passes import Engine
 
 N_HALVES = 10
 """Number of random halves of the queries on which weights are searched; a single search overfits."""
@@ -156,11 +156,11 @@ class Ensemble(Ranker):
     def _saved_parameters(self) -> dict[str, Any]:
         return {**super()._saved_parameters(), "members": None, "prefit": False}
 
-    def _state(self) -> State:
+    def _state(self) -> SavedState:
         parts = {f"member-{number}": member for number, member in enumerate(self.members_)}
-        return State({}, {"weights": self.weights_}, {}, parts)
+        return SavedState({}, {"weights": self.weights_}, {}, parts)
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: SavedState) -> None:
         self.members_ = [state.parts[f"member-{number}"] for number in range(len(state.parts))]
         require(self.members_, "there are no members")
         require_floats(state.arrays, ["weights"], (len(self.members_),), 0.0)

@@ -17,14 +17,13 @@ from crowdrank.errors import CrowdrankWarning, InputError, UsageError
 from crowdrank.evaluation.measures import Measure, effective_gains
 from crowdrank.judgments import ids
 from crowdrank.rankers.boosting import BoostedTrees, Loss
-from crowdrank.rankers.data_checks import require_differences
 from crowdrank.rankers.lambdas import PairwiseObjective, SwapMeasure, check_measure
-from crowdrank.rankers.metadata_routing import Request
-from crowdrank.rankers.ranking_data import NamedMatrix, RankingData, as_matrix, checked_weights, id_column
+from crowdrank.rankers.ranker import Request, require_differences
+from crowdrank.rankers.training_data import NamedMatrix, RankingData, as_matrix, checked_weights, id_column
 
 if TYPE_CHECKING:
     from crowdrank.consensus.gda_pairwise import GDAPairwise
-    from crowdrank.engine.base import Engine
+    from crowdrank.engine.passes import Engine
 
 
 class PairwiseModel(Constraint):
@@ -142,7 +141,7 @@ class GDAPairwiseMART(BoostedTrees):
                 needed to find judgments.
 
         """
-        from crowdrank.rankers.labels import read_labels
+        from crowdrank.rankers.training_labels import read_labels
 
         self._check_parameters()
         if self.model is None:
@@ -233,9 +232,9 @@ class JudgmentObjective(PairwiseObjective):
             self.ease = model.consensus_.document_table["difficulty"].to_numpy()[items] ** -0.5
 
     def _pass(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
-        from crowdrank.rankers import kernels
+        from crowdrank.rankers import lambdas
 
-        kernels.judgment_gradients(
+        lambdas.judgment_gradients(
             self.data.offsets,
             first,
             last,

@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from crowdrank._folders import Fields, require, require_floats
 from crowdrank._progress import Report
-from crowdrank._saved import Fields, require, require_floats
 from crowdrank._typing import Arrays, Booleans, Floats
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
-from crowdrank.rankers.base import N_JOBS, Ranker, normalized
-from crowdrank.rankers.grid_search import choose_value, require_one_value
-from crowdrank.rankers.ranking_data import RankingData
-from crowdrank.rankers.standardize import Standardizer, sum_squares, sum_values, weighted_mean
-from crowdrank.rankers.store import State
+from crowdrank.rankers.model_selection import Validation, choose_value, require_one_value
+from crowdrank.rankers.ranker import N_JOBS, Ranker, normalized
+from crowdrank.rankers.saved_rankers import SavedState
+from crowdrank.rankers.training_data import RankingData, Standardizer, sum_squares, sum_values, weighted_mean
 from crowdrank.rankers.tree_features import TreeFeatures
-from crowdrank.rankers.validation import Validation
 
 if TYPE_CHECKING:
-    from crowdrank.engine.base import Engine
+    from crowdrank.engine.passes import Engine
 
 ROWS_PER_BLOCK = 1 << 16
 """Number of rows that are summed at once."""
@@ -135,7 +133,7 @@ class GLS(Ranker):
         trees: TreeFeatures | None = None,
     ) -> None:
         """Learn from data; `trees` are fitted already, otherwise they are fitted to the same data."""
-        from crowdrank.engine.local import LocalEngine
+        from crowdrank.engine.passes import LocalEngine
 
         target, weight = data.target(self.target, self.gains), data.weights
         counts, grid = self._tree_counts(), self._grid(float(weight.sum()), validation is not None)
@@ -198,15 +196,17 @@ class GLS(Ranker):
     def _score(self, features: Floats, query: Any = None) -> Floats:
         return np.asarray(self.standardizer_(self._extend(features)) @ self.coef_ + self.intercept_)
 
-    def _state(self) -> State:
-        state = State({"intercept": self.intercept_, "mu": self.mu_}, {"coef": self.coef_, **self.standardizer_.arrays})
+    def _state(self) -> SavedState:
+        state = SavedState(
+            {"intercept": self.intercept_, "mu": self.mu_}, {"coef": self.coef_, **self.standardizer_.arrays}
+        )
         if self.tree_features_ is not None:
             tree_arrays = self.tree_features_.standardizer_.arrays
             state.arrays |= {f"tree-{name}": values for name, values in tree_arrays.items()}
             state.parts["trees"] = self.tree_features_.trees_
         return state
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: SavedState) -> None:
         arrays, values = state.arrays, Fields(state.values)
         n_columns = self.n_features_in_
         if "trees" in state.parts:
@@ -355,10 +355,10 @@ def merge_equal_rows(X: Floats, target: Floats, weight: Floats) -> tuple[Floats,
     """
     if not (weight > 0).all():
         X, target, weight = X[weight > 0], target[weight > 0], weight[weight > 0]
-    from crowdrank.rankers import kernels
+    from crowdrank.rankers import lambdas
 
     hashes = np.empty(len(X), np.uint64)
-    kernels.hash_rows(np.ascontiguousarray(X).view(np.int64), hashes)
+    lambdas.hash_rows(np.ascontiguousarray(X).view(np.int64), hashes)
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
     if len(first) == len(X) or not np.array_equal(X, X[first[group]], equal_nan=True):
         return X, target, weight

@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from crowdrank._folders import Fields, require, require_floats
 from crowdrank._progress import Report
-from crowdrank._saved import Fields, require, require_floats
 from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, Number, SequenceOf
-from crowdrank.engine.blas import single_blas_thread
+from crowdrank.engine.passes import single_blas_thread
 from crowdrank.evaluation.measures import Measure
-from crowdrank.rankers.base import Ranker, normalized
 from crowdrank.rankers.lambdamart import LAMBDA_CONSTRAINTS, lambda_objective
 from crowdrank.rankers.lambdas import LambdaObjective
-from crowdrank.rankers.ranking_data import RankingData
-from crowdrank.rankers.standardize import Standardizer
-from crowdrank.rankers.store import State
-from crowdrank.rankers.validation import Validation
+from crowdrank.rankers.model_selection import Validation
+from crowdrank.rankers.ranker import Ranker, normalized
+from crowdrank.rankers.saved_rankers import SavedState
+from crowdrank.rankers.training_data import RankingData, Standardizer
 
 if TYPE_CHECKING:
-    from crowdrank.engine.base import Engine
+    from crowdrank.engine.passes import Engine
 
 Layers = list[tuple[Floats, Floats]]
 """Weights (n_in, n_out) and biases (n_out,) of each layer."""
@@ -153,13 +152,13 @@ class LambdaRankNet(Ranker):
         derivative = derivative @ self.layers_[0][0].T
         return normalized(np.abs(derivative).mean(axis=0) * (self.standardizer_.scale > 0))
 
-    def _state(self) -> State:
+    def _state(self) -> SavedState:
         arrays = dict(self.standardizer_.arrays)
         for number, (weight, bias) in enumerate(self.layers_):
             arrays |= {f"weight-{number}": weight, f"bias-{number}": bias}
-        return State({"layers": len(self.layers_), "best_iteration": self.best_iteration_}, arrays)
+        return SavedState({"layers": len(self.layers_), "best_iteration": self.best_iteration_}, arrays)
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: SavedState) -> None:
         arrays, values = state.arrays, Fields(state.values)
         sizes = _layer_sizes(self.n_features_in_, self.hidden)
         require(values.integer("layers") == len(sizes), "the number of layers does not fit 'hidden'")

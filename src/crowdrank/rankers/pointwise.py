@@ -10,7 +10,7 @@ import numpy as np
 from crowdrank._typing import Floats, Integers
 from crowdrank.constraints import Constraints, Flag, OneOf
 from crowdrank.rankers.boosting import BoostedTrees, Loss
-from crowdrank.rankers.ranking_data import RankingData
+from crowdrank.rankers.training_data import RankingData
 
 
 class PointwiseGBDT(BoostedTrees):

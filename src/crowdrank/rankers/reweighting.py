@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from crowdrank._folders import Fields, require
 from crowdrank._progress import Report
-from crowdrank._saved import Fields, require
 from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf, SequenceOf
-from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.grid_search import choose_value
 from crowdrank.rankers.linear import GLS
+from crowdrank.rankers.model_selection import Validation, choose_value
 from crowdrank.rankers.pointwise import PointwiseGBDT
-from crowdrank.rankers.ranking_data import RankingData
-from crowdrank.rankers.store import State
-from crowdrank.rankers.validation import Validation
+from crowdrank.rankers.ranker import Ranker
+from crowdrank.rankers.saved_rankers import SavedState
+from crowdrank.rankers.training_data import RankingData
 
 if TYPE_CHECKING:
-    from crowdrank.engine.base import Engine
+    from crowdrank.engine.passes import Engine
 
 DEFAULT_DELTA = 0.5
 AUTO_DELTAS = (0.25, 0.5, 1.0)
@@ -130,10 +129,10 @@ class RD(Ranker):
     def _saved_parameters(self) -> dict[str, Any]:
         return {**super()._saved_parameters(), "estimator": None}
 
-    def _state(self) -> State:
-        return State({"delta": self.delta_}, {}, {}, {"ranker": self.ranker_})
+    def _state(self) -> SavedState:
+        return SavedState({"delta": self.delta_}, {}, {}, {"ranker": self.ranker_})
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: SavedState) -> None:
         self.ranker_ = state.parts["ranker"]
         require(isinstance(self.ranker_, GLS | PointwiseGBDT), "its ranker is not a regression")
         require(self.ranker_.features_ == self.features_, "its ranker has other features")

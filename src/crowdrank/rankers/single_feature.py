@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from crowdrank._folders import require
 from crowdrank._progress import Report
-from crowdrank._saved import require
 from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, InstanceOf
 from crowdrank.errors import UsageError, near
-from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.ranking_data import RankingData
-from crowdrank.rankers.store import State
-from crowdrank.rankers.validation import Validation
+from crowdrank.rankers.model_selection import Validation
+from crowdrank.rankers.ranker import Ranker
+from crowdrank.rankers.saved_rankers import SavedState
+from crowdrank.rankers.training_data import RankingData
 
 if TYPE_CHECKING:
-    from crowdrank.engine.base import Engine
+    from crowdrank.engine.passes import Engine
 
 
 class SingleFeature(Ranker):
@@ -91,10 +91,10 @@ class SingleFeature(Ranker):
     def _score(self, features: Floats, query: Any = None) -> Floats:
         return signed_feature(features[:, self.features_.index(self.feature_)], self.sign_)
 
-    def _state(self) -> State:
-        return State({"feature": self.feature_, "sign": self.sign_})
+    def _state(self) -> SavedState:
+        return SavedState({"feature": self.feature_, "sign": self.sign_})
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: SavedState) -> None:
         self.feature_, self.sign_ = state.values["feature"], state.values["sign"]
         require(self.feature_ in self.features_ and self.sign_ in (1, -1), "it has no such feature")
 

@@ -9,20 +9,18 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from crowdrank._folders import FolderKind
-from crowdrank._model_io import FittedEstimator
+from crowdrank._estimator import FittedEstimator
+from crowdrank._folders import Fields, FolderKind, require
 from crowdrank._progress import Report, reporting
-from crowdrank._saved import Fields, require
 from crowdrank._typing import Arrays, Floats, Integers
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.errors import Fix, InputError
-from crowdrank.rankers import store
-from crowdrank.rankers.base import N_JOBS, Ranker
+from crowdrank.rankers import saved_rankers
 from crowdrank.rankers.boosting import BoostedTrees, prediction_threads
 from crowdrank.rankers.pointwise import PointwiseGBDT
-from crowdrank.rankers.ranking_data import RankingData, select_features
-from crowdrank.rankers.standardize import Standardizer
-from crowdrank.rankers.store import State
+from crowdrank.rankers.ranker import N_JOBS, Ranker
+from crowdrank.rankers.saved_rankers import SavedState
+from crowdrank.rankers.training_data import RankingData, Standardizer, select_features
 
 
 class TreeFeatures(FittedEstimator):
@@ -53,8 +51,8 @@ class TreeFeatures(FittedEstimator):
 
     """
 
-    _folder: ClassVar[FolderKind] = store.TREE_FEATURES
-    _file: ClassVar[str] = store.FILE
+    _folder: ClassVar[FolderKind] = saved_rankers.TREE_FEATURES
+    _file: ClassVar[str] = saved_rankers.FILE
     _parameter_constraints: ClassVar[Constraints] = {
         "n_trees": [Number(1, integer=True)],
         "num_leaves": [Number(2, integer=True)],
@@ -181,10 +179,10 @@ class TreeFeatures(FittedEstimator):
         return (TreeFeatures,)
 
     def _write_state(self, folder: Path) -> dict[str, Any]:
-        return State({}, self.standardizer_.arrays, {}, {"trees": self.trees_}).write(folder)
+        return SavedState({}, self.standardizer_.arrays, {}, {"trees": self.trees_}).write(folder)
 
     def _read_state(self, folder: Path, fields: Fields, files: Iterable[str]) -> None:
-        state = State.read(folder, fields, files)
+        state = SavedState.read(folder, fields, files)
         require("trees" in state.parts, "there are no trees")
         loaded = TreeFeatures.from_parts(state.parts["trees"], state.arrays)
         self.trees_, self.standardizer_ = loaded.trees_, loaded.standardizer_

@@ -10,14 +10,13 @@ from shlex import quote
 import pandas as pd
 
 from crowdrank._text import counted
-from crowdrank.assessors.flags import UNRELIABLE_FLAGS
+from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS
 from crowdrank.errors import Message
-from crowdrank.evaluation.significance import format_p
-from crowdrank.pipeline.contrasts import ALPHA, Contrast
-from crowdrank.pipeline.result import ALTERNATIVE
+from crowdrank.evaluation.comparison import format_p
+from crowdrank.pipeline.ranker_test import ALPHA, DETECTABLE, EXPERT_QUERIES, Contrast
+from crowdrank.pipeline.result_tables import DIFFERS, describe_next
 from crowdrank.pipeline.run_data import EXPERT_DOUBTS
-from crowdrank.pipeline.summary import DETECTABLE, EXPERT_QUERIES
-from crowdrank.pipeline.tables import DIFFERS, describe_next
+from crowdrank.pipeline.run_result import ALTERNATIVE
 from crowdrank.reports.formatting import distinct_lines, one_line, percent, signed
 from crowdrank.reports.report_data import N_NEXT, ReportData
 

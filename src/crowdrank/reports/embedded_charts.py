@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from crowdrank.consensus.replay import trace
+from crowdrank.consensus.trace import trace
 from crowdrank.errors import CrowdrankError, Message
 from crowdrank.reports.formatting import one_line
 from crowdrank.reports.report_data import ReportData

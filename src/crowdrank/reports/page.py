@@ -18,22 +18,22 @@ import pyarrow.parquet as parquet
 from crowdrank._files import check_output_file, write_file
 from crowdrank._folders import Manifest, update_folder
 from crowdrank._text import counted
-from crowdrank.assessors.flags import FLAGS
+from crowdrank.assessors.assessor_report import FLAGS
 from crowdrank.errors import CrowdrankWarning, Message, UsageError
-from crowdrank.judgments.inputs import TableLike
-from crowdrank.judgments.texts import Texts, read_texts
+from crowdrank.pipeline.baseline_estimate import EXPLANATION, QUESTION, estimate_rows
 from crowdrank.pipeline.deployment import describe_deployable
-from crowdrank.pipeline.estimate_results import EXPLANATION, QUESTION, estimate_rows
 from crowdrank.pipeline.feature_labels import NOT_FOR_RANKERS
-from crowdrank.pipeline.profile import PROFILE_FILE
-from crowdrank.pipeline.result import DEPLOYABLE, RUN_FILE, TABLE_FILES, RunResult, reading_run
-from crowdrank.pipeline.tables import describe_next
+from crowdrank.pipeline.result_tables import describe_next
+from crowdrank.pipeline.run_result import DEPLOYABLE, RUN_FILE, TABLE_FILES, RunResult, reading_run
+from crowdrank.pipeline.stage_cache import PROFILE_FILE
+from crowdrank.readers.inputs import TableLike
+from crowdrank.readers.texts import Texts, read_texts
 from crowdrank.reports.cards import ADVICE, ADVICE_HELP, make_cards
 from crowdrank.reports.embedded_charts import draw_figures
 from crowdrank.reports.formatting import minus_signs
 from crowdrank.reports.report_data import ReportData
+from crowdrank.reports.report_tables import Table, make_tables
 from crowdrank.reports.svg_images import can_draw
-from crowdrank.reports.tables import Table, make_tables
 
 REPORT = "report.html"
 TABLE_CONTENTS = {

@@ -13,16 +13,16 @@ import pandas as pd
 
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.assessors.agreement import Alpha, krippendorff_alpha, weighted_kappa
-from crowdrank.assessors.flags import CAREFUL, CARELESS
-from crowdrank.consensus._base import Aggregator
+from crowdrank.assessors.assessor_report import CAREFUL, CARELESS
 from crowdrank.consensus.grade_rules import choose_grades
+from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.votes import MajorityVote
 from crowdrank.errors import Message, attempt
 from crowdrank.judgments.table import UNJUDGEABLE
 from crowdrank.pipeline.baseline import FEATURE_PREFIX
 from crowdrank.pipeline.candidates import BY_NAME
-from crowdrank.pipeline.result import RankerResults, RunResult, to_pandas
-from crowdrank.pipeline.settings import RunSettings
+from crowdrank.pipeline.run_result import RankerResults, RunResult, to_pandas
+from crowdrank.pipeline.run_settings import RunSettings
 
 T = TypeVar("T")
 UNKNOWN_UNIT = "unit of the file"

@@ -11,14 +11,14 @@ import numpy as np
 from sqlalchemy import Connection, func, select
 
 from crowdrank.errors import UsageError
-from crowdrank.service import schema
-from crowdrank.service.answers import Answer, record_answers
-from crowdrank.service.credentials import MINUTE
-from crowdrank.service.database import Database
-from crowdrank.service.model_fits import fit_project
-from crowdrank.service.pairs import PairRow, add_pairs
-from crowdrank.service.people import add_member, create_assessor
-from crowdrank.service.projects import Project, ProjectSettings, create_project
+from crowdrank.service.domain.answers import Answer, record_answers
+from crowdrank.service.domain.credentials import MINUTE
+from crowdrank.service.domain.pairs import PairRow, add_pairs
+from crowdrank.service.domain.people import add_member, create_assessor
+from crowdrank.service.domain.projects import Project, ProjectSettings, create_project
+from crowdrank.service.model.fits import fit_project
+from crowdrank.service.store import schema
+from crowdrank.service.store.database import Database
 
 NAME = "demo"
 COLLEAGUES = {"ada": (0.95, 0.0), "ben": (0.85, 0.3), "chris": (0.2, 0.0)}

@@ -13,13 +13,13 @@ from sqlalchemy.exc import DBAPIError
 
 from crowdrank._files import locked
 from crowdrank.errors import Fix, InputError, Message, OutputError, UsageError
-from crowdrank.service.api.settings import Settings
-from crowdrank.service.application import create_application
-from crowdrank.service.backup import OWNER_ONLY
-from crowdrank.service.database import Database
 from crowdrank.service.demo_project import create_demo
-from crowdrank.service.migrations import upgrade
-from crowdrank.service.people import count_admins, create_invitation
+from crowdrank.service.domain.people import count_admins, create_invitation
+from crowdrank.service.store.database import Database
+from crowdrank.service.store.database_backup import OWNER_ONLY
+from crowdrank.service.store.migrations import upgrade
+from crowdrank.service.web.service_settings import ServiceSettings
+from crowdrank.service.web.web_app import create_application
 
 STOP_SECONDS = 10
 """Maximum number of seconds that requests may take after SIGTERM or Ctrl-C."""
@@ -51,7 +51,7 @@ def serve(
     *,
     host: str,
     port: int,
-    settings: Settings,
+    settings: ServiceSettings,
     new_admin_link: bool = False,
     demo: bool = False,
     on_start: Callable[[Started], None],
@@ -157,7 +157,7 @@ def _url(host: str, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _address_warning(host: str, settings: Settings) -> Message | None:
+def _address_warning(host: str, settings: ServiceSettings) -> Message | None:
     """Return a warning if others can reach the service without HTTPS."""
     is_secure = settings.public_url is not None and settings.public_url.startswith("https://")
     if host in LOOPBACK or is_secure:
@@ -172,7 +172,7 @@ def _has_admin(database: Database) -> bool:
         return count_admins(connection) > 0
 
 
-def _invite(database: Database, settings: Settings, url: str, role: str, project_id: int | None = None) -> str:
+def _invite(database: Database, settings: ServiceSettings, url: str, role: str, project_id: int | None = None) -> str:
     """Return a link by which one person joins."""
     now = database.now()
     expires = now + settings.invitation_lifetime

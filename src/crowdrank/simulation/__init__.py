@@ -1,5 +1,5 @@
 """Synthetic data with known truth: documents with features and expert grades, and the judgments of a crowd."""
 
-from crowdrank.simulation.world import Settings, World, simulate
+from crowdrank.simulation.world import World, WorldSettings, simulate
 
-__all__ = ["Settings", "World", "simulate"]
+__all__ = ["World", "WorldSettings", "simulate"]

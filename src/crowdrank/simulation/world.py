@@ -13,14 +13,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from crowdrank._base import OPTION_NAMES
+from crowdrank._estimator import OPTION_NAMES
 from crowdrank._folders import FolderKind, check_output_folder, write_folder
 from crowdrank.constraints import Number, check_parameter
 from crowdrank.errors import Fix, OutputError, UsageError, shown
-from crowdrank.simulation.assessors import draw_assessors
-from crowdrank.simulation.documents import draw_documents
-from crowdrank.simulation.judging import judge
-from crowdrank.simulation.source import MAX_GRADE, RealDocuments, read_source, real_documents
+from crowdrank.simulation.crowd import draw_assessors, judge
+from crowdrank.simulation.simulated_documents import (
+    MAX_GRADE,
+    RealDocuments,
+    draw_documents,
+    read_source,
+    real_documents,
+)
 
 WORLD = FolderKind("world", 1, "simulated world", "'crowdrank simulate'")
 _CONSTRAINTS = {
@@ -40,7 +44,7 @@ _ASSESSOR_SETTINGS = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class WorldSettings:
     """Settings of a simulation; :func:`simulate` describes them.
 
     >>> Settings(queries=10).label_grades
@@ -114,7 +118,7 @@ class World:
     features: pd.DataFrame
     assessors: pd.DataFrame
     documents: pd.DataFrame
-    settings: Settings
+    settings: WorldSettings
 
     def write(self, folder: str | Path) -> None:
         """Write all tables into a new folder, or replace a folder that this method wrote.
@@ -225,7 +229,7 @@ def simulate(
     graded = None if source is None else _read_documents(arguments)
     if graded is not None:
         arguments |= {**graded.sizes(), "source": graded.source}
-    settings = Settings(**arguments)
+    settings = WorldSettings(**arguments)
     for_documents, for_assessors, for_judgments = np.random.default_rng(settings.random_state).spawn(3)
     if graded is None:
         generated = draw_documents(for_documents, **_select(settings, _DOCUMENT_SETTINGS))
@@ -249,11 +253,11 @@ def _read_documents(arguments: Mapping[str, Any]) -> RealDocuments:
             problem = f"comes from the data and cannot be {arguments[name]!r}"
             raise UsageError(problem, parameter=name, fix=["omit it", Fix("omit {}", "source")])
     # The largest number of gold queries is known only after the files are read.
-    Settings(**{name: value for name, value in arguments.items() if name not in ("source", "gold_queries")})
+    WorldSettings(**{name: value for name, value in arguments.items() if name not in ("source", "gold_queries")})
     return read_source(arguments["source"], arguments.get("queries"))
 
 
-def _select(settings: Settings, names: Sequence[str]) -> dict[str, Any]:
+def _select(settings: WorldSettings, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in names}
 
 
@@ -282,6 +286,6 @@ def _letor_text(features: pd.DataFrame, grade: pd.Series[int]) -> str:
     return "".join(form % (grade, query, *row, document) for grade, query, row, document in rows)
 
 
-def _settings_text(settings: Settings) -> str:
+def _settings_text(settings: WorldSettings) -> str:
     values = {OPTION_NAMES.get(name, name): value for name, value in asdict(settings).items()}
     return json.dumps(values, indent=2) + "\n"

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from crowdrank._base import Estimator
-from crowdrank.collection.base import Policy
-from crowdrank.consensus._base import Aggregator
-from crowdrank.rankers.base import Ranker
+from crowdrank._estimator import Estimator
+from crowdrank.collection.policy import Policy
+from crowdrank.consensus.model import Aggregator
+from crowdrank.rankers.ranker import Ranker
 from crowdrank.testing import aggregator_checks, estimator_checks, policy_checks, ranker_checks
 from crowdrank.testing.ranker_checks import example_world
 

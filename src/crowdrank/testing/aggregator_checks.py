@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from crowdrank.consensus._base import Aggregator
+from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.votes import Average, MajorityVote
-from crowdrank.engine.local import LocalEngine
+from crowdrank.engine.passes import LocalEngine
 from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, NotFittedError, OutputError, UsageError
-from crowdrank.judgments.read import read_judgments
-from crowdrank.testing.assertions import assert_frames_close, frame_converters, raises
+from crowdrank.readers.read import read_judgments
+from crowdrank.testing.estimator_checks import assert_frames_close, frame_converters, raises
 
 CROWD_SEEDS = range(3)
 """Random states of the example judgments in checks that rows or ids in another order change nothing."""

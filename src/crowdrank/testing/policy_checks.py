@@ -10,17 +10,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from crowdrank.collection.base import Policy
+from crowdrank.collection.policy import Policy
 from crowdrank.collection.pool import ANYONE, Pool, Roster
 from crowdrank.collection.requests import Budget, Requests
-from crowdrank.consensus._base import Aggregator
 from crowdrank.consensus.dawid_skene import DawidSkene
+from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import CrowdrankError, DataWarning, InputError, UsageError
-from crowdrank.judgments.combine import combine
-from crowdrank.judgments.read import read_judgments
 from crowdrank.judgments.table import Judgments
+from crowdrank.readers.combine import combine
+from crowdrank.readers.read import read_judgments
 from crowdrank.simulation.world import simulate
-from crowdrank.testing.assertions import raises, record_warnings
+from crowdrank.testing.estimator_checks import raises, record_warnings
 
 N_RANDOM_ROSTERS = 30
 """Number of random rosters (lists of available assessors) with random budgets in a check."""

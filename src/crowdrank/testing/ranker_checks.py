@@ -16,15 +16,13 @@ from crowdrank._files import MANIFEST
 from crowdrank._typing import Floats
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.judgments.features import read_features
-from crowdrank.rankers.base import Ranker
-from crowdrank.rankers.data_checks import ConstantFeatureWarning, MissingValueWarning
-from crowdrank.rankers.feature_statistics import FeatureStatistics
-from crowdrank.rankers.instances import Instances
-from crowdrank.rankers.ranking_data import RankingData
-from crowdrank.rankers.validation import Validation
+from crowdrank.rankers.model_selection import Validation
+from crowdrank.rankers.ranker import ConstantFeatureWarning, MissingValueWarning, Ranker
+from crowdrank.rankers.training_data import FeatureStatistics, RankingData
+from crowdrank.rankers.training_labels import Instances
+from crowdrank.readers.features import read_features
 from crowdrank.simulation.world import World, simulate
-from crowdrank.testing.assertions import assert_arrays_equal, frame_converters, raises, record_warnings
+from crowdrank.testing.estimator_checks import assert_arrays_equal, frame_converters, raises, record_warnings
 
 MIN_NDCG_GAIN = 0.15
 """Minimum difference in nDCG@5 between a ranker and constant scores, on the training queries."""

@@ -19,10 +19,10 @@ from crowdrank import GLS, GDAPairwise, LambdaMART, PointwiseGBDT, get_ranker
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import CrowdrankWarning, InputError, NotFittedError, OutputError, UsageError
 from crowdrank.rankers import RANKERS
-from crowdrank.rankers.base import Ranker
 from crowdrank.rankers.export import EXPORTERS, get_exporter
-from crowdrank.rankers.export.base import Exporter, find_exportable
-from crowdrank.rankers.export.forest import read_forest
+from crowdrank.rankers.export.exportable_models import read_forest
+from crowdrank.rankers.export.exporter import Exporter, find_exportable
+from crowdrank.rankers.ranker import Ranker
 from crowdrank.testing import example_world
 from terminal import crowdrank as command
 
@@ -168,9 +168,9 @@ def test_trees_that_only_lightgbm_evaluates_are_refused(settings: dict[str, Any]
 def test_trees_that_are_too_deep_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ranker = simple_forest()
     depth = max(tree.depth.max() for tree in read_forest(ranker).trees)
-    monkeypatch.setattr("crowdrank.rankers.export.forest.MAX_DEPTH", depth)
+    monkeypatch.setattr("crowdrank.rankers.export.exportable_models.MAX_DEPTH", depth)
     crowdrank.export(ranker, "solr", tmp_path / "solr")
-    monkeypatch.setattr("crowdrank.rankers.export.forest.MAX_DEPTH", depth - 1)
+    monkeypatch.setattr("crowdrank.rankers.export.exportable_models.MAX_DEPTH", depth - 1)
     assert refusal(ranker, "solr", tmp_path / "out").kind == "deep-trees"
     crowdrank.export(ranker, "lightgbm", tmp_path / "lightgbm")
 

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from crowdrank.rankers.export import EXPORTERS, get_exporter
-from crowdrank.rankers.export.base import ForestExporter, Target
-from crowdrank.rankers.export.forest import LEAF, Forest, Tree
-from crowdrank.rankers.export.linear_model import LinearModel
-from crowdrank.rankers.feature_statistics import FeatureStatistics
+from crowdrank.rankers.export.exportable_models import LEAF, Forest, LinearModel, Tree
+from crowdrank.rankers.export.exporter import ForestExporter, Target
+from crowdrank.rankers.training_data import FeatureStatistics
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = ("bm25", "title_length", "age")

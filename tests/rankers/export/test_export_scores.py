@@ -16,9 +16,16 @@ from hypothesis import strategies as st
 from crowdrank import GLS, RD, PointwiseGBDT
 from crowdrank._typing import Floats
 from crowdrank.rankers.export import EXPORTERS, get_exporter
-from crowdrank.rankers.export.base import ForestExporter, Target, find_exportable
-from crowdrank.rankers.export.forest import LEAF, Forest, Tree, float32_above, float32_at_most, read_forest
-from crowdrank.rankers.export.linear_model import LinearModel
+from crowdrank.rankers.export.exportable_models import (
+    LEAF,
+    Forest,
+    LinearModel,
+    Tree,
+    float32_above,
+    float32_at_most,
+    read_forest,
+)
+from crowdrank.rankers.export.exporter import ForestExporter, Target, find_exportable
 from crowdrank.rankers.export.solr import SLACK, lowered_threshold
 from crowdrank.rankers.single_feature import SingleFeature
 

@@ -1,13 +1,13 @@
-"""Export of rankers to search engines, one file per engine; `base.py` has the contract of an exporter."""
+"""Export of rankers to search engines, one file per engine; `exporter.py` has the contract of an exporter."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crowdrank._base import load_class, unknown_name
+from crowdrank._estimator import load_class, unknown_name
 
 if TYPE_CHECKING:
-    from crowdrank.rankers.export.base import Exporter
+    from crowdrank.rankers.export.exporter import Exporter
 
 EXPORTERS = {
     "elasticsearch-ltr": "ltr_plugin.ElasticsearchLTR",

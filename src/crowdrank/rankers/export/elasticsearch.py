@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from crowdrank.rankers.export.base import PLACEHOLDER, ForestExporter, Guide, Target
-from crowdrank.rankers.export.forest import Forest, Tree
+from crowdrank.rankers.export.exportable_models import Forest, Tree
+from crowdrank.rankers.export.exporter import PLACEHOLDER, ForestExporter, Guide, Target
 
 _USAGE = "HOST=https://search.example:9200 sh upload.sh"
 

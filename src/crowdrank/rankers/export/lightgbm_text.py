@@ -6,7 +6,7 @@ import re
 from typing import ClassVar
 
 from crowdrank.rankers.boosting import BoostedTrees
-from crowdrank.rankers.export.base import Exporter, Guide, Target
+from crowdrank.rankers.export.exporter import Exporter, Guide, Target
 
 _RESERVED = re.compile(r"[\s\",:\[\]{}]")
 """Characters that LightGBM refuses in names."""

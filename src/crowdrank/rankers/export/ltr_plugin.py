@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
-from crowdrank.rankers.export.base import PLACEHOLDER, ForestExporter, Guide, Target, nested_nodes
-from crowdrank.rankers.export.forest import Forest, Tree, float32, float32_above
-from crowdrank.rankers.export.linear_model import LinearModel
+from crowdrank.rankers.export.exportable_models import Forest, LinearModel, Tree, float32, float32_above
+from crowdrank.rankers.export.exporter import PLACEHOLDER, ForestExporter, Guide, Target, nested_nodes
 
 _USAGE = "HOST=https://search.example:9200 sh upload.sh"
 _SEARCH = (

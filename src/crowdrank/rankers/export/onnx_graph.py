@@ -12,9 +12,8 @@ import numpy as np
 
 from crowdrank.errors import Message, UsageError
 from crowdrank.rankers.boosting import BoostedTrees
-from crowdrank.rankers.export.base import ForestExporter, Guide, Target
-from crowdrank.rankers.export.forest import Forest, float32_at_most
-from crowdrank.rankers.export.linear_model import LinearModel
+from crowdrank.rankers.export.exportable_models import Forest, LinearModel, float32_at_most
+from crowdrank.rankers.export.exporter import ForestExporter, Guide, Target
 
 OPSETS = {"": 15, "ai.onnx.ml": 3}
 IR_VERSION = 8

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from crowdrank.rankers.export.base import ForestExporter, Guide, Target, nested_nodes
-from crowdrank.rankers.export.forest import Forest, Tree, float32, float32_at_most
-from crowdrank.rankers.export.linear_model import LinearModel
+from crowdrank.rankers.export.exportable_models import Forest, LinearModel, Tree, float32, float32_at_most
+from crowdrank.rankers.export.exporter import ForestExporter, Guide, Target, nested_nodes
 
 _COMMAND = "java -jar RankLib.jar -load model.txt -rank features.letor -score scores.txt"
 

@@ -13,16 +13,8 @@ import numpy as np
 from crowdrank._typing import Floats
 from crowdrank.errors import Fix, Message
 from crowdrank.rankers.boosting import BoostedTrees
-from crowdrank.rankers.export.base import (
-    PLACEHOLDER,
-    ForestExporter,
-    Guide,
-    Target,
-    list_features,
-    nested_nodes,
-)
-from crowdrank.rankers.export.forest import Forest, Tree, float32, float32_at_most, split_points
-from crowdrank.rankers.export.linear_model import LinearModel
+from crowdrank.rankers.export.exportable_models import Forest, LinearModel, Tree, float32, float32_at_most, split_points
+from crowdrank.rankers.export.exporter import PLACEHOLDER, ForestExporter, Guide, Target, list_features, nested_nodes
 
 SLACK = np.float32(1e-6)
 """Number that Solr adds to every threshold (NODE_SPLIT_SLACK)."""

@@ -10,14 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from crowdrank.rankers.export.base import (
-    PLACEHOLDER,
-    ForestExporter,
-    Guide,
-    Target,
-    nested_nodes,
-)
-from crowdrank.rankers.export.forest import LEAF, Forest, Tree, float32_above
+from crowdrank.rankers.export.exportable_models import LEAF, Forest, Tree, float32_above
+from crowdrank.rankers.export.exporter import PLACEHOLDER, ForestExporter, Guide, Target, nested_nodes
 
 _RANK_FEATURE = re.compile(r"[A-Za-z_]\w*(\([\w., \"]*\))?(\.\w+)*", re.ASCII)
 """Pattern of the names of rank features and functions, such as `bm25(title)` and `title_length`."""

@@ -10,11 +10,12 @@ Charts need the extra `report` (Altair). Colors are those of Okabe and Ito, whic
 """
 
 from crowdrank.reports.charts import theme as theme  # first: its error says how to install Altair
-from crowdrank.reports.charts.answers import answers_over_time, grade_shares
 from crowdrank.reports.charts.assessors import (
+    answers_over_time,
     confusion,
     family_agreement,
     grade_curves,
+    grade_shares,
     informativeness,
     informativeness_by_agreement,
 )
@@ -26,8 +27,7 @@ from crowdrank.reports.charts.documents import (
     relevance_intervals,
     uncertainty,
 )
-from crowdrank.reports.charts.estimates import estimates
-from crowdrank.reports.charts.rankers import differences_by_query, quality_by_cost, ranker_comparison
+from crowdrank.reports.charts.rankers import differences_by_query, estimates, quality_by_cost, ranker_comparison
 from crowdrank.reports.charts.training import importance_of_features, learned_by_feature
 
 __all__ = [

@@ -142,7 +142,7 @@ def document_trace(steps: Any, title: str = "", *, on_a_line: bool = True) -> An
     """Plot the relevance of a document after each judgment (GDA's Figure 2).
 
     Args:
-        steps: frame of `crowdrank.consensus.replay.trace`.
+        steps: frame of `crowdrank.consensus.trace.trace`.
         title: title of the chart.
         on_a_line: as in :func:`relevance_intervals`.
 

@@ -1,0 +1,442 @@
+"""Report on the assessors of fitted judgments: reliability, flags and the evidence for them.
+
+Many assessors are tested at once, so that some 95% intervals exclude the truth by chance. Every flag therefore needs an
+interval and a margin: the estimate must be far from normal, and the interval must exclude what is normal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from crowdrank._text import MAX_TABLE_ROWS, counted, heading, html_table, panel
+from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.assessors.agreement import accuracy, honeypot_accuracy
+from crowdrank.assessors.reference import (
+    LEVEL,
+    UNRELIABLE_SLOPE,
+    AssessorComparison,
+    ExpertOffset,
+    States,
+    compare_with_experts,
+    compare_with_others,
+    corrected_information,
+    count_pairs,
+    crowd_curve,
+    expert_offset,
+    information_sd,
+    interval,
+    kendall_tau,
+    leave_one_out_consensus,
+    nearest_expert_grades,
+)
+from crowdrank.consensus.fit_data import as_gold, as_judgments
+from crowdrank.consensus.latent import information
+from crowdrank.consensus.model import Aggregator
+from crowdrank.consensus.result import Consensus
+from crowdrank.errors import InputError, NotFittedError
+from crowdrank.judgments import frames, ids
+from crowdrank.judgments.gold import ItemGold
+from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.table import NO_HONEYPOT, Judgments
+
+FLAGS = ("careful", "", "lenient", "strict", "careless", "random", "reversed", "few")
+UNRELIABLE_FLAGS = ("random", "reversed")
+"""Flags of assessors whose answers say nothing, or the opposite of what is meant."""
+
+MIN_JUDGMENTS = 10
+"""Minimum number of judgments for any other flag than `few`: standard errors of fewer are unreliable."""
+REVERSED = -0.2
+"""Maximum slope of a `reversed` assessor; the upper end of the interval must be below half of it."""
+INDEPENDENCE_LEVEL = 0.01
+"""Answers with a p-value below this depend on the documents: such an assessor is not `random`."""
+BIAS_MARGIN = 1 / 8
+"""Minimum bias of a `strict` or `lenient` assessor as a share of the scale's range (half a grade on 0-4); the interval
+must exclude half of it."""
+CARELESS, CAREFUL = 2 / 3, 4 / 3
+"""Shares of the median informativeness below and above which assessors are `careless` and `careful`."""
+
+
+@dataclass(frozen=True, eq=False)
+class AssessorEvidence:
+    """Statistics per assessor that the flags are based on.
+
+    Attributes:
+        comparison: comparison with the reference grades.
+        by_experts: whether the reference grades are those of experts, otherwise of the other assessors.
+        informativeness: in nats.
+        information_error: standard error of the informativeness.
+        n_grades: number of grades of the scale.
+
+    """
+
+    comparison: AssessorComparison
+    by_experts: Booleans
+    informativeness: Floats
+    information_error: Floats
+    n_grades: int
+
+    @property
+    def near_zero(self) -> Booleans:
+        """Whether the slope is significantly smaller than half of the typical slope, in either direction."""
+        lower, upper = self.comparison.slope_interval
+        return (lower > -UNRELIABLE_SLOPE) & (upper < UNRELIABLE_SLOPE)
+
+    @property
+    def few(self) -> Booleans:
+        """Whether there are too few judgments to tell a random assessor from a typical one."""
+        lower, upper = self.comparison.slope_interval
+        return (self.comparison.n < MIN_JUDGMENTS) | ~((lower > 0) | (upper < 0) | self.near_zero)
+
+    @property
+    def median(self) -> float:
+        """Median informativeness of the assessors with enough judgments, or of all if there are none."""
+        enough = ~self.few
+        return float(np.median(self.informativeness[enough] if enough.any() else self.informativeness))
+
+
+def flag(evidence: AssessorEvidence) -> NDArray[np.object_]:
+    """Return one flag per assessor, or an empty text; of several flags the first in this function applies.
+
+    >>> comparison = AssessorComparison(np.array([200, 200, 5]), np.array([1.0, 0.0, 0.9]), np.array([0.05, 0.05, 0.6]),
+    ...                         np.zeros(3), np.full(3, 0.1), np.array([0.0, 0.6, 0.2]))
+    >>> flag(AssessorEvidence(comparison, np.zeros(3, bool), np.array([0.5, 0.0, 0.4]), np.full(3, 0.02), 5)).tolist()
+    ['careful', 'random', 'few']
+    """
+    compared = evidence.comparison
+    slope_lower, slope_upper = compared.slope_interval
+    bias_lower, bias_upper = compared.bias_interval
+    information_lower, information_upper = interval(evidence.informativeness, evidence.information_error)
+    margin = BIAS_MARGIN * (evidence.n_grades - 1)
+    conditions = {
+        "few": evidence.few,
+        "reversed": (slope_upper < REVERSED / 2) & (compared.slope <= REVERSED),
+        "random": (slope_lower <= 0) & evidence.near_zero & (compared.p_value > INDEPENDENCE_LEVEL),
+        "careless": information_upper < CARELESS * evidence.median,
+        "strict": (bias_upper < -margin / 2) & (compared.bias <= -margin),
+        "lenient": (bias_lower > margin / 2) & (compared.bias >= margin),
+        "careful": information_lower > CAREFUL * evidence.median,
+    }
+    return np.select(list(conditions.values()), list(conditions), "").astype(object)
+
+
+def evidence_sentences(evidence: AssessorEvidence) -> list[str]:
+    """Return a sentence per assessor with the numbers behind its flag.
+
+    >>> values = [200], [0.02], [0.05], [-0.4], [0.1], [0.6]
+    >>> comparison = AssessorComparison(*map(np.array, values))
+    >>> evidence = AssessorEvidence(comparison, np.array([False]), np.array([0.01]), np.array([0.02]), 5)
+    >>> for part in evidence_sentences(evidence)[0].split("; "): print(part)
+    200 judgments compared with other assessors
+    slope 0.02 (95% interval -0.08 to 0.12)
+    bias -0.40 grades (95% interval -0.60 to -0.20)
+    informativeness 0.010 nats (median 0.010).
+    """
+    compared, median = evidence.comparison, evidence.median
+    slope = _with_interval(compared.slope, *compared.slope_interval, unit="")
+    bias = _with_interval(compared.bias, *compared.bias_interval, unit=" grades")
+    rows = zip(compared.n.tolist(), evidence.by_experts, slope, bias, evidence.informativeness, strict=True)
+    return [
+        f"{counted(n, 'judgment')} compared with {'experts' if by_experts else 'other assessors'}; slope {slope_text}; "
+        f"bias {bias_text}; informativeness {nats:.3f} nats (median {median:.3f})."
+        for n, by_experts, slope_text, bias_text, nats in rows
+    ]
+
+
+def _with_interval(estimate: Floats, lower: Floats, upper: Floats, unit: str) -> list[str]:
+    """Return each estimate with its interval as text."""
+    return [
+        "unknown" if np.isnan(low) else f"{value:z.2f}{unit} ({LEVEL:.0%} interval {low:z.2f} to {high:z.2f})"
+        for value, low, high in zip(estimate, lower, upper, strict=True)
+    ]
+
+
+MIN_EXPERT_JUDGMENTS = 20
+"""Minimum number of judgments on expert-graded documents to compare an assessor with experts instead of others. In the
+informativeness, this many judgments have the same weight as the model."""
+
+Columns = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class AssessorReport:
+    """Reliability of each assessor. Grades on several scales are mapped to the longest scale; biases are in its grades.
+
+    Columns of the table:
+        assessor, judgments: id, and number of judgments.
+        informativeness: information about relevance in one answer, in nats; info_0, info_1, ...: its part by answer.
+            With expert grades, it is a weighted mean of the information measured against them and the model's.
+        slope, slope_lower, slope_upper: increase of the answers with those of the other assessors, with its 95%
+            interval: 1 is typical, 0 random, negative reversed. model_slope: the same from the model's curves.
+        bias, bias_lower, bias_upper: mean answer minus the mean answer of the other assessors on the same documents, in
+            grades, with its 95% interval.
+        agreement: share of answers equal to the consensus grade.
+        repeats, repeats_equal, self_agreement: repeated judgments of a document, number and share of equal answers;
+            only if there are any.
+        honeypots, honeypots_right, honeypot_share, honeypot_lower, honeypot_upper: accuracy, with Wilson's interval.
+        gold_judgments, gold_right, gold_accuracy, gold_lower, gold_upper: the same for expert grades, if there are any.
+        gold_bias, gold_bias_lower, gold_bias_upper: mean answer minus the expert grade. If an expert grade stands for
+            several grades, the nearest counts; without a map of the scales, accuracy and bias are unknown.
+        gold_tau: Kendall's tau-b of answers and expert grades.
+        duration: median, if known.
+        compared_with: reference of the flag: experts (from 20 judgments on expert-graded documents) or others.
+        flag: careful, lenient, strict, careless, random, reversed, few (too few judgments), or blank.
+        evidence: the numbers behind the flag.
+
+    Attributes:
+        method: class of the model.
+        table: the report.
+        scale: scale of the grades.
+        modeled: whether informativeness comes from a model of assessors, otherwise it is measured against votes.
+        expert_offset: mean difference between the assessors and the experts, if there are expert grades.
+        backend: library of `frame`.
+
+    """
+
+    method: str
+    table: pa.Table
+    scale: Scale
+    modeled: bool
+    expert_offset: ExpertOffset | None = None
+    backend: str = "pandas"
+
+    def __repr__(self) -> str:
+        flags = ", ".join(f"{number} {name}" for name, number in self.flags.items() if name)
+        return f"<AssessorReport by {self.method}: {counted(len(self.table), 'assessor')}; flags: {flags or 'none'}>"
+
+    def _repr_html_(self) -> str:
+        shown = ["assessor", "judgments", "informativeness", "flag", "evidence"]
+        rows = best_and_worst(self.table.select(shown), MAX_TABLE_ROWS).to_pylist()
+        return panel(heading(repr(self).strip("<>")), html_table(rows, shown, len(self.table)))
+
+    @cached_property
+    def frame(self) -> Any:
+        """The report as a DataFrame of the library that the judgments came in."""
+        return frames.from_arrow(self.table, self.backend)
+
+    @property
+    def flags(self) -> dict[str, int]:
+        """Number of assessors by flag."""
+        counts = Counter(self.table["flag"].to_pylist())
+        return {name: counts[name] for name in FLAGS if counts[name]}
+
+
+def best_and_worst(table: pa.Table, max_rows: int) -> pa.Table:
+    """Return the first and the last rows of a table that is sorted by quality, `max_rows` in all.
+
+    >>> best_and_worst(pa.table({"x": [1, 2, 3, 4, 5]}), 3)["x"].to_pylist()
+    [1, 2, 5]
+    """
+    n_last = max_rows // 2
+    if len(table) <= max_rows:
+        return table
+    return pa.concat_tables([table.slice(0, max_rows - n_last), table.slice(len(table) - n_last)])
+
+
+def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> AssessorReport:
+    """Report on the reliability of assessors, by a fitted model.
+
+    Args:
+        model: a fitted model. If it has no model of assessors (votes, GLAD), informativeness is measured against the
+            votes of the other assessors.
+        judgments: `Judgments`, a path or a DataFrame; by default those of the fit.
+        gold: expert grades; by default those of the fit. Assessors with at least 20 judgments on expert-graded
+            documents are ordered and flagged by them.
+
+    >>> import crowdrank
+    >>> world = crowdrank.simulate(queries=20, documents=10, assessors=8, spammers=0.25, random_state=3)
+    >>> report = assess(crowdrank.GDA().fit(world.judgments))
+    >>> world.assessors.query("kind.str.endswith('spammer')")["assessor"].tolist()
+    ['worker-2', 'worker-6']
+    >>> sorted(report.frame.loc[report.frame["flag"] == "random", "assessor"])
+    ['worker-2', 'worker-6']
+    """
+    if not hasattr(model, "consensus_"):
+        raise NotFittedError(f"This {type(model).__name__} is not fitted yet; call fit first.")
+    source = model.judgments_ if judgments is None else as_judgments(judgments, model.judgments_)
+    answers, states = source.on_main_scale(), _states_on_main_scale(source, _states_of(model, source))
+    table = answers.with_unjudgeable(model.unjudgeable_as)
+    if table.scale != model.consensus_.scale:
+        raise InputError(f"the grades {table.scale} are not those fitted ({model.consensus_.scale})")
+    if states is not None and len(table.assessors) < len(answers.assessors):
+        states = states[0], states[1][ids.match(answers.assessors, table.assessors)]
+    expert_grades = model.gold_ if gold is None else as_gold(gold, source)
+    experts = None if expert_grades is None else expert_grades.for_items(table)
+    quality = _quality_columns(table, states, experts)
+    conclusions = {name: quality.pop(name) for name in ("compared_with", "flag", "evidence")}
+    columns: Columns = {
+        "assessor": table.assessors,
+        "judgments": np.bincount(table.assessor, minlength=table.n_assessors),
+        **quality,
+        "agreement": _agreement(table, model.consensus_),
+        **_repeat_columns(table),
+        **_honeypot_columns(answers, table.assessors),
+        **({} if experts is None else _gold_columns(table, experts)),
+        **({"duration": _median_durations(table)} if "duration" in table.extras else {}),
+        **conclusions,
+    }
+    rows = pa.table({name: _to_arrow(column) for name, column in columns.items()})
+    rows = rows.sort_by([("informativeness", "descending"), ("assessor", "ascending")])
+    offset = None if experts is None else expert_offset(table, experts)
+    return AssessorReport(type(model).__name__, rows, table.scale, states is not None, offset, table.backend)
+
+
+def _to_arrow(column: Any) -> pa.Array:
+    """Return a column with null instead of NaN."""
+    return column if isinstance(column, pa.Array) else pa.array(column, from_pandas=True)
+
+
+def _states_of(model: Aggregator, table: Judgments) -> States | None:
+    """Return the model's states for the assessors of the table; new assessors get the mean of all."""
+    states = model.answer_states()
+    if states is None:
+        return None
+    prior, likelihood = states
+    fitted = model.consensus_.assessor_table
+    position = ids.match(fitted["assessor"].combine_chunks(), table.assessors)
+    rows = likelihood[np.maximum(position, 0)]
+    n_judgments = fitted["judgments"].to_numpy()
+    rows[position < 0] = np.tensordot(n_judgments / n_judgments.sum(), likelihood, axes=1)
+    return prior, rows
+
+
+def _states_on_main_scale(table: Judgments, states: States | None) -> States | None:
+    """Return the states with answers mapped as `Judgments.on_main_scale` maps them."""
+    if states is None or table.maps_to_one_scale:
+        return states
+    prior, likelihood = states
+    n_grades, code_table = len(table.main_scale), table.main_scale_codes
+    mapped = likelihood.copy()  # 'cannot judge' follows the grades of all scales and stays there
+    mapped[:, :n_grades] = 0.0
+    for number, scale in enumerate(table.scales):
+        assessors = np.flatnonzero(table.assessor_scale == number)
+        mapped[np.ix_(assessors, code_table[number, : len(scale)])] = likelihood[assessors, : len(scale)]
+    return prior, mapped
+
+
+def _quality_columns(table: Judgments, states: States | None, gold: ItemGold | None) -> Columns:
+    """Return informativeness, slope, bias, flag and evidence."""
+    consensus = leave_one_out_consensus(table, states)
+    comparison = others = compare_with_others(table, consensus)
+    if states is None:
+        informativeness, parts, error = corrected_information(count_pairs(table, consensus.grade))
+    else:
+        informativeness, parts = information(*states)
+        n_judgments = np.bincount(table.assessor, minlength=table.n_assessors)
+        error = information_sd(states[1] * states[0]) / np.sqrt(n_judgments)
+    by_experts = np.zeros(table.n_assessors, bool)
+    if gold is not None:
+        experts = compare_with_experts(table, gold)
+        by_experts = experts.n >= MIN_EXPERT_JUDGMENTS
+        comparison = others.replace_where(by_experts, experts)
+        measured, _, measured_error = corrected_information(_gold_counts(table, gold))
+        # The model's values are rescaled to the mean of the measured ones: both are then in the same unit.
+        scale = experts.n @ measured / max(float(experts.n @ informativeness), 1e-300) if experts.n.any() else 1.0
+        weight = experts.n / (experts.n + MIN_EXPERT_JUDGMENTS)
+        informativeness = weight * measured + (1 - weight) * scale * informativeness
+        error = weight * measured_error + (1 - weight) * scale * error
+    evidence = AssessorEvidence(comparison, by_experts, informativeness, error, len(table.scale))
+    return {
+        "informativeness": informativeness,
+        **{f"info_{int(value)}": parts[:, code] for code, value in enumerate(table.scale.values)},
+        "slope": others.slope,
+        **dict(zip(("slope_lower", "slope_upper"), others.slope_interval, strict=True)),
+        "model_slope": others.slope if states is None else model_slopes(table, states),
+        "bias": others.bias,
+        **dict(zip(("bias_lower", "bias_upper"), others.bias_interval, strict=True)),
+        "compared_with": np.where(by_experts, "experts", "others").astype(object),
+        "flag": flag(evidence),
+        "evidence": evidence_sentences(evidence),
+    }
+
+
+def model_slopes(table: Judgments, states: States) -> Floats:
+    """Return the increase of each assessor's expected answer with the crowd's over the states of a model.
+
+    >>> import pandas as pd
+    >>> from crowdrank import read_judgments
+    >>> table = read_judgments(pd.DataFrame({"document": ["a", "a"], "assessor": ["x", "y"], "grade": [0, 1]}))
+    >>> curves = np.stack([np.eye(2), np.full((2, 2), 0.5)])
+    >>> model_slopes(table, (np.array([0.5, 0.5]), curves)).tolist()
+    [2.0, 0.0]
+    """
+    prior, likelihood = states
+    grades = np.arange(len(table.scale))
+    n_judgments = np.bincount(table.assessor, minlength=table.n_assessors)
+    crowd = grades @ crowd_curve(likelihood, n_judgments, len(grades))
+    own = likelihood[:, : len(grades)]
+    expected = np.einsum("g,ags->as", grades, own) / np.maximum(own.sum(axis=1), 1e-300)
+    deviation = prior * (crowd - prior @ crowd / prior.sum())
+    variance = float(deviation @ crowd)
+    if variance < 1e-12:
+        return np.zeros(len(likelihood))  # a crowd with constant answers has no direction
+    return np.asarray(expected @ deviation / variance)
+
+
+def _agreement(table: Judgments, consensus: Consensus) -> Floats:
+    """Return the share of each assessor's answers that equal the consensus grade; NaN if there is none."""
+    documents = consensus.document_table
+    position = table.positions(documents["query"].combine_chunks(), documents["document"].combine_chunks())
+    codes = pc.index_in(documents["grade"].combine_chunks(), pa.array(consensus.labels)).to_numpy(zero_copy_only=False)
+    item_codes = np.full(table.n_items, NO_HONEYPOT, np.int8)
+    item_codes[position[position >= 0]] = codes[position >= 0]
+    return accuracy(table, table.by_row(item_codes))["share"].astype(np.float64)
+
+
+def _repeat_columns(table: Judgments) -> Columns:
+    """Return the self-agreement of assessors from the repeated judgments that the reader counted."""
+    counted_repeats = table.report.repeats_by_assessor
+    if not counted_repeats:
+        return {}
+    repeats, equal = np.array([counted_repeats.get(str(name), (0, 0)) for name in table.assessors.to_pylist()]).T
+    share = np.divide(equal, repeats, out=np.full(len(repeats), np.nan), where=repeats > 0)
+    return {"repeats": repeats, "repeats_equal": equal, "self_agreement": share}
+
+
+def _honeypot_columns(answers: Judgments, assessors: pa.Array) -> Columns:
+    """Return the accuracy on honeypots; 'cannot judge' is correct if it is the true answer."""
+    position = ids.match(answers.assessors, assessors)
+    counts = {name: column[position] for name, column in honeypot_accuracy(answers).items()}
+    return {
+        "honeypots": counts["asked"],
+        "honeypots_right": counts["right"],
+        **{f"honeypot_{name}": counts[name] for name in ("share", "lower", "upper")},
+    }
+
+
+def _gold_counts(table: Judgments, gold: ItemGold) -> Integers:
+    """Return how often each assessor gave each answer to documents of each expert grade."""
+    return count_pairs(table, table.by_row(gold.code), gold.n_expert_grades)
+
+
+def _gold_columns(table: Judgments, gold: ItemGold) -> Columns:
+    """Return accuracy, bias and Kendall's tau against expert grades."""
+    nearest = nearest_expert_grades(table.grade, table.by_row(gold.code), gold.sets)
+    counts = accuracy(table, np.nan_to_num(nearest, nan=NO_HONEYPOT).astype(np.int8))
+    compared = compare_with_experts(table, gold)
+    lower, upper = compared.bias_interval
+    return {
+        "gold_judgments": compared.n,
+        "gold_right": counts["right"],
+        "gold_accuracy": counts["share"],
+        "gold_lower": counts["lower"],
+        "gold_upper": counts["upper"],
+        "gold_bias": compared.bias,
+        "gold_bias_lower": lower,
+        "gold_bias_upper": upper,
+        "gold_tau": kendall_tau(_gold_counts(table, gold)),
+    }
+
+
+def _median_durations(table: Judgments) -> Floats:
+    """Return the median duration of each assessor's judgments; NaN if none is known."""
+    medians = pd.Series(table.extras["duration"].astype(np.float64)).groupby(table.assessor).median()
+    return medians.reindex(range(table.n_assessors)).to_numpy().astype(np.float64)

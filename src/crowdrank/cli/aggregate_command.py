@@ -1,0 +1,381 @@
+"""The command `crowdrank aggregate`: estimate a consensus from judgments."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from crowdrank._estimator import require_integer
+from crowdrank._files import locked
+from crowdrank._options import option
+from crowdrank._text import counted
+from crowdrank.cli import options as o
+from crowdrank.cli.console import (
+    print_cells,
+    print_json,
+    print_line,
+    print_note,
+    print_read_report,
+    print_table,
+    print_unjudged_gold,
+)
+from crowdrank.cli.from_settings import CommandLineOptions, FieldsOf
+from crowdrank.cli.options import read_folder, require_unset
+from crowdrank.consensus import METHODS
+from crowdrank.errors import Fix, Location, Message, UsageError
+from crowdrank.readers.read_options import GoldReadOptions, ReadOptions
+
+if TYPE_CHECKING:
+    from crowdrank.consensus.model import Aggregator
+    from crowdrank.judgments.table import Judgments, ReadReport
+    from crowdrank.on_disk.sharded import ShardedJudgments
+
+SHOWN_COLUMNS = ["query", "document", "relevance", "sd", "lower", "upper", "grade", "judgments"]
+"""Columns of the consensus table that the terminal shows."""
+
+
+@dataclass(frozen=True)
+class AggregateOptions(o.EngineOptions):
+    """Options for the engine that fits a model, and for folders of intermediate results."""
+
+    checkpoint: Path | None = option(None, "Folder for the state of a fit; the same command resumes from it.")
+    work: Path | None = option(None, "New folder for the shards of a folder of judgments.", show_default="temporary")
+
+
+@dataclass(frozen=True)
+class UpdateOptions:
+    """Options for updating a saved model with new judgments."""
+
+    update: Path | None = option(
+        None,
+        "Saved model to add the judgments to, instead of fitting a new one. The updated model replaces it, or is "
+        "written to --save.",
+    )
+    rounds: int | None = option(
+        None,
+        "Number of iterations after the judgments are added; 0 keeps the parameters of assessors.",
+        show_default="10",
+    )
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None:
+            require_integer("rounds", self.rounds, 0)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Options for the files and folders that `aggregate` writes."""
+
+    output: Path | None = option(
+        None,
+        "File for the consensus: .csv, .tsv, .parquet, .jsonl or .qrels; for a folder of judgments, a new folder.",
+        "-o",
+    )
+    assessors: Path | None = option(None, "File for the table of assessors.")
+    posterior: Path | None = option(None, "File for the posterior distribution of each document.")
+    save: Path | None = option(None, "Folder for the fitted model.")
+
+    def write(self, model: Aggregator, *, csv_safe: bool) -> None:
+        """Write all requested results together, or none if one cannot be written."""
+        from crowdrank._files import write_together
+        from crowdrank.readers.write import is_qrels
+
+        first = next((path for path in asdict(self).values() if path is not None), None)
+        if first is None:
+            return
+        with write_together(first):
+            if is_qrels(self.output) and model.consensus_.features_used:
+                print_note(_unrecorded_features(str(self.output)))
+            posterior = None if self.posterior is None else model.posterior_table()
+            tables = model.consensus_.all_documents(), model.consensus_.assessor_table, posterior
+            paths = self.output, self.assessors, self.posterior
+            o.write_tables(list(zip(paths, tables, strict=True)), csv_safe=csv_safe)
+            if self.save is not None:
+                model.save(self.save)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Input files of `aggregate`, and how to read them."""
+
+    files: list[Path]
+    gold: Path | None
+    reading: ReadOptions
+    gold_reading: GoldReadOptions
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether the judgments are a folder of Parquet files, which is processed on disk."""
+        from crowdrank.readers.files import is_parquet_folder
+
+        return len(self.files) == 1 and is_parquet_folder(self.files[0])
+
+
+def aggregate(
+    judgments: o.JudgmentFilesOrFolder,
+    model_options: o.Model,
+    typed_options: Annotated[CommandLineOptions, FieldsOf(o.ModelOptions, o.MODEL)],
+    outputs: Annotated[Outputs, FieldsOf(Outputs, o.OUTPUT)],
+    gold: o.MaybeGoldFile = None,
+    *,
+    prior: o.Prior,
+    updating: Annotated[UpdateOptions, FieldsOf(UpdateOptions, "Updating a saved model")],
+    computation: Annotated[AggregateOptions, FieldsOf(AggregateOptions, o.COMPUTATION)],
+    reading: o.Reading,
+    gold_reading: o.MappedGoldReading,
+    csv_safe: o.CsvSafe = False,
+    json: o.AsJson = False,
+) -> None:
+    """Estimate the relevance of documents and the reliability of assessors.
+
+    Examples:
+        crowdrank aggregate labels.csv -o consensus.csv --save model
+        crowdrank aggregate labels.csv --grades 0-4 -s n_iter=200 --assessors assessors.csv
+        crowdrank aggregate monday.csv tuesday.csv --gold experts.qrels -o consensus.parquet
+        crowdrank aggregate labels.csv --features features.csv -o consensus.csv
+        crowdrank aggregate --update model new-labels.csv -o consensus.csv
+    """
+    inputs = Inputs(judgments, gold, reading, gold_reading)
+    computation.set_arrow_threads()
+    if updating.update is not None:
+        fixed = {**typed_options, "gold": gold, "checkpoint": computation.checkpoint, "work": computation.work}
+        fixed |= {"features": prior.features or None, "signal": prior.signal}
+        _check_update_options(inputs, fixed)
+        outputs = outputs if outputs.save is not None else replace(outputs, save=updating.update)
+        if not updating.update.parent.is_dir():  # a lock needs the folder
+            from crowdrank.consensus.model import Aggregator
+
+            Aggregator.load(updating.update)  # raises an error
+        with locked(updating.update):  # from reading to writing, so that no concurrent update is lost
+            model, summary = _update_model(updating, inputs, outputs, computation)
+            outputs.write(model, csv_safe=csv_safe)
+    else:
+        if updating.rounds is not None:
+            fix = Fix("name the model with {}", "update")
+            raise UsageError("is for the update of a saved model", parameter="rounds", fix=fix)
+        model = model_options.build()
+        report = _fit_model(model, inputs, prior, outputs, computation)
+        summary = _summary(model_options.method, model, report, outputs)
+        (replace(outputs, output=None) if inputs.on_disk else outputs).write(model, csv_safe=csv_safe)
+    _print_result(summary, model, json)
+
+
+def _fit_model(
+    model: Aggregator, inputs: Inputs, prior: o.PriorOptions, outputs: Outputs, computation: AggregateOptions
+) -> ReadReport:
+    """Check options, read the inputs and fit the model; return the report on the judgments."""
+    from crowdrank._folders import check_output_folder
+    from crowdrank.consensus.saved_models import CHECKPOINT
+    from crowdrank.readers.write import check_qrels, is_qrels
+
+    if computation.checkpoint is not None:
+        check_output_folder(computation.checkpoint, CHECKPOINT)
+    if inputs.on_disk:
+        _check_folder_options(inputs, outputs, prior)
+    else:
+        _check_file_options(inputs, outputs, computation.work, prior)
+    table: Any = None if inputs.on_disk else o.read_judgment_files(inputs.files, inputs.reading)
+    if not inputs.on_disk and is_qrels(outputs.output):
+        check_qrels(table)
+    grades = o.read_maybe_gold_file(inputs.gold, inputs.gold_reading, table)
+    features = prior.read(inputs.files, inputs.reading)
+    fit_options: dict[str, Any] = {"gold": grades, "features": features, "checkpoint": computation.checkpoint}
+    with computation.open() as engine:
+        if inputs.on_disk:
+            table = read_folder(inputs.files[0], computation.work, engine, inputs.reading)
+            print_read_report(table.report, inputs.files)
+            fit_options["output"] = outputs.output
+        model.fit(table, engine=engine, progress=True, **fit_options)
+    return table.report  # type: ignore[no-any-return]
+
+
+def _check_update_options(inputs: Inputs, fixed_options: dict[str, Any]) -> None:
+    """Raise UsageError if options do not apply to the update of a saved model."""
+    for name, value in fixed_options.items():
+        if value is not None:
+            fix = Fix("leave it out, or fit a new model without {}", "update")
+            raise UsageError("cannot be used when a saved model is updated", parameter=name, fix=fix)
+    if inputs.on_disk:
+        problem = f"A saved model is updated in memory, and {inputs.files[0]} is a folder of Parquet files"
+        raise UsageError(problem, fix="name the files")
+
+
+def _update_model(
+    updating: UpdateOptions, inputs: Inputs, outputs: Outputs, computation: AggregateOptions
+) -> tuple[Aggregator, dict[str, Any]]:
+    """Add judgments to a saved model; return the model and a summary."""
+    from crowdrank.consensus.fit_data import scale_options
+    from crowdrank.consensus.model import ROUNDS, Aggregator
+    from crowdrank.readers.write import check_qrels, is_qrels
+
+    assert updating.update is not None
+    model: Aggregator = Aggregator.load(updating.update)
+    n_before = len(model.judgments_)
+    _check_file_options(inputs, outputs)
+    scale = scale_options(model.judgments_)
+    unset = {name: value for name, value in scale.items() if getattr(inputs.reading, name) is None}
+    table = o.read_judgment_files(inputs.files, replace(inputs.reading, **unset))
+    with computation.open() as engine:
+        model.add(table, rounds=ROUNDS if updating.rounds is None else updating.rounds, engine=engine, progress=True)
+    if is_qrels(outputs.output):
+        check_qrels(model.judgments_)
+    method = next(name for name, path in METHODS.items() if path.endswith(f".{type(model).__name__}"))
+    added = len(model.judgments_) - n_before
+    return model, {**_summary(method, model, table.report, outputs), "added": added, "replaced": len(table) - added}
+
+
+def _check_folder_options(inputs: Inputs, outputs: Outputs, prior: o.PriorOptions) -> None:
+    """Raise an error if options are invalid for a folder of judgments, or its consensus cannot be written."""
+    from crowdrank._folders import check_output_folder
+    from crowdrank.consensus.assembly import CONSENSUS
+    from crowdrank.readers.files import is_within, to_address
+    from crowdrank.readers.write import check_outputs
+
+    folder, reading = inputs.files[0], inputs.reading
+    require_unset(
+        posterior=outputs.posterior,
+        save=outputs.save,
+        format=reading.format,
+        separator=reading.separator,
+        assessor_name=reading.assessor_name,
+    )
+    if prior.signal is not None and not prior.features:
+        fix = Fix("name the file of the column with {}", "features")
+        raise UsageError("cannot be a column of judgments on disk", parameter="signal", fix=fix)
+    if outputs.output is None:
+        raise UsageError(f"{folder} is a folder", fix=Fix("name a folder for its consensus too, with {}", "output"))
+    if is_within(outputs.output, to_address(folder)):
+        raise UsageError(f"is {outputs.output}, which is read", parameter="output", fix="choose another name")
+    check_outputs({"assessors": outputs.assessors}, [inputs.gold, *prior.features])
+    check_output_folder(outputs.output, CONSENSUS)
+
+
+def _check_file_options(
+    inputs: Inputs, outputs: Outputs, work_folder: Path | None = None, prior: o.PriorOptions | None = None
+) -> None:
+    """Raise an error if options are invalid for files of judgments, or their consensus cannot be written."""
+    from crowdrank._folders import check_output_folder
+    from crowdrank.consensus.model import MODEL
+    from crowdrank.readers.write import check_outputs
+
+    if work_folder is not None:
+        problem = f"is for a folder of Parquet files, and {inputs.files[0]} is not one"
+        raise UsageError(problem, parameter="work", fix="leave it out")
+    tables = {"output": outputs.output, "assessors": outputs.assessors, "posterior": outputs.posterior}
+    read_files = [*o.input_files(inputs.files, inputs.reading, inputs.gold), *(prior.features if prior else ())]
+    check_outputs(tables, read_files, qrels_parameters=("output",))
+    if outputs.save is not None:
+        check_output_folder(outputs.save, MODEL)
+
+
+def _print_result(summary: dict[str, Any], model: Aggregator, as_json: bool) -> None:
+    print_unjudged_gold(summary["gold_unjudged"])
+    if as_json:
+        print_json(summary)
+        return
+    first = next(model.consensus_.document_parts())
+    print_table(first.select(SHOWN_COLUMNS), total_rows=model.consensus_.n_documents)
+    if "choice" in summary:
+        _print_model_choice(summary)
+        print_line(str(model.reason_))  # type: ignore[attr-defined]
+    print_line(_summary_sentence(summary, model.judgments_))
+
+
+def _summary(method: str, model: Aggregator, report: ReadReport, outputs: Outputs) -> dict[str, Any]:
+    judgments: Judgments | ShardedJudgments = model.judgments_
+    return {
+        "method": method,
+        "documents": model.consensus_.n_documents,
+        "assessors": len(model.consensus_.assessor_table),
+        "judgments": len(judgments),
+        "columns": dict(report.columns),
+        "rows": report.rows,
+        "skipped": dict(report.skipped),
+        "repeats": report.repeats,
+        "excluded": report.excluded,
+        "unjudgeable": judgments.n_unjudgeable,
+        "iterations": model.n_iter_,
+        "converged": model.converged_,
+        "unjudgeable_as": model.unjudgeable_as,
+        "features_used": list(model.consensus_.features_used),
+        "predicted": _n_predicted(model),
+        "gold_unjudged": 0 if model.gold_ is None else model.gold_.n_unjudged(judgments),
+        **_family_sizes(model),
+        **_model_choice(model),
+        "output": outputs.output,
+        "assessors_output": outputs.assessors,
+        "posterior": outputs.posterior,
+        "saved": outputs.save,
+    }
+
+
+def _n_predicted(model: Aggregator) -> int:
+    """Return the number of documents without judgments that have a prediction."""
+    consensus = model.consensus_
+    if not consensus.features_used:
+        return 0
+    return sum(int((part["judgments"].to_numpy() == 0).sum()) for part in consensus.document_parts())
+
+
+def _unrecorded_features(path: str) -> Message:
+    problem = "a qrels file cannot record that its labels used features"
+    fix = Fix("write a .csv or .parquet file too")
+    return Message(problem, "features-unrecorded", "warning", Location(path), (fix,))
+
+
+def _model_choice(model: Aggregator) -> dict[str, Any]:
+    """Return the models that `auto` compared, their scores and the reason for its choice; {} for other models."""
+    if not hasattr(model, "choice_table_"):
+        return {}
+    return {"choice": model.choice_table_.to_pylist(), "reason": asdict(model.reason_)}  # type: ignore[attr-defined]
+
+
+def _print_model_choice(summary: dict[str, Any]) -> None:
+    names = ["method", "ranking", "grades", "chosen_for", "note"]
+    cells = [
+        [row["method"], *(_format_score(row[name]) for name in ("ranking", "grades")), row["chosen_for"], row["note"]]
+        for row in summary["choice"]
+    ]
+    print_cells(names, cells, [True, False, False, True, True], "Log score of held-out judgments")
+
+
+def _format_score(score: float | None) -> str:
+    return "" if score is None else f"{score:.4f}"
+
+
+def _family_sizes(model: Aggregator) -> dict[str, Any]:
+    """Return the sizes of the families (groups of related assessors) that the model found, if it searched for them."""
+    if model.get_params().get("families") != "auto":
+        return {}
+    family = model.judgments_.assessor_family
+    codes = [] if family is None else [int(code) for code in family if code >= 0]
+    return {"families": sorted((codes.count(code) for code in set(codes)), reverse=True)}
+
+
+def _summary_sentence(summary: dict[str, Any], judgments: Judgments | ShardedJudgments) -> str:
+    parts = [f"{summary['method']} on {repr(judgments).strip('<>').partition(': ')[2]}"]
+    if "added" in summary:
+        replaced = f", {summary['replaced']:,} replaced" if summary["replaced"] else ""
+        parts.append(f"{counted(summary['added'], 'judgment')} added{replaced}")
+    parts += [f"{counted(n, 'row')} skipped ({reason})" for reason, n in summary["skipped"].items()]
+    if summary["repeats"]:
+        parts.append(counted(summary["repeats"], "repeated judgment"))
+    if summary["excluded"]:
+        parts.append(f"{counted(summary['excluded'], 'judgment')} excluded")
+    if summary["unjudgeable"]:
+        use = {"lowest": "counted as the lowest grade", "drop": "dropped", "model": "modeled as an answer of its own"}
+        answers = counted(summary["unjudgeable"], "'cannot judge' answer")
+        parts.append(f"{answers} {use[summary['unjudgeable_as']]}")
+    if "families" in summary:
+        sizes = ", ".join(f"{size:,}" for size in summary["families"])
+        parts.append(f"families of {sizes} assessors found" if sizes else "no families found")
+    if summary["features_used"]:
+        parts.append(f"prior of relevance from {counted(len(summary['features_used']), 'feature')}")
+    if summary["predicted"]:
+        parts.append(f"{counted(summary['predicted'], 'document')} without judgments predicted")
+    if summary["iterations"] > 1 and "choice" not in summary:
+        parts.append(f"{'converged' if summary['converged'] else 'stopped'} after {summary['iterations']} iterations")
+    names = ("assessors_output", "posterior", "saved", "output")
+    written = [str(summary[name]) for name in names if summary[name] is not None]
+    return "; ".join([*parts, *([f"written to {', '.join(written)}"] if written else [])]) + "."

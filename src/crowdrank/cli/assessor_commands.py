@@ -1,0 +1,198 @@
+"""The commands `assessors`, `check` and `trace`: who is reliable, does the model fit, why this grade."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crowdrank._text import counted
+from crowdrank.cli import options as o
+from crowdrank.cli.console import print_json, print_line, print_table, print_unjudged_gold
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from crowdrank.assessors.agreement import Alpha
+    from crowdrank.assessors.assessor_report import AssessorReport
+
+SHOWN_COLUMNS = ["assessor", "judgments", "informativeness", "slope", "bias", "gold_bias", "honeypots", "flag"]
+"""Columns of the assessor report that the terminal shows, if the report has them."""
+MAX_ROWS = 10
+"""Maximum number of assessors and of pairs on the terminal: the best and the worst."""
+
+
+def assessors(
+    judgments: o.JudgmentFiles,
+    model: o.Model,
+    output: Annotated[Path | None, o.output_option("File for the report: .csv, .tsv, .parquet or .jsonl.")] = None,
+    pairs: Annotated[
+        Path | None, o.path_option("File for the agreement of each pair of assessors.", help_panel=o.OUTPUT)
+    ] = None,
+    gold: o.MaybeGoldFile = None,
+    gaussians: Annotated[
+        Path | None,
+        o.path_option("File for mean, width and weight of each assessor's grades (GDA only).", help_panel=o.OUTPUT),
+    ] = None,
+    *,
+    computation: o.Computation,
+    reading: o.Reading,
+    gold_reading: o.MappedGoldReading,
+    csv_safe: o.CsvSafe = False,
+    json: o.AsJson = False,
+) -> None:
+    """Report the reliability of each assessor, with flags and their evidence.
+
+    Examples:
+        crowdrank assessors labels.csv -o assessors.csv --pairs pairs.csv
+        crowdrank assessors labels.csv --gold experts.qrels -m dawid-skene
+        crowdrank assessors labels.csv -m gda --gaussians gaussians.csv
+    """
+    from crowdrank.assessors.agreement import agreement_table, krippendorff_alpha
+    from crowdrank.assessors.assessor_report import assess
+    from crowdrank.consensus.inspection import grade_gaussians
+    from crowdrank.readers.write import check_outputs
+
+    estimator = model.build()
+    check_outputs({"output": output, "pairs": pairs, "gaussians": gaussians}, o.input_files(judgments, reading, gold))
+    computation.set_arrow_threads()
+    table = o.read_judgment_files(judgments, reading)
+    grades = o.read_maybe_gold_file(gold, gold_reading, table)
+    with computation.open() as engine:
+        report = assess(estimator.fit(table, gold=grades, engine=engine, progress=True))
+    gaussian_table = None if gaussians is None else grade_gaussians(estimator.assessor_estimator_)
+    alpha, pair_table = krippendorff_alpha(table), agreement_table(table)
+    unjudged = 0 if grades is None else grades.n_unjudged(table)
+    print_unjudged_gold(unjudged)
+    o.write_tables([(output, report.table), (pairs, pair_table), (gaussians, gaussian_table)], csv_safe=csv_safe)
+    if json:
+        counts = {"rows": table.report.rows, "skipped": dict(table.report.skipped), "gold_unjudged": unjudged}
+        extra = {"columns": dict(table.report.columns), "gaussians": gaussians}
+        print_json({**_summary(model.method, report, alpha, output), **counts, **extra})
+        return
+    _print_assessors(report)
+    if pairs is not None:
+        _print_pairs(pair_table, pairs)
+    _print_summary(model.method, report, alpha, [str(path) for path in (output, gaussians) if path is not None])
+
+
+def _print_assessors(report: AssessorReport) -> None:
+    """Print the best and the worst assessors, with honeypots as "correct/answered"."""
+    import pyarrow as pa
+
+    from crowdrank.assessors.assessor_report import best_and_worst
+
+    table = report.table
+    counts = zip(*(table[name].to_pylist() for name in ("honeypots_right", "honeypots")), strict=True)
+    shares = pa.array([f"{correct}/{total}" if total else "" for correct, total in counts], pa.string())
+    table = table.set_column(table.column_names.index("honeypots"), "honeypots", shares)
+    table = table.select([name for name in SHOWN_COLUMNS if name in table.column_names])
+    order = "the most informative first"
+    title = f"Assessors, {order}" if len(table) <= MAX_ROWS else f"Best and worst assessors, {order}"
+    print_table(best_and_worst(table, MAX_ROWS), title, MAX_ROWS, len(table))
+
+
+def _print_pairs(pair_table: pa.Table, path: Path) -> None:
+    """Print the pairs of assessors with the highest and the lowest kappa."""
+    from crowdrank.assessors.agreement import MIN_SHARED_DOCUMENTS
+    from crowdrank.assessors.assessor_report import best_and_worst
+
+    table = pair_table.sort_by([("kappa", "descending")])
+    shared = counted(MIN_SHARED_DOCUMENTS, "shared document")
+    print_table(best_and_worst(table, MAX_ROWS), f"Pairs with at least {shared}", MAX_ROWS, len(table))
+    print_line(f"{counted(len(table), 'pair')} written to {path}.")
+
+
+def _summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | None) -> dict[str, Any]:
+    return {
+        "method": method,
+        "informativeness": "modeled" if report.modeled else "measured",
+        "flags": {name or "none": number for name, number in report.flags.items()},
+        "alpha": asdict(alpha),
+        "expert_offset": None if report.expert_offset is None else asdict(report.expert_offset),
+        "assessors": report.table.to_pylist(),
+        "output": output,
+    }
+
+
+def _print_summary(method: str, report: AssessorReport, alpha: Alpha, outputs: list[str]) -> None:
+    if not report.modeled:
+        print_line(f"{method} has no model of assessors: informativeness is measured against the votes of the others.")
+    flags = ", ".join(
+        f"{number:,} {f'flagged {name}' if name else 'not flagged'}" for name, number in report.flags.items()
+    )
+    written = f"; written to {' and '.join(outputs)}" if outputs else ""
+    print_line(f"{counted(len(report.table), 'assessor')}: {flags}{written}.")
+    if report.expert_offset is not None:
+        print_line(f"{report.expert_offset}.")
+    print_line(f"{alpha}.")
+
+
+def check(
+    judgments: o.JudgmentFiles,
+    model: o.Model,
+    computation: o.Computation,
+    reading: o.Reading,
+    json: o.AsJson = False,
+) -> None:
+    """Compare what a fitted model predicts with the judgments (posterior predictive check).
+
+    Examples:
+        crowdrank check labels.csv -m gda -s difficulty=true
+    """
+    from crowdrank.consensus.posterior_check import check as check_model
+
+    estimator = model.build()
+    computation.set_arrow_threads()
+    table = o.read_judgment_files(judgments, reading)
+    with computation.open() as engine:
+        result = check_model(estimator.fit(table, engine=engine, progress=True), table)
+    if json:
+        print_json({**result.to_dict(), "columns": dict(table.report.columns)})
+        return
+    print_table(result.agreement, "Agreement of two judgments of a document")
+    print_table(result.assessors, "Assessors whose use of a grade differs most from the expected one")
+    for sentence in result.sentences:
+        print_line(sentence)
+
+
+def trace(
+    judgments: o.JudgmentFiles,
+    document: Annotated[str, typer.Option(help="Id of the document.", show_default=False)],
+    query: Annotated[
+        str | None, typer.Option(help="Id of its query; needed if several queries have the document.")
+    ] = None,
+    *,
+    model: o.Model,
+    output: Annotated[Path | None, o.output_option("File for the steps.")] = None,
+    computation: o.Computation,
+    reading: o.Reading,
+    csv_safe: o.CsvSafe = False,
+    json: o.AsJson = False,
+) -> None:
+    """Show how the estimate of one document changes with each of its judgments.
+
+    Examples:
+        crowdrank trace labels.csv --document d17 --query q3
+    """
+    from crowdrank.consensus.trace import trace as replay
+    from crowdrank.readers.write import check_outputs
+
+    estimator = model.build()
+    check_outputs({"output": output}, o.input_files(judgments, reading))
+    computation.set_arrow_threads()
+    table = o.read_judgment_files(judgments, reading)
+    with computation.open() as engine:
+        steps = replay(estimator.fit(table, engine=engine, progress=True), table, document, query)
+    o.write_tables([(output, steps)], csv_safe=csv_safe)
+    if json:
+        print_json({"steps": steps.to_pylist(), "columns": dict(table.report.columns)})
+        return
+    print_table(steps, max_rows=50)
+    last = steps.slice(len(steps) - 1).to_pylist()[0]
+    print_line(
+        f"After {counted(len(steps), 'judgment')}: relevance {last['relevance']:.3f} "
+        f"[{last['lower']:.3f}, {last['upper']:.3f}], grade {last['grade']} ({model.method})."
+    )

@@ -1,0 +1,315 @@
+"""The command `crowdrank collect next`: choose the next documents to be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from crowdrank._options import option
+from crowdrank._text import counted
+from crowdrank.cli import collect_options as c
+from crowdrank.cli import options as o
+from crowdrank.cli.console import note_text, print_json, print_line, print_note, print_read_report, print_table
+from crowdrank.cli.evaluate_commands import parse_run_names, read_rankings
+from crowdrank.cli.from_settings import FieldsOf
+from crowdrank.cli.judge_commands import DEFAULT_GRADES, TEXTS_HELP
+from crowdrank.errors import Fix, Message, UsageError
+
+if TYPE_CHECKING:
+    from crowdrank.collection.policy import Policy
+    from crowdrank.collection.pool import Pool, Roster
+    from crowdrank.collection.requests import Budget, OutstandingRequests, Requests
+    from crowdrank.consensus.model import Aggregator
+
+COMPARE = "compare"
+"""Name of the policy that draws documents to compare rankings."""
+
+
+@dataclass(frozen=True)
+class BudgetOptions:
+    """Options for the budget: available assessors, prices and limits."""
+
+    assessors: Path | None = option(
+        None,
+        "Table of available assessors: assessor and optionally kind (crowd, expert, llm) and price. Without it, "
+        "requests name nobody.",
+    )
+    prices: str | None = option(None, "Price of a label by kind, such as crowd=0.05,expert=2.", show_default="1")
+    kind: Literal["crowd", "expert", "llm"] = option("crowd", "Who answers requests that name nobody.")
+    most: int | None = option(None, "Maximum number of labels per assessor.")
+    honeypots: float = option(0.0, "Share of the budget for honeypots.")
+
+    def build(self, amount: float) -> Budget:
+        """Return a budget of this amount with the prices and limits of the options."""
+        from crowdrank.collection.pool import parse_prices
+        from crowdrank.collection.requests import Budget
+
+        return Budget(amount, parse_prices(self.prices), self.kind, self.most, self.honeypots)
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """Options for LLM judges among the available assessors."""
+
+    judges: Path | None = option(None, "File that describes LLM judges (TOML) who may be asked, too.")
+    texts: list[Path] = option([], f"{TEXTS_HELP} They give the prices of judges.", metavar="<path>")
+
+    def reader(self, prices: Mapping[str, float], grades: str | None) -> Callable[[Pool], Roster] | None:
+        """Return a function that returns the judges as assessors, or None if there are none.
+
+        Args:
+            prices: price of a label by kind of assessor; that of `llm` comes before an estimate.
+            grades: scale of the project, if it is given.
+
+        """
+        return None if self.judges is None else partial(self._read, prices=prices, grades=grades)
+
+    def _read(self, pool: Pool, prices: Mapping[str, float], grades: str | None) -> Roster:
+        from crowdrank.judgments.scale import Scale
+        from crowdrank.llm_judges.judges import read_judges
+        from crowdrank.llm_judges.judging_plan import judge_roster
+
+        assert self.judges is not None
+        scale = Scale.parse(grades or DEFAULT_GRADES)
+        return judge_roster(read_judges(self.judges), pool, self.texts, scale, prices.get("llm"))
+
+    @property
+    def files(self) -> list[Path | None]:
+        """The files that are read."""
+        return [self.judges, *self.texts]
+
+
+@dataclass(frozen=True)
+class RequestOptions:
+    """Options for the file of requests."""
+
+    output: Path | None = option(None, "File for the requests.", "-o")
+    to: Literal["csv", "label-studio", "toloka", "mturk", "quepid"] = option(
+        "csv",
+        "Format: csv has assessor, price and reason; platforms need .json (label-studio), .tsv (toloka) or .csv. Their "
+        "tasks have the texts and URLs of the pool, and a template with the grades is written beside them.",
+    )
+    csv_safe: bool = option(False, o.CSV_SAFE_HELP, "--csv-safe")
+
+    def __post_init__(self) -> None:
+        if self.csv_safe and self.to != "csv":
+            problem = f"changes ids, and {self.to} returns them with the answers"
+            raise UsageError(problem, parameter="csv_safe", fix="leave it out")
+
+
+@dataclass(frozen=True)
+class SampleOptions:
+    """Options of the policy `compare`, which draws documents that tell rankings apart."""
+
+    runs: str | None = option(None, "Rankings to compare, separated by commas, as FILE or NAME=FILE.")
+    labels: Path | None = option(None, "Labels of the documents, such as a consensus with probabilities of grades.")
+    measure: str = option("nDCG@10", "Measure to compare the rankings by: DCG@k, nDCG@k or P@k.")
+
+    def parameters(self, policy: str) -> dict[str, Any]:
+        """Return the parameters of the policy; raise UsageError if they are for another one, or missing."""
+        if policy != COMPARE:
+            if self.runs is not None:
+                raise UsageError(f"needs the policy {COMPARE}", parameter="runs", fix=Fix("use {}", "policy", COMPARE))
+            return {}
+        if self.runs is None:
+            fix = Fix("give the rankings to compare with {}", "runs", "live.trec,new.trec")
+            raise UsageError(f"{COMPARE} needs rankings", parameter="policy", fix=fix)
+        return {"runs": read_rankings(self._run_files), "labels": self.labels, "measure": self.measure}
+
+    @property
+    def _run_files(self) -> dict[str, str]:
+        return parse_run_names([run for run in (self.runs or "").split(",") if run])
+
+    @property
+    def files(self) -> list[Path | None]:
+        """The files that the policy reads."""
+        return [self.labels, *map(Path, self._run_files.values())]
+
+
+@dataclass(frozen=True)
+class PoolPriorOptions(o.PriorOptions):
+    """Options for the prior of relevance from features of the pool."""
+
+    signal: str | None = o.signal_option("pool")
+
+    def check(self, policy: Policy, model: Aggregator) -> None:
+        """Raise UsageError if the policy or its model cannot use features."""
+        if self:
+            policy._check_features(parameter="features" if self.features else "signal")
+            model._check_features()
+
+
+def collect_next(
+    judgments: c.JudgmentFile,
+    budget: Annotated[
+        float, typer.Option(help="Money to spend; with prices of 1, a number of labels.", show_default=False)
+    ],
+    pairs: Annotated[
+        Path | None, o.path_option(f"{c.PAIRS_HELP} The policy compare needs none: its pool are the first documents.")
+    ] = None,
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", help=f"Labeling policy: {c.POLICY_HELP}.", metavar="POLICY")
+    ] = "if-good-3",
+    again: Annotated[
+        bool, typer.Option("--again", help="Drop outstanding requests, so that they may be requested again.")
+    ] = False,
+    *,
+    budget_options: Annotated[BudgetOptions, FieldsOf(BudgetOptions, "Budget")],
+    llm: Annotated[JudgeOptions, FieldsOf(JudgeOptions, "LLM judges")],
+    requests: Annotated[RequestOptions, FieldsOf(RequestOptions, o.OUTPUT)],
+    parameters: Annotated[c.PolicyOptions, FieldsOf(c.PolicyOptions, "Policy")],
+    comparison: Annotated[SampleOptions, FieldsOf(SampleOptions, "Policy compare")],
+    model: c.Model,
+    prior: Annotated[PoolPriorOptions, FieldsOf(PoolPriorOptions, o.PRIOR)],
+    reading: o.Reading,
+    json: o.AsJson = False,
+) -> None:
+    """Choose the pairs to be judged next, by whom, and at what price.
+
+    Requests that were written and not answered are not repeated; NAME.requests.csv beside JUDGMENTS lists them. If
+    JUDGMENTS is a database of the judging service, its open pairs are the pool.
+
+    Examples:
+        crowdrank collect next labels.csv --pairs pool.csv --budget 100 -o requests.csv
+        crowdrank collect next labels.csv --pairs pool.csv --budget 20 -p ndcg@10 --to toloka -o tasks.tsv
+        crowdrank collect next labels.csv --pairs pool.csv --budget 100 -p ndcg@10 --features features.csv
+        crowdrank collect next labels.csv --pairs pool.csv --budget 5 -p ndcg@10 --judges judges.toml --texts docs.jsonl
+        crowdrank collect next expert.csv --policy compare --runs live.trec,new.trec --budget 300 -o sample.csv
+    """
+    from crowdrank._files import check_output_file, locked, recover, write_together
+    from crowdrank.collection.add_batch import read_existing
+    from crowdrank.collection.platform_tasks import TEMPLATES, check_requests_output, write_requests
+    from crowdrank.collection.requests import OutstandingRequests, ledger_path
+    from crowdrank.readers.write import check_distinct
+
+    pairs = _pool_file(pairs, judgments, policy)
+    chosen, estimator = c.build_policy(policy, asdict(parameters)), model.build()
+    chosen.set_params(**comparison.parameters(policy))
+    chosen._check_parameters()
+    prior.check(chosen, estimator)
+    budget_terms, ledger, output = budget_options.build(budget), ledger_path(judgments), requests.output
+    if output is not None:
+        check_requests_output(output, requests.to)
+        check_output_file(ledger)
+        others = [ledger, pairs, budget_options.assessors, *llm.files, *comparison.files, *prior.features]
+        check_distinct({"output": output}, o.input_files([judgments], reading, *others))
+        if output.resolve() in recover(ledger):
+            _print_completed(output, as_json=json)
+            return
+    source = pairs if pairs is not None else _pool_of_runs(chosen)
+    pool = c.read_pool(
+        source,
+        budget_options.assessors,
+        dict(budget_terms.prices),
+        reading.exclude,
+        extras=requests.to != "csv",
+        more_assessors=llm.reader(budget_terms.prices, reading.grades),
+    ).without_extra(prior.signal)
+    features = None if pairs is None else prior.read([pairs])
+    so_far = read_existing(judgments, **asdict(reading))
+    if so_far is not None:
+        print_read_report(so_far.report, [judgments])
+    fitted = None
+    if so_far is not None and chosen.takes_model:
+        fitted = estimator.fit(so_far, features=features, progress=True)
+    features_used = [] if fitted is None else list(fitted.consensus_.features_used)
+    template, grades = None, c.grade_names(so_far, reading)
+    with nullcontext() if output is None else locked(ledger):
+        listed = OutstandingRequests.read(ledger)
+        pending = listed.is_outstanding(so_far)
+        if again:
+            listed, pending = listed.where(~pending), pending[~pending]
+        outstanding = listed.where(pending)
+        wanted = chosen.next(pool, so_far, fitted, budget_terms, outstanding)
+        if output is not None:
+            with write_together(ledger):
+                template = write_requests(wanted, output, requests.to, grades=grades, csv_safe=requests.csv_safe)
+                if len(wanted) or again:
+                    listed.append(OutstandingRequests.of(wanted, so_far)).write(ledger)
+    if json:
+        columns = {} if so_far is None else dict(so_far.report.columns)
+        files = {"output": output, "template": template}
+        summary = {**_summary(wanted, outstanding), "features_used": features_used}
+        print_json({"policy": policy, **summary, **files, "columns": columns})
+        return
+    _print_requests(wanted, outstanding, output)
+    if features_used:
+        print_line(f"Prior of relevance from {counted(len(features_used), 'feature')}.")
+    if output is not None and requests.to in TEMPLATES:
+        _print_template(template, grades)
+
+
+def _pool_file(pairs: Path | None, judgments: Path, policy: str) -> Path | None:
+    """Return the file of the pool: by default the judgments if they are a database; None if the runs are the pool."""
+    from crowdrank.readers.judging_database import find_database
+
+    if pairs is None and find_database(judgments) is not None:
+        return judgments
+    if pairs is None and policy != COMPARE:
+        raise UsageError("is needed", parameter="pairs", fix="give the pairs that may be judged")
+    return pairs
+
+
+def _pool_of_runs(policy: Policy) -> Pool:
+    from crowdrank.collection.compare_runs import CompareRuns, pool_of_runs
+
+    assert isinstance(policy, CompareRuns)
+    return pool_of_runs(policy.runs or {}, policy.measure)
+
+
+def _summary(requests: Requests, outstanding: OutstandingRequests) -> dict[str, Any]:
+    return {
+        "requests": len(requests),
+        "cost": requests.cost,
+        "kinds": {kind: {"labels": n, "cost": money} for kind, (n, money) in requests.by_kind().items()},
+        "reasons": requests.reasons(),
+        "unmet": requests.unmet,
+        "out": len(outstanding),
+        "notes": [note_text(note) for note in requests.notes],
+    }
+
+
+def _print_requests(requests: Requests, outstanding: OutstandingRequests, output: Path | None) -> None:
+    for note in requests.notes:
+        print_note(note)
+    if not len(requests):
+        reason = c.outstanding_text(outstanding) if len(outstanding) else "the policy needs no more labels"
+        print_line(f"No requests: {reason}.")
+        return
+    print_table(requests.to_arrow())
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in requests.reasons().items())
+    written = "" if output is None else f"; written to {output}"
+    unmet = f"; {counted(requests.unmet, 'more label')} cannot be assigned to anybody" if requests.unmet else ""
+    print_line(f"{counted(len(requests), 'label')} requested: {_cost_text(requests)} ({reasons}){unmet}{written}.")
+    if len(outstanding):
+        fix = Fix("request them again with {}", "again")
+        print_note(Message(c.outstanding_text(outstanding), "outstanding-requests", "note", fixes=(fix,)))
+
+
+def _print_template(template: Path | None, grades: Sequence[str] | None) -> None:
+    if template is not None:
+        print_line(f"Template of the labeling interface written to {template}.")
+    elif grades is None:
+        fix = Fix("give the scale with {}", "grades", "0-4")
+        problem = "no template was written, because the grades are not known"
+        print_note(Message(problem, "no-template", "note", fixes=(fix,)))
+
+
+def _cost_text(requests: Requests) -> str:
+    """Return number and price of the requests by kind of assessor."""
+    by_kind = requests.by_kind().items()
+    return ", ".join(f"{number:,} by {kind} for {money:g}" for kind, (number, money) in by_kind)
+
+
+def _print_completed(output: Path, *, as_json: bool) -> None:
+    """Print that an interrupted command was completed; it makes no new requests, which would replace its output."""
+    if as_json:
+        print_json({"completed": True, "output": output})
+    else:
+        print_line(f"Completed the interrupted command: its requests are in {output}. Run the command again for more.")

@@ -1,0 +1,95 @@
+"""The command `crowdrank validate`: check input files."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crowdrank._text import counted
+from crowdrank.cli import options as o
+from crowdrank.cli.console import print_cells, print_error, print_json, print_line, render
+from crowdrank.cli.from_settings import FieldsOf
+from crowdrank.cli.options import read_folder
+from crowdrank.errors import Fix, UsageError
+from crowdrank.readers.read_options import ReadOptions
+
+if TYPE_CHECKING:
+    from crowdrank.errors import Message
+    from crowdrank.readers.validation import ValidationReport
+
+SEVERITY_LABELS = {"error": "Error", "warning": "Warning", "note": "Note"}
+
+
+def validate(
+    reading: Annotated[ReadOptions, FieldsOf(ReadOptions, o.READING, without=("on_bad_rows",))],
+    gold_reading: o.GoldReading,
+    judgments: Annotated[list[Path] | None, o.path_argument("Judgments: files, patterns or folders.")] = None,
+    more_judgments: Annotated[
+        list[Path] | None, o.path_option("Judgments, as the argument. Repeatable.", "--judgments", "-j")
+    ] = None,
+    gold: Annotated[list[Path] | None, o.path_option("Expert grades. Repeatable.")] = None,
+    features: Annotated[
+        list[Path] | None, o.path_option("Features of documents. Repeatable.", "--features", "-f")
+    ] = None,
+    run: Annotated[list[Path] | None, o.path_option("Run or table of scores. Repeatable.")] = None,
+    json: o.AsJson = False,
+) -> None:
+    """Check judgments, expert grades, features and runs, and whether they fit each other.
+
+    The exit code is 2 if something cannot be used.
+
+    Examples:
+        crowdrank validate labels.csv
+        crowdrank validate labels.csv --gold experts.qrels --features features.letor --run bm25.run
+    """
+    from crowdrank.engine.passes import LocalEngine
+    from crowdrank.readers.files import is_parquet_folder
+    from crowdrank.readers.validation import validate as validate_inputs
+
+    files: list[Path] = o.local_files([*(judgments or []), *(more_judgments or [])])
+    if not (files or gold or features or run):
+        fixes = [Fix("give {}", name) for name in ("judgments", "gold", "features", "run")]
+        raise UsageError("there is nothing to validate", fix=fixes)
+    source: Any = files or None
+    if len(files) == 1 and is_parquet_folder(files[0]):
+        source = read_folder(files[0], None, LocalEngine(), replace(reading, on_bad_rows="skip"))
+    report = validate_inputs(
+        source,
+        gold=gold or None,
+        features=features or None,
+        runs=run or (),
+        read_options=asdict(reading),
+        gold_options=asdict(gold_reading),
+    )
+    if json:
+        print_json(report.to_dict())
+    else:
+        _print_report(report, {"judgments": files, "gold": gold, "features": features, "run": run})
+    if not report.is_valid:
+        raise typer.Exit(2)
+
+
+def _print_report(report: ValidationReport, files_by_input: dict[str, list[Path] | None]) -> None:
+    for name, inspection in report.inputs.items():
+        if not inspection.facts:  # the input could not be read
+            print_error(f"Error: {render(inspection.messages[0])}")
+            continue
+        rows = [[fact, value] for fact, value in inspection.facts.items()]
+        print_cells([name, ""], rows, [True, True], ", ".join(map(str, files_by_input.get(name) or ())))
+        for message in inspection.messages:
+            _print_message(message)
+    if report.fit:
+        print_line("How they fit each other")
+        for message in report.fit:
+            _print_message(message)
+    if report.warnings:
+        print_line(f"{counted(len(report.warnings), 'warning')}: check them before you use these files.")
+    elif report.is_valid:
+        print_line("Nothing is wrong.")
+
+
+def _print_message(message: Message) -> None:
+    print_line(f"{SEVERITY_LABELS[message.severity]}: {render(message)}")

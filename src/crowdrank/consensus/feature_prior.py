@@ -1,0 +1,295 @@
+"""Models with a prior of relevance from features of documents, such as retrieval scores.
+
+The prediction g of a document, with mean 0 and variance 1 over the labeled documents, sets its prior:
+
+    r ~ N(rho g, 1 - rho^2)
+
+Over all documents relevance keeps mean 0 and variance 1. The model learns rho together with its other parameters by
+maximum likelihood of the labels (empirical Bayes): rho is 0 for useless features, and the prior is then the one without
+features.
+
+The features predict relevance by a regression that is fitted to the labels of other queries (out of fold). Models of
+relevance on a line learn how much the prediction counts (`relevance_prior.py`), models of true grades an ordinal
+regression of the grade on the prediction (`grade_prior.py`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from crowdrank._typing import Arrays, Booleans, Floats, Integers
+from crowdrank.consensus.feature_scores import MAX_SCORE, usable_features, useless_features
+from crowdrank.consensus.fit_data import match_gold
+from crowdrank.consensus.latent import softmax
+from crowdrank.consensus.model import EMAggregator, FitOptions, FitStart, iterate
+from crowdrank.consensus.saved_models import FitState
+from crowdrank.engine.passes import LocalEngine, Passes, single_blas_thread
+from crowdrank.engine.shards import ItemScores, Shard
+from crowdrank.judgments.gold import Gold
+from crowdrank.readers.features import Features
+
+MIN_LABELS = 1.5
+"""Documents with labels of a larger total weight inform the prior."""
+INITIAL_WEIGHT = 0.5
+MAX_WEIGHT = 0.99
+"""Initial and maximum correlation of relevance and prediction."""
+
+
+def log_node_priors(shard: Shard, weight: float, shares: Floats, nodes: Floats) -> Floats:
+    """Return the log prior of each item on the states, (n_items, n_states).
+
+    Args:
+        shard: the shard, with the `score` of each item.
+        weight: correlation rho of relevance and score.
+        shares: prior of the states without features, (n_states,): nodes by difficulty, and perhaps 'cannot be judged'.
+        nodes: (n_nodes,).
+
+    """
+    assert shard.score is not None
+    mean, variance = prior_moments(shard.score, weight)
+    density = -0.5 * (nodes - mean[:, None]) ** 2 / variance[:, None]
+    density -= np.log(np.exp(density).sum(axis=1, keepdims=True))
+    plain = -0.5 * nodes**2
+    change = density - (plain - np.log(np.exp(plain).sum()))
+    n_difficulties = len(shares) // len(nodes)
+    logs = np.tile(np.log(np.maximum(shares, 1e-300)), (len(mean), 1))
+    logs[:, : n_difficulties * len(nodes)] += np.tile(change, n_difficulties)
+    return logs
+
+
+def prior_moments(score: Floats, weight: float) -> tuple[Floats, Floats]:
+    """Return mean and variance of the prior of each item; those without a score have 0 and 1."""
+    known = ~np.isnan(score)
+    return np.where(known, weight * np.nan_to_num(score), 0.0), np.where(known, 1 - weight**2, 1.0)
+
+
+def informs_prior(shard: Shard, weight: Floats | None) -> Booleans:
+    """Return which items have a score and labels that count as at least two independent ones, (n_items,).
+
+    Single labels determine only the product of an assessor's slope and rho: the likelihood of a crowd without overlap
+    would rise until the prior explains everything.
+
+    Args:
+        shard: the shard, with scores.
+        weight: weight of each judgment, (n,); None: all are 1.
+
+    """
+    assert shard.score is not None
+    item = np.repeat(np.arange(shard.n_items), np.diff(shard.offsets))
+    labels = np.bincount(item, weight, minlength=shard.n_items)
+    informs: Booleans = ~np.isnan(shard.score) & (labels > MIN_LABELS)
+    return informs
+
+
+def score_statistics(shard: Shard, relevance: Floats, weight: Floats | None) -> Arrays:
+    """Return sums over the items that inform the prior: relevance times score, and score squared, (2,)."""
+    assert shard.score is not None
+    used = informs_prior(shard, weight)
+    score = shard.score[used]
+    return {"score_products": np.array([relevance[used] @ score, score @ score])}
+
+
+def learn_weight(before: Floats, products: Floats, scale: float, pseudo_documents: float) -> Floats:
+    """Return rho, (1,): the regression coefficient of relevance, in units of `scale`, on the score.
+
+    Without documents that inform the prior it is the previous one, from estimates without features.
+    """
+    if products[1] == 0:
+        return before
+    weight = products[0] / (products[1] + pseudo_documents) / scale
+    return np.array([np.clip(weight, 0.0, MAX_WEIGHT)])
+
+
+@dataclass(frozen=True, eq=False)
+class LabelEstimates:
+    """Relevance and its sd of each item that the labels alone imply, and the prediction from features."""
+
+    relevance: Floats
+    sd: Floats
+    score: Floats
+
+    def with_scores(self, scores: ItemScores) -> LabelEstimates:
+        """Return the estimates with predictions from features."""
+        return replace(self, score=np.concatenate(scores))
+
+    def initial_weight(self) -> float:
+        """Return an estimate of rho: the covariance of relevance and score, divided by the reliability of relevance."""
+        known = ~np.isnan(self.score)
+        reliability = max(1 - float(np.mean(self.sd[known] ** 2)), 0.05)
+        product = float(np.mean(self.relevance[known] * self.score[known]))
+        return float(np.clip(product / reliability, 0.05, 0.95))
+
+
+def label_estimates(passes: Passes, theta: Arrays) -> LabelEstimates:
+    """Return the estimates of passes without scores."""
+    parts = list(passes.finish_into(theta, _relevance_rows))
+    relevance, sd = (np.concatenate([part[name] for part in parts]) for name in ("relevance", "sd"))
+    return LabelEstimates(relevance, sd, np.full(len(relevance), np.nan))
+
+
+def _relevance_rows(place: int, rows: Arrays) -> Arrays:
+    return {name: rows[name] for name in ("relevance", "sd")}
+
+
+SCORE_BINS: Floats = np.linspace(-MAX_SCORE, MAX_SCORE, 25)
+"""Centers of the bins of scores from which models of true grades learn their prior."""
+NEWTON_STEPS = 5
+"""Number of Newton steps of the regression after each pass."""
+SMALLEST = 1e-300
+"""Smallest probability whose logarithm is taken."""
+
+
+@dataclass(frozen=True, eq=False)
+class GradePrior:
+    """Ordinal regression of the true grade on the score: P(c | g) = softmax_c(intercept_c + slope level_c g).
+
+    Attributes:
+        intercept: (n_states,).
+        slope: slope of the log odds of a grade to the next lower one.
+        shares: shares of the states over all documents, (n_states,).
+
+    """
+
+    intercept: Floats
+    slope: float
+    shares: Floats
+
+    @classmethod
+    def of(cls, theta: Arrays) -> GradePrior:
+        """Return the regression that is stored in theta, or an initial one."""
+        if "feature_slope" not in theta:
+            shares = theta["shares"] / theta["shares"].sum()
+            return cls(np.log(shares), INITIAL_WEIGHT, shares)
+        return cls(theta["feature_intercept"], float(theta["feature_slope"][0]), theta["feature_shares"])
+
+    def to_arrays(self) -> Arrays:
+        """Return the regression as parameters of a model."""
+        return {
+            "feature_intercept": self.intercept,
+            "feature_slope": np.array([self.slope]),
+            "feature_shares": self.shares,
+        }
+
+    def probabilities(self, score: Floats, levels: Integers) -> Floats:
+        """Return P(state | score) of each document, (n, n_states); without a score, the shares of all documents."""
+        logits = self.intercept + self.slope * np.nan_to_num(score)[:, None] * levels
+        return np.where(np.isnan(score)[:, None], self.shares, softmax(logits, axis=1))
+
+    def log_priors(self, score: Floats, levels: Integers, shares: Floats) -> Floats:
+        """Return the log prior of each document for a model whose prior is `shares`, (n, n_states).
+
+        It is proportional to `shares` times P(state | score) / P(state). Without information in the score it is
+        `shares`, also if these are fixed (such as uniform ones) and differ from the estimated P(state).
+        """
+        ratio = self.probabilities(score, levels) / np.maximum(self.shares, SMALLEST)
+        prior = shares * ratio
+        logs: Floats = np.log(np.maximum(prior / prior.sum(axis=1, keepdims=True), SMALLEST))
+        return logs
+
+    def updated(self, counts: Floats, levels: Integers) -> GradePrior:
+        """Return the regression after Newton steps on expected counts of states by bin of the score.
+
+        Args:
+            counts: (n_bins, n_states).
+            levels: position of each state on the scale, (n_states,).
+
+        """
+        n_states = len(levels)
+        if not counts.any():  # no document has two labels
+            return replace(self, slope=0.0)
+        design = np.zeros((len(SCORE_BINS), n_states, n_states + 1))
+        design[:, np.arange(n_states), np.arange(n_states)] = 1.0
+        design[:, :, -1] = SCORE_BINS[:, None] * levels
+        params, penalty = np.append(self.intercept - self.intercept.mean(), self.slope), np.full(n_states + 1, 1e-2)
+        penalty[-1] = 1.0
+        totals = counts.sum(axis=1)
+        for _ in range(NEWTON_STEPS):
+            p = softmax(design @ params, axis=1)
+            gradient = np.einsum("bs,bsk->k", counts - totals[:, None] * p, design) - penalty * params
+            mean = np.einsum("bs,bsk->bk", p, design)
+            hessian = np.einsum("b,bs,bsk,bsl->kl", totals, p, design, design) - (mean.T * totals) @ mean
+            params = params + np.clip(np.linalg.solve(hessian + np.diag(penalty), gradient), -1.0, 1.0)
+        shares = counts.sum(axis=0) + 1e-3
+        return GradePrior(params[:-1], max(float(params[-1]), 0.0), shares / shares.sum())
+
+
+def count_by_score(shard: Shard, posterior: Floats, weight: Floats | None) -> Floats:
+    """Return the expected number of items in each state by bin of the score, (n_bins, n_states)."""
+    assert shard.score is not None
+    used = informs_prior(shard, weight)
+    n_bins = len(SCORE_BINS)
+    nearest = np.rint((shard.score[used] + MAX_SCORE) * (n_bins - 1) / (2 * MAX_SCORE)).astype(np.int64)
+    return np.stack([np.bincount(nearest, of_state, n_bins) for of_state in posterior[used].T], axis=1)
+
+
+class FeatureAggregator(EMAggregator):
+    """Base of models with a prior of relevance from features.
+
+    A subclass implements `_start_features` and `_item_priors`, and its passes use the `score` of shards.
+    """
+
+    feature_rounds: ClassVar[int] = 2
+    """Number of fits of the regression on features, each to the relevance that labels imply by the last fit."""
+    feature_arrays: ClassVar[tuple[str, ...]] = ()
+    """Names of the arrays of theta that exist only in a fit with features."""
+
+    @abstractmethod
+    def _start_features(self, theta: Arrays, estimates: LabelEstimates) -> Arrays:
+        """Return parameters for passes with scores from features, given parameters and estimates without scores."""
+
+    @abstractmethod
+    def _item_priors(self, shard: Shard, theta: Arrays) -> Floats:
+        """Return log P(state) of each item of a shard with scores, (n_items, n_states)."""
+
+    def _predict(self, shard: Shard, theta: Arrays) -> Arrays:
+        """Return the rows of documents without judgments, from their scores."""
+        local, _ = self._accumulate(shard, self._restart(shard), theta)
+        return self._finish(shard, local, theta)
+
+    def _check_features(self) -> None:
+        """Accept features."""
+
+    def _start_fit(self, table: Any, gold: Gold | None, start: FitStart, options: FitOptions) -> FitStart:
+        """Return the start with predictions from the features, if there are any."""
+        if options.features is not None:
+            start = self._learn_scores(table, gold, start.theta, options, options.features)
+        if start.scores is not None or start.theta is None:
+            return start
+        theta = {name: array for name, array in start.theta.items() if name not in self.feature_arrays}
+        return FitStart(theta, None, start.warnings)
+
+    def _learn_scores(
+        self, table: Any, gold: Gold | None, start: Arrays | None, options: FitOptions, features: Features
+    ) -> FitStart:
+        """Return parameters to start from, predictions from features, and warnings about the features.
+
+        The model is fitted without features, then with predictions from them; a regression is fitted after each fit to
+        the relevance that the labels alone imply. Features that cannot be used, or do not predict the labels of other
+        queries, leave the start as it is, so that the fit is the one without features.
+        """
+        prepared = self._prepare(table)
+        usable, found = usable_features(features, prepared)
+        if usable is None:
+            return FitStart(start, None, found)
+        gold_codes: Any = None if gold is None else match_gold(gold, prepared, self.takes_scales)
+        engine = options.engine or LocalEngine()
+        theta, scores, item_scores = start, None, None
+        with single_blas_thread():
+            for number in range(self.feature_rounds):
+                passes = engine.open(self, prepared, gold_codes, item_scores)
+                state = FitState(theta, passes.accumulate(theta), [])
+                iterate(self, passes, state, self.n_iter, len(prepared))
+                theta, _ = self._after_iterations(passes, state.theta, state.statistics)
+                if item_scores is not None:
+                    passes = engine.open(self, prepared, gold_codes)
+                estimates = label_estimates(passes, theta)
+                scores = usable.learn_scores(estimates.relevance, number)
+                if number == 0 and not usable.are_predictive(scores, estimates.relevance):
+                    return FitStart(start, None, (*found, useless_features()))
+                item_scores = scores.for_rows(usable.rows)
+                theta = self._start_features(theta, estimates.with_scores(item_scores))
+        return FitStart(theta, scores, found)

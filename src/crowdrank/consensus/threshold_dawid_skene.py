@@ -1,0 +1,295 @@
+"""Dawid-Skene for ordered grades: confusions depend on the thresholds between grades (Zhou et al., ICML 2014)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crowdrank._folders import PROBABILITY
+from crowdrank._numba import map_in_order
+from crowdrank._typing import Arrays, Floats, Grades, Integers
+from crowdrank.consensus.curves import blocks, learn_prior
+from crowdrank.consensus.dawid_skene import FLOOR, DawidSkene
+from crowdrank.consensus.families import FamilyAggregator
+from crowdrank.consensus.feature_prior import SMALLEST
+from crowdrank.consensus.grade_rules import DEFAULT_RULE
+from crowdrank.consensus.latent import softmax
+from crowdrank.consensus.model import EMAggregator, Table
+from crowdrank.consensus.result import discrete_rows
+from crowdrank.constraints import Constraints, Number, OneOf
+from crowdrank.engine.shards import Shard
+from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.table import Judgments
+
+INITIAL_LOG_ODDS = 1.0
+"""Initial prior mean of the log odds of a right answer at a threshold."""
+INITIAL_SD = 0.7
+"""Initial prior standard deviation of the coefficients."""
+MAX_HALVINGS = 8
+"""Maximum number of times that a Newton step is halved."""
+
+
+class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
+    """Dawid-Skene whose confusions depend on the thresholds between grades (ordinal minimax conditional entropy).
+
+    The log odds of answering s rather than s - 1 have one of two values per assessor, by whether the true grade is at
+    least s: P(g | c) = softmax_g(sum over s <= g of sigma[s, c >= s]). These are 2 (G - 1) coefficients per assessor
+    instead of the G (G - 1) probabilities of :class:`DawidSkene`. (Zhou et al. write four coefficients per threshold;
+    only their differences matter.) The coefficients have a normal prior.
+
+    Args:
+        n_iter: maximum number of iterations.
+        tol: smallest change of the mean log posterior per judgment; iterations end below it.
+        prior: normal prior of the coefficients. `learned` learns its mean and covariance from the assessors (empirical
+            Bayes). A number gamma is the fixed penalty of Zhou et al., gamma G^2 / 2 times the squares of their
+            coefficients, which shrinks an assessor with few judgments to uninformative answers.
+        grade_prior: prior probabilities of the true grades: `uniform` as in the paper, or `learned`.
+        families: assessors who err together: from the family `column` of the judgments, detected from correlations of
+            the answers (`auto`), or `none`.
+        family_correlation: correlation rho of the errors within a family: the n judgments of a family on a document
+            count as n / (1 + (n - 1) rho).
+        unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`), left out (`drop`), or as one more answer
+            (`model`). With `model`, a document has a grade or cannot be judged; then it counts as the lowest grade, and
+            assessors who do not notice answer as they do for the lowest grade.
+        interval: level of the interval from `lower` to `upper`.
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
+
+    >>> import pandas as pd
+    >>> votes = pd.DataFrame({"task": ["a", "a", "a", "b", "b", "b"], "worker": ["x", "y", "z"] * 2,
+    ...                       "label": [2, 2, 1, 0, 0, 1]})
+    >>> ThresholdDawidSkene().fit_predict(votes).to_dict()
+    {'a': 2, 'b': 0}
+
+    """
+
+    shrinks: ClassVar[bool] = True
+    assessor_arrays: ClassVar[tuple[str, ...]] = ("likelihood", "coefficients")
+    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "shares": PROBABILITY,
+        "frequencies": PROBABILITY,
+        "likelihood": PROBABILITY,
+        "feature_shares": PROBABILITY,
+    }
+    _parameter_constraints: ClassVar[Constraints] = {
+        "prior": [OneOf("learned"), Number(0, above=True)],
+        "grade_prior": [OneOf("uniform", "learned")],
+        "unjudgeable_as": [OneOf("lowest", "drop", "model")],
+    }
+
+    def __init__(
+        self,
+        n_iter: int = 100,
+        tol: float = 1e-5,
+        *,
+        prior: str | float = "learned",
+        grade_prior: str = "uniform",
+        families: str = "column",
+        family_correlation: float = 1.0,
+        unjudgeable_as: str = "lowest",
+        interval: float = 0.95,
+        grade_by: str = DEFAULT_RULE,
+    ) -> None:
+        super().__init__(n_iter, tol, prior=prior, unjudgeable_as=unjudgeable_as, interval=interval, grade_by=grade_by)
+        self.grade_prior = grade_prior
+        self.families = families
+        self.family_correlation = family_correlation
+
+    @property
+    def _models_unjudgeable(self) -> bool:
+        return self.unjudgeable_as == "model"
+
+    def _prepare(self, table: Table) -> Table:
+        """Return the judgments as the model uses them; a modeled 'cannot judge' is the answer after the grades."""
+        prepared = super()._prepare(table)
+        return prepared.with_unjudgeable_answer() if self._models_unjudgeable else prepared
+
+    def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+        """Return the parameters of a fitted model, or None if its grades or states differ."""
+        same = isinstance(init, ThresholdDawidSkene) and init._models_unjudgeable == self._models_unjudgeable
+        return super()._start_from(init, table, gold) if same else None
+
+    def _with_states(self, shard: Shard) -> Shard:
+        """Return the shard with one more grade, valued as the lowest, for documents that cannot be judged."""
+        if not self._models_unjudgeable:
+            return shard
+        values = np.append(shard.values, shard.values[0])
+        return replace(shard, values=values, gold_sets=np.pad(shard.gold_sets, ((0, 0), (0, 1))))
+
+    def _start(self, shard: Shard) -> Arrays:
+        return super()._start(self._with_states(shard))
+
+    def _restart(self, shard: Shard) -> Arrays:
+        return super()._restart(self._with_states(shard))
+
+    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
+        return super()._accumulate(self._with_states(shard), local, theta)
+
+    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+        if not self._models_unjudgeable:
+            return super()._finish(shard, local, theta)
+        unjudgeable = local["posterior"][:, -1]
+        grades = local["posterior"][:, :-1].copy()
+        grades[:, 0] += unjudgeable
+        rows = {**discrete_rows(grades, shard.values, self.interval), "unjudgeable": unjudgeable}
+        return {**rows, **self._prior_rows(self._with_states(shard), theta)}
+
+    def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
+        """Update coefficients by a Newton step, then the prior and the shares of grades."""
+        counts, before = statistics["counts"], theta
+        n_assessors, n_states, _ = counts.shape
+        initial_mean, initial_sd = self._initial_prior(n_states)
+        if theta is None:
+            theta = {
+                "coefficients": np.tile(initial_mean, (n_assessors, 1)),
+                "mean": initial_mean,
+                "covariance": np.diag(initial_sd**2),
+            }
+        mean, covariance = theta["mean"], theta["covariance"]
+        features = threshold_features(n_states, self._models_unjudgeable)
+        precision = np.linalg.inv(covariance)
+        coefficients, spread = newton_step(counts, theta["coefficients"], features, mean, precision, n_jobs)
+        if self.prior == "learned":
+            mean, covariance = learn_prior(coefficients, spread[None], initial_mean, initial_sd)
+        return {
+            "shares": self._shares(statistics["classes"]),
+            "frequencies": statistics["classes"] / statistics["classes"].sum(),
+            "likelihood": answer_probabilities(coefficients, features),
+            "coefficients": coefficients,
+            "mean": mean,
+            "covariance": covariance,
+            **self._learn_features(before, statistics),
+        }
+
+    def _levels(self, n_states: int) -> Integers:
+        """Return the position of each state on the scale; documents that cannot be judged are at the lowest."""
+        levels = super()._levels(n_states)
+        return np.append(levels[:-1], 0) if self._models_unjudgeable else levels
+
+    def _shares(self, classes: Floats) -> Floats:
+        """Return the prior probabilities of the states from the expected number of documents in each."""
+        shares = classes / classes.sum()
+        if self.grade_prior == "uniform":
+            n_grades = len(classes) - self._models_unjudgeable
+            shares[:n_grades] = shares[:n_grades].mean()
+        return np.asarray(np.maximum(shares, FLOOR))
+
+    def _frequencies(self, theta: Arrays) -> Floats:
+        """Return the frequencies of the states; their prior probabilities may be uniform."""
+        return theta["frequencies"]
+
+    def _initial_prior(self, n_states: int) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of the coefficients, (2 (n_states - 1),) each."""
+        n = n_states - 1
+        if self.prior == "learned":
+            return np.tile([-INITIAL_LOG_ODDS, INITIAL_LOG_ODDS], n), np.full(2 * n, INITIAL_SD)
+        assert not isinstance(self.prior, str | tuple)
+        # Zhou et al. penalize each of two coefficients, whose difference is ours, by penalty / 2 times its square.
+        n_grades = n_states - self._models_unjudgeable
+        return np.zeros(2 * n), np.full(2 * n, np.sqrt(2 / self.prior) / n_grades)
+
+    def _log_prior(self, theta: Arrays) -> float:
+        if self.prior == "learned":
+            return 0.0
+        return float(-0.5 * (theta["coefficients"] ** 2 / np.diag(theta["covariance"])).sum())
+
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+        """Return the accuracy and the confusion matrix of the grades."""
+        n_grades = len(theta["shares"]) - self._models_unjudgeable
+        of_grades = {"shares": theta["shares"][:n_grades], "likelihood": theta["likelihood"][:, :n_grades, :n_grades]}
+        return super()._assessor_columns(of_grades, statistics)
+
+    def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
+        """Check also that the covariance is positive definite."""
+        super()._check_theta(theta, example, n_assessors)
+        np.linalg.cholesky(theta["covariance"])  # raises LinAlgError
+
+    def _new_assessors(self, theta: Arrays, name: str, scale_of: Grades) -> NDArray[Any]:
+        """Return the prior mean of the coefficients and its probabilities."""
+        coefficients = np.repeat(theta["mean"][None], len(scale_of), axis=0)
+        features = threshold_features(len(theta["shares"]), self._models_unjudgeable)
+        return coefficients if name == "coefficients" else answer_probabilities(coefficients, features)
+
+
+def threshold_features(n_states: int, unjudgeable: bool = False) -> Floats:
+    """Return the features of each answer and state, (n_states, n_states, 2 (n_states - 1)).
+
+    Each threshold s has two: [answer >= s][grade < s] and [answer >= s][grade >= s]. If the last state is
+    `unjudgeable`, it has two features in place of a threshold: [answer is last][state is not] and [both are]. Other
+    answers are as likely in it as for the lowest grade.
+
+    >>> threshold_features(2)[:, 0].tolist(), threshold_features(2)[:, 1].tolist()
+    ([[0.0, 0.0], [1.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]])
+    """
+    reaches = np.tri(n_states, n_states - 1, -1, dtype=bool)  # [grade, threshold]
+    if unjudgeable:
+        reaches[-1, :-1] = False
+    by_state = np.stack([~reaches, reaches], axis=2)
+    features = reaches[:, None, :, None] & by_state[None]
+    return np.asarray(features.reshape(n_states, n_states, 2 * (n_states - 1)), np.float64)
+
+
+def answer_probabilities(coefficients: Floats, features: Floats) -> Floats:
+    """Return P(answer | state) as [assessor, answer, state]."""
+    n_states, _, n_features = features.shape
+    scores = coefficients @ features.reshape(-1, n_features).T
+    return softmax(scores.reshape(-1, n_states, n_states), axis=1)
+
+
+def newton_step(
+    counts: Floats, coefficients: Floats, features: Floats, mean: Floats, precision: Floats, n_jobs: int = 1
+) -> tuple[Floats, Floats]:
+    """Update the penalized multinomial regressions of all assessors by one Newton step.
+
+    Args:
+        counts: number of answers, (n_assessors, n_answers, n_states).
+        coefficients: (n_assessors, n_features).
+        features: features of each answer and state, (n_answers, n_states, n_features).
+        mean: prior mean, (n_features,).
+        precision: inverse prior covariance, (n_features, n_features).
+        n_jobs: number of threads.
+
+    Returns:
+        The coefficients, and the sum over assessors of their Laplace covariances.
+
+    """
+
+    def step(part: slice) -> tuple[Floats, Floats]:
+        return _newton_step(counts[part], coefficients[part], features, mean, precision)
+
+    steps = list(map_in_order(step, blocks(len(counts)), n_jobs))
+    return np.concatenate([updated for updated, _ in steps]), np.sum([spread for _, spread in steps], axis=0)
+
+
+def _newton_step(
+    counts: Floats, coefficients: Floats, features: Floats, mean: Floats, precision: Floats
+) -> tuple[Floats, Floats]:
+    n_assessors, n_features = coefficients.shape
+    flat = features.reshape(-1, n_features)
+    probabilities = answer_probabilities(coefficients, features)
+    total = counts.sum(axis=1)
+    expected = total[:, None, :] * probabilities
+    gradient = (counts - expected).reshape(n_assessors, -1) @ flat - (coefficients - mean) @ precision
+    products = (flat[:, :, None] * flat[:, None, :]).reshape(len(flat), -1)
+    squares = (expected.reshape(n_assessors, -1) @ products).reshape(n_assessors, n_features, n_features)
+    means = np.einsum("agc,gck->ack", probabilities, features)
+    hessian = squares - (means * total[:, :, None]).transpose(0, 2, 1) @ means + precision
+    covariance = np.linalg.inv(hessian)
+    step = (covariance @ gradient[:, :, None])[:, :, 0]
+
+    def log_posterior(trial: Floats) -> Floats:
+        fit = counts * np.log(np.maximum(answer_probabilities(trial, features), SMALLEST))
+        deviation = trial - mean
+        posterior: Floats = fit.sum(axis=(1, 2)) - 0.5 * (deviation @ precision * deviation).sum(axis=1)
+        return posterior
+
+    before, size = log_posterior(coefficients), np.ones((n_assessors, 1))
+    for _ in range(MAX_HALVINGS):
+        worse = log_posterior(coefficients + size * step) < before - 1e-9
+        if not worse.any():
+            break
+        size[worse] /= 2
+    return coefficients + size * step, covariance.sum(axis=0)

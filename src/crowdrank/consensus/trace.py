@@ -1,0 +1,95 @@
+"""Replay of a document's judgments: the estimate after each of them (GDA paper, Figure 2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from crowdrank._typing import Integers
+from crowdrank.consensus.model import Aggregator
+from crowdrank.errors import Fix, InputError, shown
+from crowdrank.judgments import ids
+from crowdrank.judgments.table import Judgments
+
+SHOWN = ("relevance", "sd", "lower", "upper", "grade")
+
+
+def trace(model: Aggregator, judgments: Judgments, document: Any, query: Any = None) -> pa.Table:
+    """Replay a document's judgments in the order of their time, or of their rows, with the fitted assessors.
+
+    A model of pairs compares the document with the other documents of its query, all of whose judgments are used.
+
+    Args:
+        model: a fitted model.
+        judgments: judgments of the document, and of its query.
+        document: id of the document.
+        query: id of its query; needed if several queries have the document.
+
+    Returns:
+        One row per judgment: step, assessor, given grade, and relevance, sd, lower, upper and grade after it.
+
+    Raises:
+        InputError: there is no such document, or several queries have it.
+
+    >>> import pandas as pd
+    >>> from crowdrank import DawidSkene, read_judgments
+    >>> judgments = read_judgments(pd.DataFrame(
+    ...     {"document": ["a", "a", "b", "b"], "assessor": ["x", "y", "x", "y"], "grade": [1, 0, 0, 0]}))
+    >>> trace(DawidSkene().fit(judgments), judgments, "a").column_names[:3]
+    ['step', 'assessor', 'given']
+    """
+    item = _find_item(judgments, document, query)
+    rows = np.arange(judgments.offsets[item], judgments.offsets[item + 1])
+    if "time" in judgments.extras:
+        rows = rows[np.argsort(judgments.extras["time"][rows], kind="stable")]
+    others = _other_judgments(judgments, item) if model.assessor_estimator_.locality == "query" else rows[:0]
+    steps = [_estimate(model, judgments, item, np.append(others, rows[: n + 1])) for n in range(len(rows))]
+    own = _select(judgments, rows).to_arrow()
+    place = pa.array(np.argsort(np.argsort(rows)))  # `own` has the rows in the order of the table
+    return pa.table(
+        {
+            "step": np.arange(1, len(rows) + 1),
+            "assessor": own["assessor"].take(place),
+            "given": own["grade"].take(place),
+            **{name: pa.chunked_array([step[name].combine_chunks() for step in steps]) for name in SHOWN},
+        }
+    )
+
+
+def _find_item(judgments: Judgments, document: Any, query: Any) -> int:
+    """Return the index of the item with these ids; without a query, only one query may have the document."""
+    code = ids.match(judgments.documents, pa.array([str(document)]))[0]
+    items = np.flatnonzero(judgments.item_document == code)
+    if query is not None:
+        items = items[judgments.item_query[items] == ids.match(judgments.queries, pa.array([str(query)]))[0]]
+    if not len(items):
+        of_query = "" if query is None else f" of query {shown(query)}"
+        problem = f"there is no judgment of the document {shown(document)}{of_query}"
+        raise InputError(problem, fix="check the ids", kind="unknown-document")
+    if len(items) > 1:
+        problem = f"{len(items)} queries have the document {shown(document)}"
+        raise InputError(problem, fix=[Fix("name one with {}", "query")], kind="ambiguous-document")
+    return int(items[0])
+
+
+def _other_judgments(judgments: Judgments, item: int) -> Integers:
+    """Return the rows of the other documents of the item's query."""
+    row_item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
+    same_query = judgments.item_query[row_item] == judgments.item_query[item]
+    return np.flatnonzero(same_query & (row_item != item))
+
+
+def _select(judgments: Judgments, rows: Integers) -> Judgments:
+    keep = np.zeros(len(judgments), dtype=bool)
+    keep[rows] = True
+    return judgments.where(keep)
+
+
+def _estimate(model: Aggregator, judgments: Judgments, item: int, rows: Integers) -> pa.Table:
+    """Return the estimate of an item from the given rows."""
+    table = model.infer(_select(judgments, rows)).document_table
+    document = judgments.documents[int(judgments.item_document[item])].as_py()
+    row = table["document"].to_pylist().index(document)
+    return table.select(list(SHOWN)).slice(row, 1)

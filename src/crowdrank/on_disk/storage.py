@@ -1,0 +1,328 @@
+"""Save judgments to a Parquet file, and load and check them: kernels use codes as indices without bounds checks."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from crowdrank import _folders
+from crowdrank._folders import Fields, is_integer, is_text, require, require_array, require_range
+from crowdrank.judgments.columns import SHARE_NAME, SHARE_SUM_TOLERANCE
+from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, AssessorTable, Judgments, ReadReport
+from crowdrank.readers.files import arrow_file
+
+EXTRA_DTYPES = {
+    "time": np.dtype("datetime64[us]"),
+    "duration": np.dtype(np.float64),
+    "cost": np.dtype(np.float64),
+    "honeypot": np.dtype(np.int8),
+}
+"""NumPy types of the optional columns of judgments."""
+JSON_TYPES: Mapping[type, tuple[Callable[[Any], bool], str]] = {
+    int: (lambda value: is_integer(value) and value >= 0, "a whole number from 0 up"),
+    str: (is_text, "text"),
+    bool: (lambda value: isinstance(value, bool), "true or false"),
+}
+"""Check and description of each plain type in JSON."""
+FRAME_LIBRARIES = ("pandas", "polars", "pyarrow", "modin", "cudf")
+"""Names of the DataFrame libraries that results can be returned in."""
+EXTRA_PREFIX = "extra:"
+"""Prefix of the names of extra columns in a saved file."""
+FORMAT_VERSION = 1
+"""Version of the format of a saved file."""
+
+
+def save(judgments: Judgments, path: str | Path) -> None:
+    """Write judgments to a Parquet file that :func:`load` reads.
+
+    Columns of ids are shorter than the columns of judgments; they are padded with nulls.
+    """
+    import pyarrow.parquet as pq
+
+    n_rows = len(judgments)
+    columns = {
+        "query": pa.array(judgments.by_row(judgments.item_query)),
+        "document": pa.array(judgments.by_row(judgments.item_document)),
+        "assessor": pa.array(judgments.assessor),
+        "grade": pa.array(judgments.grade),
+        "queries": pad_with_nulls(judgments.queries, n_rows),
+        "documents": pad_with_nulls(judgments.documents, n_rows),
+        "assessors": pad_with_nulls(judgments.assessors, n_rows),
+        "assessor_scale": pad_with_nulls(pa.array(judgments.assessor_scale), n_rows),
+        **{EXTRA_PREFIX + name: pa.array(column) for name, column in judgments.extras.items()},
+    }
+    if judgments.families is not None:
+        columns["families"] = pad_with_nulls(judgments.families, n_rows)
+        columns["assessor_family"] = pad_with_nulls(pa.array(judgments.assessor_family), n_rows)
+    metadata = {
+        "format": FORMAT_VERSION,
+        **header_to_json(judgments),
+        "labels": judgments.labels,
+        "backend": judgments.backend,
+    }
+    pq.write_table(pa.table(columns).replace_schema_metadata({"crowdrank": json.dumps(metadata)}), path)
+
+
+def header_to_json(table: AssessorTable) -> dict[str, Any]:
+    """Return the scales and the read report of a table as a JSON object."""
+    return {
+        "scales": [scale_to_json(scale) for scale in table.scales],
+        "scale_maps": table.scale_maps,
+        "common_scale": scale_to_json(table.common_scale),
+        "unjudgeable": table.unjudgeable,
+        "report": asdict(table.report),
+    }
+
+
+def header_from_json(header: Fields) -> dict[str, Any]:
+    """Return the fields of an assessor table, by name, from the object that :func:`header_to_json` returned."""
+    common = header.values["common_scale"]
+    return {
+        "scales": tuple(map(restore_scale, header.sequence("scales"))),
+        "scale_maps": tuple(None if codes is None else tuple(codes) for codes in header.sequence("scale_maps")),
+        "common_scale": None if common is None else restore_scale(common),
+        "unjudgeable": tuple(header.texts("unjudgeable")),
+        "report": from_json(ReadReport, header.object("report"), "the read report"),
+    }
+
+
+def pad_with_nulls(column: pa.Array, length: int) -> pa.Array:
+    """Return a column with nulls appended up to a length."""
+    return pa.concat_arrays([column, pa.nulls(length - len(column), column.type)])
+
+
+def scale_to_json(scale: Scale | None) -> list[list[Any]] | None:
+    """Return a scale as the JSON list [names, values]."""
+    return None if scale is None else [list(scale.names), list(scale.values)]
+
+
+def load(path: str | Path) -> Judgments:
+    """Read judgments that :func:`save` wrote.
+
+    >>> import pandas as pd
+    >>> import tempfile
+    >>> from crowdrank import read_judgments
+    >>> path = Path(tempfile.mkdtemp()) / "judgments.parquet"
+    >>> save(read_judgments(pd.DataFrame({"document": ["d"], "assessor": ["ann"], "grade": [1]})), path)
+    >>> load(path).frame["assessor"].tolist()
+    ['ann']
+    """
+    with _folders.loading(path, "it holds no saved judgments", "name a file that save wrote"):
+        judgments = _load_unchecked(path)
+        check_judgments(judgments)
+    return judgments
+
+
+def _load_unchecked(path: str | Path) -> Judgments:
+    with arrow_file(path, text=False) as file:
+        table = _folders.read_parquet(file)
+    require(b"crowdrank" in (table.schema.metadata or {}), "its metadata are missing")
+    metadata = Fields.parse(table.schema.metadata[b"crowdrank"], "the metadata")
+    version = metadata.integer("format")
+    require(version == FORMAT_VERSION, f"it is in format {version}, and this version reads format {FORMAT_VERSION}")
+    columns = {name: table[name].combine_chunks() for name in table.column_names}
+    query, document, assessor = (_code_column(columns, name, pa.int32()) for name in ("query", "document", "assessor"))
+    first_rows = np.flatnonzero(np.diff(query, prepend=-1) | np.diff(document, prepend=-1))
+    families = columns["families"].drop_null() if "families" in columns else None
+    labels = metadata.values["labels"]
+    return Judgments(
+        queries=columns["queries"].drop_null(),
+        documents=columns["documents"].drop_null(),
+        assessors=columns["assessors"].drop_null(),
+        item_query=query[first_rows],
+        item_document=document[first_rows],
+        offsets=np.append(first_rows, len(query)),
+        assessor=assessor,
+        grade=_code_column(columns, "grade", pa.int8()),
+        assessor_scale=np.asarray(columns["assessor_scale"].drop_null()),
+        families=families,
+        assessor_family=None if families is None else np.asarray(columns["assessor_family"].drop_null()),
+        extras={
+            name.removeprefix(EXTRA_PREFIX): columns[name].to_numpy(zero_copy_only=False)
+            for name in columns
+            if name.startswith(EXTRA_PREFIX)
+        },
+        labels=None if labels is None else tuple(metadata.sequence("labels", _folders.is_scalar, "plain values")),
+        backend=restore_backend(metadata.text("backend")),
+        **header_from_json(metadata),
+    )
+
+
+def _code_column(columns: dict[str, pa.Array], name: str, code_type: pa.DataType) -> NDArray[Any]:
+    """Return a column of codes; raise an error if it has another type or a null."""
+    codes = columns[name]
+    require(codes.type == code_type and codes.null_count == 0, f"{name} is not a column of codes")
+    return np.asarray(codes)
+
+
+# Checks.
+
+
+def check_judgments(judgments: Judgments) -> None:
+    """Raise ValueError unless saved judgments are complete and consistent."""
+    check_assessors(judgments)
+    for name in ("queries", "documents"):
+        check_ids(name, getattr(judgments, name))
+    require(len(judgments) > 0, "there are no judgments")
+    check_codes(judgments)
+    item = judgments.item_query.astype(np.int64) * len(judgments.documents) + judgments.item_document
+    require((np.diff(item) > 0).all() or len(np.unique(item)) == len(item), "a document of a query occurs twice")
+    for name, column in judgments.extras.items():
+        is_share = SHARE_NAME.fullmatch(name) is not None
+        require(is_share or name in EXTRA_DTYPES, f"there is an unknown column {name!r}")
+        require_array(name, column, np.dtype(np.float64) if is_share else EXTRA_DTYPES[name], (len(judgments),))
+    check_shares(judgments)
+    if "honeypot" in judgments.extras:
+        _check_grades("honeypot", judgments.extras["honeypot"], judgments, NO_HONEYPOT)
+    if judgments.labels is not None:
+        require(len(judgments.scales) == 1, "there are labels of several scales")
+        require(0 < len(judgments.labels) <= len(judgments.scale), "the labels do not fit the scale")
+        label_type = pa.array(judgments.labels).type
+        is_plain = not pa.types.is_nested(label_type) and not pa.types.is_null(label_type)
+        require(is_plain, "the labels are not plain values")
+        require(len(set(judgments.labels)) == len(judgments.labels), "a label occurs twice")
+
+
+def check_shares(judgments: Judgments) -> None:
+    """Raise ValueError unless the probabilities of the grades of each soft label sum to 1."""
+    columns = [column for name, column in judgments.extras.items() if SHARE_NAME.fullmatch(name)]
+    if columns:
+        table, by_grade = np.column_stack(columns), judgments.shares()
+        is_hard = np.isnan(table).all(axis=1)
+        require(((table >= 0) & (table <= 1) | np.isnan(table)).all(), "a probability is not from 0 to 1")
+        is_off = np.abs(np.nansum(table, axis=1) - 1) > SHARE_SUM_TOLERANCE
+        require(not (is_off & ~is_hard).any(), "probabilities do not sum to 1")
+        on_scale = is_hard if by_grade is None else is_hard == np.isnan(by_grade).all(axis=1)
+        require(on_scale.all(), "probabilities are of grades off the scale")
+
+
+def check_codes(judgments: Judgments) -> None:
+    """Raise ValueError unless every code is a valid index into its table; the ids in the tables are not checked.
+
+    Call :func:`check_assessors` first, once for all shards.
+    """
+    n, n_items = len(judgments.grade), len(judgments.item_query)
+    require_array("assessor", judgments.assessor, np.int32, (n,))
+    require_array("grade", judgments.grade, np.int8, (n,))
+    for name, table in (("item_query", "queries"), ("item_document", "documents")):
+        codes = getattr(judgments, name)
+        require_array(name, codes, np.int32, (n_items,))
+        require_range(name, codes, 0, len(getattr(judgments, table)) - 1)
+    require((np.diff(judgments.item_query) >= 0).all(), "the rows are not sorted by query")
+    require_array("offsets", judgments.offsets, np.int64, (n_items + 1,))
+    ends = judgments.offsets[0] == 0 and judgments.offsets[-1] == n
+    require(ends and (np.diff(judgments.offsets) > 0).all(), "offsets do not increase from 0 to the end")
+    require_range("assessor", judgments.assessor, 0, judgments.n_assessors - 1)
+    _check_grades("grade", judgments.grade, judgments, UNJUDGEABLE)
+
+
+def _check_grades(column_name: str, codes: NDArray[np.int8], judgments: Judgments, minimum: int) -> None:
+    """Raise ValueError unless each grade code is at least `minimum` and on the scale of the row's assessor."""
+    sizes = np.array([len(scale) for scale in judgments.scales], np.int8)
+    require_range(column_name, codes, minimum, int(sizes.max()) - 1)
+    if len(sizes) > 1:
+        row_sizes = sizes[judgments.assessor_scale[judgments.assessor]]
+        require((codes < row_sizes).all(), f"a code of {column_name} is not on the scale of its assessor")
+
+
+def check_assessors(table: AssessorTable) -> None:
+    """Raise ValueError unless each assessor has a valid scale and, if there are families, a valid family."""
+    check_ids("assessors", table.assessors)
+    n_assessors, scales, scale_maps = table.n_assessors, table.scales, table.scale_maps
+    require(0 < len(scales) <= np.iinfo(np.int8).max, "the number of scales is not between 1 and 127")
+    require_array("assessor_scale", table.assessor_scale, np.int8, (n_assessors,))
+    require_range("assessor_scale", table.assessor_scale, 0, len(scales) - 1)
+    require(not scale_maps or len(scale_maps) == len(scales), "the maps do not fit the scales")
+    for scale, scale_map in zip(scales, scale_maps, strict=False):
+        _check_scale_map(scale, scale_map, table.common_scale)
+    families, family = table.families, table.assessor_family
+    require((families is None) == (family is None), "the families are incomplete")
+    if families is not None and family is not None:
+        check_ids("families", families)
+        require_array("assessor_family", family, np.int32, (n_assessors,))
+        require_range("assessor_family", family, -1, len(families) - 1)
+
+
+def _check_scale_map(scale: Scale, scale_map: tuple[int, ...] | None, common_scale: Scale | None) -> None:
+    """Raise ValueError unless a map gives each grade of a scale a grade of the common scale, in increasing order."""
+    if scale_map is None:
+        return
+    require(common_scale is not None and len(scale_map) == len(scale), f"the map of the scale {scale} does not fit it")
+    assert common_scale is not None
+    is_valid = all(is_integer(code) and 0 <= code < len(common_scale) for code in scale_map)
+    is_valid = is_valid and list(scale_map) == sorted(scale_map)
+    require(is_valid, f"the map of the scale {scale} is not on the common scale")
+
+
+def check_ids(table_name: str, ids: pa.Array) -> None:
+    """Raise ValueError unless ids are distinct strings or distinct integers."""
+    require(ids.type in (pa.string(), pa.int64()), f"{table_name} are not texts or whole numbers")
+    are_distinct = ids.null_count == 0 and pc.count_distinct(ids).as_py() == len(ids)
+    require(are_distinct, f"one of {table_name} is missing or occurs twice")
+
+
+def restore_scale(saved: Any) -> Scale:
+    """Return a scale from its saved form, [names, values].
+
+    >>> str(restore_scale([["0", "1", "2"], [0.0, 1.0, 2.0]]))
+    '0-2'
+    """
+    names, values = saved
+    require(isinstance(names, list) and all(map(is_text, names)), "the grades of a scale are not texts")
+    scale = Scale.parse(names)
+    is_same = scale.names == tuple(names) and scale.values == tuple(values)
+    require(is_same, "the values of a scale do not fit its grades")
+    return scale
+
+
+def from_json(kind: Any, value: Any, name: str) -> Any:
+    """Return a value of a type from its JSON form; raise ValueError if it is of another type.
+
+    Args:
+        kind: int (of at least 0), str, bool, a dataclass, or a tuple, mapping or union of these; other types are not
+            checked.
+        value: the JSON value.
+        name: name of the value in errors.
+
+    >>> from_json(Mapping[str, tuple[int, int]], {"ann": [2, 1]}, "repeats")
+    {'ann': (2, 1)}
+
+    """
+    origin, kinds = get_origin(kind), get_args(kind)
+    if kind in JSON_TYPES:
+        is_valid, description = JSON_TYPES[kind]
+        require(is_valid(value), f"{name} is not {description}")
+        return value
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        require(isinstance(value, dict) and set(value) == set(hints), f"{name} is incomplete")
+        return kind(**{key: from_json(hints[key], one, key) for key, one in value.items()})
+    if origin is tuple:
+        kinds = kinds[:1] * len(value) if kinds[1:] == (...,) else kinds
+        require(isinstance(value, list) and len(value) == len(kinds), f"{name} is not a list of the right length")
+        return tuple(from_json(one_kind, one, name) for one_kind, one in zip(kinds, value, strict=True))
+    if origin is Mapping:
+        require(isinstance(value, dict) and all(map(is_text, value)), f"{name} is not a table")
+        return {key: from_json(kinds[1], one, name) for key, one in value.items()}
+    if origin is UnionType:
+        return None if value is None else from_json(kinds[0], value, name)
+    if origin is Literal:
+        require(value in kinds, f"{name} is not one of {', '.join(kinds)}")
+    return value
+
+
+def restore_backend(saved_name: str) -> str:
+    """Return the saved name of a DataFrame library, or 'pandas' if that library is not installed."""
+    require(saved_name in FRAME_LIBRARIES, f"backend is not one of {', '.join(FRAME_LIBRARIES)}: {saved_name!r}")
+    return saved_name if importlib.util.find_spec(saved_name) is not None else "pandas"

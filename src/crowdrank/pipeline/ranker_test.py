@@ -1,0 +1,467 @@
+"""Test of the candidates on held-out queries, and the summary of a run in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from crowdrank._text import counted, enumerate_names
+from crowdrank._typing import Floats
+from crowdrank.evaluation.comparison import (
+    Comparison,
+    bootstrap_intervals,
+    compare_evaluations,
+    fisher_randomization,
+    format_p,
+)
+from crowdrank.evaluation.evaluate import evaluate_codes
+from crowdrank.evaluation.measures import parse_measure, parse_measures
+from crowdrank.pipeline.baseline import describe_baseline
+from crowdrank.pipeline.candidates import BY_NAME
+from crowdrank.pipeline.run_settings import RunSettings
+from crowdrank.pipeline.selection import (
+    ENSEMBLES,
+    LEAD,
+    MIN_SELECTION_QUERIES,
+    SAFE,
+    CandidateSelection,
+    ExpertScorer,
+    ExpertSplit,
+    SelectionResult,
+    only_crowd,
+)
+from crowdrank.rankers.ensemble import N_HALVES, PRIOR_QUERIES
+
+ALPHA = 0.05
+"""Significance level; intervals have the level 1 - ALPHA."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Difference between two candidates on the test queries, or between two kinds of labels on expert-graded queries.
+
+    Attributes:
+        candidate, other: names of the candidates.
+        mean, other_mean: their mean values of the measure.
+        difference, lower, upper: difference of the means with its bootstrap interval.
+        p: p-value of a paired randomization test.
+        n_better, n_worse, n_equal: number of queries on which the candidate is better, worse and equal.
+
+    """
+
+    candidate: str
+    other: str
+    mean: float
+    other_mean: float
+    difference: float
+    lower: float
+    upper: float
+    p: float
+    n_better: int
+    n_worse: int
+    n_equal: int
+
+    @property
+    def percent(self) -> float | None:
+        """Difference in percent of the other mean; None if that is 0."""
+        return 100 * self.difference / self.other_mean if self.other_mean > 0 else None
+
+    @property
+    def n_queries(self) -> int:
+        """Number of queries."""
+        return self.n_better + self.n_worse + self.n_equal
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the selected ranker is better than everything that the user would otherwise use.
+
+    It is `better` if it is significantly better than each alternative (an intersection-union test: each is tested at
+    the full level, and the p-value of the verdict is the largest one). It is `worse` if it is significantly worse than
+    one of them, after a Bonferroni correction for their number. Otherwise the answer is `open`, or `baseline` if the
+    selected ranker is the baseline itself.
+
+    Attributes:
+        answer: `better`, `worse`, `open` or `baseline`.
+        alternatives: names of the baseline and of the simple candidates that it is compared with.
+        decisive: name of the alternative that decides the answer; empty without alternatives.
+        p: p-value of the answer; None without alternatives.
+        beaten: names of the alternatives that it is significantly better than.
+
+    """
+
+    answer: Literal["better", "worse", "open", "baseline"]
+    alternatives: tuple[str, ...] = ()
+    decisive: str = ""
+    p: float | None = None
+    beaten: tuple[str, ...] = ()
+
+    @classmethod
+    def load(cls, fields: Mapping[str, Any]) -> Verdict:
+        """Return a verdict from its fields in JSON."""
+        return cls(**{**fields, **{name: tuple(fields[name]) for name in ("alternatives", "beaten")}})
+
+
+def decide(contrasts: Sequence[Contrast], *, is_baseline: bool = False) -> Verdict:
+    """Return the verdict from the differences of the selected ranker to each alternative.
+
+    >>> def contrast(other: str, difference: float, p: float) -> Contrast:
+    ...     return Contrast("gda", other, 0.5 + difference, 0.5, difference, 0.0, 0.0, p, 0, 0, 0)
+    >>> decide([contrast("majority", 0.1, 0.001), contrast("average", 0.05, 0.06)])
+    Verdict(answer='open', alternatives=('majority', 'average'), decisive='average', p=0.06, beaten=('majority',))
+    >>> decide([contrast("majority", 0.1, 0.001), contrast("best-feature", -0.1, 0.01)]).answer
+    'worse'
+    """
+    names, n = tuple(one.other for one in contrasts), len(contrasts)
+    if not contrasts:
+        return Verdict("baseline" if is_baseline else "open")
+    beaten = tuple(one.other for one in contrasts if one.difference > 0 and one.p <= ALPHA)
+    worst = min(contrasts, key=lambda one: (one.difference > 0, one.p))
+    if worst.difference < 0 and n * worst.p <= ALPHA:
+        return Verdict("worse", names, worst.other, n * worst.p, beaten)
+    decisive = min(contrasts, key=lambda one: one.difference)
+    if decisive.difference > 0:
+        decisive = max(contrasts, key=lambda one: (one.p, -one.difference))
+    answer: Literal["better", "open"] = "better" if len(beaten) == n else "open"
+    return Verdict("baseline" if is_baseline else answer, names, decisive.other, decisive.p, beaten)
+
+
+def contrast_values(candidate: str, ours: Floats, other: str, theirs: Floats, random_state: int) -> Contrast:
+    """Return the difference between two candidates, given the measure of each on each query, (n_queries,)."""
+    off = ours - theirs
+    lower, upper = bootstrap_intervals(off[:, None], level=1 - ALPHA, random_state=random_state)[0]
+    return Contrast(
+        candidate,
+        other,
+        float(ours.mean()),
+        float(theirs.mean()),
+        float(off.mean()),
+        float(lower),
+        float(upper),
+        float(fisher_randomization(ours, theirs, random_state=random_state)),
+        int((off > 0).sum()),
+        int((off < 0).sum()),
+        int((off == 0).sum()),
+    )
+
+
+def difference_text(contrast: Contrast) -> str:
+    """Return a difference between two candidates with its interval and p-value.
+
+    >>> difference_text(Contrast("gda", "majority", 0.6, 0.5, 0.1, 0.05, 0.15, 0.01, 8, 1, 1))
+    '+20.0% over majority (+0.1000, 95% interval +0.0500 to +0.1500, p 0.010)'
+    """
+    off, percent = contrast.difference, contrast.percent
+    size = f"{off:+.4f}" if percent is None else f"{percent:+.1f}%"
+    significance = "" if contrast.p <= ALPHA else ", not significant"
+    interval = f"95% interval {contrast.lower:+.4f} to {contrast.upper:+.4f}"
+    relation = "over" if off > 0 else "against"
+    return f"{size} {relation} {contrast.other} ({off:+.4f}, {interval}, p {format_p(contrast.p)}{significance})"
+
+
+ALTERNATIVES = ("average", "expert-only", "best-feature")
+"""Simple candidates that, like the baseline, the selected one must beat to count as better."""
+CONTROLS = (*ALTERNATIVES, "gls")
+"""Simple candidates that the selected one is always compared with."""
+FEW_TEST_QUERIES = 20
+"""With fewer test queries, the summary states the smallest difference that they can show."""
+MIN_TEST_QUERIES = 6
+"""With fewer test queries, a randomization test gives every difference a p-value above 0.05."""
+DETECTABLE = 2.8
+"""Number of standard errors of a difference that is significant with a probability of 80%."""
+EXPERT_QUERIES = 50
+"""Number of expert-graded queries whose benefit is stated if there are none."""
+
+
+@dataclass(eq=False)
+class RankerTest:
+    """Test of the candidates: differences between pairs of them, each computed once.
+
+    Attributes:
+        selection: the trained candidates, with their scores.
+        settings: settings of the run.
+        has_experts: whether expert grades test the candidates; otherwise the consensus takes their place.
+        contrasts: the differences that were asked for so far.
+
+    """
+
+    selection: CandidateSelection
+    settings: RunSettings
+    has_experts: bool
+    contrasts: dict[tuple[str, str], Contrast] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> SelectionResult:
+        """Scores, rankers and the selected candidate."""
+        return self.selection.outcome
+
+    @property
+    def split(self) -> ExpertSplit:
+        """Queries for selection and test."""
+        return self.outcome.split
+
+    @property
+    def chosen(self) -> str:
+        """Name of the selected candidate."""
+        return self.outcome.chosen
+
+    @property
+    def baseline(self) -> str:
+        """Name of the baseline: the one of the settings if it was trained, otherwise the first candidate."""
+        names = self.outcome.scores
+        return self.settings.baseline if self.settings.baseline in names else next(iter(names))
+
+    @cached_property
+    def comparison(self) -> Comparison | None:
+        """Comparison of all candidates on the test queries; None without expert grades or test queries."""
+        data, queries = self.selection.data, self.split.test
+        if not self.has_experts or not len(queries):
+            return None
+        rows = data.graded_rows(queries)
+        query, query_ids = np.searchsorted(queries, data.query[rows]), data.query_ids.take(pa.array(queries))
+        ndcg = [parse_measure(f"nDCG@{cutoff}").with_gains(self.settings.gains) for cutoff in (1, 5, 10)]
+        measures = parse_measures([self.settings.measure, *ndcg])
+        evaluations = {
+            name: evaluate_codes(query, score[rows], data.expert[rows], query_ids, measures)
+            for name, score in self.outcome.scores.items()
+        }
+        seed = self.settings.random_state
+        return compare_evaluations(evaluations, baseline=self.baseline, alpha=ALPHA, random_state=seed)
+
+    @property
+    def selection_means(self) -> dict[str, float]:
+        """Mean of the measure on the selection queries, by candidate."""
+        return {name: float(values.mean()) for name, values in self.outcome.values.items()}
+
+    def contrast(self, candidate: str, other: str) -> Contrast:
+        """Return the difference between two candidates on the test queries."""
+        if (candidate, other) not in self.contrasts:
+            score = self.outcome.scores[candidate]
+            self.contrasts[candidate, other] = self.contrast_scores(candidate, score, other)
+        return self.contrasts[candidate, other]
+
+    def contrast_scores(self, name: str, score: Floats, other: str) -> Contrast:
+        """Return the difference between scores (n_rows,) and a candidate on the test queries."""
+        seed = self.settings.random_state
+        return contrast_values(name, self._scorer.values(score), other, self.values(other), seed)
+
+    @cached_property
+    def verdict(self) -> Verdict | None:
+        """Whether the selected candidate is better than each alternative; None if nothing was tested."""
+        if self.comparison is None:
+            return None
+        names = [name for name in dict.fromkeys((self.baseline, *ALTERNATIVES)) if name in self.outcome.scores]
+        contrasts = [self.contrast(self.chosen, name) for name in names if name != self.chosen]
+        return decide(contrasts, is_baseline=self.chosen == self.baseline)
+
+    @property
+    def preferred(self) -> str | None:
+        """Name of the alternative that decides the verdict, if the selected candidate is not ahead of it."""
+        if self.verdict is None or not self.verdict.decisive:
+            return None
+        is_ahead = self.contrast(self.chosen, self.verdict.decisive).difference > 0
+        return None if is_ahead else self.verdict.decisive
+
+    def test_controls(self) -> None:
+        """Compare the selected candidate with the baseline and the simple candidates."""
+        for name in dict.fromkeys((self.baseline, *CONTROLS)):
+            if name in self.outcome.scores and name != self.chosen:
+                self.contrast(self.chosen, name)
+
+    def values(self, name: str) -> Floats:
+        """Return the measure of each test query, (n_test_queries,)."""
+        return self._scorer.values(self.outcome.scores[name])
+
+    def mean(self, name: str) -> float:
+        """Return the mean of the measure on the test queries."""
+        return float(self.values(name).mean())
+
+    @cached_property
+    def _scorer(self) -> ExpertScorer:
+        return ExpertScorer(self.selection.data, self.split.test, self.settings)
+
+
+def describe(candidate: str) -> str:
+    """Return what a candidate or an ensemble is, as a phrase such as 'LambdaMART on majority votes'."""
+    if candidate in BY_NAME:
+        return BY_NAME[candidate].description
+    return ENSEMBLES.get(candidate) or describe_baseline(candidate)
+
+
+def summarize(test: RankerTest) -> list[str]:
+    """Return the result of a run with rankers in short paragraphs, the most important first."""
+    if not test.has_experts:
+        return _without_experts(test)
+    if test.comparison is None:
+        return [_selected(test), "No expert-graded query was held out for a test."]
+    parts = [_gain(test), _selected(test), _best(test), _learned_labels(test), _detectable(test)]
+    return [part for part in parts if part]
+
+
+def _selected(test: RankerTest) -> str:
+    name, n, n_selection = test.chosen, len(test.selection.data.graded_queries), len(test.split.development)
+    if not test.split.folds:
+        return (
+            f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few to select a ranker (at least "
+            f"{MIN_SELECTION_QUERIES} besides the test queries are needed), so the ranker is {name} ({describe(name)})."
+        )
+    queries = f"{n_selection} other expert-graded queries" if n_selection < n else f"all {n} expert-graded queries"
+    return f"The ranker {name} ({describe(name)}) was selected on {queries}: {test.outcome.reason}."
+
+
+def _gain(test: RankerTest) -> str:
+    """Return the verdict: the comparison of the selected candidate with all alternatives."""
+    verdict = test.verdict
+    assert verdict is not None
+    n = counted(len(test.split.test), "test query")
+    text = f"On {n}, {test.settings.measure} of the selected ranker, {test.chosen}, is {test.mean(test.chosen):.4f}"
+    if not verdict.alternatives:
+        return f"{text}."
+    names = list(dict.fromkeys([verdict.decisive, *([test.baseline] if test.baseline != test.chosen else [])]))
+    differences = ", and ".join(difference_text(test.contrast(test.chosen, name)) for name in names)
+    return f"{text}, {describe_verdict(verdict)}: {differences}."
+
+
+def describe_verdict(verdict: Verdict) -> str:
+    """Return a verdict as a phrase.
+
+    >>> describe_verdict(Verdict("better", ("majority", "average"), "average", 0.03, ("majority", "average")))
+    'better than majority and average'
+    >>> describe_verdict(Verdict("open", ("majority", "average"), "average", 0.3, ("majority",)))
+    'better than majority, but not shown to be better than average'
+    """
+    open_ones = [name for name in verdict.alternatives if name not in verdict.beaten]
+    beaten = f"better than {enumerate_names(verdict.beaten)}" if verdict.beaten else ""
+    match verdict.answer:
+        case "better":
+            return beaten
+        case "worse":
+            return f"worse than {verdict.decisive}"
+        case "baseline":
+            return "the baseline itself"
+        case "open":
+            return f"{beaten}{', but ' * bool(beaten)}not shown to be better than {enumerate_names(open_ones)}"
+
+
+def _best(test: RankerTest) -> str:
+    """Return whether another candidate is better on the test queries."""
+    best = max(test.outcome.scores, key=test.mean)
+    if np.isclose(test.mean(best), test.mean(test.chosen)):
+        return "No other candidate has a higher mean on the test queries."
+    difference = difference_text(test.contrast(test.chosen, best))
+    highest = f"The highest mean on the test queries is that of {best} ({test.mean(best):.4f})"
+    return f"{highest}; the selected ranker has {difference}."
+
+
+def _learned_labels(test: RankerTest) -> str:
+    """Return whether labels learned from expert grades helped, by the best candidates on the selection queries."""
+    means = test.selection_means
+    candidates = [candidate for candidate in test.outcome.candidates if candidate.name in means]
+    learned = [candidate.name for candidate in candidates if candidate.remapper is not None]
+    plain = [candidate.name for candidate in only_crowd(candidates)]
+    if not learned or not plain:
+        return ""
+    best, rival = max(learned, key=means.__getitem__), max(plain, key=means.__getitem__)
+    contrast = test.contrast(best, rival)
+    if contrast.difference > 0:
+        effect = "helped" if contrast.p <= ALPHA else "did not help significantly"
+    else:
+        effect = "did not help"
+    return f"Learning labels from expert grades {effect}: {best} has {difference_text(contrast)}."
+
+
+def _detectable(test: RankerTest) -> str:
+    """Return the smallest difference that few test queries can show."""
+    n = len(test.split.test)
+    if n >= FEW_TEST_QUERIES or test.chosen == test.baseline:
+        return ""
+    if n < MIN_TEST_QUERIES:
+        return f"With {counted(n, 'test query')} no difference can be significant."
+    off = test.values(test.chosen) - test.values(test.baseline)
+    smallest = DETECTABLE * float(off.std(ddof=1)) / np.sqrt(n)
+    return f"With {n} test queries, a difference is significant with a probability of 80% from about {smallest:.3f} on."
+
+
+def _without_experts(test: RankerTest) -> list[str]:
+    name = test.chosen
+    text = f"Without expert grades no ranker can be selected or tested; the ranker is {name} ({describe(name)})."
+    if not len(test.split.test):
+        return [text, "There are too few judged queries to estimate what expert grades would show."]
+    return [text, benefit_of_experts(test.values(name), test.values(test.baseline), test.settings.measure)]
+
+
+def benefit_of_experts(ours: Floats, theirs: Floats, measure: str, n: int = EXPERT_QUERIES) -> str:
+    """Return what `n` expert-graded queries would show, from the values of two rankers on some queries.
+
+    >>> benefit_of_experts(np.array([0.5, 0.7, 0.4]), np.array([0.5, 0.5, 0.5]), "nDCG@10", 50)
+    '50 expert-graded queries would show differences in nDCG@10 from about 0.060 on (with a probability of 80%), and
+    would allow to select a ranker and to learn labels.'
+    """
+    sd = float(np.std(ours - theirs, ddof=1)) if len(ours) > 1 else float("nan")
+    return (
+        f"{n} expert-graded queries would show differences in {measure} from about {DETECTABLE * sd / np.sqrt(n):.3f} "
+        "on (with a probability of 80%), and would allow to select a ranker and to learn labels."
+    )
+
+
+def describe_protocol(test: RankerTest) -> tuple[str, ...]:
+    """Return how candidates were trained, selected and tested, in sentences."""
+    data, split, settings = test.selection.data, test.split, test.settings
+    lines = [
+        "Consensus models use all crowd labels, but no expert grades and no honeypots. Rankers are never evaluated on "
+        "queries whose crowd labels they were trained on."
+    ]
+    if not test.has_experts:
+        lines.append(
+            f"Without expert grades, {counted(len(split.test), 'judged query')} were held out, and the consensus by "
+            f"{settings.method} took the place of expert grades, only to see how much the rankers differ."
+        )
+        return tuple(lines)
+    lines.append(
+        f"Of {counted(len(data.graded_queries), 'expert-graded query')} with at least two different grades, "
+        f"{len(split.test)} were held out for the test (seed {settings.random_state}) and {len(split.development)} "
+        f"select the ranker by cross-validation with {counted(len(split.folds), 'fold')}: the candidates that rank a "
+        "fold were trained without its crowd labels and expert grades."
+    )
+    labeled = data.query[data.item >= 0]
+    n_both = len(np.unique(labeled[np.isin(labeled, data.graded_queries)]))
+    if n_both:
+        lines.append(
+            f"{counted(n_both, 'expert-graded query')} also {'has' if n_both == 1 else 'have'} crowd labels; they "
+            "train only candidates that do not rank the query."
+        )
+    if split.folds:
+        leads = f" if it leads {SAFE} by more than {LEAD:g} standard errors of the difference, otherwise {SAFE}"
+        rule = "" if settings.deployable else leads
+        lines.append(
+            f"The candidate with the highest mean {settings.measure} is selected{rule}. The weights of ensembles are "
+            f"averages over {N_HALVES} halves of the selection queries, shrunk towards equal weights with the weight "
+            f"of {PRIOR_QUERIES} queries; those for a fold are chosen on the other folds. Candidates trained on expert "
+            "grades rank the other folds with the grades of the fold, so their weights depend on these indirectly."
+        )
+    if settings.deployable:
+        lines.append("Only single forests could be selected, so that search engines can evaluate the ranker.")
+    else:
+        lines.append(
+            "If the selected ranker is no single forest, one is fitted to its scores, standardized within each query. "
+            "The forest that is tested has not seen the features of the test queries."
+        )
+    if settings.refit and len(split.test):
+        lines.append(
+            "The ranker that is written was trained again on all data including the test queries; the figures are "
+            "those of the same candidate without them."
+        )
+    if test.comparison is not None:
+        lines.append(
+            "The comparisons of the selected ranker with the baseline and the simple candidates were fixed in advance. "
+            "It counts as better only if it is significantly better than each of them, so that their p-values need no "
+            "adjustment, and as worse if it is significantly worse than one of them after a Bonferroni correction. The "
+            "column p (Holm) of the table is adjusted for all candidates."
+        )
+        lines += test.comparison.protocol()
+    return tuple(lines)

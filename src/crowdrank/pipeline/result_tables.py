@@ -1,0 +1,346 @@
+"""Tables and Markdown that a run writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crowdrank._text import counted, markdown_text
+from crowdrank._typing import Floats, Integers
+from crowdrank.assessors.assessor_report import best_and_worst
+from crowdrank.collection.belief import exponential_gains
+from crowdrank.collection.model_policies import value_of_labels
+from crowdrank.consensus.grade_rules import choose_grades
+from crowdrank.consensus.model import Aggregator
+from crowdrank.consensus.result import Consensus
+from crowdrank.estimation.estimate import Estimate
+from crowdrank.evaluation.comparison import format_p
+from crowdrank.evaluation.evaluate import JUDGED_CUTOFF
+from crowdrank.evaluation.measures import parse_measure
+from crowdrank.pipeline.baseline_estimate import EXPLANATION, QUESTION, estimate_rows
+from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.feature_labels import NOT_FOR_RANKERS, FeatureLabels
+from crowdrank.pipeline.ranker_test import RankerTest, describe
+from crowdrank.pipeline.run_data import RunData
+from crowdrank.pipeline.run_result import RunResult, json_number
+from crowdrank.pipeline.selection import SelectionResult
+from crowdrank.rankers.ranker import Ranker
+from crowdrank.rankers.single_feature import SingleFeature
+
+LABELS = {
+    "majority": "grade",
+    "average": "relevance",
+    "family-mean": "relevance",
+    "dawid-skene": "expected-grade",
+    "gda": "expected-grade",
+}
+"""Consensus methods whose labels stand in the training table, and which of their values."""
+MIN_DIFFERENCE = 0.5
+"""Minimum difference between a label and the expert grade to check the document, in expert grades."""
+DIFFERS = "differs from the expert grade"
+"""Reason to check a document in a table of what to label next."""
+FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm", "significant")
+"""Figures of the comparison that stand in the table of candidates."""
+
+
+def documents_table(consensus: Consensus, data: RunData) -> pa.Table:
+    """Return the consensus of each judged document and its expert grade, if it has one."""
+    expert = np.full(len(consensus.document_table), np.nan)
+    if data.gold is not None:
+        code = data.gold.for_items(data.labels).code
+        expert[code >= 0] = np.array(data.gold.scale.values)[code[code >= 0]]
+    return consensus.document_table.append_column("expert", pa.array(expert, from_pandas=True))
+
+
+def next_table(documents: pa.Table, model: Aggregator, data: RunData, measure: str) -> pa.Table:
+    """Return the documents without an expert grade, those first where another label is most useful.
+
+    If all documents have an expert grade, return those whose consensus grade differs from it, the most different first.
+
+    Args:
+        documents: table of :func:`documents_table`.
+        model: the fitted model that the table is from.
+        data: data of the run.
+        measure: measure of the run; its cutoff is the number of documents of a query that matter.
+
+    """
+    k = parse_measure(measure).cutoff or JUDGED_CUTOFF
+    is_open = pc.is_null(documents["expert"]).to_numpy()
+    scale = model.consensus_.scale
+    shares = np.column_stack([documents[name].to_numpy() for name in scale.share_names])
+    priority, reason = value_of_labels(model, k), f"may change the top {k}"
+    if len(is_open) and not is_open.any():
+        priority = _differences_to_experts(documents, choose_grades(shares, model.grade_by).astype(np.int64), data)
+        is_open, reason = priority >= MIN_DIFFERENCE, DIFFERS
+    width = pc.subtract(documents["upper"], documents["lower"])
+    table = documents.append_column("priority", pa.array(priority)).append_column("width", width)
+    spread = _gain_spread(shares, documents["judgments"].to_numpy(), exponential_gains(scale))
+    table = table.append_column("spread", pa.array(spread)).filter(pa.array(is_open))
+    # No single label changes the top of a long ranking; there, documents of uncertain gain come first.
+    keys = [("priority", "descending"), ("spread", "descending"), ("judgments", "ascending")]
+    table = table.sort_by(keys).append_column("reason", pa.array([reason] * int(is_open.sum()), pa.string()))
+    names = ["query", "document", "priority", "reason", "relevance", "lower", "upper", "width", "grade", "judgments"]
+    return table.select(names)
+
+
+def _differences_to_experts(documents: pa.Table, grade: Integers, data: RunData) -> Floats:
+    """Return the distance of each consensus grade to the expert grade, in expert grades; 0 if it is not known."""
+    if data.gold is None or data.expert_values is None:
+        return np.zeros(len(documents))
+    expert = documents["expert"].to_numpy() - data.gold.scale.values[0]
+    return np.asarray(np.abs(data.expert_values[grade] - expert))
+
+
+def _gain_spread(shares: Floats, n_judgments: Integers, gains: Floats) -> Floats:
+    """Return the standard deviation of the gain of each document, whose shares include one more, average, answer."""
+    n = n_judgments[:, None]
+    chance = (n * shares + shares.mean(axis=0)) / (n + 1)
+    return np.asarray(np.sqrt(np.maximum(chance @ gains**2 - (chance @ gains) ** 2, 0.0)))
+
+
+def describe_next(table: pa.Table) -> str:
+    """Return in a sentence what a table of :func:`next_table` lists."""
+    if not len(table):
+        return "Every judged document has an expert grade, and no label is known to differ: have new documents judged."
+    if table["reason"][0].as_py() == DIFFERS:
+        return "Every judged document has an expert grade. These differ most from the consensus: check them."
+    return "Documents where another label is most useful: it may change the order of the first documents of the query."
+
+
+def comparison_table(test: RankerTest) -> pa.Table:
+    """Return one row per candidate, those with the highest mean on the selection queries first."""
+    means = test.selection_means
+    order = sorted(test.outcome.scores, key=lambda name: -means.get(name, 0.0))
+    figures = {} if test.comparison is None else _figures(test.comparison.rows)
+    rows: list[dict[str, Any]] = [
+        {
+            "candidate": name,
+            "about": describe(name),
+            "chosen": name == test.chosen,
+            "selection_mean": means.get(name),
+            "selection_queries": len(test.split.development) or None,
+            "test_queries": len(test.split.test) if test.comparison is not None else None,
+            **figures.get(name, {}),
+            "note": _note(test.outcome, name),
+        }
+        for name in order
+    ]
+    rows += [
+        {"candidate": name, "about": describe(name), "note": f"left out: {reason}"}
+        for name, reason in test.outcome.failed.items()
+    ]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = pa.table({name: [row.get(name) for row in rows] for name in names})
+    floats = [name for name in names if pa.types.is_null(table[name].type)]
+    for name in floats:
+        table = table.set_column(names.index(name), name, table[name].cast(pa.float64()))
+    return table
+
+
+def _figures(rows: pa.Table) -> dict[str, dict[str, Any]]:
+    """Return mean, difference, interval and p-values of each measure in a comparison, by candidate."""
+    figures: dict[str, dict[str, Any]] = {}
+    for row in rows.to_pylist():
+        own = figures.setdefault(row["run"], {})
+        own |= {f"{row['measure']} {name}": json_number(row[name]) for name in FIGURES}
+    return figures
+
+
+def _note(outcome: SelectionResult, name: str) -> str:
+    """Return the weights of an ensemble, the largest first, or the feature of a single feature."""
+    ranker, weights = outcome.rankers.get(name), outcome.weights.get(name, {})
+    if isinstance(ranker, SingleFeature):
+        return f"{ranker.feature_}{', lower is better' * (ranker.sign_ < 0)}"
+    if len(set(weights.values())) == 1:
+        return f"{len(weights)} rankers, weight {next(iter(weights.values())):.3f} each"
+    ordered = sorted(weights.items(), key=lambda one: -one[1])
+    return ", ".join(f"{weight:.2f} {member}" for member, weight in ordered)
+
+
+def training_table(data: RunData, fits: ConsensusFits, outcome: SelectionResult) -> pa.Table:
+    """Return the labels that rankers are trained on: by consensus method, by remapper, and the expert grades."""
+    rows = np.flatnonzero((data.item >= 0) | data.is_graded)
+    known = data.features.take(rows)
+    columns: dict[str, Any] = {
+        "query": known.query,
+        "document": known.document,
+        "part": _parts(data, outcome)[rows],
+        "labels": data.n_labels[rows],
+    }
+    for method, target in LABELS.items():
+        if fits.has(method):
+            columns[method.replace("-", "_")] = fits.labels(method, target)[rows]
+    for name, remapped in outcome.remapped.items():
+        place = remapped.labels.judgments.positions(known.query, known.document)
+        for role, values in zip(("target", "weight"), remapped.rescaled(), strict=True):
+            columns[f"{name.replace('-', '_')}_{role}"] = np.where(place >= 0, values[place], np.nan)
+    columns["expert"] = data.expert[rows]
+    return pa.table(
+        {
+            name: pa.array(column, from_pandas=True) if isinstance(column, np.ndarray) else column
+            for name, column in columns.items()
+        }
+    )
+
+
+def _parts(data: RunData, outcome: SelectionResult) -> Any:
+    """Return what the query of each row serves: `test`, `selection` or `train`."""
+    names = np.full(len(data.query_ids), "train", dtype=object)
+    names[outcome.split.development] = "selection"
+    names[outcome.split.test] = "test"
+    return names[data.query]
+
+
+def remapping_table(outcome: SelectionResult) -> pa.Table | None:
+    """Return the mean learned target and weight by feature of the labels, for each remapper; None if there is none."""
+    tables = []
+    for kind, remapped in outcome.remapped.items():
+        table = remapped.by_feature()
+        tables.append(table.add_column(0, "remapper", pa.array([kind] * len(table))))
+    return pa.concat_tables(tables) if tables else None
+
+
+def per_query_table(test: RankerTest) -> pa.Table | None:
+    """Return the value of each candidate on each test query; None if nothing was tested."""
+    if test.comparison is None:
+        return None
+    table = pa.Table.from_pandas(test.comparison.per_query, preserve_index=False)
+    return table.rename_columns(["candidate" if name == "run" else name for name in table.column_names])
+
+
+def feature_table(data: RunData, ranker: Ranker) -> pa.Table:
+    """Return each feature with its share of missing values, its range and its importance in the selected ranker."""
+    importance = pa.array(ranker.feature_importances_)
+    return data.feature_table().append_column("importance", importance).sort_by([("importance", "descending")])
+
+
+N_ROWS = 10
+"""Maximum number of rows of a table."""
+
+
+def markdown(result: RunResult) -> str:
+    """Return the report in Markdown; ids and notes are escaped, so that they render as plain text.
+
+    >>> import crowdrank
+    >>> world = crowdrank.simulate(queries=30, documents=8, random_state=1)
+    >>> result = crowdrank.run(world.judgments, world.features, candidates=["majority", "average"])
+    >>> print(markdown(result).splitlines()[0])
+    # A ranker from 1,245 judgments
+    """
+    title = "A ranker" if result.rankers is not None else "Labels"
+    lines = [
+        f"# {title} from {counted(result.sizes['judgments'], 'judgment')}",
+        "",
+        *(f"- {markdown_text(text)}" for text in result.summary),
+        *([] if result.rankers is None else ["", "## Candidates", "", *_table(_candidates(result))]),
+        *([] if result.estimate is None else _estimate(result.estimate)),
+        *([] if result.feature_labels is None else _feature_labels(result, result.feature_labels)),
+        "",
+        "## Assessors",
+        "",
+        _assessors(result),
+        "",
+        *_table(_best_and_worst_assessors(result)),
+        "",
+        "## What to label next",
+        "",
+        f"{describe_next(result.tables['next'])} next.csv has all of them. {_relevance_unit(result)}",
+        "",
+        *_table(result.tables["next"].slice(0, N_ROWS).to_pylist()),
+        "",
+        "## Protocol",
+        "",
+        *(f"- {markdown_text(str(text))}" for text in (*result.protocol, *result.changes, *result.notes)),
+        f"- crowdrank {result.versions['crowdrank']}, seed {result.settings.random_state}; all settings: run.json.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _estimate(estimate: Estimate) -> list[str]:
+    """Return the part on the selected ranker and the current ranking."""
+    warnings = (f"- {markdown_text(str(message))}" for message in estimate.warnings)
+    return [*("", f"## {QUESTION}", "", EXPLANATION, "", *_table(estimate_rows(estimate)), ""), *warnings]
+
+
+def _feature_labels(result: RunResult, labels: FeatureLabels) -> list[str]:
+    """Return the part on labels that used features."""
+    return [
+        *("", "## Labels with features", "", f"{NOT_FOR_RANKERS} consensus_with_features.parquet has them."),
+        *("", *_table(labels.rows())),
+        *("", "What to label next by these labels; next_with_features.csv has all documents:"),
+        *("", *_table(result.tables["next_with_features"].slice(0, N_ROWS).to_pylist())),
+    ]
+
+
+def _candidates(result: RunResult) -> list[dict[str, Any]]:
+    assert result.rankers is not None
+    measure = result.settings.measure
+    columns = {
+        "selection_mean": f"{measure}, selection",
+        f"{measure} mean": f"{measure}, test",
+        f"{measure} difference": f"over {result.rankers.baseline}",
+        f"{measure} lower": "lower",
+        f"{measure} upper": "upper",
+        f"{measure} p_holm": "p (Holm)",
+        "note": "note",
+    }
+    rows = []
+    for row in result.tables["comparison"].to_pylist():
+        name = f"{row['candidate']} (selected)" if row["chosen"] else row["candidate"]
+        figures = {new: _figure(new, row.get(old)) for old, new in columns.items()}
+        rows.append({"candidate": name, "description": row["about"]} | figures)
+    return rows
+
+
+def _figure(title: str, value: Any) -> Any:
+    """Return a cell: p-values are never 0, and differences have a sign."""
+    if not isinstance(value, float) or value != value:
+        return value
+    if title == "p (Holm)":
+        return format_p(value)
+    return f"{value:+.4f}" if title in ("lower", "upper") or title.startswith("over ") else value
+
+
+def _relevance_unit(result: RunResult) -> str:
+    if not result.model.in_grades:
+        return "Relevance is in standard deviations, 0 is the mean; grade is the consensus grade."
+    return "Relevance is in grades."
+
+
+def _assessors(result: RunResult) -> str:
+    table = result.tables["assessors"]
+    counts = table["flag"].value_counts().to_pylist()
+    flags = ", ".join(
+        f"{one['counts']:,} {'flagged ' + one['values'] if one['values'] else 'not flagged'}"
+        for one in sorted(counts, key=lambda one: -one["counts"])
+    )
+    offset = "" if result.expert_offset is None else f" {result.expert_offset}."
+    which = "All" if len(table) <= N_ROWS else "The best and the worst"
+    return (
+        f"{counted(len(table), 'assessor')}: {flags}.{offset} {which}, the most informative first "
+        "(assessors.csv has all of them, pairs.csv the agreement of pairs)."
+    )
+
+
+def _best_and_worst_assessors(result: RunResult) -> list[dict[str, Any]]:
+    table = best_and_worst(result.tables["assessors"], N_ROWS)
+    return list(table.select(["assessor", "judgments", "informativeness", "flag", "evidence"]).to_pylist())
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    if not rows:
+        return ["(none)"]
+    names = list(rows[0])
+    body = ([_cell(row[name]) for name in names] for row in rows)
+    lines = [[_cell(name) for name in names], ["---"] * len(names), *body]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    return f"{value:.4f}" if isinstance(value, float) else markdown_text(str(value))

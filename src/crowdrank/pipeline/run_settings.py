@@ -1,0 +1,302 @@
+"""Files and settings of a run, their defaults, and the TOML files that set them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_origin
+
+from crowdrank._estimator import require_integer, require_number, require_one_of
+from crowdrank._options import check_choices, option, option_fields, option_name, read_toml, union_members
+from crowdrank.consensus import METHODS, get_aggregator
+from crowdrank.errors import Fix, InputError, UsageError, near, parameter_prefix, shown
+from crowdrank.readers.read_options import GoldReadOptions, ReadOptions
+
+if TYPE_CHECKING:
+    from crowdrank.judgments.gold import Gold
+    from crowdrank.judgments.table import Judgments
+    from crowdrank.readers.features import Features
+
+FOREST_PARAMETERS = ("n_trees", "learning_rate", "num_leaves")
+"""Parameters of the forest that imitates the selected ranker."""
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Settings of a run.
+
+    Attributes:
+        method: consensus model whose labels and assessor report are written.
+        measure: measure that rankers are selected and compared by.
+        gains: gain of each grade in training, and in the measure unless its name states other gains.
+        candidates: names of the candidates to train; by default all that the data allow.
+        thorough: whether to train slow candidates too.
+        deployable: whether to select among single forests only, which search engines can evaluate.
+        baseline: what the candidates are compared with: a candidate, `feature:NAME`, or the path of a TREC run.
+        rankers: whether to train rankers if there are features.
+        feature_labels: whether to fit the consensus model also with the features, to compare its labels with those
+            without features. No ranker is trained or tested on them.
+        allow_leak: whether to use features that seem to hold the expert grades.
+        test: share of the expert-graded queries that are held out from the selection. With 0 all of them are used for
+            the selection and nothing is tested.
+        folds: number of cross-validation folds of the other expert-graded queries.
+        refit: whether to train the selected candidate again on all data, including the test queries.
+        unjudgeable_as: whether 'cannot judge' answers of the crowd count as the lowest grade, are dropped, or are
+            answers of their own in consensus models that have such (`model`).
+        n_jobs: number of threads; by default one per core.
+        random_state: random seed.
+        method_settings: parameters of the consensus model.
+        trees, linear, boosted: parameters of LambdaMART and of the linear and boosted remappers.
+        forest: parameters of `distill` for the forest that imitates the selected ranker, such as `n_trees`.
+
+    >>> RunSettings(measure="AP").test, RunSettings(gains="linear").measure
+    (0.35, "nDCG(dcg='log2')@10")
+    """
+
+    method: str = option("gda", f"Consensus model whose labels are written: {', '.join(METHODS)}.", "-m")
+    measure: str = option("nDCG@10", "Measure that rankers are selected and compared by, such as nDCG@10 or AP.")
+    gains: str = option("exponential", "Gain of each grade: exponential, linear, or a list such as 0,1,3,7,15.")
+    candidates: tuple[str, ...] | None = option(
+        None, "Candidates to train, such as majority,gda,expert-only; ensembles are made of them."
+    )
+    thorough: bool = option(False, "Train slow candidates too.")
+    deployable: bool = option(False, "Select among single forests only, which search engines can evaluate.")
+    baseline: str = option("majority", "Baseline: a candidate, feature:NAME, or a TREC run (file).")
+    rankers: bool = option(True, "Train rankers if there are features.")
+    feature_labels: bool = option(
+        False, "Report also labels that use the features. No ranker is trained or tested on them."
+    )
+    allow_leak: bool = option(False, "Use features that seem to hold the expert grades.")
+    test: float = option(0.35, "Share of the expert queries held out for the final test.")
+    folds: int = option(5, "Number of cross-validation folds for the selection.")
+    refit: bool = option(True, "Train the selected ranker again on all data.")
+    unjudgeable_as: Literal["lowest", "drop", "model"] = option(
+        "lowest", "Use 'cannot judge' answers as the lowest grade, drop them, or let the method model them."
+    )
+    n_jobs: int | None = option(None, "Number of threads.", show_default="one per core")
+    random_state: int = option(0, "Random seed.")
+    method_settings: Mapping[str, Any] = field(default_factory=dict)
+    trees: Mapping[str, Any] = field(default_factory=dict)
+    linear: Mapping[str, Any] = field(default_factory=dict)
+    boosted: Mapping[str, Any] = field(default_factory=dict)
+    forest: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> RunSettings:
+        """Return settings from values by name; candidates may be a text with commas.
+
+        >>> RunSettings.of({"mesure": "AP"})
+        Traceback (most recent call last):
+        crowdrank.errors.UsageError: A run has no setting 'mesure' (did you mean 'measure'?); it has:
+        method, ...
+        >>> RunSettings.of({"candidates": "majority, gda"}).candidates
+        ('majority', 'gda')
+        """
+        names = [one.name for one in fields(cls)]
+        unknown = next((name for name in values if name not in names), None)
+        if unknown is not None:
+            raise UsageError(f"A run has no setting '{unknown}'{near(unknown, names)}; it has: {', '.join(names)}.")
+        return cls(**{**values, "candidates": _split_names(values.get("candidates"))})
+
+    def __post_init__(self) -> None:
+        from crowdrank.evaluation.measures import parse_measure
+        from crowdrank.rankers.model_selection import check_validation
+
+        require_one_of("method", self.method, METHODS)
+        check_choices(self)
+        check_validation(self.measure)
+        object.__setattr__(self, "measure", str(parse_measure(self.measure).with_gains(self.gains)))
+        require_number("test", self.test, 0)
+        if self.test >= 1:
+            raise UsageError(
+                f"must be a share of the expert-graded queries below 1, not {self.test:g}", parameter="test"
+            )
+        require_integer("folds", self.folds, 2)
+        require_integer("random_state", self.random_state, 0)
+        if self.n_jobs is not None:
+            require_integer("n_jobs", self.n_jobs, 1)
+        if isinstance(self.candidates, str) or (self.candidates is not None and not self.candidates):
+            raise UsageError("must be one or more names", parameter="candidates")
+        if self.method_settings:
+            get_aggregator(self.method).set_params(**self.method_settings)._check_parameters()
+        unknown = next((name for name in self.forest if name not in FOREST_PARAMETERS), None)
+        if unknown is not None:
+            problem = f"must have {', '.join(FOREST_PARAMETERS)}, not '{unknown}'{near(unknown, FOREST_PARAMETERS)}"
+            raise UsageError(problem, parameter="forest", kind="unknown-parameter")
+        if self.unjudgeable_as == "model" and not _models_unjudgeable(self.method):
+            problem = f"'model' needs a consensus method that models 'cannot judge' answers, not {self.method}"
+            raise UsageError(problem, parameter="unjudgeable_as", fix=Fix("take {}", "method", "gda"))
+        if self.feature_labels:
+            self._check_feature_labels()
+
+    def _check_feature_labels(self) -> None:
+        """Raise UsageError if the consensus model cannot use features."""
+        from crowdrank.consensus.feature_prior import FeatureAggregator
+
+        able = [method for method in METHODS if isinstance(get_aggregator(method), FeatureAggregator)]
+        if self.method not in able:
+            problem = f"needs a consensus method that can use features ({', '.join(able)}), not {self.method}"
+            raise UsageError(problem, parameter="feature_labels", kind="no-prior", fix=Fix("take {}", "method", "gda"))
+        get_aggregator(self.method, **self.consensus_parameters[self.method])._check_features()
+
+    @property
+    def consensus_parameters(self) -> dict[str, dict[str, Any]]:
+        """Parameters of consensus models that are not the defaults, by method."""
+        parameters = {self.method: dict(self.method_settings)}
+        if self.unjudgeable_as == "model":
+            for method in filter(_models_unjudgeable, METHODS):
+                parameters[method] = {"unjudgeable_as": "model", **parameters.get(method, {})}
+        return parameters
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings by name, ready for JSON."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+def _models_unjudgeable(method: str) -> bool:
+    """Return whether a consensus model can model 'cannot judge' answers."""
+    try:
+        get_aggregator(method, unjudgeable_as="model")._check_parameters()
+    except UsageError:
+        return False
+    return True
+
+
+def _split_names(names: Any) -> Any:
+    """Return names as a tuple: from a list, or from a text with commas between them."""
+    if isinstance(names, str):
+        names = [name.strip() for name in names.split(",") if name.strip()]
+    return tuple(names) if isinstance(names, list) else names
+
+
+TABLES = ("method_settings", "trees", "linear", "boosted", "forest")
+"""Tables that a TOML file may have: parameters of models."""
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Input files and output folder of a run."""
+
+    judgments: list[Path] = option([], "Judgments of the crowd. Repeatable.", "-j")
+    features: list[Path] = option(
+        [], "Features of documents: LETOR, CSV, ... Without them no ranker is trained. Repeatable.", "-f"
+    )
+    expert: Path | None = option(None, "Expert grades of some queries.", "-e")
+    honeypots: Path | None = option(None, "Honeypots with their correct grades; no ranker is trained on them.")
+    texts: list[Path] = option([], "Texts of queries and documents that the report shows. Repeatable.")
+    output: Path | None = option(None, "Folder for the results.", "-o")
+
+
+PREFIXES: Mapping[type, str] = {RunFiles: "", RunSettings: "", ReadOptions: "", GoldReadOptions: "expert_"}
+"""Prefix of the names of options for each dataclass whose fields are options of a run."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Files, read options and settings of a run."""
+
+    files: RunFiles
+    settings: RunSettings
+    reading: ReadOptions
+    expert_reading: GoldReadOptions
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> RunConfig:
+        """Return the configuration that options by name give; options that are missing have their defaults."""
+        values: dict[type, dict[str, Any]] = {}
+        for kind, prefix in PREFIXES.items():
+            names = {prefix + option_name(one.name): one.name for one, _ in option_fields(kind)}
+            values[kind] = {names[name]: value for name, value in options.items() if name in names}
+        tables = {name: options[name] for name in TABLES if name in options}
+        files = {name: _paths(value, name) for name, value in values[RunFiles].items()}
+        if not files.get("judgments"):
+            fixes = (Fix("name them with {}", "judgments"), Fix("name them in the TOML file"))
+            raise UsageError("A run needs judgments", kind="no-judgments", fix=fixes)
+        reading, expert_reading = ReadOptions(**values[ReadOptions]), GoldReadOptions(**values[GoldReadOptions])
+        check_choices(reading)
+        with parameter_prefix("expert_"):
+            check_choices(expert_reading)
+        settings = RunSettings.of({**values[RunSettings], **tables})
+        return cls(RunFiles(**files), settings, reading, expert_reading)
+
+    def read(self) -> tuple[Judgments, Features | None, Gold | None, Gold | None]:
+        """Read judgments, features, expert grades and honeypots."""
+        from crowdrank.rankers.rank_files import join_features
+        from crowdrank.readers.files import default_max_bytes
+        from crowdrank.readers.read import read_gold, read_judgments
+
+        files, expert, honeypots = self.files, None, None
+        with default_max_bytes(self.reading.max_bytes):
+            source = files.judgments[0] if len(files.judgments) == 1 else files.judgments
+            judgments = read_judgments(source, **asdict(self.reading))
+            features = join_features(files.features) if files.features else None
+            if files.expert is not None:
+                with parameter_prefix("expert_"):
+                    expert = read_gold(files.expert, **asdict(self.expert_reading), scale=judgments.main_scale)
+            if files.honeypots is not None:
+                honeypots = read_gold(files.honeypots, grades=self.reading.grades, scale=judgments.main_scale)
+        return judgments, features, expert, honeypots
+
+
+def _paths(value: Any, name: str) -> Any:
+    """Return a list of paths where several are allowed, otherwise one path or None."""
+    if name not in ("judgments", "features", "texts"):
+        return None if value is None else Path(value)
+    return [Path(one) for one in (value if isinstance(value, list | tuple) else [value])]
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    r"""Read the options in a TOML file, with the types of the options; paths are relative to its folder.
+
+    >>> import tempfile
+    >>> place = Path(tempfile.mkdtemp()) / "run.toml"
+    >>> _ = place.write_text('judgments = "labels.csv"\ntest = 0.5\n[trees]\nnum_leaves = 7')
+    >>> options = read_config(place)
+    >>> options["judgments"].name, options["test"], options["trees"]
+    ('labels.csv', 0.5, {'num_leaves': 7})
+    """
+    options = read_toml(path, Fix("if it contains judgments, give it with {}", "judgments", path))
+    hints = {
+        prefix + option_name(one.name): hint for kind, prefix in PREFIXES.items() for one, hint in option_fields(kind)
+    }
+    _require_known(options, list(hints), str(path))
+    return {name: _converted(value, hints.get(name), name, path) for name, value in options.items()}
+
+
+def _require_known(options: Mapping[str, Any], names: list[str], source: str) -> None:
+    """Raise InputError if a TOML file has an option or a table that a run does not have."""
+    for name, value in options.items():
+        kind, known = ("table", TABLES) if isinstance(value, dict) else ("option", names)
+        if name not in known:
+            problem = f"a run has no {kind} '{name}'{near(name, known)}"
+            raise InputError(problem, source=source, kind="unknown-option", fix=f"the {kind}s are {', '.join(known)}")
+
+
+def _converted(value: Any, hint: Any, name: str, config: Path) -> Any:
+    """Return a value of a TOML file as its option takes it; a table is returned unchanged."""
+    kind = union_members(hint)[0]
+    if kind == list[Path] and isinstance(value, list):
+        return [_converted(one, Path, name, config) for one in value]
+    if kind in (Path, list[Path]) and isinstance(value, str):
+        return config.parent / value
+    if kind in (Path, list[Path]):
+        raise InputError(f"{name} must be a path, not {shown(value)}", source=str(config), kind="option-type")
+    if kind is bool and not isinstance(value, bool):
+        raise InputError(f"{name} must be true or false, not {shown(value)}", source=str(config), kind="option-type")
+    if kind is str or get_origin(kind) in (Literal, tuple):
+        return _text(value, name, config)
+    return value
+
+
+def _text(value: Any, name: str, config: Path) -> str:
+    """Return the text of an option: numbers and lists may be written as in TOML.
+
+    >>> _text(["Bad", "Good"], "grades", Path("run.toml")), _text(-2, "unjudgeable", Path("run.toml"))
+    ('Bad,Good', '-2')
+    """
+    values = value if isinstance(value, list) else [value]
+    simple = all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in values)
+    if not simple or (isinstance(value, list) and any("," in str(one) for one in value)):
+        raise InputError(f"{name} must be a text, not {shown(value)}", source=str(config), kind="option-type")
+    return ",".join(map(str, values))

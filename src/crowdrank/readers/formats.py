@@ -1,0 +1,309 @@
+"""Recognize the format of a file and open it."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crowdrank._estimator import require_one_of
+from crowdrank.errors import Fix, InputError, UsageError, shown
+from crowdrank.judgments import frames
+from crowdrank.judgments.columns import n_known_names
+from crowdrank.readers.delimited import EXPORT_AS_CSV_ADVICE, SEPARATORS, DelimitedSource, WhitespaceSource
+from crowdrank.readers.excel import ExcelSource
+from crowdrank.readers.files import check_size, inner_name, local_path, open_decompressed, parse_bytes
+from crowdrank.readers.json_files import JsonLinesSource, JsonSource
+from crowdrank.readers.judging_database import CANNOT_JUDGE, DatabaseAddress, JudgingDatabase, find_database
+from crowdrank.readers.letor import LetorSource
+from crowdrank.readers.parquet import ParquetSource
+from crowdrank.readers.platforms import MTURK_COLUMN, TABLE_EXPORTS, TOLOKA_COLUMN, detect_platform
+from crowdrank.readers.read_options import Format
+from crowdrank.readers.sources import BadRows, FrameSource, Source, no_rows_error
+
+FORMATS: tuple[str, ...] = get_args(Format)
+"""Names of all formats."""
+FORMAT_BY_SUFFIX = {
+    ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl",
+    ".json": "json", ".xlsx": "xlsx", ".xlsm": "xlsx", ".xlsb": "xlsx", ".xls": "xlsx", ".ods": "xlsx",
+    ".qrels": "qrels", ".trec": "run", ".run": "run", ".letor": "letor", ".svm": "letor", ".svmlight": "letor",
+}  # fmt: skip
+"""Name of the format for each file suffix, in lower case."""
+QRELS_COLUMNS = ("query", "iteration", "document", "grade")
+"""Columns of a TREC qrels file."""
+RUN_COLUMNS = ("query", "q0", "document", "rank", "score", "tag")
+"""Columns of a TREC run file."""
+SPREADSHEET_SIGNATURES = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+"""First bytes of a ZIP archive, as .xlsx and .ods files are, and of an .xls file."""
+UNSUPPORTED_SIGNATURES = {
+    b"%PDF": ("a PDF file", EXPORT_AS_CSV_ADVICE),
+    b"\x89PNG": ("an image", EXPORT_AS_CSV_ADVICE),
+    b"\xff\xd8\xff": ("an image", EXPORT_AS_CSV_ADVICE),
+}
+"""Description and advice for each unsupported format, by the first bytes of a file."""
+HEAD_BYTES = 1 << 20
+"""Number of bytes that are read to recognize the format."""
+MAX_QRELS_ROWS = 10_000
+"""Maximum number of lines whose second column is checked to recognize qrels."""
+
+
+@dataclass(frozen=True)
+class FormatLayout:
+    """Column names and answers that a format defines.
+
+    Attributes:
+        columns: column names of judgments by role.
+        gold_columns: column names of expert grades by role.
+        unjudgeable: answers that mean that the assessor could not judge the document.
+        grades: names of the grades, from least to most relevant, if the source states them.
+
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    gold_columns: Mapping[str, str] = field(default_factory=dict)
+    unjudgeable: Sequence[str] = ()
+    grades: Sequence[str] = ()
+
+
+LAYOUT_BY_FORMAT: Mapping[str, FormatLayout] = {
+    "trec-rf10": FormatLayout(
+        {"query": "topicID", "document": "docID", "assessor": "workerID", "grade": "label", "honeypot": "planted"},
+        {"query": "topicID", "document": "docID", "grade": "gold"},
+        ("-2",),
+    ),
+    "crowd-kit": FormatLayout({"document": "task", "assessor": "worker", "grade": "label"}),
+}
+
+
+class TrecRF10Source(DelimitedSource):
+    """The crowd judgments of the TREC 2010 Relevance Feedback track, as published.
+
+    The column `gold` is -1 where NIST did not judge. It is -2 for broken links that were planted as honeypots, whose
+    correct answer is 'broken link'.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path, "\t")
+        if "gold" not in self.names:
+            raise InputError("there is no column 'gold'", source=self.name, fix="use the file as it is published")
+        self.names = [*self.names, "planted"]
+
+    def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
+        """Return the columns `names`; if `gold` is one of them, leave out and count rows without a NIST grade."""
+        in_file = [name for name in names if name != "planted"]
+        table = super().read([*dict.fromkeys((*in_file, "gold"))], bad_rows)
+        gold = pc.utf8_trim_whitespace(table["gold"])
+        if "planted" in names:
+            planted = pc.if_else(pc.equal(gold, "-2"), gold, None)
+            return table.append_column("planted", planted).select(list(names))
+        if "gold" not in names:
+            return table.select(in_file)
+        rows = np.flatnonzero(np.asarray(pc.not_equal(gold, "-1")))
+        bad_rows.count_left_out("no gold grade", len(table) - len(rows))
+        return self._take_rows(table, rows)
+
+
+def format_by_suffix(path: str | Path) -> str | None:
+    """Return the format of a file by its suffix, or None if the suffix is unknown.
+
+    >>> format_by_suffix("labels.tsv.gz"), format_by_suffix("labels.txt")
+    ('tsv', None)
+    """
+    return FORMAT_BY_SUFFIX.get(Path(inner_name(path).lower()).suffix)
+
+
+def detect_format(path: str | Path) -> str | None:
+    """Return the format of a file by its suffix and content, or None if it is not recognized."""
+    suffix = format_by_suffix(path)
+    with open_decompressed(path, text=False) as stream:
+        head = stream.read(4)
+    if head in SPREADSHEET_SIGNATURES:
+        return "xlsx"
+    if suffix in ("parquet", "xlsx", "jsonl") or (suffix is None and head == b"PAR1"):
+        return suffix or "parquet"
+    content = _format_by_content(path)
+    # Files of qrels and runs have many suffixes: qrels.train.tsv, dl19.txt, bm25.trec.
+    decisive = ("jsonl",) if suffix == "json" else ("qrels", "run", "letor")
+    return content if suffix is None or content in decisive else suffix
+
+
+def _format_by_content(path: str | Path) -> str | None:
+    """Return the format of a text file by its first lines that are not blank, or None if it is not recognized."""
+    with open_decompressed(path) as stream:
+        head = codecs.getincrementaldecoder("utf-8-sig")().decode(stream.read(HEAD_BYTES))
+    first, second, *_ = [*filter(None, map(str.strip, head.split("\n"))), "", ""]
+    words = first.split()
+    if len(words) > 1 and words[1].startswith("qid:"):
+        return "letor"
+    if first.startswith(("[", "{")):
+        return "jsonl" if first.endswith("}") and second.startswith("{") else "json"
+    if len(words) in (4, 6) and _is_iteration(words[1]) and _is_integer(words[3]) and "," not in first:
+        if format_by_suffix(path) not in ("qrels", "run"):
+            _require_constant_iteration(path, head, words[1])
+        return "qrels" if len(words) == 4 else "run"
+    has_three = len(words) == len(second.split()) == 3 and _is_integer(words[2]) and "," not in first
+    if has_three and format_by_suffix(path) != "qrels":
+        problem = "it has no header, and three words per line, where qrels have four"
+        fixes = ["write 0 as the second word", "add a header such as query, document, grade"]
+        raise InputError(problem, source=str(path), place="line 1", kind="no-header", fix=fixes)
+    return _format_by_header(first)
+
+
+def _require_constant_iteration(path: str | Path, head: str, iteration: str) -> None:
+    """Raise InputError if the second column of a table without header has several values, which may be assessors."""
+    rows = (line.split() for line in head.split("\n")[:MAX_QRELS_ROWS])
+    other = next((words[1] for words in rows if len(words) in (4, 6) and words[1].upper() != iteration.upper()), None)
+    if other is None:
+        return
+    values = f"{shown(iteration)} and {shown(other)}"
+    problem = f"it has no header, and its second column has different values ({values}), unlike qrels and runs"
+    by_format = Fix("if the second column does not matter, give {}", "format", "qrels")
+    fixes: list[str | Fix] = ["add a header such as query, document, assessor, grade", by_format]
+    raise InputError(problem, source=str(path), place="line 1", kind="no-header", fix=fixes)
+
+
+def _format_by_header(header: str) -> str | None:
+    """Return the format of a table by its header, or None if fewer than two columns have known names."""
+    if header.split("\t") == ["topicID", "workerID", "docID", "gold", "label"]:
+        return "trec-rf10"
+    is_export = TOLOKA_COLUMN in header or MTURK_COLUMN in header
+    if n_known_names(header, "".join(SEPARATORS)) < 2 and not is_export:
+        return None
+    return "tsv" if "\t" in header else "csv"
+
+
+def _is_iteration(word: str) -> bool:
+    """Return whether a word can be in the second column of qrels and runs, which is ignored."""
+    return word.upper() == "Q0" or _is_integer(word)
+
+
+def _is_integer(word: str) -> bool:
+    return word.removeprefix("-").isdecimal()
+
+
+def open_source(
+    source: Any,
+    format: str | None = None,
+    separator: str | None = None,
+    max_bytes: int | str | None = None,
+    *,
+    allow_books: bool = True,
+) -> tuple[Source, FormatLayout]:
+    """Open a file, a database of the judging service, or a DataFrame.
+
+    Args:
+        source: a path, the URL of a database, or a DataFrame.
+        format: name of the format; by default it is detected.
+        separator: character between the cells of a text file; by default it is detected.
+        max_bytes: maximum size of the decompressed file.
+        allow_books: whether to recognize exports of Quepid books; a table of features can have the same header.
+
+    Returns:
+        The source and the layout of its format.
+
+    Raises:
+        InputError: the file cannot be read.
+        UsageError: a parameter is invalid.
+
+    """
+    if format is not None:
+        require_one_of("format", format, FORMATS)
+    if not isinstance(source, str | Path):
+        if not frames.is_frame(source):
+            raise UsageError(f"A path or a DataFrame is required, not {type(source).__name__}.")
+        if format not in (None, "crowd-kit"):
+            raise UsageError("is for files; leave it out for a DataFrame", parameter="format")
+        return FrameSource(source), LAYOUT_BY_FORMAT.get(format or "", FormatLayout())
+    limit = parse_bytes(max_bytes)
+    if (address := find_database(source)) is not None:
+        return _open_database(address, format, limit)
+    path = local_path(source)
+    check_size(path, limit)  # first, because it reports a missing file
+    _refuse_unsupported(path, format)
+    detected = detect_format(path) if format in (None, "crowd-kit") else format
+    if detected is None:
+        problem = "neither its name nor its content shows the format"
+        fix = Fix(f"give the format ({', '.join(FORMATS)}) with {{}}", "format", "csv")
+        raise InputError(problem, source=str(path), kind="unknown-format", fix=fix)
+    allow_books = allow_books and format not in ("csv", "tsv")
+    source = _open_file(path, detected, _parse_separator(separator), limit, allow_books)
+    return source, LAYOUT_BY_FORMAT.get(format or detected, FormatLayout())
+
+
+def _open_database(address: DatabaseAddress, format: str | None, max_bytes: int) -> tuple[Source, FormatLayout]:
+    if format is not None:
+        raise UsageError("is for files; leave it out for a database", parameter="format")
+    if address.is_file:
+        check_size(address.target, max_bytes)
+    database = JudgingDatabase(address)
+    return database, FormatLayout(unjudgeable=(CANNOT_JUDGE,), grades=database.grades)
+
+
+def _refuse_unsupported(path: Path, format: str | None) -> None:
+    """Raise InputError if a file is empty, or if its first bytes show an unsupported format or not the one given."""
+    with open_decompressed(path, text=False) as stream:
+        start = stream.read(100)
+    if not start:
+        raise no_rows_error(str(path))
+    head = start[:4]
+    if re.match(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html|head|body)\b", start, re.IGNORECASE):
+        advice = "download the file itself; the page may ask you to sign in"
+        raise InputError("it is an HTML page", source=str(path), kind="other-format", fix=advice)
+    for signature, (description, fix) in UNSUPPORTED_SIGNATURES.items():
+        if head.startswith(signature):
+            raise InputError(f"it is {description}", source=str(path), kind="other-format", fix=fix)
+    if head in SPREADSHEET_SIGNATURES and format not in (None, "xlsx"):
+        problem, fixes = "it is a spreadsheet or another archive", Fix("give {}", "format", "xlsx")
+        raise InputError(problem, source=str(path), kind="other-format", fix=fixes)
+
+
+def _parse_separator(separator: str | None) -> str | None:
+    """Return the separator as one character; raise UsageError if it is invalid."""
+    separator = "\t" if separator == "\\t" else separator  # shells pass a tab this way
+    if separator is not None and (len(separator) != 1 or not separator.isascii() or separator in '"\r\n\0'):
+        problem = f"must be one character such as ; or \\t, not {shown(separator)}"
+        raise UsageError(problem, parameter="separator")
+    return separator
+
+
+def _open_delimited(path: Path, format: str, separator: str | None, allow_books: bool) -> Source:
+    """Open a CSV or TSV file; exports of labeling platforms are recognized by their header."""
+    table = DelimitedSource(path, separator, "\t" if format in ("tsv", "toloka") else ",")
+    is_book = format == "quepid" and table.names[:2] == ["query", "docid"] and len(table.names) > 2
+    platform = "quepid" if is_book else detect_platform(table)
+    if format in TABLE_EXPORTS and platform != format:
+        problem = f"it is not an export of {format}: its columns differ"
+        fix = Fix("leave the format out, or give {}", "format", "csv")
+        raise InputError(problem, source=table.name, kind="other-format", fix=fix)
+    if platform is None or (platform == "quepid" and not allow_books):
+        return table
+    return TABLE_EXPORTS[platform](path, table.separator)
+
+
+SOURCE_BY_FORMAT: Mapping[str, Callable[[Path], Source]] = {
+    **dict.fromkeys(("json", "label-studio", "opensearch"), JsonSource),
+    "jsonl": JsonLinesSource,
+    "trec-rf10": TrecRF10Source,
+    "letor": LetorSource,
+}
+"""Source class of the formats that need only a path."""
+
+
+def _open_file(path: Path, format: str, separator: str | None, max_bytes: int, allow_books: bool) -> Source:
+    """Open a file as the source class of its format."""
+    if format in ("csv", "tsv", *TABLE_EXPORTS):
+        return _open_delimited(path, format, separator, allow_books)
+    if format in ("parquet", "xlsx"):
+        return (ParquetSource if format == "parquet" else ExcelSource)(path, max_bytes)
+    if format in ("qrels", "run"):
+        return WhitespaceSource(path, QRELS_COLUMNS if format == "qrels" else RUN_COLUMNS)
+    if format == "doccano":
+        return JsonSource(path) if _format_by_content(path) == "json" else JsonLinesSource(path)
+    return SOURCE_BY_FORMAT[format](path)

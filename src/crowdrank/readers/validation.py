@@ -1,0 +1,453 @@
+"""Validate judgments, expert grades, features and runs, alone and against each other."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from crowdrank._text import counted
+from crowdrank._typing import Floats
+from crowdrank.errors import DataWarning, Fix, InputError, Message, parameter_prefix, shown
+from crowdrank.judgments import ids
+from crowdrank.judgments.frames import column_to_arrow
+from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.scale import Scale
+from crowdrank.judgments.summary import Inspection, column_text, grade_share_text, inspect
+from crowdrank.judgments.table import AnyJudgments
+from crowdrank.readers.features import Features, FeaturesLike, read_features
+from crowdrank.readers.inputs import TableLike
+from crowdrank.readers.read import read_gold, read_judgments
+from crowdrank.readers.runs import read_run
+
+MIN_COPY_CORRELATION = 0.999
+"""Minimum correlation of a feature with the expert grade to report it as a copy of the grade."""
+MIN_GRADED_DOCUMENTS = 10
+"""Minimum number of documents with an expert grade to look for copies of the grade among the features."""
+MIN_COMPARED_DOCUMENTS = 30
+"""Minimum number of documents with expert grades and judgments to compare them."""
+CHANCE_Z, SURE_Z = 2.0, 4.0
+"""Agreement in standard errors below which it may be chance, and from which it is not."""
+InputData = TypeVar("InputData")
+
+
+@dataclass(frozen=True)
+class ValidationReport:
+    """Facts and messages about each input, and messages about how well the inputs match each other.
+
+    Attributes:
+        inputs: inspections by name: `judgments`, `gold`, `features`, `run` and so on.
+        fit: messages about inputs that do not match each other.
+
+    """
+
+    inputs: dict[str, Inspection]
+    fit: tuple[Message, ...] = ()
+
+    @property
+    def problems(self) -> list[Message]:
+        """All messages that are errors."""
+        inspections = [*self.inputs.values(), Inspection({}, self.fit)]
+        return [message for inspection in inspections for message in inspection.problems]
+
+    @property
+    def warnings(self) -> list[Message]:
+        """All messages that are warnings."""
+        messages = [*(message for one in self.inputs.values() for message in one.messages), *self.fit]
+        return [message for message in messages if message.severity == "warning"]
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether there is no error; warnings and notes may remain."""
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as a JSON object."""
+        return {
+            "valid": self.is_valid,
+            "warnings": len(self.warnings),
+            "inputs": {
+                name: {"facts": one.facts, "messages": [message.to_dict() for message in one.messages]}
+                for name, one in self.inputs.items()
+            },
+            "fit": [message.to_dict() for message in self.fit],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """The (query, document) pairs of an input."""
+
+    name: str
+    query: pa.Array
+    document: pa.Array
+
+
+def validate(
+    judgments: AnyJudgments | TableLike | None = None,
+    *,
+    gold: Gold | TableLike | None = None,
+    features: FeaturesLike | None = None,
+    runs: Sequence[TableLike] = (),
+    read_options: Mapping[str, Any] | None = None,
+    gold_options: Mapping[str, Any] | None = None,
+) -> ValidationReport:
+    """Validate inputs, alone or together.
+
+    Args:
+        judgments: judgments, files or a DataFrame.
+        gold: expert grades, files or a DataFrame.
+        features: features, files or a DataFrame.
+        runs: files or DataFrames of rankings.
+        read_options: options of `read_judgments`.
+        gold_options: options of `read_gold`.
+
+    Returns:
+        The report. An input that cannot be read is an error in it, not an exception.
+
+    >>> import pandas as pd
+    >>> labels = pd.DataFrame({"document": ["a", "b"], "assessor": ["x", "x"], "grade": [1, 0]})
+    >>> report = validate(labels, gold=pd.DataFrame({"document": ["A"], "grade": [1]}))
+    >>> print(report.problems[0].problem)
+    no document of the expert grades occurs in the judgments: 'A' (query 'all') but 'a' (query 'all')
+
+    """
+    inputs: dict[str, Inspection] = {}
+
+    def read_input(
+        name: str, source: Any, reader: Callable[[Any], InputData], summary: Callable[[InputData], Inspection]
+    ) -> Any:
+        if source is None:
+            return None
+        try:
+            data = reader(source)
+        except InputError as error:
+            inputs[name] = Inspection({}, (error.message,))
+            return None
+        inputs[name] = summary(data)
+        return data
+
+    options = {**(read_options or {}), "on_bad_rows": "skip"}
+    judgment_table = read_input("judgments", judgments, lambda source: _load_judgments(source, options), inspect)
+    expert_grades = read_input("gold", gold, lambda source: _load_gold(source, gold_options or {}), _inspect_gold)
+    feature_matrix = read_input("features", features, _load_features, _inspect_features)
+    pairs = [_Pairs("features", feature_matrix.query, feature_matrix.document)] if feature_matrix is not None else []
+    for run_index, source in enumerate(runs):
+        name = "run" if len(runs) == 1 else f"run {run_index + 1}"
+        run_pairs = read_input(name, source, partial(_read_run_pairs, input_name=name), _inspect_run)
+        pairs += [] if run_pairs is None else [run_pairs]
+    fit_messages = list(_fit_messages(judgment_table, expert_grades, pairs))
+    if expert_grades is not None and feature_matrix is not None:
+        fit_messages += _grade_copy_warnings(expert_grades, feature_matrix)
+    return ValidationReport(inputs, tuple(fit_messages))
+
+
+def _load_judgments(source: Any, options: Mapping[str, Any]) -> AnyJudgments:
+    return source if isinstance(source, AnyJudgments) else read_judgments(source, **options)
+
+
+def _load_gold(source: Any, options: Mapping[str, Any]) -> Gold:
+    if isinstance(source, Gold):
+        return source
+    with parameter_prefix("gold_"):
+        return read_gold(source, **options)
+
+
+def _load_features(source: Any) -> Features:
+    if isinstance(source, Features):
+        return source
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # they are among the notes
+        return read_features(source)
+
+
+def _read_run_pairs(source: Any, input_name: str) -> _Pairs:
+    ranking = read_run(source)
+    query, document = (column_to_arrow(ranking, role).combine_chunks() for role in ("query", "document"))
+    return _Pairs(input_name, query, document)
+
+
+def _inspect_gold(gold: Gold) -> Inspection:
+    facts = {
+        "rows": f"{gold.report.rows:,}",
+        "queries": f"{len(gold.query.unique()):,}",
+        "documents": f"{len(gold):,}",
+        "columns": column_text(gold.report.columns),
+        "grades": grade_share_text(gold.scale, np.bincount(gold.code, minlength=len(gold.scale))),
+    }
+    skipped = gold.report.skipped.items()
+    left_out = (Message(f"{counted(n, 'row')} left out ({reason})", "rows-left-out", "note") for reason, n in skipped)
+    return Inspection(facts, (*left_out, *gold.report.notes))
+
+
+def _inspect_features(features: Features) -> Inspection:
+    matrix = features.matrix
+    missing = np.isnan(matrix)
+    columns = zip(features.names, matrix.T, strict=True)
+    constant = [name for name, column in columns if len(np.unique(column[~np.isnan(column)])) <= 1]
+    facts = {
+        "queries": f"{len(features.query.unique()):,}",
+        "documents": f"{len(matrix):,}",
+        "features": f"{len(features.names):,}",
+        "missing values": f"{missing.mean():.1%}",
+    }
+    if features.columns:
+        facts["columns"] = column_text(features.columns)
+    messages = [*_duplicate_errors(_Pairs("features", features.query, features.document)), *features.notes]
+    if constant:
+        listed = ", ".join(constant[:5]) + (", ..." if len(constant) > 5 else "")
+        problem = f"{counted(len(constant), 'feature')} with the same value in all rows: {listed}"
+        messages.append(Message(problem, "constant-features", "note"))
+    return Inspection(facts, tuple(messages))
+
+
+def _inspect_run(run: _Pairs) -> Inspection:
+    facts = {"queries": f"{len(run.query.unique()):,}", "documents": f"{len(run.query):,}"}
+    return Inspection(facts, tuple(_duplicate_errors(run)))
+
+
+def _duplicate_errors(pairs: _Pairs) -> Iterator[Message]:
+    """Yield an error if a (query, document) pair occurs twice."""
+    keys, rows = np.unique(_pair_keys(pairs), return_index=True)
+    if len(keys) < len(pairs.query):
+        row = int(np.setdiff1d(np.arange(len(pairs.query)), rows)[0])
+        problem = f"the document {_pair_text(pairs, row)} occurs twice"
+        fixes = (Fix("leave one row for each document of a query"),)
+        yield Message(problem, "duplicate-documents", fixes=fixes)
+
+
+def _pair_keys(pairs: _Pairs) -> NDArray[np.int64]:
+    """Return an integer for each pair (n,), which is the same only for the same pair."""
+    (query, _), (document, documents) = (ids.encode(pa.chunked_array([one])) for one in (pairs.query, pairs.document))
+    return query.astype(np.int64) * len(documents) + document
+
+
+def _pair_text(pairs: _Pairs, row: int) -> str:
+    return f"{shown(pairs.document[row].as_py())} (query {shown(pairs.query[row].as_py())})"
+
+
+def _fit_messages(
+    judgments: AnyJudgments | None, gold: Gold | None, other_pairs: Sequence[_Pairs]
+) -> Iterator[Message]:
+    """Yield messages about pairs and scales that do not match those of the judgments.
+
+    Without judgments, the other inputs are compared with the expert grades.
+    """
+    if gold is not None and judgments is not None:
+        yield from _overlap_messages(_Pairs("expert grades", gold.query, gold.document), "judgments", judgments)
+        yield from check_expert_grades(gold, judgments)
+    base = gold.as_judgments() if judgments is None and gold is not None else judgments
+    if base is not None:
+        for pairs in other_pairs:
+            yield from _overlap_messages(pairs, "expert grades" if judgments is None else "judgments", base)
+
+
+def _overlap_messages(pairs: _Pairs, base_name: str, base: AnyJudgments) -> Iterator[Message]:
+    """Yield messages about pairs that do not occur in a base input, and about ids that differ only in form.
+
+    Args:
+        pairs: pairs of the input to check.
+        base_name: name of the base input in messages.
+        base: judgments or expert grades to compare with.
+
+    """
+    is_matched = np.zeros(len(pairs.query), bool)
+    for table in base.iterate():
+        is_matched |= table.positions(pairs.query, pairs.document) >= 0
+    n_matched, total = int(is_matched.sum()), len(is_matched)
+    if n_matched == 0:
+        example_pair = _Pairs("", *next(iter(base.iterate())).item_ids())
+        problem = f"no document of the {pairs.name} occurs in the {base_name}: {_pair_text(pairs, 0)} but"
+        fixes = (Fix("write the ids of queries and documents in the same form in both"),)
+        yield Message(f"{problem} {_pair_text(example_pair, 0)}", "nothing-in-common", fixes=fixes)
+    elif n_matched < total:
+        share = f"{n_matched:,} of {total:,} documents of the {pairs.name} ({n_matched / total:.1%})"
+        yield Message(f"{share} occur in the {base_name}", "partial-overlap", "note")
+    if n_matched < total:
+        yield from _look_alike_warnings(pairs, base_name, base)
+
+
+def _look_alike_warnings(pairs: _Pairs, base_name: str, base: AnyJudgments) -> Iterator[Message]:
+    """Yield a warning if query ids, and one if document ids, occur in the base input only in another form."""
+    for role, input_ids in (("query", pairs.query.unique()), ("document", pairs.document.unique())):
+        has_exact, has_alike = np.zeros(len(input_ids), bool), np.zeros(len(input_ids), bool)
+        example = ""
+        for table in base.iterate():
+            base_ids = table.queries if role == "query" else table.documents
+            alike_index = ids.match(normal_forms(base_ids), normal_forms(input_ids))
+            has_exact |= ids.match(base_ids, input_ids) >= 0
+            has_alike |= alike_index >= 0
+            differing = np.flatnonzero((alike_index >= 0) & ~has_exact)
+            if len(differing) and not example:
+                row = int(differing[0])
+                example = f"{shown(input_ids[row].as_py())} and {shown(base_ids[int(alike_index[row])].as_py())}"
+        if n := int((has_alike & ~has_exact).sum()):
+            problem = f"{counted(n, f'{role} id')} of the {pairs.name} found in the {base_name} only in another form"
+            fixes = (Fix("ids are compared exactly; write them in the same form in both"),)
+            yield Message(f"{problem}, such as {example}", "look-alike-ids", "warning", fixes=fixes)
+
+
+def normal_forms(ids: pa.Array) -> pa.Array:
+    """Return ids in lower case and in one Unicode form, without white space, leading zeros and a final `.0`.
+
+    >>> normal_forms(pa.array([" Q007 ", "q7.0"])).to_pylist()
+    ['q7', 'q7']
+    """
+    text = pc.utf8_lower(pc.utf8_normalize(ids.cast(pa.string()), form="NFKC"))
+    for pattern, replacement in ((r"\s+", ""), (r"([0-9])\.0+$", r"\1"), (r"(^|[^0-9])0+([0-9])", r"\1\2")):
+        text = pc.replace_substring_regex(text, pattern, replacement)
+    return text
+
+
+def check_expert_grades(gold: Gold, judgments: AnyJudgments) -> list[Message]:
+    """Return messages about expert grades whose scale or ids do not match those of the judgments.
+
+    Ids probably do not match if the grades agree with the judgments of the same ids no better than by chance.
+
+    >>> import pandas as pd
+    >>> from crowdrank.readers.read import read_gold, read_judgments
+    >>> ids, grades = [f"d{place}" for place in range(60)], np.random.default_rng(0).integers(3, size=60)
+    >>> judgments = read_judgments(pd.DataFrame({"document": ids, "assessor": "x", "grade": grades}))
+    >>> shifted = read_gold(pd.DataFrame({"document": ids[1:], "grade": grades[:-1]}))
+    >>> [message.kind for message in check_expert_grades(shifted, judgments)]
+    ['shifted-ids']
+    """
+    messages = list(_scale_messages(gold, judgments.main_scale))
+    mean = _mean_judgments(gold.query, gold.document, judgments)
+    correlation, n = _correlation_in_queries(gold, mean)
+    if n < MIN_COMPARED_DOCUMENTS or correlation * np.sqrt(n) >= CHANCE_Z:
+        return messages
+    compared = f"the expert grades of {counted(n, 'document')} agree with the judgments"
+    if correlation * np.sqrt(n) <= -SURE_Z:
+        problem = f"{compared} in reverse (correlation {correlation:.2f} within queries)"
+        fixes = (Fix("check the order of the grades in both files"),)
+        return [*messages, Message(problem, "reversed-grades", "warning", fixes=fixes)]
+    problem = f"{compared} no better than by chance (correlation {correlation:.2f} within queries)"
+    shift = _find_shift(gold, judgments)
+    if shift is None:
+        fixes = (Fix("check that the ids of queries and documents mean the same in both files"),)
+        return [*messages, Message(problem, "experts-disagree", "warning", fixes=fixes)]
+    problem = f"{problem}, but well if {shift}"
+    return [*messages, Message(problem, "shifted-ids", "warning", fixes=(Fix("correct the ids of the expert grades"),))]
+
+
+def _mean_judgments(query: pa.Array, document: pa.Array, judgments: AnyJudgments) -> Floats:
+    """Return the mean judgment of each pair, on scales from 0 to 1; NaN without judgments (n,)."""
+    mean = np.full(len(query), np.nan)
+    for table in judgments.iterate():
+        highest = np.array([len(scale) - 1 for scale in table.scales])[table.assessor_scale[table.assessor]]
+        is_grade = table.grade >= 0
+        item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
+        total = np.bincount(item, np.where(is_grade, table.grade / highest, 0.0), table.n_items)
+        count = np.bincount(item, is_grade, table.n_items)
+        by_item = np.append(np.where(count > 0, total / np.maximum(count, 1), np.nan), np.nan)
+        position = table.positions(query, document)
+        mean = np.where(position >= 0, by_item[position], mean)
+    return mean
+
+
+def _correlation_in_queries(gold: Gold, mean: Floats) -> tuple[float, int]:
+    """Return the correlation of expert grades and mean judgments (n,) within queries, and the number of documents.
+
+    Documents count if their query has different expert grades and different mean judgments.
+    """
+    known = np.flatnonzero(~np.isnan(mean))
+    query = gold.query.take(pa.array(known)).dictionary_encode().indices.to_numpy()
+    n_documents = np.maximum(np.bincount(query), 1)
+    centered = []
+    for values in (gold.code[known].astype(np.float64), mean[known]):
+        centered.append(values - (np.bincount(query, values) / n_documents)[query])
+    squares = [np.bincount(query, values**2) for values in centered]
+    varies = ((squares[0] > 0) & (squares[1] > 0))[query]
+    if not varies.any():
+        return 0.0, 0
+    grade, judged = (values[varies] for values in centered)
+    return float(grade @ judged / np.sqrt((grade @ grade) * (judged @ judged))), int(varies.sum())
+
+
+def _find_shift(gold: Gold, judgments: AnyJudgments) -> str | None:
+    """Return how to shift the expert grades so that they agree with the judgments, or None if no shift helps."""
+    found: dict[float, str] = {}
+    for step in (1, -1):
+        candidates = {
+            "the number in each document id": (gold.query, _shifted_ids(gold.document, step)),
+            "the number in each query id": (_shifted_ids(gold.query, step), gold.document),
+            "the row of each grade": (_shifted_rows(gold.query, step), _shifted_rows(gold.document, step)),
+        }
+        for what, pair in candidates.items():
+            correlation, n = _correlation_in_queries(gold, _mean_judgments(*pair, judgments))
+            z = correlation * np.sqrt(n)
+            if n >= MIN_COMPARED_DOCUMENTS and z >= SURE_Z:
+                found[z] = f"{what} is {step:+d} (correlation {correlation:.2f})"
+    return found[max(found)] if found else None
+
+
+def _shifted_rows(column: pa.Array, step: int) -> pa.Array:
+    """Return the ids of the next or previous row; the last or first row keeps its id."""
+    return column.take(pa.array(np.clip(np.arange(len(column)) + step, 0, len(column) - 1)))
+
+
+def _shifted_ids(column: pa.Array, step: int) -> pa.Array:
+    """Return ids whose last number is changed by a step; ids without a number, or with 0 less 1, are unchanged.
+
+    >>> _shifted_ids(pa.array(["d9", "q7-099", "x", "0"]), 1).to_pylist()
+    ['d10', 'q7-100', 'x', '1']
+    """
+    shifted = []
+    for name in map(str, column.to_pylist()):
+        match = re.fullmatch(r"(.*?)(\d{1,18})(\D*)", name, re.ASCII | re.DOTALL)
+        number = int(match[2]) + step if match else -1
+        shifted.append(f"{match[1]}{number:0{len(match[2])}d}{match[3]}" if match and number >= 0 else name)
+    return pa.array(shifted, pa.string())
+
+
+def _scale_messages(gold: Gold, judgments_scale: Scale) -> Iterator[Message]:
+    """Yield a warning if expert grades and judgments are on different scales.
+
+    It is only a note if the scale of the expert grades was inferred, is part of the other and begins like it.
+    """
+    gold_scale = gold.scale
+    is_named = gold_scale.numeric != judgments_scale.numeric
+    if gold_scale == judgments_scale or (is_named and gold_scale.values == judgments_scale.values):
+        return
+    problem = f"the expert grades are on the scale {gold_scale} and the judgments on {judgments_scale}"
+    fixes = (
+        Fix("convert the expert grades to the scale of the judgments"),
+        Fix("if the judgments are on the same scale, give {}", "grades", str(gold_scale)),
+    )
+    is_part = gold.report.guessed and gold_scale.numeric and judgments_scale.numeric
+    is_part = is_part and gold_scale.values[-1] <= judgments_scale.values[-1]
+    is_part = is_part and gold_scale.values[0] == judgments_scale.values[0]
+    severity: Any = "note" if is_part else "warning"
+    yield Message(problem, "scales-differ", severity, fixes=fixes)
+
+
+def _grade_copy_warnings(gold: Gold, features: Features) -> Iterator[Message]:
+    """Yield a warning if features are copies of the expert grade."""
+    table = gold.as_judgments()
+    item_index = table.positions(features.query, features.document)
+    rows = np.flatnonzero(item_index >= 0)
+    grades = table.grade[table.offsets[item_index[rows]]].astype(float)
+    if len(rows) < MIN_GRADED_DOCUMENTS:
+        return
+    columns = zip(features.names, features.matrix[rows].T, strict=True)
+    copies = [name for name, column in columns if _is_copy(column, grades)]
+    if copies:
+        problem = f"features that equal the expert grade: {', '.join(map(shown, copies))}"
+        yield Message(problem, "feature-equals-grade", "warning", fixes=(Fix("remove them from the features"),))
+
+
+def _is_copy(feature: NDArray[np.float64], grades: NDArray[np.float64]) -> bool:
+    """Return whether a feature is perfectly correlated with the expert grades, up to rounding."""
+    is_present = ~np.isnan(feature)
+    if len(np.unique(feature[is_present])) < 2 or len(np.unique(grades[is_present])) < 2:
+        return False
+    return bool(abs(np.corrcoef(feature[is_present], grades[is_present])[0, 1]) >= MIN_COPY_CORRELATION)

@@ -1,0 +1,574 @@
+"""Answers: recording, changing and undoing them.
+
+Every answer is an event, which is never changed. The table `answer` has the latest answer of an assessor to each pair.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, insert, select, update
+
+from crowdrank.errors import shown
+from crowdrank.judgments.columns import SHARE_SUM_TOLERANCE
+from crowdrank.service.domain.assignment import (
+    JudgingMember,
+    Lease,
+    get_leases,
+    insert_leases,
+    lock_member,
+    require_judging,
+)
+from crowdrank.service.domain.pairs import find_pairs
+from crowdrank.service.domain.projects import MAX_ID, Project, check_text
+from crowdrank.service.domain.qualification import decide_qualification
+from crowdrank.service.domain.quotas import Place, add_spending, change_taken, lock_spending
+from crowdrank.service.service_errors import Conflict, Invalid, NotFound, ServiceError
+from crowdrank.service.store import schema
+
+AnswerKind = Literal["grade", "cannot-judge", "later"]
+ANSWER_KINDS: tuple[str, ...] = get_args(AnswerKind)
+MAX_ANSWERS = 1000
+"""Maximum number of answers per request."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer of an assessor.
+
+    The pair is given by the token of a lease, by its id, or by the ids of query and document in the user's files.
+
+    Attributes:
+        client_id: made by the client, so that a repeated request is recognized.
+        kind: `grade`, `cannot-judge` or `later`.
+        grade: name or number of the grade on the scale of the project, for the kind `grade`.
+        lease: token of the lease.
+        comment: remark of the assessor.
+        spans: marked passages of the document.
+        active_ms: time on the pair, in milliseconds.
+        away_ms: time with the page in the background, in milliseconds.
+        probabilities: probability of each grade of the scale, for the kind `grade`; None if there are none.
+
+    """
+
+    client_id: str
+    kind: AnswerKind = "grade"
+    grade: str | int | None = None
+    lease: str | None = None
+    pair_id: int | None = None
+    query: str | None = None
+    document: str | None = None
+    comment: str | None = None
+    spans: Sequence[Mapping[str, Any]] | None = None
+    active_ms: int | None = None
+    away_ms: int | None = None
+    probabilities: Sequence[float] | None = None
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What an assessor learns after the answer to a training pair."""
+
+    is_correct: bool
+    grade: str
+    explanation: str | None
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What was stored for an answer; the same for a repeated request.
+
+    Attributes:
+        grade: name of the grade.
+        is_late: the lease had expired, or was returned.
+        is_counted: the answer takes a place of the pair, or the pair has no quotas.
+        feedback: for training pairs.
+
+    """
+
+    client_id: str
+    pair_id: int
+    kind: str
+    grade: str | None
+    round: int
+    is_late: bool
+    is_counted: bool
+    received: int
+    feedback: Feedback | None = None
+
+
+@dataclass(frozen=True)
+class WithdrawnAnswer:
+    """An answer that was withdrawn.
+
+    Attributes:
+        pair_id: the pair.
+        lease: the pair again; None if it has no free place.
+
+    """
+
+    pair_id: int
+    lease: Lease | None
+
+
+_EVENT, _ANSWER, _LEASE, _QUOTA, _PAIR = schema.event, schema.answer, schema.lease, schema.quota, schema.pair
+_ME: BindParameter[int] = bindparam("me")
+_OF_PROJECT: BindParameter[int] = bindparam("in_project")
+_PAIRS: BindParameter[Any] = bindparam("pairs", expanding=True)
+_STORED = select(_EVENT).where(
+    _EVENT.c.assessor_id == _ME, _EVENT.c.client_id.in_(bindparam("client_ids", expanding=True))
+)
+_LEASES = select(_LEASE).where(_LEASE.c.assessor_id == _ME).order_by(_LEASE.c.id).with_for_update()
+_BY_TOKEN = _LEASES.where(_LEASE.c.token.in_(bindparam("tokens", expanding=True)))
+_LIVE_OF_PAIRS = _LEASES.where(_LEASE.c.pair_id.in_(_PAIRS), _LEASE.c.ended.is_(None))
+_QUOTAS = (
+    select(_QUOTA)
+    .where(_QUOTA.c.pair_id.in_(_PAIRS), _QUOTA.c.kind == bindparam("of_kind"))
+    .order_by(_QUOTA.c.pair_id)
+    .with_for_update()
+)
+_STATES = (
+    select(
+        _PAIR.c.id,
+        _PAIR.c.kind,
+        _PAIR.c.round,
+        _PAIR.c.gold_grade,
+        _PAIR.c.explanation,
+        _ANSWER.c.round.label("answer_round"),
+        _ANSWER.c.kind.label("answer_kind"),
+        _ANSWER.c.is_counted,
+    )
+    .select_from(_PAIR.outerjoin(_ANSWER, (_ANSWER.c.pair_id == _PAIR.c.id) & (_ANSWER.c.assessor_id == _ME)))
+    .where(_PAIR.c.id.in_(_PAIRS), _PAIR.c.project_id == _OF_PROJECT)
+)
+_LATEST = (
+    select(_ANSWER.c.pair_id)
+    .join_from(_ANSWER, _PAIR)
+    .where(_ANSWER.c.assessor_id == _ME, _ANSWER.c.kind != "later", _PAIR.c.project_id == _OF_PROJECT)
+    .order_by(_ANSWER.c.event_id.desc())
+    .limit(1)
+)
+_INSERT_EVENTS = insert(_EVENT).returning(_EVENT.c.client_id, _EVENT.c.id)
+_IS_MINE = (_ANSWER.c.pair_id == bindparam("of_pair")) & (_ANSWER.c.assessor_id == _ME)
+_UPDATE_ANSWER = update(_ANSWER).where(_IS_MINE)
+_END_LEASES = update(_LEASE).where(_LEASE.c.id == bindparam("of_lease"))
+
+
+@dataclass
+class _Current:
+    """Latest answer of the assessor to a pair."""
+
+    round: int
+    kind: str
+    is_counted: bool
+
+    def answers(self, round_: int) -> bool:
+        """Return whether it answers the pair in a round."""
+        return self.round == round_ and self.kind != "later"
+
+
+@dataclass
+class _State:
+    """State of a pair for one assessor, as it changes from answer to answer of a request."""
+
+    pair: Row[*tuple[Any, ...]]
+    answer: _Current | None
+    live: Row[*tuple[Any, ...]] | None
+    n_free: int
+    is_new: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_new = self.answer is None
+
+
+def record_answers(
+    connection: Connection, project: Project, assessor_id: int, answers: Sequence[Answer], now: int
+) -> list[Receipt]:
+    """Record answers of an assessor, and return their receipts in the same order.
+
+    An answer under a live lease counts. One under a lease that has ended, or without a lease, counts if the pair has a
+    free place; otherwise it is kept and does not count. A second answer to a pair replaces the first. An answer with
+    a client id that is stored changes nothing.
+
+    Args:
+        connection: connection in a write transaction.
+        project: the project.
+        assessor_id: the assessor, who must be a member.
+        answers: the answers, in order.
+        now: time in milliseconds.
+
+    Raises:
+        NotFound: the assessor is not a member, or a lease or pair does not exist.
+        Conflict: a client id is stored with another answer; a training pair has been answered; without a lease, the
+            project is closed.
+        Forbidden: an answer without a lease, and the assessor is paused or not qualified.
+        Invalid: an answer is invalid.
+
+    An error because of one answer has its `client_id`.
+
+    """
+    if len(answers) > MAX_ANSWERS:
+        problem = f"has {len(answers)} answers; the maximum is {MAX_ANSWERS}"
+        raise Invalid(problem, parameter="answers", fix="send them in several requests")
+    member = lock_member(connection, project, assessor_id)
+    return _Recording(connection, project, member, now).record(answers)
+
+
+@contextmanager
+def _about(answer: Answer) -> Iterator[None]:
+    """Name an answer in the errors that it causes."""
+    try:
+        yield
+    except ServiceError as error:
+        error.client_id = answer.client_id
+        raise
+
+
+class _Recording:
+    """Records the answers of one request: reads the state once, applies each answer to it, and writes once."""
+
+    def __init__(self, connection: Connection, project: Project, member: JudgingMember, now: int) -> None:
+        self.connection = connection
+        self.project = project
+        self.member = member
+        self.now = now
+        self.values = {"me": member.assessor_id, "in_project": project.id, "of_kind": member.kind}
+        self.leases: dict[str, Any] = {}
+        self.states: dict[int, _State] = {}
+        self.events: list[dict[str, Any]] = []
+        self.ended: dict[int, str] = {}  # how leases ended, by lease id
+        self.changes: Counter[Place] = Counter()
+        self.latest: dict[int, str] = {}  # client ids of answers to store, by pair id
+        self.n_without_lease = 0  # answers whose price no live lease has reserved
+
+    def record(self, answers: Sequence[Answer]) -> list[Receipt]:
+        lock_spending(self.connection, self.project)
+        for number, answer in enumerate(answers, start=1):
+            for column in ("client_id", "lease", "query", "document", "comment"):
+                with _about(answer):
+                    check_text(getattr(answer, column), place=f"answer {number}", column=column)
+        client_ids = [answer.client_id for answer in answers]
+        found = self.connection.execute(_STORED, {**self.values, "client_ids": client_ids})
+        stored: dict[str, Mapping[str, Any]] = {row.client_id: dict(row._mapping) for row in found}
+        if any(answer.lease is None and answer.client_id not in stored for answer in answers):
+            require_judging(self.project, self.member)
+        pair_ids = self._find_pairs(answers)
+        self._load_states(answers, pair_ids)
+        receipts = []
+        for number, (answer, pair_id) in enumerate(zip(answers, pair_ids, strict=True), start=1):
+            with _about(answer):
+                known = self._event(answer, pair_id, stored.get(answer.client_id), f"answer {number}")
+            stored[answer.client_id] = known
+            receipts.append(self._receipt(known))
+        self._write()
+        return receipts
+
+    def _event(self, answer: Answer, pair_id: int, known: Mapping[str, Any] | None, place: str) -> Mapping[str, Any]:
+        """Return the event of an answer: the stored one of the same client id, or a new one."""
+        grade = self._check(answer, place)
+        content = {
+            "pair_id": pair_id,
+            "kind": answer.kind,
+            "grade": grade,
+            "comment": answer.comment,
+            "spans": None if answer.spans is None else [dict(span) for span in answer.spans],
+            "probabilities": self._check_probabilities(answer, place),
+        }
+        if known is None:
+            return self._apply(answer, content, place)
+        if any(known[name] != value for name, value in content.items()):
+            raise _client_id_error(answer.client_id, place)
+        return known
+
+    def _check(self, answer: Answer, place: str) -> int | None:
+        """Return the code of the grade."""
+        if not answer.client_id:
+            fix = "use a new client_id for each answer"
+            raise Invalid("client_id must not be empty", place=place, kind="no-client-id", fix=fix)
+        if answer.kind not in ANSWER_KINDS:
+            problem, fix = f"{shown(answer.kind)} is not a kind of answer", f"use {' or '.join(ANSWER_KINDS)}"
+            raise Invalid(problem, place=place, kind="unknown-answer-kind", fix=fix)
+        if answer.kind != "grade":
+            if answer.grade is not None:
+                problem = f"an answer of the kind {answer.kind!r} has no grade"
+                raise Invalid(problem, place=place, kind="unknown-grade", fix="leave the grade out")
+            return None
+        if answer.grade is None:
+            fix = f"send one of {self.project.listed_grades}"
+            raise Invalid("the grade is missing", place=place, kind="unknown-grade", fix=fix)
+        return self.project.grade_code(answer.grade, place=place)
+
+    def _check_probabilities(self, answer: Answer, place: str) -> list[float] | None:
+        """Return the probabilities of the grades; raise Invalid unless there is one per grade and they sum to 1."""
+        if answer.probabilities is None:
+            return None
+        shares, n_grades = list(answer.probabilities), len(self.project.grades)
+        is_valid = len(shares) == n_grades and all(0 <= share <= 1 for share in shares)
+        if answer.kind != "grade" or not is_valid or abs(sum(shares) - 1) > SHARE_SUM_TOLERANCE:
+            problem = f"probabilities must be {n_grades} numbers from 0 to 1 that sum to 1, beside a grade"
+            raise Invalid(problem, place=place, kind="not-a-share", fix="send one per grade, or none")
+        return shares
+
+    def _find_pairs(self, answers: Sequence[Answer]) -> list[int]:
+        """Read the leases and return the pair id of each answer."""
+        tokens = [answer.lease for answer in answers if answer.lease is not None]
+        if tokens:
+            rows = self.connection.execute(_BY_TOKEN, {**self.values, "tokens": tokens})
+            self.leases = {row.token: row for row in rows}
+        keys = [
+            (answer.query or "", answer.document or "")
+            for answer in answers
+            if answer.lease is None and answer.pair_id is None
+        ]
+        by_keys = find_pairs(self.connection, self.project, keys) if keys else {}
+        found = []
+        for number, answer in enumerate(answers, start=1):
+            with _about(answer):
+                found.append(self._pair_id(answer, by_keys, f"answer {number}"))
+        return found
+
+    def _pair_id(self, answer: Answer, by_keys: Mapping[tuple[str, str], int], place: str) -> int:
+        if answer.lease is not None:
+            lease = self.leases.get(answer.lease)
+            if lease is None:
+                problem = "the lease is unknown or belongs to another account"
+                raise NotFound(problem, place=place, kind="no-lease", fix="request pairs again")
+            if answer.pair_id not in (None, lease.pair_id):
+                problem = f"the lease is on pair {lease.pair_id}, not on pair {answer.pair_id}"
+                raise Invalid(problem, place=place, kind="other-pair", fix="send only the lease")
+            return int(lease.pair_id)
+        if answer.pair_id is not None:
+            return min(answer.pair_id, MAX_ID)
+        if answer.query is None or answer.document is None:
+            fix = "send lease, pair_id, or query and document"
+            raise Invalid("the answer names no pair", place=place, kind="no-pair", fix=fix)
+        pair_id = by_keys.get((answer.query, answer.document))
+        if pair_id is None:
+            problem = f"there is no pair of query {shown(answer.query)} and document {shown(answer.document)}"
+            raise NotFound(problem, place=place, kind="no-pair")
+        return pair_id
+
+    def _load_states(self, answers: Sequence[Answer], pair_ids: Sequence[int]) -> None:
+        """Lock and read the pairs: leases first, then quotas, then the rest."""
+        pairs = set(pair_ids)
+        live = {row.pair_id: row for row in self.leases.values() if row.ended is None}
+        unknown = pairs - live.keys()
+        if unknown:
+            rows = self.connection.execute(_LIVE_OF_PAIRS, {**self.values, "pairs": sorted(unknown)})
+            live |= {row.pair_id: row for row in rows}
+        later = {pair_id for answer, pair_id in zip(answers, pair_ids, strict=True) if answer.kind == "later"}
+        # A live lease has a place: its quota matters only if the lease is returned.
+        changing = (pairs - live.keys()) | later
+        free: dict[int, int] = {}
+        if changing:
+            rows = self.connection.execute(_QUOTAS, {**self.values, "pairs": sorted(changing)})
+            free = {row.pair_id: row.k_max - row.taken for row in rows}
+        for row in self.connection.execute(_STATES, {**self.values, "pairs": sorted(pairs)}):
+            has_answer = row.answer_round is not None
+            current = _Current(row.answer_round, row.answer_kind, row.is_counted) if has_answer else None
+            self.states[row.id] = _State(row, current, live.get(row.id), free.get(row.id, 0))
+        for number, (answer, pair_id) in enumerate(zip(answers, pair_ids, strict=True), start=1):
+            if pair_id not in self.states:
+                with _about(answer):
+                    raise NotFound(f"there is no pair {pair_id}", place=f"answer {number}", kind="no-pair")
+
+    def _apply(self, answer: Answer, content: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+        """Apply a new answer to the state of its pair; return the event."""
+        state = self.states[content["pair_id"]]
+        lease = None if answer.lease is None else self.leases[answer.lease]
+        pair_round = state.pair.round
+        round_ = pair_round if lease is None else lease.round
+        is_late = lease is not None and self._is_late(lease)
+        if state.pair.kind == "training" and state.answer is not None and state.answer.answers(pair_round):
+            problem = "the training pair is answered; its grade has been shown"
+            raise Conflict(problem, place=place, kind="training-answered")
+        self.n_without_lease += state.live is None and answer.kind != "later"
+        is_counted = self._take_place(state, answer, round_)
+        event = {
+            **content,
+            "project_id": self.project.id,
+            "assessor_id": self.member.assessor_id,
+            "lease_id": None if lease is None else lease.id,
+            "client_id": answer.client_id,
+            "is_late": is_late,
+            "is_counted": is_counted,
+            "active_ms": answer.active_ms,
+            "away_ms": answer.away_ms,
+            "guidelines_version": self.project.guidelines_version,
+            "round": round_,
+            "received": self.now,
+        }
+        self.events.append(event)
+        return event
+
+    def _is_late(self, lease: Any) -> bool:
+        end = self.ended.get(lease.id, lease.end_kind)
+        return end in ("expired", "returned") or (end is None and lease.expires <= self.now)
+
+    def _take_place(self, state: _State, answer: Answer, round_: int) -> bool:
+        """Change lease, quota and latest answer of a pair; return whether the answer counts."""
+        current = state.answer
+        if round_ < state.pair.round:  # reopened since the lease
+            if current is not None and (current.round > round_ or answer.kind == "later"):
+                return False
+            is_counted = current is not None and current.answers(round_) and current.is_counted
+        elif answer.kind == "later":
+            if state.live is not None:
+                self._end(state, "returned")
+                self._change(state, -1)
+            if current is not None and current.answers(round_):
+                return False
+            is_counted = False
+        elif current is not None and current.answers(round_):
+            is_counted = current.is_counted
+        elif state.live is not None:
+            self._end(state, "answered")
+            is_counted = True
+        else:
+            is_counted = state.pair.kind != "real" or state.n_free > 0
+            if is_counted:
+                self._change(state, 1)
+        state.answer = _Current(round_, answer.kind, is_counted)
+        self.latest[state.pair.id] = answer.client_id
+        return is_counted
+
+    def _end(self, state: _State, end: str) -> None:
+        assert state.live is not None
+        self.ended[state.live.id] = end if state.live.expires > self.now else "expired"
+        state.live = None
+
+    def _change(self, state: _State, change: int) -> None:
+        state.n_free -= change
+        self.changes[Place(state.pair.id, self.member.kind, state.pair.round)] += change
+
+    def _receipt(self, event: Mapping[str, Any]) -> Receipt:
+        grades, pair = self.project.grades, self.states[event["pair_id"]].pair
+        feedback = None
+        if pair.kind == "training" and event["kind"] in ("grade", "cannot-judge"):
+            is_correct = event["grade"] == pair.gold_grade
+            feedback = Feedback(is_correct, grades[pair.gold_grade], pair.explanation)
+        return Receipt(
+            client_id=event["client_id"],
+            pair_id=event["pair_id"],
+            kind=event["kind"],
+            grade=None if event["grade"] is None else grades[event["grade"]],
+            round=event["round"],
+            is_late=event["is_late"],
+            is_counted=event["is_counted"],
+            received=event["received"],
+            feedback=feedback,
+        )
+
+    def _write(self) -> None:
+        if not self.events:
+            return
+        execute = self.connection.execute
+        if self.ended:
+            execute(
+                _END_LEASES,
+                [{"of_lease": lease, "ended": self.now, "end_kind": end} for lease, end in sorted(self.ended.items())],
+            )
+        change_taken(self.connection, self.changes)
+        add_spending(self.connection, self.project, self.member.price * self.n_without_lease)
+        event_ids: dict[str, int] = {row.client_id: row.id for row in execute(_INSERT_EVENTS, self.events)}
+        by_client_id = {event["client_id"]: event for event in self.events}
+        added, changed = [], []
+        for pair_id, client_id in self.latest.items():
+            event, state = by_client_id[client_id], self.states[pair_id]
+            row = {name: event[name] for name in ("round", "kind", "grade", "is_counted")}
+            row["event_id"] = event_ids[client_id]
+            if state.is_new:
+                added.append({"pair_id": pair_id, "assessor_id": self.member.assessor_id, **row})
+            else:
+                changed.append({"of_pair": pair_id, "me": self.member.assessor_id, **row})
+        if added:
+            execute(insert(_ANSWER), added)
+        if changed:
+            execute(_UPDATE_ANSWER, changed)
+        is_pending = self.member.qualification == "pending" and self.project.qualification_share is not None
+        if is_pending and any(self.states[pair_id].pair.kind == "training" for pair_id in self.latest):
+            decide_qualification(self.connection, self.project, self.member.assessor_id)
+
+
+def undo(
+    connection: Connection,
+    project: Project,
+    assessor_id: int,
+    client_id: str,
+    now: int,
+    pair_id: int | None = None,
+) -> WithdrawnAnswer:
+    """Withdraw an answer of an assessor, and hold its place by a new lease on the pair.
+
+    Args:
+        connection: connection in a write transaction.
+        project: the project.
+        assessor_id: the assessor, who must be a member.
+        client_id: made by the client, so that a repeated request is recognized.
+        now: time in milliseconds.
+        pair_id: the pair; None for the latest answer.
+
+    Raises:
+        NotFound: there is no answer to undo.
+        Conflict: the client id is stored with an answer; the pair is a training pair; the project is closed.
+        Forbidden: the assessor is paused or not qualified.
+
+    """
+    check_text(client_id, column="client_id")
+    member = lock_member(connection, project, assessor_id)
+    values: dict[str, Any] = {"me": assessor_id, "in_project": project.id, "of_kind": member.kind}
+    stored = connection.execute(_STORED, {**values, "client_ids": [client_id]}).first()
+    if stored is not None:
+        if (stored.kind, stored.project_id) != ("withdrawn", project.id) or pair_id not in (None, stored.pair_id):
+            raise _client_id_error(client_id)
+        live = connection.execute(_LIVE_OF_PAIRS, {**values, "pairs": [stored.pair_id]}).scalars("token").all()
+        return _withdrawn_answer(connection, project, assessor_id, stored.pair_id, live, now)
+    require_judging(project, member)
+    pair_id = connection.execute(_LATEST, values).scalar() if pair_id is None else min(pair_id, MAX_ID)
+    quota = connection.execute(_QUOTAS, {**values, "pairs": [pair_id]}).first()
+    state = connection.execute(_STATES, {**values, "pairs": [pair_id]}).first()
+    if pair_id is None or state is None or state.answer_kind in (None, "later"):
+        raise NotFound("there is no answer to undo", kind="nothing-to-undo")
+    if state.kind == "training":
+        raise Conflict("a training pair cannot be undone; its grade has been shown", kind="training-answered")
+    connection.execute(delete(_ANSWER).where(_IS_MINE), {"of_pair": pair_id, "me": assessor_id})
+    event = {
+        "project_id": project.id,
+        "pair_id": pair_id,
+        "assessor_id": assessor_id,
+        "client_id": client_id,
+        "kind": "withdrawn",
+        "guidelines_version": project.guidelines_version,
+        "round": state.answer_round,
+        "received": now,
+    }
+    connection.execute(insert(_EVENT), event)
+    if not _can_hold(state, quota):
+        return WithdrawnAnswer(pair_id, None)
+    if state.kind == "real" and not state.is_counted:
+        change_taken(connection, {Place(pair_id, member.kind, state.round): 1})
+    tokens = insert_leases(connection, project, assessor_id, [(pair_id, state.round)], now, is_undo=True)
+    return _withdrawn_answer(connection, project, assessor_id, pair_id, tokens, now)
+
+
+def _can_hold(state: Row[*tuple[Any, ...]], quota: Row[*tuple[Any, ...]] | None) -> bool:
+    """Return whether a place of the pair remains for the assessor whose answer was withdrawn."""
+    if state.answer_round < state.round:
+        return False
+    return state.kind != "real" or state.is_counted or (quota is not None and quota.taken < quota.k_max)
+
+
+def _client_id_error(client_id: str, place: str = "") -> Conflict:
+    problem = f"the client id {shown(client_id)} is stored with another answer"
+    return Conflict(problem, place=place, kind="client-id-taken", fix="use a new client_id for each answer")
+
+
+def _withdrawn_answer(
+    connection: Connection, project: Project, assessor_id: int, pair_id: int, tokens: Sequence[str], now: int
+) -> WithdrawnAnswer:
+    leases = get_leases(connection, project, assessor_id, tokens, now) if tokens else []
+    return WithdrawnAnswer(pair_id, leases[0] if leases else None)

@@ -1,0 +1,561 @@
+"""Assignment of pairs to assessors by leases.
+
+A lease holds a place of a pair for one assessor until it is answered, returned or expired.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import secrets
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Float,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
+
+from crowdrank.errors import shown
+from crowdrank.service.domain.pairs import CONTENT_COLUMNS, PairContent, pair_content
+from crowdrank.service.domain.projects import Project
+from crowdrank.service.domain.qualification import decide_qualification
+from crowdrank.service.domain.quotas import (
+    Place,
+    add_spending,
+    affordable_labels,
+    change_taken,
+    lock_spending,
+    release_places,
+)
+from crowdrank.service.service_errors import Conflict, Forbidden, Invalid, NotFound
+from crowdrank.service.store import schema
+
+N_BEST = 20
+"""Number of best pairs of which a random one is handed out, so that assessors do not all get the same pair."""
+N_STAY = 50
+"""Number of best pairs of a project with a plan; an assessor stays at a query that has a pair as good as these."""
+FLAGGED_SHARE = 0.3
+"""Minimum share of gold pairs of a flagged assessor, in projects where flags lead to more honeypots."""
+MAX_LEASES = 100
+"""Maximum number of leases per request."""
+MAX_EXPIRED = 100
+"""Maximum number of expired leases that one request ends."""
+
+MAX_GOLD = 200
+"""Maximum number of gold pairs of which a random one is handed out."""
+
+Pair = tuple[int, int]
+"""Id and round of a pair."""
+Status = Literal["judging", "training", "done", "paused", "not-qualified", "closed"]
+"""What an assessor can do: judge the leased pairs, answer training pairs, or nothing for the reason given."""
+Reason = Literal["no-pairs", "settled", "budget-spent", "others-asked", "kind-not-asked"]
+"""Why an assessor is done: all labels wanted are given or held, all pairs are settled, the budget is spent, the project
+asks only assessors whose answers carry more information, or none of this kind."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A pair held for an assessor.
+
+    Attributes:
+        token: sent back with the answer.
+        expires: time in milliseconds after which an answer is late.
+        content: the texts of the pair.
+
+    """
+
+    token: str
+    expires: int
+    content: PairContent
+
+
+@dataclass(frozen=True)
+class NextPairs:
+    """Leases of an assessor, what the assessor can do, and why the assessor is done."""
+
+    leases: tuple[Lease, ...]
+    status: Status
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True)
+class JudgingMember:
+    """An assessor in a project."""
+
+    assessor_id: int
+    name: str
+    kind: str
+    price: float
+    is_paused: bool
+    qualification: str
+    n_leases: int
+    last_query_id: int | None
+    flag: str | None
+    relative_information: float | None
+
+
+# Statements are built once; their parameters are `in_project`, `me` (assessor), `of_kind` (of the assessor), `now`.
+
+_LEASE, _QUOTA, _ANSWER, _PAIR = schema.lease, schema.quota, schema.answer, schema.pair
+_ME: BindParameter[int] = bindparam("me")
+_KIND: BindParameter[str] = bindparam("of_kind")
+_OF_PROJECT: BindParameter[int] = bindparam("in_project")
+_NOW: BindParameter[int] = bindparam("now")
+_MEMBERSHIP = and_(schema.membership.c.project_id == _OF_PROJECT, schema.membership.c.assessor_id == _ME)
+_MEMBER = (
+    select(
+        schema.assessor.c.id.label("assessor_id"),
+        schema.assessor.c.name,
+        schema.assessor.c.kind,
+        schema.assessor.c.price,
+        schema.membership.c.is_paused,
+        schema.membership.c.qualification,
+        schema.membership.c.n_leases,
+        schema.membership.c.last_query_id,
+        schema.membership.c.flag,
+        schema.membership.c.relative_information,
+    )
+    .join_from(schema.membership, schema.assessor)
+    .where(_MEMBERSHIP)
+    .with_for_update(of=schema.membership)
+)
+_EXPIRED = (
+    select(_LEASE.c.id, _LEASE.c.pair_id, schema.assessor.c.kind, _LEASE.c.round)
+    .join_from(_LEASE, schema.assessor)
+    .where(_LEASE.c.ended.is_(None), _LEASE.c.expires <= _NOW)
+    .order_by(_LEASE.c.expires)
+    .limit(bindparam("limit"))
+    .with_for_update(of=_LEASE, skip_locked=True)
+)
+_END = (
+    update(_LEASE)
+    .where(_LEASE.c.id.in_(bindparam("ids", expanding=True)))
+    .values(ended=_NOW, end_kind=bindparam("end"))
+)
+_LIVE = (
+    select(_LEASE.c.token, _LEASE.c.expires, *CONTENT_COLUMNS)
+    .join_from(_LEASE, _PAIR)
+    .join(schema.query, schema.query.c.id == _PAIR.c.query_id)
+    .join(schema.document, schema.document.c.id == _PAIR.c.document_id)
+    .where(
+        _LEASE.c.assessor_id == _ME,
+        _LEASE.c.ended.is_(None),
+        _LEASE.c.expires > _NOW,
+        _PAIR.c.project_id == _OF_PROJECT,
+    )
+    .order_by(_LEASE.c.is_undo.desc(), _LEASE.c.id)
+    .limit(bindparam("limit"))
+)
+_NEW_LIVE = _LIVE.where(_LEASE.c.token.in_(bindparam("tokens", expanding=True)))
+_MINE = (
+    select(_LEASE.c.id, _LEASE.c.pair_id, _LEASE.c.round, _LEASE.c.token)
+    .join_from(_LEASE, _PAIR)
+    .where(_LEASE.c.assessor_id == _ME, _LEASE.c.ended.is_(None), _PAIR.c.project_id == _OF_PROJECT)
+    .order_by(_LEASE.c.id)
+    .with_for_update(of=_LEASE)
+)
+
+
+def _held(pair_id: Any) -> Any:
+    return (
+        select(_LEASE.c.id)
+        .where(_LEASE.c.assessor_id == _ME, _LEASE.c.pair_id == pair_id, _LEASE.c.ended.is_(None))
+        .exists()
+    )
+
+
+def _answered(pair_id: Any, round_: Any) -> Any:
+    """Whether I answered a pair in its current round, or put it off."""
+    return (
+        select(_ANSWER.c.pair_id)
+        .where(_ANSWER.c.pair_id == pair_id, _ANSWER.c.assessor_id == _ME, _ANSWER.c.round == round_)
+        .exists()
+    )
+
+
+# SQLite uses a partial index only if the query has its condition literally, as text.
+_WANTED = and_(_QUOTA.c.kind == _KIND, text("quota.is_open AND quota.taken < quota.target"))
+_SPARE = and_(_QUOTA.c.kind == _KIND, text("quota.is_open AND quota.is_unsettled AND quota.taken < quota.k_max"))
+_FREE = and_(
+    _QUOTA.c.kind == _KIND,
+    _QUOTA.c.is_open,
+    or_(_QUOTA.c.taken < _QUOTA.c.target, and_(_QUOTA.c.is_unsettled, _QUOTA.c.taken < _QUOTA.c.k_max)),
+)
+_CANDIDATES = (
+    select(_QUOTA.c.pair_id, _QUOTA.c.query_id)
+    .where(~_answered(_QUOTA.c.pair_id, _QUOTA.c.round), ~_held(_QUOTA.c.pair_id))
+    .limit(bindparam("limit"))
+)
+_BY_PRIORITY = _CANDIDATES.where(_WANTED).order_by(_QUOTA.c.priority.desc(), _QUOTA.c.shuffle)
+_BEST = _BY_PRIORITY.where(_QUOTA.c.project_id == _OF_PROJECT)
+_OF_QUERY = _BY_PRIORITY.where(
+    _QUOTA.c.query_id == bindparam("query_id"), _QUOTA.c.priority >= bindparam("lowest", type_=Float)
+)
+_BEYOND_TARGET = _CANDIDATES.where(_SPARE, _QUOTA.c.project_id == _OF_PROJECT).order_by(
+    _QUOTA.c.taken, _QUOTA.c.priority.desc(), _QUOTA.c.shuffle
+)
+"""Pairs for assessors who would have nothing to do until the next fit of the model."""
+_LOWEST_OF_BEST = (
+    select(_QUOTA.c.priority)
+    .where(_WANTED, _QUOTA.c.project_id == _OF_PROJECT)
+    .order_by(_QUOTA.c.priority.desc(), _QUOTA.c.shuffle)
+    .offset(N_STAY - 1)
+    .limit(1)
+)
+_ANY_SPARE = select(_QUOTA.c.pair_id).where(_SPARE, _QUOTA.c.project_id == _OF_PROJECT).limit(1)
+_PUT_OFF = (
+    select(_QUOTA.c.pair_id, _QUOTA.c.query_id)
+    .join_from(_ANSWER, _QUOTA, _ANSWER.c.pair_id == _QUOTA.c.pair_id)
+    .where(
+        _ANSWER.c.assessor_id == _ME,
+        text("answer.kind = 'later'"),
+        _ANSWER.c.round == _QUOTA.c.round,
+        _FREE,
+        ~_held(_QUOTA.c.pair_id),
+        text("+quota.project_id = :in_project"),  # the sign keeps SQLite from starting with all wanted pairs
+    )
+    .order_by(_ANSWER.c.event_id)
+    .limit(bindparam("limit"))
+)
+_LOCK_FREE = (
+    select(_QUOTA.c.pair_id, _QUOTA.c.round, _QUOTA.c.query_id)
+    .where(_QUOTA.c.pair_id.in_(bindparam("pairs", expanding=True)), _FREE)
+    .order_by(_QUOTA.c.pair_id)
+)
+_SKIPPING = _LOCK_FREE.with_for_update(skip_locked=True)
+_WAITING = _LOCK_FREE.with_for_update()
+_CHECKS = (
+    select(_PAIR.c.id, _PAIR.c.round)
+    .where(
+        _PAIR.c.project_id == _OF_PROJECT, _PAIR.c.kind == bindparam("pair_kind"), _PAIR.c.is_open, ~_held(_PAIR.c.id)
+    )
+    .order_by(_PAIR.c.id)
+    .limit(bindparam("limit"))
+)
+"""Gold or training pairs."""
+_NEW_CHECKS = _CHECKS.where(~_answered(_PAIR.c.id, _PAIR.c.round))
+_PUT_OFF_CHECKS = _CHECKS.join_from(
+    _PAIR,
+    _ANSWER,
+    and_(
+        _ANSWER.c.pair_id == _PAIR.c.id,
+        _ANSWER.c.assessor_id == _ME,
+        _ANSWER.c.round == _PAIR.c.round,
+        _ANSWER.c.kind == "later",
+    ),
+)
+_ISSUED = update(schema.membership).where(_MEMBERSHIP)
+
+
+def next_pairs(connection: Connection, project: Project, assessor_id: int, count: int, now: int) -> NextPairs:
+    """Return the leases of an assessor, and issue more until there are `count`.
+
+    Leases that the assessor holds come first, so that a repeated request changes nothing.
+
+    Args:
+        connection: connection in a write transaction.
+        project: the project.
+        assessor_id: the assessor, who must be a member.
+        count: number of leases wanted.
+        now: time in milliseconds.
+
+    Raises:
+        NotFound: the assessor is not a member.
+        Invalid: the count is out of range.
+
+    """
+    if not 1 <= count <= MAX_LEASES:
+        raise Invalid(f"must be 1 to {MAX_LEASES}", parameter="count")
+    member = lock_member(connection, project, assessor_id)
+    status = member_status(project, member)
+    if status not in ("judging", "training"):
+        return NextPairs((), status)
+    lock_spending(connection, project)
+    end_expired_leases(connection, now)
+    limits = {"me": assessor_id, "in_project": project.id, "now": now, "limit": count}
+    leases = [_lease(row) for row in connection.execute(_LIVE, limits)]
+    if status == "judging" and not project.is_informative_enough(member.relative_information):
+        return NextPairs(tuple(leases), status) if leases else NextPairs((), "done", "others-asked")
+    n_affordable = affordable_labels(connection, project, member.price, count - len(leases))
+    if n_affordable > 0:
+        tokens = _issue_leases(connection, project, member, status, n_affordable, now)
+        if tokens:
+            leases += [_lease(row) for row in connection.execute(_NEW_LIVE, {**limits, "tokens": tokens})]
+    if leases:
+        return NextPairs(tuple(leases), status)
+    if n_affordable == 0:
+        return NextPairs((), "done", "budget-spent")
+    if status == "judging":
+        return NextPairs((), "done", _reason(connection, project, member))
+    if decide_qualification(connection, project, assessor_id) == "pending":
+        return NextPairs((), "not-qualified")
+    return next_pairs(connection, project, assessor_id, count, now)
+
+
+def _reason(connection: Connection, project: Project, member: JudgingMember) -> Reason:
+    """Return why there is no pair for a member, although the budget is not spent."""
+    if project.quotas[member.kind][1] == 0:
+        return "kind-not-asked"
+    values = {"in_project": project.id, "of_kind": member.kind}
+    if project.settled is None or project.is_sampled or connection.execute(_ANY_SPARE, values).first() is not None:
+        return "no-pairs"
+    return "settled"
+
+
+def lock_member(connection: Connection, project: Project, assessor_id: int) -> JudgingMember:
+    """Return a member of a project, and let other requests of the same assessor wait; raise NotFound without one."""
+    row = connection.execute(_MEMBER, {"in_project": project.id, "me": assessor_id}).mappings().first()
+    if row is None:
+        problem = f"you are not a member of project {shown(project.name)}"
+        raise NotFound(problem, kind="no-membership", fix="join it with an invitation link")
+    return JudgingMember(**row)
+
+
+def member_status(project: Project, member: JudgingMember) -> Status:
+    """Return whether a member can judge or train now, or the reason why not."""
+    if not project.is_open:
+        return "closed"
+    if member.is_paused:
+        return "paused"
+    if project.qualification_share is not None and member.qualification == "pending":
+        return "training"
+    if project.qualification_share is not None and member.qualification == "failed":
+        return "not-qualified"
+    return "judging"
+
+
+def require_judging(project: Project, member: JudgingMember) -> None:
+    """Raise an error unless a member may judge pairs without a lease."""
+    status, named = member_status(project, member), f"project {shown(project.name)}"
+    if status == "closed":
+        raise Conflict(f"{named} is closed", kind="closed", fix="ask a lead to open it")
+    if status == "paused":
+        raise Forbidden(f"a lead has paused your work in {named}", kind="paused", fix="ask a lead")
+    if status != "judging":
+        fix = "answer the training pairs first" if status == "training" else "ask a lead"
+        raise Forbidden(f"you have not passed the training of {named}", kind="not-qualified", fix=fix)
+
+
+def end_expired_leases(connection: Connection, now: int, limit: int = MAX_EXPIRED) -> int:
+    """End leases that have expired, in all projects, and release their places; return their number."""
+    rows = connection.execute(_EXPIRED, {"now": now, "limit": limit}).all()
+    _end_leases(connection, rows, "expired", now)
+    return len(rows)
+
+
+def return_leases(
+    connection: Connection, project: Project, assessor_id: int, now: int, tokens: Sequence[str] | None = None
+) -> int:
+    """End leases of an assessor and release their places; return their number.
+
+    Args:
+        connection: connection in a write transaction.
+        project: the project.
+        assessor_id: the assessor.
+        now: time in milliseconds.
+        tokens: tokens of the leases; None for all.
+
+    """
+    member = lock_member(connection, project, assessor_id)
+    rows = [
+        row
+        for row in connection.execute(_MINE, {"me": assessor_id, "in_project": project.id})
+        if tokens is None or row.token in tokens
+    ]
+    released = [(row.id, row.pair_id, member.kind, row.round) for row in rows]
+    _end_leases(connection, released, "returned", now)
+    return len(rows)
+
+
+def insert_leases(
+    connection: Connection,
+    project: Project,
+    assessor_id: int,
+    pairs: Iterable[Pair],
+    now: int,
+    *,
+    is_undo: bool = False,
+) -> list[str]:
+    """Insert leases on pairs, given by id and round, whose places are taken already; return their tokens."""
+    rows = [
+        {
+            "token": secrets.token_urlsafe(16),
+            "pair_id": pair_id,
+            "assessor_id": assessor_id,
+            "round": round_,
+            "issued": now,
+            "expires": now + 1000 * project.lease_seconds,
+            "is_undo": is_undo,
+        }
+        for pair_id, round_ in pairs
+    ]
+    if rows:
+        connection.execute(insert(_LEASE), rows)
+    return [str(row["token"]) for row in rows]
+
+
+def get_leases(
+    connection: Connection, project: Project, assessor_id: int, tokens: Sequence[str], now: int
+) -> list[Lease]:
+    """Return live leases of an assessor by their tokens."""
+    values = {"me": assessor_id, "in_project": project.id, "now": now, "limit": len(tokens), "tokens": tokens}
+    return [_lease(row) for row in connection.execute(_NEW_LIVE, values)]
+
+
+def _lease(row: Row[*tuple[Any, ...]]) -> Lease:
+    return Lease(row.token, row.expires, pair_content(row))
+
+
+def _end_leases(connection: Connection, rows: Sequence[Sequence[Any]], end: str, now: int) -> None:
+    """End leases, given by id, pair, kind of assessor and round."""
+    if rows:
+        connection.execute(_END, {"ids": [row[0] for row in rows], "now": now, "end": end})
+        release_places(connection, [Place(*row[1:]) for row in rows])
+
+
+def _issue_leases(
+    connection: Connection, project: Project, member: JudgingMember, status: Status, count: int, now: int
+) -> list[str]:
+    values: dict[str, Any] = {"me": member.assessor_id, "in_project": project.id, "of_kind": member.kind}
+    query_id = member.last_query_id
+    if status == "training":
+        values["pair_kind"] = "training"
+        pairs = _find_checks(connection, _NEW_CHECKS, values, count)
+        pairs += _find_checks(connection, _PUT_OFF_CHECKS, values, count - len(pairs))
+    else:
+        slots = [_is_honeypot(project, member, member.n_leases + slot) for slot in range(count)]
+        gold = _choose_gold(connection, project, member, values, sum(slots)) if any(slots) else []
+        claims = _Claims(connection, project, member, values)
+        claims.claim(count - len(gold))
+        pairs, query_id = _merge(slots, gold, claims.pairs), claims.query_id
+    if not pairs:
+        return []
+    tokens = insert_leases(connection, project, member.assessor_id, pairs, now)
+    add_spending(connection, project, member.price * len(tokens))
+    counted = {"n_leases": member.n_leases + len(tokens), "last_query_id": query_id}
+    connection.execute(_ISSUED, {"me": member.assessor_id, "in_project": project.id, **counted})
+    return tokens
+
+
+def _find_checks(connection: Connection, statement: Select[Any], values: dict[str, Any], limit: int) -> list[Pair]:
+    return [tuple(row) for row in connection.execute(statement, {**values, "limit": limit})] if limit else []
+
+
+def _honeypot_random(project: Project, member: JudgingMember, number: int) -> random.Random:
+    return random.Random(f"{project.id} {member.assessor_id} {number}")
+
+
+def _is_honeypot(project: Project, member: JudgingMember, number: int) -> bool:
+    """Return whether the lease with this number is on a gold pair.
+
+    It is always the same for an assessor, a number and a share; flagged assessors have a larger share if the lead has
+    chosen so.
+    """
+    share = project.honeypot_share
+    if member.flag is not None and project.flag_action == "honeypots":
+        share = max(share, FLAGGED_SHARE)
+    return share > 0 and _honeypot_random(project, member, number).random() < share
+
+
+def _choose_gold(
+    connection: Connection, project: Project, member: JudgingMember, values: dict[str, Any], count: int
+) -> list[Pair]:
+    found = _find_checks(connection, _NEW_CHECKS, {**values, "pair_kind": "gold"}, max(count, MAX_GOLD))
+    return _honeypot_random(project, member, member.n_leases).sample(found, min(count, len(found)))
+
+
+def _merge(slots: Sequence[bool], gold: Sequence[Pair], real: Sequence[Pair]) -> list[Pair]:
+    """Return gold pairs at their slots, as far as there are any, and real pairs at the others, both in order."""
+    golds, reals = deque(gold), deque(real)
+    pairs = []
+    for is_gold in slots:
+        source = golds if golds and (is_gold or not reals) else reals
+        if source:
+            pairs.append(source.popleft())
+    return pairs
+
+
+class _Claims:
+    """Real pairs claimed for a member in one request.
+
+    Attributes:
+        pairs: id and round of each pair claimed.
+        query_id: query of the last pair.
+
+    """
+
+    def __init__(self, connection: Connection, project: Project, member: JudgingMember, values: dict[str, Any]) -> None:
+        self.pairs: list[Pair] = []
+        self.query_id = member.last_query_id
+        self._connection = connection
+        self._values = values
+        # LLM judges read a query again for each document, so they need not stay at it.
+        self._stays_at_query = member.kind != "llm"
+        self._is_planned = project.is_planned
+        self._locked: dict[int, int] = {}  # query ids of pairs that other transactions hold, by pair id
+
+    def claim(self, count: int) -> None:
+        """Claim up to `count` pairs."""
+        while (missing := count - len(self.pairs)) > 0:
+            chosen, lock = self._choose(missing), _SKIPPING
+            if not chosen and self._locked:
+                chosen, lock = dict(list(self._locked.items())[:missing]), _WAITING
+            if not chosen:
+                return
+            self._take(chosen, lock)
+
+    def _choose(self, count: int) -> dict[int, int]:
+        """Return query ids of pairs by pair id: of the last query, else of the best, else beyond target or put off."""
+        n_best = max(count, N_BEST)
+        if self._stays_at_query and self.query_id is not None:
+            found = self._find(_OF_QUERY, n_best, lowest=self._lowest_priority())
+            if found:
+                return dict(found[:count]) if self._is_planned else _sample(found, count)
+        found = self._find(_BEST, n_best)
+        if found:
+            return _sample(found, 1 if self._stays_at_query else count)
+        found = self._find(_BEYOND_TARGET, count) if self._is_planned else []
+        return dict(found or self._find(_PUT_OFF, count))
+
+    def _lowest_priority(self) -> float:
+        """Return the priority from which pairs are good enough to stay at their query."""
+        if not self._is_planned:
+            return -math.inf
+        lowest = self._connection.execute(_LOWEST_OF_BEST, self._values).scalar()
+        return -math.inf if lowest is None else float(lowest)
+
+    def _find(self, statement: Select[Any], limit: int, **values: Any) -> list[tuple[int, int]]:
+        excluded = {pair_id for pair_id, _ in self.pairs} | self._locked.keys()
+        values |= {**self._values, "query_id": self.query_id, "limit": limit + len(excluded)}
+        rows = self._connection.execute(statement, values)
+        return [(row.pair_id, row.query_id) for row in rows if row.pair_id not in excluded][:limit]
+
+    def _take(self, chosen: dict[int, int], lock: Select[Any]) -> None:
+        """Take places of the pairs that still have one."""
+        rows = self._connection.execute(lock, {**self._values, "pairs": list(chosen)}).all()
+        change_taken(self._connection, {Place(row.pair_id, self._values["of_kind"], row.round): 1 for row in rows})
+        self.pairs += [(row.pair_id, row.round) for row in rows]
+        taken = {row.pair_id for row in rows}
+        if lock is _WAITING:
+            self._locked = {pair: query for pair, query in self._locked.items() if pair not in chosen}
+        else:
+            self._locked |= {pair: query for pair, query in chosen.items() if pair not in taken}
+        if rows:
+            self.query_id = chosen[rows[-1].pair_id]
+
+
+def _sample(found: Sequence[tuple[int, int]], count: int) -> dict[int, int]:
+    return dict(random.sample(found, min(count, len(found))))

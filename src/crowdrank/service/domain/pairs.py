@@ -1,0 +1,491 @@
+"""Pairs of a query and a document: adding them with their texts, closing and reopening them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy import tuple_ as sql_tuple
+
+from crowdrank.errors import shown
+from crowdrank.service.domain.projects import MAX_ID, MAX_LISTED, Project, check_text, lock_project
+from crowdrank.service.domain.quotas import add_quotas, first_priority
+from crowdrank.service.service_errors import Conflict, Invalid, NotFound
+from crowdrank.service.store import schema
+
+CHUNK = 500
+"""Number of rows per statement."""
+
+
+@dataclass(frozen=True)
+class PairRow:
+    """A pair to add. Texts that are None keep what is stored.
+
+    Attributes:
+        query: id of the query in the user's files.
+        document: id of the document in the user's files.
+        kind: `real`, `gold` (honeypot) or `training`.
+        gold_grade: correct grade, for gold and training pairs.
+        explanation: shown after the answer to a training pair.
+
+    """
+
+    query: str
+    document: str
+    query_text: str | None = None
+    need: str | None = None
+    title: str | None = None
+    body: str | None = None
+    fields: Mapping[str, Any] | None = None
+    url: str | None = None
+    kind: str = "real"
+    gold_grade: str | int | None = None
+    explanation: str | None = None
+
+
+@dataclass(frozen=True)
+class AddedPairs:
+    """Numbers of things that :func:`add_pairs` added, changed and kept."""
+
+    pairs_added: int = 0
+    pairs_kept: int = 0
+    queries_added: int = 0
+    queries_changed: int = 0
+    documents_added: int = 0
+    documents_changed: int = 0
+
+
+@dataclass(frozen=True)
+class PairContent:
+    """What an assessor sees of a pair. `query` and `document` are the ids of the user's files."""
+
+    pair_id: int
+    query: str
+    query_text: str
+    need: str
+    document: str
+    title: str
+    body: str
+    fields: Mapping[str, Any]
+    url: str | None
+
+
+@dataclass(frozen=True)
+class QuotaState:
+    """Places of a pair for one kind of assessor."""
+
+    taken: int
+    target: int
+    k_max: int
+    priority: float
+
+
+@dataclass(frozen=True)
+class PairState:
+    """State of a pair, for leads. `gold_grade` is the name of the grade."""
+
+    pair_id: int
+    query: str
+    query_text: str
+    document: str
+    title: str
+    kind: str
+    gold_grade: str | None
+    is_open: bool
+    round: int
+    quotas: Mapping[str, QuotaState]
+
+
+@dataclass(frozen=True)
+class PairFilter:
+    """Selects pairs of a project; the conditions given must all hold.
+
+    Attributes:
+        pair_ids: ids of pairs.
+        queries: ids of queries in the user's files.
+        documents: ids of documents in the user's files.
+        document_changed: an answer of the current round was given before the last change of the document.
+        answered_before: an answer of the current round was received before this time.
+        guidelines_before: an answer of the current round was given under guidelines older than this version.
+
+    """
+
+    pair_ids: Sequence[int] | None = None
+    queries: Sequence[str] | None = None
+    documents: Sequence[str] | None = None
+    document_changed: bool = False
+    answered_before: int | None = None
+    guidelines_before: int | None = None
+
+
+CONTENT_COLUMNS = (
+    schema.pair.c.id.label("pair_id"),
+    schema.query.c.key.label("query"),
+    schema.query.c.text.label("query_text"),
+    schema.query.c.need,
+    schema.document.c.key.label("document"),
+    schema.document.c.title,
+    schema.document.c.body,
+    schema.document.c.fields,
+    schema.document.c.url,
+)
+_WITH_TEXTS = schema.pair.join(schema.query, schema.query.c.id == schema.pair.c.query_id).join(
+    schema.document, schema.document.c.id == schema.pair.c.document_id
+)
+
+
+# Adding.
+
+
+def add_pairs(connection: Connection, project: Project, rows: Sequence[PairRow], now: int) -> AddedPairs:
+    """Add pairs with their texts and quotas. Pairs that exist are kept; texts that differ are replaced.
+
+    Args:
+        connection: connection in a write transaction.
+        project: project to add to.
+        rows: the pairs.
+        now: time in milliseconds.
+
+    Raises:
+        Invalid: a row is invalid; its location has the number of the row.
+        Conflict: a pair exists with another kind or gold grade.
+
+    """
+    project = lock_project(connection, project.id)
+    codes = [_check_row(project, number, row) for number, row in enumerate(rows, start=1)]
+    counts: Counter[str] = Counter()
+    for start in range(0, len(rows), CHUNK):
+        stop = start + CHUNK
+        counts += _add_chunk(connection, project, list(enumerate(rows[start:stop], start + 1)), codes[start:stop], now)
+    return AddedPairs(**counts)
+
+
+def _check_row(project: Project, number: int, row: PairRow) -> int | None:
+    """Return the code of the gold grade."""
+    place = f"row {number}"
+    for column in ("query", "document", "query_text", "need", "title", "body", "url", "explanation"):
+        check_text(getattr(row, column), place=place, column=column)
+    if not row.query or not row.document:
+        raise Invalid("query and document must not be empty", place=place, kind="missing-id")
+    if row.kind not in schema.PAIR_KINDS:
+        problem = f"{shown(row.kind)} is not a kind of pair; use {', '.join(schema.PAIR_KINDS)}"
+        raise Invalid(problem, place=place, column="kind", kind="unknown-pair-kind")
+    if row.gold_grade is None:
+        if row.kind != "real":
+            raise Invalid(f"a {row.kind} pair needs a gold grade", place=place, column="gold_grade", kind="no-gold")
+        return None
+    return project.grade_code(row.gold_grade, place=place, column="gold_grade")
+
+
+def _add_chunk(
+    connection: Connection,
+    project: Project,
+    numbered: Sequence[tuple[int, PairRow]],
+    codes: Sequence[int | None],
+    now: int,
+) -> Counter[str]:
+    queries: dict[str, dict[str, Any]] = {}
+    documents: dict[str, dict[str, Any]] = {}
+    for _, row in numbered:
+        queries.setdefault(row.query, {}).update(_given(text=row.query_text, need=row.need))
+        texts = _given(title=row.title, body=row.body, fields=row.fields, url=row.url)
+        documents.setdefault(row.document, {}).update(texts)
+    query_ids, counts = _store(connection, schema.query, project.id, queries, {"text": "", "need": ""})
+    blank: dict[str, Any] = {"title": "", "body": "", "fields": {}, "url": None}
+    document_ids, document_counts = _store(
+        connection, schema.document, project.id, documents, blank, lambda texts: _document_version(texts, now)
+    )
+    wanted: dict[tuple[int, int], tuple[str, int | None]] = {}
+    values: list[dict[str, Any]] = []
+    known = _existing_pairs(connection, [(query_ids[row.query], document_ids[row.document]) for _, row in numbered])
+    for (number, row), code in zip(numbered, codes, strict=True):
+        key = query_ids[row.query], document_ids[row.document]
+        stored = known.get(key) or wanted.get(key)
+        if stored is None:
+            wanted[key] = row.kind, code
+            ids = {"project_id": project.id, "query_id": key[0], "document_id": key[1]}
+            values.append({**ids, "kind": row.kind, "gold_grade": code, "explanation": row.explanation})
+        elif stored != (row.kind, code):
+            problem = f"the pair {shown(row.query)}, {shown(row.document)} exists with another kind or gold grade"
+            fix = "leave it out, or send the kind and gold grade that it has"
+            raise Conflict(problem, place=f"row {number}", kind="pair-differs", fix=fix)
+    _insert_pairs(connection, project, values)
+    pairs = {"pairs_added": len(values), "pairs_kept": len(numbered) - len(values)}
+    return counts + document_counts + Counter(pairs)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _document_version(texts: Mapping[str, Any], now: int) -> dict[str, Any]:
+    listed = json.dumps([texts[name] for name in ("title", "body", "fields", "url")], sort_keys=True)
+    return {"digest": hashlib.sha256(listed.encode()).hexdigest(), "changed": now}
+
+
+def _store(
+    connection: Connection,
+    table: Table,
+    project_id: int,
+    wanted: Mapping[str, Mapping[str, Any]],
+    blank: Mapping[str, Any],
+    version: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda texts: {},
+) -> tuple[dict[str, int], Counter[str]]:
+    """Insert or update queries or documents; return their ids by key, and the numbers added and changed."""
+    of_project = (table.c.project_id == project_id) & table.c.key.in_(list(wanted))
+    stored = {row.key: row for row in connection.execute(select(table).where(of_project))}
+    ids = {key: row.id for key, row in stored.items()}
+    added, changed = [], []
+    for key, given in wanted.items():
+        old = {name: stored[key]._mapping[name] for name in blank} if key in stored else blank
+        texts = {**old, **given}
+        if key not in stored:
+            added.append({"project_id": project_id, "key": key, **texts, **version(texts)})
+        elif texts != old:
+            changed.append({"of_id": ids[key], **texts, **version(texts)})
+    if added:
+        ids |= {row.key: row.id for row in connection.execute(insert(table).returning(table.c.key, table.c.id), added)}
+    if changed:
+        connection.execute(update(table).where(table.c.id == bindparam("of_id")), changed)
+    plural = "queries" if table is schema.query else "documents"
+    return ids, Counter({f"{plural}_added": len(added), f"{plural}_changed": len(changed)})
+
+
+def _existing_pairs(
+    connection: Connection, keys: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], tuple[str, int | None]]:
+    pair = schema.pair
+    columns = select(pair.c.query_id, pair.c.document_id, pair.c.kind, pair.c.gold_grade)
+    found = connection.execute(columns.where(sql_tuple(pair.c.query_id, pair.c.document_id).in_(keys)))
+    return {(row.query_id, row.document_id): (row.kind, row.gold_grade) for row in found}
+
+
+def _insert_pairs(connection: Connection, project: Project, values: Sequence[Mapping[str, Any]]) -> None:
+    if not values:
+        return
+    pair = schema.pair
+    added = connection.execute(insert(pair).returning(pair.c.id, pair.c.query_id, pair.c.kind), list(values))
+    real = [(row.id, row.query_id, 1, True) for row in added if row.kind == "real"]
+    modes = {"is_planned": project.is_planned, "is_sampled": project.is_sampled}
+    add_quotas(connection, project.id, project.quotas, real, **modes)
+
+
+# Reading.
+
+
+def get_pair_content(connection: Connection, project: Project, pair_id: int) -> PairContent:
+    """Return the texts of a pair; raise NotFound if the project has no such pair."""
+    statement = select(*CONTENT_COLUMNS).select_from(_WITH_TEXTS)
+    is_wanted = (schema.pair.c.id == min(pair_id, MAX_ID)) & (schema.pair.c.project_id == project.id)
+    row = connection.execute(statement.where(is_wanted)).first()
+    if row is None:
+        raise NotFound(f"project {shown(project.name)} has no pair {pair_id}", kind="no-pair")
+    return pair_content(row)
+
+
+def pair_content(row: Row[*tuple[Any, ...]]) -> PairContent:
+    """Create the content of a pair from a row with the columns `CONTENT_COLUMNS`."""
+    return PairContent(**{column.name: row._mapping[column.name] for column in CONTENT_COLUMNS})
+
+
+def count_without_text(connection: Connection, project: Project) -> int:
+    """Return the number of pairs whose documents have neither title, text, fields nor link."""
+    document = schema.document
+    is_empty = document.c.title == "", document.c.body == "", document.c.url.is_(None)
+    has_no_fields = cast(document.c.fields, Text) == "{}"
+    wanted = select(func.count()).select_from(_WITH_TEXTS).where(schema.pair.c.project_id == project.id)
+    return int(connection.execute(wanted.where(*is_empty, has_no_fields)).scalar_one())
+
+
+def find_pairs(connection: Connection, project: Project, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Return the pair ids of queries and documents, given by the ids of the user's files; others are left out."""
+    found: dict[tuple[str, str], int] = {}
+    columns = select(schema.query.c.key, schema.document.c.key, schema.pair.c.id).select_from(_WITH_TEXTS)
+    for start in range(0, len(keys), CHUNK):
+        chunk = keys[start : start + CHUNK]
+        of_queries = (schema.query.c.project_id == project.id) & schema.query.c.key.in_({query for query, _ in chunk})
+        is_wanted = sql_tuple(schema.query.c.key, schema.document.c.key).in_(chunk)
+        rows = connection.execute(columns.where(of_queries, is_wanted))
+        found |= {(query, document): pair_id for query, document, pair_id in rows}
+    return found
+
+
+def list_pairs(
+    connection: Connection, project: Project, after: int = 0, limit: int = 100, *conditions: ColumnElement[bool]
+) -> list[PairState]:
+    """Return the state of pairs in the order of their ids, for leads.
+
+    Args:
+        connection: connection in a transaction.
+        project: the project.
+        after: id of the last pair of the previous page.
+        limit: maximum number of pairs.
+        conditions: conditions on the columns of the table `pair`, which must all hold.
+
+    """
+    pair, quota, query, document = schema.pair, schema.quota, schema.query, schema.document
+    texts = (query.c.key.label("query"), query.c.text, document.c.key.label("document"), document.c.title)
+    rows = connection.execute(
+        select(pair, *texts)
+        .select_from(_WITH_TEXTS)
+        .where(pair.c.project_id == project.id, pair.c.id > after, *conditions)
+        .order_by(pair.c.id)
+        .limit(limit)
+    ).all()
+    quotas: dict[int, dict[str, QuotaState]] = {}
+    for row in connection.execute(select(quota).where(quota.c.pair_id.in_([row.id for row in rows]))):
+        quotas.setdefault(row.pair_id, {})[row.kind] = QuotaState(row.taken, row.target, row.k_max, row.priority)
+    return [
+        PairState(
+            pair_id=row.id,
+            query=row.query,
+            query_text=row.text,
+            document=row.document,
+            title=row.title,
+            kind=row.kind,
+            gold_grade=None if row.gold_grade is None else project.grades[row.gold_grade],
+            is_open=row.is_open,
+            round=row.round,
+            quotas=quotas.get(row.id, {}),
+        )
+        for row in rows
+    ]
+
+
+# Closing and reopening.
+
+
+def close_pairs(connection: Connection, project: Project, chosen: PairFilter) -> int:
+    """Close pairs, so that they are not handed out; return their number. Assessors may finish pairs that they hold."""
+    return sum(
+        _set_open(connection, ids, is_open=False) for ids in _chosen_ids(connection, project, chosen, is_open=True)
+    )
+
+
+def reopen_pairs(
+    connection: Connection, project: Project, chosen: PairFilter, now: int, *, keep_answers: bool = False
+) -> int:
+    """Open pairs, and start a new round of each; return their number.
+
+    Answers of earlier rounds stay, but no longer count. Leases of earlier rounds end.
+
+    Args:
+        connection: connection in a write transaction.
+        project: project of the pairs.
+        chosen: selects the pairs.
+        now: time in milliseconds.
+        keep_answers: only open closed pairs again, without a new round.
+
+    """
+    number = 0
+    for ids in _chosen_ids(connection, project, chosen):
+        if not keep_answers:
+            _start_round(connection, project, ids, now)
+        number += _set_open(connection, ids, is_open=True)
+    return number
+
+
+def _start_round(connection: Connection, project: Project, ids: Sequence[int], now: int) -> None:
+    """Start a new round of pairs: their leases end, and what the model said of them is forgotten."""
+    pair, quota, lease, standing = schema.pair, schema.quota, schema.lease, schema.standing
+    is_live = and_(lease.c.pair_id.in_(ids), lease.c.ended.is_(None))
+    connection.execute(select(lease.c.id).where(is_live).order_by(lease.c.id).with_for_update())
+    of_pairs = quota.c.pair_id.in_(ids)
+    connection.execute(
+        select(quota.c.pair_id).where(of_pairs).order_by(quota.c.pair_id, quota.c.kind).with_for_update()
+    )
+    connection.execute(update(pair).where(pair.c.id.in_(ids)).values(round=pair.c.round + 1))
+    new_round = {"round": quota.c.round + 1, "taken": 0, **first_priority(is_planned=project.is_planned)}
+    connection.execute(update(quota).where(of_pairs).values(new_round))
+    snapshots = select(schema.snapshot.c.id).where(schema.snapshot.c.project_id == project.id)
+    connection.execute(delete(standing).where(standing.c.snapshot_id.in_(snapshots), standing.c.pair_id.in_(ids)))
+    connection.execute(update(lease).where(is_live).values(ended=now, end_kind="expired"))
+
+
+def _set_open(connection: Connection, ids: Sequence[int], *, is_open: bool) -> int:
+    pair, quota = schema.pair, schema.quota
+    of_pairs = quota.c.pair_id.in_(ids)
+    connection.execute(
+        select(quota.c.pair_id).where(of_pairs).order_by(quota.c.pair_id, quota.c.kind).with_for_update()
+    )
+    connection.execute(update(quota).where(of_pairs).values(is_open=is_open))
+    return connection.execute(update(pair).where(pair.c.id.in_(ids)).values(is_open=is_open)).rowcount
+
+
+def _chosen_ids(connection: Connection, project: Project, chosen: PairFilter, **state: bool) -> Iterator[Sequence[int]]:
+    """Return the ids of the pairs that a filter selects, in chunks, in order."""
+    statement: Select[Any] = (
+        select(schema.pair.c.id).select_from(_WITH_TEXTS).where(schema.pair.c.project_id == project.id)
+    )
+    if state:
+        statement = statement.where(schema.pair.c.is_open == state["is_open"])
+    statement = statement.where(*_conditions(chosen))
+    ids = list(connection.execute(statement.order_by(schema.pair.c.id)).scalars())
+    for start in range(0, len(ids), CHUNK):
+        yield ids[start : start + CHUNK]
+
+
+def _conditions(chosen: PairFilter) -> list[ColumnElement[bool]]:
+    if chosen == PairFilter():
+        names = ", ".join(PairFilter.__dataclass_fields__)
+        raise Invalid("the selection is empty", kind="empty-filter", fix=f"set one of {names}")
+    for name in ("pair_ids", "queries", "documents"):
+        if len(getattr(chosen, name) or ()) > MAX_LISTED:
+            problem, fix = f"must have at most {MAX_LISTED} values", "send them in several requests"
+            raise Invalid(problem, parameter=name, kind="too-many-values", fix=fix)
+    for text in (*(chosen.queries or ()), *(chosen.documents or ())):
+        check_text(text)
+    known_ids = None if chosen.pair_ids is None else [one for one in chosen.pair_ids if 0 < one < MAX_ID]
+    lists = (
+        (schema.pair.c.id, known_ids),
+        (schema.query.c.key, chosen.queries),
+        (schema.document.c.key, chosen.documents),
+    )
+    conditions: list[ColumnElement[bool]] = [column.in_(values) for column, values in lists if values is not None]
+    event, lease = schema.event, schema.lease
+    if chosen.document_changed:
+        seen = func.coalesce(lease.c.issued, event.c.received)
+        conditions.append(_has_answer(seen < schema.document.c.changed))
+    if chosen.answered_before is not None:
+        conditions.append(_has_answer(event.c.received < chosen.answered_before))
+    if chosen.guidelines_before is not None:
+        conditions.append(_has_answer(event.c.guidelines_version < chosen.guidelines_before))
+    return conditions
+
+
+def _has_answer(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    answer, event, lease = schema.answer, schema.event, schema.lease
+    joined = answer.join(event, event.c.id == answer.c.event_id).outerjoin(lease, lease.c.id == event.c.lease_id)
+    return (
+        select(answer.c.pair_id)
+        .select_from(joined)
+        .where(
+            answer.c.pair_id == schema.pair.c.id,
+            answer.c.round == schema.pair.c.round,
+            or_(answer.c.kind == "grade", answer.c.kind == "cannot-judge"),
+            condition,
+        )
+        .correlate(schema.pair, schema.document)
+        .exists()
+    )

@@ -1,0 +1,297 @@
+"""Progress of a project (pairs, answers, cost, work of each assessor), and export of its answers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, func, select, text
+
+from crowdrank._estimator import require_one_of
+from crowdrank.judgments.table import Judgments
+from crowdrank.readers.judging_database import ANSWERS_SQL, CANNOT_JUDGE, answer_table
+from crowdrank.readers.read import read_judgments
+from crowdrank.readers.sources import BadRows
+from crowdrank.readers.write import write_table
+from crowdrank.service.domain.projects import Project
+from crowdrank.service.domain.qualification import GoldAccuracy, honeypot_accuracy
+from crowdrank.service.domain.quotas import N_COUNTED, QUOTAS_WITH_LEASES
+from crowdrank.service.store import schema
+
+CONTENT_TYPES: Mapping[str, str] = {
+    "csv": "text/csv; charset=utf-8",
+    "jsonl": "application/x-ndjson",
+    "parquet": "application/vnd.apache.parquet",
+}
+"""Content type of each export format."""
+
+
+_OF_QUERIES = text(ANSWERS_SQL.replace("ORDER BY", "AND query IN :queries ORDER BY")).bindparams(
+    bindparam("queries", expanding=True)
+)
+_OF_SAMPLE = text(ANSWERS_SQL.replace("ORDER BY", "AND probability IS NOT NULL ORDER BY"))
+
+
+def answers_of(connection: Connection, project: Project, queries: Sequence[str] | None = None) -> pa.Table:
+    """Return the latest answers of a project as a table; earlier rounds and training pairs are left out.
+
+    The columns are those that crowdrank recognizes (query, document, assessor, family, grade, time, duration, cost,
+    honeypot), the kind of assessor and the comment. Answers to pairs that the policy `compare` drew have the
+    probability of the draw and the number of its round; named grades have the column `scale`.
+
+    Args:
+        connection: connection of a transaction.
+        project: the project.
+        queries: ids of queries in the user's files; None for all.
+
+    """
+    if queries is None:
+        rows = connection.execute(text(ANSWERS_SQL), {"project": project.name})
+    else:
+        rows = connection.execute(_OF_QUERIES, {"project": project.name, "queries": list(queries)})
+    return answer_table(map(dict, rows.mappings()), project.grades, BadRows())
+
+
+def sampled_answers(connection: Connection, project: Project) -> pa.Table:
+    """Return the answers of a project to pairs that were drawn, as :func:`answers_of` does."""
+    rows = connection.execute(_OF_SAMPLE, {"project": project.name})
+    return answer_table(map(dict, rows.mappings()), project.grades, BadRows())
+
+
+def file_content(table: pa.Table, format: str, *, csv_safe: bool = False) -> bytes:
+    """Return a table as the content of a file.
+
+    Args:
+        table: the table.
+        format: `csv`, `jsonl` or `parquet`.
+        csv_safe: in CSV, put `'` before text that a spreadsheet program would run as a formula.
+
+    Raises:
+        UsageError: the format is unknown.
+
+    """
+    require_one_of("format", format, tuple(CONTENT_TYPES))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"table.{format}"
+        write_table(table, path, csv_safe=csv_safe)
+        return path.read_bytes()
+
+
+def judgments_of(connection: Connection, project: Project, queries: Sequence[str] | None = None) -> Judgments | None:
+    """Return the latest answers of a project, or of some queries, as judgments on its scale; None without any."""
+    answers = answers_of(connection, project, queries)
+    return read_judgments(answers, grades=project.grades, unjudgeable=CANNOT_JUDGE) if len(answers) else None
+
+
+@dataclass(frozen=True)
+class PairCounts:
+    """Numbers of pairs. The states apply to real pairs.
+
+    Attributes:
+        complete: open pairs that have the labels wanted from every kind of assessor; with the policy `compare`, of the
+            pairs that were drawn.
+        unfinished: open pairs that want more labels.
+        closed: closed pairs.
+        gold: open gold pairs.
+        training: open training pairs.
+
+    """
+
+    complete: int
+    unfinished: int
+    closed: int
+    gold: int
+    training: int
+
+
+@dataclass(frozen=True)
+class AssessorProgress:
+    """Work of a member, or of a former one. Answers are the latest of each pair, of all rounds and kinds of pairs.
+
+    Attributes:
+        role: role in the project; None for former members.
+        qualification: state of the qualification; None for former members.
+        n_answers: grades and pairs that cannot be judged.
+        n_late: answers under a lease that had ended.
+        n_uncounted: answers that take no place of their pair.
+        cost: price of the answers.
+        gold: accuracy on gold pairs.
+        last_answer: time of the last answer in milliseconds.
+
+    """
+
+    assessor_id: int
+    name: str
+    kind: str
+    role: str | None
+    is_paused: bool
+    qualification: str | None
+    n_answers: int
+    n_cannot_judge: int
+    n_later: int
+    n_late: int
+    n_uncounted: int
+    n_live_leases: int
+    cost: float
+    gold: GoldAccuracy
+    last_answer: int | None
+
+
+@dataclass(frozen=True)
+class ProjectStatus:
+    """Progress of a project.
+
+    Attributes:
+        labels: labels counted and wanted for open real pairs, by kind of assessor: (counted, wanted).
+
+    """
+
+    pairs: PairCounts
+    labels: Mapping[str, tuple[int, int]]
+    n_answers: int
+    n_late: int
+    n_uncounted: int
+    n_live_leases: int
+    cost: float
+    assessors: tuple[AssessorProgress, ...]
+
+
+def project_status(connection: Connection, project: Project, now: int) -> ProjectStatus:
+    """Return the progress of a project."""
+    assessors = _assessors(connection, project, now)
+    return ProjectStatus(
+        pairs=_pair_counts(connection, project),
+        labels=_labels(connection, project),
+        n_answers=sum(one.n_answers for one in assessors),
+        n_late=sum(one.n_late for one in assessors),
+        n_uncounted=sum(one.n_uncounted for one in assessors),
+        n_live_leases=sum(one.n_live_leases for one in assessors),
+        cost=sum(one.cost for one in assessors),
+        assessors=assessors,
+    )
+
+
+def count_answers(connection: Connection, project: Project, assessor_id: int) -> int:
+    """Return the number of pairs of a project that an assessor has answered."""
+    return connection.execute(
+        select(func.count())
+        .select_from(schema.answer)
+        .join(schema.pair, schema.pair.c.id == schema.answer.c.pair_id)
+        .where(
+            schema.answer.c.assessor_id == assessor_id,
+            schema.answer.c.kind != "later",
+            schema.pair.c.project_id == project.id,
+        )
+    ).scalar_one()
+
+
+_PAIR, _QUOTA, _LEASE, _ANSWER, _EVENT = schema.pair, schema.quota, schema.lease, schema.answer, schema.event
+
+
+def _pair_counts(connection: Connection, project: Project) -> PairCounts:
+    rows = connection.execute(
+        select(_PAIR.c.kind, _PAIR.c.is_open, func.count())
+        .where(_PAIR.c.project_id == project.id)
+        .group_by(_PAIR.c.kind, _PAIR.c.is_open)
+    )
+    counts = {(kind, bool(is_open)): number for kind, is_open, number in rows}
+    unfinished = connection.execute(
+        select(func.count(_QUOTA.c.pair_id.distinct())).select_from(QUOTAS_WITH_LEASES).where(*_wants_labels(project))
+    ).scalar_one()
+    n_wanted = counts.get(("real", True), 0)
+    if project.is_sampled:
+        is_wanted = _QUOTA.c.project_id == project.id, _QUOTA.c.is_open, _QUOTA.c.target > 0
+        n_wanted = connection.execute(select(func.count(_QUOTA.c.pair_id.distinct())).where(*is_wanted)).scalar_one()
+    return PairCounts(
+        complete=n_wanted - unfinished,
+        unfinished=unfinished,
+        closed=counts.get(("real", False), 0),
+        gold=counts.get(("gold", True), 0),
+        training=counts.get(("training", True), 0),
+    )
+
+
+def _wants_labels(project: Project) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions on a quota that is not filled."""
+    return _QUOTA.c.project_id == project.id, _QUOTA.c.is_open, _QUOTA.c.target > N_COUNTED
+
+
+def is_unfinished(project: Project) -> ColumnElement[bool]:
+    """Return the condition on a pair of a project that it wants more labels."""
+    return _PAIR.c.id.in_(select(_QUOTA.c.pair_id).select_from(QUOTAS_WITH_LEASES).where(*_wants_labels(project)))
+
+
+def _labels(connection: Connection, project: Project) -> dict[str, tuple[int, int]]:
+    towards_target = case((_QUOTA.c.target > N_COUNTED, N_COUNTED), else_=_QUOTA.c.target)
+    rows = connection.execute(
+        select(_QUOTA.c.kind, func.sum(towards_target), func.sum(_QUOTA.c.target))
+        .select_from(QUOTAS_WITH_LEASES)
+        .where(_QUOTA.c.project_id == project.id, _QUOTA.c.is_open)
+        .group_by(_QUOTA.c.kind)
+    )
+    return {kind: (int(counted), int(wanted)) for kind, counted, wanted in rows}
+
+
+def _assessors(connection: Connection, project: Project, now: int) -> tuple[AssessorProgress, ...]:
+    assessor, membership = schema.assessor, schema.membership
+    is_later = _ANSWER.c.kind == "later"
+    work = {
+        row.assessor_id: row
+        for row in connection.execute(
+            select(
+                _ANSWER.c.assessor_id,
+                func.count(case((~is_later, 1))).label("n_answers"),
+                func.count(case((_ANSWER.c.kind == "cannot-judge", 1))).label("n_cannot_judge"),
+                func.count(case((is_later, 1))).label("n_later"),
+                func.count(case((and_(~is_later, _EVENT.c.is_late), 1))).label("n_late"),
+                func.count(case((and_(~is_later, ~_ANSWER.c.is_counted), 1))).label("n_uncounted"),
+                func.max(case((~is_later, _EVENT.c.received))).label("last_answer"),
+            )
+            .join_from(_ANSWER, _EVENT, _EVENT.c.id == _ANSWER.c.event_id)
+            .where(_EVENT.c.project_id == project.id)
+            .group_by(_ANSWER.c.assessor_id)
+        )
+    }
+    live = connection.execute(
+        select(_LEASE.c.assessor_id, func.count())
+        .join_from(_LEASE, _PAIR)
+        .where(_PAIR.c.project_id == project.id, _LEASE.c.ended.is_(None), _LEASE.c.expires > now)
+        .group_by(_LEASE.c.assessor_id)
+    )
+    n_live = {row[0]: row[1] for row in live}
+    gold = honeypot_accuracy(connection, project)
+    is_member = and_(membership.c.assessor_id == assessor.c.id, membership.c.project_id == project.id)
+    rows = connection.execute(
+        select(
+            assessor.c.id,
+            assessor.c.name,
+            assessor.c.kind,
+            assessor.c.price,
+            membership.c.role,
+            membership.c.is_paused,
+            membership.c.qualification,
+        )
+        .join_from(assessor, membership, is_member, isouter=True)
+        .where(membership.c.role.is_not(None) | assessor.c.id.in_(work))
+        .order_by(assessor.c.name)
+    )
+    counts = ("n_answers", "n_cannot_judge", "n_later", "n_late", "n_uncounted")
+    return tuple(
+        AssessorProgress(
+            assessor_id=row.id,
+            name=row.name,
+            kind=row.kind,
+            role=row.role,
+            is_paused=bool(row.is_paused),
+            qualification=row.qualification,
+            **{name: getattr(work[row.id], name) if row.id in work else 0 for name in counts},
+            n_live_leases=n_live.get(row.id, 0),
+            cost=row.price * (work[row.id].n_answers if row.id in work else 0),
+            gold=gold.get(row.id, GoldAccuracy(0, 0)),
+            last_answer=work[row.id].last_answer if row.id in work else None,
+        )
+        for row in rows
+    )

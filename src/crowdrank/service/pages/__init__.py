@@ -1,1 +1,0 @@
-"""Pages of the judging service, in HTML; their scripts use the API."""

@@ -1,0 +1,728 @@
+"""Bodies of requests and answers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Path
+from pydantic import BaseModel, ConfigDict, Field
+
+from crowdrank.service.domain.credentials import MAX_PASSWORD_LENGTH
+from crowdrank.service.domain.projects import MAX_MONEY, MAX_PAIRS_PER_ROUND
+from crowdrank.service.model.fits import DEFAULT_METHOD
+
+MAX_ID = 2**31 - 1
+"""Maximum id of a row."""
+MAX_TIME = 2**53
+"""Maximum time in milliseconds, the largest integer that JavaScript represents exactly."""
+MAX_TEXT = 2_000_000
+"""Maximum number of characters of a text."""
+
+RowId = Annotated[int, Path(ge=1, le=MAX_ID)]
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Key = Annotated[str, Field(min_length=1, max_length=1000)]
+Milliseconds = Annotated[int, Field(ge=0, le=MAX_TIME)]
+AssessorKind = Literal["human", "llm", "expert"]
+ProjectRole = Literal["lead", "judge"]
+Scope = Literal["judge", "read", "manage"]
+Secret = Annotated[str, Field(max_length=200)]
+Password = Annotated[str, Field(max_length=MAX_PASSWORD_LENGTH)]
+Days = Annotated[float, Field(gt=0, le=3650)]
+
+
+class RequestBody(BaseModel):
+    """Body of a request; unknown fields are errors."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class ResponseBody(BaseModel):
+    """Body of an answer."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+# Signing in.
+
+
+class SignInWays(ResponseBody):
+    """Ways to sign in that this service offers."""
+
+    password: bool = Field(description="By name and password.")
+    single_sign_on: bool = Field(description="At an OpenID Connect provider.")
+    trusted_header: bool = Field(
+        description="By a proxy in front of the service, which names the user of this request."
+    )
+
+
+class Login(RequestBody):
+    """Name and password."""
+
+    name: str = Field(max_length=1000, description="Name of the assessor.")
+    password: Password = Field(description="Password.")
+
+
+class CurrentActor(ResponseBody):
+    """Who sends the request."""
+
+    id: int
+    name: str
+    kind: str
+    is_admin: bool
+    form_token: str | None = Field(description="Value of the header X-Form-Token of requests with this session.")
+    scopes: list[str] | None = Field(description="Scopes of the token; null for a session.")
+
+
+class NewPassword(RequestBody):
+    """A new password of one's own account."""
+
+    current: Password = Field(description="Current password.")
+    password: Password = Field(description="New password.")
+
+
+class InvitationSecret(RequestBody):
+    """Secret of an invitation link."""
+
+    invitation: Secret = Field(description="Secret part of the link.")
+
+
+class InvitationPreview(ResponseBody):
+    """What an invitation is for."""
+
+    project_name: str | None = Field(description="Project to join.")
+    role: str = Field(description="Role of those who join.")
+    kind: str = Field(description="Kind of assessor of those who join.")
+    is_password_link: bool = Field(description="Whether the link sets a new password of an existing account.")
+
+
+class Join(InvitationSecret):
+    """Accept an invitation: with a new account, or, if signed in, with the current one."""
+
+    name: str | None = Field(None, max_length=1000, description="Name of the new account.")
+    password: Password | None = Field(None, description="Password of the new account.")
+
+
+class ResetPassword(InvitationSecret):
+    """Set a new password by a link."""
+
+    password: Password = Field(description="New password.")
+
+
+class StartSignOn(RequestBody):
+    """Start to sign in at the provider."""
+
+    invitation: Secret | None = Field(None, description="Secret of an invitation to accept.")
+
+
+class SignOnAddress(ResponseBody):
+    """Address of the provider to send the browser to."""
+
+    url: str
+
+
+# People.
+
+
+class AssessorView(ResponseBody):
+    """An assessor."""
+
+    id: int
+    name: str
+    kind: str
+    family: str | None
+    price: float
+    is_admin: bool
+    is_active: bool
+    can_sign_in: bool = Field(description="Whether there is a password or an identity at the provider.")
+
+
+class AssessorChanges(RequestBody):
+    """Changes of an assessor; absent fields stay."""
+
+    family: Annotated[str, Field(max_length=200)] | None = Field(None, description="Family of an LLM judge.")
+    price: float | None = Field(None, ge=0, le=1e9, description="Price of an answer.")
+    is_admin: bool | None = Field(None, description="Whether the assessor administers the service.")
+    is_active: bool | None = Field(None, description="Whether the assessor can sign in and use tokens.")
+
+
+class MemberView(ResponseBody):
+    """Membership of an assessor in a project."""
+
+    assessor: AssessorView
+    role: str
+    is_paused: bool
+    qualification: str
+    created: int
+    flag: str | None = Field(description="Flag of the last fit: careless, random or reversed.")
+    pause_reason: str | None = Field(description="Flag and evidence, if the service has paused the member.")
+    relative_information: float | None = Field(
+        description="Information per price of an answer, over the mean of the kind; null: too few answers to compare."
+    )
+
+
+class NewMember(RequestBody):
+    """An LLM judge to create, or, for administrators, an existing assessor to add."""
+
+    name: str = Field(max_length=1000, description="Name of the assessor.")
+    role: ProjectRole = Field("judge", description="Role in the project.")
+    family: Annotated[str, Field(max_length=200)] | None = Field(None, description="Family of a new LLM judge.")
+    price: float = Field(1.0, ge=0, le=1e9, description="Price of an answer of a new LLM judge.")
+
+
+class MemberChanges(RequestBody):
+    """Changes of a membership; absent fields stay."""
+
+    role: ProjectRole | None = Field(None, description="Role in the project.")
+    is_paused: bool | None = Field(None, description="Whether the member gets no pairs.")
+    reset_qualification: bool = Field(False, description="Let the member start the qualification again.")
+
+
+class NewInvitation(RequestBody):
+    """An invitation to a project."""
+
+    role: ProjectRole = Field("judge", description="Role of those who join.")
+    kind: AssessorKind = Field("human", description="Kind of assessor of those who join.")
+    uses: int = Field(1, ge=1, le=10_000, description="Number of assessors who can join.")
+    days: Days | None = Field(None, description="Days until it expires; the default is set by the server.")
+
+
+class NewAdminInvitation(RequestBody):
+    """An invitation to administer the service."""
+
+    days: Days | None = Field(None, description="Days until it expires; the default is set by the server.")
+
+
+class InvitationView(ResponseBody):
+    """An invitation."""
+
+    id: int
+    project_name: str | None
+    role: str
+    kind: str
+    assessor_id: int | None = Field(description="Assessor who sets a new password with it.")
+    uses_left: int
+    expires: int
+    revoked: int | None
+    created: int
+
+
+class CreatedInvitation(ResponseBody):
+    """A new invitation with its secret, which is shown only here."""
+
+    invitation: InvitationView
+    secret: str = Field(description="Secret part of the link.")
+
+
+class NewToken(RequestBody):
+    """An API token of one's own."""
+
+    name: str = Field(min_length=1, max_length=200, description="What the token is for.")
+    scopes: list[Scope] = Field(min_length=1, max_length=3, description="What the token may do.")
+    project: Annotated[str, Field(max_length=100)] | None = Field(None, description="Project that it is limited to.")
+    days: Days | None = Field(None, description="Days until it expires; null: it does not expire.")
+
+
+class NewProjectToken(RequestBody):
+    """An API token of an LLM judge of a project."""
+
+    assessor_id: int = Field(ge=1, le=MAX_ID, description="Member that the token acts for: an LLM judge.")
+    name: str = Field(min_length=1, max_length=200, description="What the token is for.")
+    days: Days | None = Field(None, description="Days until it expires; null: it does not expire.")
+
+
+class TokenView(ResponseBody):
+    """An API token."""
+
+    id: int
+    name: str
+    assessor_name: str
+    project_name: str | None
+    scopes: list[str]
+    created: int
+    expires: int | None
+    revoked: int | None
+
+
+class CreatedToken(ResponseBody):
+    """A new token with its secret, which is shown only here."""
+
+    token: TokenView
+    secret: str = Field(description="Value of the header `Authorization: Bearer ...`.")
+
+
+class AuditView(ResponseBody):
+    """An administrative change."""
+
+    id: int
+    at: int
+    assessor: str | None
+    project: str | None
+    action: str
+    details: dict[str, Any]
+
+
+# Projects and pairs.
+
+Quotas = dict[AssessorKind, tuple[Annotated[int, Field(ge=0, le=1000)], Annotated[int, Field(ge=0, le=1000)]]]
+
+
+class ProjectChanges(RequestBody):
+    """Settings of a project; absent fields stay."""
+
+    guidelines: Text | None = Field(None, description="Guidelines; a change gives them a new version.")
+    layout: dict[str, Any] | None = Field(None, description="Layout of the judging page.")
+    policy: str | None = Field(
+        None, max_length=100, description="Policy by which pairs are handed out, such as `random` or `ndcg@10`."
+    )
+    settled: float | None = Field(
+        None, gt=0, lt=1, description="Probability of the most probable grade of a settled pair; null: no stop rule."
+    )
+    budget: float | None = Field(None, ge=0, le=MAX_MONEY, description="Money for answers; null: no limit.")
+    flag_action: Literal["notify", "honeypots", "pause"] | None = Field(
+        None, description="What happens when the model flags an assessor as careless, random or reversed."
+    )
+    measure: str | None = Field(
+        None,
+        max_length=100,
+        description="Measure by which the policy `compare` compares rankings: DCG@k, nDCG@k or P@k.",
+    )
+    pairs_per_round: int | None = Field(
+        None, ge=1, le=MAX_PAIRS_PER_ROUND, description="Number of pairs that the policy `compare` draws at a time."
+    )
+    min_information: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Assessors whose `relative_information` is lower get no pairs; null: everybody gets pairs.",
+    )
+    quotas: Quotas | None = Field(None, description="Number of labels per pair, [k_min, k_max] by kind of assessor.")
+    lease_seconds: int | None = Field(None, ge=1, le=MAX_ID, description="Seconds that a pair is held for an assessor.")
+    honeypot_share: float | None = Field(None, ge=0, le=1, description="Share of gold pairs handed out.")
+    qualification_share: float | None = Field(
+        None, ge=0, le=1, description="Share of training pairs to answer correctly; null: no qualification."
+    )
+    is_open: bool | None = Field(None, description="Whether pairs are handed out.")
+
+
+class NewProject(ProjectChanges):
+    """A project."""
+
+    name: str = Field(max_length=100, description="Name, which is part of its address.")
+    grades: Annotated[str, Field(max_length=1000)] | Annotated[list[str | int], Field(max_length=100)] = Field(
+        description="Scale such as `0-3`, or names of the grades from least to most relevant."
+    )
+
+
+class ProjectView(ResponseBody):
+    """A project as its members see it."""
+
+    name: str
+    grades: list[str]
+    guidelines: str
+    guidelines_version: int
+    layout: dict[str, Any]
+    lease_seconds: int
+    is_open: bool
+    role: str | None = Field(description="Role of the member; null for administrators who are not members.")
+    is_paused: bool
+    qualification: str | None
+
+
+class ProjectSettingsView(ProjectView):
+    """A project as its leads see it."""
+
+    policy: str
+    settled: float | None
+    budget: float | None
+    flag_action: str
+    measure: str
+    pairs_per_round: int
+    min_information: float | None
+    quotas: dict[str, tuple[int, int]]
+    honeypot_share: float
+    qualification_share: float | None
+    created: int
+
+
+class NewPair(RequestBody):
+    """A pair of a query and a document. Absent texts keep what is stored."""
+
+    query: Key = Field(description="Id of the query in your files.")
+    document: Key = Field(description="Id of the document in your files.")
+    query_text: Text | None = Field(None, description="Text of the query.")
+    need: Text | None = Field(None, description="Information need behind the query.")
+    title: Text | None = Field(None, description="Title of the document.")
+    body: Text | None = Field(None, description="Text of the document.")
+    fields: dict[str, Any] | None = Field(None, description="Further fields of the document.")
+    url: Annotated[str, Field(max_length=10_000)] | None = Field(None, description="Address of the document.")
+    kind: Literal["real", "gold", "training"] = Field("real", description="Kind of pair.")
+    gold_grade: Annotated[str, Field(max_length=1000)] | Annotated[int, Field(ge=-MAX_ID, le=MAX_ID)] | None = Field(
+        None, description="Correct grade of a gold or training pair."
+    )
+    explanation: Text | None = Field(None, description="Shown after the answer to a training pair.")
+
+
+class AddedPairsView(ResponseBody):
+    """Numbers of things added, changed and kept."""
+
+    pairs_added: int
+    pairs_kept: int
+    queries_added: int
+    queries_changed: int
+    documents_added: int
+    documents_changed: int
+
+
+class QuotaView(ResponseBody):
+    """Places of a pair for one kind of assessor."""
+
+    taken: int
+    target: int
+    k_max: int
+    priority: float
+
+
+class PairView(ResponseBody):
+    """State of a pair, for leads."""
+
+    pair_id: int
+    query: str
+    document: str
+    kind: str
+    gold_grade: str | None
+    is_open: bool
+    round: int
+    quotas: dict[str, QuotaView]
+
+
+class PairSelection(RequestBody):
+    """Selects pairs; the conditions given must all hold."""
+
+    pair_ids: Annotated[list[Annotated[int, Field(ge=1, le=MAX_ID)]], Field(max_length=10_000)] | None = Field(
+        None, description="Ids of pairs."
+    )
+    queries: Annotated[list[Key], Field(max_length=10_000)] | None = Field(None, description="Ids of queries.")
+    documents: Annotated[list[Key], Field(max_length=10_000)] | None = Field(None, description="Ids of documents.")
+    document_changed: bool = Field(False, description="An answer is older than the last change of the document.")
+    answered_before: Milliseconds | None = Field(None, description="An answer was received before this time.")
+    guidelines_before: int | None = Field(
+        None, ge=1, le=MAX_ID, description="An answer was given under guidelines older than this version."
+    )
+
+
+class PairReopening(PairSelection):
+    """Selects pairs to reopen."""
+
+    keep_answers: bool = Field(False, description="Only open closed pairs again; the answers still count.")
+
+
+class ChangedPairs(ResponseBody):
+    """Number of pairs changed."""
+
+    pairs: int
+
+
+# Comparison of rankings.
+
+
+class RankingView(ResponseBody):
+    """A ranking of a project."""
+
+    name: str
+    n_documents: int
+    created: int
+
+
+class MessageView(ResponseBody):
+    """A warning or a note."""
+
+    problem: str
+    kind: str
+    severity: str
+    fix: str | None
+
+
+class RoundView(ResponseBody):
+    """A round of pairs drawn with known probabilities, and its progress."""
+
+    number: int
+    measure: str
+    seed: int = Field(description="Random seed of the draw.")
+    created: int
+    n_pairs: int = Field(description="Number of pairs in the sample.")
+    n_complete: int = Field(description="Number of those that have their labels.")
+    n_closed: int = Field(description="Number of closed pairs without their labels.")
+    n_unassignable: int = Field(description="Number of open pairs without their labels that nobody can judge.")
+    is_complete: bool
+    messages: list[MessageView] = Field(description="Warnings about the round; after a draw, also notes about it.")
+
+
+class RunEstimateView(ResponseBody):
+    """Estimated quality of a ranking, and its difference from the baseline, with intervals."""
+
+    run: str
+    estimate: float
+    lower: float
+    upper: float
+    difference: float
+    difference_lower: float | None
+    difference_upper: float | None
+    p_holm: float | None = Field(description="P-value of the difference, adjusted over the rankings by Holm's method.")
+
+
+class EstimateWarningView(ResponseBody):
+    """What to check before an estimate is used."""
+
+    kind: str
+    problem: str
+
+
+class ComparisonEstimateView(ResponseBody):
+    """Estimate of which ranking is better, from the complete rounds."""
+
+    measure: str
+    baseline: str
+    level: float
+    expert_grades: int = Field(description="Number of graded documents.")
+    runs: list[RunEstimateView]
+    warnings: list[EstimateWarningView]
+
+
+class ComparisonView(ResponseBody):
+    """Rounds of a project, and the estimate from the complete ones; `estimate` is null before the first is complete."""
+
+    rounds: list[RoundView]
+    estimate: ComparisonEstimateView | None
+    problem: str | None = Field(description="Why there is no estimate, although a round is complete.")
+
+
+# Judging.
+
+
+class PairContentView(ResponseBody):
+    """What an assessor sees of a pair."""
+
+    pair_id: int
+    query: str = Field(description="Id of the query in your files.")
+    query_text: str
+    need: str = Field(description="Information need behind the query.")
+    document: str = Field(description="Id of the document in your files.")
+    title: str
+    body: str
+    fields: dict[str, Any]
+    url: str | None
+
+
+class LeaseView(ResponseBody):
+    """A pair held for an assessor."""
+
+    token: str = Field(description="Sent back with the answer.")
+    expires: int = Field(description="Time after which an answer is late, in milliseconds.")
+    content: PairContentView
+
+
+class NextPairsView(ResponseBody):
+    """Pairs to judge."""
+
+    leases: list[LeaseView]
+    status: str = Field(description="`judging`, `training`, or why there is no pair.")
+    n_answers: int = Field(description="Number of pairs of the project that you have answered.")
+    reason: str | None = Field(
+        description="Why you are done: `no-pairs`, `settled`, `budget-spent`, `others-asked` or `kind-not-asked`."
+    )
+
+
+class LeaseReturn(RequestBody):
+    """Pairs to give back unanswered."""
+
+    tokens: Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=1000)] | None = Field(
+        None, description="Tokens of the leases; null: all."
+    )
+
+
+class ReturnedLeases(ResponseBody):
+    """Number of pairs given back."""
+
+    leases: int
+
+
+class MarkedPassage(RequestBody):
+    """A passage that an assessor marked."""
+
+    field: Annotated[str, Field(max_length=200)] = Field(description="Field of the document, such as `body`.")
+    start: int = Field(ge=0, le=MAX_ID, description="Position of the first character.")
+    end: int = Field(ge=0, le=MAX_ID, description="Position after the last character.")
+
+
+class NewAnswer(RequestBody):
+    """An answer; its pair is given by a lease, by its id, or by the ids of query and document."""
+
+    client_id: str = Field(min_length=1, max_length=100, description="Made by the client; recognizes repetitions.")
+    kind: Literal["grade", "cannot-judge", "later"] = Field("grade", description="Kind of answer.")
+    grade: Annotated[str, Field(max_length=1000)] | Annotated[int, Field(ge=-MAX_ID, le=MAX_ID)] | None = Field(
+        None, description="Name or number of the grade, for the kind `grade`."
+    )
+    lease: Annotated[str, Field(max_length=100)] | None = Field(None, description="Token of the lease.")
+    pair_id: int | None = Field(None, ge=1, le=MAX_ID, description="Id of the pair.")
+    query: Key | None = Field(None, description="Id of the query in your files.")
+    document: Key | None = Field(None, description="Id of the document in your files.")
+    comment: Annotated[str, Field(max_length=10_000)] | None = Field(None, description="Remark.")
+    spans: Annotated[list[MarkedPassage], Field(max_length=100)] | None = Field(None, description="Marked passages.")
+    active_ms: Milliseconds | None = Field(None, description="Time on the pair, in milliseconds.")
+    away_ms: Milliseconds | None = Field(None, description="Time with the page in the background, in milliseconds.")
+    probabilities: Annotated[list[float], Field(max_length=1000)] | None = Field(
+        None, description="Probability of each grade, from least to most relevant, of a judge that knows them."
+    )
+
+
+class FeedbackView(ResponseBody):
+    """What an assessor learns after the answer to a training pair."""
+
+    is_correct: bool
+    grade: str
+    explanation: str | None
+
+
+class ReceiptView(ResponseBody):
+    """What was stored for an answer."""
+
+    client_id: str
+    pair_id: int
+    kind: str
+    grade: str | None
+    is_late: bool = Field(description="The lease had ended.")
+    received: int
+    feedback: FeedbackView | None = Field(description="For training pairs.")
+
+
+class Undo(RequestBody):
+    """Withdraw an answer."""
+
+    client_id: str = Field(min_length=1, max_length=100, description="Made by the client; recognizes repetitions.")
+    pair_id: int | None = Field(None, ge=1, le=MAX_ID, description="Id of the pair; null: the latest answer.")
+
+
+class WithdrawnAnswerView(ResponseBody):
+    """An answer that was withdrawn."""
+
+    pair_id: int
+    lease: LeaseView | None = Field(description="The pair again; null if it has no free place.")
+
+
+# Results.
+
+
+class GoldAccuracyView(ResponseBody):
+    """Accuracy on gold pairs."""
+
+    n_answered: int
+    n_correct: int
+
+
+class PairCountsView(ResponseBody):
+    """Numbers of pairs."""
+
+    complete: int = Field(description="Open real pairs that have the labels wanted.")
+    unfinished: int = Field(description="Open real pairs that want more labels.")
+    closed: int
+    gold: int
+    training: int
+
+
+class AssessorProgressView(ResponseBody):
+    """Work of a member of a project, or of a former one with answers."""
+
+    assessor_id: int
+    name: str
+    kind: str
+    role: str | None = Field(description="Role in the project; null for former members.")
+    is_paused: bool
+    qualification: str | None
+    n_answers: int
+    n_cannot_judge: int
+    n_later: int
+    n_late: int = Field(description="Answers under a lease that had ended.")
+    n_uncounted: int = Field(description="Answers that take no place of their pair.")
+    n_live_leases: int
+    cost: float
+    gold: GoldAccuracyView
+    last_answer: int | None
+
+
+class AssessorResultView(AssessorProgressView):
+    """Work and reliability of a member of a project."""
+
+    informativeness: float | None = Field(description="Information in an answer, in nats; null before the first fit.")
+    flags: list[dict[str, Any]] = Field(description="Flags with their evidence.")
+
+
+class RefitFailureView(ResponseBody):
+    """A failure of a fit in the background."""
+
+    at: int
+    problem: str
+
+
+class ModelStatusView(ResponseBody):
+    """State of the model of a project."""
+
+    policy: str
+    settled: float = Field(description="Probability of the most probable grade from which a pair counts as settled.")
+    budget: float | None
+    spent: float = Field(description="Price of all answers and of the pairs being judged.")
+    method: str | None = Field(description="Name of the model; null before the first fit.")
+    age: int | None = Field(description="Milliseconds since the last fit.")
+    n_newer: int = Field(description="Number of answers and changes of answers that the model has not seen.")
+    n_judged: int = Field(description="Number of pairs with a consensus.")
+    n_settled: int = Field(description="Number of settled ones among them.")
+    failure: RefitFailureView | None = Field(description="Last failure of a fit, until one succeeds.")
+
+
+class StatusView(ResponseBody):
+    """Progress of a project."""
+
+    pairs: PairCountsView
+    labels: dict[str, tuple[int, int]] = Field(description="Labels counted and wanted, by kind of assessor.")
+    n_answers: int
+    n_late: int
+    n_uncounted: int
+    n_live_leases: int
+    cost: float
+    model: ModelStatusView
+    assessors: list[AssessorProgressView]
+
+
+class Refit(RequestBody):
+    """A fit of the model."""
+
+    method: str = Field(DEFAULT_METHOD, max_length=100, description="Name of a consensus model.")
+
+
+class SnapshotView(ResponseBody):
+    """A fit of the model."""
+
+    id: int
+    method: str
+    last_event_id: int = Field(description="Newest event that the fit has seen.")
+    created: int
+
+
+class StandingView(ResponseBody):
+    """Consensus of a pair."""
+
+    pair_id: int
+    query: str
+    document: str
+    relevance: float
+    sd: float | None
+    lower: float | None
+    upper: float | None
+    grade: str
+    probabilities: list[float]
+
+
+class ConsensusView(ResponseBody):
+    """Consensus of each pair."""
+
+    snapshot: SnapshotView | None = Field(description="The fit; null before the first one.")
+    pairs: list[StandingView]
