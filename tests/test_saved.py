@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import crowdrank
-from crowdrank._estimator import arrays_from_table, arrays_to_table
+from crowdrank._saved_estimators import arrays_from_table, arrays_to_table
 from crowdrank.collection.requests import OutstandingRequests
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.saved_models import Checkpoint

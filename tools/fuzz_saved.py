@@ -37,9 +37,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crowdrank import _files
-from crowdrank._estimator import arrays_from_table, arrays_to_table
 from crowdrank._files import MANIFEST
 from crowdrank._folders import FolderKind, Manifest, write_manifest
+from crowdrank._saved_estimators import arrays_from_table, arrays_to_table
 from crowdrank.errors import CrowdrankError
 from tools.mutations import mutate
 

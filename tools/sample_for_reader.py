@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import TypeVar
 
 SOURCE = Path(__file__).parent.parent / "src" / "crowdrank"
-PACKAGES = ("judgments", "engine", "cli", "testing")
-"""Packages sampled by default, if they exist."""
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 Item = TypeVar("Item")
@@ -27,7 +25,7 @@ Item = TypeVar("Item")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a sample of docstrings and one of names."""
     parser = argparse.ArgumentParser(description="Print random docstrings and names for a reader.")
-    parser.add_argument("packages", nargs="*", help="packages or modules; by default those that were rewritten last")
+    parser.add_argument("packages", nargs="*", help="packages or modules; by default all")
     parser.add_argument("--seed", type=int, default=0, help="random seed")
     parser.add_argument("--count", type=int, default=40, help="number of docstrings and of names")
     options = parser.parse_args(arguments)
@@ -50,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def source_files(packages: Sequence[str]) -> list[Path]:
     """Return the Python files of packages and modules; raise FileNotFoundError if there are none."""
     if not packages:
-        return [*SOURCE.glob("*.py"), *(path for name in PACKAGES for path in (SOURCE / name).rglob("*.py"))]
+        return list(SOURCE.rglob("*.py"))
     files = []
     for name in packages:
         found = [path for path in (SOURCE / f"{name}.py",) if path.is_file()] or list((SOURCE / name).rglob("*.py"))
@@ -63,7 +61,7 @@ def source_files(packages: Sequence[str]) -> list[Path]:
 def module_name(path: Path) -> str:
     """Return the dotted name of a module.
 
-    >>> module_name(SOURCE / "judgments" / "read.py"), module_name(SOURCE / "judgments" / "__init__.py")
+    >>> module_name(SOURCE / "readers" / "read.py"), module_name(SOURCE / "judgments" / "__init__.py")
     ('crowdrank.readers.read', 'crowdrank.judgments')
     """
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts

@@ -18,14 +18,14 @@ from terminal import crowdrank, without_columns
 DRIVER = """
 import os, time
 from pathlib import Path
-from crowdrank.consensus import em_loop
-has_converged = em_loop.has_converged
+from crowdrank.consensus import model
+has_converged = model.has_converged
 def noted(history, tol):
     if len(history) == 3:
         Path("iterating").touch()
         time.sleep(float(os.environ["WAIT"]))
     return has_converged(history, tol)
-em_loop.has_converged = noted
+model.has_converged = noted
 from crowdrank.cli.app import main
 main()
 """

@@ -79,12 +79,12 @@ def test_the_sample_has_the_wanted_size_and_depends_on_the_seed(capsys: pytest.C
     assert "\n6. crowdrank." not in docstrings
 
 
-def test_the_default_has_shared_modules(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_default_has_all_packages(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--count", "100000"])
     names = capsys.readouterr().out.split("# Names\n\n")[1]
     assert ". crowdrank._files.write_file\n" in names
     assert ". crowdrank.readers.read.read_judgments\n" in names
-    assert "crowdrank.evaluation." not in names
+    assert ". crowdrank.evaluation.evaluate.evaluate\n" in names
 
 
 def test_an_unknown_package_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,6 @@ import pytest
 import crowdrank
 from crowdrank import GLAD, DaskEngine, DawidSkene, Judgments, LocalEngine
 from crowdrank.consensus.saved_models import Checkpoint
-from crowdrank.engine import dask
 from crowdrank.engine import dask as dask_module
 from crowdrank.engine.passes import LocalPasses, get_engine
 from crowdrank.errors import ClusterError, DataWarning, InputError
@@ -58,7 +57,7 @@ def test_dead_workers_cost_only_time(
 ) -> None:
     import dask
 
-    monkeypatch.setattr(dask, "PASSES_PER_SNAPSHOT", 2)
+    monkeypatch.setattr(dask_module, "PASSES_PER_SNAPSHOT", 2)
     expected = fit(method, labels, local)
     client = cluster.client  # the cluster starts before its configuration changes
     killed = []
@@ -83,8 +82,8 @@ def test_workers_that_die_repeatedly_are_reported(
     def die(*arguments: object) -> None:
         raise CommClosedError("no connection")
 
-    monkeypatch.setattr(dask, "MAX_ATTEMPTS", 2)
-    monkeypatch.setattr(dask.DaskPasses, "_pass", die)
+    monkeypatch.setattr(dask_module, "MAX_ATTEMPTS", 2)
+    monkeypatch.setattr(dask_module.DaskPasses, "_pass", die)
     with pytest.raises(ClusterError) as lost:
         fit("majority", labels, cluster)
     assert lost.value.kind == "workers-died"
@@ -131,7 +130,7 @@ def pause(cluster: DaskEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
     """Return a function that pauses a number of workers of the cluster; they run again after the test."""
     monkeypatch.setattr(dask_module, "SECONDS_BETWEEN_CHECKS", 0.2)
     monkeypatch.setattr(dask_module, "PAUSE_TIMEOUT_SECONDS", 2.0)
-    monkeypatch.setattr(dask, "SEND_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(dask_module, "SEND_TIMEOUT_SECONDS", 0.2)
     n_workers = len(cluster.client.nthreads())
 
     def pause_workers(n_paused: int) -> None:
@@ -251,12 +250,12 @@ def test_other_versions_are_refused(
 # The command line, which writes a file after the first iteration of a fit.
 DRIVER = """
 from pathlib import Path
-from crowdrank.consensus import em_loop
-has_converged = em_loop.has_converged
+from crowdrank.consensus import model
+has_converged = model.has_converged
 def noted(history, tol):
     Path("iterating").touch()
     return has_converged(history, tol)
-em_loop.has_converged = noted
+model.has_converged = noted
 if __name__ == "__main__":
     from crowdrank.cli.app import main
     main()

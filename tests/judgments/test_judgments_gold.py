@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judgments_reference import check
 
 from crowdrank import read_gold, read_judgments
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.scale import GradeMap, Scale
+from judgments_reference import check
 
 PAIRS = st.tuples(st.sampled_from("abc"), st.sampled_from("wxyz"))
 GRADED = st.dictionaries(PAIRS, st.integers(0, 3), min_size=1)

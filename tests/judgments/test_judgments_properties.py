@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judgments_reference import Row, check, rows, table_of
 
 from crowdrank import read_judgments
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments import ids
+from judgments_reference import Row, check, rows, table_of
 
 NAMES = st.sampled_from(["a", "b", "c d", "Ü", "0", "00"])
 CELLS = st.lists(st.tuples(NAMES, NAMES, NAMES, st.integers(0, 3)), min_size=1, max_size=25)

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from judgments_reference import check, rows
 
 from crowdrank import DawidSkene, MajorityVote, evaluate, read_gold, read_judgments
 from crowdrank.errors import CrowdrankError, Fix, InputError
@@ -19,6 +18,7 @@ from crowdrank.judgments.ids import MIN_ROWS_FOR_HASH_TABLE
 from crowdrank.judgments.scale import Scale, parse_integer
 from crowdrank.judgments.table import Judgments
 from crowdrank.readers.cells import encode_distinct, parse_extras
+from judgments_reference import check, rows
 
 MIXED = pd.DataFrame(
     {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from crowdrank import GLS, Ensemble
-from crowdrank._estimator import read_arrays
+from crowdrank._saved_estimators import read_arrays
 from crowdrank.errors import CrowdrankWarning
 from crowdrank.rankers.ranker import Ranker
 from crowdrank.rankers.training_data import ARRAY_NAMES, FeatureStatistics

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank._typing import Floats
-from crowdrank.rankers.lambdas import LambdaObjective, ranked_groups
+from crowdrank.rankers.lambda_kernels import ranked_groups
+from crowdrank.rankers.lambdas import LambdaObjective
 from crowdrank.rankers.training_data import RankingData
 
 from . import rankers_reference as references

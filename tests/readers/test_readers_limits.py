@@ -23,8 +23,8 @@ from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.scale import Scale
 from crowdrank.on_disk.partitions import read_partitions
 from crowdrank.rankers.rank_files import join_features, pad_letor
-from crowdrank.readers import files
-from crowdrank.readers.files import is_parquet_folder, parse_bytes, to_address
+from crowdrank.readers.files import is_parquet_folder, to_address
+from crowdrank.readers.limits import CHUNK_BYTES, parse_bytes
 from crowdrank.readers.read_options import excluded_ids
 from crowdrank.simulation.simulated_documents import read_source
 
@@ -96,7 +96,7 @@ def test_a_gzip_bomb_is_not_unpacked_beyond_the_limit(tmp_path: Path, monkeypatc
     with pytest.raises(InputError, match="decompressed, it takes more than 8,000,000 bytes"):
         read_judgments(path, max_bytes="8MB")
     assert 0 < len(largest) < 12
-    assert 0 < min(largest) <= max(largest) <= files.CHUNK_BYTES
+    assert 0 < min(largest) <= max(largest) <= CHUNK_BYTES
 
 
 def test_malformed_rows_are_counted_without_being_kept(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_malformed_rows_are_counted_without_being_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.qrels", "a.letor"])
 def test_a_line_that_is_too_long_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crowdrank.readers.files.MAX_LINE_BYTES", 100)
+    monkeypatch.setattr("crowdrank.readers.limits.MAX_LINE_BYTES", 100)
     monkeypatch.setattr("crowdrank.readers.delimited.MAX_LINE_BYTES", 100)
     with pytest.raises(InputError, match="the line is longer than"):
         read_gold(put(tmp_path, name, "x" * 101))

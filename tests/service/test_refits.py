@@ -266,15 +266,15 @@ def test_the_thread_acts_until_it_is_closed(database: Database) -> None:
 
 FIT_AND_WAIT = """
 import sys, time
-from crowdrank.service import model_fits
+from crowdrank.service.model import fits
 from crowdrank.service.store.database import Database
 from crowdrank.service.model.refits import Refits
-write = model_fits._write_draft
+write = fits._write_draft
 def write_and_wait(*arguments):
     write(*arguments)
     print("written", flush=True)
     time.sleep(600)
-model_fits._write_draft = write_and_wait
+fits._write_draft = write_and_wait
 print(Refits(Database(sys.argv[1])).run_due())
 """
 

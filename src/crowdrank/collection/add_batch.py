@@ -34,10 +34,11 @@ from crowdrank.judgments.summary import uncertain_scale_note
 from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments
 from crowdrank.readers.combine import combine
 from crowdrank.readers.delimited import DelimitedSource
-from crowdrank.readers.files import MAX_LINE_BYTES, compression, open_decompressed, utf16_encoding
+from crowdrank.readers.files import compression, open_decompressed, utf16_encoding
 from crowdrank.readers.formats import open_source
 from crowdrank.readers.json_files import JsonLinesSource
 from crowdrank.readers.judging_database import find_database
+from crowdrank.readers.limits import MAX_LINE_BYTES
 from crowdrank.readers.parquet import ParquetSource
 from crowdrank.readers.read import read_judgments
 from crowdrank.readers.sources import BadRows, Source

@@ -264,7 +264,7 @@ class Auto(Aggregator):
     No expert grades are used for the choice. Assessors are held out in a few folds, whole families together, so that
     copies of an assessor cannot predict each other. Each candidate is fitted to the other folds. Its ranking is scored
     by the log probability of which of two documents of a query a held-out assessor prefers, given how far apart they
-    are ranked; its grades by that of an assessor's answer, given the grade of the document (`scoring.py`). All
+    are ranked; its grades by that of an assessor's answer, given the grade of the document (`held_out.py`). All
     families have the same weight. The candidate with the best score is chosen, unless `gda`, the default, is a
     candidate and the best one is better by less than the standard error of the difference over folds. If the judgments
     have one query only, the model for the grades is used for the ranking too.

@@ -9,8 +9,8 @@ maximum likelihood of the labels (empirical Bayes): rho is 0 for useless feature
 features.
 
 The features predict relevance by a regression that is fitted to the labels of other queries (out of fold). Models of
-relevance on a line learn how much the prediction counts (`relevance_prior.py`), models of true grades an ordinal
-regression of the grade on the prediction (`grade_prior.py`).
+relevance on a line learn how much the prediction counts (`learn_weight`), models of true grades an ordinal
+regression of the grade on the prediction (`GradePrior`).
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank._estimator import FittedEstimator, load_class
+from crowdrank._estimator import load_class
 from crowdrank._folders import Fields, FolderKind, check_output_folder
 from crowdrank._progress import ProgressBar, Report, reporting
+from crowdrank._saved_estimators import FittedEstimator
 from crowdrank._text import counted, heading, panel, paragraph
 from crowdrank._typing import Arrays
 from crowdrank.consensus import METHODS, inspection, saved_models

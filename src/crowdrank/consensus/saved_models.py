@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._disk import source_digest
-from crowdrank._estimator import arrays_to_table, read_arrays
 from crowdrank._files import recover
 from crowdrank._folders import (
     LARGEST,
@@ -30,6 +29,7 @@ from crowdrank._folders import (
     require_range,
     write_folder,
 )
+from crowdrank._saved_estimators import arrays_to_table, read_arrays
 from crowdrank._typing import Arrays
 from crowdrank.consensus.feature_scores import MAX_SCORE, FeatureScores
 from crowdrank.consensus.fit_data import as_judgments

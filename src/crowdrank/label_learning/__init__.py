@@ -1,6 +1,6 @@
 """Training targets and weights of labels, learned from a small set of expert grades (REMAP, MGBDT).
 
-`label_features.py` computes features of every label, `gls_gradients.py` the gradient of a ranking measure in every
-label, and `objectives.py` the measures. `linear.py` and `boosted.py` have functions from label features to targets and
-weights, which `gradient_ascent.py` learns; `remapper.py` has the estimator.
+`label_features.py` computes features of every label, `objectives.py` measures of the ranking, and `gradient_ascent.py`
+learns functions from label features to targets and weights: linear ones (`linear_remapper.py`) or boosted trees
+(`boosted_remapper.py`). `remapper.py` has the estimator.
 """

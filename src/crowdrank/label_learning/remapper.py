@@ -11,9 +11,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from crowdrank._estimator import FittedEstimator, load_class, require_integer, require_one_of
+from crowdrank._estimator import load_class, require_integer, require_one_of
 from crowdrank._folders import Fields, FolderKind, is_number, require
 from crowdrank._progress import Report, reporting
+from crowdrank._saved_estimators import FittedEstimator
 from crowdrank._text import counted, heading, html_table, panel, paragraph
 from crowdrank._typing import Floats, Integers
 from crowdrank.constraints import Constraints, InstanceOf, Number, OneOf, SequenceOf
@@ -134,7 +135,7 @@ def refuse_leaks(training: ExpertSet, validation: ExpertSet, label_feature_queri
             )
 
 
-REMAPPERS = ("linear.LinearRemapper", "boosted.BoostedRemapper")
+REMAPPERS = ("linear_remapper.LinearRemapper", "boosted_remapper.BoostedRemapper")
 """Paths of the remapper classes in this package."""
 
 

@@ -250,7 +250,7 @@ def combine_samples(answers: Sequence[Reply], scale: Scale) -> tuple[str, tuple[
     Answers without token probabilities count fully for their grade. Of equally probable grades, the one that was
     answered first is returned.
 
-    >>> combine_samples([Answer(OK, "1"), Answer(OK, "2"), Answer(OK, "2")], Scale.parse("0-2"))[0]
+    >>> combine_samples([Reply(OK, "1"), Reply(OK, "2"), Reply(OK, "2")], Scale.parse("0-2"))[0]
     '2'
     """
     shares = [answer.probabilities or [float(name == answer.grade) for name in scale.names] for answer in answers]

@@ -232,9 +232,9 @@ class JudgmentObjective(PairwiseObjective):
             self.ease = model.consensus_.document_table["difficulty"].to_numpy()[items] ** -0.5
 
     def _pass(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
-        from crowdrank.rankers import lambdas
+        from crowdrank.rankers import lambda_kernels
 
-        lambdas.judgment_gradients(
+        lambda_kernels.judgment_gradients(
             self.data.offsets,
             first,
             last,

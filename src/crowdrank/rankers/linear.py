@@ -355,10 +355,10 @@ def merge_equal_rows(X: Floats, target: Floats, weight: Floats) -> tuple[Floats,
     """
     if not (weight > 0).all():
         X, target, weight = X[weight > 0], target[weight > 0], weight[weight > 0]
-    from crowdrank.rankers import lambdas
+    from crowdrank.rankers import lambda_kernels
 
     hashes = np.empty(len(X), np.uint64)
-    lambdas.hash_rows(np.ascontiguousarray(X).view(np.int64), hashes)
+    lambda_kernels.hash_rows(np.ascontiguousarray(X).view(np.int64), hashes)
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
     if len(first) == len(X) or not np.array_equal(X, X[first[group]], equal_nan=True):
         return X, target, weight

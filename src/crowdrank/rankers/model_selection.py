@@ -45,7 +45,7 @@ class Validation:
     def per_query(self, score: Floats) -> Floats:
         """Return the value of every query that has a relevant document."""
         from crowdrank.evaluation import measure_kernels as exact
-        from crowdrank.rankers.lambdas import ranked_groups
+        from crowdrank.rankers.lambda_kernels import ranked_groups
 
         data, offsets = self.data, self.data.offsets
         scores = np.asarray(score, dtype=np.float64)

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank._estimator import Estimator, FittedEstimator, load_class, unknown_name
+from crowdrank._estimator import Estimator, load_class, unknown_name
 from crowdrank._folders import Fields, FolderKind, is_scalar, require, require_floats
 from crowdrank._progress import Report, reporting
+from crowdrank._saved_estimators import FittedEstimator
 from crowdrank._text import counted, heading, html_table, panel, paragraph
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.constraints import MAX_INTEGER, Constraints, Number, Parsed

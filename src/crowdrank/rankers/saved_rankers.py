@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from crowdrank._estimator import arrays_to_table, read_arrays
 from crowdrank._files import MANIFEST
 from crowdrank._folders import Fields, FolderKind, require
+from crowdrank._saved_estimators import arrays_to_table, read_arrays
 from crowdrank._typing import Arrays
 
 if TYPE_CHECKING:

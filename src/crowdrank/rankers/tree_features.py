@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from crowdrank._estimator import FittedEstimator
 from crowdrank._folders import Fields, FolderKind, require
 from crowdrank._progress import Report, reporting
+from crowdrank._saved_estimators import FittedEstimator
 from crowdrank._typing import Arrays, Floats, Integers
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.errors import Fix, InputError

@@ -21,15 +21,8 @@ import pyarrow.csv
 from crowdrank._typing import Integers
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments.columns import n_known_names
-from crowdrank.readers.files import (
-    MAX_LINE_BYTES,
-    arrow_file,
-    encoding_error,
-    first_undecodable_line,
-    line_too_long_error,
-    numbered_lines,
-    open_decompressed,
-)
+from crowdrank.readers.files import arrow_file, encoding_error, first_undecodable_line, open_decompressed
+from crowdrank.readers.limits import MAX_LINE_BYTES, line_too_long_error, numbered_lines
 from crowdrank.readers.sources import SKIP_BAD_ROWS, BadRows, FileSource, LineSource, no_rows_error
 
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}

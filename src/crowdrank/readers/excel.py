@@ -14,8 +14,9 @@ from xml.parsers import expat
 import pyarrow as pa
 
 from crowdrank.errors import InputError, Location, Message, UsageError, shown
-from crowdrank.readers.files import MAX_BYTES, open_decompressed, too_large_error
+from crowdrank.readers.files import open_decompressed
 from crowdrank.readers.json_files import MAX_EXACT_INTEGER, cell_to_text, is_encodable
+from crowdrank.readers.limits import MAX_BYTES, too_large_error
 from crowdrank.readers.sources import BadRows, FileSource, no_rows_error
 
 BYTES_PER_CELL = 32

@@ -19,10 +19,11 @@ from crowdrank.judgments import frames
 from crowdrank.judgments.columns import n_known_names
 from crowdrank.readers.delimited import EXPORT_AS_CSV_ADVICE, SEPARATORS, DelimitedSource, WhitespaceSource
 from crowdrank.readers.excel import ExcelSource
-from crowdrank.readers.files import check_size, inner_name, local_path, open_decompressed, parse_bytes
+from crowdrank.readers.files import check_size, inner_name, local_path, open_decompressed
 from crowdrank.readers.json_files import JsonLinesSource, JsonSource
 from crowdrank.readers.judging_database import CANNOT_JUDGE, DatabaseAddress, JudgingDatabase, find_database
 from crowdrank.readers.letor import LetorSource
+from crowdrank.readers.limits import parse_bytes
 from crowdrank.readers.parquet import ParquetSource
 from crowdrank.readers.platforms import MTURK_COLUMN, TABLE_EXPORTS, TOLOKA_COLUMN, detect_platform
 from crowdrank.readers.read_options import Format

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from crowdrank.errors import InputError
 from crowdrank.judgments import frames
-from crowdrank.readers.files import MAX_BYTES, arrow_file, too_large_error
+from crowdrank.readers.files import arrow_file
+from crowdrank.readers.limits import MAX_BYTES, too_large_error
 from crowdrank.readers.sources import BadRows, FileSource
 
 if TYPE_CHECKING:

@@ -47,9 +47,9 @@ _ASSESSOR_SETTINGS = (
 class WorldSettings:
     """Settings of a simulation; :func:`simulate` describes them.
 
-    >>> Settings(queries=10).label_grades
+    >>> WorldSettings(queries=10).label_grades
     5
-    >>> Settings(spammers=1.5)
+    >>> WorldSettings(spammers=1.5)
     Traceback (most recent call last):
     crowdrank.errors.UsageError: spammers must be a number of at least 0 and at most 1, not 1.5.
     """

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from crowdrank._estimator import Estimator, FittedEstimator
+from crowdrank._estimator import Estimator
+from crowdrank._saved_estimators import FittedEstimator
 from crowdrank.errors import CrowdrankError, NotFittedError, UsageError
 
 
