@@ -21,6 +21,10 @@ from crowdrank.evaluation.measures import Measure
 
 ROUNDING = 1e-12
 """Standard errors up to this share of the mean are rounding errors of equal values."""
+CROSS_FIT_BELOW = 30
+"""Number of expert queries below which lambda is cross-fitted."""
+N_DRAWS = 500
+"""Number of draws of all grades and of the queries."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,6 @@ def sample_mean(values: Floats) -> MeanError:
     0.5773502691896258
     """
     return MeanError(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))), len(values) - 1)
-
-
-CROSS_FIT_BELOW = 30
-"""Number of expert queries below which lambda is cross-fitted."""
 
 
 @dataclass(frozen=True)
@@ -148,10 +148,6 @@ def prediction_weight(truth: Floats, known: Floats, others: Floats) -> float:
         return 0.0
     covariance = ((truth - truth.mean()) * (known - known.mean())).mean()
     return float(np.clip(covariance / ((1 + len(truth) / len(others)) * variance), 0.0, 1.0))
-
-
-N_DRAWS = 500
-"""Number of draws of all grades and of the queries."""
 
 
 @dataclass(frozen=True)

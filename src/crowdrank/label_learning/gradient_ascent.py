@@ -29,6 +29,91 @@ from crowdrank.rankers.tree_features import TreeFeatures
 from crowdrank.readers.features import Features
 
 Settings = dict[str, float]
+MODES = ("W", "T", "W+T")
+"""What is learned: weights, targets, or both."""
+MAX_RAW_WEIGHT = 30.0
+"""Limit of the argument of the sigmoid, so that no weight becomes 0."""
+ROWS_PER_PRODUCT = 512
+"""Number of documents per matrix product: few enough to stay in the cache."""
+CACHE_LINE = 8
+"""Number of floats in a cache line; rows are padded to a multiple of it."""
+DOCUMENTS_PER_SHARD = 1 << 15
+"""Number of documents per shard on an engine."""
+
+
+class GradientAscent:
+    """Runs of gradient ascent with several settings, of which the validation queries choose the best step.
+
+    Args:
+        data: documents with labels and expert grades.
+        start: function from settings to the functions before the first step.
+        learns_weights: whether the weights are learned; otherwise their gradient is not needed.
+        n_iter: maximum number of steps of a run.
+        patience: number of steps without a higher validation measure after which a run stops.
+
+    Attributes:
+        history: a dict for each step: the settings, run, mu, iteration, training, validation.
+
+    """
+
+    def __init__(
+        self,
+        data: LabeledDocuments,
+        start: Callable[[Settings], LabelFunctions],
+        *,
+        learns_weights: bool,
+        n_iter: int,
+        patience: int,
+    ) -> None:
+        self.data, self.start, self.learns_weights = data, start, learns_weights
+        self.n_iter, self.patience = n_iter, patience
+        self.history: list[dict[str, float]] = []
+
+    def search(
+        self, grids: Mapping[str, Sequence[float]], limits: Mapping[str, GridLimits], report: Report
+    ) -> BestStep:
+        """Tune the settings by coordinate search; return the step with the highest validation measure."""
+        n_planned = 1 + sum(len(values) - 1 for values in grids.values())
+        best: BestStep | None = None
+        run = -1
+
+        def evaluate(settings: Settings) -> float:
+            nonlocal best, run
+            run += 1
+
+            def report_step(iteration: int, value: float) -> None:
+                report(run * self.n_iter + iteration, max(n_planned, run + 1) * self.n_iter, value)
+
+            step = self._ascend(settings, run, report_step)
+            if best is None or step.validation > best.validation:
+                best = step
+            return step.validation
+
+        coordinate_search(grids, limits, evaluate)
+        assert best is not None
+        return best
+
+    def _ascend(self, settings: Settings, run: int, report: Callable[[int, float], None]) -> BestStep:
+        """Run gradient ascent until the validation measure stops rising; return the best step."""
+        functions, n_trees = self.start(settings), int(settings["tree_features"])
+        regression = self.data.regression(n_trees)
+        (V, training), (V_validation, validation) = self.data.experts(n_trees)
+        mu = settings["ridge"] * float(functions.weight.sum())
+        best: BestStep | None = None
+        for iteration in range(self.n_iter + 1):
+            coefficients = regression.solve(functions.target, functions.weight, mu)
+            score, value = regression.predict(V), validation.value(regression.predict(V_validation))
+            step = {"run": run, "mu": mu, "iteration": iteration, "training": training.value(score)}
+            self.history.append({**settings, **step, "validation": value})
+            if best is None or value > best.validation:
+                best = BestStep(value, iteration, mu, settings, functions.snapshot(), coefficients)
+            report(iteration, value)
+            if iteration == self.n_iter or iteration - best.iteration >= self.patience:
+                break
+            gradients = regression.gradients(V, training.gradient(score), of_weight=self.learns_weights)
+            functions.step(*gradients, settings["learning_rate"])
+        assert best is not None
+        return best
 
 
 @dataclass(frozen=True)
@@ -115,12 +200,6 @@ def _best_on_grid(
     return best
 
 
-MODES = ("W", "T", "W+T")
-"""What is learned: weights, targets, or both."""
-MAX_RAW_WEIGHT = 30.0
-"""Limit of the argument of the sigmoid, so that no weight becomes 0."""
-
-
 def sigmoid(raw: Floats) -> Floats:
     """Return the logistic sigmoid of numbers that are clipped to +-30.
 
@@ -164,14 +243,6 @@ class LearnedFunctions(ABC):
     @abstractmethod
     def state(self) -> SavedState:
         """Return the arrays and texts to save."""
-
-
-ROWS_PER_PRODUCT = 512
-"""Number of documents per matrix product: few enough to stay in the cache."""
-CACHE_LINE = 8
-"""Number of floats in a cache line; rows are padded to a multiple of it."""
-DOCUMENTS_PER_SHARD = 1 << 15
-"""Number of documents per shard on an engine."""
 
 
 class LabelRegression:
@@ -420,78 +491,3 @@ class BestStep:
         ranker.mu_, ranker.history_, ranker.features_ = self.mu, [self.validation], names
         ranker.feature_importances_ = ranker._importances(len(names))
         return ranker
-
-
-class GradientAscent:
-    """Runs of gradient ascent with several settings, of which the validation queries choose the best step.
-
-    Args:
-        data: documents with labels and expert grades.
-        start: function from settings to the functions before the first step.
-        learns_weights: whether the weights are learned; otherwise their gradient is not needed.
-        n_iter: maximum number of steps of a run.
-        patience: number of steps without a higher validation measure after which a run stops.
-
-    Attributes:
-        history: a dict for each step: the settings, run, mu, iteration, training, validation.
-
-    """
-
-    def __init__(
-        self,
-        data: LabeledDocuments,
-        start: Callable[[Settings], LabelFunctions],
-        *,
-        learns_weights: bool,
-        n_iter: int,
-        patience: int,
-    ) -> None:
-        self.data, self.start, self.learns_weights = data, start, learns_weights
-        self.n_iter, self.patience = n_iter, patience
-        self.history: list[dict[str, float]] = []
-
-    def search(
-        self, grids: Mapping[str, Sequence[float]], limits: Mapping[str, GridLimits], report: Report
-    ) -> BestStep:
-        """Tune the settings by coordinate search; return the step with the highest validation measure."""
-        n_planned = 1 + sum(len(values) - 1 for values in grids.values())
-        best: BestStep | None = None
-        run = -1
-
-        def evaluate(settings: Settings) -> float:
-            nonlocal best, run
-            run += 1
-
-            def report_step(iteration: int, value: float) -> None:
-                report(run * self.n_iter + iteration, max(n_planned, run + 1) * self.n_iter, value)
-
-            step = self._ascend(settings, run, report_step)
-            if best is None or step.validation > best.validation:
-                best = step
-            return step.validation
-
-        coordinate_search(grids, limits, evaluate)
-        assert best is not None
-        return best
-
-    def _ascend(self, settings: Settings, run: int, report: Callable[[int, float], None]) -> BestStep:
-        """Run gradient ascent until the validation measure stops rising; return the best step."""
-        functions, n_trees = self.start(settings), int(settings["tree_features"])
-        regression = self.data.regression(n_trees)
-        (V, training), (V_validation, validation) = self.data.experts(n_trees)
-        mu = settings["ridge"] * float(functions.weight.sum())
-        best: BestStep | None = None
-        for iteration in range(self.n_iter + 1):
-            coefficients = regression.solve(functions.target, functions.weight, mu)
-            score, value = regression.predict(V), validation.value(regression.predict(V_validation))
-            step = {"run": run, "mu": mu, "iteration": iteration, "training": training.value(score)}
-            self.history.append({**settings, **step, "validation": value})
-            if best is None or value > best.validation:
-                best = BestStep(value, iteration, mu, settings, functions.snapshot(), coefficients)
-            report(iteration, value)
-            if iteration == self.n_iter or iteration - best.iteration >= self.patience:
-                break
-            gradients = regression.gradients(V, training.gradient(score), of_weight=self.learns_weights)
-            functions.step(*gradients, settings["learning_rate"])
-        assert best is not None
-        return best

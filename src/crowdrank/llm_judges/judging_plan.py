@@ -25,6 +25,8 @@ from crowdrank.llm_judges.replies import FAILED, Reply
 
 RETRIED_STATUSES = ("failed", "unreadable", "refused")
 """Statuses of calls that can be asked again."""
+MAX_PRICED_PAIRS = 200
+"""Maximum number of pairs of a pool whose requests are estimated for the price of a label."""
 
 
 @dataclass
@@ -210,10 +212,6 @@ def default_ledger_path(labels_path: Path) -> Path:
     'labels.ledger.sqlite'
     """
     return labels_path.with_name(f"{labels_path.name.removesuffix('.gz').rpartition('.')[0]}.ledger.sqlite")
-
-
-MAX_PRICED_PAIRS = 200
-"""Maximum number of pairs of a pool whose requests are estimated for the price of a label."""
 
 
 def judge_roster(

@@ -32,6 +32,10 @@ ATTEMPTS = 4
 """Maximum number of attempts per request; a repeated request changes nothing."""
 WAIT_SECONDS = 1.0
 """Seconds before the second attempt; later ones wait longer."""
+PAIRS_PER_CALLER = 4
+"""Number of pairs that a judge takes at a time, for each call that it can have under way."""
+MAX_PAIRS = 100
+"""Maximum number of pairs that a judge takes at a time."""
 
 
 @dataclass(frozen=True)
@@ -140,12 +144,6 @@ def _json(response: httpx2.Response) -> Any:
     except ValueError as problem:
         fix = "check the address of the service"
         raise JudgeError("The response is not that of a judging service", kind="not-a-service", fix=fix) from problem
-
-
-PAIRS_PER_CALLER = 4
-"""Number of pairs that a judge takes at a time, for each call that it can have under way."""
-MAX_PAIRS = 100
-"""Maximum number of pairs that a judge takes at a time."""
 
 
 @dataclass

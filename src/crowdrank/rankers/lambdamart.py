@@ -36,6 +36,8 @@ LAMBDA_CONSTRAINTS: Constraints = {
     "norm": [Flag()],
 }
 """Constraints on the parameters of the lambda objective."""
+LOCAL_SETTINGS = ("num_threads", "force_col_wise", "seed")
+"""Parameters of LightGBM that Dask's interface sets itself."""
 
 
 def lambda_objective(ranker: Any, data: RankingData, n_jobs: int) -> LambdaObjective:
@@ -149,10 +151,6 @@ class LambdaMART(BoostedTrees):
 
     def _loss(self, data: RankingData, n_jobs: int) -> Loss:
         return Loss(lambda_objective(self, data, n_jobs))
-
-
-LOCAL_SETTINGS = ("num_threads", "force_col_wise", "seed")
-"""Parameters of LightGBM that Dask's interface sets itself."""
 
 
 def require_lambdarank(ranker: LambdaMART, data: RankingData) -> None:

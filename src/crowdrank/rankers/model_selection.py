@@ -15,6 +15,9 @@ from crowdrank.rankers.training_data import RankingData
 NO_CUTOFF = int(np.iinfo(np.int32).max)
 MEASURES = ("nDCG", "DCG", "AP", "ERR")
 """Measures that validation can compute."""
+Evaluate = Callable[[float], float]
+MAX_EXTENSIONS = 20
+"""Maximum number of values that are added to a grid."""
 
 
 class Validation:
@@ -71,11 +74,6 @@ def check_validation(measure: str) -> None:
     if name not in MEASURES:
         problem = f"must be one of {', '.join(MEASURES)} (with options and cutoff), not {name}"
         raise UsageError(problem, parameter="validate_by", kind="invalid-parameter")
-
-
-Evaluate = Callable[[float], float]
-MAX_EXTENSIONS = 20
-"""Maximum number of values that are added to a grid."""
 
 
 def choose_value(parameter: str, values: Sequence[float], evaluate: Evaluate | None) -> tuple[float, list[float]]:

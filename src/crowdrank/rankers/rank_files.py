@@ -42,6 +42,107 @@ from crowdrank.readers.write import TABLE_SUFFIXES, check_output, output_stream,
 
 TREC_SUFFIXES = (".trec", ".run")
 """Suffixes of TREC run files; .gz can follow."""
+CELLS_PER_BATCH = 1 << 18
+"""Default number of cells (rows times features) that are read at a time."""
+MAX_ROWS_PER_BATCH = 1 << 13
+"""Maximum of the default number of rows that are read at a time."""
+KNOWN_COLUMNS = ID_COLUMN_NAMES | GRADE_LIKE_COLUMNS | TEXT_LIKE_COLUMNS
+"""Names of columns beside features that need no note, in lower case."""
+MAX_MORE_MISSING = 0.1
+"""Maximum increase of the share of missing values that is no problem."""
+PROBLEMS = {
+    "always-missing": "always missing, but not in training",
+    "more-missing": "missing much more often than in training",
+    "constant": "constant, but not in training",
+    "out-of-range": "outside of the range in training in some rows",
+}
+"""Kinds of problems and their descriptions, the most severe first."""
+N_FIRST_ROWS = 10
+"""Number of rows of a ranking that are kept in memory to be shown."""
+
+
+@dataclass(frozen=True, eq=False)
+class RankedFiles:
+    """Summary of a ranking that was written to a file.
+
+    Attributes:
+        n_documents: number of documents.
+        n_queries: number of queries.
+        first_rows: first rows of the ranking: query, document, rank, score.
+        messages: notes and warnings about the features.
+        check: features that differ from those of the training, as in :meth:`FeatureCheck.table`; None if not asked for
+            or not known.
+
+    """
+
+    n_documents: int
+    n_queries: int
+    first_rows: pa.Table
+    messages: tuple[Message, ...] = ()
+    check: pa.Table | None = None
+
+
+def rank_files(
+    ranker: Ranker,
+    batches: FeatureBatches,
+    output: str | Path | None = None,
+    *,
+    tag: str = "crowdrank",
+    csv_safe: bool = False,
+    check: bool = False,
+) -> RankedFiles:
+    """Score the documents of files, sort those of each query, and write the ranking.
+
+    Memory holds one batch and one query at a time, and the ids of all queries. If the rows of a query are not adjacent,
+    all rows are read into memory.
+
+    Args:
+        ranker: the ranker.
+        batches: its features.
+        output: file for the ranking, as in `run_writer`; it is complete or not written.
+        tag: name of the ranking in a TREC run.
+        csv_safe: protect spreadsheets from formulas.
+        check: compare the features with those of the training.
+
+    Returns:
+        A summary of the ranking.
+
+    """
+
+    def rank(parts: Iterable[Features], *messages: Message) -> RankedFiles:
+        statistics = ranker.feature_statistics_ if check else None
+        feature_check = None if statistics is None else FeatureCheck(ranker.features_, statistics)
+        writer: AbstractContextManager[Callable[[pa.Table], None]] = (
+            nullcontext(lambda run: None) if output is None else run_writer(output, tag, csv_safe=csv_safe)
+        )
+        with writer as write:
+            counts = _rank_parts(ranker, parts, write, feature_check)
+        found = [*batches.messages(), *messages]
+        if feature_check is not None:
+            return RankedFiles(*counts, (*found, *feature_check.messages()), feature_check.table())
+        return RankedFiles(*counts, (*found, no_statistics()) if check else tuple(found))
+
+    try:
+        return rank(whole_queries(iter(batches)))
+    except UnsortedQueriesError:
+        problem = "the rows of a query are not adjacent, so that all rows were read into memory"
+    return rank([batches.read_all()], Message(problem, "unsorted-queries", "warning"))
+
+
+def _rank_parts(
+    ranker: Ranker, parts: Iterable[Features], write: Callable[[pa.Table], None], check: FeatureCheck | None
+) -> tuple[int, int, pa.Table]:
+    """Rank and write parts that hold whole queries; return the numbers of documents and queries, and the first rows."""
+    n_documents, n_queries, first_rows = 0, 0, None
+    for part in parts:
+        if check is not None:
+            check.add(part.matrix)
+        run = rank_documents(ranker, part)
+        write(run)
+        n_documents, n_queries = n_documents + len(run), n_queries + len(part.query.unique())
+        first_rows = run.slice(0, N_FIRST_ROWS) if first_rows is None else first_rows
+    assert first_rows is not None  # files without rows are refused
+    return n_documents, n_queries, first_rows
 
 
 def rank_documents(ranker: Ranker, features: Features) -> pa.Table:
@@ -161,14 +262,6 @@ def pad_letor(features: Features, names: tuple[str, ...]) -> Features:
 def _concat_ids(arrays: list[pa.Array]) -> pa.Array:
     types = {array.type for array in arrays}
     return pa.concat_arrays(arrays if len(types) == 1 else [array.cast(pa.string()) for array in arrays])
-
-
-CELLS_PER_BATCH = 1 << 18
-"""Default number of cells (rows times features) that are read at a time."""
-MAX_ROWS_PER_BATCH = 1 << 13
-"""Maximum of the default number of rows that are read at a time."""
-KNOWN_COLUMNS = ID_COLUMN_NAMES | GRADE_LIKE_COLUMNS | TEXT_LIKE_COLUMNS
-"""Names of columns beside features that need no note, in lower case."""
 
 
 class FeatureBatches:
@@ -316,17 +409,6 @@ def _concat(parts: list[Features]) -> Features:
     return concat_features(filled, [""] * len(filled))
 
 
-MAX_MORE_MISSING = 0.1
-"""Maximum increase of the share of missing values that is no problem."""
-PROBLEMS = {
-    "always-missing": "always missing, but not in training",
-    "more-missing": "missing much more often than in training",
-    "constant": "constant, but not in training",
-    "out-of-range": "outside of the range in training in some rows",
-}
-"""Kinds of problems and their descriptions, the most severe first."""
-
-
 class FeatureCheck:
     """Comparison of rows, which are added in batches, with the training rows of a ranker.
 
@@ -422,91 +504,3 @@ def no_statistics() -> Message:
     """Return the warning that a ranker has no statistics of its training rows."""
     problem = "the ranker has no statistics of its training features, so that nothing was compared"
     return Message(problem, "no-statistics", "warning")
-
-
-N_FIRST_ROWS = 10
-"""Number of rows of a ranking that are kept in memory to be shown."""
-
-
-@dataclass(frozen=True, eq=False)
-class RankedFiles:
-    """Summary of a ranking that was written to a file.
-
-    Attributes:
-        n_documents: number of documents.
-        n_queries: number of queries.
-        first_rows: first rows of the ranking: query, document, rank, score.
-        messages: notes and warnings about the features.
-        check: features that differ from those of the training, as in :meth:`FeatureCheck.table`; None if not asked for
-            or not known.
-
-    """
-
-    n_documents: int
-    n_queries: int
-    first_rows: pa.Table
-    messages: tuple[Message, ...] = ()
-    check: pa.Table | None = None
-
-
-def rank_files(
-    ranker: Ranker,
-    batches: FeatureBatches,
-    output: str | Path | None = None,
-    *,
-    tag: str = "crowdrank",
-    csv_safe: bool = False,
-    check: bool = False,
-) -> RankedFiles:
-    """Score the documents of files, sort those of each query, and write the ranking.
-
-    Memory holds one batch and one query at a time, and the ids of all queries. If the rows of a query are not adjacent,
-    all rows are read into memory.
-
-    Args:
-        ranker: the ranker.
-        batches: its features.
-        output: file for the ranking, as in `run_writer`; it is complete or not written.
-        tag: name of the ranking in a TREC run.
-        csv_safe: protect spreadsheets from formulas.
-        check: compare the features with those of the training.
-
-    Returns:
-        A summary of the ranking.
-
-    """
-
-    def rank(parts: Iterable[Features], *messages: Message) -> RankedFiles:
-        statistics = ranker.feature_statistics_ if check else None
-        feature_check = None if statistics is None else FeatureCheck(ranker.features_, statistics)
-        writer: AbstractContextManager[Callable[[pa.Table], None]] = (
-            nullcontext(lambda run: None) if output is None else run_writer(output, tag, csv_safe=csv_safe)
-        )
-        with writer as write:
-            counts = _rank_parts(ranker, parts, write, feature_check)
-        found = [*batches.messages(), *messages]
-        if feature_check is not None:
-            return RankedFiles(*counts, (*found, *feature_check.messages()), feature_check.table())
-        return RankedFiles(*counts, (*found, no_statistics()) if check else tuple(found))
-
-    try:
-        return rank(whole_queries(iter(batches)))
-    except UnsortedQueriesError:
-        problem = "the rows of a query are not adjacent, so that all rows were read into memory"
-    return rank([batches.read_all()], Message(problem, "unsorted-queries", "warning"))
-
-
-def _rank_parts(
-    ranker: Ranker, parts: Iterable[Features], write: Callable[[pa.Table], None], check: FeatureCheck | None
-) -> tuple[int, int, pa.Table]:
-    """Rank and write parts that hold whole queries; return the numbers of documents and queries, and the first rows."""
-    n_documents, n_queries, first_rows = 0, 0, None
-    for part in parts:
-        if check is not None:
-            check.add(part.matrix)
-        run = rank_documents(ranker, part)
-        write(run)
-        n_documents, n_queries = n_documents + len(run), n_queries + len(part.query.unique())
-        first_rows = run.slice(0, N_FIRST_ROWS) if first_rows is None else first_rows
-    assert first_rows is not None  # files without rows are refused
-    return n_documents, n_queries, first_rows

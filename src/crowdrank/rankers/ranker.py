@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 Request = bool | str | None
 """Whether a method asks for metadata: True, False, None (an error if it is passed), or the name to ask for."""
+N_JOBS: Constraints = {"n_jobs": [Number(1, integer=True), None]}
+"""Constraint on the number of threads."""
 
 
 class MetadataRequests(Estimator):
@@ -91,82 +93,6 @@ class MetadataRequests(Estimator):
             for name, alias in requests.items():
                 getattr(routing, method).add_request(param=name, alias=alias)
         return routing
-
-
-def require_routed_score() -> None:
-    """Raise UsageError if a cross-validation of scikit-learn calls `fit` and will call `score` without the queries.
-
-    Without metadata routing, `GridSearchCV(ranker, grid).fit(X, y, query=query)` passes `query` to `fit` only.
-    scikit-learn turns an error of `score` into a score of NaN; it stops if no fit succeeds.
-    """
-    validation = sys.modules.get("sklearn.model_selection._validation")
-    if validation is None or sys.modules["sklearn"].get_config()["enable_metadata_routing"]:
-        return
-    frame = sys._getframe()
-    while frame := frame.f_back:  # type: ignore[assignment]
-        if frame.f_globals is vars(validation) and "scorer" in frame.f_locals:
-            scorer = frame.f_locals["scorer"]
-            scorers = getattr(scorer, "_scorers", {"score": scorer}).values()
-            if any(type(one).__name__ == "_PassthroughScorer" for one in scorers):  # the estimator's own `score`
-                raise UsageError(
-                    "is passed to fit only, and the ranker cannot be scored without it",
-                    parameter="query",
-                    kind="not-routed",
-                    fix=(
-                        "give X as a DataFrame with a column 'query'",
-                        "call sklearn.set_config(enable_metadata_routing=True) before",
-                    ),
-                )
-            return
-
-
-class ConstantFeatureWarning(CrowdrankWarning):
-    """Some features are constant or missing in every row, so that a ranker cannot learn from them."""
-
-
-class MissingValueWarning(CrowdrankWarning):
-    """Some features have missing values, which the ranker replaces."""
-
-
-def warn_constant_features(data: RankingData) -> None:
-    """Warn of features that are constant or missing in every row; raise InputError if all are."""
-    missing = np.asarray(np.isnan(data.features).all(axis=0))
-    constant = np.asarray((data.features[:1] == data.features).all(axis=0))
-    if (missing | constant).all():
-        fix = "give features that differ between documents"
-        raise InputError("no feature differs between two rows", kind="no-features", fix=fix)
-    for chosen, kind, how in ((constant, "constant-features", "constant"), (missing, "missing-features", "missing")):
-        if chosen.any():
-            verb = "is" if chosen.sum() == 1 else "are"
-            problem = f"{_feature_list(data.names, chosen)} {verb} {how} in every row and not used"
-            warnings.warn(ConstantFeatureWarning(problem, kind=kind), stacklevel=4)
-
-
-def warn_missing_values(features: Floats, names: Sequence[str], ranker: str) -> None:
-    """Warn of features with missing values, which the ranker replaces by the mean."""
-    missing = np.isnan(features)
-    some = np.asarray(missing.any(axis=0) & ~missing.all(axis=0))
-    if some.any():
-        verb = "has" if some.sum() == 1 else "have"
-        problem = f"{_feature_list(names, some)} {verb} missing values, which {ranker} replaces by the mean"
-        warnings.warn(MissingValueWarning(problem, kind="missing-values"), stacklevel=4)
-
-
-def require_differences(values: Floats, offsets: Integers) -> None:
-    """Raise InputError unless some query has two documents with different labels (or gains)."""
-    if not differ_within(values, offsets):
-        fix = "give labels that differ within queries"
-        raise InputError("no query has two documents of different labels", kind="no-differences", fix=fix)
-
-
-def _feature_list(names: Sequence[str], chosen: Booleans) -> str:
-    """Return the number of chosen features and the names of the first."""
-    listed = [name for name, is_chosen in zip(names, chosen, strict=True) if is_chosen]
-    return f"{counted(len(listed), 'feature')} ({', '.join(listed[:3])}{', ...' if len(listed) > 3 else ''})"
-
-
-N_JOBS: Constraints = {"n_jobs": [Number(1, integer=True), None]}
-"""Constraint on the number of threads."""
 
 
 class Ranker(MetadataRequests, FittedEstimator):
@@ -468,3 +394,75 @@ def normalized(amounts: Any) -> Floats:
     """Return amounts divided by their sum, unless that is 0."""
     values = np.asarray(amounts, dtype=np.float64)
     return values / values.sum() if values.sum() > 0 else values
+
+
+def require_routed_score() -> None:
+    """Raise UsageError if a cross-validation of scikit-learn calls `fit` and will call `score` without the queries.
+
+    Without metadata routing, `GridSearchCV(ranker, grid).fit(X, y, query=query)` passes `query` to `fit` only.
+    scikit-learn turns an error of `score` into a score of NaN; it stops if no fit succeeds.
+    """
+    validation = sys.modules.get("sklearn.model_selection._validation")
+    if validation is None or sys.modules["sklearn"].get_config()["enable_metadata_routing"]:
+        return
+    frame = sys._getframe()
+    while frame := frame.f_back:  # type: ignore[assignment]
+        if frame.f_globals is vars(validation) and "scorer" in frame.f_locals:
+            scorer = frame.f_locals["scorer"]
+            scorers = getattr(scorer, "_scorers", {"score": scorer}).values()
+            if any(type(one).__name__ == "_PassthroughScorer" for one in scorers):  # the estimator's own `score`
+                raise UsageError(
+                    "is passed to fit only, and the ranker cannot be scored without it",
+                    parameter="query",
+                    kind="not-routed",
+                    fix=(
+                        "give X as a DataFrame with a column 'query'",
+                        "call sklearn.set_config(enable_metadata_routing=True) before",
+                    ),
+                )
+            return
+
+
+class ConstantFeatureWarning(CrowdrankWarning):
+    """Some features are constant or missing in every row, so that a ranker cannot learn from them."""
+
+
+class MissingValueWarning(CrowdrankWarning):
+    """Some features have missing values, which the ranker replaces."""
+
+
+def warn_constant_features(data: RankingData) -> None:
+    """Warn of features that are constant or missing in every row; raise InputError if all are."""
+    missing = np.asarray(np.isnan(data.features).all(axis=0))
+    constant = np.asarray((data.features[:1] == data.features).all(axis=0))
+    if (missing | constant).all():
+        fix = "give features that differ between documents"
+        raise InputError("no feature differs between two rows", kind="no-features", fix=fix)
+    for chosen, kind, how in ((constant, "constant-features", "constant"), (missing, "missing-features", "missing")):
+        if chosen.any():
+            verb = "is" if chosen.sum() == 1 else "are"
+            problem = f"{_feature_list(data.names, chosen)} {verb} {how} in every row and not used"
+            warnings.warn(ConstantFeatureWarning(problem, kind=kind), stacklevel=4)
+
+
+def warn_missing_values(features: Floats, names: Sequence[str], ranker: str) -> None:
+    """Warn of features with missing values, which the ranker replaces by the mean."""
+    missing = np.isnan(features)
+    some = np.asarray(missing.any(axis=0) & ~missing.all(axis=0))
+    if some.any():
+        verb = "has" if some.sum() == 1 else "have"
+        problem = f"{_feature_list(names, some)} {verb} missing values, which {ranker} replaces by the mean"
+        warnings.warn(MissingValueWarning(problem, kind="missing-values"), stacklevel=4)
+
+
+def require_differences(values: Floats, offsets: Integers) -> None:
+    """Raise InputError unless some query has two documents with different labels (or gains)."""
+    if not differ_within(values, offsets):
+        fix = "give labels that differ within queries"
+        raise InputError("no query has two documents of different labels", kind="no-differences", fix=fix)
+
+
+def _feature_list(names: Sequence[str], chosen: Booleans) -> str:
+    """Return the number of chosen features and the names of the first."""
+    listed = [name for name, is_chosen in zip(names, chosen, strict=True) if is_chosen]
+    return f"{counted(len(listed), 'feature')} ({', '.join(listed[:3])}{', ...' if len(listed) > 3 else ''})"

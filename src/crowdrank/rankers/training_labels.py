@@ -35,6 +35,9 @@ from crowdrank.readers.sources import BadRows, Source, no_rows_error
 TARGETS = ("probabilities", "expected-grade", "grade", "relevance")
 PROBABILITY_COLUMN = re.compile(r"p(\d+)")
 """Name of a column with the probability of a grade."""
+MISSING = ("warn", "skip", "error")
+MAX_NAMED = 3
+"""Maximum number of documents that a message names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,11 +263,6 @@ def _pair_keys(queries: pa.Array, documents: pa.Array, query: pa.Array, document
     """Return one number per pair; -1 if one of the two ids is unknown."""
     q, d = ids.match(queries, query), ids.match(documents, document)
     return np.where((q >= 0) & (d >= 0), q * len(documents) + d, -1)
-
-
-MISSING = ("warn", "skip", "error")
-MAX_NAMED = 3
-"""Maximum number of documents that a message names."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,14 @@ PRICE_NOISE = NOISE | dict.fromkeys(SPAMMERS, NOISE["careless"])
 """Noise that determines the price of a label; a spammer is paid like a careless assessor."""
 NO_FAMILY = -1
 """Code of assessors without a family."""
+CHUNK = 4_000_000
+"""Maximum number of random numbers in memory while assessors are chosen."""
+START = np.datetime64("2026-01-05T08:00:00", "s")
+"""Time at which the judging begins."""
+ARRIVAL = 3 * 24 * 3600
+"""Number of seconds within which all assessors begin."""
+PAUSE = 5.0
+"""Mean number of seconds between two tasks of an assessor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,16 +278,6 @@ def _prices(rng: np.random.Generator, price: float, noise: Floats) -> Floats:
 def _values_by_kind(values: dict[str, float], kind: Texts) -> Floats:
     """Return the value for the kind of each assessor; 0 for kinds without one."""
     return np.array([values.get(name, 0.0) for name in kind])
-
-
-CHUNK = 4_000_000
-"""Maximum number of random numbers in memory while assessors are chosen."""
-START = np.datetime64("2026-01-05T08:00:00", "s")
-"""Time at which the judging begins."""
-ARRIVAL = 3 * 24 * 3600
-"""Number of seconds within which all assessors begin."""
-PAUSE = 5.0
-"""Mean number of seconds between two tasks of an assessor."""
 
 
 def judge(rng: np.random.Generator, documents: Documents, assessors: Assessors, *, labels: int) -> pd.DataFrame:

@@ -20,7 +20,6 @@ from crowdrank.readers.limits import BYTES_PER_FLOAT, MAX_BYTES, too_large_error
 from crowdrank.readers.sources import no_rows_error
 
 Texts: TypeAlias = npt.NDArray[np.object_]
-
 INFORMATIVE_SHARE = 0.6
 """Share of the features that depend on relevance; the others are noise."""
 UNEXPLAINED = 0.35
@@ -29,6 +28,22 @@ QUERY_SHIFT = 0.35
 """Standard deviation of the part of relevance that all documents of a query share."""
 CANDIDATES_PER_HONEYPOT = 8
 """Number of random documents from which each honeypot is chosen."""
+SHAPES: tuple[tuple[int, Callable[..., Floats]], ...] = (
+    (1, lambda a: 1.3 * np.tanh(1.5 * a)),  # saturating
+    (2, lambda a, b: a * b),  # interaction
+    (1, lambda a: 2.2 * (a > 0.7)),  # threshold
+    (2, lambda a, b: 1.4 * np.where(a > 0, b, 0.0)),  # gate: b matters only if a is positive
+    (1, lambda a: 3 * np.exp(-(a**2))),  # peak: relevance is highest in the middle
+    (1, lambda a: 1.0 * a),  # linear
+)
+"""Shapes of the dependence of relevance on features: number of standard-normal columns, and function of them.
+
+Each function has a variance of about 1.
+
+A linear model sees little or nothing of the interaction, the gate and the peak.
+"""
+MAX_GRADE = 10
+"""Maximum expert grade."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -172,22 +187,6 @@ def _draw_ordinary(rng: np.random.Generator, query: Integers, offsets: Floats, s
     return _DocumentsWithoutIds(query, _features(hidden, offsets[query]), _relevance(latent, shares), difficulty)
 
 
-SHAPES: tuple[tuple[int, Callable[..., Floats]], ...] = (
-    (1, lambda a: 1.3 * np.tanh(1.5 * a)),  # saturating
-    (2, lambda a, b: a * b),  # interaction
-    (1, lambda a: 2.2 * (a > 0.7)),  # threshold
-    (2, lambda a, b: 1.4 * np.where(a > 0, b, 0.0)),  # gate: b matters only if a is positive
-    (1, lambda a: 3 * np.exp(-(a**2))),  # peak: relevance is highest in the middle
-    (1, lambda a: 1.0 * a),  # linear
-)
-"""Shapes of the dependence of relevance on features: number of standard-normal columns, and function of them.
-
-Each function has a variance of about 1.
-
-A linear model sees little or nothing of the interaction, the gate and the peak.
-"""
-
-
 def _explained(hidden: Floats) -> Floats:
     """Return the part of relevance that the features explain.
 
@@ -261,10 +260,6 @@ def _with_ids(ordinary: _DocumentsWithoutIds, honeypots: _DocumentsWithoutIds, g
         honeypot=order >= len(ordinary.query),
         grades=grades,
     )
-
-
-MAX_GRADE = 10
-"""Maximum expert grade."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

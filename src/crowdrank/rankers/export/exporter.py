@@ -48,6 +48,19 @@ UPLOAD_SCRIPTS = Path(__file__).parent / "upload_scripts"
 DEPLOYABLE_FIX = "export the folder `deployable` that `crowdrank run` writes: one forest that imitates the ensemble"
 ONE_FOREST_FIX = "train one forest, such as LambdaMART, or let `crowdrank distill` make one of another ranker"
 MAX_NAMES_IN_MESSAGE = 3
+N_ROWS = 20
+N_COMPLETE_ROWS = 14
+"""Number of rows without missing values; the others have some if the engine has missing values."""
+MISSING_SHARE = 0.3
+"""Probability that a feature is missing in the other rows."""
+RANDOM_STATE = 0
+EXPORT = FolderKind("export", 1, "exported ranker", "crowdrank export")
+DEFAULT_NAME = "crowdrank"
+"""Default name of the model in the search engine."""
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+"""Pattern of names that are valid in URLs and files of every engine."""
+EXPECTED_SCORE = "expected_score"
+"""Last column of `parity.csv`."""
 
 
 @dataclass(frozen=True)
@@ -244,14 +257,6 @@ def list_features(names: Sequence[str], features: Iterable[int]) -> str:
     return f"{counted(len(chosen), 'feature')} ({listed}{more})"
 
 
-N_ROWS = 20
-N_COMPLETE_ROWS = 14
-"""Number of rows without missing values; the others have some if the engine has missing values."""
-MISSING_SHARE = 0.3
-"""Probability that a feature is missing in the other rows."""
-RANDOM_STATE = 0
-
-
 def parity_rows(
     model: BoostedTrees | LinearModel, statistics: FeatureStatistics | None, *, with_missing: bool, margin: float = 0.0
 ) -> Floats:
@@ -303,15 +308,6 @@ def _missing_cells(rng: np.random.Generator, n_features: int) -> Booleans:
     cells[:N_COMPLETE_ROWS] = False
     cells[-1] = True
     return cells
-
-
-EXPORT = FolderKind("export", 1, "exported ranker", "crowdrank export")
-DEFAULT_NAME = "crowdrank"
-"""Default name of the model in the search engine."""
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
-"""Pattern of names that are valid in URLs and files of every engine."""
-EXPECTED_SCORE = "expected_score"
-"""Last column of `parity.csv`."""
 
 
 def export(ranker: Ranker, to: str, path: str | Path, *, name: str = DEFAULT_NAME) -> Path:
