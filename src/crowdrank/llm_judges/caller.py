@@ -46,7 +46,7 @@ class Clock:
         """Return seconds from a fixed moment."""
         return time.monotonic()
 
-    def date(self) -> str:
+    def timestamp(self) -> str:
         """Return the current time in ISO format."""
         return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
@@ -240,7 +240,7 @@ class Caller:
             "input_tokens": answer.input_tokens,
             "output_tokens": answer.output_tokens,
             "seconds": seconds,
-            "time": self.clock.date(),
+            "time": self.clock.timestamp(),
             "problem": answer.problem,
             "reply": outcome.reply,
         }

@@ -127,7 +127,7 @@ class JudgeLabels:
         return sum(counts.get(status, 0) for counts in self.counts.values())
 
     def write(self, labels_path: Path, failures_path: Path, *, csv_safe: bool = False) -> None:
-        """Write both tables together; `csv_safe` as in :func:`write_table`."""
+        """Write the tables of labels and of failures, both or none; `csv_safe` as in :func:`write_table`."""
         with write_together(labels_path):
             write_table(self.labels, labels_path, csv_safe=csv_safe)
             write_table(self.failures, failures_path, csv_safe=csv_safe)

@@ -105,7 +105,7 @@ class GLS(Ranker):
         return self.target == "gain"
 
     def _tree_counts(self) -> tuple[int, ...]:
-        """Return the numbers of trees to choose from."""
+        """Return the candidate numbers of trees for tree features; validation chooses one."""
         n_trees = getattr(self, self._trees_parameter)
         return AUTO_TREES if isinstance(n_trees, str) else (n_trees,)
 

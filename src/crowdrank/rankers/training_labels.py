@@ -208,7 +208,7 @@ def _grade_probabilities(table: pa.Table, source: str, opened: Source | None) ->
             f"the probabilities of the grades sum to {total[row]:.3g}",
             "let p0, p1, ... sum to 1 in each row",
         )
-        raise InputError(problem, source=source, place=_place(row, opened), fix=fix)
+        raise InputError(problem, source=source, place=_row_location(row, opened), fix=fix)
     scaled: Floats = probabilities / total[:, None]
     return scaled
 
@@ -225,19 +225,19 @@ def _parse_numbers(table: pa.Table, name: str, source: str, opened: Source | Non
         row = int(np.argmax(~np.isfinite(values)))
     cell = table[name][row].as_py()
     problem = "the cell is empty" if cell is None or cell == "" else f"{shown(cell)} is not a finite number"
-    raise InputError(problem, source=source, place=_place(row, opened), column=name, fix="write a number")
+    raise InputError(problem, source=source, place=_row_location(row, opened), column=name, fix="write a number")
 
 
 def _complete_ids(column: pa.ChunkedArray, name: str, source: str, opened: Source | None) -> pa.Array:
     """Return a column of ids; raise InputError if one is missing."""
     codes, names = ids.encode(column)
     if (codes < 0).any():
-        place = _place(int(np.argmax(codes < 0)), opened)
+        place = _row_location(int(np.argmax(codes < 0)), opened)
         raise InputError(f"the {name} is missing", source=source, place=place, fix="fill it in")
     return names.take(pa.array(codes))
 
 
-def _place(row: int, opened: Source | None) -> str:
+def _row_location(row: int, opened: Source | None) -> str:
     return f"row {row + 1}" if opened is None else opened.place(row)
 
 

@@ -58,7 +58,7 @@ class ONNX(ForestExporter):
         ]
         return _write_graph(nodes, model.names, target)
 
-    def check(self, model: BoostedTrees | LinearModel, target: Target) -> list[Message]:
+    def score_warnings(self, model: BoostedTrees | LinearModel, target: Target) -> list[Message]:
         """Return no warnings: trees have missing values, and linear models fill them in."""
         return []
 
