@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import Field, field, fields
@@ -40,10 +41,19 @@ def option_fields(dataclass_type: type) -> Iterator[tuple[Field[Any], Any]]:
 def option_name(parameter: str) -> str:
     """Return the name of the option for a Python parameter, on the command line and in TOML files.
 
-    >>> option_name("random_state"), option_name("measure")
-    ('seed', 'measure')
+    >>> option_name("random_state"), option_name("measure"), option_name("gold_grades")
+    ('seed', 'measure', 'expert_grades')
     """
-    return OPTION_NAMES.get(parameter, parameter)
+    return documented_name(OPTION_NAMES.get(parameter, parameter))
+
+
+def documented_name(name: str) -> str:
+    """Return the documented name of an option: `gold...` is an alias of `expert...`, which the help does not show.
+
+    >>> documented_name("gold-grades"), documented_name("grades")
+    ('expert-grades', 'grades')
+    """
+    return re.sub(r"^gold(?=[-_]|$)", "expert", name)
 
 
 def union_members(type_hint: Any) -> tuple[Any, ...]:

@@ -57,7 +57,7 @@ def test_commands_that_fit_take_settings_of_the_model(command: str, world: Path,
 
 
 def test_it_speaks_json_and_takes_gold(world: Path, tmp_path: Path) -> None:
-    done = crowdrank("assessors", world / "judgments.csv", "--gold", world / "gold.qrels", "--json", cwd=tmp_path)
+    done = crowdrank("assessors", world / "judgments.csv", "--expert", world / "gold.qrels", "--json", cwd=tmp_path)
     summary = json.loads(done.stdout)
     assert summary["method"] == "gda"
     assert summary["informativeness"] == "modeled"

@@ -110,10 +110,10 @@ def test_other_commands_note_labels_that_used_features(folder: Path) -> None:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)["used_features"], "used features" in done.stderr
 
-    assert used("evaluate", "without.csv", "--gold", "with.csv") == ({"gold": True, "run": False}, True)
-    assert used("evaluate", "with.csv", "--gold", "without.csv") == ({"gold": False, "run": True}, True)
-    assert used("evaluate", "without.csv", "--gold", "without.csv") == ({"gold": False, "run": False}, False)
-    found = used("compare", "with.csv", "without.csv", "--gold", "with.csv")
+    assert used("evaluate", "without.csv", "--expert", "with.csv") == ({"gold": True, "run": False}, True)
+    assert used("evaluate", "with.csv", "--expert", "without.csv") == ({"gold": False, "run": True}, True)
+    assert used("evaluate", "without.csv", "--expert", "without.csv") == ({"gold": False, "run": False}, False)
+    found = used("compare", "with.csv", "without.csv", "--expert", "with.csv")
     assert found == ({"gold": True, "runs": ["with"]}, True)
     run = ("run", "labels.csv", "-f", "features.csv", "--expert", "with.csv", "-o", "result")
     done = crowdrank(*run, cwd=folder)

@@ -78,7 +78,7 @@ def test_new_judgments_are_read_on_the_scale_of_the_model(tmp_path: Path) -> Non
         (("--update", "model", "-m", "gda"), "--method"),
         (("--update", "model", "-s", "n_iter=3"), "--set"),
         (("--update", "model", "--unjudgeable-as", "lowest"), "--unjudgeable-as"),
-        (("--update", "model", "--gold", "old.csv"), "--gold"),
+        (("--update", "model", "--expert", "old.csv"), "--expert"),
         (("--update", "model", "--checkpoint", "state"), "--checkpoint"),
         (("--update", "model", "--work", "shards"), "--work"),
         (("--update", "model", "--rounds", -1), "--rounds"),

@@ -37,7 +37,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_a_process_of_its_own_says_the_same(world: Path, run: Run, tmp_path: Path) -> None:
-    wrong = ("evaluate", world / "gold.qrels", "--gold", "nowhere.qrels")
+    wrong = ("evaluate", world / "gold.qrels", "--expert", "nowhere.qrels")
     for words in (("--version",), ("validate", world / "judgments.csv"), wrong):
         alone, here = crowdrank_process(*words, cwd=tmp_path), run(*words)
         assert (alone.returncode, alone.stdout, alone.stderr) == (here.returncode, here.stdout, here.stderr)
@@ -82,7 +82,9 @@ def test_aggregate_then_evaluate(world: Path, run: Run, tmp_path: Path, method: 
     assert "relevance" in done.stdout.splitlines()[1]
     assert done.stdout.strip().splitlines()[-1].endswith(f"written to who.csv, out.{suffix}.")
     assert {"assessor", "judgments"} <= set(pd.read_csv(tmp_path / "who.csv").columns)
-    scored = run("evaluate", f"out.{suffix}", "--gold", world / "gold.qrels", "--measures", "nDCG@5,GradeMAE", "--json")
+    scored = run(
+        "evaluate", f"out.{suffix}", "--expert", world / "gold.qrels", "--measures", "nDCG@5,GradeMAE", "--json"
+    )
     assert scored.returncode == 0, scored.stderr
     means = json.loads(scored.stdout)["means"]
     assert 0.5 < means["nDCG@5"] <= 1
@@ -102,7 +104,7 @@ def test_aggregate_saves_a_model_and_takes_gold(world: Path, run: Run, tmp_path:
     done = run(
         "aggregate",
         world / "judgments.csv",
-        "--gold",
+        "--expert",
         world / "gold.qrels",
         "--save",
         "model",
@@ -118,7 +120,7 @@ def test_compare_marks_the_best_and_writes_every_query(world: Path, run: Run, tm
     for method in ("majority", "average"):
         assert run("aggregate", world / "judgments.csv", "-m", method, "-o", f"{method}.csv").returncode == 0
     done = run(
-        "compare", "majority.csv", "mean=average.csv", "--gold", world / "gold.qrels", "--per-query", "queries.csv"
+        "compare", "majority.csv", "mean=average.csv", "--expert", world / "gold.qrels", "--per-query", "queries.csv"
     )
     assert done.returncode == 0, done.stderr
     assert "▲ ▼: significantly above or below majority" in done.stdout
@@ -134,7 +136,7 @@ def test_compare_reads_trec_runs(world: Path, run: Run, tmp_path: Path) -> None:
         rows = zip(gold["query"], gold["document"], sign * gold["grade"], strict=True)
         lines = [f"{query} Q0 {document} 1 {score} {name}" for query, document, score in rows]
         (tmp_path / f"{name}.trec").write_text("\n".join(lines))
-    done = run("compare", "good.trec", "bad.trec", "--gold", world / "gold.qrels", "--measures", "nDCG", "--json")
+    done = run("compare", "good.trec", "bad.trec", "--expert", world / "gold.qrels", "--measures", "nDCG", "--json")
     means = json.loads(done.stdout)["means"]
     assert means["good"]["nDCG"] == pytest.approx(1)
     assert means["bad"]["nDCG"] < 0.9
@@ -144,14 +146,14 @@ def test_compare_and_evaluate_show_the_share_of_judged_documents(run: Run, tmp_p
     (tmp_path / "gold.csv").write_text("document,grade\na,1\nb,0\n")
     (tmp_path / "old.csv").write_text("document,score\na,2\nb,1\n")
     (tmp_path / "new.csv").write_text("document,score\nx,3\na,2\nb,1\ny,0\n")
-    done = run("compare", "old.csv", "new.csv", "--gold", "gold.csv", "--measures", "nDCG@10")
+    done = run("compare", "old.csv", "new.csv", "--expert", "gold.csv", "--measures", "nDCG@10")
     assert "Judged@10" in done.stdout
     assert "Warning: the runs differ in the share of their first documents that have gold" in done.stderr
     assert "--unjudged skip" in done.stderr
-    compared = json.loads(run("compare", "old.csv", "new.csv", "--gold", "gold.csv", "--json").stdout)
+    compared = json.loads(run("compare", "old.csv", "new.csv", "--expert", "gold.csv", "--json").stdout)
     assert compared["judged"] == {"old": {"Judged@10": 1.0}, "new": {"Judged@10": 0.5}}
     assert [warning["kind"] for warning in compared["warnings"]] == ["judged-differs"]
-    assert "Judged@10" in run("evaluate", "new.csv", "--gold", "gold.csv").stdout
+    assert "Judged@10" in run("evaluate", "new.csv", "--expert", "gold.csv").stdout
 
 
 @pytest.mark.parametrize(
@@ -348,10 +350,10 @@ BAD_CALLS = [
     (["aggregate", "good.dat"], "neither its name nor its content shows the format"),
     (["aggregate", "cut.csv.gz"], "cut.csv.gz: it cannot be read"),
     (["validate", "good.csv", "--format", "xml"], "--format must be one of csv"),
-    (["evaluate", "good.csv", "--gold", "good.csv"], "there is no column for score"),
-    (["evaluate", "scores.csv", "--gold", "good.csv", "--measures", "nDGC"], "there is no measure 'nDGC'"),
-    (["evaluate", "scores.csv", "--gold", "gold.csv", "--ties", "any"], "any"),
-    (["compare", "scores.csv", "scores.csv", "--gold", "gold.csv"], "Two rankings are called 'scores'"),
+    (["evaluate", "good.csv", "--expert", "good.csv"], "there is no column for score"),
+    (["evaluate", "scores.csv", "--expert", "good.csv", "--measures", "nDGC"], "there is no measure 'nDGC'"),
+    (["evaluate", "scores.csv", "--expert", "gold.csv", "--ties", "any"], "any"),
+    (["compare", "scores.csv", "scores.csv", "--expert", "gold.csv"], "Two rankings are called 'scores'"),
     (["simulate", "-o", "w", "--spammers", "2"], "spammers"),
     (["simulate", "-o", "none/w"], "the folder none does not exist"),
     (["aggregate", "good.csv", "-o", "good.csv"], "--output is good.csv, which is read; choose another name"),
@@ -367,8 +369,8 @@ BAD_CALLS = [
     (["aggregate", "good.csv", "-s", "n_iter=abc"], "n_iter must be a whole number of at least 1, not 'abc'"),
     (["aggregate", "good.csv", "-s", "tol=x"], "tol must be a number of at least 0, not 'x'"),
     (["aggregate", "good.csv", "--columns", "query=query,document=query"], "gives the column 'query' two roles"),
-    (["evaluate", "scores.csv", "--gold", "minus.qrels"], "set --gold-unjudgeable -1"),
-    (["evaluate", "scores.csv", "--gold", "gold.csv", "--per-query", "scores.csv"], "--per-query is scores.csv"),
+    (["evaluate", "scores.csv", "--expert", "minus.qrels"], "set --expert-unjudgeable -1"),
+    (["evaluate", "scores.csv", "--expert", "gold.csv", "--per-query", "scores.csv"], "--per-query is scores.csv"),
 ]
 
 
@@ -426,7 +428,7 @@ def test_rf10_as_published(data_folder: Path, run: Run, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert len(pd.read_parquet(tmp_path / "out.parquet")) == 20_232
     assert "1,570 repeated judgments" in done.stdout
-    gold = ("--gold", data, "--gold-format", "trec-rf10", "--unjudged", "skip")
+    gold = ("--expert", data, "--expert-format", "trec-rf10", "--unjudged", "skip")
     scored = run("evaluate", "out.parquet", *gold, "--measures", "AP,nDCG,Tau", "--json")
     means = json.loads(scored.stdout)["means"]
     assert list(means.values()) == pytest.approx([0.785, 0.830, 0.648], abs=0.01)
@@ -441,7 +443,7 @@ def test_named_grades_are_scored_by_their_places(run: Run, tmp_path: Path) -> No
     )
     assert "1 'cannot judge' answer counted as the lowest grade" in made.stdout
     done = run(
-        "evaluate", "out.csv", "--gold", "gold.csv", "--gold-grades", names, "--measures", "GradeAccuracy", "--json"
+        "evaluate", "out.csv", "--expert", "gold.csv", "--expert-grades", names, "--measures", "GradeAccuracy", "--json"
     )
     assert json.loads(done.stdout)["means"]["GradeAccuracy"] == 0.5
 
@@ -449,7 +451,7 @@ def test_named_grades_are_scored_by_their_places(run: Run, tmp_path: Path) -> No
 def test_what_is_not_a_number_is_null_in_json(run: Run, tmp_path: Path) -> None:
     (tmp_path / "gold.csv").write_text("query,document,grade\nq,a,1\nq,b,2\n")
     (tmp_path / "scores.csv").write_text("query,document,score\nq,a,1\nq,b,2\n")
-    done = run("evaluate", "scores.csv", "--gold", "gold.csv", "--measures", "AP(rel=9)", "--json")
+    done = run("evaluate", "scores.csv", "--expert", "gold.csv", "--measures", "AP(rel=9)", "--json")
     assert json.loads(done.stdout)["means"] == {"AP(rel=9)": None}
 
 

@@ -181,8 +181,8 @@ COMMANDS = {
     "aggregate --posterior": ("aggregate", "labels.jsonl", "-m", "dawid-skene", "--posterior", "OUT"),
     "assessors": ("assessors", "labels.jsonl", "-o", "OUT"),
     "trace": ("trace", "labels.jsonl", "--document", "=1+1", "--query", "+1", "-o", "OUT"),
-    "evaluate": ("evaluate", "gold.parquet", "--gold", "gold.parquet", "--per-query", "OUT"),
-    "compare": ("compare", "+x=gold.parquet", "y=gold.parquet", "--gold", "gold.parquet", "--per-query", "OUT"),
+    "evaluate": ("evaluate", "gold.parquet", "--expert", "gold.parquet", "--per-query", "OUT"),
+    "compare": ("compare", "+x=gold.parquet", "y=gold.parquet", "--expert", "gold.parquet", "--per-query", "OUT"),
     "rank": ("rank", "--model", "model", "-f", "features.parquet", "-o", "OUT"),
     "disagreements": ("collect", "disagreements", "labels.jsonl", "-o", "OUT"),
     "next": (

@@ -125,7 +125,7 @@ def test_every_error_has_a_page_that_is_there() -> None:
         (("aggregate", "labels.csv", "--columns", "asessor=who"), "assessor"),
         (("collect", "next", "labels.csv", "--pairs", "labels.csv", "--budget", "5", "-p", "entrpy"), "entropy"),
         (("collect", "next", "labels.csv", "--pairs", "labels.csv", "--budget", "5", "--kind", "exprt"), "expert"),
-        (("evaluate", "labels.csv", "--gold", "labels.csv", "--measures", "nDGC@10"), "nDCG"),
+        (("evaluate", "labels.csv", "--expert", "labels.csv", "--measures", "nDGC@10"), "nDCG"),
         (("run", "-j", "labels.csv", "-f", "labels.csv", "-o", "out", "-m", "gdaa"), "gda"),
         (("train", "-f", "labels.csv", "-r", "lambda-mart", "-o", "out"), "lambdamart"),
     ],

@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.mark.parametrize("verb", ["aggregate", "assessors"])
 def test_expert_grades_that_match_no_judgment_are_counted(verb: str, run: Run) -> None:
-    done = run(verb, "a.csv", "--gold", "gold.qrels", "-m", "dawid-skene", "--json")
+    done = run(verb, "a.csv", "--expert", "gold.qrels", "-m", "dawid-skene", "--json")
     assert json.loads(done.stdout)["gold_unjudged"] == 2
     assert "Note: 2 expert grades are for documents without judgments." in done.stderr
     assert json.loads(run(verb, "a.csv", "-m", "dawid-skene", "--json").stdout)["gold_unjudged"] == 0
@@ -105,8 +105,8 @@ def test_rows_left_out_are_shown_by_every_command(words: list[str], tmp_path: Pa
     "words",
     [
         ["collect", "add", "labels.csv", "new.csv"],
-        ["evaluate", "new.csv", "--gold", "new.csv"],
-        ["compare", "new.csv", "new2.csv", "--gold", "new.csv"],
+        ["evaluate", "new.csv", "--expert", "new.csv"],
+        ["compare", "new.csv", "new2.csv", "--expert", "new.csv"],
         ["train", "-f", "new.csv", "-o", "model"],
         ["rank", "-m", "model", "-f", "new.csv"],
     ],
@@ -141,11 +141,11 @@ def test_the_order_of_named_grades_is_read_from_files_of_crowdrank(suffix: str, 
         return done.stdout
 
     grades = ("--grades", "Bad,Fair,Good")
-    run("aggregate", "labels.csv", *grades, "-m", "dawid-skene", "--gold", "experts.csv", "-o", named)
-    scores = json.loads(run("evaluate", named, "--gold", "experts.csv", "--measures", "GradeAccuracy", "--json"))
+    run("aggregate", "labels.csv", *grades, "-m", "dawid-skene", "--expert", "experts.csv", "-o", named)
+    scores = json.loads(run("evaluate", named, "--expert", "experts.csv", "--measures", "GradeAccuracy", "--json"))
     assert scores["means"]["GradeAccuracy"] == 1.0
     compared = json.loads(
-        run("compare", f"a={named}", f"b={named}", "--gold", named, "--measures", "GradeAccuracy", "--json")
+        run("compare", f"a={named}", f"b={named}", "--expert", named, "--measures", "GradeAccuracy", "--json")
     )
     assert compared["means"]["b"] == {"GradeAccuracy": 1.0}
     runs = (f"a={named}", f"b={named}")

@@ -23,7 +23,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_validate_reads_all_inputs(run: Run) -> None:
-    words = ("--gold", "gold.txt", "--features", "f.csv", "--run", "bm25.trec", "--run", "bm25.trec")
+    words = ("--expert", "gold.txt", "--features", "f.csv", "--run", "bm25.trec", "--run", "bm25.trec")
     done = run("validate", "labels.csv", *words)
     assert done.returncode == 0, done.stderr
     assert "query = query, document = document, assessor = assessor, grade = grade" in done.stdout
@@ -37,7 +37,7 @@ def test_validate_reads_all_inputs(run: Run) -> None:
 
 def test_validate_fails_if_something_cannot_be_used(run: Run, tmp_path: Path) -> None:
     (tmp_path / "other.qrels").write_text("q 0 A 1\n")
-    done = run("validate", "labels.csv", "--gold", "other.qrels")
+    done = run("validate", "labels.csv", "--expert", "other.qrels")
     assert done.returncode == 2
     assert "Error: no document of the expert grades occurs in the judgments" in done.stdout
     assert "'A' and 'a'" in done.stdout
@@ -84,6 +84,6 @@ def test_warnings_are_counted_at_the_end(run: Run, tmp_path: Path) -> None:
 def test_aggregate_warns_of_expert_grades_that_do_not_fit(run: Run, tmp_path: Path) -> None:
     (tmp_path / "two.csv").write_text("document,assessor,grade\na,ann,1\na,bob,1\nb,ann,0\nb,bob,0\n")
     (tmp_path / "other.csv").write_text("document,grade\na,2\nb,1\n")
-    done = run("aggregate", "two.csv", "-m", "dawid-skene", "--gold", "other.csv")
+    done = run("aggregate", "two.csv", "-m", "dawid-skene", "--expert", "other.csv")
     assert done.returncode == 0
     assert "Warning: the expert grades are on the scale 1,2 and the judgments on 0,1" in done.stderr

@@ -73,7 +73,7 @@ def test_a_parameter_is_written_as_the_command_takes_it() -> None:
     assert write("n_jobs", None) == "--threads"
     assert write("judgments", None) == "JUDGMENTS"
     assert write("ordinal", True) == "-s ordinal=True"
-    assert write("gold_grades", "0-4") == "--gold-grades 0-4"
+    assert write("gold_grades", "0-4") == "--expert-grades 0-4"
     assert write("validation", "0.2") is None
     assert option_writer(COMMANDS["crowdrank simulate"].params)("overwrite", True) == "--overwrite"
 

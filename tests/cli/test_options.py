@@ -254,3 +254,53 @@ def test_a_map_without_expert_grades_is_refused(command: str, tmp_path: Path) ->
     assert done.exception.message.parameter == "gold_map"
     assert done.exception.fix is not None
     assert done.exception.fix.parameter == "gold"
+
+
+EXPERT_FLAGS = [
+    (name, flag)
+    for name, command in COMMANDS.items()
+    for option in command.params
+    for flag in option.opts
+    if flag == "--expert" or (flag.startswith("--expert-") and flag != "--expert-price")
+]
+"""Every command with each of its options for expert grades."""
+
+
+def test_every_command_with_expert_grades_documents_the_same_options() -> None:
+    takes_grades = {name.removeprefix("crowdrank ") for name, flag in EXPERT_FLAGS if flag == "--expert"}
+    assert takes_grades == {
+        "run", "validate", "aggregate", "assessors", "evaluate", "compare", "estimate", "remap fit", "collect simulate"
+    }  # fmt: skip
+    for name, command in COMMANDS.items():
+        expert = [option for option in command.params if "--expert" in option.opts]
+        assert all(option.opts == ["--expert", "-e"] and option.name == "expert" for option in expert), name
+        assert not any("gold" in flag for option in command.params for flag in option.opts), name
+        assert "--gold" not in f"{command.help}{command.epilog}{[option.help for option in command.params]}", name
+
+
+@pytest.mark.parametrize(("name", "flag"), EXPERT_FLAGS)
+def test_gold_is_an_alias_of_expert_in_every_command(name: str, flag: str) -> None:
+    group, contexts = typer.main.get_command(app), []
+    for word in name.split()[1:]:
+        contexts.append(group.make_context(word, [], resilient_parsing=True, parent=(contexts or [None])[-1]))
+        group = group.commands[word]
+    option = next(one for one in COMMANDS[name].params if flag in one.opts)
+
+    def parse(written: str) -> object:
+        context = group.make_context(name, [written, "3"], resilient_parsing=True, parent=contexts[-1])
+        return context.params[option.name]
+
+    alias = flag.replace("--expert", "--gold")
+    assert parse(alias) == parse(flag)
+    assert parse(alias)
+
+
+def test_a_toml_file_takes_gold_for_expert(tmp_path: Path) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text('judgments = "labels.csv"\ngold = "experts.qrels"\ngold_grades = "0-4"\n')
+    files = RunConfig.from_options(read_config(config))
+    assert (files.files.expert, files.expert_reading.grades) == (tmp_path / "experts.qrels", "0-4")
+    config.write_text('judgments = "labels.csv"\ngold = "a.qrels"\nexpert = "b.qrels"\n')
+    with pytest.raises(InputError) as problem:
+        read_config(config)
+    assert problem.value.message.kind == "option-twice"

@@ -193,7 +193,7 @@ def test_simulate_and_replay(files: Path, run: Run, world: World) -> None:
     run("add", "labels.csv", "one.csv", "two.csv")
     world.gold.to_csv("gold.csv", index=False)
     said = run(
-        "simulate", "--from", "labels.csv", "--gold", "gold.csv", "-p", "if-good-3", "--budget", 60, "--rounds", 3
+        "simulate", "--from", "labels.csv", "--expert", "gold.csv", "-p", "if-good-3", "--budget", 60, "--rounds", 3
     )
     assert "if-good-3" in said
     assert "Replayed from labels.csv: 81 judgments" in said

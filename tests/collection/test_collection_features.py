@@ -301,7 +301,7 @@ def test_bad_options_are_refused(folder: Path, words: tuple[str, ...]) -> None:
 
 
 def test_recorded_judgments_are_replayed_with_features(folder: Path) -> None:
-    replayed = ("collect", "simulate", "--from", "all.csv", "--gold", "gold.csv", "-p", "ndcg@10", "--rounds", "1")
+    replayed = ("collect", "simulate", "--from", "all.csv", "--expert", "gold.csv", "-p", "ndcg@10", "--rounds", "1")
     words = (*replayed, "--budget", "60", "--measures", "nDCG@10", "--json")
     found = []
     for option in ((), ("-f", "features.csv"), ("--signal", "score")):

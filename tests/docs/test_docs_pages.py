@@ -24,7 +24,7 @@ README = REPOSITORY / "README.md"
 PAGES = [README, *sorted((REPOSITORY / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(?P<kind>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 SMALLER = (
-    (re.compile(r"(--gold-queries )\d+"), r"\g<1>12"),
+    (re.compile(r"(--expert-queries )\d+"), r"\g<1>12"),
     (re.compile(r"(--queries )\d+"), r"\g<1>20"),
     (re.compile(r"(\bqueries=)\d+"), r"\g<1>20"),
     (re.compile(r"^(crowdrank run (?!.*--candidates).*)$"), r"\1 --candidates majority,gls"),
@@ -92,7 +92,7 @@ def test_the_quick_start_and_the_picture_are_of_the_same_world() -> None:
     (made,) = {
         line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("crowdrank simulate")
     }
-    assert f"--queries {DEFAULT_QUERIES} --gold-queries {MAX_EXPERT_QUERIES}" in made
+    assert f"--queries {DEFAULT_QUERIES} --expert-queries {MAX_EXPERT_QUERIES}" in made
     first, *_ = (REPOSITORY / "docs" / "assets" / "report.txt").read_text(encoding="utf-8").splitlines()
     n_test = round(RunSettings.test * MAX_EXPERT_QUERIES)
     assert first.startswith(f"On {n_test} test queries")

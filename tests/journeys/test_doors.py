@@ -69,7 +69,7 @@ def test_decide_whom_to_exclude(crowdrank: Terminal, data_folder: Path) -> None:
     used, tau = {}, {}
     for name, options in {"all": (), "without": ("--exclude", "exclude.txt")}.items():
         used[name] = crowdrank.json("aggregate", file, "-m", "average", *options, "-o", f"{name}.csv")["judgments"]
-        scores = crowdrank.json("evaluate", f"{name}.csv", "--gold", file, "--measures", "Tau", "--unjudged", "skip")
+        scores = crowdrank.json("evaluate", f"{name}.csv", "--expert", file, "--measures", "Tau", "--unjudged", "skip")
         tau[name] = scores["means"]["Tau"]
     assert used["all"] - used["without"] == people[is_random]["judgments"].astype(int).sum()
     assert tau["without"] > tau["all"]
@@ -81,7 +81,7 @@ def test_score_documents_in_files(crowdrank: Terminal, data_folder: Path) -> Non
     crowdrank("train", "-f", train, "--labels", train, "-o", "ranker")
     checked = crowdrank.json("rank", "-m", "ranker", "-f", test, "-o", "run.trec", "--check")
     assert checked["documents"] == len(crowdrank.path("run.trec").read_text().splitlines())
-    trained = crowdrank.json("evaluate", "run.trec", "--gold", test, "--measures", "nDCG@10")["means"]["nDCG@10"]
+    trained = crowdrank.json("evaluate", "run.trec", "--expert", test, "--measures", "nDCG@10")["means"]["nDCG@10"]
     assert trained > 0.6
     script = (
         "import crowdrank, pandas as pd, sys\n"

@@ -15,7 +15,7 @@ from .conftest import Terminal
 
 HEADER = "query,document,assessor,grade\n"
 AGGREGATE = ("aggregate", "x.csv", "-o", "out.csv")
-VALIDATE = ("validate", "x.csv", "--gold", "gold.csv")
+VALIDATE = ("validate", "x.csv", "--expert", "gold.csv")
 FIRST_GRADE = "x.csv, row 1 (line 2), column 'grade'"
 RUN = ("run", "--judgments", "x.csv", "--expert", "gold.csv", "-o", "out")
 
@@ -167,7 +167,7 @@ MISTAKES = {
         then=("aggregate", "x.jsonl", "-o", "out.csv", "--on-bad-rows", "skip"),
     ),
     "qrels with three columns": Mistake(
-        ("evaluate", "run.csv", "--gold", "x.qrels"),
+        ("evaluate", "run.csv", "--expert", "x.qrels"),
         {"x.qrels": "q0 q0-d0 1\nq0 q0-d1 0\n", "run.csv": "query,document,score\nq0,q0-d0,1.5\n"},
         ("x.qrels, line 1", "query", "document", "grade"),
     ),

@@ -45,7 +45,7 @@ def test_named_grades_are_ordered_once(crowdrank: Terminal) -> None:
     grades = crowdrank.table("numbers-consensus.csv")["grade"].map(dict(enumerate(GRADES))).tolist()
     without = values(crowdrank.json(*ESTIMATE, "numbers-consensus.csv"))
     with_experts = values(crowdrank.json(*ESTIMATE, "numbers-consensus.csv", "--expert", "expert-numbers.csv"))
-    scored = crowdrank.json("evaluate", "numbers-consensus.csv", "--gold", "expert-numbers.csv", *MEASURES)["means"]
+    scored = crowdrank.json("evaluate", "numbers-consensus.csv", "--expert", "expert-numbers.csv", *MEASURES)["means"]
 
     order = ("--grades", ",".join(GRADES))
     crowdrank("aggregate", "named.csv", *order, "-o", "consensus.csv")
@@ -55,7 +55,7 @@ def test_named_grades_are_ordered_once(crowdrank: Terminal) -> None:
         assert crowdrank.table(consensus)["grade"].tolist() == grades
         estimate = crowdrank.json(*ESTIMATE, consensus, "--expert", "expert.csv")
         assert values(estimate) == pytest.approx(with_experts, abs=1e-9)
-        assert crowdrank.json("evaluate", consensus, "--gold", "expert.csv", *MEASURES)["means"] == scored
+        assert crowdrank.json("evaluate", consensus, "--expert", "expert.csv", *MEASURES)["means"] == scored
     assert values(crowdrank.json(*ESTIMATE, "consensus.csv")) == pytest.approx(without, abs=1e-9)
     crowdrank("validate", "consensus.csv")
 

@@ -70,7 +70,7 @@ def scores_on_test(terminal: Terminal, folder: str, candidate: str) -> pd.Series
 
 def scores_of_run(terminal: Terminal, run: str) -> pd.Series:
     """Return nDCG@10 of a TREC run on each query, by `crowdrank evaluate`."""
-    terminal("evaluate", run, "--gold", "experts.qrels", "--measures", "nDCG@10", "--per-query", "scores.csv")
+    terminal("evaluate", run, "--expert", "experts.qrels", "--measures", "nDCG@10", "--per-query", "scores.csv")
     return terminal.table("scores.csv").set_index("query")["nDCG@10"]
 
 

@@ -198,7 +198,7 @@ def test_three_colleagues_label_pairs_and_their_lead_adjudicates(
     assert labels[labels["source"] == "adjudicated"]["grade"].to_dict() == decisions
     assert set(labels.index) == set(passages.texts)
 
-    crowdrank("aggregate", "judging.db", "--gold", "judging.db", "-m", "majority", "-o", "labels.csv")
+    crowdrank("aggregate", "judging.db", "--expert", "judging.db", "-m", "majority", "-o", "labels.csv")
     found = crowdrank.table("labels.csv").set_index(["query", "document"])["grade"].to_dict()
     assert found == decisions | {pair: GRADES[grade] for pair, grade in agreed.items()}
     crowdrank("run", "--judgments", "judging.db", "-o", "report")

@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def fit_words(world: Path, *more: Any) -> list[Any]:
-    files = [world / "judgments.csv", "-f", world / "features.letor", "--gold", world / "gold.qrels"]
+    files = [world / "judgments.csv", "-f", world / "features.letor", "--expert", world / "gold.qrels"]
     return ["remap", "fit", *files, "-o", "remapper", *FEW, *more]
 
 
@@ -80,7 +80,7 @@ def test_a_fit_prints_importances_and_validation(world: Path, run: Run) -> None:
         (("-s", "measure=softrank", "-s", "objective=ERR"), "must be 'lambdarank' for ERR"),
         (("-s", "tree_features=-1"), "tree_features"),
         (("-s", "speed=3"), "has no parameter 'speed'"),
-        (("--gold-grades", "x"), "--gold-grades"),
+        (("--expert-grades", "x"), "--expert-grades"),
     ],
 )
 def test_bad_options_of_a_fit_are_one_line_and_write_nothing(

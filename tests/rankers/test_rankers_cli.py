@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def scored(run: Run, world: Path, name: str = "run.trec") -> float:
-    done = run("evaluate", name, "--gold", world / "gold.qrels", "--measures", "nDCG@5", "--json")
+    done = run("evaluate", name, "--expert", world / "gold.qrels", "--measures", "nDCG@5", "--json")
     assert done.returncode == 0, done.stderr
     return float(json.loads(done.stdout)["means"]["nDCG@5"])
 

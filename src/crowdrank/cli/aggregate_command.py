@@ -100,7 +100,7 @@ class Inputs:
     """Input files of `aggregate`, and how to read them."""
 
     files: list[Path]
-    gold: Path | None
+    expert: Path | None
     reading: ReadOptions
     gold_reading: GoldReadOptions
 
@@ -117,7 +117,7 @@ def aggregate(
     model_options: o.Model,
     typed_options: Annotated[CommandLineOptions, FieldsOf(o.ModelOptions, o.MODEL)],
     outputs: Annotated[Outputs, FieldsOf(Outputs, o.OUTPUT)],
-    gold: o.MaybeGoldFile = None,
+    expert: o.MaybeGoldFile = None,
     *,
     prior: o.Prior,
     updating: Annotated[UpdateOptions, FieldsOf(UpdateOptions, "Updating a saved model")],
@@ -132,14 +132,14 @@ def aggregate(
     Examples:
         crowdrank aggregate labels.csv -o consensus.csv --save model
         crowdrank aggregate labels.csv --grades 0-4 -s n_iter=200 --assessors assessors.csv
-        crowdrank aggregate monday.csv tuesday.csv --gold experts.qrels -o consensus.parquet
+        crowdrank aggregate monday.csv tuesday.csv --expert experts.qrels -o consensus.parquet
         crowdrank aggregate labels.csv --features features.csv -o consensus.csv
         crowdrank aggregate --update model new-labels.csv -o consensus.csv
     """
-    inputs = Inputs(judgments, gold, reading, gold_reading)
+    inputs = Inputs(judgments, expert, reading, gold_reading)
     computation.set_arrow_threads()
     if updating.update is not None:
-        fixed = {**typed_options, "gold": gold, "checkpoint": computation.checkpoint, "work": computation.work}
+        fixed = {**typed_options, "expert": expert, "checkpoint": computation.checkpoint, "work": computation.work}
         fixed |= {"features": prior.features or None, "signal": prior.signal}
         _check_update_options(inputs, fixed)
         outputs = outputs if outputs.save is not None else replace(outputs, save=updating.update)
@@ -178,7 +178,7 @@ def _fit_model(
     table: Any = None if inputs.on_disk else o.read_judgment_files(inputs.files, inputs.reading)
     if not inputs.on_disk and is_qrels(outputs.output):
         check_qrels(table)
-    grades = o.read_maybe_gold_file(inputs.gold, inputs.gold_reading, table)
+    grades = o.read_maybe_gold_file(inputs.expert, inputs.gold_reading, table)
     features = prior.read(inputs.files, inputs.reading)
     fit_options: dict[str, Any] = {"gold": grades, "features": features, "checkpoint": computation.checkpoint}
     with computation.open() as engine:
@@ -247,7 +247,7 @@ def _check_folder_options(inputs: Inputs, outputs: Outputs, prior: o.PriorOption
         raise UsageError(f"{folder} is a folder", fix=Fix("name a folder for its consensus too, with {}", "output"))
     if is_within(outputs.output, to_address(folder)):
         raise UsageError(f"is {outputs.output}, which is read", parameter="output", fix="choose another name")
-    check_outputs({"assessors": outputs.assessors}, [inputs.gold, *prior.features])
+    check_outputs({"assessors": outputs.assessors}, [inputs.expert, *prior.features])
     check_output_folder(outputs.output, CONSENSUS)
 
 
@@ -263,7 +263,7 @@ def _check_file_options(
         problem = f"is for a folder of Parquet files, and {inputs.files[0]} is not one"
         raise UsageError(problem, parameter="work", fix="leave it out")
     tables = {"output": outputs.output, "assessors": outputs.assessors, "posterior": outputs.posterior}
-    read_files = [*o.input_files(inputs.files, inputs.reading, inputs.gold), *(prior.features if prior else ())]
+    read_files = [*o.input_files(inputs.files, inputs.reading, inputs.expert), *(prior.features if prior else ())]
     check_outputs(tables, read_files, qrels_parameters=("output",))
     if outputs.save is not None:
         check_output_folder(outputs.save, MODEL)

@@ -31,7 +31,7 @@ def assessors(
     pairs: Annotated[
         Path | None, o.path_option("File for the agreement of each pair of assessors.", help_panel=o.OUTPUT)
     ] = None,
-    gold: o.MaybeGoldFile = None,
+    expert: o.MaybeGoldFile = None,
     gaussians: Annotated[
         Path | None,
         o.path_option("File for mean, width and weight of each assessor's grades (GDA only).", help_panel=o.OUTPUT),
@@ -47,7 +47,7 @@ def assessors(
 
     Examples:
         crowdrank assessors labels.csv -o assessors.csv --pairs pairs.csv
-        crowdrank assessors labels.csv --gold experts.qrels -m dawid-skene
+        crowdrank assessors labels.csv --expert experts.qrels -m dawid-skene
         crowdrank assessors labels.csv -m gda --gaussians gaussians.csv
     """
     from crowdrank.assessors.agreement import agreement_table, krippendorff_alpha
@@ -56,10 +56,10 @@ def assessors(
     from crowdrank.readers.write import check_outputs
 
     estimator = model.build()
-    check_outputs({"output": output, "pairs": pairs, "gaussians": gaussians}, o.input_files(judgments, reading, gold))
+    check_outputs({"output": output, "pairs": pairs, "gaussians": gaussians}, o.input_files(judgments, reading, expert))
     computation.set_arrow_threads()
     table = o.read_judgment_files(judgments, reading)
-    grades = o.read_maybe_gold_file(gold, gold_reading, table)
+    grades = o.read_maybe_gold_file(expert, gold_reading, table)
     with computation.open() as engine:
         report = assess(estimator.fit(table, gold=grades, engine=engine, progress=True))
     gaussian_table = None if gaussians is None else grade_gaussians(estimator.assessor_estimator_)

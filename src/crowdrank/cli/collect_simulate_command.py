@@ -55,9 +55,7 @@ class ReplayOptions:
 
 def collect_simulate(
     options: Annotated[ReplayOptions, FieldsOf(ReplayOptions)],
-    gold: Annotated[
-        Path | None, o.path_option("Expert grades to score against, with --from.", help_panel=o.GOLD)
-    ] = None,
+    expert: Annotated[Path | None, o.expert_option("Expert grades to score against, with --from.")] = None,
     *,
     model: c.Model,
     prior: o.Prior,
@@ -69,8 +67,8 @@ def collect_simulate(
 
     Examples:
         crowdrank collect simulate -p if-good-3 -p ndcg@10 --rounds 5
-        crowdrank collect simulate --from labels.csv --gold experts.qrels --budget 500
-        crowdrank collect simulate --from labels.csv --gold experts.qrels --features features.csv
+        crowdrank collect simulate --from labels.csv --expert experts.qrels --budget 500
+        crowdrank collect simulate --from labels.csv --expert experts.qrels --features features.csv
     """
     from crowdrank.collection.replay import Crowd, replay
 
@@ -82,7 +80,9 @@ def collect_simulate(
     if options.budget is not None and not options.budget > 0:
         raise UsageError(f"must be a number above 0, not {options.budget:g}", parameter="budget")
     table, grades = (
-        _simulate_crowd(options) if options.source is None else _read_files(options.source, gold, reading, gold_reading)
+        _simulate_crowd(options)
+        if options.source is None
+        else _read_files(options.source, expert, reading, gold_reading)
     )
     features = _read_features(options, prior, reading)
     money, rounds = len(table) / 2 if options.budget is None else options.budget, options.rounds
@@ -132,7 +132,7 @@ def _read_files(
     """Read judgments and expert grades from files."""
     if gold_path is None:
         problem = "needs expert grades to score against"
-        raise UsageError(problem, parameter="source", fix=Fix("name them with {}", "gold"))
+        raise UsageError(problem, parameter="source", fix=Fix("name them with {}", "expert"))
     table = o.read_judgment_files([judgment_path], reading)
     return table, o.read_gold_file(gold_path, gold_reading, table.main_scale).frame
 

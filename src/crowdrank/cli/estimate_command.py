@@ -54,10 +54,10 @@ def estimate(
     ],
     expert: Annotated[
         Path | None,
-        o.path_option(
+        o.expert_option(
             "Expert grades of complete queries, or of documents drawn with known `probability`. From a database of the "
             "judging service, the answers to the pairs that the policy compare drew are read.",
-            callback=o.local_files,
+            "Options",
         ),
     ] = None,
     *,

@@ -30,7 +30,7 @@ def evaluate(
             help="Ranking: a consensus, a table of scores, or a TREC run (.trec, .run).", show_default=False
         ),
     ],
-    gold: o.GoldFile,
+    expert: o.GoldFile,
     scoring: o.Scoring,
     reading: Annotated[RunReadOptions, FieldsOf(RunReadOptions, "Reading the ranking")],
     gold_reading: o.GoldReading,
@@ -42,8 +42,8 @@ def evaluate(
     """Score a ranking against expert grades.
 
     Examples:
-        crowdrank evaluate run.trec --gold experts.qrels --measures nDCG@10,AP
-        crowdrank evaluate consensus.csv --gold sample.qrels --unjudged skip
+        crowdrank evaluate run.trec --expert experts.qrels --measures nDCG@10,AP
+        crowdrank evaluate consensus.csv --expert sample.qrels --unjudged skip
     """
     from crowdrank.evaluation.evaluate import evaluate as score
     from crowdrank.evaluation.measures import parse_measures
@@ -52,9 +52,9 @@ def evaluate(
     from crowdrank.readers.write import check_outputs
 
     measures = parse_measures(scoring.measures)
-    check_outputs({"per_query": per_query}, [gold, run])
+    check_outputs({"per_query": per_query}, [expert, run])
     inputs = open_input(run, reading.format, allow_books=False)
-    grades = o.read_gold_file(gold, gold_reading, input_scale(inputs))
+    grades = o.read_gold_file(expert, gold_reading, input_scale(inputs))
     ranking = read_run_table(inputs, reading.columns, grades.scale)
     print_columns(ranking.columns, [run])
     for message in ranking.notes:
@@ -87,7 +87,7 @@ def compare(
         list[str],
         typer.Argument(help="Rankings, as FILE or NAME=FILE; the first is the baseline.", show_default=False),
     ],
-    gold: o.GoldFile,
+    expert: o.GoldFile,
     comparing: Annotated[CompareOptions, FieldsOf(CompareOptions)],
     *,
     scoring: o.Scoring,
@@ -100,8 +100,8 @@ def compare(
     """Compare rankings: means, differences with intervals, and p-values with Holm's correction.
 
     Examples:
-        crowdrank compare majority.csv gda.csv --gold experts.qrels
-        crowdrank compare old=old.trec new=new.trec --gold experts.qrels --per-query values.csv
+        crowdrank compare majority.csv gda.csv --expert experts.qrels
+        crowdrank compare old=old.trec new=new.trec --expert experts.qrels --per-query values.csv
     """
     import pyarrow as pa
 
@@ -112,9 +112,9 @@ def compare(
 
     files = parse_run_names(runs)
     measures = parse_measures(scoring.measures)
-    check_outputs({"per_query": per_query}, [gold, *map(Path, files.values())])
+    check_outputs({"per_query": per_query}, [expert, *map(Path, files.values())])
     scales = (input_scale(open_input(path, allow_books=False)) for path in files.values())
-    grades = o.read_gold_file(gold, gold_reading, next(filter(None, scales), None))
+    grades = o.read_gold_file(expert, gold_reading, next(filter(None, scales), None))
     tables = read_run_tables(files, grades.scale)
     rankings = {name: table.frame for name, table in tables.items()}
     comparison = compare_runs(rankings, grades, measures, **asdict(comparing), **scoring.conventions)

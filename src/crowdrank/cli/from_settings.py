@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from crowdrank._options import check_choices, option_fields, option_name, union_members
+from crowdrank._options import check_choices, documented_name, option_fields, option_name, union_members
 from crowdrank.cli.console import Command
 from crowdrank.errors import parameter_prefix
 
@@ -109,7 +109,7 @@ def command_group(group_name: str, help: str, **more: Any) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": documented_name},
         **more,
     )
 

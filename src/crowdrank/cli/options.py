@@ -19,7 +19,7 @@ from crowdrank.cli.console import print_message, print_note, print_read_report, 
 from crowdrank.cli.from_settings import FieldsOf, complete_from
 from crowdrank.consensus import DEFAULT_METHOD, METHODS, get_aggregator
 from crowdrank.errors import Fix, UsageError, parameter_prefix, shown
-from crowdrank.readers.read_options import FeatureReadOptions, GoldReadOptions, ReadOptions
+from crowdrank.readers.read_options import EXPERT_FLAGS, FeatureReadOptions, GoldReadOptions, ReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.consensus.model import Aggregator
@@ -110,6 +110,11 @@ def output_option(help: str, **more: Any) -> Any:
     return path_option(help, "--output", "-o", help_panel=OUTPUT, **more)
 
 
+def expert_option(help: str, help_panel: str = GOLD) -> Any:
+    """Return the typer option `--expert` (`-e`) for a file of expert grades."""
+    return path_option(help, *EXPERT_FLAGS, help_panel=help_panel, callback=local_files)
+
+
 ON_DISK_HELP = f"Judgments: {FORMATS_HELP}. A folder of Parquet files (any fsspec address) is processed on disk."
 CSV_SAFE_HELP = (
     "In CSV and TSV files, put ' before text that a spreadsheet would run as a formula. It changes ids: use it for "
@@ -117,11 +122,8 @@ CSV_SAFE_HELP = (
 )
 JudgmentFiles = Annotated[list[Path], path_argument(f"Judgments: {FORMATS_HELP}.")]
 JudgmentFilesOrFolder = Annotated[list[Path], path_argument(ON_DISK_HELP)]
-GoldFile = Annotated[Path, path_option("Expert grades: qrels, LETOR, CSV, Parquet, ...", callback=local_files)]
-MaybeGoldFile = Annotated[
-    Path | None,
-    path_option("Expert grades; the model takes them as known.", help_panel=GOLD, callback=local_files),
-]
+GoldFile = Annotated[Path, expert_option("Expert grades: qrels, LETOR, CSV, Parquet, ...", help_panel="Options")]
+MaybeGoldFile = Annotated[Path | None, expert_option("Expert grades; the model takes them as known.")]
 FeatureFiles = Annotated[
     list[Path],
     path_option("Features of documents: LETOR, CSV, Parquet, ... Repeatable.", "--features", "-f", metavar="<path>"),
@@ -131,8 +133,8 @@ CsvSafe = Annotated[bool, typer.Option("--csv-safe", help=CSV_SAFE_HELP, rich_he
 PerQuery = Annotated[Path | None, path_option("File for the values of every query.", help_panel=OUTPUT)]
 FeatureReading = Annotated[FeatureReadOptions, FieldsOf(FeatureReadOptions, "Reading features")]
 Reading = Annotated[ReadOptions, FieldsOf(ReadOptions, READING)]
-GoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="gold_", without=("map",))]
-MappedGoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="gold_")]
+GoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="expert_", without=("map",))]
+MappedGoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="expert_")]
 SizeLimit = Annotated[ReadOptions, FieldsOf(ReadOptions, "Limits", only=("max_bytes",))]
 """The option `--max-bytes` of commands that read no judgments; :class:`crowdrank.cli.console.Command` applies it."""
 

@@ -48,7 +48,7 @@ class RemapperOptions:
 def remap_fit(
     judgments: o.JudgmentFiles,
     features: o.FeatureFiles,
-    gold: o.GoldFile,
+    expert: o.GoldFile,
     output: Annotated[Path, o.output_option("Folder for the remapper.")],
     remapper: Annotated[RemapperOptions, FieldsOf(RemapperOptions, o.MODEL)],
     *,
@@ -65,8 +65,8 @@ def remap_fit(
     validation.
 
     Examples:
-        crowdrank remap fit labels.csv -f features.letor --gold experts.qrels -o remapper
-        crowdrank remap fit labels.csv -f features.letor --gold experts.qrels -r linear -s mode=T -o remapper
+        crowdrank remap fit labels.csv -f features.letor --expert experts.qrels -o remapper
+        crowdrank remap fit labels.csv -f features.letor --expert experts.qrels -r linear -s mode=T -o remapper
     """
     from crowdrank._folders import check_output_folder
     from crowdrank.rankers.rank_files import join_features
@@ -78,7 +78,7 @@ def remap_fit(
     with parameter_prefix("features_"):
         documents = join_features(features, features_reading.format, features_reading.columns)
     print_columns(documents.columns, features)
-    model.fit(table, documents, o.read_gold_file(gold, gold_reading, table.main_scale), progress=True)
+    model.fit(table, documents, o.read_gold_file(expert, gold_reading, table.main_scale), progress=True)
     model.save(output)
     summary = _fit_summary(remapper.remapper, model, output)
     if json:

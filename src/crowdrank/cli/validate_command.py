@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crowdrank._options import option_name
 from crowdrank._text import counted
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_cells, print_error, print_json, print_line, render
@@ -30,7 +31,7 @@ def validate(
     more_judgments: Annotated[
         list[Path] | None, o.path_option("Judgments, as the argument. Repeatable.", "--judgments", "-j")
     ] = None,
-    gold: Annotated[list[Path] | None, o.path_option("Expert grades. Repeatable.")] = None,
+    expert: Annotated[list[Path] | None, o.expert_option("Expert grades. Repeatable.", "Options")] = None,
     features: Annotated[
         list[Path] | None, o.path_option("Features of documents. Repeatable.", "--features", "-f")
     ] = None,
@@ -43,22 +44,22 @@ def validate(
 
     Examples:
         crowdrank validate labels.csv
-        crowdrank validate labels.csv --gold experts.qrels --features features.letor --run bm25.run
+        crowdrank validate labels.csv --expert experts.qrels --features features.letor --run bm25.run
     """
     from crowdrank.engine.passes import LocalEngine
     from crowdrank.readers.files import is_parquet_folder
     from crowdrank.readers.validation import validate as validate_inputs
 
     files: list[Path] = o.local_files([*(judgments or []), *(more_judgments or [])])
-    if not (files or gold or features or run):
-        fixes = [Fix("give {}", name) for name in ("judgments", "gold", "features", "run")]
+    if not (files or expert or features or run):
+        fixes = [Fix("give {}", name) for name in ("judgments", "expert", "features", "run")]
         raise UsageError("there is nothing to validate", fix=fixes)
     source: Any = files or None
     if len(files) == 1 and is_parquet_folder(files[0]):
         source = read_folder(files[0], None, LocalEngine(), replace(reading, on_bad_rows="skip"))
     report = validate_inputs(
         source,
-        gold=gold or None,
+        gold=expert or None,
         features=features or None,
         runs=run or (),
         read_options=asdict(reading),
@@ -67,7 +68,7 @@ def validate(
     if json:
         print_json(report.to_dict())
     else:
-        _print_report(report, {"judgments": files, "gold": gold, "features": features, "run": run})
+        _print_report(report, {"judgments": files, "gold": expert, "features": features, "run": run})
     if not report.is_valid:
         raise typer.Exit(2)
 
@@ -78,7 +79,7 @@ def _print_report(report: ValidationReport, files_by_input: dict[str, list[Path]
             print_error(f"Error: {render(inspection.messages[0])}")
             continue
         rows = [[fact, value] for fact, value in inspection.facts.items()]
-        print_cells([name, ""], rows, [True, True], ", ".join(map(str, files_by_input.get(name) or ())))
+        print_cells([option_name(name), ""], rows, [True, True], ", ".join(map(str, files_by_input.get(name) or ())))
         for message in inspection.messages:
             _print_message(message)
     if report.fit:

@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_origin
 
 from crowdrank._estimator import require_integer, require_number, require_one_of
-from crowdrank._options import check_choices, option, option_fields, option_name, read_toml, union_members
+from crowdrank._options import (
+    check_choices,
+    documented_name,
+    option,
+    option_fields,
+    option_name,
+    read_toml,
+    union_members,
+)
 from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.errors import Fix, InputError, UsageError, near, parameter_prefix, shown
-from crowdrank.readers.read_options import GoldReadOptions, ReadOptions
+from crowdrank.readers.read_options import EXPERT_FLAGS, GoldReadOptions, ReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.judgments.gold import Gold
@@ -182,7 +190,7 @@ class RunFiles:
     features: list[Path] = option(
         [], "Features of documents: LETOR, CSV, ... Without them no ranker is trained. Repeatable.", "-f"
     )
-    expert: Path | None = option(None, "Expert grades of some queries.", "-e")
+    expert: Path | None = option(None, "Expert grades of some queries.", *EXPERT_FLAGS)
     honeypots: Path | None = option(None, "Honeypots with their correct grades; no ranker is trained on them.")
     texts: list[Path] = option([], "Texts of queries and documents that the report shows. Repeatable.")
     output: Path | None = option(None, "Folder for the results.", "-o")
@@ -256,12 +264,22 @@ def read_config(path: Path) -> dict[str, Any]:
     >>> options["judgments"].name, options["test"], options["trees"]
     ('labels.csv', 0.5, {'num_leaves': 7})
     """
-    options = read_toml(path, Fix("if it contains judgments, give it with {}", "judgments", path))
+    options = _documented(read_toml(path, Fix("if it contains judgments, give it with {}", "judgments", path)), path)
     hints = {
         prefix + option_name(one.name): hint for kind, prefix in PREFIXES.items() for one, hint in option_fields(kind)
     }
     _require_known(options, list(hints), str(path))
     return {name: _converted(value, hints.get(name), name, path) for name, value in options.items()}
+
+
+def _documented(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return options by their documented names; raise InputError if one is there under two names."""
+    renamed = {documented_name(name): value for name, value in options.items()}
+    if len(renamed) < len(options):
+        twice = next(name for name in options if name != documented_name(name) and documented_name(name) in options)
+        problem = f"{documented_name(twice)} and {twice} are two names of one option"
+        raise InputError(problem, source=str(path), kind="option-twice", fix=f"leave out {twice}")
+    return renamed
 
 
 def _require_known(options: Mapping[str, Any], names: list[str], source: str) -> None:

@@ -33,6 +33,9 @@ OnBadRows = Literal["error", "skip"]
 UnjudgeableAs = Literal["lowest", "drop"]
 """Whether 'cannot judge' answers become the lowest grade or are dropped."""
 
+EXPERT_FLAGS = ("--expert", "-e")
+"""Flags of the option for a file of expert grades."""
+
 _FORMAT_HELP = "File format; by default detected from the file name and content."
 _COLUMNS_HELP = "Column of each role, such as query=topic,assessor=worker."
 _SEPARATOR_HELP = "Separator between the cells of a text file."
@@ -71,7 +74,7 @@ class GoldReadOptions:
     grades: str | None = option(None, _GRADES_HELP)
     unjudgeable: str | None = option(None, _UNJUDGEABLE_HELP)
     unjudgeable_as: UnjudgeableAs = option("lowest", "Use 'cannot judge' answers as the lowest grade, or drop them.")
-    map: str | None = option(None, "Grades that each expert grade stands for, such as 0=0-1,1=2-4.", "--expert-map")
+    map: str | None = option(None, "Grades that each expert grade stands for, such as 0=0-1,1=2-4.")
     on_bad_rows: OnBadRows = option("error", _ON_BAD_ROWS_HELP)
 
 
