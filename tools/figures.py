@@ -9,8 +9,8 @@ Six markers are replaced up to the next `<!-- end -->`:
     <!-- speed BENCHMARK, BENCHMARK -->                             results that `make bench` stored
     <!-- steps BENCHMARK -->                                        time and memory of steps, from `make bench-scale`
 
-The results of each experiment and the command-line reference are generated completely. A test checks that all pages
-are up to date.
+The results of each experiment, the command-line reference and the glossary are generated completely. A test checks that
+all pages are up to date.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from crowdrank._files import write_file
+from crowdrank._glossary import GLOSSARY
 from tools import command_line, results, speed
 from tools.markdown import plain
 
@@ -34,7 +35,7 @@ MARKER = re.compile(
 
 def current_pages() -> dict[Path, str]:
     """Return the current text of every page with generated parts, by its path."""
-    generated = {"command-line.md": command_line.page(), **results.pages()}
+    generated = {"command-line.md": command_line.page(), "glossary.md": glossary(), **results.pages()}
     pages = {DOCS / name: _with_notice(text) for name, text in generated.items()}
     for path in sorted(DOCS.glob("*.md")):
         if path not in pages and MARKER.search(text := path.read_text(encoding="utf-8")):
@@ -63,6 +64,12 @@ def _fill_marker(match: re.Match[str]) -> str:
     kind, arguments = match["kind"], match["arguments"].strip()
     content = WRITERS[kind](arguments)
     return f"<!-- {f'{kind} {arguments}'.strip()} -->\n\n{content}{chr(10) * 2 if content else ''}<!-- end -->"
+
+
+def glossary() -> str:
+    """Return the page of the glossary."""
+    lines = [f"- **{word}**: {meaning}." for word, meaning in sorted(GLOSSARY.items())]
+    return "\n".join(["# Glossary", "", *lines, ""])
 
 
 def demo(_: str = "") -> str:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import crowdrank
+from crowdrank._glossary import GLOSSARY
 from crowdrank.collection import POLICIES
+from crowdrank.reports.cards import ADVICE
 from tools import release
 
 yaml = pytest.importorskip("yaml")
@@ -91,3 +93,15 @@ def test_every_policy_stands_on_its_page() -> None:
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     for name in POLICIES:
         assert any(f"`{name.removesuffix('k')}" in row for row in rows), name
+
+
+def test_the_glossary_explains_the_words_of_pages_and_report() -> None:
+    words = {
+        "judgment", "answer", "label", "consensus", "grade", "assessor", "judge", "expert grade", "honeypot", "pair",
+        "preference", "ranking", "run", "family", "flag", "informativeness", "item", "pool", "round", "generation",
+        "draw", "lease", "quota",
+    }  # fmt: skip
+    assert words <= GLOSSARY.keys()
+    assert all(flag in GLOSSARY["flag"] for flag in ADVICE if flag)
+    page = (REPOSITORY / "docs" / "glossary.md").read_text(encoding="utf-8")
+    assert all(f"- **{word}**: {meaning}.\n" in page for word, meaning in GLOSSARY.items())

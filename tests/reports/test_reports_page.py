@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from crowdrank import MajorityVote
+from crowdrank._glossary import GLOSSARY
 from crowdrank._text import visible
 from crowdrank.assessors.assessor_report import CARELESS
 from crowdrank.consensus.model import Aggregator
@@ -467,6 +468,12 @@ def test_many_assessors_are_cut(ranker_data: ReportData) -> None:
     assert (shown["total"], len(shown["rows"])) == (n, 5000)
     unreliable = int(many["flag"].isin(["random", "reversed"]).sum())
     assert sum(row[1] in ("drop", "check") for row in shown["rows"]) == min(unreliable, 5000)
+
+
+def test_columns_are_explained_as_in_the_glossary(ranker_data: ReportData) -> None:
+    helps = {column.title: column.help for column in report_tables.assessor_table(ranker_data).columns}
+    assert helps["informativeness"] == GLOSSARY["informativeness"]
+    assert GLOSSARY["flag"] in helps["flag"]
 
 
 def test_folders_that_cannot_be_read_or_written_are_refused(ranker_run: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from crowdrank._glossary import GLOSSARY
 from crowdrank.errors import Message
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.reports.cards import ADVICE
@@ -163,9 +164,9 @@ def assessor_table(data: ReportData) -> Table:
     columns = [
         _id_column("assessor", "id of the assessor"),
         Column("advice", "advice", "what to do, by flag", lambda row: ADVICE[row["flag"]]),
-        Column("flag", "text", "what stands out; empty if nothing does", lambda row: row["flag"]),
+        Column("flag", "text", f"{GLOSSARY['flag']}; empty if nothing stands out", lambda row: row["flag"]),
         Column("judgments", "number", "number of judgments", "judgments", 0),
-        Column("informativeness", "bar", "information about relevance in one answer, in nats", "informativeness", 3),
+        Column("informativeness", "bar", GLOSSARY["informativeness"], "informativeness", 3),
         Column(
             "slope",
             "interval",
