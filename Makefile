@@ -2,8 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+LOWEST := .venv-lowest
+# Versions to install; `make test CONSTRAINED=` in a new environment takes the newest.
+CONSTRAINED ?= -c constraints.txt
 
-.PHONY: demo serve-demo test test-rest journeys lint fuzz torture soak bench bench-scale format docs figures results notebooks picture release clean
+.PHONY: demo serve-demo test test-rest test-lowest journeys lint fuzz torture soak bench bench-scale format docs figures results notebooks picture release clean
 
 demo: $(VENV)/.installed
 	$(BIN)/crowdrank demo
@@ -23,6 +26,10 @@ test: $(VENV)/.installed-dev
 # Run the tests that `make test` skipped, once their data and programs are there; a test that is skipped again fails.
 test-rest: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal --skipped-before $(ONLY)
+
+# Run the tests with the lowest versions of dependencies that pyproject.toml allows, in an environment of their own.
+test-lowest: $(LOWEST)/.installed
+	$(LOWEST)/bin/python -m pytest -n 2 --dist worksteal $(ONLY)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -89,7 +96,7 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis site dist
+	rm -rf $(VENV) $(LOWEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis site dist
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -97,13 +104,19 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".[report]"
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check $(CONSTRAINED) -e ".[report]"
 	@touch $@
 
 $(VENV)/.installed-serve: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".[report,serve]"
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check $(CONSTRAINED) -e ".[report,serve]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check $(CONSTRAINED) -e ".[dev]"
 	@touch $@ $(VENV)/.installed
+
+$(LOWEST)/.installed: pyproject.toml tools/lowest_versions.py
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python tools/lowest_versions.py > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c $(LOWEST)/constraints.txt -e ".[test,peers]"
+	@touch $@

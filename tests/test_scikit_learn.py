@@ -9,6 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+import crowdrank
+from crowdrank import GLS, DawidSkene, Ensemble, GDAPairwiseMART, LambdaMART, LinearRemapper, get_policy
+from crowdrank.errors import UsageError
+from crowdrank.simulation.world import World
+
+pytest.importorskip("sklearn")
 import sklearn
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -17,11 +24,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
-
-import crowdrank
-from crowdrank import GLS, DawidSkene, Ensemble, GDAPairwiseMART, LambdaMART, LinearRemapper, get_policy
-from crowdrank.errors import UsageError
-from crowdrank.simulation.world import World
 
 TREES: dict[str, Any] = {"n_estimators": 10, "num_leaves": 8, "min_child_samples": 5, "n_jobs": 1}
 

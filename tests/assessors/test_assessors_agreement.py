@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import cohen_kappa_score
 
 from crowdrank import read_judgments
 from crowdrank.assessors.agreement import METRICS, alpha_of, krippendorff_alpha, pairwise_agreement, weighted_kappa
@@ -143,16 +142,18 @@ def test_alpha_refuses_invalid_parameters(wrong: dict[str, Any]) -> None:
 @settings(max_examples=50, deadline=None)
 @given(pairs=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40))
 def test_kappa_equals_scikit_learns(weights: str, pairs: list[tuple[int, int]]) -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
     one, other = zip(*pairs, strict=True)
     ours = weighted_kappa(one, other, 5, weights)
     if len({*one, *other}) == 1:
         assert np.isnan(ours)
     else:
-        assert ours == pytest.approx(cohen_kappa_score(one, other, labels=range(5), weights=weights), abs=1e-12)
+        assert ours == pytest.approx(metrics.cohen_kappa_score(one, other, labels=range(5), weights=weights), abs=1e-12)
 
 
 @pytest.mark.parametrize("weights", ["linear", "quadratic"])
 def test_pairs_are_compared_on_shared_documents(weights: str) -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
     frame = a_crowd(4, items=100, share=0.5)
     table = pairwise_agreement(frame, weights, min_documents=25)
     wide = frame.pivot(index="document", columns="assessor", values="grade")
@@ -163,7 +164,7 @@ def test_pairs_are_compared_on_shared_documents(weights: str) -> None:
         assert row.documents == len(both)
         assert row.agreement == pytest.approx((both[:, 0] == both[:, 1]).mean())
         assert row.difference == pytest.approx((both[:, 0] - both[:, 1]).mean())
-        expected = cohen_kappa_score(both[:, 0], both[:, 1], labels=range(4), weights=weights)
+        expected = metrics.cohen_kappa_score(both[:, 0], both[:, 1], labels=range(4), weights=weights)
         assert row.kappa == pytest.approx(expected)
 
 

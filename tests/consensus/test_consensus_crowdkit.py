@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from crowdkit import aggregation as crowdkit
 
 import crowdrank
 from crowdrank.errors import InputError
 
+crowdkit = pytest.importorskip("crowdkit.aggregation")
 NAMES = ["MajorityVote", "DawidSkene", "OneCoinDawidSkene", "GLAD"]
 LABELS: dict[str, list[Any]] = {
     "numbers": [0, 1, 2],

@@ -7,7 +7,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from crowdkit import aggregation as crowdkit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -49,6 +48,7 @@ def betas(model: GLAD) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize(("seed", "grades"), [(0, 2), (2, 5)])
 def test_its_posterior_is_no_worse_than_crowd_kits(seed: int, grades: int) -> None:
+    crowdkit = pytest.importorskip("crowdkit.aggregation")
     frame = random_labels(seed, grades=grades)
     judgments = read_judgments(frame, grades=range(grades))
     model = GLAD(n_iter=2000, tol=1e-9).fit(judgments)

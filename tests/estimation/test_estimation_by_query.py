@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import ppi_py
 import pytest
 
 from crowdrank._typing import Floats
@@ -23,6 +22,7 @@ def draws(n: int, n_others: int, rng: np.random.Generator, *, reversed_labels: b
 @pytest.mark.parametrize("n", [30, 80])
 @pytest.mark.parametrize("reversed_labels", [False, True])
 def test_estimate_and_error_equal_those_of_ppi_python(n: int, reversed_labels: bool) -> None:
+    ppi_py = pytest.importorskip("ppi_py")
     truth, known, others = draws(n, 150, np.random.default_rng(n), reversed_labels=reversed_labels)
     mean, weight = prediction_powered_mean(truth, known, others)
     assert mean.value == pytest.approx(float(ppi_py.ppi_mean_pointestimate(truth, known, others)[0]), rel=1e-12)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 
-import ir_measures
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,6 +12,7 @@ from evaluation_reference import REFERENCES, random_world, tau
 
 from crowdrank.evaluation.evaluate import Ties, Unjudged, evaluate
 
+ir_measures = pytest.importorskip("ir_measures")
 LINEAR = ["nDCG(dcg='log2')", *(f"nDCG(dcg='log2')@{k}" for k in (1, 5, 10))]
 TREC = [*LINEAR, "AP", "AP(rel=2)", "AP(rel=2)@5", "P@1", "P@5", "P(rel=3)@10"]
 TREC += ["RR", "RR(rel=2)", "AP@100", "P@100"]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.linear_model import Ridge
 
 from crowdrank import GLS, RD, LambdaMART, PointwiseGBDT
 from crowdrank._typing import Floats
@@ -27,11 +26,12 @@ def drawn(seed: int, n: int = 40, features: int = 5) -> tuple[Floats, Floats, Fl
 
 @pytest.mark.parametrize("mu", [0.0, 1.0, 50.0])
 def test_gls_equals_the_ridge_of_scikit_learn(mu: float) -> None:
+    sklearn = pytest.importorskip("sklearn.linear_model")
     X, y, query, weight = drawn(0)
     ours = GLS(mu=mu).fit(X, y, query=query, sample_weight=weight)
     mean = np.average(X, axis=0, weights=weight)
     scale = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weight))
-    theirs = Ridge(alpha=mu).fit((X - mean) / scale, y, sample_weight=weight)
+    theirs = sklearn.Ridge(alpha=mu).fit((X - mean) / scale, y, sample_weight=weight)
     assert np.allclose(ours.coef_, theirs.coef_)
     assert ours.intercept_ == pytest.approx(theirs.intercept_)
     assert np.allclose(ours.predict(X), theirs.predict((X - mean) / scale))

@@ -18,7 +18,7 @@ from crowdrank.reports.formatting import one_line
 from crowdrank.reports.page import script_json, write_report
 from crowdrank.reports.report_data import ReportData
 
-playwright = pytest.importorskip("playwright.sync_api", reason="the tests in a browser need Playwright (extra dev)")
+playwright = pytest.importorskip("playwright.sync_api", reason="tests in a browser need Playwright (extra test)")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="the tests in a browser need Chromium (Debian: apt-get install chromium)"

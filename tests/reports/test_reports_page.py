@@ -171,14 +171,13 @@ def test_paid_is_the_sum_of_costs(ranker_data: ReportData) -> None:
 
 
 def test_trust_follows_the_agreement_with_experts(ranker_data: ReportData) -> None:
-    from sklearn.metrics import cohen_kappa_score
-
+    metrics = pytest.importorskip("sklearn.metrics")
     graded = ranker_data.against_experts
     assert len(graded) > 20
     assert ranker_data.result.same_scale
     kappa = ranker_data.kappa_with_experts("consensus")
     assert kappa == pytest.approx(
-        cohen_kappa_score(graded["consensus"].astype(int), graded["expert"].astype(int), weights="quadratic")
+        metrics.cohen_kappa_score(graded["consensus"].astype(int), graded["expert"].astype(int), weights="quadratic")
     )
     assert f"{kappa:.2f}" in trust_card(ranker_data).sentences[0]
     other_scale = with_result(ranker_data, same_scale=False)

@@ -116,7 +116,7 @@ def serve_in_thread(app: ASGIApp) -> Iterator[str]:
 @contextmanager
 def chromium() -> Iterator[Any]:
     """Start Chromium; skip the test if Playwright is not installed."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="the tests in a browser need Playwright (extra dev)")
+    playwright = pytest.importorskip("playwright.sync_api", reason="tests in a browser need Playwright (extra test)")
     with playwright.sync_playwright() as started:
         # As root, in a container, Chromium has no sandbox to start.
         arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.linear_model import Ridge
 
 from crowdrank.simulation.simulated_documents import Documents, draw_documents
 
@@ -16,16 +16,17 @@ def drawn(seed: int = 0, **sizes: int) -> Documents:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_boosted_trees_beat_a_linear_model(seed: int) -> None:
+    trees, least_squares = pytest.importorskip("sklearn.ensemble"), pytest.importorskip("sklearn.linear_model")
     documents = drawn(seed)
     train = documents.query.astype(int) <= 200
     X, y = documents.features, documents.grade
 
-    def explained(model: Ridge | HistGradientBoostingRegressor) -> float:
+    def explained(model: Any) -> float:
         return float(model.fit(X[train], y[train]).score(X[~train], y[~train]))
 
-    linear = explained(Ridge())
+    linear = explained(least_squares.Ridge())
     assert linear > 0.1
-    assert explained(HistGradientBoostingRegressor(max_iter=100, random_state=0)) > linear + 0.1
+    assert explained(trees.HistGradientBoostingRegressor(max_iter=100, random_state=0)) > linear + 0.1
 
 
 def test_the_last_columns_are_noise() -> None:

@@ -11,8 +11,7 @@ from xml.etree import ElementTree
 
 import lightgbm
 import numpy as np
-import onnxruntime
-import xgboost
+import pytest
 from numpy.typing import NDArray
 
 Rows = NDArray[np.float32]
@@ -132,6 +131,7 @@ def lightgbm_text(folder: Path, rows: Rows, names: list[str]) -> Scores:
 
 def onnx(folder: Path, rows: Rows, names: list[str]) -> Scores:
     """Score with onnxruntime."""
+    onnxruntime = pytest.importorskip("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options)
@@ -163,6 +163,7 @@ def _float32_sum(values: Any) -> float:
 @cache
 def _empty_xgboost(n_features: int) -> str:
     """Return a saved XGBoost model as JSON, to be filled with other trees."""
+    xgboost = pytest.importorskip("xgboost")
     matrix = xgboost.DMatrix(np.zeros((4, n_features)), label=[0.0, 1.0, 0.0, 1.0])
     booster = xgboost.train({"base_score": 0.0, "objective": "reg:squarederror", "nthread": 1}, matrix, 1)
     return str(booster.save_raw("json"), "utf-8")

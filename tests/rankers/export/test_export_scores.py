@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import treelite
-import xgboost
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,6 +138,7 @@ def test_engines_score_any_forest_like_a_forest_in_double_precision(engine: str,
 
 @given(forest=forests(), seed=st.integers(0, 100))
 def test_xgboost_and_treelite_read_the_trees_of_the_ltr_plugin(forest: Forest, seed: int) -> None:
+    xgboost, treelite = pytest.importorskip("xgboost"), pytest.importorskip("treelite")
     rows = rows_near(thresholds_of(forest), "elasticsearch-ltr", np.random.default_rng(seed))
     names = list(forest.names)
     with tempfile.TemporaryDirectory() as folder:
@@ -197,6 +196,7 @@ def test_engines_score_trained_forests_like_the_ranker(ranker: PointwiseGBDT, se
 @pytest.mark.filterwarnings("ignore::crowdrank.errors.CrowdrankWarning")
 @given(ranker=trained_rankers())
 def test_treelite_reads_the_text_for_lightgbm(ranker: PointwiseGBDT) -> None:
+    treelite = pytest.importorskip("treelite")
     rows = rows_for(ranker, "lightgbm").astype(float)
     with tempfile.TemporaryDirectory() as folder:
         get_exporter("lightgbm").write(ranker, Target(Path(folder), "products"))
