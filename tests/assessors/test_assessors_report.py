@@ -59,7 +59,7 @@ def flagged(method: str, seeds: range) -> pd.DataFrame:
 def compared(n: int, **columns: list[float]) -> AssessorComparison:
     """A comparison of as many assessors as there are values, typical where nothing else is named."""
     size = len(next(iter(columns.values())))
-    typical = {"slope": 1.0, "slope_error": 0.05, "bias": 0.0, "bias_error": 0.05, "p_value": 0.0}
+    typical = {"slope": 1.0, "slope_error": 0.05, "bias": 0.0, "bias_error": 0.05, "p_value": 0.0, "typical_z": 0.0}
     values = {name: np.array(columns.get(name, [value] * size)) for name, value in typical.items()}
     return AssessorComparison(np.full(size, n), **values)
 
@@ -117,6 +117,27 @@ def test_flags_find_those_who_do_not_look_and_accuse_few_others(method: str) -> 
     assert not (honest.loc[honest["flag"] == "careless", "kind"] == "careful").any()
     assert (crowd.loc[crowd["flag"] == "strict", "rigor"] >= 2).all()
     assert (crowd.loc[crowd["flag"] == "lenient", "rigor"] <= 1).all()
+
+
+@pytest.mark.parametrize("method", ["gda", "dawid-skene", "majority"])
+def test_equal_answers_to_equal_documents_are_not_random(method: str) -> None:
+    """Assessors whose documents nearly all have the lowest grade cannot show that their answers follow them."""
+    rng = np.random.default_rng(7)
+    truth = np.repeat([0, 3], [300, 100])
+    rows = [
+        (document, f"w{who}", truth[document] if rng.random() < 0.9 else rng.integers(0, 4))
+        for document in range(400)
+        for who in rng.choice(20, 5, replace=False)
+    ]
+    documents = [*range(24), 398, 399]  # nearly all of grade 0
+    rows += [(document, "honest", 0) for document in documents] + [(document, "lazy", 3) for document in documents]
+    report = reported(method, pd.DataFrame(rows, columns=["document", "assessor", "grade"]))
+    assert report["flag"][["honest", "lazy"]].tolist() == ["few", "random"]
+
+
+def test_random_needs_answers_that_are_less_probable_than_typical_ones() -> None:
+    columns = {"slope": [0.0, 0.0], "p_value": [0.6, 0.6], "typical_z": [-1.9, -2.0]}
+    assert flags_of(compared(100, **columns), [0.5, 0.5]) == ["few", "random"]
 
 
 def test_numbers_follow_the_kinds() -> None:

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from crowdrank._text import MAX_TABLE_ROWS, counted, heading, html_table, panel
 from crowdrank._typing import Booleans, Floats, Integers
@@ -91,10 +92,25 @@ class AssessorEvidence:
         return (lower > -UNRELIABLE_SLOPE) & (upper < UNRELIABLE_SLOPE)
 
     @property
+    def independent(self) -> Booleans:
+        """Whether the answers show no dependence on the documents."""
+        is_flat = (self.comparison.slope_interval[0] <= 0) & self.near_zero
+        return is_flat & (self.comparison.p_value > INDEPENDENCE_LEVEL)
+
+    @property
+    def untypical(self) -> Booleans:
+        """Whether the answers are significantly less probable than typical answers to the same documents."""
+        return self.comparison.typical_z < -float(ndtri((1 + LEVEL) / 2))
+
+    @property
     def few(self) -> Booleans:
-        """Whether there are too few judgments to tell a random assessor from a typical one."""
+        """Whether there are too few judgments, or too similar documents, to tell a random assessor from a typical one.
+
+        Equal answers to documents that nearly all have the same grade are those of a typical assessor too.
+        """
         lower, upper = self.comparison.slope_interval
-        return (self.comparison.n < MIN_JUDGMENTS) | ~((lower > 0) | (upper < 0) | self.near_zero)
+        known = (lower > 0) | (upper < 0) | self.near_zero
+        return (self.comparison.n < MIN_JUDGMENTS) | ~known | (self.independent & ~self.untypical)
 
     @property
     def median(self) -> float:
@@ -107,19 +123,20 @@ def flag(evidence: AssessorEvidence) -> NDArray[np.object_]:
     """Return one flag per assessor, or an empty text; of several flags the first in this function applies.
 
     >>> comparison = AssessorComparison(np.array([200, 200, 5]), np.array([1.0, 0.0, 0.9]), np.array([0.05, 0.05, 0.6]),
-    ...                         np.zeros(3), np.full(3, 0.1), np.array([0.0, 0.6, 0.2]))
+    ...                         np.zeros(3), np.full(3, 0.1), np.array([0.0, 0.6, 0.2]),
+    ...                         np.array([0.0, -5.0, 0.0]))
     >>> flag(AssessorEvidence(comparison, np.zeros(3, bool), np.array([0.5, 0.0, 0.4]), np.full(3, 0.02), 5)).tolist()
     ['careful', 'random', 'few']
     """
     compared = evidence.comparison
-    slope_lower, slope_upper = compared.slope_interval
+    slope_upper = compared.slope_interval[1]
     bias_lower, bias_upper = compared.bias_interval
     information_lower, information_upper = interval(evidence.informativeness, evidence.information_error)
     margin = BIAS_MARGIN * (evidence.n_grades - 1)
     conditions = {
         "few": evidence.few,
         "reversed": (slope_upper < REVERSED / 2) & (compared.slope <= REVERSED),
-        "random": (slope_lower <= 0) & evidence.near_zero & (compared.p_value > INDEPENDENCE_LEVEL),
+        "random": evidence.independent & evidence.untypical,
         "careless": information_upper < CARELESS * evidence.median,
         "strict": (bias_upper < -margin / 2) & (compared.bias <= -margin),
         "lenient": (bias_lower > margin / 2) & (compared.bias >= margin),
@@ -131,7 +148,7 @@ def flag(evidence: AssessorEvidence) -> NDArray[np.object_]:
 def evidence_sentences(evidence: AssessorEvidence) -> list[str]:
     """Return a sentence per assessor with the numbers behind its flag.
 
-    >>> values = [200], [0.02], [0.05], [-0.4], [0.1], [0.6]
+    >>> values = [200], [0.02], [0.05], [-0.4], [0.1], [0.6], [-5.0]
     >>> comparison = AssessorComparison(*map(np.array, values))
     >>> evidence = AssessorEvidence(comparison, np.array([False]), np.array([0.01]), np.array([0.02]), 5)
     >>> for part in evidence_sentences(evidence)[0].split("; "): print(part)

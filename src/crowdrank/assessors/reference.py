@@ -63,6 +63,25 @@ def independence_p_values(counts: Integers) -> Floats:
     return np.asarray(np.where(freedom > 0, chdtrc(np.maximum(freedom, 1), g_statistic), 1.0))
 
 
+def typical_scores(counts: Integers) -> Floats:
+    """Return per assessor the standard score of the mean probability of its answers among those of all assessors.
+
+    The mean and variance are those of a typical assessor who judges documents of the same reference grades. The score
+    is 0 if every typical answer has the same probability.
+
+    >>> typical_scores(np.array([[[90, 1], [10, 9]], [[10, 0], [0, 0]], [[5, 5], [5, 5]]])).round(1).tolist()
+    [1.1, 1.2, -3.7]
+    """
+    total = counts.sum(axis=0)
+    typical = total / np.maximum(total.sum(axis=0), 1)  # P(answer | reference grade)
+    mean = (typical**2).sum(axis=0)
+    variance = np.maximum((typical**3).sum(axis=0) - mean**2, 0.0)
+    n_reference = counts.sum(axis=1)
+    difference = (counts * typical).sum(axis=(1, 2)) - n_reference @ mean
+    error = np.sqrt(n_reference @ variance)
+    return np.asarray(np.divide(difference, error, out=np.zeros(len(counts)), where=error > _ROUNDING))
+
+
 def mutual_information(counts: Integers) -> tuple[Floats, Floats]:
     """Return the mutual information of answers and reference grades in nats, and its part for each answer.
 
@@ -247,6 +266,8 @@ class AssessorComparison:
         bias: mean of answer minus reference, in grades; NaN if n is 0.
         bias_error: standard error of the bias; infinite if n is below 2.
         p_value: p-value of the test that answers are independent of the reference grades.
+        typical_z: standard score of the mean probability of the answers among all assessors, given the reference
+            grades: 0 is typical, negative if the answers are less probable than typical ones.
 
     """
 
@@ -256,6 +277,7 @@ class AssessorComparison:
     bias: Floats
     bias_error: Floats
     p_value: Floats
+    typical_z: Floats
 
     @property
     def slope_interval(self) -> tuple[Floats, Floats]:
@@ -330,9 +352,11 @@ def _compare(
     used = ~np.isnan(reference) & (judgments.grade >= 0)
     assessor, answer, size = judgments.assessor[used], judgments.grade[used].astype(np.float64), judgments.n_assessors
     slope, slope_error = fit_slopes(answer, reference[used], assessor, size)
-    p_value = independence_p_values(count_pairs(judgments, reference_codes, n_references))
+    counts = count_pairs(judgments, reference_codes, n_references)
     bias, bias_error = _measure_bias(judgments, reference)
-    return AssessorComparison(np.bincount(assessor, minlength=size), slope, slope_error, bias, bias_error, p_value)
+    n = np.bincount(assessor, minlength=size)
+    p_values, typical_z = independence_p_values(counts), typical_scores(counts)
+    return AssessorComparison(n, slope, slope_error, bias, bias_error, p_values, typical_z)
 
 
 def _measure_bias(judgments: Judgments, reference: Floats) -> tuple[Floats, Floats]:
