@@ -42,6 +42,7 @@ class Fix:
         text: what to do; the first `{}` stands for the parameter.
         parameter: name of the parameter in Python.
         value: an example value of the parameter.
+        also: what to do as well.
 
     >>> Fix("name the grades with {}", "grades", "Bad,Good").render()
     "name the grades with grades='Bad,Good'"
@@ -51,13 +52,31 @@ class Fix:
     text: str
     parameter: str | None = None
     value: object = None
+    also: Fix | None = None
 
     def render(self, write_parameter: ParameterText = python_parameter) -> str | None:
         """Return the text, or None if the user cannot set the parameter."""
-        if self.parameter is None:
-            return self.text
-        written = write_parameter(self.parameter, self.value)
-        return None if written is None else self.text.replace("{}", written, 1)
+        text: str | None = self.text
+        if self.parameter is not None:
+            written = write_parameter(self.parameter, self.value)
+            text = None if written is None else self.text.replace("{}", written, 1)
+        also = None if self.also is None else self.also.render(write_parameter)
+        return text if text is None or also is None else f"{text} and {also}"
+
+    def with_prefix(self, prefix: str) -> Fix:
+        """Return the fix with a prefix added to the names of its parameters."""
+        parameter = None if self.parameter is None else prefix + self.parameter
+        return replace(self, parameter=parameter, also=None if self.also is None else self.also.with_prefix(prefix))
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Fix:
+        """Create a fix from its fields as a dictionary.
+
+        >>> Fix.from_dict({"text": "set {}", "parameter": "grades", "also": {"text": "skip other rows"}}).render()
+        'set grades and skip other rows'
+        """
+        also = fields.get("also")
+        return cls(**{**fields, "also": None if also is None else cls.from_dict(also)})
 
 
 @dataclass(frozen=True)
@@ -122,9 +141,7 @@ class Message:
 
     def with_prefix(self, prefix: str) -> Message:
         """Return the message with a prefix added to the names of its parameters."""
-        fixes = tuple(
-            fix if fix.parameter is None else replace(fix, parameter=prefix + fix.parameter) for fix in self.fixes
-        )
+        fixes = tuple(fix.with_prefix(prefix) for fix in self.fixes)
         return replace(self, fixes=fixes, parameter=None if self.parameter is None else prefix + self.parameter)
 
     def to_dict(self) -> dict[str, Any]:
@@ -139,7 +156,7 @@ class Message:
         >>> Message.from_dict(note.to_dict()) == note
         True
         """
-        location, fixes = Location(**fields["location"]), tuple(Fix(**fix) for fix in fields["fixes"])
+        location, fixes = Location(**fields["location"]), tuple(map(Fix.from_dict, fields["fixes"]))
         return cls(**{**fields, "location": location, "fixes": fixes})
 
 

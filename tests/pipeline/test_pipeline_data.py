@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import crowdrank
+from crowdrank.errors import Message
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments
 from crowdrank.pipeline import stage_cache
@@ -69,6 +71,19 @@ def test_expert_grades_of_honeypots_are_not_used(world: World) -> None:
     at = pd.Series(data.expert, index=world.features["document"])
     assert at[planted["document"]].isna().all()
     assert "honeypot-grades" in {note.kind for note in data.notes}
+
+
+def test_what_the_reader_found_is_noted(world: World) -> None:
+    votes = world.judgments.drop(columns="honeypot")
+    table = crowdrank.read_judgments(pd.concat([votes, votes[:7]]), exclude=[votes["assessor"].iloc[-1]])
+    warning = Message("the files may have different scales", "shifted-scales", "warning")
+    hint = Message("the name of the file is used", "assessor-from-file-name", "note")
+    table = replace(table, report=replace(table.report, notes=(warning, hint)))
+    notes = {note.kind: note for note in build_run_data(table, None).notes}
+    assert notes["shifted-scales"] == warning
+    assert "assessor-from-file-name" not in notes
+    assert notes["repeats"].problem.startswith(f"{table.report.repeats} repeated")
+    assert "excluded" in notes
 
 
 def test_queries_with_one_expert_grade_are_noted(world: World) -> None:

@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from crowdrank import read_gold, read_judgments, read_partitions
+from crowdrank.errors import InputError
 from crowdrank.judgments.summary import uncertain_scale_note
-from crowdrank.readers.validation import ValidationReport, check_expert_grades, validate
+from crowdrank.readers.validation import ValidationReport, _mean_judgments, check_expert_grades, validate
 
 LABELS = pd.DataFrame(
     {
@@ -87,7 +88,7 @@ def test_some_in_common() -> None:
 
 @pytest.mark.parametrize(
     ("values", "options", "severity"),
-    [([1, 5], {}, "warning"), ([0, 4], {}, None), ([0, 2], {}, "note"), ([0, 1], {"grades": "0,1"}, "warning")],
+    [([1, 5], {}, "warning"), ([0, 4], {}, None), ([0, 2], {}, "warning"), ([0, 1], {"grades": "0,1"}, "warning")],
 )
 def test_scales(values: list[int], options: dict[str, str], severity: str | None) -> None:
     report = validate(LABELS, gold=grades(grade=values), gold_options=options)
@@ -185,7 +186,7 @@ def test_scales_that_begin_differently_are_a_warning() -> None:
     votes, experts = world()
     assert warning_kinds(votes, experts.assign(grade=experts["grade"] + 1)) == ["scales-differ"]
     assert warning_kinds(votes, experts[experts["grade"] > 0]) == ["scales-differ"]
-    assert warning_kinds(votes, experts[experts["grade"] < 2]) == []
+    assert warning_kinds(votes, experts[experts["grade"] < 2]) == ["scales-differ"]
 
 
 def test_numbers_of_named_grades_are_no_other_scale() -> None:
@@ -264,3 +265,68 @@ def test_a_few_grades_above_all_others_make_a_scale_uncertain() -> None:
     assert uncertain_scale_note(read_judgments(labels, grades="0-4")) is None
     unjudged = labels.assign(grade="?")
     assert uncertain_scale_note(read_judgments(unjudged, unjudgeable="?", grades=None)) is None
+
+
+def test_stray_grades_far_above_all_others_are_a_warning_with_a_complete_fix() -> None:
+    labels = pd.DataFrame({"document": range(9000), "assessor": "x", "grade": np.arange(9000) % 4})
+    labels.loc[:2, "grade"] = [5, 5, 10]
+    message = uncertain_scale_note(read_judgments(labels))
+    assert message is not None
+    assert (message.kind, message.severity) == ("rare-grades", "warning")
+    (fix,) = message.fixes
+    assert (fix.parameter, fix.value) == ("grades", "0-3")
+    assert fix.also is not None
+    assert (fix.also.parameter, fix.also.value) == ("on_bad_rows", "skip")
+    assert len(read_judgments(labels, grades="0-3", on_bad_rows="skip")) == 8997
+
+
+def test_mean_judgments_are_shares_of_the_scale_of_each_assessor(tmp_path: Path) -> None:
+    path = tmp_path / "scales.csv"
+    path.write_text("assessor,grades\nbinary,0-1\ngraded,0-4\n")
+    rows = [("a", "binary", 1), ("a", "graded", 2), ("b", "binary", 0), ("b", "graded", 4), ("c", "graded", 4)]
+    table = read_judgments(pd.DataFrame(rows, columns=["document", "assessor", "grade"]), scales=path)
+    assert _mean_judgments(*table.item_ids(), table).tolist() == [0.75, 0.5, 1.0]
+
+
+def team_files(folder: Path, offset: int, n_documents: int = 100) -> list[Path]:
+    """Judgments of two teams of three; the grades of the second team begin at `offset`."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 5, n_documents)
+    paths = []
+    for team, lowest in (("a", 0), ("b", offset)):
+        rows = [
+            (document, f"{team}{who}", lowest + int(np.clip(truth[document] + rng.integers(-1, 2), 0, 4)))
+            for document in range(n_documents)
+            for who in range(3)
+        ]
+        paths.append(folder / f"team-{team}.csv")
+        pd.DataFrame(rows, columns=["document", "assessor", "grade"]).to_csv(paths[-1], index=False)
+    return paths
+
+
+def test_files_whose_scales_are_shifted_are_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "few").mkdir()
+    paths, few = team_files(tmp_path, offset=1), team_files(tmp_path / "few", offset=1, n_documents=3)
+    (warning,) = validate(paths).warnings
+    assert warning.kind == "shifted-scales"
+    assert [fix.parameter for fix in warning.fixes] == ["scales", "grades"]
+    assert [text in warning.problem for text in ("team-a.csv never has 5", "team-b.csv never has 0")] == [True, True]
+    assert [note.kind for note in read_judgments(paths).report.notes] == ["shifted-scales"]
+    assert validate(paths, read_options={"grades": "0-5"}).warnings == []
+    assert validate(paths[0]).warnings == []
+    assert "shifted-scales" not in [message.kind for message in validate(few).warnings]
+    assert validate(team_files(tmp_path, offset=0)).warnings == []
+
+
+def test_a_scales_file_can_name_files(tmp_path: Path) -> None:
+    paths, scales = team_files(tmp_path, offset=1), tmp_path / "scales.csv"
+    scales.write_text("file,grades,maps_to\nteam-a.csv,0-4,0|1|2|3|4\n*/team-b*,1-5,0|1|2|3|4\n")
+    table = read_judgments(paths, scales=scales)
+    assert [str(table.scales[code]) for code in table.assessor_scale] == ["0-4"] * 3 + ["1-5"] * 3
+    assert table.families is None
+    assert table.report.notes == ()
+    both = pd.concat(map(pd.read_csv, paths)).assign(assessor="ann").drop_duplicates(["document"])
+    both[:50].to_csv(paths[0], index=False)
+    both[50:].assign(grade=lambda rows: rows["grade"] + 1).to_csv(paths[1], index=False)
+    with pytest.raises(InputError, match=r"'ann' has the scale 0-4 in .*team-a.csv and 1-5 in"):
+        read_judgments(paths, scales=scales)

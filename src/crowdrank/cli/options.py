@@ -15,7 +15,7 @@ import typer
 
 from crowdrank._estimator import require_integer
 from crowdrank._options import option
-from crowdrank.cli.console import print_message, print_note, print_read_report, print_status
+from crowdrank.cli.console import print_message, print_read_report, print_status
 from crowdrank.cli.from_settings import FieldsOf, complete_from
 from crowdrank.consensus import DEFAULT_METHOD, METHODS, get_aggregator
 from crowdrank.errors import Fix, UsageError, parameter_prefix, shown
@@ -302,7 +302,7 @@ def read_judgment_files(paths: Sequence[Path], read_options: ReadOptions) -> Jud
     table = read_judgments(source, **asdict(read_options))
     print_read_report(table.report, paths)
     if (note := uncertain_scale_note(table)) is not None:
-        print_note(note)
+        print_message(note)
     return table
 
 

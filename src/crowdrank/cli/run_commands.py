@@ -163,9 +163,9 @@ def _merge_options(config_path: Path | None, options: CommandLineOptions, model_
 def _read_inputs(run_config: RunConfig) -> tuple[Any, ...]:
     """Read the input files; print which columns were read, notes and skipped rows."""
     inputs = run_config.read()
-    print_read_report(
-        replace(inputs[0].report, skipped={}), run_config.files.judgments
-    )  # the run notes rows that it skips
+    # The run has its own notes about skipped rows, and repeats warnings.
+    notes = tuple(note for note in inputs[0].report.notes if note.severity == "note")
+    print_read_report(replace(inputs[0].report, skipped={}, notes=notes), run_config.files.judgments)
     if inputs[1] is not None:
         print_columns(inputs[1].columns, run_config.files.features)
     if inputs[2] is not None and run_config.files.expert is not None:

@@ -17,7 +17,7 @@ from crowdrank._text import counted
 from crowdrank.errors import Fix, Message, shown
 from crowdrank.judgments.columns import COLUMN_ALIASES
 from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, AnyJudgments, Judgments
+from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, AnyJudgments, Judgments, ReadReport
 
 MIN_JUDGMENTS_TO_NOTE_CONSTANT = 20
 """Minimum number of judgments of an assessor with only one answer for which a note is made."""
@@ -29,6 +29,8 @@ BLANK_WORDS = ("na", "n/a", "nan", "null", "none", "-")
 """Ids in lower case that may stand for a blank cell."""
 RARE_GRADE_SHARE = 0.001
 """Share of judgments below which a grade is reported as rare."""
+SKIP_FIX = Fix("leave other rows out with {}", "on_bad_rows", "skip")
+"""Advice to leave out rows whose grade is not on the scale."""
 
 
 @dataclass(frozen=True)
@@ -187,11 +189,7 @@ def _note(kind: str, problem: str, fix: Fix | None = None) -> Message:
 
 def _notes(judgments: AnyJudgments, tally: Tally) -> Iterator[Message]:
     report = judgments.report
-    if report.repeats:
-        problem = f"{counted(report.repeats, 'repeated judgment')} of an assessor on the same document"
-        yield _note("repeats", problem, Fix("choose which one is used with {}", "repeats", "last"))
-    if report.excluded:
-        yield _note("excluded", f"{counted(report.excluded, 'judgment')} of excluded assessors left out")
+    yield from unused_judgment_notes(report)
     if judgments.n_assessors == 1:
         problem = "there is only one assessor, so that nothing shows how reliable the judgments are"
         yield Message(problem, "one-assessor", "warning", fixes=(Fix("let others judge some of the documents"),))
@@ -210,6 +208,19 @@ def _notes(judgments: AnyJudgments, tally: Tally) -> Iterator[Message]:
     elif not judgments.maps_to_one_scale:
         problem = "the scales differ and have no map to one scale, so votes and Dawid-Skene cannot use them"
         yield _note("scales-differ", problem, Fix("add the column maps_to to the scales file"))
+
+
+def unused_judgment_notes(report: ReadReport) -> Iterator[Message]:
+    """Yield notes about repeated judgments and judgments of excluded assessors.
+
+    >>> [note.kind for note in unused_judgment_notes(ReadReport(repeats=3))]
+    ['repeats']
+    """
+    if report.repeats:
+        problem = f"{counted(report.repeats, 'repeated judgment')} of an assessor on the same document"
+        yield _note("repeats", problem, Fix("the last one is used, unless you choose with {}", "repeats", "first"))
+    if report.excluded:
+        yield _note("excluded", f"{counted(report.excluded, 'judgment')} of excluded assessors left out")
 
 
 def _one_document_per_query(judgments: AnyJudgments) -> Message:
@@ -255,8 +266,22 @@ def _scale_notes(scale: Scale, counts: NDArray[np.int64], inferred: bool) -> Ite
         yield inferred_scale_note(scale, counts)
     if rare:
         problem = f"fewer than {RARE_GRADE_SHARE:.1%} of the judgments are {', '.join(rare)}"
-        fixes = (Fix("if they are not on the scale, give it with {}", "grades"),)
+        fixes = (
+            Fix("if they are not on the scale, give it with {}", "grades", _common_range(scale, counts), SKIP_FIX),
+        )
         yield Message(problem, "rare-grades", "warning" if inferred else "note", fixes=fixes)
+
+
+def _common_range(scale: Scale, counts: NDArray[np.int64]) -> str | None:
+    """Return the scale from the lowest to the highest grade that is not rare; None without numbers or a second grade.
+
+    >>> _common_range(Scale.parse("0-5"), np.array([5000, 0, 5000, 0, 0, 1]))
+    '0-2'
+    """
+    common = np.flatnonzero(counts >= RARE_GRADE_SHARE * counts.sum())
+    if not scale.numeric or len(common) < 2:
+        return None
+    return f"{int(scale.values[common[0]])}-{int(scale.values[common[-1]])}"
 
 
 def _listed(names: list[str]) -> str:
@@ -299,7 +324,8 @@ def uncertain_scale_note(judgments: Judgments) -> Message | None:
     if len(judgments.scales) > 1 or not judgments.report.guessed:
         return None
     counts = np.bincount(judgments.grade - UNJUDGEABLE, minlength=len(judgments.scale) + 1)[1:]
-    return next(_scale_notes(judgments.scale, counts, inferred=True), None)
+    messages = _scale_notes(judgments.scale, counts, inferred=True)
+    return min(messages, key=lambda message: message.severity != "warning", default=None)
 
 
 def _assessor_notes(tally: Tally) -> Iterator[Message]:

@@ -20,7 +20,7 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.columns import FEATURES_USED
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.scale import GradeMap, GradeMapLike, Scale
-from crowdrank.judgments.summary import uncertain_scale_note
+from crowdrank.judgments.summary import uncertain_scale_note, unused_judgment_notes
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
 from crowdrank.label_learning.label_features import without_honeypots
 from crowdrank.pipeline.stage_cache import digest
@@ -304,6 +304,8 @@ def _read_judgments(judgments: Any, honeypots: Any, unjudgeable_as: str) -> tupl
     _refuse_features(table.report, "judgments")
     scale_note = uncertain_scale_note(table)
     notes = [] if scale_note is None else [scale_note]
+    notes += [note for note in table.report.notes if note.severity == "warning"]
+    notes += unused_judgment_notes(table.report)
     for reason, n in table.report.skipped.items():
         notes.append(_warning("rows-skipped", f"{counted(n, 'row')} of the judgments skipped ({reason})"))
     if honeypots is not None:

@@ -62,6 +62,7 @@ class PartSummary:
     assessors: pa.Array
     answers: list[Any]  # distinct cells of the grade column
     first_row: Integers  # (n_answers + 1,) first source row with each answer, or -1; last entry: blank cells
+    answer_counts: Integers  # (n_answers,) number of rows with each answer
     bad_rows: BadRows
     families: pa.Array | None = None
     assessor_family: Codes | None = None  # (n_assessors,) first family that a row of the assessor states
@@ -118,6 +119,7 @@ def encode_part(cells: ColumnsByRole, origin: Origin, options: EncodeOptions, ba
         assessors=assessor[1],
         answers=answers,
         first_row=first_row if kept_rows is None else np.where(first_row < 0, -1, np.append(kept_rows, -1)[first_row]),
+        answer_counts=np.bincount(answer[answer >= 0], minlength=len(answers)),
         bad_rows=bad_rows,
         families=None if family is None else family[1],
         assessor_family=None if family is None else _first_families(family[0], assessor[0], len(assessor[1])),

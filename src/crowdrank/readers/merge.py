@@ -39,6 +39,7 @@ from crowdrank.judgments.table import (
 from crowdrank.readers.cells import ParsedColumn, is_blank, parse_number
 from crowdrank.readers.encode import Part, PartRows, PartSummary
 from crowdrank.readers.read_options import MISSING_GRADE, OFF_SCALE_GRADE, EncodeOptions
+from crowdrank.readers.scale_rules import shifted_scales_warning
 from crowdrank.readers.sources import (
     BAD_SHARES,
     BadRows,
@@ -65,6 +66,7 @@ class PartCodes:
         family: shared code of each family of the part, if there are families.
         answers: distinct answers of the part.
         first_row: (n_answers + 1,) first source row with each answer, or -1; last entry: blank cells.
+        answer_counts: (n_answers,) number of rows with each answer.
         grade: (n_scales, n_answers + 1) grade code of each answer on each scale; last column: blank cells.
         share_grades: grades that have probabilities in the part.
 
@@ -75,6 +77,7 @@ class PartCodes:
     family: Codes | None
     answers: list[Any]
     first_row: Integers
+    answer_counts: Integers
     grade: Grades
     share_grades: tuple[int, ...] = ()
 
@@ -109,7 +112,7 @@ def unify_tables(summaries: Iterable[PartSummary], options: EncodeOptions, sourc
     for summary in summaries:
         assessor, family = union.add(summary)
         no_grades = np.empty((0, 0), np.int8)
-        answers = summary.answers, summary.first_row, no_grades, summary.share_grades
+        answers = summary.answers, summary.first_row, summary.answer_counts, no_grades, summary.share_grades
         parts.append(PartCodes(summary.origin, assessor, family, *answers))
         bad_rows.merge([summary.bad_rows])
         report = replace(report, rows=report.rows + summary.n_rows, excluded=report.excluded + summary.n_excluded)
@@ -131,7 +134,20 @@ def unify_tables(summaries: Iterable[PartSummary], options: EncodeOptions, sourc
         **_assign_scales(union.assessors, families, family, parts, options),
     )
     parts = [replace(part, grade=options.grade_codes(part.answers, header.scales)) for part in parts]
+    if report.guessed:
+        shifted = shifted_scales_warning(_grade_counts_by_file(parts, header.scales[0]), header.scales[0])
+        header = replace(header, report=replace(header.report, notes=() if shifted is None else (shifted,)))
     return SharedTables(header, parts, bad_rows, report.guessed)
+
+
+def _grade_counts_by_file(parts: Sequence[PartCodes], scale: Scale) -> dict[str, Integers]:
+    """Return the number of rows with each grade (n_grades,) by file name."""
+    counts: dict[str, Integers] = {}
+    for part in parts:
+        codes = part.grade[0, :-1]
+        total = counts.setdefault(part.origin.source.name, np.zeros(len(scale), np.int64))
+        np.add.at(total, codes[codes >= 0], part.answer_counts[codes >= 0])
+    return counts
 
 
 class _AssessorUnion:
@@ -186,8 +202,12 @@ def _assign_scales(
     if options.scale_rules is None:
         scale = options.scale or _infer_scale(parts, options)
         return {"scales": (scale,), "assessor_scale": np.zeros(len(assessors), np.int8)}
+    files: list[dict[str, None]] = [{} for _ in range(len(assessors))]
+    for part in parts:
+        for code in part.assessor.tolist():
+            files[code][part.origin.source.name] = None
     scales, maps, common, assessor_scale = options.scale_rules.assign(
-        assessors, families, None if families is None else assessor_family, options.scale
+        assessors, files, families, None if families is None else assessor_family, options.scale
     )
     return {"scales": scales, "scale_maps": maps, "common_scale": common, "assessor_scale": assessor_scale}
 
@@ -332,6 +352,7 @@ def complete_report(
         if look_alikes and role in report.columns
     )
     skipped, examples = dict(bad_rows.skipped), bad_rows.examples
+    notes = (*report.notes, *notes)
     return replace(report, skipped=skipped, examples=examples, **sum_repeats(repeats), notes=notes)
 
 

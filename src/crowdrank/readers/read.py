@@ -99,7 +99,7 @@ def read_judgments(
         grades: the scale: `0-4`, or names from least to most relevant (`Bad,Fair,Good`). By default the scale of the
             project of a database, the scale in the column `scale` (`Bad|Fair|Good`), which files of crowdrank with
             named grades have, the order of numbers in the names (`Relevant (1)`), or the whole numbers that occur.
-        scales: a CSV file with a scale per assessor or family of assessors.
+        scales: a CSV file with a scale per assessor, family of assessors or input file.
         unjudgeable: answers that mean 'cannot judge', by default `cannot-judge`, as exports of the judging service have
             it. They are not grades; models have a parameter for their use.
         repeats: which of several judgments of one assessor on one document to use: the `last`, the `first`, or all of

@@ -52,7 +52,7 @@ class ReadOptions:
     columns: str | None = option(None, _COLUMNS_HELP)
     separator: str | None = option(None, _SEPARATOR_HELP)
     grades: str | None = option(None, _GRADES_HELP)
-    scales: Path | None = option(None, "CSV file with a scale per assessor or family: assessor, grades, maps_to.")
+    scales: Path | None = option(None, "CSV file with a scale per assessor, family or file: assessor, grades, maps_to.")
     unjudgeable: str | None = option(None, _UNJUDGEABLE_HELP)
     repeats: Repeats = option("last", "Which of several judgments of one assessor on one document to use.")
     exclude: Path | None = option(None, "File with the ids of assessors to exclude, one per line.")

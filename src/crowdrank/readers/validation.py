@@ -410,24 +410,19 @@ def _shifted_ids(column: pa.Array, step: int) -> pa.Array:
 
 
 def _scale_messages(gold: Gold, judgments_scale: Scale) -> Iterator[Message]:
-    """Yield a warning if expert grades and judgments are on different scales.
-
-    It is only a note if the scale of the expert grades was inferred, is part of the other and begins like it.
-    """
+    """Yield a warning if expert grades and judgments are on different scales."""
     gold_scale = gold.scale
     is_named = gold_scale.numeric != judgments_scale.numeric
     if gold_scale == judgments_scale or (is_named and gold_scale.values == judgments_scale.values):
         return
     problem = f"the expert grades are on the scale {gold_scale} and the judgments on {judgments_scale}"
-    fixes = (
+    fixes: tuple[Fix, ...] = (
         Fix("convert the expert grades to the scale of the judgments"),
         Fix("if the judgments are on the same scale, give {}", "grades", str(gold_scale)),
     )
-    is_part = gold.report.guessed and gold_scale.numeric and judgments_scale.numeric
-    is_part = is_part and gold_scale.values[-1] <= judgments_scale.values[-1]
-    is_part = is_part and gold_scale.values[0] == judgments_scale.values[0]
-    severity: Any = "note" if is_part else "warning"
-    yield Message(problem, "scales-differ", severity, fixes=fixes)
+    if gold.report.guessed and gold_scale.numeric and judgments_scale.numeric:
+        fixes += (Fix("if the experts use the scale of the judgments, give {}", "gold_grades", str(judgments_scale)),)
+    yield Message(problem, "scales-differ", "warning", fixes=fixes)
 
 
 def _grade_copy_warnings(gold: Gold, features: Features) -> Iterator[Message]:
