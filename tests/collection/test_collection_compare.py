@@ -141,7 +141,83 @@ def test_the_command_writes_a_sample_that_estimate_reads(folder: Path) -> None:
     assert again.exit_code == 0, again.output
     second = pd.read_csv(folder / "second.csv")
     assert not set(second["document"]) & set(requests["document"])
-    assert set(second["round"]) == {81}
+    assert set(second["round"]) == {2}
+
+
+@pytest.fixture
+def words(folder: Path) -> list[object]:
+    runs = f"{folder / 'live.csv'},{folder / 'new.csv'}"
+    labels = folder / "labels.parquet"
+    return ["--policy", "compare", "--runs", runs, "--labels", labels, "--measure", "nDCG@5", "--kind", "expert"]
+
+
+def drawn(folder: Path, words: list[object], number: int) -> pd.DataFrame:
+    """Return a sample with the grades of an expert, as `graded-NUMBER.csv` has it."""
+    done = invoke(folder / "expert.csv", *words, "--budget", 60, "-o", folder / f"sample-{number}.csv")
+    assert done.exit_code == 0, done.output
+    assert "--again" not in done.output
+    graded = pd.read_csv(folder / f"sample-{number}.csv").merge(TRUTH, on=["query", "document"])
+    graded.to_csv(folder / f"graded-{number}.csv", index=False)
+    return graded
+
+
+def estimated(folder: Path, expert: object) -> Result:
+    command = ["estimate", folder / "live.csv", folder / "new.csv", "--labels", folder / "labels.parquet"]
+    return CliRunner().invoke(app, [*map(str, command), "--expert", str(expert), "--measure", "nDCG@5", "--json"])
+
+
+def test_samples_that_are_added_to_a_file_give_the_estimate_of_the_samples(folder: Path, words: list[object]) -> None:
+    for number in (1, 2):
+        assert set(drawn(folder, words, number)["round"]) == {number}
+    by_glob = estimated(folder, folder / "graded-*.csv")
+    for number, options in ((1, []), (2, ["--assessor-name", "ann"])):
+        add = ["collect", "add", str(folder / "expert.csv"), str(folder / f"graded-{number}.csv"), *options, "--json"]
+        done = CliRunner().invoke(app, add)
+        assert json.loads(done.stdout)["batches"][0]["added"] == 60
+    expert = pd.read_csv(folder / "expert.csv")
+    assert expert.groupby("assessor")["round"].agg(["min", "max", "size"]).to_numpy().tolist() == [
+        [2, 2, 60],
+        [1, 1, 60],
+    ]
+    assert set(expert["drawn"]) == {60}
+    by_file = estimated(folder, folder / "expert.csv")
+    assert json.loads(by_file.stdout)["runs"] == json.loads(by_glob.stdout)["runs"]
+    assert json.loads(by_file.stdout)["warnings"] == []
+    assert set(drawn(folder, words, 3)["round"]) == {3}
+
+
+def test_a_drawn_document_is_not_drawn_again(folder: Path, words: list[object]) -> None:
+    drawn(folder, words, 1)
+    again = invoke(folder / "expert.csv", *words, "--budget", 60, "-o", folder / "sample-2.csv", "--again")
+    assert isinstance(again.exception, UsageError)
+    assert again.exception.parameter == "again"
+    (folder / "expert.requests.csv").unlink()
+    drawn(folder, [*words, "--seed", "1"], 2)
+    refused = estimated(folder, folder / "graded-*.csv")
+    assert isinstance(refused.exception, InputError)
+    assert refused.exception.kind == "drawn-twice"
+
+
+def test_one_document_in_two_rounds_was_drawn_twice() -> None:
+    frame = pd.DataFrame({"query": "q", "document": ["a", "b"], "grade": [0, 1], "probability": 0.5, "round": 1})
+    assert len(crowdrank.estimate(RUNS, LABELS, frame.assign(query="q0", document=["d0", "d1"])).table) == 2
+    with pytest.raises(InputError) as caught:
+        crowdrank.estimate(RUNS, LABELS, pd.concat([frame, frame.head(1).assign(round=2)]))
+    assert caught.value.kind == "drawn-twice"
+
+
+@pytest.mark.parametrize("is_blank", [True, False])
+def test_a_sample_without_some_of_its_grades_is_incomplete(folder: Path, words: list[object], is_blank: bool) -> None:
+    graded = drawn(folder, words, 1)
+    if is_blank:
+        graded = graded.drop(columns="drawn").assign(grade=graded["grade"].where(graded.index < 29).astype("Int64"))
+    graded.head(60 if is_blank else 29).to_csv(folder / "half.csv", index=False)
+    found = estimated(folder, folder / "half.csv")
+    assert found.exit_code == 0, found.output
+    result = json.loads(found.stdout)
+    assert [warning["kind"] for warning in result["warnings"]] == ["sample-incomplete"]
+    assert "31 of 60" in result["warnings"][0]["problem"]
+    assert result["expert_grades"] == 29
 
 
 def test_missing_options_are_refused(folder: Path) -> None:

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from crowdrank.judgments.table import Judgments
 
 COUNT_NAMES = ("added", "changed", "known", "older", "unknown", "excluded")
-READ_OPTION_NAMES = ("format", "columns", "separator", "grades", "unjudgeable", "exclude", "on_bad_rows", "max_bytes")
+READ_OPTION_NAMES = (
+    *("format", "columns", "separator", "grades", "unjudgeable", "exclude", "on_bad_rows", "max_bytes"),
+    "assessor_name",
+)
 
 
 def collect_add(
@@ -103,16 +106,16 @@ class _Merge:
 
     def add(self, batch: Path, read_options: dict[str, Any]) -> None:
         """Read a batch of new judgments and merge it into the existing ones."""
-        from crowdrank.collection.add_batch import batch_scale, merge_batch
+        from crowdrank.collection.add_batch import batch_scale, merge_batch, read_batch
         from crowdrank.readers.combine import combine
-        from crowdrank.readers.read import read_judgments
         from crowdrank.readers.read_options import excluded_ids
 
         so_far, unjudgeable = self.judgments, self.reading.unjudgeable
         scale = batch_scale(so_far, self.reading.grades)
-        table = read_judgments(
+        table = read_batch(
             batch,
             **read_options,
+            assessor_name=self.reading.assessor_name,
             grades=None if scale is None else scale.names,
             unjudgeable=unjudgeable if so_far is None or unjudgeable is not None else so_far.unjudgeable or None,
             on_bad_rows=self.reading.on_bad_rows,

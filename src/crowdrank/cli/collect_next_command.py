@@ -111,12 +111,16 @@ class SampleOptions:
     labels: Path | None = option(None, "Labels of the documents, such as a consensus with probabilities of grades.")
     measure: str = option("nDCG@10", "Measure to compare the rankings by: DCG@k, nDCG@k or P@k.")
 
-    def parameters(self, policy: str) -> dict[str, Any]:
+    def parameters(self, policy: str, *, again: bool) -> dict[str, Any]:
         """Return the parameters of the policy; raise UsageError if they are for another one, or missing."""
         if policy != COMPARE:
             if self.runs is not None:
                 raise UsageError(f"needs the policy {COMPARE}", parameter="runs", fix=Fix("use {}", "policy", COMPARE))
             return {}
+        if again:
+            problem = f"is not for {COMPARE}: a document that was drawn is not drawn again"
+            fix = "to discard all samples, delete the list of requests beside the judgments"
+            raise UsageError(problem, parameter="again", fix=["leave it out", fix])
         if self.runs is None:
             fix = Fix("give the rankings to compare with {}", "runs", "live.trec,new.trec")
             raise UsageError(f"{COMPARE} needs rankings", parameter="policy", fix=fix)
@@ -190,7 +194,7 @@ def collect_next(
 
     pairs = _pool_file(pairs, judgments, policy)
     chosen, estimator = c.build_policy(policy, asdict(parameters)), model.build()
-    chosen.set_params(**comparison.parameters(policy))
+    chosen.set_params(**comparison.parameters(policy, again=again))
     chosen._check_parameters()
     prior.check(chosen, estimator)
     budget_terms, ledger, output = budget_options.build(budget), ledger_path(judgments), requests.output
@@ -226,7 +230,7 @@ def collect_next(
         if again:
             listed, pending = listed.where(~pending), pending[~pending]
         outstanding = listed.where(pending)
-        wanted = chosen.next(pool, so_far, fitted, budget_terms, outstanding)
+        wanted = listed.number_round(chosen.next(pool, so_far, fitted, budget_terms, outstanding))
         if output is not None:
             with write_together(ledger):
                 template = write_requests(wanted, output, requests.to, grades=grades, csv_safe=requests.csv_safe)
@@ -287,7 +291,7 @@ def _print_requests(requests: Requests, outstanding: OutstandingRequests, output
     written = "" if output is None else f"; written to {output}"
     unmet = f"; {counted(requests.unmet, 'more label')} cannot be assigned to anybody" if requests.unmet else ""
     print_line(f"{counted(len(requests), 'label')} requested: {_cost_text(requests)} ({reasons}){unmet}{written}.")
-    if len(outstanding):
+    if len(outstanding) and requests.probability is None:
         fix = Fix("request them again with {}", "again")
         print_note(Message(c.outstanding_text(outstanding), "outstanding-requests", "note", fixes=(fix,)))
 

@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from crowdrank.judgments.columns import SHARE_NAME, Roles, parse_column_map, sha
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.summary import uncertain_scale_note
 from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments
+from crowdrank.readers.cells import SAMPLE_COLUMNS
 from crowdrank.readers.combine import combine
 from crowdrank.readers.delimited import DelimitedSource
 from crowdrank.readers.files import compression, open_decompressed, utf16_encoding
@@ -40,7 +41,7 @@ from crowdrank.readers.json_files import JsonLinesSource
 from crowdrank.readers.judging_database import find_database
 from crowdrank.readers.limits import MAX_LINE_BYTES
 from crowdrank.readers.parquet import ParquetSource
-from crowdrank.readers.read import read_judgments
+from crowdrank.readers.read import read_draw_columns, read_judgments
 from crowdrank.readers.sources import BadRows, Source
 from crowdrank.readers.write import write_table
 
@@ -225,11 +226,19 @@ def read_existing(path: str | Path | None, **options: Any) -> Judgments | None:
     if path is None or not (Path(path).exists() or find_database(path)):
         return None
     try:
-        return read_judgments(path, **options)
+        return read_batch(path, **options)
     except InputError as error:
         if error.kind == "no-rows":
             return None
         raise
+
+
+def read_batch(path: str | Path, **options: Any) -> Judgments:
+    """Read judgments as `read_judgments` does, with the columns of a sample as further ones if the file has them."""
+    judgments = read_judgments(path, **options)
+    open_options = {name: options[name] for name in ("format", "columns", "separator") if name in options}
+    draws = read_draw_columns(path, judgments, **open_options)
+    return replace(judgments, extras={**judgments.extras, **draws}) if draws else judgments
 
 
 def batch_scale(old: Judgments | None, grades: str | None) -> Scale | None:
@@ -242,7 +251,8 @@ def batch_scale(old: Judgments | None, grades: str | None) -> Scale | None:
 
 
 ROLES = ("query", "document", "assessor", "grade", "family", "time", "duration", "cost", "honeypot", "scale")
-"""Roles of the columns of a file of judgments; the probabilities of grades (p0, p1, ...) are further ones."""
+"""Roles of the columns of a file of judgments; the probabilities of grades (p0, p1, ...) and `SAMPLE_COLUMNS` are
+further ones."""
 KEY = ("query", "document", "assessor")
 """Roles that identify a judgment."""
 OTHER_FILE_FIX = Fix("write all judgments to another file with {}", "output")
@@ -293,8 +303,9 @@ class JudgmentFile:
         if type(source) not in (DelimitedSource, JsonLinesSource, ParquetSource):
             problem = f"Judgments cannot be added to {path}, which is not a table with one judgment per row"
             raise UsageError(problem, kind="not-a-table", fix=OTHER_FILE_FIX)
-        shares = {name: name for name in share_columns(source.names) if name not in column_of.values()}
-        return cls(Path(path), source, {**{name: role for role, name in column_of.items()}, **shares})
+        further = [*share_columns(source.names), *(name for name in SAMPLE_COLUMNS if name in source.names)]
+        named = {name: name for name in further if name not in column_of.values()}
+        return cls(Path(path), source, {**{name: role for role, name in column_of.items()}, **named})
 
     def missing_columns(self, new: Judgments) -> list[str]:
         """Return the roles of new judgments for which the file has no column and gets none."""

@@ -6,7 +6,7 @@ The judgments themselves show which requests were answered, however they got int
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from crowdrank.constraints import Number, check_parameter
 from crowdrank.errors import InputError, Message
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.table import Judgments
+from crowdrank.readers.cells import require_floats
 from crowdrank.readers.delimited import DelimitedSource
 from crowdrank.readers.inputs import RoleTable
 from crowdrank.readers.judging_database import find_database
@@ -171,7 +172,7 @@ class Requests:
     kind: str = "crowd"  # kind of assessor that answers requests that name nobody
     unmet: int = 0  # number of wanted labels that no assessor can give
     probability: Floats | None = None  # (n,) probability with which the pair was drawn; None if it was not drawn
-    round: int = 1  # number of pairs that were judged or requested before the draw, plus 1
+    round: int = 1  # number of pairs that were judged or requested before the draw, plus 1; see `number_round`
 
     def __len__(self) -> int:
         return len(self.pair)
@@ -194,7 +195,7 @@ class Requests:
     def to_arrow(self) -> pa.Table:
         """Return a table: query, document, assessor, kind, price, reason; honeypot if the pool has them.
 
-        Requests for a sample also have the columns probability and round.
+        Requests for a sample also have the columns probability, round, and drawn, the number of pairs of the round.
         """
         rows, roster, assessors = pa.array(self.pair), self.pool.roster, pa.nulls(len(self), pa.string())
         if roster is not None:
@@ -212,6 +213,7 @@ class Requests:
         if self.probability is not None:
             columns["probability"] = pa.array(self.probability, from_pandas=True)
             columns["round"] = pa.array(np.full(len(self), self.round))
+            columns["drawn"] = pa.array(np.full(len(self), int((~np.isnan(self.probability)).sum()) + self.unmet))
         return pa.table(columns)
 
     @property
@@ -243,10 +245,12 @@ SCHEMA = pa.schema(
         "price": pa.float64(),
         "had": pa.int64(),
         "asked": pa.string(),
+        "round": pa.int64(),
     }
 )
 """Columns of a list of requests. The assessor is null if anyone may answer; `had` is the number of judgments of the
-pair at the time of the request, `asked`."""
+pair at the time of the request, `asked`; `round` is that of a pair that was drawn for a sample, and null otherwise.
+"""
 
 
 def ledger_path(judgments: str | Path) -> Path:
@@ -300,6 +304,8 @@ class OutstandingRequests:
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         table = table.append_column("had", pa.array(had))
         table = table.append_column("asked", pa.array([now] * len(had), pa.string()))
+        if "round" not in table.column_names:
+            table = table.append_column("round", pa.nulls(len(had), pa.int64()))
         return cls(table.select(SCHEMA.names).cast(SCHEMA))
 
     @classmethod
@@ -309,11 +315,12 @@ class OutstandingRequests:
         if not Path(path).exists():
             return cls.none()
         source = DelimitedSource(path)
-        missing = [name for name in SCHEMA.names if name not in source.names]
+        missing = [name for name in SCHEMA.names if name not in (*source.names, "round")]
         if missing:
             raise InputError(f"there is no column {missing[0]!r}", source=source.name, kind="no-column", fix=FIX)
-        table = source.read(SCHEMA.names, BadRows())
-        columns = {name: pc.fill_null(table[name], "") for name in SCHEMA.names}
+        names = [name for name in SCHEMA.names if name in source.names]
+        table = source.read(names, BadRows())
+        columns = {name: pc.fill_null(table[name], "") for name in names}
         for name in ("query", "document"):
             source.require(pc.not_equal(columns[name], ""), name, f"the {name} is missing", FIX)
         is_date = pc.match_substring_regex(columns["asked"], DATE)
@@ -322,6 +329,10 @@ class OutstandingRequests:
         by_name = RoleTable(Origin(source, {}), columns)
         columns["price"] = pa.array(parse_numbers(by_name, "price", FIX))
         columns["had"] = pa.array(parse_numbers(by_name, "had", FIX, integer=True))
+        columns["round"] = pa.nulls(len(table), pa.int64())
+        if "round" in names:
+            rounds = require_floats(table["round"], source, "round", allow_blanks=True, fixes=[FIX])
+            columns["round"] = pa.array(rounds, from_pandas=True)
         return cls(pa.table(columns).cast(SCHEMA))
 
     def write(self, path: str | Path) -> None:
@@ -363,6 +374,11 @@ class OutstandingRequests:
             if n_labels[one] - n_named > used:
                 answered[row], n_used[one] = True, used + 1
         return ~answered
+
+    def number_round(self, requests: Requests) -> Requests:
+        """Return the requests of a new round with the number after the last round of the list, if it has any."""
+        last = pc.max(self.column("round")).as_py()
+        return requests if requests.probability is None or last is None else replace(requests, round=last + 1)
 
     def by_kind(self) -> Mapping[str, int]:
         """Return the number of requests by kind of assessor."""

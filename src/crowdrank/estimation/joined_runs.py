@@ -190,7 +190,7 @@ def _label_columns(source: FrameSource, rows: RoleTable, n_unlabeled: int) -> di
 def _sample(rows: RoleTable, row: Integers) -> Sample:
     source, grades = rows.origin.source, rows.floats("grade")
     names = [name for name in SAMPLE_COLUMNS if name in source.names]
-    draws = dict(zip(names, read_draws(source).T, strict=True)) if names else {}
+    draws = dict(zip(names, read_draws(source, names).T, strict=True)) if names else {}
     is_grade = (grades >= 0) & (grades < MAX_GRADES)
     source.require(is_grade, "grade", f"the grade is not between 0 and {MAX_GRADES - 1}", "correct it", "invalid-grade")
     ones = np.ones(len(row))

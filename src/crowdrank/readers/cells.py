@@ -104,6 +104,11 @@ def _blank_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, trimmed.type), trimmed)
 
 
+def blank_cells(column: pa.ChunkedArray) -> Booleans:
+    """Return whether each cell of a column is blank, (n,)."""
+    return np.asarray(pc.is_null(_blank_as_null(_decode_dictionary(column)), nan_is_null=True), dtype=np.bool_)
+
+
 def is_blank(cell: Any) -> bool:
     """Return whether a cell is empty, null or NaN, or holds a word for it such as 'NA'."""
     return cell is None or cell != cell or str(cell).strip().casefold() in ("", "nan", "na", "null", "none")
@@ -245,14 +250,19 @@ def require_floats(
 
 MIN_PROBABILITY = 1e-9
 """Minimum probability with which a document of a sample was drawn; its inverse is a weight."""
-SAMPLE_COLUMNS = ("probability", "round")
-"""Columns of a sample: probability with which the document was drawn, and number of the round in which it was."""
-NOT_DRAWN = "no probability: not drawn"
-"""Reason for which rows are left out."""
+SAMPLE_COLUMNS = ("probability", "round", "drawn")
+"""Columns of a sample: probability with which the document was drawn, number of the round in which it was, and number
+of documents that were drawn in this round."""
+NOT_DRAWN, NO_GRADE = "no probability: not drawn", "drawn, without a grade"
+"""Reasons for which rows are left out."""
 
 
 class DrawnRows(Source):
     """Rows of a table that were drawn with a known probability; the others are left out and counted.
+
+    Attributes:
+        grade_column: name of the column of the grades; rows whose grade is blank are left out, too.
+        n_ungraded: number of rows that were drawn and have no grade, known after reading.
 
     >>> import pandas as pd
     >>> from crowdrank.readers.sources import FrameSource
@@ -262,19 +272,21 @@ class DrawnRows(Source):
 
     """
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, grade_column: str | None = None) -> None:
+        self.source, self.grade_column, self.n_ungraded = source, grade_column, 0
         self.name, self.backend, self.names, self.units = source.name, source.backend, source.names, source.units
         self._rows: Integers = np.zeros(0, np.int64)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names` of the rows with a probability."""
-        column = SAMPLE_COLUMNS[0]
-        table = self.source.read(list(dict.fromkeys((*names, column))), bad_rows)
+        column, grade = SAMPLE_COLUMNS[0], self.grade_column
+        table = self.source.read(list(dict.fromkeys((*names, column, *([] if grade is None else [grade])))), bad_rows)
         fix = "write the probability with which the document was drawn"
-        probability = require_floats(table[column], self.source, column, allow_blanks=True, fixes=[fix])
-        self._rows = np.flatnonzero(~np.isnan(probability))
-        bad_rows.count_left_out(NOT_DRAWN, len(table) - len(self._rows))
+        is_drawn = ~np.isnan(require_floats(table[column], self.source, column, allow_blanks=True, fixes=[fix]))
+        is_ungraded = is_drawn & (False if grade is None else blank_cells(table[grade]))
+        self._rows, self.n_ungraded = np.flatnonzero(is_drawn & ~is_ungraded), int(is_ungraded.sum())
+        bad_rows.count_left_out(NOT_DRAWN, len(table) - int(is_drawn.sum()))
+        bad_rows.count_left_out(NO_GRADE, self.n_ungraded)
         return table.take(pa.array(self._rows)).select(list(names))
 
     def place(self, row: int) -> str:
@@ -318,21 +330,20 @@ def share_grades(names: Iterable[str]) -> Floats:
     return np.array([float(name[1:]) for name in names])
 
 
-def read_draws(source: Source) -> Floats:
-    """Read the columns of a sample that the table has, (n_rows, n_columns).
+def read_draws(source: Source, names: Sequence[str]) -> Floats:
+    """Read columns of a sample, some of `SAMPLE_COLUMNS`, (n_rows, n_columns).
 
     Raises:
         InputError: a probability is not above 0 and at most 1, or a round is not a number.
 
     """
     columns = []
-    for name in SAMPLE_COLUMNS:
-        if name in source.names:
-            table = source.read([name], BadRows())
-            column = require_floats(table[name], source, name, allow_blanks=False, fixes=["write a number"])
-            if name == "probability":
-                problem = f"the probability of the draw is not between {MIN_PROBABILITY:g} and 1"
-                fix = "write the probability with which the document was drawn"
-                source.require((column >= MIN_PROBABILITY) & (column <= 1), name, problem, fix, "not-a-probability")
-            columns.append(column)
+    for name in names:
+        table = source.read([name], BadRows())
+        column = require_floats(table[name], source, name, allow_blanks=name == "drawn", fixes=["write a number"])
+        if name == "probability":
+            problem = f"the probability of the draw is not between {MIN_PROBABILITY:g} and 1"
+            fix = "write the probability with which the document was drawn"
+            source.require((column >= MIN_PROBABILITY) & (column <= 1), name, problem, fix, "not-a-probability")
+        columns.append(column)
     return np.column_stack(columns)

@@ -23,7 +23,7 @@ from crowdrank.judgments.columns import GOLD_COLUMN_ALIASES, Roles, quote_names,
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.scale import GradeMap, GradeMapLike, Scale
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
-from crowdrank.readers.cells import SAMPLE_COLUMNS, ColumnsByRole, DrawnRows, read_draws, read_shares
+from crowdrank.readers.cells import SAMPLE_COLUMNS, ColumnsByRole, DrawnRows, blank_cells, read_draws, read_shares
 from crowdrank.readers.encode import encode_part
 from crowdrank.readers.files import inner_name
 from crowdrank.readers.inputs import (
@@ -50,7 +50,7 @@ from crowdrank.readers.read_options import (
     parse_unjudgeable,
 )
 from crowdrank.readers.scale_rules import ScaleRules
-from crowdrank.readers.sources import FrameSource, Source
+from crowdrank.readers.sources import BadRows, FrameSource, Source
 
 ITEM_ROLES = ("document", "grade")
 """Roles that must have a column in a file of judgments or expert grades."""
@@ -62,6 +62,8 @@ MANY_REPEATS = 0.3
 """Share of rows that repeat a judgment from which on a column for the query may be missing."""
 FILE_NAME = "{file}"
 """Value of `assessor_name` for the name of each file."""
+KIND, EXPERT = "kind", "expert"
+"""Column of requests with the kind of assessor, and a kind, which is also the name of an expert who has none."""
 
 
 def read_judgments(
@@ -107,8 +109,9 @@ def read_judgments(
         exclude: ids of assessors to leave out, or a file with one id per line.
         family_pattern: a regular expression whose first group, matched from the start of an assessor's id, is the
             family, if there is no column for it: `(.*)_p[0-9]+` for judges called model_p7.
-        assessor_name: the assessor of a file without a column for it. By default, the name of each such file without
-            its suffix, unless documents are repeated in all of them; `{file}` uses the names of the files then, too.
+        assessor_name: the assessor of a file without a column for it, or of the blank cells in it. By default, the name
+            of each such file without its suffix, unless documents are repeated in all of them; `{file}` uses the names
+            of the files then, too. Blank cells of requests of the kind expert are of `expert`.
         on_bad_rows: `error`, or `skip` to leave unusable rows out and count them in `.report`.
         max_bytes: maximum size of a file in bytes when decompressed: a number, or as in `500MB` or `2GB`.
 
@@ -128,6 +131,7 @@ def read_judgments(
     names_assessor = assessor_name is not None or not isinstance(inputs.sources[0], FrameSource)
     roles = JUDGMENT_ROLES if names_assessor else replace(JUDGMENT_ROLES, required=(*ITEM_ROLES, "assessor"))
     tables = read_roles(inputs, roles, columns, inputs.layout.columns, on_bad_rows, soft_labels=True)
+    expert_notes = [] if assessor_name is not None else _experts_named(tables)
     file_names = _name_assessors(tables, assessor_name)
     options = EncodeOptions(
         scale=_parse_scale(grades, inputs, [] if scales is not None else tables),
@@ -140,7 +144,7 @@ def read_judgments(
         on_bad_rows=on_bad_rows,
     )
     judgments = _merge_tables(inputs, tables, options)
-    notes = [] if assessor_name is not None else _file_name_notes(file_names)
+    notes = expert_notes if assessor_name is not None else [*expert_notes, *_file_name_notes(file_names)]
     notes += _repeat_warnings(judgments, set(file_names.values()), repeats)
     notes += _missing_query_warnings(judgments)
     if options.scale is None and inputs.label_scale is not None and judgments.scales == (inputs.label_scale,):
@@ -174,6 +178,8 @@ def _name_assessors(tables: Sequence[RoleTable], assessor_name: str | None) -> d
 
     """
     unnamed = [table for table in tables if "assessor" not in table.cells]
+    if assessor_name is not None and not unnamed and _fill_assessors(tables, assessor_name):
+        return {}
     if assessor_name is not None and not unnamed:
         column = tables[0].origin.columns["assessor"]
         problem = f"is given, but the assessor is in the column {column!r}; leave it out"
@@ -190,6 +196,41 @@ def _name_assessors(tables: Sequence[RoleTable], assessor_name: str | None) -> d
     for table in unnamed:
         table.cells["assessor"] = constant_column(names[table.origin.source.name], len(table))
     return names
+
+
+def _fill_assessors(tables: Sequence[RoleTable], assessor_name: str) -> int:
+    """Write a name into the blank cells of columns for the assessor; return their number."""
+    n_filled = 0
+    for table in tables:
+        is_missing = blank_cells(table.cells["assessor"])
+        if is_missing.any():
+            name = file_stem(table.origin.source.name) if assessor_name == FILE_NAME else assessor_name
+            cells = table.cells["assessor"].cast(pa.string())
+            table.cells["assessor"] = pc.if_else(pa.chunked_array([pa.array(is_missing)]), name, cells)
+            n_filled += int(is_missing.sum())
+    return n_filled
+
+
+def _experts_named(tables: Sequence[RoleTable]) -> list[Message]:
+    """Name the experts of requests that name nobody, `expert`, and return a note on it.
+
+    These are tables with a column `kind`, as `collect next` writes them, whose rows without an assessor are of the
+    kind expert.
+    """
+    named = 0
+    for table in tables:
+        source = table.origin.source
+        if KIND not in source.names or "assessor" not in table.cells:
+            continue
+        is_missing = blank_cells(table.cells["assessor"])
+        kinds = source.read([KIND], BadRows("skip"))[KIND]
+        if len(kinds) == len(is_missing) and set(kinds.filter(pa.array(is_missing)).to_pylist()) == {EXPERT}:
+            named += _fill_assessors([table], EXPERT)
+    if not named:
+        return []
+    problem = f"{counted(named, 'row')} of the kind {EXPERT} without an assessor are of {EXPERT!r}"
+    fix = Fix("give another name with {}", "assessor_name")
+    return [Message(problem, "assessor-from-kind", "note", fixes=(fix,))]
 
 
 def file_stem(file_name: str) -> str:
@@ -375,7 +416,8 @@ def read_sample(
     """Read expert grades of a sample of documents, with the columns `probability` and `round` if the file has them.
 
     Rows without a probability were not drawn, and are left out. Of several grades of a drawn document, the median is
-    used, the lower one of two.
+    used, the lower one of two. A warning tells if drawn documents have no grade: their cell is blank, or a round has
+    fewer documents than its column `drawn` says.
 
     Args:
         source: files or a DataFrame, as in :func:`read_gold`. From a database of the judging service, the answers to
@@ -385,7 +427,8 @@ def read_sample(
         scale: the scale of named grades, as in :func:`read_gold`.
 
     Raises:
-        InputError: as in :func:`read_gold`, and if a probability is not above 0 and at most 1.
+        InputError: as in :func:`read_gold`, if a probability is not above 0 and at most 1, and if a document was drawn
+            twice.
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"document": ["a", "b"], "grade": [2, 0], "probability": [0.5, 1.0]})
@@ -394,7 +437,7 @@ def read_sample(
 
     """
     inputs = open_input(source)
-    sources = [_drawn_rows(one) for one in inputs.sources]
+    sources = [_drawn_rows(one, inputs.layout.gold_columns) for one in inputs.sources]
     if any(one is None for one in sources):
         return read_gold(source, grades=grades, unjudgeable=unjudgeable, scale=scale)
     drawn = [one for one in sources if one is not None]
@@ -404,14 +447,86 @@ def read_sample(
     judged = _merge_grades(inputs, tables, _gold_options(inputs, tables, grades, unjudgeable, named_scale=scale))
     used = _with_median_first(_use_unjudgeable(judged, "lowest"))
     names = [name for name in SAMPLE_COLUMNS if all(name in one.names for one in drawn)]
-    return replace(Gold.of(used), extras=_item_columns(tables, used, names, read_draws))
+    draws = _item_columns(tables, used, names, partial(read_draws, names=names))
+    _refuse_second_draws(tables, used, draws, inputs.name)
+    n_ungraded = sum(one.n_ungraded for one in drawn if isinstance(one, DrawnRows))
+    warnings = _ungraded_warnings(draws, n_ungraded, inputs.name)
+    report = replace(used.report, notes=(*used.report.notes, *warnings))
+    return replace(Gold.of(replace(used, report=report)), extras=draws)
 
 
-def _drawn_rows(source: Source) -> Source | None:
+def _drawn_rows(source: Source, gold_columns: Mapping[str, str]) -> Source | None:
     """Return the rows of a source that were drawn with a known probability; None if it has no probabilities."""
     if isinstance(source, JudgingDatabase):
         return source.sample()
-    return DrawnRows(source) if SAMPLE_COLUMNS[0] in source.names else None
+    if SAMPLE_COLUMNS[0] not in source.names:
+        return None
+    return DrawnRows(source, GOLD_ROLES.find_columns(source.names, source.name, gold_columns)["grade"])
+
+
+def read_draw_columns(
+    source: TableLike,
+    judgments: Judgments,
+    *,
+    format: Format | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    separator: str | None = None,
+) -> dict[str, Floats]:
+    """Return the columns `SAMPLE_COLUMNS` of the judgments of a sample (n,), NaN for others; none without a sample."""
+    inputs = open_input(source, format, separator)
+    names = [name for name in SAMPLE_COLUMNS if all(name in one.names for one in inputs.sources)]
+    if names[:2] != list(SAMPLE_COLUMNS[:2]) or isinstance(inputs.sources[0], JudgingDatabase):
+        return {}
+    inputs = replace(inputs, sources=[DrawnRows(one) for one in inputs.sources])
+    tables = read_roles(inputs, Roles(("document",), ("query",)), columns, inputs.layout.columns, "skip")
+    by_item = _item_columns(tables, judgments, names, partial(read_draws, names=names))
+    return {name: judgments.by_row(values) for name, values in by_item.items()}
+
+
+def _refuse_second_draws(
+    tables: Sequence[RoleTable], judgments: Judgments, draws: Mapping[str, Floats], source_name: str
+) -> None:
+    """Raise InputError if a document was drawn twice: in two rounds, or in two draws with the same number."""
+    fix = "use the files of one sample and its later rounds, as `collect next` wrote them"
+    known = np.nan_to_num(np.column_stack(list(draws.values())))
+    for table in tables:
+        item = judgments.positions(*(table.row_ids(role) for role in ("query", "document")))
+        own = np.nan_to_num(read_draws(table.origin.source, list(draws)))
+        is_other = (item >= 0) & (own != known[item]).any(axis=1)
+        if is_other.any():
+            one = int(item[np.argmax(is_other)])
+            query, document = (shown(column[one].as_py()) for column in judgments.item_ids())
+            problem = (
+                f"the document {document} of query {query} was drawn twice, with different probabilities or rounds"
+            )
+            raise InputError(problem, source=source_name, kind="drawn-twice", fix=fix)
+    for number, n_drawn, n_graded in _round_sizes(draws):
+        if n_graded > n_drawn:
+            problem = f"round {number:g} has {counted(n_graded, 'document')}, but {n_drawn:,} were drawn in it"
+            raise InputError(
+                f"{problem}, so two draws have its number", source=source_name, kind="drawn-twice", fix=fix
+            )
+
+
+def _round_sizes(draws: Mapping[str, Floats]) -> list[tuple[float, int, int]]:
+    """Return number, number of drawn and of graded documents of each round whose size is known."""
+    if "drawn" not in draws or "round" not in draws:
+        return []
+    rounds, n_drawn = draws["round"], draws["drawn"]
+    known = np.unique(rounds[~np.isnan(n_drawn)])
+    return [(float(one), int(np.nanmin(n_drawn[rounds == one])), int((rounds == one).sum())) for one in known]
+
+
+def _ungraded_warnings(draws: Mapping[str, Floats], n_blank: int, source_name: str) -> list[Message]:
+    """Return a warning if drawn documents have no grade, given the number of rows with a blank one."""
+    n_graded = len(draws[SAMPLE_COLUMNS[0]])
+    n_ungraded = max(n_blank, sum(size - graded for _, size, graded in _round_sizes(draws)))
+    if not n_ungraded:
+        return []
+    drawn = counted(n_graded + n_ungraded, "drawn document")
+    problem = f"there is no grade of {n_ungraded:,} of {drawn}, so the sample is not random"
+    fix = Fix("let experts grade all drawn documents")
+    return [Message(problem, "sample-incomplete", "warning", Location(source_name), (fix,))]
 
 
 def _with_median_first(judgments: Judgments) -> Judgments:
@@ -454,7 +569,7 @@ def _item_columns(
     """Return further columns (n_items,) of the items of judgments, from the files that these were read from."""
     if not names:
         return {}
-    by_item = np.zeros((judgments.n_items, len(names)))
+    by_item = np.full((judgments.n_items, len(names)), np.nan)
     for table in tables:
         item = judgments.positions(*(table.row_ids(role) for role in ("query", "document")))
         by_item[item[item >= 0]] = read_columns(table.origin.source)[item >= 0]
