@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from crowdrank.service.domain.answers import Answer
+from crowdrank.service.domain.assignment import end_expired_leases
 from crowdrank.service.store import schema
 from crowdrank.service.store.database import Database
+from crowdrank.service.store.migrations import upgrade
 
+from .conftest import ManualClock
 from .judging import Judging
 
 KINDS = ("human",) * 10 + ("llm",) * 4 + ("expert",) * 2
@@ -68,3 +72,24 @@ def test_threads_share_the_pairs_while_leads_reopen_and_change_quotas(database: 
         managing.result()
         list(pool.map(lambda assessor: judge_until_done(judging, assessor, 3), judging.assessors))
     check_tables(judging)
+
+
+def test_an_answer_finds_that_its_lease_was_ended_meanwhile(postgres_url: str, clock: ManualClock) -> None:
+    database = Database(postgres_url, clock=clock)
+    upgrade(database)
+    judging = Judging(database, 1)
+    lease, ended = judging.lease(1), []
+
+    def end_lease(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        if "is_repeated" in statement and not ended:
+            later = lease.expires + 1
+            ended.append(database.write(lambda connection: end_expired_leases(connection, later)))
+
+    event.listen(database.engine, "after_cursor_execute", end_lease)
+    receipt = judging.answer(1, lease)
+    assert ended == [1]
+    assert (receipt.is_late, receipt.is_counted) == (True, True)
+    assert judging.taken(lease.content.pair_id) == 1
+    assert judging.rows(schema.lease)[0]["end_kind"] == "expired"
+    judging.check_invariants()
+    database.close()

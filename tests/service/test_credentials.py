@@ -124,7 +124,8 @@ LIMITS = SessionLimits(idle=10 * MINUTE, total=60 * MINUTE)
 
 def find(database: Database, secret: str) -> credentials.Session | None:
     with database.read() as connection:
-        return credentials.find_session(connection, secret, database.now(), LIMITS)
+        actor = people.find_session_actor(connection, secret, database.now(), LIMITS)
+        return None if actor is None else actor.session
 
 
 def begin(database: Database, person: people.Assessor) -> str:
@@ -183,7 +184,7 @@ def test_a_token_expires_and_can_be_revoked(
 
     def is_valid(secret: str) -> bool:
         with sqlite_database.read() as connection:
-            return credentials.find_token(connection, secret, sqlite_database.now()) is not None
+            return people.find_token_actor(connection, secret, sqlite_database.now()) is not None
 
     token, secret = create()
     _, short = create(expires=sqlite_database.now() + 1000)

@@ -1,4 +1,4 @@
-"""Test that the statements of the judging loop use indexes."""
+"""Test that the judging loop has few statements, and that they use indexes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import pytest
 from sqlalchemy import event
 
 from crowdrank.service.domain.pairs import PairRow
+from crowdrank.service.domain.projects import get_project, update_project
 from crowdrank.service.store.database import Database
 from crowdrank.service.store.migrations import upgrade
 
 from .judging import Judging
+from .service_world import World, create_world
 
 
 @pytest.mark.parametrize("settings", [{}, {"policy": "entropy", "budget": 1000.0}])
@@ -45,3 +47,52 @@ def test_the_judging_loop_scans_no_table(tmp_path: Path, settings: dict[str, Any
     indexes = ["ix_quota_wanted", "ix_quota_wanted_query", "ix_answer_later", "ix_lease_live_expires"]
     for index in indexes + ["ix_quota_spare"] * bool(settings):
         assert f"{index} " in used
+
+
+class Statements:
+    """Counts transactions and statements of a database."""
+
+    def __init__(self, database: Database) -> None:
+        self.n_transactions = 0
+        self.texts: list[str] = []
+        event.listen(database.engine, "begin", self._begin)
+        event.listen(database.engine, "before_cursor_execute", self._execute)
+
+    def _begin(self, connection: Any) -> None:
+        self.n_transactions += 1
+
+    def _execute(self, connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        if not statement.startswith("BEGIN"):
+            self.texts.append(statement)
+
+
+def send(
+    world: World, statements: Statements, path: str, headers: dict[str, str], **content: Any
+) -> tuple[Any, int, int]:
+    """Send a request; return its answer and the numbers of transactions and statements."""
+    statements.n_transactions, statements.texts = 0, []
+    answer = world.client.post(f"/api/projects/alpha/{path}", headers=headers, **content)
+    assert answer.status_code == 200, answer.text
+    return answer.json(), statements.n_transactions, len(statements.texts)
+
+
+@pytest.mark.parametrize("actor", ["judge", "judge token"])
+@pytest.mark.parametrize("settings", [{}, {"policy": "entropy", "budget": 1000.0}])
+def test_the_judging_loop_has_few_statements(database: Database, actor: str, settings: dict[str, Any]) -> None:
+    with create_world(database) as world:
+        database.write(lambda connection: update_project(connection, get_project(connection, "alpha"), **settings))
+        headers, statements, queries = world.headers(actor), Statements(database), []
+        for number in range(20):
+            found, *n_next = send(world, statements, "next", headers)
+            assert found["n_answers"] == number
+            queries.append(found["leases"][0]["content"]["query"])
+            answer = {"client_id": f"c{number}", "grade": 1, "lease": found["leases"][0]["token"]}
+            receipts, *n_answer = send(world, statements, "answers", headers, json=answer)
+            assert [receipt["is_late"] for receipt in receipts] == [False]
+            if number > 0:  # the first request computes the money spent
+                assert n_next == [2, 9 if settings else 8]
+            assert n_answer == [2, 6]
+        assert len(set(queries)) == 1
+        found, *n_next = send(world, statements, "next", headers)
+        assert found["leases"][0]["content"]["query"] != queries[0]
+        assert n_next == [2, 10 if settings else 9]  # looks for a pair of the same query first

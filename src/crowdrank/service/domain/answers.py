@@ -29,6 +29,7 @@ from crowdrank.service.domain.qualification import decide_qualification
 from crowdrank.service.domain.quotas import Place, add_spending, change_taken, lock_spending
 from crowdrank.service.service_errors import Conflict, Invalid, NotFound, ServiceError
 from crowdrank.service.store import schema
+from crowdrank.service.store.database import StaleReadError
 
 AnswerKind = Literal["grade", "cannot-judge", "later"]
 ANSWER_KINDS: tuple[str, ...] = get_args(AnswerKind)
@@ -115,13 +116,25 @@ class WithdrawnAnswer:
     lease: Lease | None
 
 
+@dataclass(frozen=True)
+class _HeldLease:
+    """What is needed of a lease to answer its pair."""
+
+    id: int
+    token: str
+    pair_id: int
+    round: int
+    expires: int
+    ended: int | None
+    end_kind: str | None
+
+
 _EVENT, _ANSWER, _LEASE, _QUOTA, _PAIR = schema.event, schema.answer, schema.lease, schema.quota, schema.pair
 _ME: BindParameter[int] = bindparam("me")
 _OF_PROJECT: BindParameter[int] = bindparam("in_project")
 _PAIRS: BindParameter[Any] = bindparam("pairs", expanding=True)
-_STORED = select(_EVENT).where(
-    _EVENT.c.assessor_id == _ME, _EVENT.c.client_id.in_(bindparam("client_ids", expanding=True))
-)
+_IS_STORED = (_EVENT.c.assessor_id == _ME) & _EVENT.c.client_id.in_(bindparam("client_ids", expanding=True))
+_STORED = select(_EVENT).where(_IS_STORED)
 _LEASES = select(_LEASE).where(_LEASE.c.assessor_id == _ME).order_by(_LEASE.c.id).with_for_update()
 _BY_TOKEN = _LEASES.where(_LEASE.c.token.in_(bindparam("tokens", expanding=True)))
 _LIVE_OF_PAIRS = _LEASES.where(_LEASE.c.pair_id.in_(_PAIRS), _LEASE.c.ended.is_(None))
@@ -131,7 +144,7 @@ _QUOTAS = (
     .order_by(_QUOTA.c.pair_id)
     .with_for_update()
 )
-_STATES = (
+_STATE_COLUMNS = (
     select(
         _PAIR.c.id,
         _PAIR.c.kind,
@@ -143,8 +156,9 @@ _STATES = (
         _ANSWER.c.is_counted,
     )
     .select_from(_PAIR.outerjoin(_ANSWER, (_ANSWER.c.pair_id == _PAIR.c.id) & (_ANSWER.c.assessor_id == _ME)))
-    .where(_PAIR.c.id.in_(_PAIRS), _PAIR.c.project_id == _OF_PROJECT)
+    .where(_PAIR.c.project_id == _OF_PROJECT)
 )
+_STATES = _STATE_COLUMNS.where(_PAIR.c.id.in_(_PAIRS))
 _LATEST = (
     select(_ANSWER.c.pair_id)
     .join_from(_ANSWER, _PAIR)
@@ -155,7 +169,16 @@ _LATEST = (
 _INSERT_EVENTS = insert(_EVENT).returning(_EVENT.c.client_id, _EVENT.c.id)
 _IS_MINE = (_ANSWER.c.pair_id == bindparam("of_pair")) & (_ANSWER.c.assessor_id == _ME)
 _UPDATE_ANSWER = update(_ANSWER).where(_IS_MINE)
-_END_LEASES = update(_LEASE).where(_LEASE.c.id == bindparam("of_lease"))
+_END_LEASES = update(_LEASE).where(_LEASE.c.id == bindparam("of_lease"), _LEASE.c.ended.is_(None))
+_HELD_PAIRS = (
+    _STATE_COLUMNS.add_columns(
+        *(_LEASE.c[name].label(f"lease_{name}") for name in _HeldLease.__dataclass_fields__),
+        select(_EVENT.c.id).where(_IS_STORED).exists().label("is_repeated"),
+    )
+    .join(_LEASE, _LEASE.c.pair_id == _PAIR.c.id)
+    .where(_LEASE.c.assessor_id == _ME, _LEASE.c.token.in_(bindparam("tokens", expanding=True)))
+)
+"""Pairs of leases with my answers to them, and whether an answer is stored already."""
 
 
 @dataclass
@@ -177,12 +200,21 @@ class _State:
 
     pair: Row[*tuple[Any, ...]]
     answer: _Current | None
-    live: Row[*tuple[Any, ...]] | None
+    live: _HeldLease | None
     n_free: int
     is_new: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_new = self.answer is None
+
+
+def _held_lease(row: Row[*tuple[Any, ...]], prefix: str = "") -> _HeldLease:
+    return _HeldLease(*(row._mapping[prefix + name] for name in _HeldLease.__dataclass_fields__))
+
+
+def _current(row: Row[*tuple[Any, ...]]) -> _Current | None:
+    """Return the latest answer of the assessor to a pair, from a row of its state."""
+    return None if row.answer_round is None else _Current(row.answer_round, row.answer_kind, row.is_counted)
 
 
 def record_answers(
@@ -207,6 +239,7 @@ def record_answers(
             project is closed.
         Forbidden: an answer without a lease, and the assessor is paused or not qualified.
         Invalid: an answer is invalid.
+        StaleReadError: another transaction has ended a lease; the transaction must run again.
 
     An error because of one answer has its `client_id`.
 
@@ -237,7 +270,7 @@ class _Recording:
         self.member = member
         self.now = now
         self.values = {"me": member.assessor_id, "in_project": project.id, "of_kind": member.kind}
-        self.leases: dict[str, Any] = {}
+        self.leases: dict[str, _HeldLease] = {}
         self.states: dict[int, _State] = {}
         self.events: list[dict[str, Any]] = []
         self.ended: dict[int, str] = {}  # how leases ended, by lease id
@@ -246,18 +279,14 @@ class _Recording:
         self.n_without_lease = 0  # answers whose price no live lease has reserved
 
     def record(self, answers: Sequence[Answer]) -> list[Receipt]:
-        lock_spending(self.connection, self.project)
         for number, answer in enumerate(answers, start=1):
             for column in ("client_id", "lease", "query", "document", "comment"):
                 with _about(answer):
                     check_text(getattr(answer, column), place=f"answer {number}", column=column)
-        client_ids = [answer.client_id for answer in answers]
-        found = self.connection.execute(_STORED, {**self.values, "client_ids": client_ids})
-        stored: dict[str, Mapping[str, Any]] = {row.client_id: dict(row._mapping) for row in found}
-        if any(answer.lease is None and answer.client_id not in stored for answer in answers):
-            require_judging(self.project, self.member)
+        stored = {} if self._load_held_pairs(answers) else self._load_stored(answers)
         pair_ids = self._find_pairs(answers)
-        self._load_states(answers, pair_ids)
+        if not self.states:
+            self._load_states(answers, pair_ids)
         receipts = []
         for number, (answer, pair_id) in enumerate(zip(answers, pair_ids, strict=True), start=1):
             with _about(answer):
@@ -266,6 +295,41 @@ class _Recording:
             receipts.append(self._receipt(known))
         self._write()
         return receipts
+
+    def _load_held_pairs(self, answers: Sequence[Answer]) -> bool:
+        """Read all that new answers to pairs held by me depend on, in one statement; return False for other answers.
+
+        Rows are not locked: a lease that another request ends meanwhile is found when the answers are written.
+        """
+        tokens = {answer.lease for answer in answers if answer.lease is not None and answer.kind != "later"}
+        if not answers or len(tokens) < len(answers):
+            return False
+        client_ids = [answer.client_id for answer in answers]
+        rows = self.connection.execute(
+            _HELD_PAIRS, {**self.values, "tokens": list(tokens), "client_ids": client_ids}
+        ).all()
+        is_held = all(row.lease_ended is None and row.lease_round == row.round and not row.is_repeated for row in rows)
+        if not is_held or len(rows) < len(tokens):
+            return False
+        for row in rows:
+            lease = _held_lease(row, "lease_")
+            self.leases[lease.token] = lease
+            self.states[row.id] = _State(row, _current(row), lease, 0)
+        return True
+
+    def _load_stored(self, answers: Sequence[Answer]) -> dict[str, Mapping[str, Any]]:
+        """Lock spending and leases, and return the events that are stored under the client ids of the answers."""
+        lock_spending(self.connection, self.project)
+        client_ids = [answer.client_id for answer in answers]
+        found = self.connection.execute(_STORED, {**self.values, "client_ids": client_ids})
+        stored: dict[str, Mapping[str, Any]] = {row.client_id: dict(row._mapping) for row in found}
+        if any(answer.lease is None and answer.client_id not in stored for answer in answers):
+            require_judging(self.project, self.member)
+        tokens = [answer.lease for answer in answers if answer.lease is not None]
+        if tokens:
+            rows = self.connection.execute(_BY_TOKEN, {**self.values, "tokens": tokens})
+            self.leases = {row.token: _held_lease(row) for row in rows}
+        return stored
 
     def _event(self, answer: Answer, pair_id: int, known: Mapping[str, Any] | None, place: str) -> Mapping[str, Any]:
         """Return the event of an answer: the stored one of the same client id, or a new one."""
@@ -314,11 +378,7 @@ class _Recording:
         return shares
 
     def _find_pairs(self, answers: Sequence[Answer]) -> list[int]:
-        """Read the leases and return the pair id of each answer."""
-        tokens = [answer.lease for answer in answers if answer.lease is not None]
-        if tokens:
-            rows = self.connection.execute(_BY_TOKEN, {**self.values, "tokens": tokens})
-            self.leases = {row.token: row for row in rows}
+        """Return the pair id of each answer."""
         keys = [
             (answer.query or "", answer.document or "")
             for answer in answers
@@ -355,11 +415,11 @@ class _Recording:
     def _load_states(self, answers: Sequence[Answer], pair_ids: Sequence[int]) -> None:
         """Lock and read the pairs: leases first, then quotas, then the rest."""
         pairs = set(pair_ids)
-        live = {row.pair_id: row for row in self.leases.values() if row.ended is None}
+        live = {lease.pair_id: lease for lease in self.leases.values() if lease.ended is None}
         unknown = pairs - live.keys()
         if unknown:
             rows = self.connection.execute(_LIVE_OF_PAIRS, {**self.values, "pairs": sorted(unknown)})
-            live |= {row.pair_id: row for row in rows}
+            live |= {row.pair_id: _held_lease(row) for row in rows}
         later = {pair_id for answer, pair_id in zip(answers, pair_ids, strict=True) if answer.kind == "later"}
         # A live lease has a place: its quota matters only if the lease is returned.
         changing = (pairs - live.keys()) | later
@@ -368,9 +428,7 @@ class _Recording:
             rows = self.connection.execute(_QUOTAS, {**self.values, "pairs": sorted(changing)})
             free = {row.pair_id: row.k_max - row.taken for row in rows}
         for row in self.connection.execute(_STATES, {**self.values, "pairs": sorted(pairs)}):
-            has_answer = row.answer_round is not None
-            current = _Current(row.answer_round, row.answer_kind, row.is_counted) if has_answer else None
-            self.states[row.id] = _State(row, current, live.get(row.id), free.get(row.id, 0))
+            self.states[row.id] = _State(row, _current(row), live.get(row.id), free.get(row.id, 0))
         for number, (answer, pair_id) in enumerate(zip(answers, pair_ids, strict=True), start=1):
             if pair_id not in self.states:
                 with _about(answer):
@@ -405,7 +463,7 @@ class _Recording:
         self.events.append(event)
         return event
 
-    def _is_late(self, lease: Any) -> bool:
+    def _is_late(self, lease: _HeldLease) -> bool:
         end = self.ended.get(lease.id, lease.end_kind)
         return end in ("expired", "returned") or (end is None and lease.expires <= self.now)
 
@@ -468,10 +526,11 @@ class _Recording:
             return
         execute = self.connection.execute
         if self.ended:
-            execute(
-                _END_LEASES,
-                [{"of_lease": lease, "ended": self.now, "end_kind": end} for lease, end in sorted(self.ended.items())],
-            )
+            ends = [
+                {"of_lease": lease, "ended": self.now, "end_kind": end} for lease, end in sorted(self.ended.items())
+            ]
+            if execute(_END_LEASES, ends).rowcount < len(ends):
+                raise StaleReadError
         change_taken(self.connection, self.changes)
         add_spending(self.connection, self.project, self.member.price * self.n_without_lease)
         event_ids: dict[str, int] = {row.client_id: row.id for row in execute(_INSERT_EVENTS, self.events)}
@@ -526,7 +585,8 @@ def undo(
         if (stored.kind, stored.project_id) != ("withdrawn", project.id) or pair_id not in (None, stored.pair_id):
             raise _client_id_error(client_id)
         live = connection.execute(_LIVE_OF_PAIRS, {**values, "pairs": [stored.pair_id]}).scalars("token").all()
-        return _withdrawn_answer(connection, project, assessor_id, stored.pair_id, live, now)
+        leases = get_leases(connection, project, assessor_id, live, now) if live else []
+        return WithdrawnAnswer(stored.pair_id, leases[0] if leases else None)
     require_judging(project, member)
     pair_id = connection.execute(_LATEST, values).scalar() if pair_id is None else min(pair_id, MAX_ID)
     quota = connection.execute(_QUOTAS, {**values, "pairs": [pair_id]}).first()
@@ -551,8 +611,8 @@ def undo(
         return WithdrawnAnswer(pair_id, None)
     if state.kind == "real" and not state.is_counted:
         change_taken(connection, {Place(pair_id, member.kind, state.round): 1})
-    tokens = insert_leases(connection, project, assessor_id, [(pair_id, state.round)], now, is_undo=True)
-    return _withdrawn_answer(connection, project, assessor_id, pair_id, tokens, now)
+    leases = insert_leases(connection, project, assessor_id, [(pair_id, state.round)], now, is_undo=True)
+    return WithdrawnAnswer(pair_id, leases[0])
 
 
 def _can_hold(state: Row[*tuple[Any, ...]], quota: Row[*tuple[Any, ...]] | None) -> bool:
@@ -565,10 +625,3 @@ def _can_hold(state: Row[*tuple[Any, ...]], quota: Row[*tuple[Any, ...]] | None)
 def _client_id_error(client_id: str, place: str = "") -> Conflict:
     problem = f"the client id {shown(client_id)} is stored with another answer"
     return Conflict(problem, place=place, kind="client-id-taken", fix="use a new client_id for each answer")
-
-
-def _withdrawn_answer(
-    connection: Connection, project: Project, assessor_id: int, pair_id: int, tokens: Sequence[str], now: int
-) -> WithdrawnAnswer:
-    leases = get_leases(connection, project, assessor_id, tokens, now) if tokens else []
-    return WithdrawnAnswer(pair_id, leases[0] if leases else None)

@@ -5,40 +5,43 @@ A lease holds a place of a pair for one assessor until it is answered, returned 
 
 from __future__ import annotations
 
-import math
 import random
 import secrets
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sqlalchemy import (
     BindParameter,
+    ColumnElement,
     Connection,
-    Float,
+    FromClause,
     Row,
+    RowMapping,
     Select,
     and_,
     bindparam,
+    func,
     insert,
+    literal,
     or_,
     select,
     text,
     update,
 )
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from crowdrank.errors import shown
-from crowdrank.service.domain.pairs import CONTENT_COLUMNS, PairContent, pair_content
+from crowdrank.service.domain.pairs import CONTENT_COLUMNS, WITH_TEXTS, PairContent, pair_content
 from crowdrank.service.domain.projects import Project
 from crowdrank.service.domain.qualification import decide_qualification
 from crowdrank.service.domain.quotas import (
     Place,
     add_spending,
-    affordable_labels,
-    change_taken,
     lock_spending,
     release_places,
+    reserve_labels,
 )
 from crowdrank.service.service_errors import Conflict, Forbidden, Invalid, NotFound
 from crowdrank.service.store import schema
@@ -84,11 +87,12 @@ class Lease:
 
 @dataclass(frozen=True)
 class NextPairs:
-    """Leases of an assessor, what the assessor can do, and why the assessor is done."""
+    """Leases of an assessor, what the assessor can do, why the assessor is done, and the number of pairs answered."""
 
     leases: tuple[Lease, ...]
     status: Status
     reason: Reason | None = None
+    n_answers: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,10 +136,21 @@ _MEMBER = (
     .where(_MEMBERSHIP)
     .with_for_update(of=schema.membership)
 )
+_IS_EXPIRED = and_(_LEASE.c.ended.is_(None), _LEASE.c.expires <= _NOW)
+_N_ANSWERS = (
+    select(func.count())
+    .select_from(_ANSWER)
+    .join(_PAIR)
+    .where(_ANSWER.c.assessor_id == _ME, _ANSWER.c.kind != "later", _PAIR.c.project_id == _OF_PROJECT)
+    .scalar_subquery()
+)
+_ASKING_MEMBER = _MEMBER.add_columns(
+    _N_ANSWERS.label("n_answers"), select(_LEASE.c.id).where(_IS_EXPIRED).exists().label("has_expired")
+)
 _EXPIRED = (
     select(_LEASE.c.id, _LEASE.c.pair_id, schema.assessor.c.kind, _LEASE.c.round)
     .join_from(_LEASE, schema.assessor)
-    .where(_LEASE.c.ended.is_(None), _LEASE.c.expires <= _NOW)
+    .where(_IS_EXPIRED)
     .order_by(_LEASE.c.expires)
     .limit(bindparam("limit"))
     .with_for_update(of=_LEASE, skip_locked=True)
@@ -145,11 +160,10 @@ _END = (
     .where(_LEASE.c.id.in_(bindparam("ids", expanding=True)))
     .values(ended=_NOW, end_kind=bindparam("end"))
 )
+_CONTENTS = select(*CONTENT_COLUMNS).select_from(WITH_TEXTS).where(_PAIR.c.id.in_(bindparam("pairs", expanding=True)))
 _LIVE = (
     select(_LEASE.c.token, _LEASE.c.expires, *CONTENT_COLUMNS)
-    .join_from(_LEASE, _PAIR)
-    .join(schema.query, schema.query.c.id == _PAIR.c.query_id)
-    .join(schema.document, schema.document.c.id == _PAIR.c.document_id)
+    .select_from(WITH_TEXTS.join(_LEASE, _LEASE.c.pair_id == _PAIR.c.id))
     .where(
         _LEASE.c.assessor_id == _ME,
         _LEASE.c.ended.is_(None),
@@ -159,7 +173,7 @@ _LIVE = (
     .order_by(_LEASE.c.is_undo.desc(), _LEASE.c.id)
     .limit(bindparam("limit"))
 )
-_NEW_LIVE = _LIVE.where(_LEASE.c.token.in_(bindparam("tokens", expanding=True)))
+_LIVE_BY_TOKEN = _LIVE.where(_LEASE.c.token.in_(bindparam("tokens", expanding=True)))
 _MINE = (
     select(_LEASE.c.id, _LEASE.c.pair_id, _LEASE.c.round, _LEASE.c.token)
     .join_from(_LEASE, _PAIR)
@@ -189,11 +203,13 @@ def _answered(pair_id: Any, round_: Any) -> Any:
 # SQLite uses a partial index only if the query has its condition literally, as text.
 _WANTED = and_(_QUOTA.c.kind == _KIND, text("quota.is_open AND quota.taken < quota.target"))
 _SPARE = and_(_QUOTA.c.kind == _KIND, text("quota.is_open AND quota.is_unsettled AND quota.taken < quota.k_max"))
-_FREE = and_(
-    _QUOTA.c.kind == _KIND,
-    _QUOTA.c.is_open,
-    or_(_QUOTA.c.taken < _QUOTA.c.target, and_(_QUOTA.c.is_unsettled, _QUOTA.c.taken < _QUOTA.c.k_max)),
-)
+
+
+def _is_free(quota: FromClause) -> ColumnElement[bool]:
+    has_place = or_(quota.c.taken < quota.c.target, and_(quota.c.is_unsettled, quota.c.taken < quota.c.k_max))
+    return and_(quota.c.kind == _KIND, quota.c.is_open, has_place)
+
+
 _CANDIDATES = (
     select(_QUOTA.c.pair_id, _QUOTA.c.query_id)
     .where(~_answered(_QUOTA.c.pair_id, _QUOTA.c.round), ~_held(_QUOTA.c.pair_id))
@@ -201,20 +217,21 @@ _CANDIDATES = (
 )
 _BY_PRIORITY = _CANDIDATES.where(_WANTED).order_by(_QUOTA.c.priority.desc(), _QUOTA.c.shuffle)
 _BEST = _BY_PRIORITY.where(_QUOTA.c.project_id == _OF_PROJECT)
-_OF_QUERY = _BY_PRIORITY.where(
-    _QUOTA.c.query_id == bindparam("query_id"), _QUOTA.c.priority >= bindparam("lowest", type_=Float)
-)
-_BEYOND_TARGET = _CANDIDATES.where(_SPARE, _QUOTA.c.project_id == _OF_PROJECT).order_by(
-    _QUOTA.c.taken, _QUOTA.c.priority.desc(), _QUOTA.c.shuffle
-)
-"""Pairs for assessors who would have nothing to do until the next fit of the model."""
+_OF_QUERY = _BY_PRIORITY.where(_QUOTA.c.query_id == bindparam("query_id"))
 _LOWEST_OF_BEST = (
     select(_QUOTA.c.priority)
     .where(_WANTED, _QUOTA.c.project_id == _OF_PROJECT)
     .order_by(_QUOTA.c.priority.desc(), _QUOTA.c.shuffle)
     .offset(N_STAY - 1)
     .limit(1)
+    .correlate(None)
+    .scalar_subquery()
 )
+_BEST_OF_QUERY = _OF_QUERY.where(_QUOTA.c.priority >= func.coalesce(_LOWEST_OF_BEST, literal(-1e300)))
+_BEYOND_TARGET = _CANDIDATES.where(_SPARE, _QUOTA.c.project_id == _OF_PROJECT).order_by(
+    _QUOTA.c.taken, _QUOTA.c.priority.desc(), _QUOTA.c.shuffle
+)
+"""Pairs for assessors who would have nothing to do until the next fit of the model."""
 _ANY_SPARE = select(_QUOTA.c.pair_id).where(_SPARE, _QUOTA.c.project_id == _OF_PROJECT).limit(1)
 _PUT_OFF = (
     select(_QUOTA.c.pair_id, _QUOTA.c.query_id)
@@ -223,20 +240,29 @@ _PUT_OFF = (
         _ANSWER.c.assessor_id == _ME,
         text("answer.kind = 'later'"),
         _ANSWER.c.round == _QUOTA.c.round,
-        _FREE,
+        _is_free(_QUOTA),
         ~_held(_QUOTA.c.pair_id),
         text("+quota.project_id = :in_project"),  # the sign keeps SQLite from starting with all wanted pairs
     )
     .order_by(_ANSWER.c.event_id)
     .limit(bindparam("limit"))
 )
-_LOCK_FREE = (
-    select(_QUOTA.c.pair_id, _QUOTA.c.round, _QUOTA.c.query_id)
-    .where(_QUOTA.c.pair_id.in_(bindparam("pairs", expanding=True)), _FREE)
-    .order_by(_QUOTA.c.pair_id)
+_FREE_QUOTA = _QUOTA.alias("free")
+_FREE_PAIRS = (
+    select(_FREE_QUOTA.c.pair_id)
+    .where(_FREE_QUOTA.c.pair_id.in_(bindparam("pairs", expanding=True)), _is_free(_FREE_QUOTA))
+    .order_by(_FREE_QUOTA.c.pair_id)
 )
-_SKIPPING = _LOCK_FREE.with_for_update(skip_locked=True)
-_WAITING = _LOCK_FREE.with_for_update()
+
+
+def _take_places(pairs: Select[Any]) -> ReturningUpdate[Any]:
+    """Return the statement that takes a place of each of some pairs, which it locks, and returns their rounds."""
+    taken = update(_QUOTA).where(_QUOTA.c.kind == _KIND, _QUOTA.c.pair_id.in_(pairs))
+    return taken.values(taken=_QUOTA.c.taken + 1).returning(_QUOTA.c.pair_id, _QUOTA.c.round)
+
+
+_SKIPPING = _take_places(_FREE_PAIRS.with_for_update(skip_locked=True))
+_WAITING = _take_places(_FREE_PAIRS.with_for_update())
 _CHECKS = (
     select(_PAIR.c.id, _PAIR.c.round)
     .where(
@@ -279,30 +305,43 @@ def next_pairs(connection: Connection, project: Project, assessor_id: int, count
     """
     if not 1 <= count <= MAX_LEASES:
         raise Invalid(f"must be 1 to {MAX_LEASES}", parameter="count")
-    member = lock_member(connection, project, assessor_id)
+    row = connection.execute(_ASKING_MEMBER, {"in_project": project.id, "me": assessor_id, "now": now}).mappings()
+    fields = dict(_required(row.first(), project))
+    n_answers, has_expired = fields.pop("n_answers"), fields.pop("has_expired")
+    found = _hold_leases(connection, project, JudgingMember(**fields), count, now, has_expired=has_expired)
+    return replace(found, n_answers=n_answers)
+
+
+def _hold_leases(
+    connection: Connection, project: Project, member: JudgingMember, count: int, now: int, *, has_expired: bool
+) -> NextPairs:
     status = member_status(project, member)
     if status not in ("judging", "training"):
         return NextPairs((), status)
-    lock_spending(connection, project)
-    end_expired_leases(connection, now)
-    limits = {"me": assessor_id, "in_project": project.id, "now": now, "limit": count}
+    limits = {"me": member.assessor_id, "in_project": project.id, "now": now, "limit": count}
     leases = [_lease(row) for row in connection.execute(_LIVE, limits)]
-    if status == "judging" and not project.is_informative_enough(member.relative_information):
-        return NextPairs(tuple(leases), status) if leases else NextPairs((), "done", "others-asked")
-    n_affordable = affordable_labels(connection, project, member.price, count - len(leases))
-    if n_affordable > 0:
-        tokens = _issue_leases(connection, project, member, status, n_affordable, now)
-        if tokens:
-            leases += [_lease(row) for row in connection.execute(_NEW_LIVE, {**limits, "tokens": tokens})]
+    is_asked = status == "training" or project.is_informative_enough(member.relative_information)
+    if has_expired:
+        lock_spending(connection, project)
+        end_expired_leases(connection, now)
+    n_reserved = reserve_labels(connection, project, member.price, count - len(leases)) if is_asked else 0
+    if n_reserved > 0:
+        issued = _issue_leases(connection, project, member, status, n_reserved, now)
+        add_spending(connection, project, member.price * (len(issued) - n_reserved))
+        leases += issued
     if leases:
         return NextPairs(tuple(leases), status)
-    if n_affordable == 0:
+    if not is_asked:
+        return NextPairs((), "done", "others-asked")
+    if n_reserved == 0:
         return NextPairs((), "done", "budget-spent")
     if status == "judging":
         return NextPairs((), "done", _reason(connection, project, member))
-    if decide_qualification(connection, project, assessor_id) == "pending":
+    qualification = decide_qualification(connection, project, member.assessor_id)
+    if qualification == "pending":
         return NextPairs((), "not-qualified")
-    return next_pairs(connection, project, assessor_id, count, now)
+    decided = replace(member, qualification=qualification)
+    return _hold_leases(connection, project, decided, count, now, has_expired=False)
 
 
 def _reason(connection: Connection, project: Project, member: JudgingMember) -> Reason:
@@ -318,10 +357,14 @@ def _reason(connection: Connection, project: Project, member: JudgingMember) -> 
 def lock_member(connection: Connection, project: Project, assessor_id: int) -> JudgingMember:
     """Return a member of a project, and let other requests of the same assessor wait; raise NotFound without one."""
     row = connection.execute(_MEMBER, {"in_project": project.id, "me": assessor_id}).mappings().first()
+    return JudgingMember(**_required(row, project))
+
+
+def _required(row: RowMapping | None, project: Project) -> RowMapping:
     if row is None:
         problem = f"you are not a member of project {shown(project.name)}"
         raise NotFound(problem, kind="no-membership", fix="join it with an invitation link")
-    return JudgingMember(**row)
+    return row
 
 
 def member_status(project: Project, member: JudgingMember) -> Status:
@@ -388,9 +431,9 @@ def insert_leases(
     now: int,
     *,
     is_undo: bool = False,
-) -> list[str]:
-    """Insert leases on pairs, given by id and round, whose places are taken already; return their tokens."""
-    rows = [
+) -> list[Lease]:
+    """Insert leases on pairs, given by id and round, whose places are taken already; return them."""
+    rows: list[dict[str, Any]] = [
         {
             "token": secrets.token_urlsafe(16),
             "pair_id": pair_id,
@@ -402,9 +445,12 @@ def insert_leases(
         }
         for pair_id, round_ in pairs
     ]
-    if rows:
-        connection.execute(insert(_LEASE), rows)
-    return [str(row["token"]) for row in rows]
+    if not rows:
+        return []
+    connection.execute(insert(_LEASE), rows)
+    found = connection.execute(_CONTENTS, {"pairs": [row["pair_id"] for row in rows]})
+    contents = {row.pair_id: pair_content(row) for row in found}
+    return [Lease(row["token"], row["expires"], contents[row["pair_id"]]) for row in rows]
 
 
 def get_leases(
@@ -412,7 +458,7 @@ def get_leases(
 ) -> list[Lease]:
     """Return live leases of an assessor by their tokens."""
     values = {"me": assessor_id, "in_project": project.id, "now": now, "limit": len(tokens), "tokens": tokens}
-    return [_lease(row) for row in connection.execute(_NEW_LIVE, values)]
+    return [_lease(row) for row in connection.execute(_LIVE_BY_TOKEN, values)]
 
 
 def _lease(row: Row[*tuple[Any, ...]]) -> Lease:
@@ -428,7 +474,7 @@ def _end_leases(connection: Connection, rows: Sequence[Sequence[Any]], end: str,
 
 def _issue_leases(
     connection: Connection, project: Project, member: JudgingMember, status: Status, count: int, now: int
-) -> list[str]:
+) -> list[Lease]:
     values: dict[str, Any] = {"me": member.assessor_id, "in_project": project.id, "of_kind": member.kind}
     query_id = member.last_query_id
     if status == "training":
@@ -443,11 +489,9 @@ def _issue_leases(
         pairs, query_id = _merge(slots, gold, claims.pairs), claims.query_id
     if not pairs:
         return []
-    tokens = insert_leases(connection, project, member.assessor_id, pairs, now)
-    add_spending(connection, project, member.price * len(tokens))
-    counted = {"n_leases": member.n_leases + len(tokens), "last_query_id": query_id}
+    counted = {"n_leases": member.n_leases + len(pairs), "last_query_id": query_id}
     connection.execute(_ISSUED, {"me": member.assessor_id, "in_project": project.id, **counted})
-    return tokens
+    return insert_leases(connection, project, member.assessor_id, pairs, now)
 
 
 def _find_checks(connection: Connection, statement: Select[Any], values: dict[str, Any], limit: int) -> list[Pair]:
@@ -510,18 +554,18 @@ class _Claims:
     def claim(self, count: int) -> None:
         """Claim up to `count` pairs."""
         while (missing := count - len(self.pairs)) > 0:
-            chosen, lock = self._choose(missing), _SKIPPING
+            chosen, statement = self._choose(missing), _SKIPPING
             if not chosen and self._locked:
-                chosen, lock = dict(list(self._locked.items())[:missing]), _WAITING
+                chosen, statement = dict(list(self._locked.items())[:missing]), _WAITING
             if not chosen:
                 return
-            self._take(chosen, lock)
+            self._take(chosen, statement)
 
     def _choose(self, count: int) -> dict[int, int]:
         """Return query ids of pairs by pair id: of the last query, else of the best, else beyond target or put off."""
         n_best = max(count, N_BEST)
         if self._stays_at_query and self.query_id is not None:
-            found = self._find(_OF_QUERY, n_best, lowest=self._lowest_priority())
+            found = self._find(_BEST_OF_QUERY if self._is_planned else _OF_QUERY, n_best)
             if found:
                 return dict(found[:count]) if self._is_planned else _sample(found, count)
         found = self._find(_BEST, n_best)
@@ -530,31 +574,23 @@ class _Claims:
         found = self._find(_BEYOND_TARGET, count) if self._is_planned else []
         return dict(found or self._find(_PUT_OFF, count))
 
-    def _lowest_priority(self) -> float:
-        """Return the priority from which pairs are good enough to stay at their query."""
-        if not self._is_planned:
-            return -math.inf
-        lowest = self._connection.execute(_LOWEST_OF_BEST, self._values).scalar()
-        return -math.inf if lowest is None else float(lowest)
-
-    def _find(self, statement: Select[Any], limit: int, **values: Any) -> list[tuple[int, int]]:
+    def _find(self, statement: Select[Any], limit: int) -> list[tuple[int, int]]:
         excluded = {pair_id for pair_id, _ in self.pairs} | self._locked.keys()
-        values |= {**self._values, "query_id": self.query_id, "limit": limit + len(excluded)}
+        values = {**self._values, "query_id": self.query_id, "limit": limit + len(excluded)}
         rows = self._connection.execute(statement, values)
         return [(row.pair_id, row.query_id) for row in rows if row.pair_id not in excluded][:limit]
 
-    def _take(self, chosen: dict[int, int], lock: Select[Any]) -> None:
+    def _take(self, chosen: dict[int, int], statement: ReturningUpdate[Any]) -> None:
         """Take places of the pairs that still have one."""
-        rows = self._connection.execute(lock, {**self._values, "pairs": list(chosen)}).all()
-        change_taken(self._connection, {Place(row.pair_id, self._values["of_kind"], row.round): 1 for row in rows})
-        self.pairs += [(row.pair_id, row.round) for row in rows]
-        taken = {row.pair_id for row in rows}
-        if lock is _WAITING:
+        found = self._connection.execute(statement, {**self._values, "pairs": list(chosen)})
+        taken = dict(sorted((row.pair_id, row.round) for row in found))
+        self.pairs += taken.items()
+        if statement is _WAITING:
             self._locked = {pair: query for pair, query in self._locked.items() if pair not in chosen}
         else:
             self._locked |= {pair: query for pair, query in chosen.items() if pair not in taken}
-        if rows:
-            self.query_id = chosen[rows[-1].pair_id]
+        if taken:
+            self.query_id = chosen[max(taken)]
 
 
 def _sample(found: Sequence[tuple[int, int]], count: int) -> dict[int, int]:

@@ -208,15 +208,6 @@ def create_session(connection: Connection, assessor_id: int, now: int, limits: S
     return secret
 
 
-def find_session(connection: Connection, secret: str, now: int, limits: SessionLimits) -> Session | None:
-    """Return the session with a secret, or None if it is unknown or expired, or the assessor is not active."""
-    joined = session.join(assessor, assessor.c.id == session.c.assessor_id)
-    query = select(session.c.digest, session.c.assessor_id, session.c.last_seen).select_from(joined)
-    query = query.where(session.c.digest == digest_of(secret), assessor.c.is_active)
-    row = connection.execute(query.where(session.c.expires > now, session.c.last_seen > now - limits.idle)).first()
-    return None if row is None else Session(*row, form_token=form_token_of(secret))
-
-
 def form_token_of(secret: str) -> str:
     """Return the form token of a session."""
     return hmac.new(secret.encode("utf-8", "surrogatepass"), b"form token", hashlib.sha256).hexdigest()
@@ -307,13 +298,6 @@ def _tokens() -> Select[Any]:
 def _token_of(row: Any) -> Token:
     values = {name: getattr(row, name) for name in Token.__dataclass_fields__}
     return Token(**{**values, "scopes": tuple(row.scopes)})
-
-
-def find_token(connection: Connection, secret: str, now: int) -> Token | None:
-    """Return the token with a secret, or None if it is unknown, expired or revoked, or the assessor is not active."""
-    valid = token.c.revoked.is_(None) & (token.c.expires.is_(None) | (token.c.expires > now)) & assessor.c.is_active
-    row = connection.execute(_tokens().where(token.c.digest == digest_of(secret), valid)).first()
-    return None if row is None else _token_of(row)
 
 
 def list_tokens(

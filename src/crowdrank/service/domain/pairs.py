@@ -150,7 +150,7 @@ CONTENT_COLUMNS = (
     schema.document.c.fields,
     schema.document.c.url,
 )
-_WITH_TEXTS = schema.pair.join(schema.query, schema.query.c.id == schema.pair.c.query_id).join(
+WITH_TEXTS = schema.pair.join(schema.query, schema.query.c.id == schema.pair.c.query_id).join(
     schema.document, schema.document.c.id == schema.pair.c.document_id
 )
 
@@ -296,7 +296,7 @@ def _insert_pairs(connection: Connection, project: Project, values: Sequence[Map
 
 def get_pair_content(connection: Connection, project: Project, pair_id: int) -> PairContent:
     """Return the texts of a pair; raise NotFound if the project has no such pair."""
-    statement = select(*CONTENT_COLUMNS).select_from(_WITH_TEXTS)
+    statement = select(*CONTENT_COLUMNS).select_from(WITH_TEXTS)
     is_wanted = (schema.pair.c.id == min(pair_id, MAX_ID)) & (schema.pair.c.project_id == project.id)
     row = connection.execute(statement.where(is_wanted)).first()
     if row is None:
@@ -314,14 +314,14 @@ def count_without_text(connection: Connection, project: Project) -> int:
     document = schema.document
     is_empty = document.c.title == "", document.c.body == "", document.c.url.is_(None)
     has_no_fields = cast(document.c.fields, Text) == "{}"
-    wanted = select(func.count()).select_from(_WITH_TEXTS).where(schema.pair.c.project_id == project.id)
+    wanted = select(func.count()).select_from(WITH_TEXTS).where(schema.pair.c.project_id == project.id)
     return int(connection.execute(wanted.where(*is_empty, has_no_fields)).scalar_one())
 
 
 def find_pairs(connection: Connection, project: Project, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
     """Return the pair ids of queries and documents, given by the ids of the user's files; others are left out."""
     found: dict[tuple[str, str], int] = {}
-    columns = select(schema.query.c.key, schema.document.c.key, schema.pair.c.id).select_from(_WITH_TEXTS)
+    columns = select(schema.query.c.key, schema.document.c.key, schema.pair.c.id).select_from(WITH_TEXTS)
     for start in range(0, len(keys), CHUNK):
         chunk = keys[start : start + CHUNK]
         of_queries = (schema.query.c.project_id == project.id) & schema.query.c.key.in_({query for query, _ in chunk})
@@ -348,7 +348,7 @@ def list_pairs(
     texts = (query.c.key.label("query"), query.c.text, document.c.key.label("document"), document.c.title)
     rows = connection.execute(
         select(pair, *texts)
-        .select_from(_WITH_TEXTS)
+        .select_from(WITH_TEXTS)
         .where(pair.c.project_id == project.id, pair.c.id > after, *conditions)
         .order_by(pair.c.id)
         .limit(limit)
@@ -436,7 +436,7 @@ def _set_open(connection: Connection, ids: Sequence[int], *, is_open: bool) -> i
 def _chosen_ids(connection: Connection, project: Project, chosen: PairFilter, **state: bool) -> Iterator[Sequence[int]]:
     """Return the ids of the pairs that a filter selects, in chunks, in order."""
     statement: Select[Any] = (
-        select(schema.pair.c.id).select_from(_WITH_TEXTS).where(schema.pair.c.project_id == project.id)
+        select(schema.pair.c.id).select_from(WITH_TEXTS).where(schema.pair.c.project_id == project.id)
     )
     if state:
         statement = statement.where(schema.pair.c.is_open == state["is_open"])

@@ -7,16 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from crowdrank.errors import shown
 from crowdrank.service.domain.assignment import return_leases
-from crowdrank.service.domain.credentials import digest_of, new_secret, revoke_project_tokens
-from crowdrank.service.domain.projects import Project
+from crowdrank.service.domain.credentials import (
+    Session,
+    SessionLimits,
+    digest_of,
+    form_token_of,
+    new_secret,
+    revoke_project_tokens,
+)
+from crowdrank.service.domain.projects import Project, project_of
 from crowdrank.service.domain.quotas import forget_spending
 from crowdrank.service.service_errors import Conflict, Forbidden, Invalid, NotFound
-from crowdrank.service.store.schema import assessor, audit, invitation, membership, project
+from crowdrank.service.store.schema import assessor, audit, invitation, membership, project, session, token
 
 MAX_NAME_LENGTH = 100
 """Maximum number of characters of the name of an assessor."""
@@ -70,6 +77,34 @@ class Member:
     flag: str | None = None
     pause_reason: str | None = None
     relative_information: float | None = None
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who sends a request, with the project that it is about.
+
+    Attributes:
+        assessor: the assessor.
+        session: session of the browser, or None for a token.
+        scopes: scopes of the token, or None for a session, which may do all that the assessor may do.
+        project_id: project that the token is limited to.
+        project: project of the request; None if there is none, or the assessor may not see it.
+        member: membership of the assessor in this project; administrators may have none.
+
+    """
+
+    assessor: Assessor
+    session: Session | None
+    scopes: tuple[str, ...] | None = None
+    project_id: int | None = None
+    project: Project | None = None
+    member: Member | None = None
+
+    def require_scope(self, scope: str) -> None:
+        """Raise Forbidden if the token does not have a scope."""
+        if self.scopes is not None and scope not in self.scopes:
+            problem = f"the token does not have the scope {scope!r}"
+            raise Forbidden(problem, kind="missing-scope", fix="create a token with this scope")
 
 
 @dataclass(frozen=True)
@@ -193,9 +228,12 @@ def deactivated_error() -> Forbidden:
     return Forbidden("the account is deactivated", kind="not-active", fix="ask an administrator")
 
 
+_ASSESSOR_FIELDS = ("id", "name", "kind", "family", "price", "is_admin", "is_active")
+
+
 def _assessors() -> Select[Any]:
     can_sign_in = assessor.c.password.is_not(None) | assessor.c.subject.is_not(None)
-    columns = (assessor.c[name] for name in ("id", "name", "kind", "family", "price", "is_admin", "is_active"))
+    columns = (assessor.c[name] for name in _ASSESSOR_FIELDS)
     return select(*columns, can_sign_in.label("can_sign_in"))
 
 
@@ -225,7 +263,7 @@ def list_assessors(connection: Connection) -> list[Assessor]:
 
 
 def _assessor_of(row: Any) -> Assessor:
-    return Assessor(*(getattr(row, name) for name in Assessor.__dataclass_fields__))
+    return Assessor(*(row._mapping[assessor.c[name]] for name in _ASSESSOR_FIELDS), row.can_sign_in)
 
 
 def update_assessor(connection: Connection, assessor_id: int, changes: Mapping[str, Any]) -> Assessor:
@@ -282,24 +320,16 @@ def _is_member(project_id: int, assessor_id: int) -> Any:
     return and_(membership.c.project_id == project_id, membership.c.assessor_id == assessor_id)
 
 
+_MEMBER_COLUMNS = [membership.c[name] for name in Member.__dataclass_fields__ if name != "assessor"]
+
+
 def _members() -> Select[Any]:
-    names = "role", "is_paused", "qualification", "flag", "pause_reason", "relative_information"
-    columns = (membership.c[name] for name in names)
     joined = _assessors().join(membership, membership.c.assessor_id == assessor.c.id)
-    return joined.add_columns(*columns, membership.c.created.label("joined"))
+    return joined.add_columns(*_MEMBER_COLUMNS)
 
 
 def _member_of(row: Any) -> Member:
-    return Member(
-        _assessor_of(row),
-        row.role,
-        row.is_paused,
-        row.qualification,
-        row.joined,
-        row.flag,
-        row.pause_reason,
-        row.relative_information,
-    )
+    return Member(_assessor_of(row), *(row._mapping[column] for column in _MEMBER_COLUMNS))
 
 
 def find_member(connection: Connection, project_id: int, assessor_id: int) -> Member | None:
@@ -352,6 +382,71 @@ def remove_member(connection: Connection, project: Project, assessor_id: int, no
     revoke_project_tokens(connection, project.id, assessor_id, now)
     connection.execute(delete(membership).where(_is_member(project.id, assessor_id)))
     return member
+
+
+# Who sends a request.
+
+_ACTORS = _assessors().add_columns(*project.c, *_MEMBER_COLUMNS).where(assessor.c.is_active)
+_WITH_PROJECT = assessor.outerjoin(project, project.c.name == bindparam("project")).outerjoin(
+    membership, and_(membership.c.project_id == project.c.id, membership.c.assessor_id == assessor.c.id)
+)
+_BY_SESSION = (
+    _ACTORS.add_columns(session.c.last_seen)
+    .select_from(_WITH_PROJECT.join(session, session.c.assessor_id == assessor.c.id))
+    .where(
+        session.c.digest == bindparam("digest"),
+        session.c.expires > bindparam("now"),
+        session.c.last_seen > bindparam("idle_since"),
+    )
+)
+_BY_TOKEN = (
+    _ACTORS.add_columns(token.c.scopes, token.c.project_id.label("token_project_id"))
+    .select_from(_WITH_PROJECT.join(token, token.c.assessor_id == assessor.c.id))
+    .where(
+        token.c.digest == bindparam("digest"),
+        token.c.revoked.is_(None),
+        token.c.expires.is_(None) | (token.c.expires > bindparam("now")),
+    )
+)
+
+
+def find_session_actor(
+    connection: Connection, secret: str, now: int, limits: SessionLimits, project_name: str | None = None
+) -> Actor | None:
+    """Return who has the session with a secret, and the project of a name.
+
+    Returns:
+        None if the session is unknown or expired, or the assessor is not active.
+
+    """
+    digest = digest_of(secret)
+    values = {"digest": digest, "now": now, "idle_since": now - limits.idle, "project": project_name}
+    row = connection.execute(_BY_SESSION, values).first()
+    if row is None:
+        return None
+    found = Session(digest, row._mapping[assessor.c.id], row.last_seen, form_token_of(secret))
+    return Actor(_assessor_of(row), found, **_visible_project(row))
+
+
+def find_token_actor(connection: Connection, secret: str, now: int, project_name: str | None = None) -> Actor | None:
+    """Return whom the token with a secret acts for, and the project of a name.
+
+    Returns:
+        None if the token is unknown, expired or revoked, or the assessor is not active.
+
+    """
+    values = {"digest": digest_of(secret), "now": now, "project": project_name}
+    row = connection.execute(_BY_TOKEN, values).first()
+    if row is None:
+        return None
+    return Actor(_assessor_of(row), None, tuple(row.scopes), row.token_project_id, **_visible_project(row))
+
+
+def _visible_project(row: Any) -> dict[str, Any]:
+    """Return the project of a row and the membership in it; nothing if the assessor may not see the project."""
+    if row._mapping[project.c.id] is None or (row.role is None and not row.is_admin):
+        return {}
+    return {"project": project_of(row), "member": None if row.role is None else _member_of(row)}
 
 
 # Invitations.

@@ -174,20 +174,6 @@ def project_status(connection: Connection, project: Project, now: int) -> Projec
     )
 
 
-def count_answers(connection: Connection, project: Project, assessor_id: int) -> int:
-    """Return the number of pairs of a project that an assessor has answered."""
-    return connection.execute(
-        select(func.count())
-        .select_from(schema.answer)
-        .join(schema.pair, schema.pair.c.id == schema.answer.c.pair_id)
-        .where(
-            schema.answer.c.assessor_id == assessor_id,
-            schema.answer.c.kind != "later",
-            schema.pair.c.project_id == project.id,
-        )
-    ).scalar_one()
-
-
 _PAIR, _QUOTA, _LEASE, _ANSWER, _EVENT = schema.pair, schema.quota, schema.lease, schema.answer, schema.event
 
 

@@ -220,23 +220,23 @@ def get_project(connection: Connection, name: str, assessor_id: int | None = Non
         row = connection.execute(_BY_NAME.where(_VISIBLE), {"name": name, "assessor_id": assessor_id}).first()
     if row is None:
         raise NotFound(f"there is no project {shown(name)}", kind="no-project")
-    return _project(row)
+    return project_of(row)
 
 
 def list_projects(connection: Connection, assessor_id: int) -> list[Project]:
     """Return the projects of an assessor by name; administrators see all."""
     found = connection.execute(_PROJECT.where(_VISIBLE).order_by(schema.project.c.name), {"assessor_id": assessor_id})
-    return [_project(row) for row in found]
+    return [project_of(row) for row in found]
 
 
 def list_open_projects(connection: Connection) -> list[Project]:
     """Return all open projects, for the service itself."""
-    return [_project(row) for row in connection.execute(_PROJECT.where(schema.project.c.is_open))]
+    return [project_of(row) for row in connection.execute(_PROJECT.where(schema.project.c.is_open))]
 
 
 def lock_project(connection: Connection, project_id: int) -> Project:
     """Return the current state of a project, and keep others from changing it or its pairs in this transaction."""
-    return _project(connection.execute(_LOCKED, {"id": project_id}).one())
+    return project_of(connection.execute(_LOCKED, {"id": project_id}).one())
 
 
 def update_project(connection: Connection, project: Project, **settings: Unpack[ProjectSettings]) -> Project:
@@ -284,8 +284,9 @@ def require_no_rounds(connection: Connection, project: Project) -> None:
         raise Conflict(problem, kind="rounds-drawn", fix="discard the rounds first; their answers stay")
 
 
-def _project(row: Row[*tuple[Any, ...]]) -> Project:
-    fields = dict(row._mapping)
+def project_of(row: Row[*tuple[Any, ...]]) -> Project:
+    """Return the project of a row with all columns of its table."""
+    fields = {column.name: row._mapping[column] for column in schema.project.c}
     fields["grades"] = tuple(fields["grades"])
     fields["quotas"] = {kind: Quota(*bounds) for kind, bounds in fields["quotas"].items()}
     return Project(**fields)

@@ -216,18 +216,27 @@ def lock_spending(connection: Connection, project: Project) -> None:
     _compute_exactly(connection, project)
 
 
-def affordable_labels(connection: Connection, project: Project, price: float, count: int) -> int:
-    """Return how many of `count` labels at a price the budget allows; the spending must be locked."""
-    if project.budget is None or price == 0:
+def reserve_labels(connection: Connection, project: Project, price: float, count: int) -> int:
+    """Count the price of up to `count` new labels as spent; return how many of them the budget allows.
+
+    The spending stays locked until the end of the transaction.
+    """
+    if project.budget is None or price == 0 or count == 0:
         return count
-    reserved = connection.execute(_RESERVED, {"in_project": project.id}).scalar_one()
-    if reserved + count * price > project.budget:
-        reserved = _compute_exactly(connection, project)
-    return max(min(count, int((project.budget - reserved) / price + TOLERANCE)), 0)
+    values = {"in_project": project.id, "amount": count * price}
+    reserved = connection.execute(_ADD.returning(_SPENDING.c.reserved), values).scalar()
+    if reserved is not None and reserved <= project.budget:
+        return count
+    if reserved is None:
+        lock_spending(connection, project)
+    left = project.budget - _compute_exactly(connection, project)
+    n_affordable = max(min(count, int(left / price + TOLERANCE)), 0)
+    add_spending(connection, project, n_affordable * price)
+    return n_affordable
 
 
 def add_spending(connection: Connection, project: Project, amount: float) -> None:
-    """Count the price of new leases, or of answers without a lease; the spending must be locked."""
+    """Count the price of answers without a lease, or take back what was reserved; the spending must be locked."""
     if project.budget is not None and amount:
         connection.execute(_ADD, {"in_project": project.id, "amount": amount})
 

@@ -33,6 +33,10 @@ def system_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
+class StaleReadError(Exception):
+    """Another transaction has changed what this one has read; :meth:`Database.write` runs it again."""
+
+
 class Database:
     """A database and its transactions.
 
@@ -94,8 +98,9 @@ class Database:
                     connection.begin(),
                 ):
                     return work(connection)
-            except OperationalError as error:
-                if attempt == MAX_TRIES or getattr(error.orig, "sqlstate", None) not in CONFLICTS:
+            except (OperationalError, StaleReadError) as error:
+                is_conflict = isinstance(error, StaleReadError) or getattr(error.orig, "sqlstate", None) in CONFLICTS
+                if attempt == MAX_TRIES or not is_conflict:
                     raise
                 time.sleep(random.uniform(0, 0.01 * 2**attempt))
         raise AssertionError("unreachable")

@@ -14,16 +14,21 @@ from crowdrank.errors import shown
 from crowdrank.service.domain.credentials import (
     MINUTE,
     Passwords,
-    Session,
     create_session,
     digest_of,
     end_session,
-    find_session,
-    find_token,
     touch_session,
 )
-from crowdrank.service.domain.people import Assessor, Member, find_member, find_subject, get_assessor, record_audit
-from crowdrank.service.domain.projects import Project, get_project
+from crowdrank.service.domain.people import (
+    Actor,
+    Assessor,
+    Member,
+    find_session_actor,
+    find_subject,
+    find_token_actor,
+    record_audit,
+)
+from crowdrank.service.domain.projects import Project
 from crowdrank.service.model.project_charts import ChartImages
 from crowdrank.service.model.refits import Refits
 from crowdrank.service.service_errors import Forbidden, NotFound, Unauthorized
@@ -67,30 +72,6 @@ def get_service(request: Request) -> Service:
 
 
 ServiceDependency = Annotated[Service, Depends(get_service)]
-
-
-@dataclass(frozen=True)
-class Actor:
-    """Who sends a request.
-
-    Attributes:
-        assessor: the assessor.
-        session: session of the browser, or None for a token.
-        scopes: scopes of the token, or None for a session, which may do all that the assessor may do.
-        project_id: project that the token is limited to.
-
-    """
-
-    assessor: Assessor
-    session: Session | None
-    scopes: tuple[str, ...] | None = None
-    project_id: int | None = None
-
-    def require_scope(self, scope: str) -> None:
-        """Raise Forbidden if the token does not have a scope."""
-        if self.scopes is not None and scope not in self.scopes:
-            problem = f"the token does not have the scope {scope!r}"
-            raise Forbidden(problem, kind="missing-scope", fix="create a token with this scope")
 
 
 @dataclass(frozen=True)
@@ -206,38 +187,37 @@ def trusted_user(request: Request, settings: ServiceSettings) -> str | None:
 
 def find_actor(request: Request, service: ServiceDependency) -> Actor | None:
     """Return who sends the request, or None without credentials; raise Unauthorized if these are invalid."""
-    authorization = request.headers.get("authorization")
+    authorization, project = request.headers.get("authorization"), request.path_params.get("project")
     if authorization is not None:
-        return _token_actor(authorization, service)
+        return _token_actor(authorization, project, service)
     secret, now = request.cookies.get(cookie_name(request, service.settings)), service.database.now()
     if secret is None:
         return None
     with service.database.read() as connection:
-        found = find_session(connection, secret, now, service.settings.sessions)
-        if found is None:
+        actor = find_session_actor(connection, secret, now, service.settings.sessions, project)
+        if actor is None or (session := actor.session) is None:
             return None
-        person = get_assessor(connection, found.assessor_id)
         if (user := trusted_user(request, service.settings)) is not None:
-            _check_trusted_user(connection, user, person)
+            _check_trusted_user(connection, user, actor.assessor)
     if request.method not in SAFE_METHODS:
         check_origin(request, service.settings, is_required=True)
         sent = request.headers.get(FORM_TOKEN_HEADER, "")
-        if not hmac.compare_digest(sent.encode(), found.form_token.encode()):
+        if not hmac.compare_digest(sent.encode(), session.form_token.encode()):
             problem = f"the header {FORM_TOKEN_HEADER} is missing or wrong"
             raise Forbidden(problem, kind="bad-form-token", fix="send the form token that /api/me returns")
-    if now - found.last_seen >= TOUCH_INTERVAL:
-        service.database.write(lambda connection: touch_session(connection, found.digest, now))
-    return Actor(person, found)
+    if now - session.last_seen >= TOUCH_INTERVAL:
+        service.database.write(lambda connection: touch_session(connection, session.digest, now))
+    return actor
 
 
-def _token_actor(authorization: str, service: Service) -> Actor:
+def _token_actor(authorization: str, project: str | None, service: Service) -> Actor:
     kind, _, secret = authorization.partition(" ")
     with service.database.read() as connection:
-        token = find_token(connection, secret.strip(), service.database.now())
-        if kind.lower() != "bearer" or token is None:
-            problem = "the token is unknown, expired or revoked"
-            raise Unauthorized(problem, kind="bad-token", fix="create a new token")
-        return Actor(get_assessor(connection, token.assessor_id), None, token.scopes, token.project_id)
+        actor = find_token_actor(connection, secret.strip(), service.database.now(), project)
+    if kind.lower() != "bearer" or actor is None:
+        problem = "the token is unknown, expired or revoked"
+        raise Unauthorized(problem, kind="bad-token", fix="create a new token")
+    return actor
 
 
 def _check_trusted_user(connection: Connection, user: str, person: Assessor) -> None:
@@ -305,16 +285,12 @@ class InProject:
     def __call__(
         self,
         actor: AnyActor,
-        service: ServiceDependency,
         project: Annotated[str, Path(description="Name of the project.", max_length=100)],
     ) -> ProjectAccess:
         """Return the access; raise NotFound for projects of others, and Forbidden if the role does not suffice."""
-        with service.database.read() as connection:
-            found = get_project(connection, project, actor.assessor.id)
-            member = find_member(connection, found.id, actor.assessor.id)
-        if actor.project_id not in (None, found.id):
+        if actor.project is None or actor.project_id not in (None, actor.project.id):
             raise NotFound(f"there is no project {shown(project)}", kind="no-project")
-        access = ProjectAccess(actor, found, member)
+        access = ProjectAccess(actor, actor.project, actor.member)
         if self.role == "lead" and not access.is_lead:
             raise Forbidden("only leads of the project may do this", kind="lead-required", fix="ask one of them")
         if self.scope is not None:

@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from crowdrank.service.service_errors import Forbidden, ServiceError, Unauthorized
-from crowdrank.service.web.access import Actor, InProject, OptionalActor, ProjectAccess, ServiceDependency
+from crowdrank.service.web.access import Actor, InProject, OptionalActor, ProjectAccess
 from crowdrank.service.web.error_rendering import error_texts
 from crowdrank.service.web.judging_page import templates
 
@@ -37,9 +37,9 @@ class PageOfProject(InProject):
     def __init__(self, role: str) -> None:
         super().__init__(role, None)
 
-    def __call__(self, actor: Person, service: ServiceDependency, project: str) -> ProjectAccess:
+    def __call__(self, actor: Person, project: str) -> ProjectAccess:
         """Return the access; raise NotFound for projects of others, and Forbidden if the role does not suffice."""
-        return super().__call__(actor, service, project)
+        return super().__call__(actor, project)
 
 
 MemberPage = Annotated[ProjectAccess, Depends(PageOfProject("judge"))]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import Field
 
 from crowdrank.service.domain import answers, assignment
-from crowdrank.service.domain.progress import count_answers
 from crowdrank.service.web import bodies
 from crowdrank.service.web.access import AsJudge, ServiceDependency
 from crowdrank.service.web.protection import StrictRoute
@@ -21,13 +20,10 @@ def get_next_pairs(
     access: AsJudge,
     service: ServiceDependency,
     count: Annotated[int, Query(ge=1, le=assignment.MAX_LEASES, description="Number of pairs wanted.")] = 1,
-) -> dict[str, Any]:
+) -> assignment.NextPairs:
     """Return pairs to judge, which are held for the assessor; pairs held already come first."""
     now, me = service.database.now(), access.actor.assessor.id
-    found = service.database.write(lambda connection: assignment.next_pairs(connection, access.project, me, count, now))
-    with service.database.read() as connection:
-        n_answers = count_answers(connection, access.project, me)
-    return {"leases": found.leases, "status": found.status, "reason": found.reason, "n_answers": n_answers}
+    return service.database.write(lambda connection: assignment.next_pairs(connection, access.project, me, count, now))
 
 
 @router.post("/leases/return")
