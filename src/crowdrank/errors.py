@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from shlex import quote
 from typing import Any, Literal, TypeVar
 
 MAX_PROBLEM_LENGTH = 500
@@ -32,6 +33,16 @@ def python_parameter(name: str, value: object = None) -> str:
     ("grades='Bad,Fair,Good'", 'n_iter')
     """
     return name if value is None else f"{name}={value!r}"
+
+
+def option_parameter(name: str, value: object = None) -> str:
+    """Return a parameter as an option of the command line.
+
+    >>> option_parameter("on_bad_rows", "skip"), option_parameter("grades")
+    ('--on-bad-rows skip', '--grades')
+    """
+    flag = f"--{name.replace('_', '-')}"
+    return flag if value is None else f"{flag} {quote(str(value))}"
 
 
 @dataclass(frozen=True)

@@ -93,11 +93,19 @@ def test_queries_with_one_expert_grade_are_noted(world: World) -> None:
     n = int((flat.groupby("query")["grade"].nunique() == 1).sum())
     (note,) = [note for note in notes if note.kind == "one-grade"]
     assert note.problem.startswith(f"{n} expert-graded queries of 18 ")
+    labels = build_run_data(world.judgments.drop(columns="honeypot"), None, flat)
+    assert labels.n_expert_queries == 18
+    assert "one-grade" not in [note.kind for note in labels.notes]
 
 
 def test_plan_names_split_candidates_and_time(world: World) -> None:
     lines = plan(world.judgments, world.features, world.gold, trees=TREES)
     assert any("for the test" in line for line in lines)
+    assert "with features" in lines[0]
+    stray = world.judgments.drop(columns="honeypot").assign(grade=lambda rows: rows["grade"].where(rows.index > 0, 9))
+    labels_only = plan(stray, None, note_text=lambda note: note.kind)
+    assert "with features" not in labels_only[0]
+    assert "rare-grades" in labels_only
     assert any("Candidates: majority" in line for line in lines)
     assert lines[-1].startswith("Roughly ")
     assert any("too few for a selection" in line for line in plan(world.judgments, world.features, world.gold.head(20)))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 import crowdrank
-from crowdrank.errors import InputError
-from crowdrank.pipeline.run_result import RunResult
+from crowdrank.assessors.agreement import agreement_table, copies_warning
+from crowdrank.errors import Fix, InputError, Message
+from crowdrank.pipeline.result_tables import markdown
+from crowdrank.pipeline.run_result import Provenance, RunResult
 from crowdrank.simulation.world import World
 
 
@@ -83,6 +88,43 @@ def test_earlier_results_are_kept_and_changes_are_listed(world: World, tmp_path:
     assert again.changes == second.changes
     assert (folder / "previous" / "run.json").read_bytes() == before, "the same run does not replace earlier results"
     assert not (folder / "previous" / "stages").exists()
+
+
+def test_another_scale_is_a_change(world: World, tmp_path: Path) -> None:
+    table = crowdrank.read_judgments(world.judgments)
+    crowdrank.run(table, output=tmp_path)
+    wider = crowdrank.run(crowdrank.read_judgments(world.judgments, grades="0-5"), output=tmp_path)
+    assert "Scale of the judgments: 0-4 before, 0-5 now." in wider.changes
+
+
+def test_parameters_in_notes_are_those_of_the_command_or_the_call(world: World) -> None:
+    note = Message("the scale is not known", "inferred-scale", "note", fixes=(Fix("give it with {}", "grades", "0-3"),))
+    result = replace(crowdrank.run(world.judgments), notes=(note,))
+    by_command = replace(result, provenance=Provenance(command="crowdrank run"))
+    for one, text in ((result, "grades='0-3'"), (by_command, "--grades 0-3")):
+        assert text in one.to_dict()["notes"][0]["text"]
+        assert text in markdown(one).replace("\\", "")
+
+
+def test_small_numbers_have_significant_digits(world: World) -> None:
+    result = crowdrank.run(world.judgments)
+    first = result.tables["next"].slice(0, 1)
+    tiny = first.set_column(first.column_names.index("priority"), "priority", pa.array([0.0000123]))
+    assert "1.2e-05" in markdown(replace(result, tables={**result.tables, "next": tiny}))
+
+
+def test_copies_among_assessors_are_a_warning(world: World) -> None:
+    frame = world.judgments.drop(columns="honeypot")
+    busiest = frame["assessor"].value_counts().index[0]
+    copy = frame[frame["assessor"] == busiest].assign(assessor="copy")
+    (note,) = (one for one in crowdrank.run(pd.concat([frame, copy])).notes if one.kind == "copies")
+    assert note.severity == "warning"
+    assert [name in note.problem for name in (busiest, "'copy'")] == [True, True]
+    assert [fix.parameter for fix in note.fixes] == ["family_pattern"]
+    related = pd.concat([frame.assign(family=frame["assessor"]), copy.assign(family=busiest)])
+    for other in (frame, related):
+        table = crowdrank.read_judgments(other)
+        assert copies_warning(table, agreement_table(table)) is None
 
 
 def test_the_report_reads_no_file_of_the_run(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,26 +15,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+import crowdrank
 from crowdrank import MajorityVote
 from crowdrank._glossary import GLOSSARY
 from crowdrank._text import visible
+from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import CARELESS
 from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import CrowdrankWarning, InputError, Message, OutputError, UsageError
 from crowdrank.pipeline.ranker_test import Contrast, decide
-from crowdrank.pipeline.result_tables import N_ROWS
+from crowdrank.pipeline.result_tables import N_ROWS, markdown
 from crowdrank.pipeline.run_result import RunResult
 from crowdrank.reports import cards, charts, embedded_charts, svg_images
 from crowdrank.reports import page as report_page
 from crowdrank.reports import report_tables as report_tables
 from crowdrank.reports.cards import better_card, gain_card, make_cards, next_card, short_answers, trust_card
-from crowdrank.reports.formatting import minus_signs, one_line, signed
-from crowdrank.reports.page import render, script_json, write_report
+from crowdrank.reports.formatting import minus_signs, one_line, percent, signed
+from crowdrank.reports.page import flag_counts, render, script_json, write_report
 from crowdrank.reports.report_data import ReportData
 from crowdrank.reports.report_tables import (
     AnswerList,
@@ -180,8 +183,59 @@ def test_trust_follows_the_agreement_with_experts(ranker_data: ReportData) -> No
         metrics.cohen_kappa_score(graded["consensus"].astype(int), graded["expert"].astype(int), weights="quadratic")
     )
     assert f"{kappa:.2f}" in trust_card(ranker_data).sentences[0]
+    n_equal = int((graded["consensus"] == graded["expert"]).sum())
+    lower, upper = (percent(float(end)) for end in wilson(n_equal, len(graded)))
+    assert f"95% interval {lower} to {upper}" in trust_card(ranker_data).sentences[0]
     other_scale = with_result(ranker_data, same_scale=False)
     assert "Spearman" in trust_card(other_scale).sentences[0]
+
+
+def test_expert_grades_of_a_scale_of_equal_length_correspond_by_position(ranker_data: ReportData) -> None:
+    documents = ranker_data.result.tables["documents"]
+    shifted = documents.set_column(
+        documents.column_names.index("expert"), "expert", pc.add(documents["expert"], pa.scalar(1.0))
+    )
+    tables = {**ranker_data.result.tables, "documents": shifted}
+    other = with_result(ranker_data, tables=tables, expert_grades=(1.0, 2.0, 3.0, 4.0, 5.0))
+    assert other.against_experts["expert"].tolist() == ranker_data.against_experts["expert"].tolist()
+
+
+def test_meanings_of_flags_name_the_reference(ranker_data: ReportData) -> None:
+    table = ranker_data.result.tables["assessors"]
+    n = len(table)
+    flags = pa.array(["strict"] * 2 + ["lenient"] * 2 + [""] * (n - 4))
+    references = pa.array(["experts"] * 3 + ["others"] * (n - 3))
+    for name, column in (("flag", flags), ("compared_with", references)):
+        table = table.set_column(table.column_names.index(name), name, column)
+    data = with_result(ranker_data, tables={**ranker_data.result.tables, "assessors": table})
+    meanings = {row["flag"]: row["help"] for row in flag_counts(data)}
+    assert "than the experts on" in meanings["strict"]
+    assert "than the experts or other assessors on" in meanings["lenient"]
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_equal_weights_are_claimed_only_for_votes_and_averages(labels_data: ReportData) -> None:
+    frame = labels_data.model.judgments_.frame
+    families = frame.assign(family=frame["assessor"].str[-1])
+    found = {}
+    for method, table in (("average", frame), ("family-mean", families), ("highest", frame), ("auto", families)):
+        result = crowdrank.run(table, method=method, **({"method_settings": {"folds": 2}} if method == "auto" else {}))
+        found[method] = ReportData(result, labels_data.folder)
+    assert found["average"].equal_weights == "the same weight as all others"
+    assert "family" in found["family-mean"].equal_weights
+    assert not found["highest"].equal_weights
+    n_families = families["family"].nunique()
+    assert found["family-mean"].sizes["families"] == n_families
+    assert f"in {n_families} families on" in render(found["family-mean"])
+    assert "same weight" not in render(found["family-mean"])
+    assert set(found["family-mean"].assessors["family"]) == set(families["family"])
+    assert "family" not in found["average"].assessors
+    # A method that chooses others names them.
+    auto = found["auto"].result
+    chosen = auto.model.reason_.ranking  # type: ignore[attr-defined]
+    assert chosen in auto.to_dict()["consensus_method"]
+    for text in (" ".join(auto.summary), markdown(auto), render(found["auto"])):
+        assert f"auto ({chosen}" in text
 
 
 def test_agreement_is_that_of_the_grades_in_the_files(ranker_data: ReportData) -> None:
@@ -217,7 +271,7 @@ def test_a_consensus_that_is_worse_than_majority_votes_is_not_trusted(
     monkeypatch.setitem(vars(other), "against_experts", graded.assign(consensus=worse, majority=graded["expert"]))
     card = trust_card(other)
     assert card.tone == "open"
-    assert "kappa 1.00" in card.sentences[1]
+    assert "majority votes: 1.00); majority votes agree better" in card.sentences[0]
 
 
 @pytest.mark.parametrize(
@@ -565,7 +619,9 @@ def test_the_offset_from_experts_is_shown(page: str, ranker_data: ReportData) ->
 def test_the_weight_in_the_consensus_is_that_of_the_model(ranker_data: ReportData) -> None:
     fitted = ranker_data.model.consensus_.assessors.set_index("assessor")["informativeness"]
     one = ranker_data.assessors.head(1)
-    assert f"({fitted[one['assessor'].iloc[0]]:.3f} nats" in ranker_data.weight_in_consensus(one)
+    enough = ranker_data.assessors.loc[ranker_data.assessors["flag"] != "few", "assessor"]
+    share = fitted[one["assessor"].iloc[0]] / fitted[enough].median()
+    assert f"({percent(share)} of" in ranker_data.weight_in_consensus(one)
 
 
 def test_a_report_on_labels_has_two_cards_and_no_rankers(labels_data: ReportData) -> None:

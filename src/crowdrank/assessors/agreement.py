@@ -16,9 +16,14 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Grades, Integers
 from crowdrank.consensus.fit_data import as_judgments
 from crowdrank.constraints import Number, check_parameter
+from crowdrank.errors import Fix, Message, shown
 from crowdrank.judgments import frames
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments
 
+MIN_COPY_AGREEMENT, MIN_COPY_DOCUMENTS = 0.99, 50
+"""Minimum share of equal answers and kappa, and minimum number of shared documents, of assessors who may be copies."""
+MAX_LISTED_COPIES = 3
+"""Maximum number of pairs that a warning names."""
 LEVEL_CONSTRAINTS = [Number(0, 1, above=True, below=True)]
 """Valid values of the parameter `level` of intervals."""
 
@@ -292,6 +297,38 @@ def agreement_table(
         "kappa": pa.array(kappas_of(tables, weights), from_pandas=True),
     }
     return pa.table(columns)
+
+
+def copies_warning(judgments: Judgments, pairs: pa.Table) -> Message | None:
+    """Return a warning about assessors of different families whose answers are nearly all equal, None without any.
+
+    Args:
+        judgments: the judgments.
+        pairs: table of :func:`agreement_table`.
+
+    """
+    names = judgments.assessors.to_pylist()
+    family = judgments.assessor_family
+    families = {} if family is None else dict(zip(names, family.tolist(), strict=True))
+    copies = [
+        pair
+        for pair in pairs.to_pylist()
+        if pair["documents"] >= MIN_COPY_DOCUMENTS
+        and pair["agreement"] >= MIN_COPY_AGREEMENT
+        and (pair["kappa"] or 0.0) >= MIN_COPY_AGREEMENT  # equal answers to equal documents are no copies
+        and (families.get(pair["assessor"], -1) < 0 or families[pair["assessor"]] != families[pair["other"]])
+    ]
+    if not copies:
+        return None
+    listed = "; ".join(
+        f"{shown(pair['assessor'])} and {shown(pair['other'])} ({pair['agreement']:.1%} of {pair['documents']:,})"
+        for pair in copies[:MAX_LISTED_COPIES]
+    )
+    more = f"; and {len(copies) - MAX_LISTED_COPIES:,} more" if len(copies) > MAX_LISTED_COPIES else ""
+    pair_text = counted(len(copies), "pair")
+    problem = f"{pair_text} of assessors gave nearly the same answers and may be copies: {listed}{more}"
+    fixes = (Fix("if they err together, put them into one family with a column family or {}", "family_pattern"),)
+    return Message(problem, "copies", "warning", fixes=fixes)
 
 
 def _pair_counts(table: Judgments, active: Integers) -> Integers:

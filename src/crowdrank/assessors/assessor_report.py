@@ -188,7 +188,7 @@ class AssessorReport:
     """Reliability of each assessor. Grades on several scales are mapped to the longest scale; biases are in its grades.
 
     Columns of the table:
-        assessor, judgments: id, and number of judgments.
+        assessor, judgments: id, and number of judgments. family: family of the assessor, if families are known.
         informativeness: information about relevance in one answer, in nats; info_0, info_1, ...: its part by answer.
             With expert grades, it is a weighted mean of the information measured against them and the model's.
         slope, slope_lower, slope_upper: increase of the answers with those of the other assessors, with its 95%
@@ -291,6 +291,7 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     conclusions = {name: quality.pop(name) for name in ("compared_with", "flag", "evidence")}
     columns: Columns = {
         "assessor": table.assessors,
+        **_family_columns(table),
         "judgments": np.bincount(table.assessor, minlength=table.n_assessors),
         **quality,
         "agreement": _agreement(table, model.consensus_),
@@ -406,6 +407,14 @@ def _agreement(table: Judgments, consensus: Consensus) -> Floats:
     item_codes = np.full(table.n_items, NO_HONEYPOT, np.int8)
     item_codes[position[position >= 0]] = codes[position >= 0]
     return accuracy(table, table.by_row(item_codes))["share"].astype(np.float64)
+
+
+def _family_columns(table: Judgments) -> Columns:
+    """Return the family of each assessor, blank without one; nothing if there are no families."""
+    if table.families is None or table.assessor_family is None:
+        return {}
+    names = [str(name) for name in table.families.to_pylist()]
+    return {"family": [names[code] if code >= 0 else "" for code in table.assessor_family.tolist()]}
 
 
 def _repeat_columns(table: Judgments) -> Columns:

@@ -130,7 +130,7 @@ def run(
     if output is not None:
         check_output_folder(output, RUN)
     if dry_run:
-        lines = plan(*_read_inputs(task), **vars(task.settings))
+        lines = plan(*_read_inputs(task), note_text=render, **vars(task.settings))
         if json:
             print_json({"plan": lines})
             return

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from crowdrank._text import counted
 from crowdrank._typing import Integers
-from crowdrank.errors import CrowdrankError
+from crowdrank.errors import CrowdrankError, Message
 from crowdrank.pipeline.baseline import add_baseline
 from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensus_methods, remapper_label_features
 from crowdrank.pipeline.consensus_fits import ConsensusFits
@@ -44,8 +44,18 @@ FEW_TREES = (5, 25)
 """Numbers of trees from which the time of a forest is estimated."""
 
 
-def plan(judgments: Any, features: Any, expert: Any = None, honeypots: Any = None, **settings: Any) -> list[str]:
+def plan(
+    judgments: Any,
+    features: Any,
+    expert: Any = None,
+    honeypots: Any = None,
+    *,
+    note_text: Callable[[Message], str] = str,
+    **settings: Any,
+) -> list[str]:
     """Return what `run` would do with the same arguments, and an estimate of its time, in sentences.
+
+    `note_text` returns the text of a note.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=40, documents=10, gold_queries=15, random_state=1)
@@ -57,17 +67,17 @@ def plan(judgments: Any, features: Any, expert: Any = None, honeypots: Any = Non
     data, run_settings, candidates, skipped, split = _prepare(judgments, features, expert, honeypots, settings)
     methods = [*consensus_methods(run_settings, candidates)]
     methods += [f"{run_settings.method} with features"] if run_settings.feature_labels else []
+    with_features = f", {counted(len(data.query), 'document')} with features" if data.has_features else ""
     lines = [
         f"Judgments of {counted(data.labels.n_items, 'document')} by "
-        f"{counted(data.labels.n_assessors, 'assessor')}, {counted(len(data.query), 'document')} with features "
-        f"in {counted(len(data.query_ids), 'query')}.",
+        f"{counted(data.labels.n_assessors, 'assessor')}{with_features} in {counted(len(data.query_ids), 'query')}.",
         _describe_split(data, split),
         f"Consensus by {', '.join(methods)}.",
         f"Candidates: {', '.join(candidate.name for candidate in candidates)}, and ensembles of them."
         if candidates
         else "No ranker is trained.",
         *(f"Left out: {name}, because {reason}." for name, reason in skipped.items()),
-        *map(str, data.notes),
+        *map(note_text, data.notes),
     ]
     seconds = estimate_seconds(data, run_settings, candidates, split)
     return [*lines, f"Roughly {_format_duration(seconds)} on this machine."]

@@ -62,6 +62,9 @@ def describe_changes(folder: Path, result: RunResult) -> tuple[str, ...]:
         for name, title in SIZE_NAMES.items()
         if earlier["sizes"].get(name, 0) != new["sizes"][name]
     ]
+    if (scales := earlier.get("scales", new["scales"])) != new["scales"]:
+        before, now = (" / ".join(map(str, one)) for one in (scales, new["scales"]))
+        changes.append(f"Scale of the judgments: {before} before, {now} now.")
     names = [name for name, value in new["settings"].items() if earlier["settings"].get(name) != value]
     if names:
         changes.append(f"Other settings: {', '.join(names)}.")

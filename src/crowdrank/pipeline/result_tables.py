@@ -219,6 +219,8 @@ def feature_table(data: RunData, ranker: Ranker) -> pa.Table:
 
 N_ROWS = 10
 """Maximum number of rows of a table."""
+MIN_FIXED = 0.01
+"""Minimum number that is shown with four decimals; smaller ones have two significant digits."""
 
 
 def markdown(result: RunResult) -> str:
@@ -253,7 +255,10 @@ def markdown(result: RunResult) -> str:
         "",
         "## Protocol",
         "",
-        *(f"- {markdown_text(str(text))}" for text in (*result.protocol, *result.changes, *result.notes)),
+        *(
+            f"- {markdown_text(str(text))}"
+            for text in (*result.protocol, *result.changes, *map(result.note_text, result.notes))
+        ),
         f"- crowdrank {result.versions['crowdrank']}, seed {result.settings.random_state}; all settings: run.json.",
     ]
     return "\n".join(lines) + "\n"
@@ -343,4 +348,6 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
 def _cell(value: Any) -> str:
     if value is None or value != value:
         return ""
-    return f"{value:.4f}" if isinstance(value, float) else markdown_text(str(value))
+    if isinstance(value, float):
+        return f"{value:.4f}" if value == 0 or abs(value) >= MIN_FIXED else f"{value:.2g}"
+    return markdown_text(str(value))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -19,8 +19,9 @@ from crowdrank._folders import Manifest, check_output_folder, update_folder, wri
 from crowdrank._progress import ProgressBar, reporting
 from crowdrank._text import counted
 from crowdrank._typing import Floats
-from crowdrank.assessors.agreement import agreement_table, krippendorff_alpha
+from crowdrank.assessors.agreement import agreement_table, copies_warning, krippendorff_alpha
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS, assess
+from crowdrank.consensus.auto import Auto
 from crowdrank.consensus.model import Aggregator
 from crowdrank.engine.passes import Engine
 from crowdrank.errors import Fix, InputError, Message, UsageError, attempt
@@ -61,14 +62,21 @@ def summarize_labels(result: RunResult) -> list[str]:
     flags = assessors["flag"].to_pylist()
     unreliable = sum(flag in UNRELIABLE_FLAGS for flag in flags)
     parts = [
-        f"The consensus by {result.settings.method} labels {counted(len(documents), 'document')} from "
-        f"{counted(result.sizes['judgments'], 'judgment')} by {counted(len(assessors), 'assessor')}.",
+        f"The consensus by {result.consensus_method} labels {counted(len(documents), 'document')} from "
+        f"{counted(result.sizes['judgments'], 'judgment')} by {counted(len(assessors), 'assessor')}"
+        f"{_in_families(result.sizes)}.",
         f"{alpha}.",
         f"{counted(unreliable, 'assessor')} of {len(assessors):,} answer at random or in reverse.",
     ]
     if result.expert_offset is not None:
         parts.append(f"{result.expert_offset}.")
     return parts
+
+
+def _in_families(sizes: Mapping[str, int]) -> str:
+    """Return how many families the assessors belong to, if families are known."""
+    n_families = sizes.get("families")
+    return "" if n_families is None else f" in {counted(n_families, 'family')}"
 
 
 HELD_OUT = 0.2
@@ -260,8 +268,12 @@ class _Runner:
             reference = None if self.data.doubts_experts else self.data.gold
             assessors = assess(model, self.data.judgments, reference)
             pairs = agreement_table(self.data.judgments)
+            copies = copies_warning(self.data.judgments, pairs)
+        if copies is not None:
+            self.data = replace(self.data, notes=(*self.data.notes, copies))
         documents, gold = documents_table(model.consensus_, self.data), self.data.gold
-        same_scale = gold is not None and gold.scale.names == self.data.labels.main_scale.names
+        scale = self.data.labels.main_scale
+        same_scale = gold is not None and gold.grade_map is None and len(gold.scale) == len(scale)
         with self._stage("next"):
             wanted = next_table(documents, model, self.data, self.settings.measure)
         tables = {"documents": documents, "assessors": assessors.table, "pairs": pairs, "next": wanted}
@@ -274,7 +286,7 @@ class _Runner:
             model=model,
             tables=tables,
             rankers=None,
-            summary=() if feature_labels is None else (feature_labels.describe(),),
+            summary=(*_choice(model), *([] if feature_labels is None else [feature_labels.describe()])),
             protocol=(),
             notes=(*self.data.notes, *self.fits.notes),
             sizes=_sizes(self.data),
@@ -283,6 +295,7 @@ class _Runner:
             versions=_versions(),
             expert_offset=assessors.expert_offset,
             same_scale=same_scale,
+            expert_grades=() if gold is None else gold.scale.values,
             feature_labels=feature_labels,
         )
         if not self.data.has_features:
@@ -477,8 +490,21 @@ def _sizes(data: RunData) -> dict[str, int]:
         "queries": len(data.query_ids),
         "features": len(data.features.names),
         "expert_grades": int(data.is_graded.sum()),
-        "expert_queries": len(data.graded_queries),
+        "expert_queries": data.n_expert_queries,
+        **({"families": _n_families(data)} if data.has_families else {}),
     }
+
+
+def _n_families(data: RunData) -> int:
+    """Return the number of families; an assessor without a family is a family of one."""
+    family = data.labels.assessor_family
+    assert family is not None
+    return len(np.unique(family[family >= 0])) + int((family < 0).sum())
+
+
+def _choice(model: Aggregator) -> list[str]:
+    """Return why a consensus method chose other ones, if it did."""
+    return [f"Consensus by auto: {model.reason_}"] if isinstance(model, Auto) else []
 
 
 def _query_ids(data: RunData, queries: Any) -> tuple[str, ...]:

@@ -97,6 +97,11 @@ class RunData:
         """Queries with two different expert grades; only these can compare rankings."""
         return np.flatnonzero(self._grade_ranges() > 0)
 
+    @property
+    def n_expert_queries(self) -> int:
+        """Number of queries with an expert grade."""
+        return int((self._grade_ranges() >= 0).sum())
+
     def _grade_ranges(self) -> Floats:
         """Return the highest minus the lowest expert grade of each query, -inf without expert grades."""
         low = np.minimum.reduceat(np.where(self.is_graded, self.expert, np.inf), self.offsets[:-1])
@@ -385,9 +390,8 @@ def _with_expert_grades(data: RunData, gold: Gold, row: Integers) -> RunData:
 
 def _constant_query_notes(data: RunData) -> list[Message]:
     """Return a note on expert-graded queries whose grades are all equal, which cannot compare rankings."""
-    ranges = data._grade_ranges()
-    n, n_constant = int((ranges >= 0).sum()), int((ranges == 0).sum())
-    if not n_constant:
+    n, n_constant = data.n_expert_queries, int((data._grade_ranges() == 0).sum())
+    if not n_constant or not data.has_features:
         return []
     verb = "has" if n_constant == 1 else "have"
     problem = (

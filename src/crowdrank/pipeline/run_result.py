@@ -18,7 +18,7 @@ from crowdrank._folders import Fields, FolderKind, loading, open_folder, read_pa
 from crowdrank._text import counted, heading, html_table, panel, paragraph
 from crowdrank.assessors.reference import ExpertOffset
 from crowdrank.consensus.model import Aggregator
-from crowdrank.errors import InputError, Message
+from crowdrank.errors import InputError, Message, option_parameter, python_parameter
 from crowdrank.estimation.estimate import Estimate
 from crowdrank.judgments import frames
 from crowdrank.label_learning.remapper import Remapper
@@ -274,7 +274,8 @@ class RunResult:
         provenance: the command or call of the run.
         versions: versions of crowdrank, Python and main libraries.
         expert_offset: mean difference between assessors and experts, in grades; None without expert grades.
-        same_scale: whether experts and assessors use the same grades.
+        same_scale: whether the grades of experts correspond to those of assessors one by one, by position.
+        expert_grades: value of each grade of the experts' scale; empty without expert grades.
         estimate: quality of the selected ranker and of a baseline that is a run file; None without such a baseline.
         feature_labels: labels that also used features, compared with the others; None unless the settings ask for it.
         changes: differences to the previous run in the same folder, in sentences.
@@ -296,6 +297,7 @@ class RunResult:
     versions: Mapping[str, str]
     expert_offset: ExpertOffset | None = None
     same_scale: bool = False
+    expert_grades: tuple[float, ...] = ()
     estimate: Estimate | None = None
     feature_labels: FeatureLabels | None = None
     changes: tuple[str, ...] = ()
@@ -340,6 +342,21 @@ class RunResult:
         """Duration of the run."""
         return self.profile.seconds
 
+    @property
+    def consensus_method(self) -> str:
+        """Name of the consensus method; for `auto`, also of those that it chose.
+
+        The first one is for the ranking, the second one, if it is another, for the grades.
+        """
+        reason = getattr(self.model, "reason_", None)
+        if reason is None:
+            return self.settings.method
+        return f"{self.settings.method} ({' and '.join(dict.fromkeys((reason.ranking, reason.grades)))})"
+
+    def note_text(self, note: Message) -> str:
+        """Return the text of a note, with parameters as options if the run was started from the command line."""
+        return note.render(option_parameter if self.provenance.command else python_parameter)
+
     def _rankers(self) -> RankerResults:
         if self.rankers is None:
             raise InputError("the run trained no ranker", kind="no-ranker", fix="give features of the documents")
@@ -378,13 +395,16 @@ class RunResult:
             "inputs": dict(self.inputs),
             "provenance": self.provenance.to_dict(),
             "sizes": dict(self.sizes),
+            "consensus_method": self.consensus_method,
+            "scales": [str(scale) for scale in self.model.judgments_.scales],
             "summary": list(self.summary),
             "rankers": None if self.rankers is None else self.rankers.to_dict(),
             "expert_offset": None if self.expert_offset is None else asdict(self.expert_offset),
             "same_scale": self.same_scale,
+            "expert_grades": list(self.expert_grades),
             "estimate": None if self.estimate is None else estimate_to_dict(self.estimate),
             "feature_labels": None if self.feature_labels is None else self.feature_labels.to_dict(),
-            "notes": [note.to_dict() for note in self.notes],
+            "notes": [{**note.to_dict(), "text": self.note_text(note)} for note in self.notes],
             "protocol": list(self.protocol),
             "changes": list(self.changes),
         }
@@ -444,18 +464,24 @@ class RunResult:
             rankers=None if rankers is None else RankerResults.load(rankers, folder),
             summary=tuple(fields["summary"]),
             protocol=tuple(fields["protocol"]),
-            notes=tuple(Message.from_dict(note) for note in fields["notes"]),
+            notes=tuple(Message.from_dict(_without_text(note)) for note in fields["notes"]),
             sizes=fields["sizes"],
             inputs=fields["inputs"],
             provenance=Provenance(**fields["provenance"]),
             versions=fields["versions"],
             expert_offset=None if offset is None else ExpertOffset(**offset),
             same_scale=fields["same_scale"],
+            expert_grades=tuple(fields.get("expert_grades", ())),
             estimate=None if fields["estimate"] is None else load_estimate(fields["estimate"], tables["estimate"]),
             feature_labels=None if with_features is None else FeatureLabels.load(with_features),
             changes=tuple(fields["changes"]),
             profile=profile,
         )
+
+
+def _without_text(note: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a message in run.json without its text."""
+    return {name: value for name, value in note.items() if name != "text"}
 
 
 def reading_run(folder: str | Path) -> Any:

@@ -10,6 +10,7 @@ from shlex import quote
 import pandas as pd
 
 from crowdrank._text import counted
+from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS
 from crowdrank.errors import Message
 from crowdrank.evaluation.comparison import format_p
@@ -40,7 +41,7 @@ ADVICE = {
 ADVICE_HELP = {
     "pay": "clearly more informative than most: give them more work",
     "keep": "nothing stands out",
-    "calibrate": "grades lower (strict) or higher (lenient) than others on the same documents: explain the grades",
+    "calibrate": "grades lower (strict) or higher (lenient) than {reference} on the same documents: explain the grades",
     "train": "clearly less informative than most, but not random: show them examples",
     "drop": "answers do not depend on the documents: do not pay for more",
     "check": "low grades for good documents and high grades for bad ones: ask whether they reversed the scale",
@@ -227,21 +228,34 @@ def _agreement_with_experts(data: ReportData) -> tuple[str, str, list[str]]:
         consensus, majority = (graded[name].to_numpy() for name in ("consensus", "majority"))
         value, majority_value = (data.kappa_with_experts(name) for name in ("consensus", "majority"))
         votes_are_better = majority_value > value + KAPPA_MARGIN
+        n_equal, n_majority = int((consensus == expert).sum()), int((majority == expert).sum())
+        lower, upper = (percent(float(end)) for end in wilson(n_equal, len(graded)))
+        better = "; majority votes agree better" * (votes_are_better or n_majority > n_equal)
         sentences = [
-            f"The consensus grade equals the expert grade for {percent(float((consensus == expert).mean()))} of "
-            f"{len(graded):,} documents (majority votes: {percent(float((majority == expert).mean()))}), and is at "
-            f"most one grade off for {percent(float((abs(consensus - expert) <= 1).mean()))}; weighted kappa "
-            f"{value:.2f}."
+            f"The consensus grade equals the expert grade for {percent(n_equal / len(graded))} of {len(graded):,} "
+            f"documents (95% interval {lower} to {upper}; majority votes: {percent(n_majority / len(graded))}), and is "
+            f"at most one grade off for {percent(float((abs(consensus - expert) <= 1).mean()))}; weighted kappa "
+            f"{value:.2f} (majority votes: {majority_value:.2f}){better}."
         ]
-        if votes_are_better:
-            sentences.append(f"Majority votes agree better with the experts: kappa {majority_value:.2f}.")
     else:
         value = float(graded["relevance"].corr(graded["expert"], method="spearman"))
+        lower, upper = _correlation_interval(value, len(graded))
         sentences = [
-            f"Spearman's correlation of relevance and expert grades is {value:.2f} ({len(graded):,} documents)."
+            f"Spearman's correlation of relevance and expert grades is {value:.2f} (95% interval {lower:.2f} to "
+            f"{upper:.2f}, {len(graded):,} documents)."
         ]
     answer, tone = next((levels[1:] for levels in TRUST_LEVELS if value >= levels[0]), TRUST_LEVELS[-1][1:])
     return (*(("With care", "open") if votes_are_better and tone == "good" else (answer, tone)), sentences)
+
+
+def _correlation_interval(value: float, n: int) -> tuple[float, float]:
+    """Return the 95% interval of a correlation of n > 3 pairs (Fisher's transformation).
+
+    >>> [round(end, 2) for end in _correlation_interval(0.5, 60)]
+    [0.28, 0.67]
+    """
+    middle, margin = math.atanh(min(max(value, -1 + 1e-12), 1 - 1e-12)), 1.96 / math.sqrt(n - 3)
+    return math.tanh(middle - margin), math.tanh(middle + margin)
 
 
 def agreement_level(alpha: float) -> str:
@@ -269,7 +283,7 @@ def _unreliable_assessors(data: ReportData) -> str:
 def next_card(data: ReportData) -> Card:
     """Return the card on what to do next, the most useful first."""
     steps = [
-        *(str(note) for note in data.warnings if note.kind in EXPERT_DOUBTS),
+        *(data.result.note_text(note) for note in data.warnings if note.kind in EXPERT_DOUBTS),
         *([f"Have a second assessor judge some of the same documents. {ONE_ASSESSOR}."] * (len(data.assessors) == 1)),
         *_random_assessors(data),
         *_reversed_assessors(data),
@@ -303,12 +317,13 @@ def _random_assessors(data: ReportData) -> list[str]:
     flagged = _flagged(data, "random")
     if not len(flagged):
         return []
-    weight = data.weight_in_consensus(flagged) if data.models_assessors else "the same weight as all others"
+    weight = data.weight_in_consensus(flagged) if data.models_assessors else data.equal_weights
+    effect = f" have {weight} in the consensus" if weight else " are used as they are"
     cost = sum(data.paid.get(str(name), 0.0) for name in flagged["assessor"])
     total = f" They cost {cost:,.2f} of {sum(data.paid.values()):,.2f} ({data.unit('cost')})." if cost else ""
     return [
         f"Stop paying {counted(len(flagged), 'assessor')} who answer{'s' * (len(flagged) == 1)} at random: "
-        f"{_names(flagged)}. Their {_share_of_judgments(data, flagged)} have {weight} in the consensus.{total}"
+        f"{_names(flagged)}. Their {_share_of_judgments(data, flagged)}{effect}.{total}"
     ]
 
 

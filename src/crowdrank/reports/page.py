@@ -225,9 +225,8 @@ def flag_counts(data: ReportData) -> list[dict[str, Any]]:
         flagged = table[table["flag"] == flag]
         if len(flagged):
             share, advice = int(flagged["judgments"].sum()) / total, ADVICE[flag]
-            rows.append(
-                {"flag": flag, "advice": advice, "n": len(flagged), "share": share, "help": ADVICE_HELP[advice]}
-            )
+            meaning = ADVICE_HELP[advice].format(reference=data.reference(flagged))
+            rows.append({"flag": flag, "advice": advice, "n": len(flagged), "share": share, "help": meaning})
     return rows
 
 

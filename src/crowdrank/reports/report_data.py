@@ -16,13 +16,14 @@ from crowdrank.assessors.agreement import Alpha, krippendorff_alpha, weighted_ka
 from crowdrank.assessors.assessor_report import CAREFUL, CARELESS
 from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.model import Aggregator
-from crowdrank.consensus.votes import MajorityVote
+from crowdrank.consensus.votes import Average, FamilyMean, MajorityVote
 from crowdrank.errors import Message, attempt
 from crowdrank.judgments.table import UNJUDGEABLE
 from crowdrank.pipeline.baseline import FEATURE_PREFIX
 from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.run_result import RankerResults, RunResult, to_pandas
 from crowdrank.pipeline.run_settings import RunSettings
+from crowdrank.reports.formatting import percent
 
 T = TypeVar("T")
 UNKNOWN_UNIT = "unit of the file"
@@ -221,14 +222,30 @@ class ReportData:
         return self.model.answer_states() is not None
 
     @cached_property
+    def equal_weights(self) -> str:
+        """Weight of the answers of an assessor in a consensus that does not weigh assessors; empty for other methods.
+
+        It is that of all others for votes and averages, and that of its family for means of families.
+        """
+        model = self.model.assessor_estimator_
+        if isinstance(model, FamilyMean) and "families" in self.sizes:
+            return "an equal part of the weight of their family"
+        return "the same weight as all others" if isinstance(model, MajorityVote | Average) else ""
+
+    def reference(self, assessors: pd.DataFrame) -> str:
+        """Return whom some assessors are compared with, in words."""
+        names = set(assessors["compared_with"]) if "compared_with" in assessors else {"others"}
+        return " or ".join(text for name, text in REFERENCES.items() if name in names)
+
+    @cached_property
     def median_informativeness(self) -> float:
         """Median informativeness of the assessors with enough judgments, in nats."""
         return median_informativeness(self.assessors)
 
     def weight_in_consensus(self, assessors: pd.DataFrame) -> str:
-        """Return the weight of the answers of some assessors in the consensus, in words and nats.
+        """Return the weight of the answers of some assessors in the consensus, in words and as a share of the median.
 
-        The consensus does not use expert grades, so its informativeness can differ from that of the report.
+        The consensus does not use expert grades, so its informativeness in nats can differ from that of the report.
         """
         fitted = to_pandas(self.model.consensus_.assessor_table).set_index("assessor")
         nats = fitted["informativeness"].reindex(self.assessors["assessor"]).fillna(0.0).to_numpy()
@@ -236,7 +253,7 @@ class ReportData:
         selected = self.assessors["assessor"].isin(assessors["assessor"]).to_numpy()
         mean = float(np.average(nats[selected], weights=np.maximum(self.assessors["judgments"][selected], 1)))
         weight = WEIGHTS[informativeness_level(mean, median)]
-        return f"{weight} ({mean:.3f} nats per answer; the median is {median:.3f})"
+        return weight if median <= 0 else f"{weight} ({percent(mean / median)} of that of a median assessor)"
 
     def unit(self, column: str) -> str:
         """Return the unit of durations or costs."""
@@ -319,6 +336,9 @@ class ReportData:
         codes = names.map({name: self.model.consensus_.scale.code(str(name)) for name in names.unique()})
         votes = self.votes[graded] / np.maximum(self.votes[graded].sum(axis=1, keepdims=True), 1)
         majority = choose_grades(votes, MajorityVote.grade_by)
+        if self.result.same_scale and self.result.expert_grades:  # grades correspond by position
+            position = np.searchsorted(self.result.expert_grades, frame["expert"])
+            frame = frame.assign(expert=values[position])
         return frame.assign(consensus=values[codes.to_numpy(np.int64)], majority=values[majority])
 
     def kappa_with_experts(self, column: str) -> float:
@@ -393,6 +413,8 @@ class ReportData:
         return dict(zip(map(str, table.assessors.to_pylist()), total.tolist(), strict=True))
 
 
+REFERENCES = {"experts": "the experts", "others": "other assessors"}
+"""Reference of a flag in words."""
 WEIGHTS = {
     "none": "almost no weight",
     "low": "low weight",
