@@ -47,6 +47,14 @@ def test_validate_fails_if_something_cannot_be_used(run: Run, tmp_path: Path) ->
     assert run("validate").returncode == 2
 
 
+def test_validate_goes_on_without_rows_that_cannot_be_used(run: Run) -> None:
+    words = ("validate", "labels.csv", "--gold", "gold.txt", "--grades", "0-3", "--json")
+    assert run(*words).returncode == 2
+    done = run(*words, "--on-bad-rows", "skip")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["inputs"]["judgments"]["facts"]["judgments"] == "2"
+
+
 def test_the_assessor_of_a_file(run: Run, tmp_path: Path) -> None:
     (tmp_path / "ann.csv").write_text("query,docid,label\nq,a,1\nq,b,0\n")
     done = run("validate", "ann.csv")

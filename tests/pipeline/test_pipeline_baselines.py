@@ -13,11 +13,11 @@ import crowdrank
 from crowdrank.errors import InputError, UsageError
 from crowdrank.pipeline.baseline import read_run_scores
 from crowdrank.pipeline.candidates import CANDIDATES, choose_candidates
-from crowdrank.pipeline.leak_check import THRESHOLD, check_leaks, find_leaks
 from crowdrank.pipeline.run import run
 from crowdrank.pipeline.run_data import EXPERT_DOUBTS, RunData, build_run_data
 from crowdrank.rankers.ranker import Ranker
 from crowdrank.rankers.single_feature import SingleFeature
+from crowdrank.readers.leak_check import THRESHOLD, check_leaks
 from crowdrank.reports.cards import make_cards
 from crowdrank.reports.report_data import ReportData
 from crowdrank.simulation.world import World
@@ -57,7 +57,7 @@ def test_leak_is_measured_in_the_better_direction(
 ) -> None:
     grade = leaked["verdict"]
     verdict = (sign * grade).where(grade > 0) if lowest_is_blank else sign * grade
-    (leak,) = find_leaks(build_run_data(world.judgments, leaked.assign(verdict=verdict), world.gold))
+    (leak,) = build_run_data(world.judgments, leaked.assign(verdict=verdict), world.gold).leaks()
     assert leak.feature == "verdict"
     assert (leak.ndcg, leak.correlation) == pytest.approx((1.0, 1.0))
 
@@ -66,7 +66,7 @@ def test_leak_is_measured_in_the_better_direction(
 def test_leak_without_ties_is_found_in_both_directions(world: World, leaked: pd.DataFrame, sign: int) -> None:
     noise = np.random.default_rng(0).uniform(0, 0.01, len(leaked))
     features = leaked.assign(verdict=sign * (leaked["verdict"] + noise))
-    (leak,) = find_leaks(build_run_data(world.judgments, features, world.gold))
+    (leak,) = build_run_data(world.judgments, features, world.gold).leaks()
     assert leak.ndcg == pytest.approx(1.0)
     assert leak.correlation < THRESHOLD, "grades are tied, so that only nDCG finds it"
 
@@ -81,13 +81,13 @@ def test_allowed_leak_is_noted(world: World, leaked: pd.DataFrame) -> None:
 
 def test_real_features_are_not_leaks(world: World) -> None:
     data = build_run_data(world.judgments, world.features, world.gold)
-    assert find_leaks(data) == []
-    assert check_leaks(data, allow=False) == []
+    assert data.leaks() == []
+    assert check_leaks(data.leaks(), allow=False) == []
 
 
 def test_few_queries_are_not_checked_for_leaks(world: World, leaked: pd.DataFrame) -> None:
     gold = world.gold[world.gold["query"].isin(world.gold["query"].unique()[:6])]
-    assert find_leaks(build_run_data(world.judgments, leaked, gold)) == []
+    assert build_run_data(world.judgments, leaked, gold).leaks() == []
 
 
 # Features.

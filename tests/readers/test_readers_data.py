@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from crowdrank import read_features, read_gold, read_judgments
+from crowdrank import Judgments, read_features, read_gold, read_judgments
 from crowdrank.errors import InputError
+from crowdrank.readers.validation import check_expert_grades
 from judgments_reference import check
 
 pytestmark = pytest.mark.data
@@ -109,3 +111,19 @@ def test_dl19_people(data_folder: Path) -> None:
     both = read_judgments([folder / "main", folder / "agreement"])
     assert both.n_assessors == 8
     assert len(both) + both.report.repeats == 9_004 + 1_503 + 376
+
+
+def test_shifted_grades_of_trec_dl20_are_found(data_folder: Path) -> None:
+    path = data_folder / "trec-dl20"
+    judgments = read_judgments(path / "llm_graded_labels.tsv.gz", columns="assessor=judge", on_bad_rows="skip")
+    columns = {"qid": "query", "docid": "document", "nist_grade": "grade"}
+    experts = pd.read_csv(path / "judged_features.tsv.gz", sep="\t", usecols=list(columns)).rename(columns=columns)
+    assert warnings_of(experts, judgments) == []
+    for step in (1, -1):
+        shifted = experts.assign(grade=np.roll(experts["grade"], step))
+        assert warnings_of(shifted, judgments) == ["shifted-ids"]
+
+
+def warnings_of(experts: pd.DataFrame, judgments: Judgments) -> list[str]:
+    found = check_expert_grades(read_gold(experts), judgments)
+    return [message.kind for message in found if message.severity == "warning"]

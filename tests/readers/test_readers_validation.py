@@ -174,6 +174,46 @@ def test_shifted_queries_of_expert_grades_are_found() -> None:
     assert "query id is -1" in message.problem
 
 
+@pytest.mark.parametrize("step", [1, -1])
+def test_shifted_grades_are_found_although_neighbors_have_similar_grades(step: int) -> None:
+    rng = np.random.default_rng(5)
+    pairs = [(f"q{query}", f"{query}-{rng.integers(10**6)}-{place}x") for query in range(8) for place in range(60)]
+    experts = pd.DataFrame(pairs, columns=["query", "document"])
+    experts["grade"] = rng.integers(4, size=len(pairs) // 2).repeat(2)
+    votes = pd.concat(
+        experts.assign(assessor=name, grade=(experts["grade"] + rng.integers(-1, 2, len(pairs))).clip(0, 3))
+        for name in ("ann", "bob")
+    )
+    assert warning_kinds(votes, experts) == []
+    shifted = experts.assign(grade=np.roll(experts["grade"], step))
+    assert np.corrcoef(shifted["grade"], experts["grade"])[0, 1] > 0.4  # by no means chance
+    (message,) = validate(votes, gold=shifted).fit
+    assert (message.kind, message.severity) == ("shifted-ids", "warning")
+    assert f"row of each grade is {-step:+d}" in message.problem
+
+
+def test_features_that_run_refuses_are_a_warning() -> None:
+    _, experts = world(12)
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 0.1, len(experts))
+    features = experts[["query", "document"]].assign(
+        bm25=rng.random(len(experts)), verdict=np.exp(experts["grade"] + noise)
+    )
+    (message,) = validate(gold=experts, features=features).fit
+    assert (message.kind, message.severity, message.location.column) == ("leak", "warning", "verdict")
+
+
+def test_rows_that_cannot_be_used_are_notes_on_request() -> None:
+    votes, experts = world()
+    votes = votes.assign(grade=np.where(np.arange(len(votes)) == 3, 7, votes["grade"]))
+    for on_bad_rows, severity in (("error", "error"), ("skip", "note")):
+        report = validate(votes, gold=experts, read_options={"grades": "0-2", "on_bad_rows": on_bad_rows})
+        messages = report.inputs["judgments"].messages
+        assert [one.severity for one in messages if one.kind == "bad-rows"] == [severity]
+        assert report.is_valid == (severity == "note")
+        assert list(report.inputs) == ["judgments", "gold"]
+
+
 def test_expert_grades_of_other_documents_are_found() -> None:
     votes, experts = world()
     other = experts.assign(grade=np.random.default_rng(9).permutation(experts["grade"]))

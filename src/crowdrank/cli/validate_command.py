@@ -12,10 +12,8 @@ from crowdrank._options import option_name
 from crowdrank._text import counted
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_cells, print_error, print_json, print_line, render
-from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.cli.options import read_folder
 from crowdrank.errors import Fix, UsageError
-from crowdrank.readers.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.errors import Message
@@ -25,7 +23,7 @@ SEVERITY_LABELS = {"error": "Error", "warning": "Warning", "note": "Note"}
 
 
 def validate(
-    reading: Annotated[ReadOptions, FieldsOf(ReadOptions, o.READING, without=("on_bad_rows",))],
+    reading: o.Reading,
     gold_reading: o.GoldReading,
     judgments: Annotated[list[Path] | None, o.path_argument("Judgments: files, patterns or folders.")] = None,
     more_judgments: Annotated[
@@ -40,7 +38,7 @@ def validate(
 ) -> None:
     """Check judgments, expert grades, features and runs, and whether they fit each other.
 
-    The exit code is 2 if something cannot be used.
+    The exit code is 2 if something cannot be used. With --on-bad-rows skip, rows that cannot be used are notes.
 
     Examples:
         crowdrank validate labels.csv
@@ -82,8 +80,10 @@ def _print_report(report: ValidationReport, files_by_input: dict[str, list[Path]
         print_cells([option_name(name), ""], rows, [True, True], ", ".join(map(str, files_by_input.get(name) or ())))
         for message in inspection.messages:
             _print_message(message)
-    if report.fit:
+    if report.fit or sum(bool(one.facts) for one in report.inputs.values()) > 1:
         print_line("How they fit each other")
+        if not report.fit:
+            print_line("No problem was found.")
         for message in report.fit:
             _print_message(message)
     if report.warnings:

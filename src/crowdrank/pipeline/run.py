@@ -33,7 +33,6 @@ from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensu
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.deployment import describe_deployable, make_deployable
 from crowdrank.pipeline.feature_labels import FeatureLabels
-from crowdrank.pipeline.leak_check import check_leaks
 from crowdrank.pipeline.previous_results import copy_previous_results, describe_changes
 from crowdrank.pipeline.ranker_test import RankerTest, describe_protocol, summarize
 from crowdrank.pipeline.result_tables import (
@@ -53,6 +52,7 @@ from crowdrank.pipeline.selection import CandidateSelection, ExpertSplit, split_
 from crowdrank.pipeline.stage_cache import PROFILE_FILE, Profiler, StageCache, digest
 from crowdrank.rankers.ranker import Ranker
 from crowdrank.readers.features import Features
+from crowdrank.readers.leak_check import check_leaks
 
 
 def summarize_labels(result: RunResult) -> list[str]:
@@ -211,7 +211,7 @@ def prepare_data(
 
     checked = build(features if settings.rankers or settings.feature_labels else None)
     with profiler.stage("features"):
-        leaks = check_leaks(checked, allow=settings.allow_leak)
+        leaks = check_leaks(checked.leaks(), allow=settings.allow_leak)
     data = checked if settings.rankers or not checked.has_features else build(None)
     return replace(data, notes=(*data.notes, *leaks)), checked.features if settings.feature_labels else None
 

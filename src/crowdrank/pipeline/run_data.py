@@ -27,6 +27,7 @@ from crowdrank.pipeline.stage_cache import digest
 from crowdrank.rankers.training_data import MAX_GRADE, FeatureStatistics, NamedMatrix, SharedMatrix
 from crowdrank.rankers.training_labels import pair_positions
 from crowdrank.readers.features import Features, as_features
+from crowdrank.readers.leak_check import Leak, find_leaks
 from crowdrank.readers.read import read_gold
 from crowdrank.readers.validation import check_expert_grades
 
@@ -189,6 +190,13 @@ class RunData:
         sizes = self.offsets[queries + 1] - self.offsets[queries]
         before = np.cumsum(sizes) - sizes
         return np.asarray(np.arange(sizes.sum()) + np.repeat(self.offsets[queries] - before, sizes))
+
+    def leaks(self) -> list[Leak]:
+        """Return the features that hold the expert grades."""
+        if not self.has_features:
+            return []
+        rows = self.graded_rows(self.graded_queries)
+        return find_leaks(self.features.names, self.features.matrix[rows], self.expert[rows], self.query[rows])
 
     def graded_rows(self, queries: Integers) -> Integers:
         """Return the rows of some queries that have an expert grade, in ascending order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from crowdrank.judgments.summary import Inspection, column_text, grade_share_tex
 from crowdrank.judgments.table import AnyJudgments
 from crowdrank.readers.features import Features, FeaturesLike, read_features
 from crowdrank.readers.inputs import TableLike
+from crowdrank.readers.leak_check import find_leaks
 from crowdrank.readers.read import read_gold, read_judgments
 from crowdrank.readers.runs import read_run
 
@@ -36,6 +37,10 @@ MIN_COMPARED_DOCUMENTS = 30
 """Minimum number of documents with expert grades and judgments to compare them."""
 CHANCE_Z, SURE_Z = 2.0, 4.0
 """Agreement in standard errors below which it may be chance, and from which it is not."""
+BETTER_Z = 3.0
+"""Difference of two agreements in standard errors from which the larger one is clearly better."""
+MAX_SHIFTED_ROWS = 50_000
+"""Maximum number of expert grades with which to look for shifted ids."""
 InputData = TypeVar("InputData")
 
 
@@ -107,7 +112,8 @@ def validate(
         gold: expert grades, files or a DataFrame.
         features: features, files or a DataFrame.
         runs: files or DataFrames of rankings.
-        read_options: options of `read_judgments`.
+        read_options: options of `read_judgments`. Rows that cannot be used are errors, or notes if `on_bad_rows` is
+            `skip`; all others are checked in both cases.
         gold_options: options of `read_gold`.
 
     Returns:
@@ -135,8 +141,10 @@ def validate(
         inputs[name] = summary(data)
         return data
 
-    options = {**(read_options or {}), "on_bad_rows": "skip"}
-    judgment_table = read_input("judgments", judgments, lambda source: _load_judgments(source, options), inspect)
+    given = read_options or {}
+    options, skips = {**given, "on_bad_rows": "skip"}, given.get("on_bad_rows") == "skip"
+    summary = _inspect_usable if skips else inspect
+    judgment_table = read_input("judgments", judgments, lambda source: _load_judgments(source, options), summary)
     expert_grades = read_input("gold", gold, lambda source: _load_gold(source, gold_options or {}), _inspect_gold)
     feature_matrix = read_input("features", features, _load_features, _inspect_features)
     pairs = [_Pairs("features", feature_matrix.query, feature_matrix.document)] if feature_matrix is not None else []
@@ -146,7 +154,7 @@ def validate(
         pairs += [] if run_pairs is None else [run_pairs]
     fit_messages = list(_fit_messages(judgment_table, expert_grades, pairs))
     if expert_grades is not None and feature_matrix is not None:
-        fit_messages += _grade_copy_warnings(expert_grades, feature_matrix)
+        fit_messages += _leak_warnings(expert_grades, feature_matrix)
     return ValidationReport(inputs, tuple(fit_messages))
 
 
@@ -173,6 +181,13 @@ def _read_run_pairs(source: Any, input_name: str) -> _Pairs:
     ranking = read_run(source)
     query, document = (column_to_arrow(ranking, role).combine_chunks() for role in ("query", "document"))
     return _Pairs(input_name, query, document)
+
+
+def _inspect_usable(judgments: AnyJudgments) -> Inspection:
+    """Inspect judgments; rows that cannot be used are notes."""
+    found = inspect(judgments)
+    notes = (replace(one, severity="note") if one.kind == "bad-rows" else one for one in found.messages)
+    return replace(found, messages=tuple(notes))
 
 
 def _inspect_gold(gold: Gold) -> Inspection:
@@ -310,7 +325,8 @@ def normal_forms(ids: pa.Array) -> pa.Array:
 def check_expert_grades(gold: Gold, judgments: AnyJudgments) -> list[Message]:
     """Return messages about expert grades whose scale or ids do not match those of the judgments.
 
-    Ids probably do not match if the grades agree with the judgments of the same ids no better than by chance.
+    Ids probably do not match if the grades agree with the judgments of the same ids no better than by chance, or
+    clearly worse than with those of the next or previous row or number.
 
     >>> import pandas as pd
     >>> from crowdrank.readers.read import read_gold, read_judgments
@@ -321,27 +337,35 @@ def check_expert_grades(gold: Gold, judgments: AnyJudgments) -> list[Message]:
     ['shifted-ids']
     """
     messages = list(_scale_messages(gold, judgments.main_scale))
-    mean = _mean_judgments(gold.query, gold.document, judgments)
-    correlation, n = _correlation_in_queries(gold, mean)
-    if n < MIN_COMPARED_DOCUMENTS or correlation * np.sqrt(n) >= CHANCE_Z:
+    correlation, n = _correlation_in_queries(gold, *_mean_judgments([(gold.query, gold.document)], judgments))
+    if n < MIN_COMPARED_DOCUMENTS:
         return messages
     compared = f"the expert grades of {counted(n, 'document')} agree with the judgments"
+    shift = _find_shift(gold, judgments)
+    if shift is not None:
+        problem = f"{compared} clearly better if {shift} instead of {correlation:.2f}"
+        fixes = (Fix("correct the ids of the expert grades"),)
+        return [*messages, Message(problem, "shifted-ids", "warning", fixes=fixes)]
+    if correlation * np.sqrt(n) >= CHANCE_Z:
+        return messages
     if correlation * np.sqrt(n) <= -SURE_Z:
         problem = f"{compared} in reverse (correlation {correlation:.2f} within queries)"
         fixes = (Fix("check the order of the grades in both files"),)
         return [*messages, Message(problem, "reversed-grades", "warning", fixes=fixes)]
     problem = f"{compared} no better than by chance (correlation {correlation:.2f} within queries)"
-    shift = _find_shift(gold, judgments)
-    if shift is None:
-        fixes = (Fix("check that the ids of queries and documents mean the same in both files"),)
-        return [*messages, Message(problem, "experts-disagree", "warning", fixes=fixes)]
-    problem = f"{problem}, but well if {shift}"
-    return [*messages, Message(problem, "shifted-ids", "warning", fixes=(Fix("correct the ids of the expert grades"),))]
+    fixes = (Fix("check that the ids of queries and documents mean the same in both files"),)
+    return [*messages, Message(problem, "experts-disagree", "warning", fixes=fixes)]
 
 
-def _mean_judgments(query: pa.Array, document: pa.Array, judgments: AnyJudgments) -> Floats:
-    """Return the mean judgment of each pair, on scales from 0 to 1; NaN without judgments (n,)."""
-    mean = np.full(len(query), np.nan)
+def _mean_judgments(pairs: Sequence[tuple[pa.Array, pa.Array]], judgments: AnyJudgments) -> list[Floats]:
+    """Return the mean judgment of each pair of query and document, on scales from 0 to 1; NaN without judgments.
+
+    Args:
+        pairs: lists of pairs, each two arrays (n,).
+        judgments: the judgments, which are read once.
+
+    """
+    means = [np.full(len(query), np.nan) for query, _ in pairs]
     for table in judgments.iterate():
         highest = np.array([len(scale) - 1 for scale in table.scales])[table.assessor_scale[table.assessor]]
         is_grade = table.grade >= 0
@@ -349,9 +373,10 @@ def _mean_judgments(query: pa.Array, document: pa.Array, judgments: AnyJudgments
         total = np.bincount(item, np.where(is_grade, table.grade / highest, 0.0), table.n_items)
         count = np.bincount(item, is_grade, table.n_items)
         by_item = np.append(np.where(count > 0, total / np.maximum(count, 1), np.nan), np.nan)
-        position = table.positions(query, document)
-        mean = np.where(position >= 0, by_item[position], mean)
-    return mean
+        for place, (query, document) in enumerate(pairs):
+            position = table.positions(query, document)
+            means[place] = np.where(position >= 0, by_item[position], means[place])
+    return means
 
 
 def _correlation_in_queries(gold: Gold, mean: Floats) -> tuple[float, int]:
@@ -374,20 +399,35 @@ def _correlation_in_queries(gold: Gold, mean: Floats) -> tuple[float, int]:
 
 
 def _find_shift(gold: Gold, judgments: AnyJudgments) -> str | None:
-    """Return how to shift the expert grades so that they agree with the judgments, or None if no shift helps."""
-    found: dict[float, str] = {}
+    """Return how to shift the expert grades so that they agree clearly better with the judgments, or None.
+
+    The first `MAX_SHIFTED_ROWS` grades are compared with the judgments of the same ids, and of ids that are shifted by
+    one number or row.
+    """
+    gold = gold.take(np.arange(min(len(gold), MAX_SHIFTED_ROWS)))
+    shifts = {"": (gold.query, gold.document)}
     for step in (1, -1):
-        candidates = {
-            "the number in each document id": (gold.query, _shifted_ids(gold.document, step)),
-            "the number in each query id": (_shifted_ids(gold.query, step), gold.document),
-            "the row of each grade": (_shifted_rows(gold.query, step), _shifted_rows(gold.document, step)),
+        shifts |= {
+            f"the number in each document id is {step:+d}": (gold.query, _shifted_ids(gold.document, step)),
+            f"the number in each query id is {step:+d}": (_shifted_ids(gold.query, step), gold.document),
+            f"the row of each grade is {step:+d}": tuple(
+                _shifted_rows(one, step) for one in (gold.query, gold.document)
+            ),
         }
-        for what, pair in candidates.items():
-            correlation, n = _correlation_in_queries(gold, _mean_judgments(*pair, judgments))
-            z = correlation * np.sqrt(n)
-            if n >= MIN_COMPARED_DOCUMENTS and z >= SURE_Z:
-                found[z] = f"{what} is {step:+d} (correlation {correlation:.2f})"
+    means = _mean_judgments(list(shifts.values()), judgments)
+    (own, own_n), *others = (_correlation_in_queries(gold, mean) for mean in means)
+    found = {}
+    for text, (correlation, n) in zip(list(shifts)[1:], others, strict=True):
+        is_sure = n >= MIN_COMPARED_DOCUMENTS and correlation * np.sqrt(n) >= SURE_Z
+        if is_sure and n >= own_n / 2 and _fisher_z(correlation, n, own, own_n) >= BETTER_Z:
+            found[correlation * np.sqrt(n)] = f"{text}: correlation within queries {correlation:.2f}"
     return found[max(found)] if found else None
+
+
+def _fisher_z(first: float, n_first: int, second: float, n_second: int) -> float:
+    """Return the difference of two correlations in standard errors, by Fisher's transformation."""
+    values = np.arctanh(np.clip([first, second], -1 + 1e-9, 1 - 1e-9))
+    return float((values[0] - values[1]) / np.sqrt(1 / (n_first - 3) + 1 / max(n_second - 3, 1)))
 
 
 def _shifted_rows(column: pa.Array, step: int) -> pa.Array:
@@ -425,16 +465,20 @@ def _scale_messages(gold: Gold, judgments_scale: Scale) -> Iterator[Message]:
     yield Message(problem, "scales-differ", "warning", fixes=fixes)
 
 
-def _grade_copy_warnings(gold: Gold, features: Features) -> Iterator[Message]:
-    """Yield a warning if features are copies of the expert grade."""
+def _leak_warnings(gold: Gold, features: Features) -> Iterator[Message]:
+    """Yield warnings about features that hold the expert grades: those that `run` refuses, and copies of the grade."""
     table = gold.as_judgments()
     item_index = table.positions(features.query, features.document)
     rows = np.flatnonzero(item_index >= 0)
     grades = table.grade[table.offsets[item_index[rows]]].astype(float)
+    matrix, query = features.matrix[rows], table.item_query[item_index[rows]]
+    leaks = find_leaks(features.names, matrix, grades, query)
+    yield from (leak.message() for leak in leaks)
     if len(rows) < MIN_GRADED_DOCUMENTS:
         return
-    columns = zip(features.names, features.matrix[rows].T, strict=True)
-    copies = [name for name, column in columns if _is_copy(column, grades)]
+    leaking = {leak.feature for leak in leaks}
+    columns = zip(features.names, matrix.T, strict=True)
+    copies = [name for name, column in columns if name not in leaking and _is_copy(column, grades)]
     if copies:
         problem = f"features that equal the expert grade: {', '.join(map(shown, copies))}"
         yield Message(problem, "feature-equals-grade", "warning", fixes=(Fix("remove them from the features"),))

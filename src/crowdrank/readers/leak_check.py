@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from crowdrank._typing import Floats
+from crowdrank._typing import Floats, Integers
 from crowdrank.errors import Fix, InputError, Location, Message
-from crowdrank.pipeline.run_data import RunData
-from crowdrank.pipeline.run_settings import RunSettings
-from crowdrank.pipeline.selection import ExpertScorer
-from crowdrank.rankers.single_feature import signed_feature
 
 MIN_QUERIES = 10
-"""Minimum number of expert-graded queries for the check."""
+"""Minimum number of queries with different expert grades for the check."""
 THRESHOLD = 0.99
 """Mean nDCG@10 or rank correlation with the expert grades from which on a feature counts as a leak."""
 
@@ -46,32 +43,56 @@ class Leak:
         return Message(problem, "leak", "warning", Location("the features", column=self.feature), fixes)
 
 
-def find_leaks(data: RunData) -> list[Leak]:
-    """Return the features that rank the documents of the expert-graded queries as the expert grades do."""
-    if len(data.graded_queries) < MIN_QUERIES or not data.has_features:
-        return []
-    scorer = ExpertScorer(data, data.graded_queries, RunSettings())
-    X, query, grades = data.features.matrix[scorer.rows], data.query[scorer.rows], data.expert[scorer.rows]
-    if scorer.validation(np.zeros(len(grades))) >= THRESHOLD:  # every ranking is as good
-        return []
+def find_leaks(names: Sequence[str], X: Floats, grades: Floats, query: Integers) -> list[Leak]:
+    """Return the features that rank documents as the expert grades do; none if fewer than `MIN_QUERIES` are graded.
+
+    Args:
+        names: names of the features.
+        X: (n, n_features) features of documents with expert grades; NaN is below all other values.
+        grades: (n,) expert grades, counted from 0.
+        query: (n,) query of each document, as a number.
+
+    """
+    frame = pd.Series(grades).groupby(query)
+    varies = (frame.transform("max") > frame.transform("min")).to_numpy()
+    X, grades, query = X[varies], grades[varies], np.unique(query[varies], return_inverse=True)[1]
+    if not len(query) or query.max() + 1 < MIN_QUERIES or _mean_ndcg(np.zeros(len(grades)), grades, query) >= THRESHOLD:
+        return []  # in the last case, every ranking is as good
     correlations = np.maximum(_rank_correlations(X, grades, query), _rank_correlations(-X, grades, query))
     leaks = []
-    for number, name in enumerate(data.features.names):
-        ndcg = max(scorer.validation(signed_feature(X[:, number], sign)) for sign in (1, -1))
+    for number, name in enumerate(names):
+        both = (np.nan_to_num(sign * X[:, number], nan=-np.inf) for sign in (1, -1))
+        ndcg = max(_mean_ndcg(score, grades, query) for score in both)
         if max(ndcg, correlations[number]) >= THRESHOLD:
             leaks.append(Leak(name, ndcg, float(correlations[number])))
     return leaks
 
 
-def check_leaks(data: RunData, *, allow: bool) -> list[Message]:
+def check_leaks(leaks: Sequence[Leak], *, allow: bool) -> list[Message]:
     """Return a warning for each feature that holds the expert grades; raise InputError unless these are allowed."""
-    leaks = find_leaks(data)
     if leaks and not allow:
         raise InputError(replace(leaks[0].message(), severity="error"))
     return [leak.message() for leak in leaks]
 
 
-def _rank_correlations(X: Floats, grades: Floats, query: np.ndarray) -> Floats:
+def _mean_ndcg(score: Floats, grades: Floats, query: Integers) -> float:
+    """Return the mean nDCG@10 with exponential gains; ties count as their expectation."""
+    own, ideal = (_dcg(one, 2**grades - 1, query) for one in (score, grades))
+    return float((own / ideal).mean())
+
+
+def _dcg(score: Floats, gains: Floats, query: Integers) -> Floats:
+    """Return the DCG@10 of each query, (n_queries,)."""
+    order = np.lexsort((-score, query))
+    score, query = score[order], query[order]
+    is_first = np.diff(query, prepend=-1) > 0
+    position = np.arange(len(query)) - np.flatnonzero(is_first)[query]
+    discount = np.where(position < 10, 1 / np.log2(position + 2), 0.0)
+    tie = np.cumsum(is_first | np.append(True, score[1:] != score[:-1])) - 1
+    return np.bincount(query, gains[order] * (np.bincount(tie, discount) / np.bincount(tie))[tie])
+
+
+def _rank_correlations(X: Floats, grades: Floats, query: Integers) -> Floats:
     """Return the mean over queries of Spearman's correlation of each feature with the grades, (n_features,).
 
     Missing values are below all others.
