@@ -12,6 +12,7 @@ from crowdrank.errors import UsageError
 from crowdrank.judgments.table import Judgments
 from crowdrank.readers.read import read_judgments
 from crowdrank.service.domain import progress
+from crowdrank.service.domain.pairs import find_pairs
 from crowdrank.service.domain.projects import Project, get_project
 from crowdrank.service.model import fits
 from crowdrank.service.service_errors import Conflict, Invalid
@@ -50,9 +51,14 @@ def test_an_export_is_read_as_the_database(
     direct = read_judgments(database_target)
     with database.read() as connection:
         (tmp_path / f"a.{format}").write_bytes(progress.file_content(progress.answers_of(connection, project), format))
-        found = progress.judgments_of(connection, project)
+        found = progress.coded_answers(connection, project)
         assert found is not None
-        assert_equal(found, direct)
+        assert_equal(found.judgments, direct)
+        keys = list(zip(*(column.to_pylist() for column in direct.item_ids()), strict=True))
+        pairs = find_pairs(connection, project, keys)
+        assert found.pair_ids.tolist() == [pairs[key] for key in keys]
+        names = dict(connection.execute(select(schema.assessor.c.id, schema.assessor.c.name)).all())
+        assert [names[key] for key in found.assessor_ids.tolist()] == direct.assessors.to_pylist()
     assert_equal(read_judgments(tmp_path / f"a.{format}"), direct)
 
 

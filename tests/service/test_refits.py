@@ -17,7 +17,7 @@ from sqlalchemy import text
 from crowdrank import GDA
 from crowdrank.collection.replay import refit
 from crowdrank.service.domain.pairs import PairRow
-from crowdrank.service.domain.progress import judgments_of
+from crowdrank.service.domain.progress import coded_answers
 from crowdrank.service.model import fits, refits
 from crowdrank.service.model.refits import Refits, last_failure
 from crowdrank.service.service_errors import Conflict, Invalid
@@ -133,7 +133,7 @@ def test_an_update_equals_that_of_the_model(database: Database, background: Refi
     judge_some(judging, 9)
     background.run_due()
     with database.read() as connection:
-        before = judgments_of(connection, judging.project)
+        before = coded_answers(connection, judging.project).judgments
     model = GDA().fit(before)
     assert_standings(judging, expected_standings(judging, model))
     mine = judging.rows(schema.answer, assessor_id=1)[0]
@@ -147,7 +147,7 @@ def test_an_update_equals_that_of_the_model(database: Database, background: Refi
         judging.answer(1, query="q0", document="g", grade=0)
     assert steps(background) == ["update"]
     with database.read() as connection:
-        after = judgments_of(connection, judging.project)
+        after = coded_answers(connection, judging.project).judgments
     if change == "withdrawn":
         model.consensus_ = model.infer(after)
     else:

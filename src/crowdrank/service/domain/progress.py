@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, func, select, text
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, case, func, select, text
 
 from crowdrank._estimator import require_one_of
-from crowdrank.judgments.table import Judgments
+from crowdrank._typing import Floats, Integers
+from crowdrank.judgments import ids
+from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
 from crowdrank.readers.judging_database import ANSWERS_SQL, CANNOT_JUDGE, answer_table
-from crowdrank.readers.read import read_judgments
 from crowdrank.readers.sources import BadRows
 from crowdrank.readers.write import write_table
-from crowdrank.service.domain.projects import Project
+from crowdrank.service.domain.projects import MAX_LISTED, Project
 from crowdrank.service.domain.qualification import GoldAccuracy, honeypot_accuracy
 from crowdrank.service.domain.quotas import N_COUNTED, QUOTAS_WITH_LEASES
 from crowdrank.service.store import schema
@@ -80,10 +84,131 @@ def file_content(table: pa.Table, format: str, *, csv_safe: bool = False) -> byt
         return path.read_bytes()
 
 
-def judgments_of(connection: Connection, project: Project, queries: Sequence[str] | None = None) -> Judgments | None:
-    """Return the latest answers of a project, or of some queries, as judgments on its scale; None without any."""
-    answers = answers_of(connection, project, queries)
-    return read_judgments(answers, grades=project.grades, unjudgeable=CANNOT_JUDGE) if len(answers) else None
+@dataclass(frozen=True, eq=False)
+class CodedAnswers:
+    """Latest answers of a project as judgments on its scale, with the keys of their pairs and assessors.
+
+    Attributes:
+        judgments: the judgments; their ids are those of the user's files.
+        pair_ids: (n_items,) key of each pair.
+        assessor_ids: (n_assessors,) key of each assessor.
+
+    """
+
+    judgments: Judgments
+    pair_ids: Integers
+    assessor_ids: Integers
+
+
+_CODED = (
+    select(
+        schema.answer.c.pair_id,
+        schema.pair.c.query_id,
+        schema.pair.c.document_id,
+        schema.answer.c.assessor_id,
+        func.coalesce(schema.answer.c.grade, UNJUDGEABLE),
+        schema.event.c.received,
+        schema.event.c.active_ms / 1000.0,
+        schema.assessor.c.price,
+        case((schema.pair.c.kind == "gold", schema.pair.c.gold_grade), else_=NO_HONEYPOT),
+        schema.event.c.probabilities,
+    )
+    .join_from(schema.answer, schema.event, schema.event.c.id == schema.answer.c.event_id)
+    .join(schema.pair, schema.pair.c.id == schema.answer.c.pair_id)
+    .join(schema.query, schema.query.c.id == schema.pair.c.query_id)
+    .join(schema.document, schema.document.c.id == schema.pair.c.document_id)
+    .join(schema.assessor, schema.assessor.c.id == schema.answer.c.assessor_id)
+    .where(
+        schema.pair.c.project_id == bindparam("in_project"),
+        schema.pair.c.kind != "training",
+        schema.answer.c.round == schema.pair.c.round,
+        schema.answer.c.kind != "later",
+    )
+    .order_by(schema.event.c.received, schema.query.c.key, schema.document.c.key, schema.assessor.c.name)
+)
+_CODED_OF_QUERIES = _CODED.where(schema.query.c.key.in_(bindparam("queries", expanding=True)))
+
+
+def coded_answers(
+    connection: Connection, project: Project, queries: Sequence[str] | None = None
+) -> CodedAnswers | None:
+    """Return the answers that :func:`answers_of` returns as judgments; None without any.
+
+    The keys of the database become codes, and names are read once for each query, document and assessor. The result is
+    what :func:`crowdrank.read_judgments` returns for the database.
+    """
+    if queries is None:
+        rows = connection.execute(_CODED, {"in_project": project.id}).all()
+    else:
+        rows = connection.execute(_CODED_OF_QUERIES, {"in_project": project.id, "queries": list(queries)}).all()
+    if not rows:
+        return None
+    pair_ids, *keys, grades, received, seconds, prices, gold, probabilities = zip(*rows, strict=True)
+    coded = [ids.encode(pa.chunked_array([pa.array(key, pa.int64())])) for key in keys]
+    (query, query_ids), (document, document_ids), (assessor, assessor_ids) = (
+        (codes, distinct.to_numpy()) for codes, distinct in coded
+    )
+    order, offsets = ids.group_rows(query, document, len(query_ids), len(document_ids))
+    first = order[offsets[:-1]]
+    extras = {
+        "time": np.array(received, "datetime64[ms]").astype("datetime64[us]"),
+        "duration": np.array(seconds, float),
+        "cost": np.array(prices, float),
+        "honeypot": np.array(gold, np.int8),
+        **_share_columns(probabilities, project.scale.share_names),
+    }
+    names, families = _assessors_by_key(connection, assessor_ids)
+    judgments = Judgments(
+        **families,
+        assessors=names,
+        scales=(project.scale,),
+        assessor_scale=np.zeros(len(assessor_ids), np.int8),
+        unjudgeable=(CANNOT_JUDGE,),
+        report=ReadReport(rows=len(rows)),
+        backend="pyarrow",
+        queries=_user_ids(connection, schema.query, query_ids),
+        documents=_user_ids(connection, schema.document, document_ids),
+        item_query=query[first],
+        item_document=document[first],
+        offsets=offsets,
+        assessor=assessor[order],
+        grade=np.array(grades, np.int8)[order],
+        extras={name: column[order] for name, column in extras.items()},
+    )
+    return CodedAnswers(judgments, np.array(pair_ids)[first], assessor_ids)
+
+
+def _share_columns(probabilities: Sequence[list[float] | None], names: Sequence[str]) -> dict[str, Floats]:
+    """Return the probabilities of each grade, NaN for answers without any; no columns if none has them."""
+    if all(row is None for row in probabilities):
+        return {}
+    missing = [math.nan] * len(names)
+    shares = np.array([missing if row is None else row for row in probabilities], float)
+    return dict(zip(names, shares.T.copy(), strict=True))
+
+
+def _user_ids(connection: Connection, table: Table, keys: Integers) -> pa.Array:
+    """Return the ids of queries or documents in the user's files."""
+    found: dict[int, str] = {}
+    for start in range(0, len(keys), MAX_LISTED):
+        chunk = keys[start : start + MAX_LISTED].tolist()
+        rows = connection.execute(select(table.c.id, table.c.key).where(table.c.id.in_(chunk)))
+        found |= {row.id: row.key for row in rows}
+    return pa.array([found[key] for key in keys.tolist()], pa.string())
+
+
+def _assessors_by_key(connection: Connection, keys: Integers) -> tuple[pa.Array, dict[str, Any]]:
+    """Return the names of assessors, and the fields of judgments about their families."""
+    assessor = schema.assessor
+    rows = connection.execute(select(assessor.c.id, assessor.c.name, assessor.c.family)).all()
+    found = {row.id: row for row in rows}
+    names = pa.array([found[key].name for key in keys.tolist()], pa.string())
+    families = pa.array([found[key].family for key in keys.tolist()], pa.string())
+    if families.null_count == len(families):
+        return names, {}
+    coded = families.dictionary_encode()
+    codes = coded.indices.fill_null(-1).to_numpy().astype(np.int32)
+    return names, {"families": coded.dictionary, "assessor_family": codes}
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import CrowdrankWarning, near
 from crowdrank.judgments.table import Judgments
 from crowdrank.service.domain.people import record_audit
-from crowdrank.service.domain.progress import judgments_of
+from crowdrank.service.domain.progress import CodedAnswers, coded_answers
 from crowdrank.service.domain.projects import Project, lock_project
 from crowdrank.service.model.label_plan import (
     PlanRow,
@@ -318,11 +318,11 @@ def fit_project(
     check_method(project, method)
     with database.read() as connection:
         last_event = newest_event(connection, project)
-        judgments = judgments_of(connection, project)
-        if judgments is None:
+        answers = coded_answers(connection, project)
+        if answers is None:
             raise Conflict("there are no answers yet", kind="no-answers", fix="fit after the first answers")
         inputs = read_inputs(connection, project) if project.is_planned else None
-        pairs, assessors = _pair_ids(connection, project), _assessor_ids(connection)
+    judgments = answers.judgments
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CrowdrankWarning)  # few answers determine little: intervals say so
         model = refit(lambda: get_aggregator(method), judgments, previous)
@@ -330,8 +330,9 @@ def fit_project(
     plan = [] if inputs is None else plan_labels(project, inputs, judgments, model)
     agreement = agreement_table(judgments).select(AGREEMENT_COLUMNS)[:MAX_AGREEMENTS].to_pylist()
     values = {"method": method, "last_event_id": last_event, "created": database.now(), "agreement": agreement}
-    snapshot = _write_draft(database, project, values, standing_rows(model, project, pairs))
+    snapshot = _write_draft(database, project, values, standing_rows(model, project, answers))
     assessed = report.to_pylist()
+    assessors = dict(zip(judgments.assessors.to_pylist(), answers.assessor_ids.tolist(), strict=True))
     reliabilities = [{"snapshot_id": snapshot.id, **_reliability(row, assessors)} for row in assessed]
     flags = {
         assessors[row["assessor"]]: AssessorFlag(row["flag"], row["evidence"], row["judgments"]) for row in assessed
@@ -383,13 +384,15 @@ def update_queries(
     """
     with database.read() as connection:
         last_event = newest_event(connection, project)
-        judgments = judgments_of(connection, project, queries)
+        answers = coded_answers(connection, project, queries)
         inputs = read_inputs(connection, project, queries) if project.is_planned else None
-        pairs = _pair_ids(connection, project, queries)
-    model = None if judgments is None else with_answers(fitted.model, judgments)
+        changed = set(pair_ids)
+        if fitted.model.assessor_estimator_.locality == "query":
+            changed |= _pairs_of_queries(connection, project, queries)
+    model = None if answers is None else with_answers(fitted.model, answers.judgments)
+    judgments = None if answers is None else answers.judgments
     plan = [] if inputs is None else plan_labels(project, inputs, judgments, model or fitted.model)
-    changed = set(pairs.values() if fitted.model.assessor_estimator_.locality == "query" else pair_ids)
-    found = [] if model is None else standing_rows(model, project, pairs)
+    found = [] if model is None or answers is None else standing_rows(model, project, answers)
     standings = [row for row in found if row["pair_id"] in changed]
     snapshot = replace(fitted.snapshot, last_event_id=last_event)
 
@@ -482,19 +485,26 @@ def _delete_others(database: Database, project: Project, snapshot: Snapshot) -> 
     database.write(lambda connection: connection.execute(delete(_SNAPSHOT).where(is_other)))
 
 
-def standing_rows(model: Aggregator, project: Project, pairs: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
-    """Return the rows of the table `standing` without the snapshot, from the consensus of a model."""
+def standing_rows(model: Aggregator, project: Project, answers: CodedAnswers) -> list[dict[str, Any]]:
+    """Return the rows of the table `standing` without the snapshot, from the consensus of a model of the answers."""
     names, documents = model.consensus_.share_names, model.consensus_.document_table
-    certainty = grade_certainty(model)
+    certainty, shares = grade_certainty(model), np.column_stack([documents[name].to_numpy() for name in names])
+    grades = {name: project.grade_code(name) for name in documents["grade"].unique().to_pylist()}
+    estimates = {
+        name: documents[name].to_pylist() if name in documents.column_names else [None] * len(documents)
+        for name in ("relevance", "sd", "lower", "upper")
+    }
     return [
         {
-            "pair_id": pairs[row["query"], row["document"]],
-            **{name: _finite(row.get(name)) for name in ("relevance", "sd", "lower", "upper")},
-            "grade": project.grade_code(row["grade"]),
-            "probabilities": [round(row[name], 6) for name in names],
+            "pair_id": pair_id,
+            **{name: _finite(column[number]) for name, column in estimates.items()},
+            "grade": grades[grade],
+            "probabilities": [round(share, 6) for share in shares[number].tolist()],
             "certainty": round(float(certainty[number]), 6),
         }
-        for number, row in enumerate(documents.to_pylist())
+        for number, (pair_id, grade) in enumerate(
+            zip(answers.pair_ids.tolist(), documents["grade"].to_pylist(), strict=True)
+        )
     ]
 
 
@@ -518,24 +528,11 @@ def _reliability(row: Mapping[str, Any], assessors: Mapping[str, int]) -> dict[s
     }
 
 
-def _pair_ids(
-    connection: Connection, project: Project, queries: Sequence[str] | None = None
-) -> dict[tuple[str, str], int]:
-    """Return the key of each pair by the ids of its query and document, of all queries or of some."""
-    joined = schema.pair.join(schema.query, schema.query.c.id == schema.pair.c.query_id).join(
-        schema.document, schema.document.c.id == schema.pair.c.document_id
+def _pairs_of_queries(connection: Connection, project: Project, queries: Sequence[str]) -> set[int]:
+    of_project = schema.query.c.project_id == project.id, schema.query.c.key.in_(list(queries))
+    return set(
+        connection.execute(select(schema.pair.c.id).join_from(schema.pair, schema.query).where(*of_project)).scalars()
     )
-    wanted = select(schema.query.c.key, schema.document.c.key, schema.pair.c.id).select_from(joined)
-    wanted = wanted.where(schema.pair.c.project_id == project.id)
-    if queries is not None:
-        wanted = wanted.where(schema.query.c.key.in_(list(queries)))
-    rows = connection.execute(wanted)
-    return {(query, document): pair_id for query, document, pair_id in rows}
-
-
-def _assessor_ids(connection: Connection) -> dict[str, int]:
-    rows = connection.execute(select(schema.assessor.c.name, schema.assessor.c.id))
-    return {row.name: row.id for row in rows}
 
 
 def _finite(value: float | None) -> float | None:
