@@ -11,7 +11,7 @@ from crowdrank._text import counted
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.comparison import bootstrap_interval, fisher_randomization
 from crowdrank.pipeline.candidates import BY_NAME, Candidate
-from crowdrank.pipeline.selection import SAFE
+from crowdrank.pipeline.ensembles import SAFE
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
 from experiments.expert_budget import (
     MEASURE,

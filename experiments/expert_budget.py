@@ -29,8 +29,9 @@ from crowdrank.pipeline.candidates import (
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.run_settings import RunSettings
-from crowdrank.pipeline.selection import CandidateSelection, ExpertScorer, split_into_folds
+from crowdrank.pipeline.selection import ExpertScorer, split_into_folds, train_and_select
 from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.pipeline.training import CandidateTraining
 from crowdrank.pipeline.training_view import MIN_QUERIES_FOR_VALIDATION, VALIDATION_SHARE
 from crowdrank.rankers.linear import AUTO_TREES
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
@@ -154,7 +155,7 @@ def evaluate_selection(
     """Return what `run` selects with a number of expert-graded queries, and the test values of all candidates."""
     graded = np.random.default_rng(draw.seed).permutation(draw.pool)[:budget]
     split = split_into_folds(graded, draw.test, draw.settings.folds)
-    result = CandidateSelection(draw.data, fits, draw.settings, candidates, split, cache).run()
+    result = train_and_select(CandidateTraining(draw.data, fits, draw.settings, cache), candidates, split)
     scorer = ExpertScorer(draw.data, draw.test, draw.settings)
     values = {name: scorer.values(score) for name, score in result.scores.items()}
     return Outcome(result.chosen, {**values, SELECTED: values[result.chosen]}, draw.test_ids)
@@ -264,10 +265,9 @@ def dl20_tables(seeds: Sequence[int], budgets: Sequence[int], keep: Path | None,
 
 def _all_experts(draw: Draw, fits: ConsensusFits, cache: StageCache) -> Floats:
     """Return the test values of LambdaMART on the expert grades of the whole pool."""
-    split = split_into_folds(draw.pool, draw.test, 2)
-    selection = CandidateSelection(draw.data, fits, draw.settings, [], split, cache)
-    score = np.full(len(draw.data.query), np.nan)
-    score[selection.evaluated] = selection.scored(BY_NAME["expert-only"], selection.view(draw.test, draw.pool))
+    training = CandidateTraining(draw.data, fits, draw.settings, cache)
+    score, rows = np.full(len(draw.data.query), np.nan), draw.data.rows_of(draw.test)
+    score[rows] = training.scored(BY_NAME["expert-only"], training.view(draw.test, draw.pool), rows)
     return ExpertScorer(draw.data, draw.test, draw.settings).values(score)
 
 

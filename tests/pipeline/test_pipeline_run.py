@@ -16,22 +16,18 @@ from crowdrank._text import markdown_text
 from crowdrank.cli.run_commands import print_candidates
 from crowdrank.collection.model_policies import value_of_labels
 from crowdrank.errors import CrowdrankError, InputError, UsageError
-from crowdrank.pipeline import consensus_fits, deployment, selection, training_view
+from crowdrank.pipeline import consensus_fits, deployment, training, training_view
 from crowdrank.pipeline import run as run_module
 from crowdrank.pipeline.candidates import CANDIDATES
 from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.ensembles import CROWD, ENSEMBLES
 from crowdrank.pipeline.run import run
 from crowdrank.pipeline.run_data import build_run_data
 from crowdrank.pipeline.run_result import RunResult
 from crowdrank.pipeline.run_settings import RunSettings
-from crowdrank.pipeline.selection import (
-    CROWD,
-    ENSEMBLES,
-    MIN_SELECTION_QUERIES,
-    CandidateSelection,
-    split_expert_queries,
-)
+from crowdrank.pipeline.selection import MIN_SELECTION_QUERIES
 from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.pipeline.training import CandidateTraining
 from crowdrank.rankers.ranker import Ranker
 from crowdrank.reports.cards import make_cards
 from crowdrank.reports.page import write_report
@@ -418,14 +414,13 @@ def test_the_written_ranker_is_trained_on_all_data_and_the_figures_are_not(world
 def test_stages_of_another_version_are_not_used(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, folder, keys = build_run_data(world.judgments, world.features, world.gold), tmp_path / "stages", []
     for version in ("one", "two"):
-        for module in (consensus_fits, selection):
+        for module in (consensus_fits, training):
             monkeypatch.setattr(module, "code", lambda version=version: version)
         cache = StageCache(folder)
         fits = ConsensusFits(data, cache)
         fits.fit("majority")
         assert cache.made == 1
-        split = split_expert_queries(data.graded_queries, RunSettings())
-        keys.append(CandidateSelection(data, fits, RunSettings(), [], split, cache).full_view.key)
+        keys.append(CandidateTraining(data, fits, RunSettings(), cache).full_view.key)
     assert keys[0] != keys[1]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,23 @@ from crowdrank.errors import UsageError
 from crowdrank.pipeline import training_view
 from crowdrank.pipeline.candidates import BY_NAME, TREE_FEATURES, Candidate, choose_candidates
 from crowdrank.pipeline.consensus_fits import ConsensusFits
+from crowdrank.pipeline.dry_run import count_fits
+from crowdrank.pipeline.ensembles import CROWD, EXPERT, SAFE
 from crowdrank.pipeline.run_data import MAX_SHARED_MATRICES, RunData, build_run_data
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.selection import (
-    ALL,
-    SAFE,
-    CandidateSelection,
     ExpertScorer,
     ExpertSplit,
+    SelectionResult,
+    choose,
+    choose_forest,
+    refit,
     select_candidate,
     split_expert_queries,
+    train_and_select,
 )
 from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.pipeline.training import CandidateTraining
 from crowdrank.pipeline.training_view import RemapperKind
 from crowdrank.rankers.ensemble import PRIOR_QUERIES, shrunk_weights
 from crowdrank.rankers.lambdamart import LambdaMART
@@ -34,7 +40,7 @@ from crowdrank.rankers.ranker import Ranker
 from crowdrank.rankers.training_data import RankingData
 from crowdrank.simulation.world import World
 
-FEW = ["majority", "average", "gls", "expert-only"]
+FEW: list[str | Candidate] = ["majority", "average", "gls", "expert-only"]
 TREES = {"n_estimators": 10}
 
 
@@ -47,12 +53,15 @@ def data_of(world: World) -> RunData:
     return build_run_data(world.judgments, world.features, world.gold)
 
 
-def selection_of(data: RunData, names: list[str], settings: RunSettings, parts: ExpertSplit) -> CandidateSelection:
-    fits = ConsensusFits(data, StageCache(None))
-    for name in names:
-        for method in BY_NAME[name].methods:
-            fits.fit(method)
-    return CandidateSelection(data, fits, settings, [BY_NAME[name] for name in names], parts, StageCache(None))
+def training_on(data: RunData, settings: RunSettings) -> CandidateTraining:
+    return CandidateTraining(data, ConsensusFits(data, StageCache(None)), settings, StageCache(None))
+
+
+def selected(
+    data: RunData, candidates: list[str | Candidate], settings: RunSettings, split: ExpertSplit
+) -> SelectionResult:
+    named = [BY_NAME[one] if isinstance(one, str) else one for one in candidates]
+    return train_and_select(training_on(data, settings), named, split)
 
 
 @pytest.mark.parametrize(("n", "folds", "test"), [(6, 0, 6), (7, 2, 2)])
@@ -72,21 +81,17 @@ def test_no_candidate_is_trained_on_queries_it_is_evaluated_on(world: World) -> 
 
     spy = Candidate("average", "", spying, ("average",), experts=True)
     parts = split_expert_queries(data.graded_queries, settings)
-    selection = selection_of(data, ["average"], settings, parts)
-    selection.candidates = [spy]
-    crowd_only = replace(BY_NAME["majority"], name="majority")
-    selection.fits.fit("majority")
-    selection.candidates.append(crowd_only)
-    selection.run()
+    selected(data, [spy, "majority"], settings, parts)
     test, development = set(parts.test.tolist()), set(parts.development.tolist())
     folds = [set(fold.tolist()) for fold in parts.folds]
-    assert len(seen) == 1 + len(folds)
+    pairs = list(combinations(range(len(folds)), 2))
+    assert len(seen) == 1 + len(folds) + len(pairs) == count_fits(spy, parts, True, RunSettings(refit=False))
     for crowd, expert in seen:
         assert not crowd & test
         assert not expert & test
         assert expert <= development
     unseen = [[k for k, fold in enumerate(folds) if not (crowd | expert) & fold] for crowd, expert in seen]
-    assert sorted(unseen) == [[], *([k] for k in range(len(folds)))], "each fold is hidden once, and none at the end"
+    assert sorted(unseen, key=lambda one: (len(one), one)) == [[], *([k] for k in range(len(folds))), *map(list, pairs)]
 
 
 def test_progress_reaches_the_end_if_a_candidate_fails(world: World) -> None:
@@ -95,16 +100,20 @@ def test_progress_reaches_the_end_if_a_candidate_fails(world: World) -> None:
 
     data, settings = data_of(world), RunSettings(trees=TREES)
     steps: list[tuple[int, int]] = []
-    selection = selection_of(data, ["average"], settings, split_expert_queries(data.graded_queries, settings))
-    selection.candidates.append(Candidate("failing", "", fail, ("average",)))
-    selection.report = lambda step, most, measure: steps.append((step, most))
-    assert set(selection.run().failed) == {"failing"}
+    split = split_expert_queries(data.graded_queries, settings)
+    outcome = train_and_select(
+        training_on(data, settings),
+        [BY_NAME["average"], Candidate("failing", "", fail, ("average",), experts=True)],
+        split,
+        lambda step, most, measure: steps.append((step, most)),
+    )
+    assert set(outcome.failed) == {"failing"}
     assert steps[-1][0] == steps[-1][1]
 
 
 def test_grades_of_test_queries_change_neither_scores_nor_selection(world: World) -> None:
     settings = RunSettings(trees=TREES, linear={"n_iter": 3, "ridge": 0.1})
-    names = ["majority", "gda", "linear-remap", "crowd-and-expert", "expert-only"]
+    names: list[str | Candidate] = ["majority", "gda", "linear-remap", "crowd-and-expert", "expert-only"]
     data = data_of(world)
     parts = split_expert_queries(data.graded_queries, settings)
     scrambled = data.expert.copy()
@@ -112,35 +121,48 @@ def test_grades_of_test_queries_change_neither_scores_nor_selection(world: World
     scrambled[rows] = np.random.default_rng(0).permutation(scrambled[rows])
     outcomes = []
     for expert in (data.expert, scrambled):
-        selection = selection_of(replace(data, expert=expert), [*names], settings, parts)
-        selection.fits.fit("dawid-skene")
-        selection.fits.fit("glad")
-        outcomes.append(selection.run())
+        outcomes.append(selected(replace(data, expert=expert), names, settings, parts))
     assert not outcomes[0].failed
     for name, score in outcomes[0].scores.items():
         np.testing.assert_array_equal(score, outcomes[1].scores[name], err_msg=name)
     assert outcomes[0].chosen == outcomes[1].chosen
 
 
-@pytest.mark.parametrize("names", [["majority", "average", "gls"], ["majority", "expert-only", "best-feature"]])
-def test_grades_of_a_fold_change_no_score_of_the_fold(world: World, names: list[str]) -> None:
-    data, settings = data_of(world), RunSettings(trees=TREES, folds=3)
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["majority", "average", "gls"],
+        ["majority", "expert-only", "best-feature"],
+        ["majority", "linear-gls", "crowd-and-expert"],
+    ],
+)
+def test_grades_of_a_fold_change_no_score_and_no_weight_of_the_fold(world: World, names: list[str | Candidate]) -> None:
+    data, settings = data_of(world), RunSettings(trees=TREES, folds=3, linear={"n_iter": 3, "ridge": 0.1})
     parts = split_expert_queries(data.graded_queries, settings)
     rows = data.graded_rows(parts.folds[0])
     reversed_grades = data.expert.copy()
     reversed_grades[rows] = reversed_grades[rows].max() - reversed_grades[rows]
     one, two = (
-        selection_of(replace(data, expert=expert), names, settings, parts).run()
-        for expert in (data.expert, reversed_grades)
+        selected(replace(data, expert=expert), names, settings, parts) for expert in (data.expert, reversed_grades)
     )
     fold, others = data.rows_of(parts.folds[0]), data.rows_of(np.concatenate(parts.folds[1:]))
-    # Members trained on expert grades rank the other folds, where the weights of this one are chosen, with its grades.
-    has_nested_weights = all(candidate.only_crowd for candidate in one.candidates)
-    compared = one.scores.keys() if has_nested_weights else one.scores.keys() - {SAFE, ALL, "ensemble-expert"}
-    for name in compared:
-        np.testing.assert_array_equal(one.scores[name][fold], two.scores[name][fold], err_msg=name)
-    changed = SAFE if has_nested_weights else "expert-only"
-    assert (one.scores[changed][others] != two.scores[changed][others]).any(), "the grades are used elsewhere"
+    assert not one.failed
+    for name, score in one.scores.items():
+        np.testing.assert_array_equal(score[fold], two.scores[name][fold], err_msg=name)
+    for name, weights in one.fold_weights.items():
+        np.testing.assert_array_equal(weights[0], two.fold_weights[name][0], err_msg=name)
+    assert (one.fold_weights[SAFE][1:] != two.fold_weights[SAFE][1:]).any(), "the grades are used elsewhere"
+    assert len(set(one.fold_weights[SAFE][0])) > 1, "the weights of the fold are chosen"
+    assert (one.scores[SAFE][others] != two.scores[SAFE][others]).any()
+
+
+def test_weights_are_equal_if_no_model_has_seen_neither_of_two_folds(world: World) -> None:
+    data, settings = data_of(world), RunSettings(trees=TREES, folds=2)
+    outcome = selected(data, FEW, settings, split_expert_queries(data.graded_queries, settings))
+    assert not outcome.failed
+    np.testing.assert_array_equal(outcome.fold_weights[SAFE], np.full((2, 4), 0.25))
+    np.testing.assert_array_equal(outcome.fold_weights[EXPERT], np.full((2, 2), 0.5))
+    assert len(set(outcome.weights[SAFE].values())) > 1, "the final weights are chosen"
 
 
 def test_crowd_candidate_is_trained_once_if_no_fold_hides_a_label(world: World) -> None:
@@ -153,9 +175,8 @@ def test_crowd_candidate_is_trained_once_if_no_fold_hides_a_label(world: World) 
         counted.append(1)
         return BY_NAME["average"].fit(view)
 
-    selection = selection_of(data, ["average"], settings, split_expert_queries(data.graded_queries, settings))
-    selection.candidates = [replace(BY_NAME["average"], fit=counting)]
-    selection.run()
+    split = split_expert_queries(data.graded_queries, settings)
+    selected(data, [replace(BY_NAME["average"], fit=counting), "expert-only"], settings, split)
     assert len(counted) == 1
 
 
@@ -166,8 +187,7 @@ def test_least_squares_on_remapped_labels_equals_ranker_of_remapper(world: World
         data_of(world),
         RunSettings(linear=options, boosted=options),
     )
-    selection = selection_of(data, [f"{kind}-gls"], settings, split_expert_queries(data.graded_queries, settings))
-    view = selection.view(selection.split.test, selection.split.development)
+    view = training_on(data, settings).view(*split_expert_queries(data.graded_queries, settings).without())
     ranker = BY_NAME[f"{kind}-gls"].fit(view)
     own = view.remapper(kind).ranker_
     known = data.features
@@ -179,8 +199,7 @@ def test_least_squares_on_remapped_labels_equals_ranker_of_remapper(world: World
 def test_least_squares_on_remapped_labels_has_the_trees_of_the_remapper(world: World, kind: RemapperKind) -> None:
     options = {"n_iter": 5, "ridge": 0.1, "tree_features": 5}
     data, settings = data_of(world), RunSettings(linear=options, boosted=options)
-    selection = selection_of(data, [f"{kind}-gls"], settings, split_expert_queries(data.graded_queries, settings))
-    view = selection.view(selection.split.test, selection.split.development)
+    view = training_on(data, settings).view(*split_expert_queries(data.graded_queries, settings).without())
     ranker, own = BY_NAME[f"{kind}-gls"].fit(view), view.remapper(kind).ranker_
     assert isinstance(ranker, GLS)
     assert ranker.tree_features_ is own.tree_features_
@@ -192,10 +211,7 @@ def test_number_of_trees_is_chosen_if_there_are_validation_queries(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, settings = data_of(world), RunSettings(linear={"n_iter": 2, "ridge": 0.1})
-    selection = selection_of(
-        data, ["gls-trees", "remap-trees"], settings, split_expert_queries(data.graded_queries, settings)
-    )
-    view = selection.view(selection.split.test, selection.split.development)
+    view = training_on(data, settings).view(*split_expert_queries(data.graded_queries, settings).without())
     fixed = BY_NAME["gls-trees"].fit(view)
     assert isinstance(fixed, GLS)
     assert fixed.tree_features_ is not None
@@ -222,8 +238,7 @@ def test_early_stopping_has_queries_of_its_own(world: World, monkeypatch: pytest
     data, settings = data_of(world), RunSettings()
     split = split_expert_queries(data.graded_queries, settings)
     for _ in range(2):
-        selection = selection_of(data, ["gls"], settings, split)
-        view = selection.view(split.test, split.development)
+        view = training_on(data, settings).view(*split.without())
         BY_NAME["gls"].fit(view)
     train, validation = fits[0]
     assert validation
@@ -234,9 +249,8 @@ def test_early_stopping_has_queries_of_its_own(world: World, monkeypatch: pytest
 
 def test_remappers_of_a_result_have_names_of_their_own(world: World) -> None:
     data, settings = data_of(world), RunSettings(linear={"n_iter": 2, "ridge": 0.1}, trees=TREES)
-    names = ["majority", "linear-gls", "linear-remap", "remap-trees"]
-    selection = selection_of(data, names, settings, split_expert_queries(data.graded_queries, settings))
-    remappers = selection.run().remappers
+    names: list[str | Candidate] = ["majority", "linear-gls", "linear-remap", "remap-trees"]
+    remappers = selected(data, names, settings, split_expert_queries(data.graded_queries, settings)).remappers
     assert list(remappers) == ["linear", "remap-trees"]
     assert [remapper.tree_features for remapper in remappers.values()] == [0, "auto"]
 
@@ -248,8 +262,7 @@ def test_remapper_is_fitted_to_a_sample_of_many_labels(world: World, monkeypatch
         data_of(world),
         RunSettings(linear={"n_iter": 3, "ridge": 0.1}, trees=TREES),
     )
-    selection = selection_of(data, ["linear-remap"], settings, split_expert_queries(data.graded_queries, settings))
-    view = selection.view(selection.split.test, selection.split.development)
+    view = training_on(data, settings).view(*split_expert_queries(data.graded_queries, settings).without())
     some = view.remapper_sample("remap")
     assert np.diff(some.judgments.offsets).max() == 2
     assert some.judgments.n_items == 100
@@ -258,8 +271,7 @@ def test_remapper_is_fitted_to_a_sample_of_many_labels(world: World, monkeypatch
 
 def test_ensemble_scores_equal_predictions_of_ensemble(world: World) -> None:
     data, settings = data_of(world), RunSettings(trees=TREES)
-    selection = selection_of(data, FEW, settings, split_expert_queries(data.graded_queries, settings))
-    outcome = selection.run()
+    outcome = selected(data, FEW, settings, split_expert_queries(data.graded_queries, settings))
     rows = data.rows_of(outcome.split.test)
     known = data.features.take(rows)
     assert outcome.weights
@@ -285,8 +297,25 @@ def test_safe_candidate_is_selected_unless_another_leads_clearly() -> None:
     safe = rng.uniform(0.3, 0.9, 30)
     noisy = safe + rng.normal(0.01, 0.2, 30)
     better = safe + rng.normal(0.1, 0.02, 30)
-    assert select_candidate({SAFE: safe, "noisy": noisy})[0] == SAFE
-    assert select_candidate({SAFE: safe, "noisy": noisy, "better": better})[0] == "better"
+    assert select_candidate({SAFE: safe, "noisy": noisy}).name == SAFE
+    assert select_candidate({SAFE: safe, "noisy": noisy, "better": better}).name == "better"
+
+
+def test_without_values_the_crowd_ensemble_or_a_preferred_forest_is_selected() -> None:
+    choice = choose({}, 3)
+    assert choice.name == CROWD
+    assert choose_forest(["average", "gda"], {}, choice).name == "gda"
+    assert choose_forest(["average"], {}, choice).name == "average"
+    with pytest.raises(UsageError) as error:
+        choose_forest([], {}, choice)
+    assert error.value.parameter == "deployable"
+
+
+def test_the_best_forest_is_selected() -> None:
+    values = {"average": np.array([0.4, 0.5]), "gda": np.array([0.3, 0.5]), CROWD: np.array([0.6, 0.6])}
+    choice = choose(values, 2)
+    assert choice.name == CROWD
+    assert choose_forest(["average", "gda"], values, choice).name == "average"
 
 
 def test_ensemble_weights_are_shrunk_towards_uniform() -> None:
@@ -308,16 +337,20 @@ def test_ensemble_weights_are_shrunk_towards_uniform() -> None:
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_progress_increases_to_the_end(world: World, n_jobs: int) -> None:
     data, settings = data_of(world), RunSettings(trees=TREES, folds=2, n_jobs=n_jobs)
-    selection = selection_of(
-        data, ["majority", "expert-only"], settings, split_expert_queries(data.graded_queries, settings)
-    )
-    for work in (selection.run, lambda: selection.refit(SAFE, selection.report)):
-        shares: list[float] = []
-        selection.report = lambda result, most, _, shares=shares: shares.append(result / most)
-        work()
-        assert shares == sorted(shares)
-        assert shares[-1] == 1
-        assert len(shares) > 6, "fits report their progress"
+    training, split = training_on(data, settings), split_expert_queries(data.graded_queries, settings)
+    candidates = [BY_NAME[name] for name in ("majority", "expert-only")]
+    shares: list[float] = []
+
+    def report(done: int, most: int, measure: float) -> None:
+        shares.append(done / most)
+
+    outcome = train_and_select(training, candidates, split, report)
+    n_shares = len(shares)
+    refit(training, outcome, SAFE, report)
+    for part in (shares[:n_shares], shares[n_shares:]):
+        assert part == sorted(part)
+        assert part[-1] == 1
+        assert len(part) > 6, "fits report their progress"
 
 
 def test_reasons_of_skipped_candidates(world: World) -> None:
@@ -347,7 +380,7 @@ def test_equal_fits_of_several_candidates_and_folds_are_computed_once(
 ) -> None:
     data, settings = data_of(world), RunSettings(trees=TREES, folds=2, n_jobs=2)
     split = split_expert_queries(data.graded_queries, settings)
-    names = ["average", "expert-only"]
+    names: list[str | Candidate] = ["average", "expert-only"]
     fitted: list[int] = []
     fit = LambdaMART.fit
 
@@ -356,16 +389,12 @@ def test_equal_fits_of_several_candidates_and_folds_are_computed_once(
         return fit(ranker, *arguments, **options)
 
     monkeypatch.setattr(LambdaMART, "fit", counting)
-    once = selection_of(data, names, settings, split)
-    twice = CandidateSelection(
-        data, once.fits, settings, [*once.candidates, replace(BY_NAME["average"], name="twin")], split, StageCache(None)
-    )
-    once.run()
+    once = selected(data, names, settings, split)
     n_once = len(fitted)
-    outcome = twice.run()
+    twice = selected(data, [*names, replace(BY_NAME["average"], name="twin")], settings, split)
     assert len(fitted) == 2 * n_once, "the twin is not fitted again"
-    np.testing.assert_array_equal(outcome.scores["twin"], outcome.scores["average"])
-    np.testing.assert_array_equal(outcome.scores["average"], once.outcome.scores["average"])
+    np.testing.assert_array_equal(twice.scores["twin"], twice.scores["average"])
+    np.testing.assert_array_equal(twice.scores["average"], once.scores["average"])
 
 
 def test_scores_do_not_depend_on_the_number_of_parallel_fits(world: World) -> None:
@@ -374,7 +403,7 @@ def test_scores_do_not_depend_on_the_number_of_parallel_fits(world: World) -> No
     for n_jobs in (1, 2):
         settings = RunSettings(trees=TREES, folds=2, n_jobs=n_jobs)
         split = split_expert_queries(data.graded_queries, settings)
-        outcomes.append(selection_of(data, ["majority", "gda", "expert-only"], settings, split).run())
+        outcomes.append(selected(data, ["majority", "gda", "expert-only"], settings, split))
     for name, score in outcomes[0].scores.items():
         np.testing.assert_array_equal(outcomes[1].scores[name], score)
 

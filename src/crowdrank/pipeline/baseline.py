@@ -12,9 +12,9 @@ from crowdrank._typing import Floats
 from crowdrank.errors import Fix, Message, UsageError, near
 from crowdrank.judgments import frames
 from crowdrank.pipeline.candidates import BY_NAME, Candidate, feature_candidate
+from crowdrank.pipeline.ensembles import ENSEMBLES
 from crowdrank.pipeline.run_data import RunData, no_common_documents
 from crowdrank.pipeline.run_settings import RunSettings
-from crowdrank.pipeline.selection import ENSEMBLES
 from crowdrank.rankers.training_labels import pair_positions
 from crowdrank.readers.runs import read_run
 

@@ -133,7 +133,7 @@ def estimate_baseline(test: RankerTest, consensus: Consensus) -> tuple[Estimate 
         The estimate, or None with a note why there is none.
 
     """
-    data, settings = test.selection.data, test.settings
+    data, settings = test.training.data, test.settings
     try:
         runs = _runs(test)
         labels, expert = (_of_queries(table, runs[test.chosen]) for table in _grades(data, consensus))
@@ -156,7 +156,7 @@ def estimate_baseline(test: RankerTest, consensus: Consensus) -> tuple[Estimate 
 
 def _runs(test: RankerTest) -> dict[str, pa.Table]:
     """Return the rankings of the test queries that the file ranks, without honeypots; the baseline is the first."""
-    data, path = test.selection.data, Path(test.baseline)
+    data, path = test.training.data, Path(test.baseline)
     ranking = read_run_table(path)
     rows = data.rows_of(test.split.test)
     known = data.features.take(rows)

@@ -12,8 +12,8 @@ from crowdrank._progress import Report, split_progress
 from crowdrank._typing import Floats, Integers
 from crowdrank.pipeline.ranker_test import ALPHA, Contrast, RankerTest
 from crowdrank.pipeline.run_result import DEPLOYABLE, Deployable
-from crowdrank.pipeline.selection import CandidateSelection
 from crowdrank.pipeline.stage_cache import digest
+from crowdrank.pipeline.training import CandidateTraining
 from crowdrank.pipeline.training_view import TrainingView
 from crowdrank.rankers.boosting import BoostedTrees, default_threads
 from crowdrank.rankers.distillation import distill, rank_correlation
@@ -58,11 +58,10 @@ class _Distillation:
     report: Report | None
 
     def run(self, ranker: Ranker) -> Deployable:
-        test, selection, outcome = self.test, self.test.selection, self.test.outcome
-        data, chosen = selection.data, test.chosen
+        test, training, outcome = self.test, self.test.training, self.test.outcome
+        data, chosen = training.data, test.chosen
         is_test, rows = np.isin(data.query, test.split.test), np.arange(len(data.query))
-        assert outcome.final_view is not None
-        view = selection.full_view if test.settings.refit else outcome.final_view
+        view = training.full_view if test.settings.refit else outcome.final_view
         jobs = [DistillationJob(ranker, view, rows)]
         if is_test.any():
             jobs.append(DistillationJob(outcome.ranker(chosen), outcome.final_view, rows[~is_test]))
@@ -75,30 +74,31 @@ class _Distillation:
 
     def _distill_all(self, jobs: list[DistillationJob]) -> list[BoostedTrees]:
         """Return a forest for each ranker, in parallel unless a forest has enough threads of its own."""
-        selection, reports = self.test.selection, split_progress(self.report, len(jobs))
-        n_jobs = forest_threads(selection)
+        training, reports = self.test.training, split_progress(self.report, len(jobs))
+        n_jobs = forest_threads(training)
         if n_jobs > 1:
             return [self._distill(job, n_jobs, report) for job, report in zip(jobs, reports, strict=True)]
-        with selection.workers() as workers:
+        with training.workers() as workers:
             return list(workers.map(lambda job, report: self._distill(job, 1, report), jobs, reports))
 
     def _distill(self, job: DistillationJob, n_jobs: int, report: Report) -> BoostedTrees:
         """Return a forest that imitates the selected ranker; it is cached."""
-        selection, settings = self.test.selection, self.test.settings
+        training, outcome, settings = self.test.training, self.test.outcome, self.test.settings
         parameters = {"random_state": settings.random_state, **settings.forest}
 
         def make() -> BoostedTrees:
-            X, query = selection.data.matrix(job.rows), selection.data.query[job.rows]
+            X, query = training.data.matrix(job.rows), training.data.query[job.rows]
             return distill(job.ranker, X, query, n_jobs=n_jobs, progress=report, **parameters)
 
-        key = digest(selection.ensemble_key(self.test.chosen, job.view), job.rows, parameters)
-        return selection.cache.get("deployable", key, make, lambda forest, path: forest.save(path), _load_forest)
+        keys = [training.key(candidate, job.view) for candidate in outcome.members(outcome.chosen)]
+        key = digest(outcome.chosen, outcome.weights.get(outcome.chosen, {}), keys, job.rows, parameters)
+        return training.cache.get("deployable", key, make, lambda forest, path: forest.save(path), _load_forest)
 
 
-def forest_threads(selection: CandidateSelection) -> int:
+def forest_threads(training: CandidateTraining) -> int:
     """Return the number of threads of a forest; with one thread each, forests are fitted in parallel."""
-    n_jobs = selection.settings.n_jobs or default_threads()
-    return 1 if selection.runs_in_parallel and n_jobs < MIN_FOREST_THREADS else n_jobs
+    n_jobs = training.settings.n_jobs or default_threads()
+    return 1 if training.runs_in_parallel and n_jobs < MIN_FOREST_THREADS else n_jobs
 
 
 def _load_forest(path: Path) -> BoostedTrees:
@@ -110,7 +110,7 @@ def _load_forest(path: Path) -> BoostedTrees:
 
 def _correlation(test: RankerTest, score: Floats, other: str) -> float | None:
     """Return the rank correlation of scores with those of a candidate on the test queries; None if it is undefined."""
-    data = test.selection.data
+    data = test.training.data
     rows = data.rows_of(test.split.test)
     value = rank_correlation(score[rows], test.outcome.scores[other][rows], data.query[rows]) if len(rows) else np.nan
     return None if np.isnan(value) else float(value)

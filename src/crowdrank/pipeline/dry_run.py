@@ -16,19 +16,19 @@ from crowdrank.pipeline.baseline import add_baseline
 from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensus_methods, remapper_label_features
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.deployment import forest_threads
+from crowdrank.pipeline.ensembles import WEIGHT_STEPS, fold_pairs
 from crowdrank.pipeline.run import prepare_data
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.selection import (
     MIN_SELECTION_QUERIES,
-    WEIGHT_STEPS,
-    CandidateSelection,
     ExpertScorer,
     ExpertSplit,
     split_queries,
     without_experts,
 )
 from crowdrank.pipeline.stage_cache import StageCache
+from crowdrank.pipeline.training import CandidateTraining
 from crowdrank.pipeline.training_view import RankerMemo, TrainingView
 from crowdrank.rankers.boosting import default_threads
 from crowdrank.rankers.distillation import MIN_CELLS, N_TREES, distill
@@ -124,23 +124,21 @@ def estimate_seconds(data: RunData, settings: RunSettings, candidates: list[Cand
     queries = _sample_queries(data, split, settings.random_state)
     sample = data.restrict_judgments(data.rows_of(queries))
     fits = ConsensusFits(sample, StageCache(None), settings.n_jobs, parameters=settings.consensus_parameters)
-    selection, sampled = (
-        CandidateSelection(one, fits, settings, candidates, split, StageCache(None)) for one in (data, sample)
-    )
-    whole = selection.view(split.test, split.development)
+    training, sampled = (CandidateTraining(one, fits, settings, StageCache(None)) for one in (data, sample))
+    whole = training.view(split.test, split.development)
     view = sampled.view(split.test, np.intersect1d(split.development, queries))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         consensus = _time_methods(fits, settings, candidates) * len(data.labels) / len(sample.labels)
         folds_hide_labels = bool((data.item[data.rows_of(split.development)] >= 0).any())
-        training = 0.0
+        fitting = 0.0
         for candidate, seconds in _time_candidates(candidates, view):
-            n_fits = _count_fits(candidate, split, folds_hide_labels, settings)
-            training += n_fits * seconds * _n_rows(candidate, whole) / max(1, _n_rows(candidate, view))
+            n_fits = count_fits(candidate, split, folds_hide_labels, settings)
+            fitting += n_fits * seconds * _n_rows(candidate, whole) / max(1, _n_rows(candidate, view))
         ensembles = _time_ensembles(data, settings, candidates, split)
-        forests = _time_forests(selection, queries) if candidates and not settings.deployable else 0.0
-    n_parallel = (settings.n_jobs or default_threads()) if selection.runs_in_parallel else 1
-    return consensus + training / n_parallel + ensembles + forests
+        forests = _time_forests(training, split, queries) if candidates and not settings.deployable else 0.0
+    n_parallel = (settings.n_jobs or default_threads()) if training.runs_in_parallel else 1
+    return consensus + fitting / n_parallel + ensembles + forests
 
 
 def _sample_queries(data: RunData, split: ExpertSplit, random_state: int) -> Integers:
@@ -189,10 +187,10 @@ def _time_ensembles(data: RunData, settings: RunSettings, candidates: list[Candi
     return (1 + len(split.folds)) * (time.perf_counter() - start)
 
 
-def _time_forests(selection: CandidateSelection, queries: Integers) -> float:
+def _time_forests(training: CandidateTraining, split: ExpertSplit, queries: Integers) -> float:
     """Return the time of the forests that imitate the selected ranker, from a few trees that imitate another."""
-    data, settings, n_jobs = selection.data, selection.settings, forest_threads(selection)
-    n_forests = 2 if len(selection.split.test) else 1
+    data, settings, n_jobs = training.data, training.settings, forest_threads(training)
+    n_forests = 2 if len(split.test) else 1
     n_parallel = min(n_forests, settings.n_jobs or default_threads()) if n_jobs == 1 else 1
     rows = data.rows_of(queries)
     X, query = data.matrix(rows), data.query[rows]
@@ -213,10 +211,11 @@ def _n_rows(candidate: Candidate, view: TrainingView) -> int:
     return (len(view.crowd) if candidate.crowd else 0) + (len(view.experts) if candidate.experts else 0)
 
 
-def _count_fits(candidate: Candidate, split: ExpertSplit, folds_hide_labels: bool, settings: RunSettings) -> int:
-    """Return how often a candidate is trained: for the test, on all data, and on folds that hide data from it."""
+def count_fits(candidate: Candidate, split: ExpertSplit, folds_hide_labels: bool, settings: RunSettings) -> int:
+    """Return how often a candidate is trained: for the test, on all data, and without folds that it would see."""
     folds = len(split.folds) if candidate.experts or folds_hide_labels else 0
-    return 1 + folds + (1 if settings.refit and len(split.test) and not candidate.is_control else 0)
+    pairs = len(list(fold_pairs(len(split.folds)))) if candidate.experts and not candidate.is_control else 0
+    return 1 + folds + pairs + (1 if settings.refit and len(split.test) and not candidate.is_control else 0)
 
 
 def _format_duration(seconds: float) -> str:

@@ -23,18 +23,17 @@ from crowdrank.evaluation.evaluate import evaluate_codes
 from crowdrank.evaluation.measures import parse_measure, parse_measures
 from crowdrank.pipeline.baseline import describe_baseline
 from crowdrank.pipeline.candidates import BY_NAME
+from crowdrank.pipeline.ensembles import ENSEMBLES, SAFE
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.selection import (
-    ENSEMBLES,
     LEAD,
     MIN_SELECTION_QUERIES,
-    SAFE,
-    CandidateSelection,
     ExpertScorer,
     ExpertSplit,
     SelectionResult,
     only_crowd,
 )
+from crowdrank.pipeline.training import CandidateTraining
 from crowdrank.rankers.ensemble import N_HALVES, PRIOR_QUERIES
 
 ALPHA = 0.05
@@ -183,22 +182,19 @@ class RankerTest:
     """Test of the candidates: differences between pairs of them, each computed once.
 
     Attributes:
-        selection: the trained candidates, with their scores.
+        training: training on the data of the run.
+        outcome: scores, rankers and the selected candidate.
         settings: settings of the run.
         has_experts: whether expert grades test the candidates; otherwise the consensus takes their place.
         contrasts: the differences that were asked for so far.
 
     """
 
-    selection: CandidateSelection
+    training: CandidateTraining
+    outcome: SelectionResult
     settings: RunSettings
     has_experts: bool
     contrasts: dict[tuple[str, str], Contrast] = field(default_factory=dict)
-
-    @property
-    def outcome(self) -> SelectionResult:
-        """Scores, rankers and the selected candidate."""
-        return self.selection.outcome
 
     @property
     def split(self) -> ExpertSplit:
@@ -219,7 +215,7 @@ class RankerTest:
     @cached_property
     def comparison(self) -> Comparison | None:
         """Comparison of all candidates on the test queries; None without expert grades or test queries."""
-        data, queries = self.selection.data, self.split.test
+        data, queries = self.training.data, self.split.test
         if not self.has_experts or not len(queries):
             return None
         rows = data.graded_rows(queries)
@@ -283,7 +279,7 @@ class RankerTest:
 
     @cached_property
     def _scorer(self) -> ExpertScorer:
-        return ExpertScorer(self.selection.data, self.split.test, self.settings)
+        return ExpertScorer(self.training.data, self.split.test, self.settings)
 
 
 def describe(candidate: str) -> str:
@@ -304,7 +300,7 @@ def summarize(test: RankerTest) -> list[str]:
 
 
 def _selected(test: RankerTest) -> str:
-    name, n, n_selection = test.chosen, len(test.selection.data.graded_queries), len(test.split.development)
+    name, n, n_selection = test.chosen, len(test.training.data.graded_queries), len(test.split.development)
     if not test.split.folds:
         return (
             f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few to select a ranker (at least "
@@ -411,7 +407,7 @@ def benefit_of_experts(ours: Floats, theirs: Floats, measure: str, n: int = EXPE
 
 def describe_protocol(test: RankerTest) -> tuple[str, ...]:
     """Return how candidates were trained, selected and tested, in sentences."""
-    data, split, settings = test.selection.data, test.split, test.settings
+    data, split, settings = test.training.data, test.split, test.settings
     lines = [
         "Consensus models use all crowd labels, but no expert grades and no honeypots. Rankers are never evaluated on "
         "queries whose crowd labels they were trained on."
@@ -441,8 +437,8 @@ def describe_protocol(test: RankerTest) -> tuple[str, ...]:
         lines.append(
             f"The candidate with the highest mean {settings.measure} is selected{rule}. The weights of ensembles are "
             f"averages over {N_HALVES} halves of the selection queries, shrunk towards equal weights with the weight "
-            f"of {PRIOR_QUERIES} queries; those for a fold are chosen on the other folds. Candidates trained on expert "
-            "grades rank the other folds with the grades of the fold, so their weights depend on these indirectly."
+            f"of {PRIOR_QUERIES} queries; those for a fold are chosen on other folds, which are ranked by models "
+            "that have not seen the expert grades of the fold either."
         )
     if settings.deployable:
         lines.append("Only single forests could be selected, so that search engines can evaluate the ranker.")

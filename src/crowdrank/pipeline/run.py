@@ -48,8 +48,15 @@ from crowdrank.pipeline.result_tables import (
 from crowdrank.pipeline.run_data import RunData, build_run_data
 from crowdrank.pipeline.run_result import RUN, Deployable, Provenance, RankerResults, RunResult, python_call
 from crowdrank.pipeline.run_settings import RunSettings
-from crowdrank.pipeline.selection import CandidateSelection, ExpertSplit, split_queries, without_experts
+from crowdrank.pipeline.selection import (
+    ExpertSplit,
+    refit,
+    split_queries,
+    train_and_select,
+    without_experts,
+)
 from crowdrank.pipeline.stage_cache import PROFILE_FILE, Profiler, StageCache, digest
+from crowdrank.pipeline.training import CandidateTraining
 from crowdrank.rankers.ranker import Ranker
 from crowdrank.readers.features import Features
 from crowdrank.readers.leak_check import check_leaks
@@ -333,17 +340,17 @@ class _Runner:
         """Train, select and test rankers; return the result with them."""
         candidates, left_out = self.training.candidates, dict(self.training.left_out)
         candidates = self._fit_methods(candidates, left_out)
-        selection, has_experts = self._select(candidates, left_out)
-        test = RankerTest(selection, self.settings, has_experts)
+        test = self._select(candidates, left_out)
+        outcome = test.outcome
         with self._stage("comparison"):
-            (first, *others), outcome = summarize(test), selection.outcome
+            first, *others = summarize(test)
             if test.comparison is not None:
                 test.test_controls()
             found, estimate_notes = attempt("The estimate", lambda: self._estimate(test, labels.model))
             estimate, reasons = found or (None, [])
-        ranker, alternative = self._final_ranker(selection, outcome.chosen), None
+        ranker, alternative = self._final_ranker(test, outcome.chosen), None
         if test.preferred is not None and test.preferred in outcome.rankers:
-            alternative = self._final_ranker(selection, test.preferred)
+            alternative = self._final_ranker(test, test.preferred)
         deployable, deployable_notes = attempt("The forest for search engines", lambda: self._deployable(test, ranker))
         tables = {
             "comparison": comparison_table(test),
@@ -364,7 +371,7 @@ class _Runner:
             weights=outcome.weights,
             left_out=outcome.failed,
             selection_queries=_query_ids(self.data, split.development),
-            test_queries=_query_ids(self.data, split.test) if has_experts else (),
+            test_queries=_query_ids(self.data, split.test) if test.has_experts else (),
             contrasts=tuple(test.contrasts.values()) if test.comparison is not None else (),
             verdict=test.verdict,
             alternative=alternative,
@@ -415,8 +422,8 @@ class _Runner:
                 self.fits.label_features(kind)
         return kept
 
-    def _select(self, candidates: list[Candidate], left_out: dict[str, str]) -> tuple[CandidateSelection, bool]:
-        """Train the candidates and select one; return also whether expert grades were there to select by."""
+    def _select(self, candidates: list[Candidate], left_out: dict[str, str]) -> RankerTest:
+        """Train the candidates and select one; return the test of the candidates."""
         data, split = self.data, split_queries(self.data, self.settings)
         has_experts = len(data.graded_queries) > 0
         if not has_experts:
@@ -428,19 +435,17 @@ class _Runner:
             candidates = without_experts(candidates)
         with ProgressBar("training candidates") as bar:
             report = bar if self.progress else None
-            selection = CandidateSelection(
-                data, self.fits, self.settings, candidates, split, self.cache, report, self.training.baseline_run
-            )
-            selection.run()
-        selection.outcome.failed |= left_out
-        return selection, has_experts
+            training = CandidateTraining(data, self.fits, self.settings, self.cache)
+            outcome = train_and_select(training, candidates, split, report, self.training.baseline_run)
+        outcome = replace(outcome, failed={**outcome.failed, **left_out})
+        return RankerTest(training, outcome, self.settings, has_experts)
 
-    def _final_ranker(self, selection: CandidateSelection, name: str) -> Ranker:
+    def _final_ranker(self, test: RankerTest, name: str) -> Ranker:
         """Return a candidate trained on all data, or without the test queries if the settings say so."""
         if not self.settings.refit:
-            return selection.outcome.ranker(name)
+            return test.outcome.ranker(name)
         with ProgressBar("training on all data") as bar:
-            return selection.refit(name, bar if self.progress else None)
+            return refit(test.training, test.outcome, name, bar if self.progress else None)
 
     def _deployable(self, test: RankerTest, ranker: Ranker) -> Deployable:
         """Return one forest for search engines."""
