@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import shutil
 import struct
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -14,11 +16,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import python_calamine
 
 from crowdrank import Judgments, read_features, read_gold, read_judgments, read_run
 from crowdrank.errors import DataWarning, Fix, InputError, UsageError
+from crowdrank.readers import files
 
 ROWS = [["query", "document", "assessor", "grade"], ["q1", "a", "ann", "2"], ["q1", "b", "bob", "0"]]
 READ = [("q1", "a", "ann", 2), ("q1", "b", "bob", 0)]
@@ -596,3 +601,78 @@ def test_workbooks_need_calamine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(UsageError) as caught:
             read(path)
         assert "pip install 'crowdrank[excel]'" in str(caught.value)
+
+
+COUNT_OPENS = """
+import collections, json, os, sys
+import pyarrow as pa
+import crowdrank
+
+opens, folder = collections.Counter(), sys.argv[1]
+
+def count(path):
+    name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
+    if name.startswith(folder) and os.path.isfile(name):
+        opens[os.path.relpath(name, folder)] += 1
+
+sys.addaudithook(lambda event, arguments: count(arguments[0]) if event == "open" else None)
+os_file = pa.OSFile
+pa.OSFile = lambda path: count(path) or os_file(path)  # Arrow opens files without Python's audit event
+for name in sys.argv[2:]:
+    crowdrank.read_judgments(os.path.join(folder, name))
+print(json.dumps(opens))
+"""
+
+
+def test_number_of_times_that_a_file_is_opened(tmp_path: Path) -> None:
+    names = ("query", "document", "assessor", "grade")
+
+    def write_all(folder: Path, n_rows: int) -> None:
+        folder.mkdir()
+        table = [(f"q{row % 9}", f"{row:0100}", f"w{row % 5}", str(row % 3)) for row in range(n_rows)]
+        for suffix, separator in ((".csv", ","), (".tsv", "\t")):
+            put(folder / f"a{suffix}", "".join(separator.join(row) + "\n" for row in (names, *table)))
+        put(folder / "quoted.csv", "".join(",".join(f'"{x}"' for x in row) + "\n" for row in (names, *table)))
+        put(folder / "a.csv.gz", gzip.compress((folder / "a.csv").read_bytes()))
+        put(
+            folder / "a.jsonl", "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in table).encode()
+        )
+        put(folder / "a.qrels", "".join(f"{q} 0 {d} {grade}\n" for q, d, _, grade in table))
+        put(folder / "a.letor", "".join(f"{grade} qid:{q} 1:2 # docid = {d}\n" for q, d, _, grade in table))
+        columns = {name: [row[column] for row in table] for column, name in enumerate(names)}
+        pq.write_table(pa.table(columns), folder / "a.parquet", compression="none", use_dictionary=False)
+        if n_rows < 1000:
+            put(folder / "a.xlsx", workbook([list(names), *map(list, table)]))
+
+    write_all(tmp_path / "small", 100)
+    write_all(tmp_path / "large", 11_000)  # larger than the head of a file
+    written = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*"))
+    (tmp_path / "folder").mkdir()
+    for name in ("1.csv", "2.csv"):
+        shutil.copy(tmp_path / "small" / "a.csv", tmp_path / "folder" / name)
+    line = [sys.executable, "-c", COUNT_OPENS, str(tmp_path), *written, "folder"]
+    opens = json.loads(subprocess.run(line, capture_output=True, check=True).stdout)
+    assert {name: count for name, count in opens.items() if name.startswith("small")} == {
+        f"small/{name}": 1
+        for name in (
+            "a.csv", "a.csv.gz", "a.jsonl", "a.letor", "a.parquet", "a.qrels", "a.tsv", "a.xlsx", "quoted.csv",
+        )
+    }  # fmt: skip
+    # The head, then the rows; JSON Lines are searched for keys before, and a Parquet file for its columns.
+    assert {name: count for name, count in opens.items() if name.startswith("large")} == {
+        "large/a.csv": 2, "large/a.csv.gz": 2, "large/quoted.csv": 2, "large/a.tsv": 2, "large/a.qrels": 2,
+        "large/a.letor": 2, "large/a.jsonl": 3, "large/a.parquet": 3,
+    }  # fmt: skip
+    assert {name: count for name, count in opens.items() if name.startswith("folder")} == {
+        "folder/1.csv": 2, "folder/2.csv": 2,
+    }  # fmt: skip
+
+
+def test_rows_and_header_beyond_the_head_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = "query,document,assessor,grade\n" + "".join(f"q,dé{row},w,{row % 3}\n" for row in range(40))
+    whole = rows(read_judgments(put(tmp_path / "a.csv", content.encode())))
+    for n_bytes in (7, 30, 36, 37, 200):
+        monkeypatch.setattr(files, "HEAD_BYTES", n_bytes)
+        for name, data in (("a.csv", content.encode()), ("a.csv.gz", gzip.compress(content.encode()))):
+            assert rows(read_judgments(put(tmp_path / name, data))) == whole
+        assert rows(read_judgments(put(tmp_path / "u.csv", content.encode("utf-16")), format="csv")) == whole

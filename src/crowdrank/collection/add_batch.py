@@ -35,7 +35,7 @@ from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments
 from crowdrank.readers.cells import SAMPLE_COLUMNS
 from crowdrank.readers.combine import combine
 from crowdrank.readers.delimited import DelimitedSource
-from crowdrank.readers.files import compression, open_decompressed, utf16_encoding
+from crowdrank.readers.files import FileHead, open_decompressed
 from crowdrank.readers.formats import open_source
 from crowdrank.readers.json_files import JsonLinesSource
 from crowdrank.readers.judging_database import find_database
@@ -293,11 +293,11 @@ class JudgmentFile:
     ) -> JudgmentFile:
         """Open a file; raise UsageError unless it is a table with one judgment per row."""
         source, column_of = _open_columns(path, format, columns, separator, ROLES)
-        with open_decompressed(path, text=False) as stream:
-            if isinstance(source, DelimitedSource | JsonLinesSource) and utf16_encoding(stream.read(4)):
-                fixes = [Fix("save it as UTF-8"), OTHER_FILE_FIX]
-                raise UsageError(f"Judgments cannot be added to {path}, which is UTF-16", kind="utf-16", fix=fixes)
-        if compression(path) != ("gzip" if Path(path).suffix.lower() == ".gz" else None):
+        head = FileHead.of(path)
+        if isinstance(source, DelimitedSource | JsonLinesSource) and head.encoding is not None:
+            fixes = [Fix("save it as UTF-8"), OTHER_FILE_FIX]
+            raise UsageError(f"Judgments cannot be added to {path}, which is UTF-16", kind="utf-16", fix=fixes)
+        if head.compression != ("gzip" if Path(path).suffix.lower() == ".gz" else None):
             problem = f"Judgments cannot be added to {path}: only .gz is written compressed"
             raise UsageError(problem, kind="compressed", fix=OTHER_FILE_FIX)
         if type(source) not in (DelimitedSource, JsonLinesSource, ParquetSource):

@@ -125,8 +125,8 @@ def load(path: str | Path) -> Judgments:
 
 
 def _load_unchecked(path: str | Path) -> Judgments:
-    with arrow_file(path, text=False) as file:
-        table = _folders.read_parquet(file)
+    with arrow_file(path, text=False) as rewind:
+        table = _folders.read_parquet(rewind())
     require(b"crowdrank" in (table.schema.metadata or {}), "its metadata are missing")
     metadata = Fields.parse(table.schema.metadata[b"crowdrank"], "the metadata")
     version = metadata.integer("format")

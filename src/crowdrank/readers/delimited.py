@@ -21,9 +21,18 @@ import pyarrow.csv
 from crowdrank._typing import Integers
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments.columns import n_known_names
-from crowdrank.readers.files import arrow_file, encoding_error, first_undecodable_line, open_decompressed
+from crowdrank.readers.files import (
+    FileHead,
+    FileSource,
+    LineSource,
+    arrow_file,
+    encoding_error,
+    explain_errors,
+    first_undecodable_line,
+    open_decompressed,
+)
 from crowdrank.readers.limits import MAX_LINE_BYTES, line_too_long_error, numbered_lines
-from crowdrank.readers.sources import SKIP_BAD_ROWS, BadRows, FileSource, LineSource, no_rows_error
+from crowdrank.readers.sources import SKIP_BAD_ROWS, BadRows, no_rows_error
 
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 """Separators that are detected, with their names in errors."""
@@ -38,7 +47,7 @@ class DelimitedSource(FileSource):
     """Text file with a header line, whose cells are separated by a character.
 
     Args:
-        path: the file.
+        file: the file, or its head.
         separator: the separator; by default it is detected in the header.
         preferred: the separator to detect if the header contains several.
 
@@ -46,10 +55,15 @@ class DelimitedSource(FileSource):
 
     _has_quotes = True  # whether quotes enclose cells; otherwise they are part of the text
 
-    def __init__(self, path: str | Path, separator: str | None = None, preferred: str = ",") -> None:
-        super().__init__(path)
-        self.separator = separator or self._detect_separator(preferred)
-        self.names = self._read_header(self.separator)
+    def __init__(self, file: str | Path | FileHead, separator: str | None = None, preferred: str = ",") -> None:
+        super().__init__(file)
+        candidates = (preferred, *SEPARATORS) if separator is None else (separator,)
+        headers = {candidate: self._read_header(candidate) for candidate in candidates}
+        # The preferred separator, if it separates the header, or else the one that gives the most columns.
+        first_choice = next(iter(headers))
+        is_separated = len(headers[first_choice]) > 1
+        self.separator = first_choice if is_separated else max(headers, key=lambda one: len(headers[one]))
+        self.names = headers[self.separator]
         if not self.names:
             raise no_rows_error(self.name)
         if any("\0" in name for name in self.names):
@@ -57,16 +71,30 @@ class DelimitedSource(FileSource):
         self._refuse_wrong_separator()
         self._last, self._n_columns = self.names[-1], len(self.names)
         self._records: Integers | None = None  # number of the record of each row, from 0; None: all records in order
+        self._counts: tuple[int, int] | None = None  # number of lines and of quotes
 
     def _read_header(self, separator: str) -> list[str]:
         """Return the cells of the first record."""
-        with open_decompressed(self.path) as stream:
-            return next(self._read_records(stream, separator, errors="strict"), (0, []))[1]
+        records = self._first_records(separator, 1, errors="strict")
+        return records[0] if records else []
 
-    def _detect_separator(self, preferred: str) -> str:
-        """Return `preferred` if it separates the header, or else the separator that gives the most columns."""
-        n_columns = {separator: len(self._read_header(separator)) for separator in (preferred, *SEPARATORS)}
-        return preferred if n_columns[preferred] > 1 else max(n_columns, key=lambda separator: n_columns[separator])
+    def first_rows(self, count: int) -> list[list[str]]:
+        """Return the cells of the first rows below the header as text."""
+        return self._first_records(self.separator, count + 1)[1:]
+
+    def _first_records(self, separator: str, count: int, errors: str = "replace") -> list[list[str]]:
+        """Return the cells of the first records: from the head of the file, unless it ends within them."""
+        with explain_errors(self.path):
+            start = self.head.first_lines()
+            records = self._cells_of_records(start, separator, count, errors)
+            if self.head.is_whole or start.read(1):
+                return records
+        with open_decompressed(self.head) as stream:
+            return self._cells_of_records(stream, separator, count, errors)
+
+    def _cells_of_records(self, stream: BinaryIO, separator: str, count: int, errors: str) -> list[list[str]]:
+        with closing(self._read_records(stream, separator, errors)) as records:
+            return [cells for _, cells in islice(records, count)]
 
     def _read_records(
         self, stream: BinaryIO, separator: str, errors: str = "replace", extra_lines: Sequence[str] = ()
@@ -173,11 +201,6 @@ class DelimitedSource(FileSource):
         if self._has_quotes and self._has_whole_lines(n_done):
             raise self._stray_quote_error()
 
-    def first_records(self, count: int) -> list[list[str]]:
-        """Return the cells of the first rows below the header as text."""
-        with open_decompressed(self.path) as stream, closing(self._read_records(stream, self.separator)) as records:
-            return [cells for _, cells in islice(records, 1, count + 1)]
-
     def _treat_stray_quotes(self, n_rows: int) -> bool:
         """Return whether to parse again, because quotes are part of the text of a tab-separated file.
 
@@ -199,14 +222,14 @@ class DelimitedSource(FileSource):
 
     def _has_whole_lines(self, n_rows: int) -> bool:
         """Return whether the file has quotes, more lines than rows, and the cells of a row in each line."""
-        with open_decompressed(self.path) as stream:
-            n_lines, n_quotes = 1, 0
-            while chunk := stream.read(CSV_BLOCK_BYTES):
-                n_lines, n_quotes = n_lines + chunk.count(b"\n"), n_quotes + chunk.count(b'"')
+        if self._counts is None:
+            with open_decompressed(self.head) as stream:
+                self._counts = _count_lines_and_quotes(stream)
+        n_lines, n_quotes = self._counts
         if not n_quotes or n_lines - 1 <= n_rows:
             return False
         n_filled = 0
-        with open_decompressed(self.path) as stream:
+        with open_decompressed(self.head) as stream:
             for line_number, line in numbered_lines(stream, self.name):
                 if not line.strip(b"\r\n"):
                     continue
@@ -217,7 +240,7 @@ class DelimitedSource(FileSource):
 
     def _stray_quote_error(self) -> InputError:
         """Return the error for the first record that has several lines."""
-        with open_decompressed(self.path) as stream, closing(self._read_records(stream, self.separator)) as records:
+        with open_decompressed(self.head) as stream, closing(self._read_records(stream, self.separator)) as records:
             places = ((number, line) for number, (line, cells) in enumerate(records) if any(map(_has_newline, cells)))
             number, line = next(places, (0, 0))
         return _open_quote_error(self.name, f"row {number} (line {line})")
@@ -234,7 +257,7 @@ class DelimitedSource(FileSource):
 
     def _find_malformed_record(self) -> tuple[int, list[str]]:
         """Return the index and the cells of the first record with another number of cells than the header."""
-        with open_decompressed(self.path) as stream:
+        with open_decompressed(self.head) as stream:
             for index, (_, cells) in enumerate(self._read_records(stream, self.separator), start=-1):
                 if len(cells) != self._n_columns:
                     return index, cells
@@ -242,9 +265,9 @@ class DelimitedSource(FileSource):
 
     def _stream_with_arrow(self, names: list[str], block_bytes: int, n_skipped: int) -> Iterator[pa.Table]:
         """Yield the rows of each block after the first `n_skipped` rows; arguments as in `_parse_with_arrow`."""
-        with arrow_file(self.path) as file:
+        with arrow_file(self.head) as rewind:
             try:
-                reader = pyarrow.csv.open_csv(file, **self._csv_options(names, None, block_bytes))
+                reader = pyarrow.csv.open_csv(rewind(), **self._csv_options(names, None, block_bytes))
                 for batch in reader:
                     first = min(n_skipped, len(batch))
                     n_skipped -= first
@@ -279,9 +302,12 @@ class DelimitedSource(FileSource):
             block_bytes: number of bytes that Arrow reads at a time; a row that is longer gives None.
 
         """
-        with arrow_file(self.path) as file:
+        with arrow_file(self.head) as rewind:
             try:
-                return pyarrow.csv.read_csv(file, **self._csv_options(names, on_malformed_row, block_bytes))
+                table = pyarrow.csv.read_csv(rewind(), **self._csv_options(names, on_malformed_row, block_bytes))
+                if self._counts is None:
+                    self._counts = _count_lines_and_quotes(rewind())
+                return table
             except pa.ArrowInvalid as problem:
                 if _is_unparsed(problem):
                     return None
@@ -304,7 +330,7 @@ class DelimitedSource(FileSource):
 
     def _refuse_open_quote(self) -> None:
         """Raise InputError if a quote is open at the end of the file."""
-        with open_decompressed(self.path) as stream:
+        with open_decompressed(self.head) as stream:
             for number, (line, cells) in enumerate(self._read_records(stream, self.separator, extra_lines=["end"])):
                 last_place, open_quote = f"row {number} (line {line})", cells != ["end"]
         if open_quote:
@@ -334,7 +360,7 @@ class DelimitedSource(FileSource):
         return table.take(pa.array(rows))
 
     def _place_of_record(self, record_index: int) -> str:
-        with open_decompressed(self.path) as stream:
+        with open_decompressed(self.head) as stream:
             for position, (line, _) in enumerate(self._read_records(stream, self.separator)):
                 if position == record_index + 1:
                     return f"row {record_index + 1} (line {line})"
@@ -371,6 +397,14 @@ def _is_unparsed(problem: pa.ArrowInvalid) -> bool:
     return re.search(r"straddling|parse error: (Row #\d+: )?Expected", str(problem)) is not None
 
 
+def _count_lines_and_quotes(stream: Any) -> tuple[int, int]:
+    """Return the number of lines and of double quotes in the rest of a stream."""
+    n_lines, n_quotes, last = 0, 0, b"\n"
+    while chunk := stream.read(CSV_BLOCK_BYTES):
+        n_lines, n_quotes, last = n_lines + chunk.count(b"\n"), n_quotes + chunk.count(b'"'), chunk[-1:]
+    return n_lines + (last != b"\n"), n_quotes
+
+
 def _has_newline(text: str) -> bool:
     return "\n" in text or "\r" in text
 
@@ -381,7 +415,7 @@ class WhitespaceSource(LineSource):
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`, every cell as text."""
         rows, self._lines = [], []
-        with open_decompressed(self.path) as stream:
+        with open_decompressed(self.head) as stream:
             for line_number, line in numbered_lines(stream, self.name):
                 words = [word.decode() for word in line.split()]  # at ASCII white space: an id may hold any other
                 if len(words) == len(self.names):

@@ -14,10 +14,10 @@ from xml.parsers import expat
 import pyarrow as pa
 
 from crowdrank.errors import InputError, Location, Message, UsageError, shown
-from crowdrank.readers.files import open_decompressed
+from crowdrank.readers.files import FileHead, FileSource, open_decompressed
 from crowdrank.readers.json_files import MAX_EXACT_INTEGER, cell_to_text, is_encodable
 from crowdrank.readers.limits import MAX_BYTES, too_large_error
-from crowdrank.readers.sources import BadRows, FileSource, no_rows_error
+from crowdrank.readers.sources import BadRows, no_rows_error
 
 BYTES_PER_CELL = 32
 """Approximate number of bytes of memory per cell, blank ones included."""
@@ -33,8 +33,8 @@ class ExcelSource(FileSource):
     A cell that is merged with cells below it has the same value in all of their rows.
     """
 
-    def __init__(self, path: str | Path, max_bytes: int = MAX_BYTES) -> None:
-        super().__init__(path)
+    def __init__(self, file: str | Path | FileHead, max_bytes: int = MAX_BYTES) -> None:
+        super().__init__(file)
         self.max_bytes = max_bytes
         self._sheet, unread = self._load_sheet()
         self._header, cells = next(((number, row) for number, row in self._numbered_rows() if any(row)), (0, []))
@@ -55,7 +55,7 @@ class ExcelSource(FileSource):
         except ImportError as error:
             text = f"Reading {self.name} needs python-calamine, which is not installed: pip install 'crowdrank[excel]'."
             raise UsageError(text, kind="missing-package") from error
-        with open_decompressed(self.path, text=False) as stream:
+        with open_decompressed(self.head, text=False) as stream:
             content = stream.read(self.max_bytes + 1)
         try:
             self._check_size(content)

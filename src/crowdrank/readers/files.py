@@ -12,10 +12,12 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -23,7 +25,7 @@ from crowdrank._files import MANIFEST
 from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.readers.limits import CHUNK_BYTES, MAX_BYTES, MAX_GZIP_RATIO, numbered_lines, too_large_error
-from crowdrank.readers.sources import no_rows_error
+from crowdrank.readers.sources import Source, no_rows_error
 
 COMPRESSIONS = {
     "gzip": re.compile(rb"\x1f\x8b"),
@@ -37,6 +39,8 @@ READ_ERRORS = (
     *(pa.ArrowException, RuntimeError),  # RuntimeError: a ZIP archive with a password
 )
 """Errors of opening, decompressing and parsing a file."""
+HEAD_BYTES = 1 << 20
+"""Number of bytes at the start of a file that are read to recognize it."""
 WORKBOOK_PARTS = ("[Content_Types].xml", "mimetype")
 """Names of files in ZIP archives that are workbooks; these are read as they are."""
 
@@ -53,18 +57,158 @@ def local_path(path: str | Path) -> Path:
     return Path("/" + text.removeprefix("file:").removeprefix("//localhost/").lstrip("/"))
 
 
-def check_size(path: str | Path, max_bytes: int = MAX_BYTES) -> None:
+@dataclass(eq=False)
+class FileHead:
+    """First bytes of a local file, from which its format, encoding, header and platform are detected.
+
+    Attributes:
+        path: the file.
+        size: number of bytes on disk.
+        compression: gzip, bz2, xz or zip, by the first bytes; None if the file is not compressed.
+        inner_name: name of the file without its folder and the suffix of its compression; of a ZIP archive, its file's.
+        content: the first HEAD_BYTES bytes when decompressed, as they are in the file.
+        is_whole: whether `content` is all of the file; then nothing opens the file again.
+
+    """
+
+    path: Path
+    size: int
+    compression: str | None
+    inner_name: str
+    content: bytes
+    is_whole: bool
+
+    @classmethod
+    def of(cls, file: str | Path | FileHead) -> FileHead:
+        """Read the head of a file, unless it is given; raise InputError if the file cannot be read."""
+        if isinstance(file, FileHead):
+            return file
+        path = local_path(file)
+        with explain_errors(path), _open_raw(path) as raw:
+            size, kind = os.fstat(raw.fileno()).st_size, _compression(raw)
+            with _decompress(raw, kind, path) as stream:
+                is_archive = kind == "zip" and path.suffix.lower() == ".zip"
+                name = Path(stream.name).name if is_archive else inner_name(path)
+                content = stream.read(HEAD_BYTES)
+        return cls(path, size, kind, name, content, is_whole=len(content) < HEAD_BYTES)
+
+    @property
+    def encoding(self) -> str | None:
+        """The encoding of a UTF-16 text, or None."""
+        return utf16_encoding(self.content)
+
+    @cached_property
+    def text(self) -> str:
+        """The content as text; raise InputError if it is neither UTF-8 nor UTF-16."""
+        decoder = codecs.getincrementaldecoder(self.encoding or "utf-8")()
+        with explain_errors(self.path):
+            return decoder.decode(self.content).removeprefix("\ufeff")
+
+    def first_lines(self) -> BinaryIO:
+        """Return a stream of the whole lines at the start of the file, as UTF-8."""
+        content = self.content if self.encoding is None else self.text.encode()
+        if not self.is_whole:
+            content = content[: content.rfind(b"\n") + 1]
+        return io.BytesIO(content)
+
+    def drop_content(self) -> None:
+        """Release the memory of the content; the file is opened again to be read."""
+        self.content, self.is_whole = self.content[:4], False
+        self.__dict__.pop("text", None)
+
+
+def check_size(file: str | Path | FileHead, max_bytes: int = MAX_BYTES) -> None:
     """Raise InputError if a file has more than `max_bytes` bytes when decompressed."""
-    with open_decompressed(path, text=False) as stream:
-        size, kind = local_path(path).stat().st_size, compression(path)
-        if kind == "gzip" and size * MAX_GZIP_RATIO <= max_bytes:
+    head = FileHead.of(file)
+    size = len(head.content) if head.is_whole else head.size
+    if head.compression is not None and not head.is_whole:
+        if head.compression == "gzip" and size * MAX_GZIP_RATIO <= max_bytes:
             return
-        if kind is not None:
-            size = 0
+        size = 0
+        with open_decompressed(head, text=False) as stream:
             while size <= max_bytes and (piece := stream.read(CHUNK_BYTES)):
                 size += len(piece)
     if size > max_bytes:
-        raise too_large_error(str(path), f"{'' if kind is None else 'decompressed, '}it", max_bytes)
+        raise too_large_error(str(head.path), "it" if head.compression is None else "decompressed, it", max_bytes)
+
+
+def inner_name(path: str | Path) -> str:
+    """Return the name of a file without its folder and the suffix of its compression.
+
+    >>> inner_name("labels/ann.csv.gz"), inner_name("ann.csv")
+    ('ann.csv', 'ann.csv')
+    """
+    path = local_path(path)
+    return path.name[: -len(path.suffix)] if path.suffix.lower() in (".gz", ".bz2", ".xz", ".zip") else path.name
+
+
+@contextmanager
+def open_decompressed(file: str | Path | FileHead, *, text: bool = True) -> Iterator[BinaryIO]:
+    """Open a file as a stream of decompressed bytes; raise InputError if it cannot be opened, or read in the block.
+
+    Args:
+        file: the path of the file, or its head.
+        text: whether it is a text file, which is converted from UTF-16 to UTF-8.
+
+    """
+    path = file.path if isinstance(file, FileHead) else local_path(file)
+    with explain_errors(path, text):
+        if isinstance(file, FileHead) and file.is_whole:
+            encoding = file.encoding if text else None
+            yield io.BytesIO(file.content if encoding is None else file.content.decode(encoding).encode())
+            return
+        with _open_raw(path) as raw, _decompress(raw, _compression(raw), path) as stream:
+            encoding = utf16_encoding(stream.peek(4)) if text else None
+            yield stream if encoding is None else io.BytesIO(stream.read().decode(encoding).encode())
+
+
+@contextmanager
+def arrow_file(file: str | Path | FileHead, *, text: bool = True) -> Iterator[Callable[[], pa.NativeFile]]:
+    """Open a file for Arrow; yield a function that returns it from its start, each time it is called.
+
+    It is no Python file object, because Arrow's threads may outlive the interpreter.
+    """
+    head = FileHead.of(file)
+    with explain_errors(head.path, text):
+        if head.is_whole or head.compression in ("xz", "zip") or (text and head.encoding is not None):
+            with open_decompressed(head, text=text) as stream:
+                buffer = pa.py_buffer(stream.read())
+            yield lambda: pa.BufferReader(buffer)
+            return
+        with pa.OSFile(os.fsencode(head.path)) as raw:
+            streams: list[pa.NativeFile] = []  # a stream that is released closes the file
+
+            def rewind() -> pa.NativeFile:
+                raw.seek(0)
+                streams.append(raw if head.compression is None else pa.CompressedInputStream(raw, head.compression))
+                return streams[-1]
+
+            yield rewind
+
+
+def utf16_encoding(first_bytes: bytes) -> str | None:
+    """Return the encoding of a UTF-16 text, detected from its first four bytes, or None if it is not UTF-16.
+
+    The bytes begin with a byte order mark, or every second one is zero.
+
+    >>> [utf16_encoding("a,b".encode(encoding)) for encoding in ("utf-16", "utf-16-be", "utf-8")]
+    ['utf-16', 'utf-16-be', None]
+    """
+    if first_bytes.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    zeros = [byte == 0 for byte in first_bytes[:4]]
+    patterns = {"utf-16-le": [False, True, False, True], "utf-16-be": [True, False, True, False]}
+    return next((encoding for encoding, pattern in patterns.items() if zeros == pattern), None)
+
+
+def _open_raw(path: Path) -> BinaryIO:
+    """Open a file as it is stored; raise InputError if it is no regular file."""
+    if not _is_valid_path(path):
+        raise InputError("there is no such file", source=repr(str(path)), kind="no-file", fix="check the path")
+    if path.exists() and not path.is_file() and not path.is_dir():
+        problem = "this is a pipe or a device, which cannot be read twice"
+        raise InputError(problem, source=str(path), fix="save its content as a file first")
+    return path.open("rb")
 
 
 def _is_valid_path(path: Path) -> bool:
@@ -75,28 +219,32 @@ def _is_valid_path(path: Path) -> bool:
         return False
 
 
-def compression(path: str | Path) -> str | None:
-    """Return how a file is compressed (gzip, bz2, xz or zip) by its first bytes; None if it is not."""
-    with local_path(path).open("rb") as stream:
-        head = stream.read(10)
-    kind = next((kind for kind, signature in COMPRESSIONS.items() if signature.match(head)), None)
+def _compression(raw: BinaryIO) -> str | None:
+    """Return how an open file is compressed (gzip, bz2, xz or zip) by its first bytes; None if it is not."""
+    start = raw.read(10)
+    raw.seek(0)
+    kind = next((kind for kind, signature in COMPRESSIONS.items() if signature.match(start)), None)
     if kind != "zip":
         return kind
-    with zipfile.ZipFile(local_path(path)) as archive:
-        return None if set(WORKBOOK_PARTS).intersection(archive.namelist()) else kind
+    with zipfile.ZipFile(raw) as archive:
+        is_workbook = bool(set(WORKBOOK_PARTS).intersection(archive.namelist()))
+    raw.seek(0)
+    return None if is_workbook else kind
 
 
-def inner_name(path: str | Path) -> str:
-    """Return the name of a file without its folder and the suffix of its compression; of a ZIP archive, its file's.
-
-    >>> inner_name("labels/ann.csv.gz"), inner_name("ann.csv")
-    ('ann.csv', 'ann.csv')
-    """
-    path = local_path(path)
-    if path.suffix.lower() == ".zip" and path.is_file() and compression(path) == "zip":
-        with zipfile.ZipFile(path) as archive:
-            return Path(_only_member(path, archive)).name
-    return path.name[: -len(path.suffix)] if path.suffix.lower() in (".gz", ".bz2", ".xz", ".zip") else path.name
+def _decompress(raw: BinaryIO, kind: str | None, path: Path) -> Any:
+    """Return a buffered stream of the decompressed bytes of an open file."""
+    match kind:
+        case "gzip":
+            return gzip.open(raw)
+        case "bz2":
+            return bz2.open(raw)
+        case "xz":
+            return lzma.open(raw)
+        case "zip":
+            archive = zipfile.ZipFile(raw)
+            return archive.open(_only_member(path, archive))
+    return raw
 
 
 def _only_member(path: Path, archive: zipfile.ZipFile) -> str:
@@ -110,69 +258,11 @@ def _only_member(path: Path, archive: zipfile.ZipFile) -> str:
     return names[0]
 
 
-def _open_stream(path: Path) -> Any:
-    """Open a file as a buffered stream of decompressed bytes."""
-    match compression(path):
-        case "gzip":
-            return gzip.open(path)
-        case "bz2":
-            return bz2.open(path)
-        case "xz":
-            return lzma.open(path)
-        case "zip":
-            with zipfile.ZipFile(path) as archive:
-                return archive.open(_only_member(path, archive))
-    return path.open("rb")
-
-
 @contextmanager
-def arrow_file(path: str | Path, *, text: bool = True) -> Iterator[pa.NativeFile]:
-    """Open a file as an Arrow file.
-
-    It is no Python file object, because Arrow's threads may outlive the interpreter.
-    """
-    with open_decompressed(path, text=text) as stream, pa.OSFile(os.fsencode(local_path(path))) as file:
-        kind = compression(path)
-        if isinstance(stream, io.BytesIO) or kind in ("xz", "zip"):
-            yield pa.BufferReader(stream.read())
-        else:
-            yield file if kind is None else pa.CompressedInputStream(file, kind)
-
-
-def utf16_encoding(first_bytes: bytes) -> str | None:
-    """Return the encoding of a UTF-16 text, detected from its first four bytes, or None if it is not UTF-16.
-
-    The bytes begin with a byte order mark, or every second one is zero.
-
-    >>> [utf16_encoding("a,b".encode(encoding)[:4]) for encoding in ("utf-16", "utf-16-be", "utf-8")]
-    ['utf-16', 'utf-16-be', None]
-    """
-    if first_bytes.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    zeros = [byte == 0 for byte in first_bytes[:4]]
-    patterns = {"utf-16-le": [False, True, False, True], "utf-16-be": [True, False, True, False]}
-    return next((encoding for encoding, pattern in patterns.items() if zeros == pattern), None)
-
-
-@contextmanager
-def open_decompressed(path: str | Path, *, text: bool = True) -> Iterator[BinaryIO]:
-    """Open a file as a stream of decompressed bytes; raise InputError if it cannot be opened, or read in the block.
-
-    Args:
-        path: the file.
-        text: whether it is a text file, which is converted from UTF-16 to UTF-8.
-
-    """
-    path = local_path(path)
-    if not _is_valid_path(path):
-        raise InputError("there is no such file", source=repr(str(path)), kind="no-file", fix="check the path")
+def explain_errors(path: Path, text: bool = True) -> Iterator[None]:
+    """Raise errors of opening, decompressing and parsing a file as InputError."""
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            problem = "this is a pipe or a device, which cannot be read twice"
-            raise InputError(problem, source=str(path), fix="save its content as a file first")
-        with _open_stream(path) as stream:
-            encoding = utf16_encoding(stream.peek(4)[:4]) if text else None
-            yield cast(BinaryIO, stream) if encoding is None else io.BytesIO(stream.read().decode(encoding).encode())
+        yield
     except InputError:
         raise
     except READ_ERRORS as problem:
@@ -226,6 +316,34 @@ def first_undecodable_line(path: Path) -> str:
             if line.decode(errors="replace").encode() != line:
                 return f"line {line_number}"
     return ""
+
+
+class FileSource(Source):
+    """A file."""
+
+    def __init__(self, file: str | Path | FileHead) -> None:
+        self.head = FileHead.of(file)
+        self.path, self.name = self.head.path, str(self.head.path)
+
+    @property
+    def stem(self) -> str:
+        """Name of the file without its folder and suffixes."""
+        return Path(self.head.inner_name).stem
+
+
+class LineSource(FileSource):
+    """A text file without a header, whose lines are rows; it has no column for the assessor."""
+
+    has_assessor_column = False
+
+    def __init__(self, file: str | Path | FileHead, names: Sequence[str]) -> None:
+        super().__init__(file)
+        self.names = list(names)
+        self._lines: list[int] = []  # line number of each row
+
+    def place(self, row: int) -> str:
+        """Return the place of a row for errors: its line in the file."""
+        return f"line {self._lines[row]}"
 
 
 PARQUET_SUFFIXES = (".parquet", ".pq")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,9 +19,15 @@ from crowdrank.judgments import frames
 from crowdrank.judgments.columns import n_known_names
 from crowdrank.readers.delimited import EXPORT_AS_CSV_ADVICE, SEPARATORS, DelimitedSource, WhitespaceSource
 from crowdrank.readers.excel import ExcelSource
-from crowdrank.readers.files import check_size, inner_name, local_path, open_decompressed
+from crowdrank.readers.files import FileHead, check_size, inner_name, is_database_url
 from crowdrank.readers.json_files import JsonLinesSource, JsonSource
-from crowdrank.readers.judging_database import CANNOT_JUDGE, DatabaseAddress, JudgingDatabase, find_database
+from crowdrank.readers.judging_database import (
+    CANNOT_JUDGE,
+    SQLITE_SIGNATURE,
+    DatabaseAddress,
+    JudgingDatabase,
+    find_database,
+)
 from crowdrank.readers.letor import LetorSource
 from crowdrank.readers.limits import parse_bytes
 from crowdrank.readers.parquet import ParquetSource
@@ -49,8 +55,6 @@ UNSUPPORTED_SIGNATURES = {
     b"\xff\xd8\xff": ("an image", EXPORT_AS_CSV_ADVICE),
 }
 """Description and advice for each unsupported format, by the first bytes of a file."""
-HEAD_BYTES = 1 << 20
-"""Number of bytes that are read to recognize the format."""
 MAX_QRELS_ROWS = 10_000
 """Maximum number of lines whose second column is checked to recognize qrels."""
 
@@ -90,8 +94,8 @@ class TrecRF10Source(DelimitedSource):
     correct answer is 'broken link'.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        super().__init__(path, "\t")
+    def __init__(self, file: FileHead) -> None:
+        super().__init__(file, "\t")
         if "gold" not in self.names:
             raise InputError("there is no column 'gold'", source=self.name, fix="use the file as it is published")
         self.names = [*self.names, "planted"]
@@ -120,46 +124,43 @@ def format_by_suffix(path: str | Path) -> str | None:
     return FORMAT_BY_SUFFIX.get(Path(inner_name(path).lower()).suffix)
 
 
-def detect_format(path: str | Path) -> str | None:
+def detect_format(head: FileHead) -> str | None:
     """Return the format of a file by its suffix and content, or None if it is not recognized."""
-    suffix = format_by_suffix(path)
-    with open_decompressed(path, text=False) as stream:
-        head = stream.read(4)
-    if head in SPREADSHEET_SIGNATURES:
+    suffix, signature = format_by_suffix(head.inner_name), head.content[:4]
+    if signature in SPREADSHEET_SIGNATURES:
         return "xlsx"
-    if suffix in ("parquet", "xlsx", "jsonl") or (suffix is None and head == b"PAR1"):
+    if suffix in ("parquet", "xlsx", "jsonl") or (suffix is None and signature == b"PAR1"):
         return suffix or "parquet"
-    content = _format_by_content(path)
+    content = _format_by_content(head, suffix)
     # Files of qrels and runs have many suffixes: qrels.train.tsv, dl19.txt, bm25.trec.
     decisive = ("jsonl",) if suffix == "json" else ("qrels", "run", "letor")
     return content if suffix is None or content in decisive else suffix
 
 
-def _format_by_content(path: str | Path) -> str | None:
+def _format_by_content(head: FileHead, suffix: str | None) -> str | None:
     """Return the format of a text file by its first lines that are not blank, or None if it is not recognized."""
-    with open_decompressed(path) as stream:
-        head = codecs.getincrementaldecoder("utf-8-sig")().decode(stream.read(HEAD_BYTES))
-    first, second, *_ = [*filter(None, map(str.strip, head.split("\n"))), "", ""]
+    lines = head.text.split("\n")
+    first, second, *_ = [*islice(filter(None, map(str.strip, lines)), 2), "", ""]
     words = first.split()
     if len(words) > 1 and words[1].startswith("qid:"):
         return "letor"
     if first.startswith(("[", "{")):
         return "jsonl" if first.endswith("}") and second.startswith("{") else "json"
     if len(words) in (4, 6) and _is_iteration(words[1]) and _is_integer(words[3]) and "," not in first:
-        if format_by_suffix(path) not in ("qrels", "run"):
-            _require_constant_iteration(path, head, words[1])
+        if suffix not in ("qrels", "run"):
+            _require_constant_iteration(head.path, lines[:MAX_QRELS_ROWS], words[1])
         return "qrels" if len(words) == 4 else "run"
     has_three = len(words) == len(second.split()) == 3 and _is_integer(words[2]) and "," not in first
-    if has_three and format_by_suffix(path) != "qrels":
+    if has_three and suffix != "qrels":
         problem = "it has no header, and three words per line, where qrels have four"
         fixes = ["write 0 as the second word", "add a header such as query, document, grade"]
-        raise InputError(problem, source=str(path), place="line 1", kind="no-header", fix=fixes)
+        raise InputError(problem, source=str(head.path), place="line 1", kind="no-header", fix=fixes)
     return _format_by_header(first)
 
 
-def _require_constant_iteration(path: str | Path, head: str, iteration: str) -> None:
+def _require_constant_iteration(path: Path, lines: Sequence[str], iteration: str) -> None:
     """Raise InputError if the second column of a table without header has several values, which may be assessors."""
-    rows = (line.split() for line in head.split("\n")[:MAX_QRELS_ROWS])
+    rows = map(str.split, lines)
     other = next((words[1] for words in rows if len(words) in (4, 6) and words[1].upper() != iteration.upper()), None)
     if other is None:
         return
@@ -200,7 +201,7 @@ def open_source(
     """Open a file, a database of the judging service, or a DataFrame.
 
     Args:
-        source: a path, the URL of a database, or a DataFrame.
+        source: a path, the head of a file, the URL of a database, or a DataFrame.
         format: name of the format; by default it is detected.
         separator: character between the cells of a text file; by default it is detected.
         max_bytes: maximum size of the decompressed file.
@@ -216,26 +217,36 @@ def open_source(
     """
     if format is not None:
         require_one_of("format", format, FORMATS)
-    if not isinstance(source, str | Path):
+    if not isinstance(source, str | Path | FileHead | DatabaseAddress):
         if not frames.is_frame(source):
             raise UsageError(f"A path or a DataFrame is required, not {type(source).__name__}.")
         if format not in (None, "crowd-kit"):
             raise UsageError("is for files; leave it out for a DataFrame", parameter="format")
         return FrameSource(source), LAYOUT_BY_FORMAT.get(format or "", FormatLayout())
     limit = parse_bytes(max_bytes)
-    if (address := find_database(source)) is not None:
-        return _open_database(address, format, limit)
-    path = local_path(source)
-    check_size(path, limit)  # first, because it reports a missing file
-    _refuse_unsupported(path, format)
-    detected = detect_format(path) if format in (None, "crowd-kit") else format
+    head = open_head(source) if isinstance(source, str | Path) else source
+    if isinstance(head, DatabaseAddress):
+        return _open_database(head, format, limit)
+    check_size(head, limit)
+    _refuse_unsupported(head, format)
+    detected = detect_format(head) if format in (None, "crowd-kit") else format
     if detected is None:
         problem = "neither its name nor its content shows the format"
         fix = Fix(f"give the format ({', '.join(FORMATS)}) with {{}}", "format", "csv")
-        raise InputError(problem, source=str(path), kind="unknown-format", fix=fix)
+        raise InputError(problem, source=str(head.path), kind="unknown-format", fix=fix)
     allow_books = allow_books and format not in ("csv", "tsv")
-    source = _open_file(path, detected, _parse_separator(separator), limit, allow_books)
+    source = _open_file(head, detected, _parse_separator(separator), limit, allow_books)
     return source, LAYOUT_BY_FORMAT.get(format or detected, FormatLayout())
+
+
+def open_head(source: str | Path) -> FileHead | DatabaseAddress:
+    """Read the head of a file, or return the address of a database; raise InputError if there is neither."""
+    if is_database_url(source) or "?project=" in str(source):
+        address = find_database(source)
+        if address is not None:
+            return address
+    head = FileHead.of(source)
+    return DatabaseAddress(str(head.path)) if head.content.startswith(SQLITE_SIGNATURE) else head
 
 
 def _open_database(address: DatabaseAddress, format: str | None, max_bytes: int) -> tuple[Source, FormatLayout]:
@@ -247,22 +258,20 @@ def _open_database(address: DatabaseAddress, format: str | None, max_bytes: int)
     return database, FormatLayout(unjudgeable=(CANNOT_JUDGE,), grades=database.grades)
 
 
-def _refuse_unsupported(path: Path, format: str | None) -> None:
+def _refuse_unsupported(head: FileHead, format: str | None) -> None:
     """Raise InputError if a file is empty, or if its first bytes show an unsupported format or not the one given."""
-    with open_decompressed(path, text=False) as stream:
-        start = stream.read(100)
+    name, start = str(head.path), head.content[:100]
     if not start:
-        raise no_rows_error(str(path))
-    head = start[:4]
+        raise no_rows_error(name)
     if re.match(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html|head|body)\b", start, re.IGNORECASE):
         advice = "download the file itself; the page may ask you to sign in"
-        raise InputError("it is an HTML page", source=str(path), kind="other-format", fix=advice)
+        raise InputError("it is an HTML page", source=name, kind="other-format", fix=advice)
     for signature, (description, fix) in UNSUPPORTED_SIGNATURES.items():
-        if head.startswith(signature):
-            raise InputError(f"it is {description}", source=str(path), kind="other-format", fix=fix)
-    if head in SPREADSHEET_SIGNATURES and format not in (None, "xlsx"):
+        if start.startswith(signature):
+            raise InputError(f"it is {description}", source=name, kind="other-format", fix=fix)
+    if start[:4] in SPREADSHEET_SIGNATURES and format not in (None, "xlsx"):
         problem, fixes = "it is a spreadsheet or another archive", Fix("give {}", "format", "xlsx")
-        raise InputError(problem, source=str(path), kind="other-format", fix=fixes)
+        raise InputError(problem, source=name, kind="other-format", fix=fixes)
 
 
 def _parse_separator(separator: str | None) -> str | None:
@@ -274,9 +283,9 @@ def _parse_separator(separator: str | None) -> str | None:
     return separator
 
 
-def _open_delimited(path: Path, format: str, separator: str | None, allow_books: bool) -> Source:
+def _open_delimited(head: FileHead, format: str, separator: str | None, allow_books: bool) -> Source:
     """Open a CSV or TSV file; exports of labeling platforms are recognized by their header."""
-    table = DelimitedSource(path, separator, "\t" if format in ("tsv", "toloka") else ",")
+    table = DelimitedSource(head, separator, "\t" if format in ("tsv", "toloka") else ",")
     is_book = format == "quepid" and table.names[:2] == ["query", "docid"] and len(table.names) > 2
     platform = "quepid" if is_book else detect_platform(table)
     if format in TABLE_EXPORTS and platform != format:
@@ -285,26 +294,26 @@ def _open_delimited(path: Path, format: str, separator: str | None, allow_books:
         raise InputError(problem, source=table.name, kind="other-format", fix=fix)
     if platform is None or (platform == "quepid" and not allow_books):
         return table
-    return TABLE_EXPORTS[platform](path, table.separator)
+    return TABLE_EXPORTS[platform](head, table.separator)
 
 
-SOURCE_BY_FORMAT: Mapping[str, Callable[[Path], Source]] = {
+SOURCE_BY_FORMAT: Mapping[str, Callable[[FileHead], Source]] = {
     **dict.fromkeys(("json", "label-studio", "opensearch"), JsonSource),
     "jsonl": JsonLinesSource,
     "trec-rf10": TrecRF10Source,
     "letor": LetorSource,
 }
-"""Source class of the formats that need only a path."""
+"""Source class of the formats without parameters."""
 
 
-def _open_file(path: Path, format: str, separator: str | None, max_bytes: int, allow_books: bool) -> Source:
+def _open_file(head: FileHead, format: str, separator: str | None, max_bytes: int, allow_books: bool) -> Source:
     """Open a file as the source class of its format."""
     if format in ("csv", "tsv", *TABLE_EXPORTS):
-        return _open_delimited(path, format, separator, allow_books)
+        return _open_delimited(head, format, separator, allow_books)
     if format in ("parquet", "xlsx"):
-        return (ParquetSource if format == "parquet" else ExcelSource)(path, max_bytes)
+        return (ParquetSource if format == "parquet" else ExcelSource)(head, max_bytes)
     if format in ("qrels", "run"):
-        return WhitespaceSource(path, QRELS_COLUMNS if format == "qrels" else RUN_COLUMNS)
+        return WhitespaceSource(head, QRELS_COLUMNS if format == "qrels" else RUN_COLUMNS)
     if format == "doccano":
-        return JsonSource(path) if _format_by_content(path) == "json" else JsonLinesSource(path)
-    return SOURCE_BY_FORMAT[format](path)
+        return JsonSource(head) if _format_by_content(head, None) == "json" else JsonLinesSource(head)
+    return SOURCE_BY_FORMAT[format](head)

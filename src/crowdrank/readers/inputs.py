@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -30,9 +31,9 @@ from crowdrank.judgments.frames import is_frame
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_QUERY
 from crowdrank.readers.cells import ColumnsByRole, parse_floats, require_floats
-from crowdrank.readers.files import local_path, open_decompressed, visible_files
-from crowdrank.readers.formats import FormatLayout, detect_format, open_source
-from crowdrank.readers.judging_database import find_database
+from crowdrank.readers.files import FileHead, FileSource, local_path, open_decompressed, visible_files
+from crowdrank.readers.formats import FormatLayout, detect_format, open_head, open_source
+from crowdrank.readers.judging_database import DatabaseAddress
 from crowdrank.readers.sources import BadRows, Origin, Source, no_rows_error
 
 if TYPE_CHECKING:
@@ -136,20 +137,33 @@ def open_input(
         opened, layout = open_source(source, format, separator, max_bytes)
         return OpenInput([opened], layout)
     notes: list[Message] = []
-    paths = list(_expand_paths(source, format, notes))
-    labels = {path: _config_labels(path) for path in paths if len(paths) > 1 and Path(path).name == LABEL_CONFIG}
-    paths = [path for path in paths if labels.get(path) is None]
-    pairs = [open_source(path, format, separator, max_bytes, allow_books=allow_books) for path in paths]
+    pairs: list[tuple[Source, FormatLayout]] = []
+    configs: list[tuple[FileHead, list[str]]] = []
+    open_one = partial(open_source, format=format, separator=separator, max_bytes=max_bytes, allow_books=allow_books)
+    for file in _expand_paths(source, format, notes):
+        labels = _config_labels(file)
+        if isinstance(file, FileHead) and labels is not None:
+            configs.append((file, labels))
+            continue
+        pairs.append(open_one(file))
+        if len(pairs) > 1:  # the content of many small files could fill the memory
+            for opened, _ in (pairs[0], pairs[-1]):
+                if isinstance(opened, FileSource):
+                    opened.head.drop_content()
+    if not pairs and len(configs) == 1:  # the only file is read as judgments
+        pairs = [open_one(configs.pop()[0])]
     if not pairs:
         raise UsageError("An empty list of files was given; give at least one file.")
     notes += [note for opened, _ in pairs for note in opened.notes]
-    label_scale = _label_scale(next(filter(None, labels.values()), []))
+    label_scale = _label_scale(next((labels for _, labels in configs if labels), []))
     return OpenInput([opened for opened, _ in pairs], pairs[0][1], notes, label_scale)
 
 
-def _config_labels(path: Path) -> list[str] | None:
+def _config_labels(file: FileHead | DatabaseAddress) -> list[str] | None:
     """Return the labels of a `label_config.json` of doccano, or None if the file is something else."""
-    with open_decompressed(path) as stream:
+    if isinstance(file, DatabaseAddress) or file.path.name != LABEL_CONFIG:
+        return None
+    with open_decompressed(file) as stream:
         try:
             return [str(label["text"]) for label in json.load(stream)]
         except (ValueError, TypeError, KeyError):
@@ -164,7 +178,7 @@ def _label_scale(labels: list[str]) -> Scale | None:
         return None
 
 
-def _expand_paths(source: Any, format: str | None, notes: list[Message]) -> Iterator[Any]:
+def _expand_paths(source: Any, format: str | None, notes: list[Message]) -> Iterator[FileHead | DatabaseAddress]:
     """Yield the files of a path, a folder, a glob pattern, or a list of them; folders are sorted by file name."""
     if not isinstance(source, str | Path):
         if not isinstance(source, list | tuple):
@@ -173,18 +187,16 @@ def _expand_paths(source: Any, format: str | None, notes: list[Message]) -> Iter
             yield from _expand_paths(path_like, format, notes)
         return
     path = local_path(source)
-    if find_database(source) is not None:
-        yield source
-    elif _is_folder(path):
+    if _is_folder(path):
         yield from _folder_files(path, format, notes)
     elif glob.has_magic(str(path)) and not os.path.lexists(path):
         matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (the pattern may be absolute)
         if not matches:
             raise InputError("no file matches the pattern", source=str(path), kind="no-file", fix="check the pattern")
         for match in matches:
-            yield from _folder_files(Path(match), format, notes) if Path(match).is_dir() else [Path(match)]
+            yield from _folder_files(Path(match), format, notes) if Path(match).is_dir() else [open_head(match)]
     else:
-        yield path
+        yield open_head(source)
 
 
 def _is_folder(path: Path) -> bool:
@@ -194,12 +206,16 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _folder_files(folder: Path, format: str | None, notes: list[Message]) -> list[Path]:
-    """Return the files of a folder whose format is recognized; add a note about the others to `notes`."""
-    files = [Path(name) for name in visible_files(folder)]
-    known = [file for file in files if format is not None or _has_known_format(file)]
-    others = [file.name for file in files if file not in known]
-    if not known:
+def _folder_files(folder: Path, format: str | None, notes: list[Message]) -> Iterator[FileHead | DatabaseAddress]:
+    """Yield the files of a folder whose format is recognized; add a note about the others to `notes`."""
+    files, others = visible_files(folder), []
+    for name in files:
+        file = open_head(name)
+        if format is not None or _has_known_format(file):
+            yield file
+        else:
+            others.append(Path(name).name)
+    if len(others) == len(files):
         problem = f"there is no file of a known format in it{f', only {quote_names(others)}' if others else ''}"
         raise InputError(
             problem, source=str(folder), kind="no-file", fix="give a folder with CSV, Parquet or other tables"
@@ -207,12 +223,11 @@ def _folder_files(folder: Path, format: str | None, notes: list[Message]) -> lis
     if others:
         problem = f"{counted(len(others), 'file')} of unknown format not read: {quote_names(others)}"
         notes.append(Message(problem, "files-not-read", "note", Location(str(folder))))
-    return known
 
 
-def _has_known_format(path: Path) -> bool:
+def _has_known_format(file: FileHead | DatabaseAddress) -> bool:
     try:
-        return detect_format(path) is not None
+        return isinstance(file, FileHead) and detect_format(file) is not None
     except InputError as error:
         if error.kind == "encoding":
             return False

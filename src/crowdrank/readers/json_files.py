@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from crowdrank.errors import Fix, InputError, Location, Message, shown
 from crowdrank.judgments.columns import GRADE_LIKE_COLUMNS, ID_COLUMN_NAMES
-from crowdrank.readers.files import open_decompressed
+from crowdrank.readers.files import FileHead, FileSource, open_decompressed
 from crowdrank.readers.limits import batched, numbered_lines
 from crowdrank.readers.platforms import match_roles
-from crowdrank.readers.sources import SKIP_BAD_ROWS, BadRows, FileSource, no_rows_error
+from crowdrank.readers.sources import SKIP_BAD_ROWS, BadRows, no_rows_error
 
 MAX_EXACT_INTEGER = 2**53
 """Largest integer up to which a float64 holds every integer exactly."""
@@ -34,15 +34,15 @@ NOT_LABELED, SEVERAL_LABELS = "not labeled", "several labels"
 class JsonLinesSource(FileSource):
     """Text file with one JSON object per line; a list with one label, as doccano exports it, is read as the label."""
 
-    def __init__(self, path: str | Path) -> None:
-        super().__init__(path)
+    def __init__(self, file: str | Path | FileHead) -> None:
+        super().__init__(file)
         self._lines: list[int] = []
-        with open_decompressed(path) as stream:
+        with open_decompressed(self.head) as stream:
             # All lines are scanned for keys: writers leave out the key of a blank value.
             rows = self._read_objects(stream, BadRows("skip"))
             self.names = list(dict.fromkeys(key for _, row in rows for key in row))
         if not self.names:
-            with open_decompressed(path) as stream:
+            with open_decompressed(self.head) as stream:
                 _ = list(self._read_objects(stream, BadRows()))  # raises the error of the first line
             raise no_rows_error(self.name)
 
@@ -71,7 +71,7 @@ class JsonLinesSource(FileSource):
 
     def _labeled_rows(self, names: Sequence[str], bad_rows: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the line number and the object of each line that has labels."""
-        with open_decompressed(self.path) as stream:
+        with open_decompressed(self.head) as stream:
             for line_number, row in self._read_objects(stream, bad_rows):
                 if reason := label_problem(row, names):
                     bad_rows.count_left_out(reason, 1)
@@ -256,9 +256,9 @@ DEFAULT_COLUMNS = ("document", "assessor", "grade")
 class JsonSource(FileSource):
     """A JSON document: tasks of Label Studio, a judgment list of OpenSearch, or a list of flat objects."""
 
-    def __init__(self, path: str | Path) -> None:
-        super().__init__(path)
-        with open_decompressed(path) as stream:
+    def __init__(self, file: str | Path | FileHead) -> None:
+        super().__init__(file)
+        with open_decompressed(self.head) as stream:
             value = _parse_json(stream.read().decode("utf-8-sig"), self.name)
         self._place_of_object: list[str] = []
         self._place_of_row: list[str] = []

@@ -12,9 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank.errors import InputError, shown
-from crowdrank.readers.files import open_decompressed
+from crowdrank.readers.files import FileHead, LineSource, open_decompressed
 from crowdrank.readers.limits import BYTES_PER_FLOAT, batched, numbered_lines, too_large_error
-from crowdrank.readers.sources import BadRows, LineSource, no_rows_error
+from crowdrank.readers.sources import BadRows, no_rows_error
 
 DOCID_PATTERN = re.compile(rb"docid\s*=\s*(\S+)")
 """Pattern of the document id in the comment of a line."""
@@ -29,8 +29,8 @@ LetorRow = tuple[int, tuple[str, str, str], list[int], list[float]]
 class LetorSource(LineSource):
     """A LETOR file; the id of a document without a `docid` comment is its number within its query."""
 
-    def __init__(self, path: str | Path) -> None:
-        super().__init__(path, ("query", "document", "grade"))
+    def __init__(self, file: str | Path | FileHead) -> None:
+        super().__init__(file, ("query", "document", "grade"))
         self._sizes, self._positions, self._values = array("q"), array("q"), array("d")
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
@@ -48,7 +48,7 @@ class LetorSource(LineSource):
     def _parse_rows(self, bad_rows: BadRows) -> Iterator[LetorRow]:
         """Yield the rows of the file."""
         n_documents: dict[str, int] = {}
-        with open_decompressed(self.path) as stream:
+        with open_decompressed(self.head) as stream:
             for line_number, line in numbered_lines(stream, self.name):
                 if not line.isascii():
                     line.decode()  # raises an error if it is not UTF-8

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from crowdrank.errors import InputError
 from crowdrank.judgments import frames
-from crowdrank.readers.files import arrow_file
+from crowdrank.readers.files import FileHead, FileSource, arrow_file
 from crowdrank.readers.limits import MAX_BYTES, too_large_error
-from crowdrank.readers.sources import BadRows, FileSource
+from crowdrank.readers.sources import BadRows
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -29,18 +29,19 @@ MIN_BYTES_PER_CELL = 4
 class ParquetSource(FileSource):
     """A Parquet file; columns with few distinct values are read as dictionary codes."""
 
-    def __init__(self, path: str | Path, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, file: str | Path | FileHead, max_bytes: int = MAX_BYTES) -> None:
         import pyarrow.parquet as pq
 
-        super().__init__(path)
+        super().__init__(file)
         self.max_bytes = max_bytes
-        with self._open_seekable() as file:
-            self.names = pq.read_schema(file).names
+        with self._open_seekable() as stream:
+            self.names = pq.read_schema(stream).names
 
     @contextmanager
     def _open_seekable(self) -> Iterator[pa.NativeFile]:
         """Open the file for random access."""
-        with arrow_file(self.path, text=False) as file:
+        with arrow_file(self.head, text=False) as rewind:
+            file = rewind()
             # Parquet seeks, which gzip does by unpacking from the start each time.
             yield file if file.seekable() else pa.BufferReader(file.read_buffer())
 

@@ -17,7 +17,6 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -37,6 +36,7 @@ from crowdrank.judgments.columns import (
 from crowdrank.judgments.scale import parse_integer
 from crowdrank.readers.cells import parse_number
 from crowdrank.readers.delimited import DelimitedSource
+from crowdrank.readers.files import FileHead
 from crowdrank.readers.sources import BadRows, Source, no_rows_error
 
 TOLOKA_COLUMN, MTURK_COLUMN = "ASSIGNMENT:worker_id", "AssignmentStatus"
@@ -59,8 +59,8 @@ class PlatformExport(DelimitedSource):
     status_column: str  # column with the state of the assignment
     grade_columns: Sequence[str] = ()  # columns from which the grade is made, besides its own
 
-    def __init__(self, path: str | Path, separator: str) -> None:
-        super().__init__(path, separator)
+    def __init__(self, file: FileHead, separator: str) -> None:
+        super().__init__(file, separator)
         self._file_columns = list(self.names)
         self._column_in_file = {**{name: name for name in self.names}, **self.columns_by_role()}
         self.names = list(dict.fromkeys((*self.columns_by_role(), *self.names)))
@@ -127,9 +127,9 @@ class MTurkSource(PlatformExport):
     status_column = MTURK_COLUMN
     units = MappingProxyType({"duration": "seconds", "cost": "US dollars"})
 
-    def __init__(self, path: str | Path, separator: str) -> None:
+    def __init__(self, file: FileHead, separator: str) -> None:
         self.grade_columns: list[str] = []
-        super().__init__(path, separator)
+        super().__init__(file, separator)
 
     def columns_by_role(self) -> dict[str, str]:
         """Return the column for each role, by its name after Input. or Answer.; a single answer is the grade.
@@ -185,8 +185,8 @@ def _mturk_time(cell: str | None) -> str | None:
 class QuepidSource(DelimitedSource):
     """A book of Quepid: a table of documents with one column of ratings per rater."""
 
-    def __init__(self, path: str | Path, separator: str) -> None:
-        super().__init__(path, separator)
+    def __init__(self, file: FileHead, separator: str) -> None:
+        super().__init__(file, separator)
         self.raters = self.names[2:]
         self.names = ["query", "document", "assessor", "grade"]
         problem = f"it is read as a book of Quepid with the raters {quote_names(self.raters)}"
@@ -248,7 +248,7 @@ def match_roles(fields: Mapping[str, str]) -> dict[str, str]:
     return columns
 
 
-TABLE_EXPORTS: Mapping[str, Callable[[str | Path, str], Source]] = {
+TABLE_EXPORTS: Mapping[str, Callable[[FileHead, str], Source]] = {
     "toloka": TolokaSource,
     "mturk": MTurkSource,
     "quepid": QuepidSource,
@@ -260,6 +260,7 @@ def detect_platform(table: DelimitedSource) -> str | None:
     r"""Return the platform that exported a table, detected from its header, or None.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> path = Path(tempfile.mkdtemp()) / "book.csv"
     >>> _ = path.write_text("query,docid,ann,bob\njam,d1,2,\n")
     >>> detect_platform(DelimitedSource(path))
@@ -285,6 +286,6 @@ def _has_ratings(table: DelimitedSource) -> bool:
         or len(set(table.names)) < len(table.names)
     ):
         return False
-    cells = [cell for record in table.first_records(MAX_RATING_ROWS) for cell in record[2:] if cell.strip()]
+    cells = [cell for record in table.first_rows(MAX_RATING_ROWS) for cell in record[2:] if cell.strip()]
     ratings = [parse_integer(cell) for cell in cells if not math.isnan(parse_number(cell))]
     return 2 * len(ratings) >= len(cells) and all(one is not None and 0 <= one <= MAX_RATING for one in ratings)

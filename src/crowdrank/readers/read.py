@@ -25,7 +25,6 @@ from crowdrank.judgments.scale import GradeMap, GradeMapLike, Scale
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.readers.cells import SAMPLE_COLUMNS, ColumnsByRole, DrawnRows, blank_cells, read_draws, read_shares
 from crowdrank.readers.encode import encode_part
-from crowdrank.readers.files import inner_name
 from crowdrank.readers.inputs import (
     LABEL_CONFIG,
     OpenInput,
@@ -190,7 +189,7 @@ def _name_assessors(tables: Sequence[RoleTable], assessor_name: str | None) -> d
         raise UsageError(problem, parameter="assessor_name", kind="several-files", fix=fixes)
     if assessor_name is None and unnamed and all(map(_may_hide_assessors, unnamed)):
         raise _hidden_assessor_error(unnamed)
-    names = {table.origin.source.name: file_stem(table.origin.source.name) for table in unnamed}
+    names = {table.origin.source.name: table.origin.source.stem for table in unnamed}
     if assessor_name not in (None, FILE_NAME):
         names = dict.fromkeys(names, str(assessor_name))
     for table in unnamed:
@@ -204,7 +203,7 @@ def _fill_assessors(tables: Sequence[RoleTable], assessor_name: str) -> int:
     for table in tables:
         is_missing = blank_cells(table.cells["assessor"])
         if is_missing.any():
-            name = file_stem(table.origin.source.name) if assessor_name == FILE_NAME else assessor_name
+            name = table.origin.source.stem if assessor_name == FILE_NAME else assessor_name
             cells = table.cells["assessor"].cast(pa.string())
             table.cells["assessor"] = pc.if_else(pa.chunked_array([pa.array(is_missing)]), name, cells)
             n_filled += int(is_missing.sum())
@@ -233,15 +232,6 @@ def _experts_named(tables: Sequence[RoleTable]) -> list[Message]:
     return [Message(problem, "assessor-from-kind", "note", fixes=(fix,))]
 
 
-def file_stem(file_name: str) -> str:
-    """Return the name of a file without its folder and suffix.
-
-    >>> file_stem("labels/ann.v2.jsonl.gz")
-    'ann.v2'
-    """
-    return Path(inner_name(file_name)).stem
-
-
 def _may_hide_assessors(table: RoleTable) -> bool:
     """Return whether a table may have several assessors: its format can name them, and documents are repeated."""
     return table.origin.source.has_assessor_column and _has_repeated_pairs(table.cells)
@@ -252,7 +242,7 @@ def _hidden_assessor_error(tables: Sequence[RoleTable]) -> InputError:
     problem = "there is no column for the assessor, and documents occur several times"
     by_column = Fix("name it with {}", "columns", "assessor=NAME")
     if len(tables) == 1:
-        by_name = Fix("if one assessor judged them all, give {}", "assessor_name", file_stem(source.name))
+        by_name = Fix("if one assessor judged them all, give {}", "assessor_name", source.stem)
     else:
         by_name = Fix("if each file is of one assessor, give {}", "assessor_name", FILE_NAME)
     problem = f"{problem}; the columns are: {quote_names(source.names)}"

@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -165,6 +164,11 @@ class Source(ABC):
     has_assessor_column = True  # whether a file of this format can have an assessor column
     _first_row = 0  # number of rows before the table that was read last
 
+    @property
+    def stem(self) -> str:
+        """Name of the source as an assessor, if it has no column for the assessor."""
+        return self.name
+
     @abstractmethod
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`; `bad_rows` raises an error for malformed lines, or counts them."""
@@ -220,28 +224,6 @@ class FrameSource(Source):
         frame = frames.collect_columns(self.frame, list(names))
         columns = {name: frames.column_to_arrow(frame, name) for name in names}
         return pa.table({name: frames.to_plain_values(column, self.name, name) for name, column in columns.items()})
-
-
-class FileSource(Source):
-    """A file."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path, self.name = Path(path), str(path)
-
-
-class LineSource(FileSource):
-    """A text file without a header, whose lines are rows; it has no column for the assessor."""
-
-    has_assessor_column = False
-
-    def __init__(self, path: str | Path, names: Sequence[str]) -> None:
-        super().__init__(path)
-        self.names = list(names)
-        self._lines: list[int] = []  # line number of each row
-
-    def place(self, row: int) -> str:
-        """Return the place of a row for errors: its line in the file."""
-        return f"line {self._lines[row]}"
 
 
 NAME_GRADES_FIX = Fix("name the grades from least to most relevant with {}", "grades", "Bad,Fair,Good")
