@@ -49,7 +49,7 @@ def _figures(method: str, seed: int, tell: Tell) -> dict[str, dict[str, float]]:
         "binary": read_gold(binary, grades="0,1", map=MAP),
         "binary, no map": read_gold(binary, grades="0,1"),
     }
-    if not get_aggregator(method).takes_scales:
+    if "scales" not in get_aggregator(method).takes:
         del given["binary, no map"]
     means = {}
     for name, gold in given.items():

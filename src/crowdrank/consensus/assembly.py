@@ -328,7 +328,8 @@ class Assembly:
         """Return the consensus and the data warnings after the last pass."""
         on_disk = isinstance(self.judgments, ShardedJudgments)
         consensus, evidence = self._write(passes) if on_disk else self._collect(passes)
-        return consensus, data_warnings.data_warnings(evidence, self.model.assessor_arrays, self.model.on_a_line)
+        has_parameters = bool(self.model._assessor_arrays())
+        return consensus, data_warnings.data_warnings(evidence, has_parameters, self.model.on_a_line)
 
     def _collect(self, passes: Passes) -> tuple[Consensus, Evidence]:
         judgments, gold = self.judgments, self.gold

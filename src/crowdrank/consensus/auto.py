@@ -298,7 +298,6 @@ class Auto(Aggregator):
     'dawid-skene'
     """
 
-    shrinks: ClassVar[bool] = True
     _parameter_constraints: ClassVar[Constraints] = {
         "folds": [Number(2, integer=True)],
         "unjudgeable_as": [OneOf("lowest", "drop", "model")],

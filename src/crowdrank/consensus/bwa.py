@@ -15,7 +15,7 @@ from crowdrank._numba import njit
 from crowdrank._typing import Arrays
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import NODES, PRIOR
-from crowdrank.consensus.model import EMAggregator
+from crowdrank.consensus.model import EMAggregator, ThetaArray
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag
 from crowdrank.engine.shards import Shard
@@ -57,12 +57,15 @@ class BWA(EMAggregator):
     'z'
     """
 
-    shrinks: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
-    assessor_arrays: ClassVar[tuple[str, ...]] = ("shape", "rate", "bias", "bias_uncertainty")
-    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
-        **dict.fromkeys(("shape", "rate", "item_variance", "bias_variance", "gamma"), POSITIVE),
-        "bias_uncertainty": (0.0, LARGEST),
+    theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {
+        "shape": ThetaArray(by_assessor=True, bounds=POSITIVE),
+        "rate": ThetaArray(by_assessor=True, bounds=POSITIVE),
+        "bias": ThetaArray(by_assessor=True),
+        "bias_uncertainty": ThetaArray(by_assessor=True, bounds=(0.0, LARGEST)),
+        "item_variance": ThetaArray(bounds=POSITIVE),
+        "bias_variance": ThetaArray(bounds=POSITIVE),
+        "gamma": ThetaArray(bounds=POSITIVE),
     }
     carries: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[Constraints] = {"bias": [Flag()]}

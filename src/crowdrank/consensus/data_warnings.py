@@ -36,24 +36,24 @@ class Evidence:
     by_experts: Callable[[], NDArray[np.float64]] | None
 
 
-def data_warnings(evidence: Evidence, assessor_arrays: tuple[str, ...], on_a_line: bool) -> list[DataWarning]:
+def data_warnings(evidence: Evidence, has_parameters: bool, on_a_line: bool) -> list[DataWarning]:
     """Return the warnings that concern a model.
 
     Args:
         evidence: facts about the fit.
-        assessor_arrays: names of the parameters that assessors have in the model.
+        has_parameters: whether assessors have parameters in the model.
         on_a_line: whether relevance is a latent trait on a line.
 
     """
     found: list[DataWarning] = []
     has_experts = evidence.by_experts is not None
-    if not has_experts and assessor_arrays and not evidence.overlapping():
+    if not has_experts and has_parameters and not evidence.overlapping():
         found.append(_no_overlap())
     elif on_a_line:
         found += _separate_groups(evidence.groups()[:-1], evidence.assessors)
     if evidence.by_experts is not None:
         found += [_against_experts()] if has_negative_covariance(evidence.by_experts()) else []
-    elif assessor_arrays:
+    elif has_parameters:
         found += [_reversed_relevance()] if has_negative_covariance(evidence.by_relevance()) else []
     return found
 

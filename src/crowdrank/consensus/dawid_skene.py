@@ -14,6 +14,7 @@ from crowdrank._typing import Arrays
 from crowdrank.consensus import e_step
 from crowdrank.consensus.feature_prior import SMALLEST, FeatureAggregator, GradePrior, LabelEstimates, count_by_score
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
+from crowdrank.consensus.model import Inputs, ThetaArray
 from crowdrank.consensus.result import discrete_rows, restrict_to_gold
 from crowdrank.consensus.soft_labels import count_soft, expect_soft
 from crowdrank.consensus.votes import shard_votes
@@ -106,15 +107,13 @@ class DawidSkene(FeatureAggregator):
 
     """
 
-    takes_soft_labels: ClassVar[bool] = True
-    assessor_arrays: ClassVar[tuple[str, ...]] = ("likelihood",)
-    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "shares": PROBABILITY,
-        "likelihood": PROBABILITY,
-        "pseudo": (0.0, LARGEST),
-        "feature_shares": PROBABILITY,
+    takes: ClassVar[Inputs] = ("soft labels",)
+    theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {
+        "likelihood": ThetaArray(by_assessor=True, bounds=PROBABILITY),
+        "shares": ThetaArray(bounds=PROBABILITY),
+        "pseudo": ThetaArray(bounds=(0.0, LARGEST)),
+        "feature_shares": ThetaArray(bounds=PROBABILITY),
     }
-    feature_arrays: ClassVar[tuple[str, ...]] = ("feature_intercept", "feature_slope", "feature_shares")
     carries: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[Constraints] = {
         "prior": [OneOf("learned", 0), Number(0, above=True), SequenceOf(Number(0, above=True), length=2)],

@@ -23,7 +23,6 @@ import numpy as np
 
 from crowdrank._typing import Arrays, Booleans, Floats, Integers
 from crowdrank.consensus.feature_scores import MAX_SCORE, usable_features, useless_features
-from crowdrank.consensus.fit_data import match_gold
 from crowdrank.consensus.latent import softmax
 from crowdrank.consensus.model import EMAggregator, FitOptions, FitStart, iterate
 from crowdrank.consensus.saved_models import FitState
@@ -229,13 +228,12 @@ def count_by_score(shard: Shard, posterior: Floats, weight: Floats | None) -> Fl
 class FeatureAggregator(EMAggregator):
     """Base of models with a prior of relevance from features.
 
-    A subclass implements `_start_features` and `_item_priors`, and its passes use the `score` of shards.
+    A subclass implements `_start_features` and `_item_priors`, and its passes use the `score` of shards. The names of
+    arrays of theta that exist only in a fit with features begin with `feature_`.
     """
 
     feature_rounds: ClassVar[int] = 2
     """Number of fits of the regression on features, each to the relevance that labels imply by the last fit."""
-    feature_arrays: ClassVar[tuple[str, ...]] = ()
-    """Names of the arrays of theta that exist only in a fit with features."""
 
     @abstractmethod
     def _start_features(self, theta: Arrays, estimates: LabelEstimates) -> Arrays:
@@ -259,7 +257,7 @@ class FeatureAggregator(EMAggregator):
             start = self._learn_scores(table, gold, start.theta, options, options.features)
         if start.scores is not None or start.theta is None:
             return start
-        theta = {name: array for name, array in start.theta.items() if name not in self.feature_arrays}
+        theta = {name: array for name, array in start.theta.items() if not name.startswith("feature_")}
         return FitStart(theta, None, start.warnings)
 
     def _learn_scores(
@@ -275,7 +273,7 @@ class FeatureAggregator(EMAggregator):
         usable, found = usable_features(features, prepared)
         if usable is None:
             return FitStart(start, None, found)
-        gold_codes: Any = None if gold is None else match_gold(gold, prepared, self.takes_scales)
+        gold_codes = self._match_gold(gold, prepared)
         engine = options.engine or LocalEngine()
         theta, scores, item_scores = start, None, None
         with single_blas_thread():
@@ -283,13 +281,12 @@ class FeatureAggregator(EMAggregator):
                 passes = engine.open(self, prepared, gold_codes, item_scores)
                 state = FitState(theta, passes.accumulate(theta), [])
                 iterate(self, passes, state, self.n_iter, len(prepared))
-                theta, _ = self._after_iterations(passes, state.theta, state.statistics)
                 if item_scores is not None:
                     passes = engine.open(self, prepared, gold_codes)
-                estimates = label_estimates(passes, theta)
+                estimates = label_estimates(passes, state.theta)
                 scores = usable.learn_scores(estimates.relevance, number)
                 if number == 0 and not usable.are_predictive(scores, estimates.relevance):
                     return FitStart(start, None, (*found, useless_features()))
                 item_scores = scores.for_rows(usable.rows)
-                theta = self._start_features(theta, estimates.with_scores(item_scores))
+                theta = self._start_features(state.theta, estimates.with_scores(item_scores))
         return FitStart(theta, scores, found)

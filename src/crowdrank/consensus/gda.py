@@ -41,7 +41,7 @@ from crowdrank.consensus.latent import (
     relevance_moments,
     states_prior,
 )
-from crowdrank.consensus.model import EMAggregator, Gaussians, States, Table
+from crowdrank.consensus.model import EMAggregator, Gaussians, Inputs, States, Table, ThetaArray
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.consensus.soft_labels import count_soft, relative_likelihood
 from crowdrank.constraints import Constraints, Flag, OneOf
@@ -97,20 +97,17 @@ class GDA(FamilyAggregator, FeatureAggregator):
     'a'
     """
 
-    shrinks: ClassVar[bool] = True
-    takes_scales: ClassVar[bool] = True
-    takes_soft_labels: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
-    on_nodes: ClassVar[bool] = True
-    assessor_arrays: ClassVar[tuple[str, ...]] = ("curves", "likelihood", "scale_of")
-    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "likelihood": PROBABILITY,
-        "shares": PROBABILITY,
-        "typical": PROBABILITY,
-        "unjudgeable_counts": (0.0, LARGEST),
-        "feature_weight": PROBABILITY,
+    takes: ClassVar[Inputs] = ("scales", "soft labels")
+    theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {
+        "curves": ThetaArray(by_assessor=True),
+        "likelihood": ThetaArray(by_assessor=True, bounds=PROBABILITY),
+        "scale_of": ThetaArray(by_assessor=True),
+        "shares": ThetaArray(bounds=PROBABILITY),
+        "typical": ThetaArray(bounds=PROBABILITY),
+        "unjudgeable_counts": ThetaArray(bounds=(0.0, LARGEST)),
+        "feature_weight": ThetaArray(bounds=PROBABILITY),
     }
-    feature_arrays: ClassVar[tuple[str, ...]] = ("feature_weight",)
     carries: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[Constraints] = {
         "estimation": [OneOf("marginal", "joint")],

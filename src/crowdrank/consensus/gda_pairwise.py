@@ -49,7 +49,7 @@ from crowdrank.consensus.gda_pairwise_documents import (
 )
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import NODES, PRIOR, count_answers, normal_quantile, softmax
-from crowdrank.consensus.model import EMAggregator, Gaussians, States
+from crowdrank.consensus.model import EMAggregator, Gaussians, Inputs, States, ThetaArray
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import MAX_INTEGER, Constraints, Flag, Number, OneOf
 from crowdrank.engine.passes import Passes
@@ -122,17 +122,17 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
     """
 
     locality: ClassVar[str] = "query"
-    shrinks: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
-    takes_scales: ClassVar[bool] = True
-    feature_arrays: ClassVar[tuple[str, ...]] = ("feature_weight",)
     feature_rounds: ClassVar[int] = 1  # features do not change the parameters of assessors
-    assessor_arrays: ClassVar[tuple[str, ...]] = ("params", "n_grades", "recent")
-    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "unit": POSITIVE,
-        "learn_unit": (0.0, 2.0),
-        "typical": PROBABILITY,
-        "feature_weight": PROBABILITY,
+    takes: ClassVar[Inputs] = ("scales",)
+    theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {
+        "params": ThetaArray(by_assessor=True),
+        "n_grades": ThetaArray(by_assessor=True),
+        "recent": ThetaArray(by_assessor=True),
+        "unit": ThetaArray(bounds=POSITIVE),
+        "learn_unit": ThetaArray(bounds=(0.0, 2.0)),
+        "typical": ThetaArray(bounds=PROBABILITY),
+        "feature_weight": ThetaArray(bounds=PROBABILITY),
     }
     _parameter_constraints: ClassVar[Constraints] = {
         "partners": [Number(1, MAX_INTEGER, integer=True)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
-from crowdrank.consensus.model import EMAggregator
+from crowdrank.consensus.model import EMAggregator, ThetaArray
 from crowdrank.consensus.result import discrete_rows
 from crowdrank.constraints import Constraints, Number
 from crowdrank.engine.shards import Shard
@@ -45,7 +46,7 @@ class GLAD(EMAggregator):
     ({'a': 1, 'b': 0}, 2)
     """
 
-    assessor_arrays: ClassVar[tuple[str, ...]] = ("ability",)
+    theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {"ability": ThetaArray(by_assessor=True)}
     carries: ClassVar[tuple[str, ...]] = ("beta",)
     _parameter_constraints: ClassVar[Constraints] = {"ability_sd": [Number(0, above=True, finite=False)]}
 

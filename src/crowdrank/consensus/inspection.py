@@ -13,15 +13,107 @@ from crowdrank.consensus.fit_data import as_judgments
 from crowdrank.consensus.latent import NODES
 from crowdrank.consensus.result import item_ids
 from crowdrank.errors import InputError, UsageError, shown
-from crowdrank.judgments import ids
+from crowdrank.judgments import frames, ids
 
 if TYPE_CHECKING:
-    from crowdrank.consensus.model import EMAggregator
+    from crowdrank.consensus.model import EMAggregator, States
+    from crowdrank.consensus.result import Consensus
+
+
+class InspectionMethods:
+    """Methods of aggregators that return what a fitted model says about documents and assessors."""
+
+    if TYPE_CHECKING:
+        consensus_: Consensus
+
+        @property
+        def assessor_estimator_(self) -> EMAggregator: ...  # noqa: D102
+        def posterior_table(self, judgments: Any = None) -> pa.Table: ...  # noqa: D102
+        def _require_fitted(self) -> None: ...
+
+    def answer_states(self) -> States | None:
+        """Return P(state) and P(answer | state) of each assessor, or None if the model has no such states.
+
+        A state is a true grade or a node of the latent scale. The informativeness of assessors follows from these.
+        """
+        self._require_fitted()
+        return self.assessor_estimator_._states(self.assessor_estimator_.theta_)
+
+    def posterior(self, judgments: Any = None) -> Any:
+        """Return the posterior of each document: P(node) on the latent scale, or P(grade).
+
+        Args:
+            judgments: as in :meth:`infer`.
+
+        Returns:
+            A DataFrame of the library that the judgments came in: one row per (query, document), one column per node,
+            named by its relevance (or per grade, p0..).
+
+        >>> import pandas as pd
+        >>> from crowdrank import GDA
+        >>> votes = pd.DataFrame({"document": ["a", "a", "b"], "assessor": ["x", "y", "x"], "grade": [1, 1, 0]})
+        >>> list(GDA().fit(votes).posterior().columns)[:4]
+        ['query', 'document', '-3.20', '-2.88']
+
+        """
+        self._require_fitted()
+        return frames.from_arrow(self.posterior_table(judgments), self.consensus_.backend)
+
+    def grade_curves(self, assessor: Any = None) -> Any:
+        """Return the probability of each grade that assessors give, by the relevance of the document (GDA, Figure 3).
+
+        Args:
+            assessor: id of one assessor; by default all.
+
+        Returns:
+            A DataFrame with one row per assessor and node (or true grade, in models of confusion), and one column per
+            grade.
+
+        Raises:
+            UsageError: the model has no such curves.
+
+        >>> import pandas as pd
+        >>> from crowdrank import GDA
+        >>> votes = pd.DataFrame({"document": ["a", "a", "b"], "assessor": ["x", "y", "x"], "grade": [1, 1, 0]})
+        >>> GDA().fit(votes).grade_curves("x").columns.tolist()
+        ['assessor', 'relevance', 'p0', 'p1']
+
+        """
+        self._require_fitted()
+        return frames.from_arrow(grade_curves(self.assessor_estimator_, assessor), self.consensus_.backend)
+
+    def grade_gaussians(self, assessor: Any = None) -> Any:
+        """Return the Gaussian over relevance of each assessor and grade: P(g | r) ~ alpha_g N(r; mu_g, w_g).
+
+        Probabilities do not identify the Gaussians of a model without document difficulty. Of all that give the same
+        probabilities, those whose mixture has mean 0 and variance 1 are returned, as documents have: sum_g alpha_g
+        mu_g = 0 and sum_g alpha_g (w_g + mu_g^2) = 1. With difficulty they are identified and returned as estimated.
+
+        Args:
+            assessor: id of one assessor; by default all.
+
+        Returns:
+            A DataFrame with the columns assessor, grade (on the assessor's own scale), mu, width (the variance w) and
+            alpha (sums to 1 for each assessor).
+
+        Raises:
+            UsageError: the model has no such Gaussians.
+
+        >>> import pandas as pd
+        >>> from crowdrank import GDA
+        >>> votes = pd.DataFrame({"document": ["a", "a", "b"], "assessor": ["x", "y", "x"], "grade": [1, 1, 0]})
+        >>> GDA().fit(votes).grade_gaussians("x").columns.tolist()
+        ['assessor', 'grade', 'mu', 'width', 'alpha']
+
+        """
+        self._require_fitted()
+        table = grade_gaussians(self.assessor_estimator_, assessor)
+        return frames.from_arrow(table, self.consensus_.backend)
 
 
 def posterior_table(model: EMAggregator, judgments: Any = None) -> pa.Table:
     """Return one row per document with P(node) on the latent scale, or P(grade)."""
-    if not model.on_nodes:
+    if "nodes" not in model.theta_:
         consensus = model.infer(judgments)
         documents = consensus.document_table
         if model.in_grades:
@@ -82,7 +174,7 @@ def grade_gaussians(model: EMAggregator, assessor: Any = None) -> pa.Table:
 
     """
     names, rows = _select_assessors(model, assessor)
-    theta = {name: array[rows] if name in model.assessor_arrays else array for name, array in model.theta_.items()}
+    theta = model.theta_ | {name: model.theta_[name][rows] for name in model._assessor_arrays()}
     gaussians = model._gaussians(theta)
     if gaussians is None:
         problem = f"{type(model).__name__} does not model grades as Gaussians"

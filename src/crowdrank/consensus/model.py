@@ -1,4 +1,15 @@
-"""Contract of all aggregators, and the story of a fit by EM: start, iterate, converge, finish, save, update."""
+"""Contract of all aggregators, and the fit of a model by EM in the order in which it runs.
+
+    fit                   check the parameters; read judgments, expert grades and features
+    _fit                  choose where to start: the parameters of another model, or the data
+    _estimate             annotate the judgments, learn predictions from features, run EM, warn
+    _run                  prepare the judgments, open passes over their shards, resume a checkpoint
+    iterate               M-step, E-step of all shards and objective, until `has_converged`
+    Assembly.conclude     the consensus from the rows of the documents
+
+A model implements the hooks `_start` and `_accumulate` (E-step), `_maximize` (M-step) and `_finish` (rows). Afterwards
+`infer` applies the parameters to other judgments, `add` continues with more, `save` and `load` store them.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +18,14 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank._estimator import load_class
-from crowdrank._folders import Fields, FolderKind, check_output_folder
+from crowdrank._folders import LARGEST, Fields, FolderKind, check_output_folder
 from crowdrank._progress import ProgressBar, Report, reporting
 from crowdrank._saved_estimators import FittedEstimator
 from crowdrank._text import counted, heading, panel, paragraph
@@ -26,6 +37,7 @@ from crowdrank.consensus.data_warnings import hard_labels_used
 from crowdrank.consensus.feature_scores import FeatureScores
 from crowdrank.consensus.fit_data import as_gold, as_judgments, match_gold
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, GRADE_RULES
+from crowdrank.consensus.inspection import InspectionMethods
 from crowdrank.consensus.latent import first_cuts
 from crowdrank.consensus.result import Consensus
 from crowdrank.consensus.saved_models import Checkpoint, CheckpointedFit, FitState
@@ -33,7 +45,7 @@ from crowdrank.constraints import Constraints, Number, OneOf, check_parameter
 from crowdrank.engine.passes import Engine, LocalEngine, LocalPasses, Passes, single_blas_thread
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, Shard
 from crowdrank.errors import ClusterError, ConvergenceWarning, DataWarning, Fix, InputError, UsageError, find_interrupt
-from crowdrank.judgments import frames, ids
+from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.scale import GradeMapLike
 from crowdrank.judgments.table import Judgments
@@ -41,6 +53,12 @@ from crowdrank.on_disk.sharded import ShardedJudgments
 from crowdrank.readers.combine import combine
 from crowdrank.readers.features import Features, as_features
 
+Inputs = tuple[Literal["scales", "soft labels"], ...]
+"""Inputs that not all models can use.
+
+`scales`: assessors with different scales; other models need a map of each scale to a common one.
+`soft labels`: probabilities of grades; other models use the label of each judgment.
+"""
 ROUNDS = 10
 """Default number of iterations after judgments were added."""
 MODEL = FolderKind("model", 1, "saved model", "save")
@@ -52,7 +70,51 @@ Gaussians = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 """Mean, width (variance) and weight of each assessor and grade, (n_assessors, n_grades) each; NaN: no such grade."""
 
 
-class Aggregator(CrowdKitMethods, FittedEstimator):
+@dataclass(frozen=True)
+class ThetaArray:
+    """Declaration of an array of parameters.
+
+    Attributes:
+        by_assessor: whether its first axis is the assessors; a warm start then matches its rows by their ids.
+        bounds: smallest and largest valid value in a saved model.
+
+    """
+
+    by_assessor: bool = False
+    bounds: tuple[float, float] = (-LARGEST, LARGEST)
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """Options of a fit: engine, progress and checkpoint, which do not change its result, and features."""
+
+    engine: Engine | None = None
+    progress: bool | Report = False
+    checkpoint: str | Path | Checkpoint | None = None
+    features: Features | None = None
+
+    def open_checkpoint(self) -> Checkpoint | None:
+        """Return the checkpoint, if there is one."""
+        return Checkpoint(self.checkpoint) if isinstance(self.checkpoint, str | Path) else self.checkpoint
+
+
+@dataclass(frozen=True, eq=False)
+class FitStart:
+    """State before the first iteration of a fit.
+
+    Attributes:
+        theta: parameters to start from, if any.
+        scores: predictions of relevance from features, if any.
+        warnings: problems of the features.
+
+    """
+
+    theta: Arrays | None
+    scores: FeatureScores | None = None
+    warnings: tuple[DataWarning, ...] = ()
+
+
+class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
     """Contract of all models that turn judgments into a consensus.
 
     To write a model, derive from :class:`EMAggregator`.
@@ -67,13 +129,8 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
 
     """
 
-    shrinks: ClassVar[bool] = False
-    """Whether the model shrinks assessors towards a prior that cannot be switched off."""
-    takes_scales: ClassVar[bool] = False
-    """Whether assessors may use different scales; otherwise each scale needs a map to a common one."""
-
-    takes_soft_labels: ClassVar[bool] = False
-    """Whether the model uses the probabilities of grades; otherwise it uses the label of each judgment."""
+    takes: ClassVar[Inputs] = ()
+    """Inputs that the model uses as they are: `scales`, `soft labels`, or both."""
 
     _folder: ClassVar[FolderKind] = MODEL
     _file: ClassVar[str] = "model"
@@ -142,6 +199,11 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         options = FitOptions(engine, progress, checkpoint, features)
         return self._fit(table, as_gold(gold, table, gold_map), init, options)
 
+    def infer(self, judgments: Any = None) -> Consensus:
+        """Return the consensus of other judgments with the fitted parameters; by default that of the fit."""
+        self._require_fitted()
+        return self.consensus_ if judgments is None else self._infer(as_judgments(judgments, self.judgments_))
+
     def add(
         self,
         judgments: Any,
@@ -166,11 +228,6 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
         check_parameter("rounds", rounds, [Number(0, integer=True), None])
         table = combine(as_judgments(self.judgments_), as_judgments(judgments, self.judgments_))
         return self._add(table, rounds, FitOptions(engine, progress))
-
-    def infer(self, judgments: Any = None) -> Consensus:
-        """Return the consensus of other judgments with the fitted parameters; by default that of the fit."""
-        self._require_fitted()
-        return self.consensus_ if judgments is None else self._infer(as_judgments(judgments, self.judgments_))
 
     def _check_features(self) -> None:
         """Raise UsageError if the model, with its parameters, cannot use features."""
@@ -205,85 +262,6 @@ class Aggregator(CrowdKitMethods, FittedEstimator):
     def in_grades(self) -> bool:
         """Whether relevance is in grades; otherwise it is in standard deviations from the mean document."""
 
-    def answer_states(self) -> States | None:
-        """Return P(state) and P(answer | state) of each assessor, or None if the model has no such states.
-
-        A state is a true grade or a node of the latent scale. The informativeness of assessors follows from these.
-        """
-        self._require_fitted()
-        return self.assessor_estimator_._states(self.assessor_estimator_.theta_)
-
-    def posterior(self, judgments: Any = None) -> Any:
-        """Return the posterior of each document: P(node) on the latent scale, or P(grade).
-
-        Args:
-            judgments: as in :meth:`infer`.
-
-        Returns:
-            A DataFrame of the library that the judgments came in: one row per (query, document), one column per node,
-            named by its relevance (or per grade, p0..).
-
-        >>> import pandas as pd
-        >>> from crowdrank import GDA
-        >>> votes = pd.DataFrame({"document": ["a", "a", "b"], "assessor": ["x", "y", "x"], "grade": [1, 1, 0]})
-        >>> list(GDA().fit(votes).posterior().columns)[:4]
-        ['query', 'document', '-3.20', '-2.88']
-
-        """
-        self._require_fitted()
-        return frames.from_arrow(self.posterior_table(judgments), self.consensus_.backend)
-
-    def grade_curves(self, assessor: Any = None) -> Any:
-        """Return the probability of each grade that assessors give, by the relevance of the document (GDA, Figure 3).
-
-        Args:
-            assessor: id of one assessor; by default all.
-
-        Returns:
-            A DataFrame with one row per assessor and node (or true grade, in models of confusion), and one column per
-            grade.
-
-        Raises:
-            UsageError: the model has no such curves.
-
-        >>> import pandas as pd
-        >>> from crowdrank import GDA
-        >>> votes = pd.DataFrame({"document": ["a", "a", "b"], "assessor": ["x", "y", "x"], "grade": [1, 1, 0]})
-        >>> GDA().fit(votes).grade_curves("x").columns.tolist()
-        ['assessor', 'relevance', 'p0', 'p1']
-
-        """
-        self._require_fitted()
-        return frames.from_arrow(inspection.grade_curves(self.assessor_estimator_, assessor), self.consensus_.backend)
-
-    def grade_gaussians(self, assessor: Any = None) -> Any:
-        """Return the Gaussian over relevance of each assessor and grade: P(g | r) ~ alpha_g N(r; mu_g, w_g).
-
-        Probabilities do not identify the Gaussians of a model without document difficulty. Of all that give the same
-        probabilities, those whose mixture has mean 0 and variance 1 are returned, as documents have: sum_g alpha_g
-        mu_g = 0 and sum_g alpha_g (w_g + mu_g^2) = 1. With difficulty they are identified and returned as estimated.
-
-        Args:
-            assessor: id of one assessor; by default all.
-
-        Returns:
-            A DataFrame with the columns assessor, grade (on the assessor's own scale), mu, width (the variance w) and
-            alpha (sums to 1 for each assessor).
-
-        Raises:
-            UsageError: the model has no such Gaussians.
-
-        >>> import pandas as pd
-        >>> from crowdrank import GDA
-        >>> votes = pd.DataFrame({"document": ["a", "a", "b"], "assessor": ["x", "y", "x"], "grade": [1, 1, 0]})
-        >>> GDA().fit(votes).grade_gaussians("x").columns.tolist()
-        ['assessor', 'grade', 'mu', 'width', 'alpha']
-
-        """
-        self._require_fitted()
-        table = inspection.grade_gaussians(self.assessor_estimator_, assessor)
-        return frames.from_arrow(table, self.consensus_.backend)
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "consensus_")
 
@@ -310,21 +288,17 @@ class EMAggregator(Aggregator):
 
     """
 
-    locality: ClassVar[str] = "item"
-    """What a shard keeps together: the judgments of an `item`, or the items of a `query`."""
-    on_a_line: ClassVar[bool] = False
-    """Whether relevance is a latent trait on a line."""
-    on_nodes: ClassVar[bool] = False
-    """Whether local state has the posterior of relevance on the nodes of `latent.py`."""
-    assessor_arrays: ClassVar[tuple[str, ...]] = ()
-    """Names of the arrays of theta whose first axis is the assessors."""
-    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
-    """Smallest and largest valid values of arrays of theta; other arrays have finite values."""
+    theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {}
+    """Arrays of theta that have a row per assessor or bounds; others need no declaration."""
     carries: ClassVar[tuple[str, ...] | None] = None
     """Names of the arrays of local state that a pass reads from the previous one; None: all of them.
 
     If local state is on disk, only these are stored; `_restart` or another pass makes the others.
     """
+    locality: ClassVar[str] = "item"
+    """What a shard keeps together: the judgments of an `item`, or the items of a `query`."""
+    on_a_line: ClassVar[bool] = False
+    """Whether relevance is a latent trait on a line."""
 
     _parameter_constraints: ClassVar[Constraints] = {
         "n_iter": [Number(1, integer=True)],
@@ -336,7 +310,7 @@ class EMAggregator(Aggregator):
     theta_: Arrays
     feature_scores_: FeatureScores | None = None
 
-    # Hooks of a model.
+    # The hooks of a model.
 
     @abstractmethod
     def _start(self, shard: Shard) -> Arrays:
@@ -363,97 +337,64 @@ class EMAggregator(Aggregator):
 
         """
 
-    def _restart(self, shard: Shard) -> Arrays:
-        """Return the state of a shard for a pass with known parameters, without the arrays of earlier passes."""
-        return self._start(shard)
-
-    def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
-        """Return the final parameters and statistics; a model may estimate further parameters after the last M-step."""
-        return theta, statistics
-
-    def _is_settled(self, theta: Arrays) -> bool:
-        """Return whether iterations may end if the objective hardly changed; by default, they may."""
-        return True
-
-    def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
-        """Return the mean log posterior per judgment; NaN if the model has none and needs one iteration."""
-        return float("nan")
-
-    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
-        """Return the parameters to show for each assessor, (n_assessors,) each."""
-        return {}
-
-    def _states(self, theta: Arrays) -> States | None:
-        """Return P(state) and P(answer | state) by these parameters, as in :meth:`answer_states`."""
-        return None
-
-    def _all_states(self, theta: Arrays) -> States | None:
-        """Return `_states` with the difficulty of documents as part of a state, if the model has one."""
-        return self._states(theta)
-
-    def _gaussians(self, theta: Arrays) -> Gaussians | None:
-        """Return mu, w and alpha of each assessor and grade, or None if grades are not Gaussians over relevance.
-
-        The rows of `assessor_arrays` may be those of some assessors only.
-        """
-        return None
-
-    def _judgment_weights(self, prepared: Judgments) -> NDArray[np.float64] | None:
-        """Return the weight of each judgment, (n,), or None if all are 1."""
-        return None
-
-    def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
-        """Return rows of theta[name] for new assessors with these scales: by default the mean of all assessors."""
-        return np.repeat(theta[name].mean(axis=0, keepdims=True), len(scale_of), axis=0)
-
-    def _line_posterior(self, local: Arrays) -> NDArray[np.float64]:
-        """Return P(node) of each item, (n_items, n_nodes), for a model on nodes."""
-        return local["posterior"]
-
-    def _annotate(self, table: Table) -> Table:
-        """Return the judgments with what is estimated before a fit, such as families of assessors that err together."""
-        return table
-
-    def _prepare(self, table: Table) -> Table:
-        """Return the judgments as the model uses them: on its scales, with 'cannot judge' answers replaced."""
-        keeps_scales = self.takes_scales and not table.maps_to_one_scale
-        used = table if self.takes_soft_labels else table.with_hard_labels()
-        return (used if keeps_scales else used.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
-
-    def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
-        """Return the parameters of a fitted model for these judgments and experts, or None if the grades differ."""
-        return aligned_parameters(self, init, table, gold)
-
-    def _start_fit(self, table: Any, gold: Gold | None, start: FitStart, options: FitOptions) -> FitStart:
-        """Return where EM starts; a model may first estimate further values, such as predictions from features."""
-        return start
-
-    def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
-        """Raise ValueError unless saved parameters have the names, types and shapes of an example and valid values."""
-        saved_models.check_theta(self, theta, example, n_assessors)
-
-    # Contract.
+    # A fit: where it starts.
 
     def _fit(self, judgments: Any, gold: Gold | None, init: Self | None, options: FitOptions) -> Self:
         theta = None if init is None else self._start_from(init, judgments, gold)
         return self._estimate(judgments, gold, FitStart(theta), options)
 
-    def _add(self, judgments: Judgments, rounds: int | None, options: FitOptions) -> Self:
-        theta = self._start_from(self, judgments, self.gold_)
-        rounds = None if theta is None else rounds
-        return self._estimate(judgments, self.gold_, FitStart(theta, self.feature_scores_), options, rounds)
+    def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
+        """Return the parameters of a fitted model for these judgments and experts, or None if the grades differ.
+
+        New assessors get the parameters of `_new_assessors`. If the number of expert grades differs, the cut points
+        between them start from the shares of these grades.
+        """
+        prepared = self._prepare(table)
+        if init._prepare(init.judgments_).scales != prepared.scales:
+            return None
+        known = ids.match(init.consensus_.assessor_table["assessor"].combine_chunks(), prepared.assessors)
+        theta = dict(init.theta_)
+        for name in self._assessor_arrays():
+            rows = init.theta_[name][np.maximum(known, 0)]
+            rows[known < 0] = self._new_assessors(init.theta_, name, prepared.assessor_scale[known < 0])
+            theta[name] = rows
+        n_grades = 0 if gold is None else len(gold.scale)
+        if "expert_cuts" in theta and n_grades != (0 if init.gold_ is None else len(init.gold_.scale)):
+            codes = np.zeros(0, np.int8) if gold is None else gold.code
+            theta["expert_cuts"] = first_cuts(np.bincount(codes, minlength=n_grades).astype(np.float64))
+        return theta
+
+    def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[Any]:
+        """Return rows of theta[name] for new assessors with these scales: by default the mean of all assessors."""
+        return np.repeat(theta[name].mean(axis=0, keepdims=True), len(scale_of), axis=0)
+
+    def _annotate(self, table: Table) -> Table:
+        """Return the judgments with what is estimated before a fit, such as families of assessors that err together."""
+        return table
+
+    def _start_fit(self, table: Any, gold: Gold | None, start: FitStart, options: FitOptions) -> FitStart:
+        """Return where EM starts; a model may first estimate further values, such as predictions from features."""
+        return start
+
+    def _prepare(self, table: Table) -> Table:
+        """Return the judgments as the model uses them: on its scales, with 'cannot judge' answers replaced."""
+        keeps_scales = "scales" in self.takes and not table.maps_to_one_scale
+        used = table if "soft labels" in self.takes else table.with_hard_labels()
+        return (used if keeps_scales else used.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
+
+    # A fit: iterations, warnings and the result.
 
     def _estimate(
         self, judgments: Any, gold: Gold | None, start: FitStart, options: FitOptions, rounds: int | None = None
     ) -> Self:
-        """Run EM for `rounds` iterations, or until convergence."""
+        """Run EM for `rounds` iterations, or until convergence, and set the attributes of a fitted model."""
         table = self._annotate(judgments)
         start = self._start_fit(table, gold, start, options)
-        state, consensus, data_warnings = estimate(self, table, gold, start, options, rounds)
-        self.feature_scores_ = start.scores
-        self.theta_, self.judgments_, self.gold_, self.consensus_ = state.theta, table, gold, consensus
+        state, consensus, data_warnings = self._run(table, gold, start, options, rounds)
+        self.theta_, self.feature_scores_ = state.theta, start.scores
+        self.judgments_, self.gold_, self.consensus_ = table, gold, consensus
         self.history_, self.n_iter_, self.converged_ = state.history, len(state.history), state.converged
-        if judgments.has_soft_labels and not self.takes_soft_labels:
+        if judgments.has_soft_labels and "soft labels" not in self.takes:
             data_warnings.append(hard_labels_used(type(self).__name__))
         for warning in (*start.warnings, *data_warnings):
             warnings.warn(warning, stacklevel=4)
@@ -462,6 +403,67 @@ class EMAggregator(Aggregator):
             raise_either = [Fix("raise {}", "n_iter"), Fix("raise {}", "tol")]
             warnings.warn(ConvergenceWarning(problem, fix=raise_either), stacklevel=4)
         return self
+
+    def _run(
+        self, table: Any, gold: Gold | None, start: FitStart, options: FitOptions, rounds: int | None
+    ) -> tuple[FitState, Consensus, list[DataWarning]]:
+        """Return the final state, the consensus and data warnings; the model itself is unchanged."""
+        name, n_iter = type(self).__name__, self.n_iter if rounds is None else rounds
+        prepared = self._prepare(table)
+        gold_codes = self._match_gold(gold, prepared)
+        item_scores = None if start.scores is None else start.scores.for_items(prepared)
+        passes = (options.engine or LocalEngine()).open(self, prepared, gold_codes, item_scores)
+        checkpoint, state = options.open_checkpoint(), None
+        if checkpoint is not None:
+            shard_size = getattr(options.engine, "shard_size", JUDGMENTS_PER_SHARD)
+            n_shards = len(passes.shards)
+            fit = CheckpointedFit(self, prepared, gold_codes, start.theta, n_shards, shard_size, item_scores)
+            state = checkpoint.resume(fit)
+        with single_blas_thread(), reporting(options.progress, name) as report:
+            if isinstance(report, ProgressBar):
+                report.stage(name, n_iter)
+                passes.set_progress_callback(report.within)
+            if state is None:
+                state = FitState(start.theta, passes.accumulate(start.theta), [])
+            else:
+                passes.restore(state.local)
+            try:
+                iterate(self, passes, state, n_iter, len(prepared), report, checkpoint)
+            except (KeyboardInterrupt, SystemError, ClusterError) as problem:
+                raise_after_failure(problem, passes, state, checkpoint)
+            if isinstance(report, ProgressBar):
+                report.stage(f"{name}: writing", 1)
+            fitted = Assembly(self, prepared, state.theta, state.statistics, gold_codes, start.scores)
+            consensus, data_warnings = fitted.conclude(passes)
+        if checkpoint is not None:
+            checkpoint.remove()
+        return state, consensus, data_warnings
+
+    def _match_gold(self, gold: Gold | None, prepared: Judgments | ShardedJudgments) -> Any:
+        """Return the codes of the expert grades of the items, if there are any."""
+        return None if gold is None else match_gold(gold, prepared, "scales" in self.takes)
+
+    def _restart(self, shard: Shard) -> Arrays:
+        """Return the state of a shard for a pass with known parameters, without the arrays of earlier passes."""
+        return self._start(shard)
+
+    def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
+        """Return the mean log posterior per judgment; NaN if the model has none and needs one iteration."""
+        return float("nan")
+
+    def _is_settled(self, theta: Arrays) -> bool:
+        """Return whether iterations may end if the objective hardly changed; by default, they may."""
+        return True
+
+    def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
+        """Return the final parameters and statistics; a model may estimate further parameters after the last M-step."""
+        return theta, statistics
+
+    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
+        """Return the parameters to show for each assessor, (n_assessors,) each."""
+        return {}
+
+    # After a fit: other judgments, more judgments, storage.
 
     def _infer(self, judgments: Judgments) -> Consensus:
         prepared, theta, passes = self._open_passes(judgments)
@@ -479,9 +481,24 @@ class EMAggregator(Aggregator):
         scores = None if self.feature_scores_ is None else self.feature_scores_.for_items(prepared)
         return prepared, theta, LocalEngine().open(self, prepared, gold, scores)
 
-    def posterior_table(self, judgments: Any = None) -> pa.Table:
-        """Return :meth:`posterior` as an Arrow table."""
-        return inspection.posterior_table(self, judgments)
+    def _add(self, judgments: Judgments, rounds: int | None, options: FitOptions) -> Self:
+        theta = self._start_from(self, judgments, self.gold_)
+        rounds = None if theta is None else rounds
+        return self._estimate(judgments, self.gold_, FitStart(theta, self.feature_scores_), options, rounds)
+
+    def _write_state(self, folder: Path) -> dict[str, Any]:
+        saved_models.write_model(self, folder)
+        return saved_models.saved_fields(self)
+
+    def _read_state(self, folder: Path, fields: Fields, files: Iterable[str]) -> None:
+        saved_models.read_data(self, folder, fields, files)
+        saved_models.read_results(self, folder)
+
+    def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
+        """Raise ValueError unless saved parameters have the names, types and shapes of an example and valid values."""
+        saved_models.check_theta(self, theta, example, n_assessors)
+
+    # What a fitted model says about documents and assessors.
 
     @property
     def assessor_estimator_(self) -> EMAggregator:
@@ -493,97 +510,37 @@ class EMAggregator(Aggregator):
         """Whether relevance is in grades; otherwise it is in standard deviations from the mean document."""
         return not self.on_a_line
 
-    def _write_state(self, folder: Path) -> dict[str, Any]:
-        saved_models.write_model(self, folder)
-        return saved_models.saved_fields(self)
+    def posterior_table(self, judgments: Any = None) -> pa.Table:
+        """Return :meth:`posterior` as an Arrow table."""
+        return inspection.posterior_table(self, judgments)
 
-    def _read_state(self, folder: Path, fields: Fields, files: Iterable[str]) -> None:
-        saved_models.read_data(self, folder, fields, files)
-        saved_models.read_results(self, folder)
+    def _line_posterior(self, local: Arrays) -> NDArray[np.float64]:
+        """Return P(node) of each item, (n_items, n_nodes), for a model whose theta has `nodes`."""
+        return local["posterior"]
 
+    def _states(self, theta: Arrays) -> States | None:
+        """Return P(state) and P(answer | state) by these parameters, as in :meth:`answer_states`."""
+        return None
 
-def _with_output(table: Judgments | ShardedJudgments, output: Path) -> ShardedJudgments:
-    if isinstance(table, ShardedJudgments):
-        check_output_folder(output, CONSENSUS)
-        return replace(table, output=output)
-    raise UsageError("is for judgments on disk; those in memory have their consensus in consensus_", parameter="output")
+    def _all_states(self, theta: Arrays) -> States | None:
+        """Return `_states` with the difficulty of documents as part of a state, if the model has one."""
+        return self._states(theta)
 
+    def _gaussians(self, theta: Arrays) -> Gaussians | None:
+        """Return mu, w and alpha of each assessor and grade, or None if grades are not Gaussians over relevance.
 
-@dataclass(frozen=True)
-class FitOptions:
-    """Options of a fit: engine, progress and checkpoint, which do not change its result, and features."""
+        The arrays of theta by assessor may have the rows of some assessors only.
+        """
+        return None
 
-    engine: Engine | None = None
-    progress: bool | Report = False
-    checkpoint: str | Path | Checkpoint | None = None
-    features: Features | None = None
+    def _judgment_weights(self, prepared: Judgments) -> NDArray[np.float64] | None:
+        """Return the weight of each judgment, (n,), or None if all are 1."""
+        return None
 
-
-@dataclass(frozen=True, eq=False)
-class FitStart:
-    """State before the first iteration of a fit.
-
-    Attributes:
-        theta: parameters to start from, if any.
-        scores: predictions of relevance from features, if any.
-        warnings: problems of the features.
-
-    """
-
-    theta: Arrays | None
-    scores: FeatureScores | None = None
-    warnings: tuple[DataWarning, ...] = ()
-
-
-def estimate(
-    model: EMAggregator, judgments: Any, gold: Gold | None, start: FitStart, options: FitOptions, rounds: int | None
-) -> tuple[FitState, Consensus, list[DataWarning]]:
-    """Fit a model and return its final state, its consensus and data warnings; the model is unchanged.
-
-    Args:
-        model: the model.
-        judgments: judgments in memory or on disk.
-        gold: expert grades, if any.
-        start: parameters and predictions from features to start from.
-        options: engine, progress and checkpoint.
-        rounds: number of iterations; None: until convergence, at most `n_iter`.
-
-    """
-    theta, scores = start.theta, start.scores
-    name, n_iter = type(model).__name__, model.n_iter if rounds is None else rounds
-    prepared = model._prepare(judgments)
-    gold_codes: Any = None if gold is None else match_gold(gold, prepared, model.takes_scales)
-    item_scores = None if scores is None else scores.for_items(prepared)
-    passes = (options.engine or LocalEngine()).open(model, prepared, gold_codes, item_scores)
-    checkpoint = options.checkpoint
-    if isinstance(checkpoint, str | Path):
-        checkpoint = Checkpoint(checkpoint)
-    state = None
-    if checkpoint is not None:
-        shard_size = getattr(options.engine, "shard_size", JUDGMENTS_PER_SHARD)
-        fit = CheckpointedFit(model, prepared, gold_codes, theta, len(passes.shards), shard_size, item_scores)
-        state = checkpoint.resume(fit)
-    with single_blas_thread(), reporting(options.progress, name) as report:
-        if isinstance(report, ProgressBar):
-            report.stage(name, n_iter)
-            passes.set_progress_callback(report.within)
-        if state is None:
-            state = FitState(theta, passes.accumulate(theta), [])
-        else:
-            passes.restore(state.local)
-        try:
-            iterate(model, passes, state, n_iter, len(prepared), report, checkpoint)
-            if n_iter:
-                state.theta, state.statistics = model._after_iterations(passes, state.theta, state.statistics)
-        except (KeyboardInterrupt, SystemError, ClusterError) as problem:
-            raise_after_failure(problem, passes, state, checkpoint)
-        if isinstance(report, ProgressBar):
-            report.stage(f"{name}: writing", 1)
-        fitted = Assembly(model, prepared, state.theta, state.statistics, gold_codes, scores)
-        consensus, data_warnings = fitted.conclude(passes)
-    if checkpoint is not None:
-        checkpoint.remove()
-    return state, consensus, data_warnings
+    @classmethod
+    def _assessor_arrays(cls) -> list[str]:
+        """Return the names of the arrays of theta that have a row per assessor."""
+        return [name for name, array in cls.theta_arrays.items() if array.by_assessor]
 
 
 def iterate(
@@ -595,7 +552,10 @@ def iterate(
     report: Report | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> None:
-    """Run M-steps and passes, so that local state always belongs to the last theta, and update the state."""
+    """Run EM until convergence and update the state.
+
+    A pass follows each M-step, so that local state always belongs to the last theta.
+    """
     while len(state.history) < n_iter and not state.converged:
         theta = model._maximize(state.theta, state.statistics, passes.n_jobs)
         statistics = passes.accumulate(theta)
@@ -606,6 +566,8 @@ def iterate(
             report(len(state.history), n_iter, state.history[-1])
         if checkpoint is not None:
             checkpoint.save_if_due(state, passes)
+    if n_iter:
+        state.theta, state.statistics = model._after_iterations(passes, state.theta, state.statistics)
 
 
 def has_converged(history: list[float], tol: float) -> bool:
@@ -634,29 +596,8 @@ def raise_after_failure(
     raise interrupt from None
 
 
-def aligned_parameters(model: EMAggregator, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
-    """Return the parameters of `init` for the assessors of `table`; new assessors get those of `_new_assessors`.
-
-    If the number of expert grades differs, the cut points between them start from the shares of these grades.
-
-    Returns:
-        The parameters, or None if `init` was fitted to other grades.
-
-    """
-    prepared = model._prepare(table)
-    if init._prepare(init.judgments_).scales != prepared.scales:
-        return None
-    known = ids.match(init.consensus_.assessor_table["assessor"].combine_chunks(), prepared.assessors)
-    theta = dict(init.theta_)
-    for name in model.assessor_arrays:
-        rows = init.theta_[name][np.maximum(known, 0)]
-        rows[known < 0] = model._new_assessors(init.theta_, name, prepared.assessor_scale[known < 0])
-        theta[name] = rows
-    if "expert_cuts" in theta and _n_grades(gold) != _n_grades(init.gold_):
-        codes = np.zeros(0, np.int8) if gold is None else gold.code
-        theta["expert_cuts"] = first_cuts(np.bincount(codes, minlength=_n_grades(gold)).astype(np.float64))
-    return theta
-
-
-def _n_grades(gold: Gold | None) -> int:
-    return 0 if gold is None else len(gold.scale)
+def _with_output(table: Judgments | ShardedJudgments, output: Path) -> ShardedJudgments:
+    if isinstance(table, ShardedJudgments):
+        check_output_folder(output, CONSENSUS)
+        return replace(table, output=output)
+    raise UsageError("is for judgments on disk; those in memory have their consensus in consensus_", parameter="output")

@@ -27,7 +27,7 @@ from crowdrank.consensus.latent import (
     softmax,
     states_prior,
 )
-from crowdrank.consensus.model import EMAggregator
+from crowdrank.consensus.model import EMAggregator, Inputs, ThetaArray
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag
 from crowdrank.engine.shards import Shard
@@ -70,17 +70,15 @@ class Rasch(EMAggregator):
     'z'
     """
 
-    shrinks: ClassVar[bool] = True
-    takes_scales: ClassVar[bool] = True
-    takes_soft_labels: ClassVar[bool] = True
     on_a_line: ClassVar[bool] = True
-    on_nodes: ClassVar[bool] = True
-    assessor_arrays: ClassVar[tuple[str, ...]] = ("thresholds", "scale_of")
-    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "likelihood": PROBABILITY,
-        "shares": PROBABILITY,
-        "typical": PROBABILITY,
-        "sd": POSITIVE,
+    takes: ClassVar[Inputs] = ("scales", "soft labels")
+    theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {
+        "thresholds": ThetaArray(by_assessor=True),
+        "scale_of": ThetaArray(by_assessor=True),
+        "likelihood": ThetaArray(bounds=PROBABILITY),
+        "shares": ThetaArray(bounds=PROBABILITY),
+        "typical": ThetaArray(bounds=PROBABILITY),
+        "sd": ThetaArray(bounds=POSITIVE),
     }
     carries: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[Constraints] = {"difficulty": [Flag()]}

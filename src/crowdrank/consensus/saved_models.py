@@ -138,7 +138,8 @@ def check_theta(model: EMAggregator, theta: Arrays, made: Arrays, n_assessors: i
     for name, known in made.items():
         shape = tuple(n_assessors if size == EXAMPLE_ASSESSORS else size for size in known.shape)
         require_array(name, theta[name], known.dtype, shape)
-        require_range(name, theta[name], *model.theta_ranges.get(name, (-LARGEST, LARGEST)))
+        bounds = model.theta_arrays[name].bounds if name in model.theta_arrays else (-LARGEST, LARGEST)
+        require_range(name, theta[name], *bounds)
 
 
 def example_parameters(

@@ -18,7 +18,7 @@ from crowdrank.consensus.families import FamilyAggregator
 from crowdrank.consensus.feature_prior import SMALLEST
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import softmax
-from crowdrank.consensus.model import EMAggregator, Table
+from crowdrank.consensus.model import EMAggregator, Table, ThetaArray
 from crowdrank.consensus.result import discrete_rows
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.engine.shards import Shard
@@ -66,13 +66,12 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
 
     """
 
-    shrinks: ClassVar[bool] = True
-    assessor_arrays: ClassVar[tuple[str, ...]] = ("likelihood", "coefficients")
-    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "shares": PROBABILITY,
-        "frequencies": PROBABILITY,
-        "likelihood": PROBABILITY,
-        "feature_shares": PROBABILITY,
+    theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {
+        "likelihood": ThetaArray(by_assessor=True, bounds=PROBABILITY),
+        "coefficients": ThetaArray(by_assessor=True),
+        "shares": ThetaArray(bounds=PROBABILITY),
+        "frequencies": ThetaArray(bounds=PROBABILITY),
+        "feature_shares": ThetaArray(bounds=PROBABILITY),
     }
     _parameter_constraints: ClassVar[Constraints] = {
         "prior": [OneOf("learned"), Number(0, above=True)],

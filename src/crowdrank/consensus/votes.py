@@ -16,7 +16,7 @@ from crowdrank.consensus.e_step import items_of
 from crowdrank.consensus.families import family_weights
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, choose_grades
 from crowdrank.consensus.latent import normal_quantile
-from crowdrank.consensus.model import EMAggregator
+from crowdrank.consensus.model import EMAggregator, Inputs, ThetaArray
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.engine.shards import Shard
 
@@ -34,9 +34,9 @@ class _Vote(EMAggregator):
 
     n_iter: ClassVar[int] = 1  # type: ignore[misc]
     tol: ClassVar[float] = 0.0  # type: ignore[misc]
-    takes_soft_labels: ClassVar[bool] = True
     carries: ClassVar[tuple[str, ...]] = ()
-    theta_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {"shares": PROBABILITY}
+    takes: ClassVar[Inputs] = ("soft labels",)
+    theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {"shares": ThetaArray(bounds=PROBABILITY)}
 
     def __init__(self, *, unjudgeable_as: str = "lowest", interval: float = 0.95) -> None:
         self.unjudgeable_as = unjudgeable_as
@@ -161,7 +161,7 @@ class Highest(_Vote):
     [2]
     """
 
-    takes_soft_labels: ClassVar[bool] = False  # hardly any grade has the probability 0
+    takes: ClassVar[Inputs] = ()  # hardly any grade has the probability 0
     grade_by: ClassVar[str] = "highest"  # type: ignore[misc]
     _label_rule: ClassVar[str] = "highest"
 
