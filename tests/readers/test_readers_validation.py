@@ -325,7 +325,7 @@ def test_mean_judgments_are_shares_of_the_scale_of_each_assessor(tmp_path: Path)
     path.write_text("assessor,grades\nbinary,0-1\ngraded,0-4\n")
     rows = [("a", "binary", 1), ("a", "graded", 2), ("b", "binary", 0), ("b", "graded", 4), ("c", "graded", 4)]
     table = read_judgments(pd.DataFrame(rows, columns=["document", "assessor", "grade"]), scales=path)
-    assert _mean_judgments(*table.item_ids(), table).tolist() == [0.75, 0.5, 1.0]
+    assert _mean_judgments([table.item_ids()], table)[0].tolist() == [0.75, 0.5, 1.0]
 
 
 def team_files(folder: Path, offset: int, n_documents: int = 100) -> list[Path]:

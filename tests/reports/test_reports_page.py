@@ -747,6 +747,7 @@ def test_the_ranker_is_better_only_if_it_beats_every_alternative(
     assert better.tone == gain.tone == {"better": "good", "open": "open", "worse": "bad"}[answer]
     assert gain.interval is not None
     assert gain.interval[1] == figures[decisive][0]
+    assert all(name in better.sentences[0] for name in figures)  # all that it must beat are named
     if answer != "better":
         assert decisive in better.versus
     model = "model" if figures[decisive][0] > 0 else "alternative"
@@ -759,7 +760,9 @@ def test_a_better_ranking_in_a_file_is_kept(ranker_data: ReportData) -> None:
     card = next_card(with_rankers(data, alternative=None))
     assert card.command == ""
     assert "live.trec" in card.steps[-1]
-    assert "runs/" not in better_card(data).versus
+    better = better_card(data)
+    assert "runs/" not in better.versus
+    assert better.sentences[0].count("live.trec") == 1  # there is no list of alternatives
 
 
 # Parts that cannot be made.
