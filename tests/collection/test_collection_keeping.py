@@ -235,3 +235,10 @@ def test_a_new_file_with_blank_cells_can_be_read_and_added_to(name: str, tmp_pat
     assert len(found) == 2
     again = read_judgments(tmp_path / name, grades="0-4").frame
     assert again["cost"].fillna(-1).tolist() == [-1, -1, 0.5, 0.5]
+
+
+def test_random_pairs_are_not_requested_while_a_request_is_outstanding() -> None:
+    pool, policy = Pool.read(POOL), get_policy("random")
+    first = policy.next(pool, None, None, Budget(3))
+    second = policy.next(pool, None, None, Budget(100), OutstandingRequests.of(first, None))
+    assert sorted([*first.pair.tolist(), *second.pair.tolist()]) == list(range(len(pool)))

@@ -275,3 +275,13 @@ def test_a_path_and_what_read_gold_gives_stand_for_frames(tmp_path: Path) -> Non
     expected = evaluate(RUN, GOLD, "nDCG Tau").means
     assert evaluate(tmp_path / "run.csv", tmp_path / "gold.csv", "nDCG Tau").means == expected
     assert evaluate(RUN, read_gold(GOLD), "nDCG Tau").means == expected
+
+
+def test_few_documents_with_gold_are_a_warning() -> None:
+    run = pd.DataFrame({"query": 1, "document": range(10), "score": range(10)})
+    gold = pd.DataFrame({"query": 1, "document": [9, 8, 7], "grade": [1, 0, 1]})
+    assert [message.kind for message in evaluate(run, gold, "P@3").warnings] == []
+    (warning,) = evaluate(run, gold, "P@3 P@10").warnings
+    assert (warning.kind, warning.severity) == ("few-judged", "warning")
+    assert "Judged@10" in warning.problem
+    assert [(fix.parameter, fix.value) for fix in warning.fixes] == [(None, None), ("unjudged", "skip")]

@@ -52,6 +52,15 @@ def test_named_grades_are_in_the_order_given() -> None:
     assert judgments.scale.values == (0.0, 1.0, 2.0)
 
 
+def test_names_between_bars_may_have_commas() -> None:
+    grades = "Müll|geht so|gut|Volltreffer, perfekt"
+    frame = pd.DataFrame({"document": ["a", "b"], "assessor": "x", "grade": ["Volltreffer, perfekt", "Müll"]})
+    judgments = read_judgments(frame, grades=grades)
+    assert judgments.grade.tolist() == [3, 0]
+    assert str(judgments.scale) == grades
+    assert Scale.parse(str(judgments.scale)) == judgments.scale
+
+
 @pytest.mark.parametrize(
     ("grades", "scale"),
     [([0, 2], "0-2"), ([1, 5], "1-5"), ([1], "1,2"), ([0], "0,1"), ([True, False], "0,1"), (["1.0", " 3 "], "1-3")],

@@ -86,7 +86,7 @@ CASES = [
     Case("truncated xz", lzma.compress(GOOD.encode() * 50)[:-20], "FILE: ", file="labels.csv.xz", kind="damaged"),
     Case("truncated bz2", bz2.compress(GOOD.encode() * 50)[:-20], "FILE: ", file="labels.csv.bz2", kind="damaged"),
     Case("truncated parquet", parquet()[:-9], "FILE: ", file="a.parquet", kind="damaged"),
-    Case("csv named parquet", GOOD, "FILE: ", file="a.parquet", kind="damaged"),
+    Case("binary named parquet", bytes(range(256)), "FILE: ", file="a.parquet", kind="damaged"),
     Case("csv named jsonl", GOOD, "FILE, line 1: 'query,document,assessor,grade'", file="a.jsonl"),
     Case("web page", "\n<!DOCTYPE html>\n<html>sign in, please</html>", "FILE: it is an HTML page", kind="other-format"),
     Case("web page, packed", gzip.compress(b"<HTML><body>"), "FILE: it is an HTML page", file="labels.csv.gz", kind="other-format"),

@@ -20,7 +20,7 @@ import pyarrow.parquet
 import pytest
 
 from crowdrank import read_features, read_gold, read_judgments, read_run
-from crowdrank.errors import CrowdrankError, UsageError
+from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.judgments.scale import Scale
 from crowdrank.readers.delimited import DelimitedSource
 from crowdrank.readers.formats import format_by_suffix
@@ -399,3 +399,14 @@ def test_quoted_cells_with_line_breaks_are_cells(tmp_path: Path) -> None:
         cells = ["query", "document", "assessor", "grade", "comment"], ["q", "a", "x", "1", '"two\nlines"']
         (tmp_path / name).write_text("\n".join(map(separator.join, cells)) + "\n")
         assert read_judgments(tmp_path / name).report.rows == 1
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_text_in_a_file_with_the_suffix_of_parquet_is_read_by_its_content(tmp_path: Path, is_compressed: bool) -> None:
+    text = b"query,document,assessor,grade\nq,a,x,1\nq,b,x,0\n"
+    path = tmp_path / "labels.parquet"
+    path.write_bytes(gzip.compress(text) if is_compressed else text)
+    assert len(read_judgments(path)) == 2
+    path.write_bytes(gzip.compress(bytes(range(256))))
+    with pytest.raises(InputError, match="Parquet"):
+        read_judgments(path)

@@ -284,7 +284,7 @@ def _status_sentences(status: Status) -> list[str]:
         share = status.settled / max(status.documents, 1)
         judged += f", {status.settled:,} settled at {status.level:.0%} ({share:.0%})"
     labels = f"{counted(status.labels, 'label')} by {counted(status.assessors, 'assessor')}"
-    price = f"{status.spent:g} spent ({status.spent / max(status.labels, 1):.3g} per label)"
+    price = f"{status.spent:,.10g} spent ({status.spent / max(status.labels, 1):.3g} per label)"
     if status.forecast_labels is None:
         forecast = f"Settled documents and a forecast need a model of assessors: -m {', '.join(MODELS)}."
     elif not status.forecast_labels:

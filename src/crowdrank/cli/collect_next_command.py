@@ -308,7 +308,7 @@ def _print_template(template: Path | None, grades: Sequence[str] | None) -> None
 def _cost_text(requests: Requests) -> str:
     """Return number and price of the requests by kind of assessor."""
     by_kind = requests.by_kind().items()
-    return ", ".join(f"{number:,} by {kind} for {money:g}" for kind, (number, money) in by_kind)
+    return ", ".join(f"{number:,} by {kind} for {money:,.10g}" for kind, (number, money) in by_kind)
 
 
 def _print_completed(output: Path, *, as_json: bool) -> None:

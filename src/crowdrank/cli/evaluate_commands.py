@@ -64,6 +64,7 @@ def evaluate(
     if json:
         roles = {"gold": dict(grades.report.columns), "run": dict(ranking.columns)}
         result = {"run": run, "means": scores.means, "judged": scores.judged, "notes": scores.notes()}
+        result["warnings"] = [{"kind": one.kind, "problem": one.problem} for one in scores.warnings]
         used_features = {"gold": grades.used_features, "run": bool(ranking.notes)}
         print_json({**result, "columns": roles, "used_features": used_features})
         return
@@ -71,6 +72,8 @@ def evaluate(
     print_cells(["measure", "mean"], [[name, f"{mean:.4f}"] for name, mean in means.items()])
     for note in scores.notes():
         print_line(note)
+    for message in scores.warnings:
+        print_message(message)
 
 
 @dataclass(frozen=True)

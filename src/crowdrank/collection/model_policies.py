@@ -30,6 +30,8 @@ CHUNK = 1 << 14
 class Random(Policy):
     """Request labels of random pairs, those with the fewest labels first; the baseline for other policies.
 
+    A round requests at most one label per pair, and none while a request is outstanding.
+
     Args:
         k: maximum number of labels per pair.
         random_state: random seed.
@@ -50,9 +52,9 @@ class Random(Policy):
         self.random_state = random_state
 
     def rank_requests(self, state: PoolState, model: Aggregator | None) -> RankedRequests:
-        """Rank the pairs by their number of labels and requests, equal ones at random."""
-        count = state.n_labels + state.n_requested
-        is_open = ~state.pool.is_honeypot & (True if self.k is None else count < self.k)
+        """Rank the pairs without an outstanding request by their number of labels, equal ones at random."""
+        count = state.n_labels
+        is_open = ~state.pool.is_honeypot & (state.n_requested == 0) & (True if self.k is None else count < self.k)
         rng = np.random.default_rng([self.random_state or 0, int(state.n_labels.sum())])
         pair = rng.permutation(np.flatnonzero(is_open))
         reason = (state.n_labels[pair] > 0).astype(np.int8)

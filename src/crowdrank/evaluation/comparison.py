@@ -20,7 +20,7 @@ from scipy.special import stdtr
 from crowdrank._estimator import require_one_of
 from crowdrank._text import counted, heading, html_table, panel, paragraph
 from crowdrank._typing import Floats
-from crowdrank.errors import DataWarning, Fix, Message, UsageError, near
+from crowdrank.errors import DataWarning, Message, UsageError, near
 from crowdrank.evaluation.evaluate import (
     EXPECTED_GRADES,
     GOLD_USED_FEATURES,
@@ -34,6 +34,7 @@ from crowdrank.evaluation.evaluate import (
     as_run,
     evaluate_alignment,
     load_gold,
+    unjudged_fixes,
     used_features,
 )
 from crowdrank.evaluation.measures import Measure, parse_measures
@@ -371,7 +372,7 @@ def _with_unjudged_check(comparison: Comparison, other_rows: pa.Table, other_unj
     ]
     column = comparison.rows.column_names.index("depends_on_unjudged")
     rows = comparison.rows.set_column(column, "depends_on_unjudged", pa.array(changed))
-    fixes = (Fix("get gold for more documents"), Fix("report the result with {} as well", "unjudged", other_unjudged))
+    fixes = unjudged_fixes(other_unjudged)
     judged = {run: evaluation.judged for run, evaluation in comparison.evaluations.items()}
     messages = []
     for name in next(iter(judged.values())):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from crowdrank._estimator import require_one_of
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.errors import InputError, UsageError
+from crowdrank.errors import Fix, InputError, Message, UsageError
 from crowdrank.evaluation import measure_kernels
 from crowdrank.evaluation.alignment import (
     NO_GOLD,
@@ -133,6 +133,15 @@ class EvaluationCounts:
     gold_queries_missing: int  # gold queries without a scored document in the run
 
 
+MIN_JUDGED = 0.5
+"""Minimum share of the first documents that have gold without a warning."""
+
+
+def unjudged_fixes(other_unjudged: str) -> tuple[Fix, ...]:
+    """Return what to do if results depend on documents without gold; `other_unjudged` is their other treatment."""
+    return Fix("get gold for more documents"), Fix("report the result with {} as well", "unjudged", other_unjudged)
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """Values of some measures for one run.
@@ -190,6 +199,21 @@ class Evaluation:
         if name not in self.means:
             raise UsageError(f"{name} was not evaluated; the evaluated measures are {', '.join(self.means)}")
         return np.asarray(self.per_query.column(name).to_numpy())
+
+    @property
+    def warnings(self) -> tuple[Message, ...]:
+        """Warning of kind `few-judged` for each Judged@k below `MIN_JUDGED`: the values depend on missing gold."""
+        other = "skip" if self.conventions.unjudged == "nonrelevant" else "nonrelevant"
+        return tuple(
+            Message(
+                f"only {share:.1%} of the first documents have gold ({name})",
+                "few-judged",
+                "warning",
+                fixes=unjudged_fixes(other),
+            )
+            for name, share in self.judged.items()
+            if share < MIN_JUDGED
+        )
 
     def notes(self) -> list[str]:
         """Describe in sentences what was excluded and how ties and missing gold were treated.

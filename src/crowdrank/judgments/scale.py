@@ -53,7 +53,7 @@ class Scale:
     def __str__(self) -> str:
         if self.numeric and len(self) > 2 and self.values[-1] - self.values[0] == len(self) - 1 and self.values[0] >= 0:
             return f"{self.names[0]}-{self.names[-1]}"
-        return ",".join(self.names)
+        return ("|" if any("," in name for name in self.names) else ",").join(self.names)
 
     @property
     def numeric(self) -> bool:
@@ -71,13 +71,18 @@ class Scale:
 
     @classmethod
     def parse(cls, text: str | Iterable[object]) -> Scale:
-        """Return a scale from `0-3`, `1,2,3`, or names from least to most relevant (`Bad,Fair,Good` or `Bad|Good`)."""
+        """Return a scale from `0-3`, `1,2,3`, or names from least to most relevant (`Bad,Fair,Good` or `Bad|Good`).
+
+        >>> Scale.parse("Bad|Fair|Good, useful").names
+        ('Bad', 'Fair', 'Good, useful')
+        """
         if isinstance(text, str):
             bounds = re.fullmatch(r"\s*(\d{1,9})\s*(?:-|\.\.)\s*(\d{1,9})\s*", text, re.ASCII)
             if bounds and int(bounds[1]) > int(bounds[2]):
                 raise _invalid_scale_error(f"must be in order from least to most relevant, not {text.strip()}")
+            names = text.split("|" if "|" in text else ",")  # names between | may have commas
             # Longer scales are invalid anyway.
-            text = range(int(bounds[1]), int(bounds[2]) + 1)[: 2 * MAX_GRADES] if bounds else re.split(r"[,|]", text)
+            text = range(int(bounds[1]), int(bounds[2]) + 1)[: 2 * MAX_GRADES] if bounds else names
         names = [str(name).strip() for name in text]
         integers = [parse_integer(name) for name in names]
         if all(integer is not None for integer in integers):

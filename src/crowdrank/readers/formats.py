@@ -129,6 +129,13 @@ def detect_format(head: FileHead) -> str | None:
     suffix, signature = format_by_suffix(head.inner_name), head.content[:4]
     if signature in SPREADSHEET_SIGNATURES:
         return "xlsx"
+    if suffix == "parquet" and signature != b"PAR1":
+        try:
+            return _format_by_content(head, suffix) or suffix
+        except InputError as error:
+            if error.kind != "encoding":
+                raise
+            return suffix  # no text: the reader of Parquet files says what is wrong
     if suffix in ("parquet", "xlsx", "jsonl") or (suffix is None and signature == b"PAR1"):
         return suffix or "parquet"
     content = _format_by_content(head, suffix)
