@@ -267,6 +267,17 @@ def test_run_only_plans_when_asked(run: Run, world: Path, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+def test_plan_names_options_and_not_parameters(run: Run, world: Path, tmp_path: Path) -> None:
+    grades = pd.read_csv(world / "gold.qrels", sep=" ", header=None)
+    grades[3] += 1
+    grades.to_csv(tmp_path / "other.qrels", sep=" ", header=False, index=False)
+    files = ["-j", world / "judgments.csv", "-f", world / "features.letor", "-e", "other.qrels"]
+    done = run("run", *files, "--candidates", "majority", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "--expert-map" in done.stdout
+    assert "expert_map" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -184,9 +184,19 @@ def test_run_file_is_the_baseline(world: World, tmp_path: Path) -> None:
     data = build_run_data(world.judgments, world.features, world.gold)
     scores = read_run_scores(data, path)
     np.testing.assert_allclose(scores[::2], world.features["f2"][::2])
-    assert (scores[1::2] < scores[::2].min()).all(), "documents that the run lacks are last"
+    assert (scores[1::2] == -np.inf).all(), "documents that the run lacks are not ranked"
     result = run(world.judgments, world.features, world.gold, baseline=str(path), **QUICK)
     assert result.rankers is not None
+    honeypots = world.judgments.loc[world.judgments["honeypot"].notna(), "document"]
+    is_tested = world.gold["query"].astype(str).isin(result.rankers.test_queries)
+    tested = world.gold[is_tested & ~world.gold["document"].isin(honeypots)]
+    found = crowdrank.evaluate(crowdrank.read_run(path), tested, ["nDCG@10", "nDCG@5"], unjudged="skip").means
+    figures = result.comparison.set_index("candidate").loc[str(path)]
+    assert {name: figures[f"{name} mean"] for name in found} == pytest.approx(found)
+    contrast = next(one for one in result.rankers.contrasts if one.other == str(path))
+    assert contrast.other_mean == pytest.approx(found["nDCG@10"])
+    assert result.estimate is not None
+    assert result.estimate.table["estimate"][0] == pytest.approx(found["nDCG@10"])
     assert result.rankers.baseline == str(path)
     assert result.chosen != str(path)
     assert result.comparison.set_index("candidate").loc[str(path), "about"] == "the ranking in production.run"
@@ -208,6 +218,37 @@ def test_unknown_baseline_is_refused(world: World, baseline: str, kind: str) -> 
         run(world.judgments, world.features, world.gold, baseline=baseline, **QUICK)
     assert caught.value.kind == kind
     assert caught.value.parameter == "baseline"
+    assert caught.value.fix is None
+
+
+def test_feature_without_its_prefix_is_named_in_the_fix(world: World) -> None:
+    with pytest.raises(UsageError) as caught:
+        run(world.judgments, world.features, world.gold, baseline="f2", **QUICK)
+    assert caught.value.fix is not None
+    assert (caught.value.fix.parameter, caught.value.fix.value) == ("baseline", "feature:f2")
+
+
+def test_single_feature_in_place_of_the_ranker_needs_no_other_features(world: World) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.6, len(world.features))
+    relevance = world.features.merge(world.documents, on=["query", "document"], how="left")["relevance"]
+    features = world.features.assign(near=relevance + noise)
+    options: dict[str, Any] = {"candidates": ["majority", "best-feature"], "trees": {"n_estimators": 1}}
+    result = run(world.judgments, features, world.gold, deployable=True, **options)
+    assert result.rankers is not None
+    assert result.rankers.alternative is not None
+    assert result.rankers.alternative.features_ == ("near",)
+    np.testing.assert_array_equal(result.rankers.alternative.predict(features[["near"]]), features["near"])
+
+
+def test_few_graded_documents_of_test_queries_are_a_warning(world: World) -> None:
+    kinds = {note.kind for note in run(world.judgments, world.features, world.gold, **QUICK).notes}
+    assert "few-graded-documents" not in kinds
+    few = pd.concat(rows.sort_values("grade").iloc[[0, 1, -1]] for _, rows in world.gold.groupby("query"))
+    result = run(world.judgments, world.features, few, **QUICK)
+    (note,) = [note for note in result.notes if note.kind == "few-graded-documents"]
+    assert note.severity == "warning"
+    assert "at most 3 graded" in note.problem
+    assert "Documents without gold are left out of the ranking." in result.protocol
 
 
 def test_saved_model_as_the_baseline_is_refused_with_the_command_that_ranks(world: World, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ CASES = [
     Case("NaN grade", GOOD + "q,c,x,NaN\n", "missing-cell", LAST, "grade", MISSING),
     Case("infinite grade", GOOD + "q,c,x,inf\n", "not-a-grade", LAST, "grade", NOT_A_GRADE, "'inf' is"),
     Case("off the scale", GOOD + "q,c,x,7\n", "grade-off-scale", LAST, "grade", OFF, "grade 7", {"grades": "0-3"}),
-    Case("below", GOOD + "q,c,x,-2\n", "grade-below-scale", LAST, "grade", ("unjudgeable", "grades"), "grade -2"),
+    Case("below", GOOD + "q,c,x,-2\n", "grade-below-scale", LAST, "grade", ("unjudgeable", "on_bad_rows"), "grade -2"),
     Case("too large", GOOD + "q,c,x,200\nq,d,x,5000\n", "grade-too-large", LAST, "grade", OFF, "200 is too large"),
     Case(
         "unknown name",

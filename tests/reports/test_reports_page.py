@@ -279,6 +279,7 @@ def test_a_consensus_that_is_worse_than_majority_votes_is_not_trusted(
     [
         ((0.05, 0.02, 0.08, 0.01), "Yes", "good"),
         ((0.05, -0.01, 0.11, 0.2), "Not shown", "open"),
+        ((-0.05, -0.11, 0.01, 0.2), "Not shown", "open"),
         ((-0.05, -0.08, -0.02, 0.01), "No, it is worse", "bad"),
     ],
 )
@@ -292,7 +293,28 @@ def test_better_or_not(
     assert card.versus.endswith("majority votes")
     assert gain.interval == (lower, difference, upper)
     assert gain.tone == tone
-    assert any("test queries" in step for step in next_card(data).steps) == (answer == "Not shown")
+    is_open_gain = answer == "Not shown" and difference > 0
+    assert any("test queries" in step for step in next_card(data).steps) == is_open_gain
+
+
+def test_documents_that_all_assessors_judged_are_not_judged_again(ranker_data: ReportData) -> None:
+    table, n = ranker_data.next.head(3), len(ranker_data.assessors)
+    some = with_tables(ranker_data, next=table.assign(judgments=[n, 2, n]))
+    (step,) = [step for step in next_card(some).steps if "next.csv" in step]
+    assert str(table["document"].iloc[1]) in step
+    assert str(table["document"].iloc[0]) not in step
+    (step,) = [
+        step for step in next_card(with_tables(some, next=table.assign(judgments=n))).steps if "next.csv" in step
+    ]
+    assert step.startswith("All assessors judged")
+
+
+@pytest.mark.parametrize(
+    ("command", "file"), [("", "new.letor"), ("run -f x/a.tsv.gz -o b", "new.tsv.gz"), ("run -f a.b.csv", "new.csv")]
+)
+def test_the_command_names_the_format_of_the_features(ranker_data: ReportData, command: str, file: str) -> None:
+    data = with_result(ranker_data, provenance=replace(ranker_data.result.provenance, command=command))
+    assert f" -f {file} " in next_card(data).command
 
 
 def test_comparisons_with_simple_candidates_are_on_the_first_screen(ranker_data: ReportData) -> None:

@@ -191,12 +191,13 @@ def align_codes(query: Integers, scores: Floats, grades: Floats, queries: pa.Arr
 
     Args:
         query: (n,) code of the query of each document.
-        scores: (n,) score of each document.
+        scores: (n,) score of each document; -inf if the run does not rank it.
         grades: (n,) gold grade of each document.
         queries: (n_queries,) id of each query code.
 
     """
-    order: Integers = measure_kernels.rank_order(np.arange(len(query)), query, scores, len(queries))
+    rows = np.flatnonzero(scores > -np.inf)
+    order: Integers = rows[measure_kernels.rank_order(np.arange(len(rows)), query[rows], scores[rows], len(queries))]
     ranked = query[order]
     groups = tie_groups(ranked, scores[order])
     ranking = Ranking(ranked, scores[order], grades[order], order, None, groups, len(queries))

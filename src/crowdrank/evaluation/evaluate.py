@@ -312,8 +312,9 @@ def evaluate(
 def evaluate_codes(
     query: Integers, scores: Floats, grades: Floats, queries: pa.Array, measures: tuple[Measure, ...]
 ) -> Evaluation:
-    """Evaluate the scores of documents with gold grades; arguments as in :func:`align_codes`."""
-    return evaluate_alignment(align_codes(query, scores, grades, queries), measures, Conventions(), "pandas")
+    """Evaluate the scores of documents with gold grades, without other documents; see :func:`align_codes`."""
+    conventions = Conventions(unjudged="skip")
+    return evaluate_alignment(align_codes(query, scores, grades, queries), measures, conventions, "pandas")
 
 
 def align_for(run: Any, gold: Any, measures: Iterable[Measure], ties: Ties) -> Alignment:

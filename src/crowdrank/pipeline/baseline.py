@@ -51,7 +51,9 @@ def add_baseline(
         f"'{baseline}' is neither a candidate of this run nor a file{near(baseline, names)}; the candidates are "
         f"{', '.join(names)}"
     )
-    raise UsageError(problem, parameter="baseline", kind="unknown-baseline")
+    is_feature = data.has_features and baseline in data.features.names
+    fix = [Fix("for the feature, use {}", "baseline", FEATURE_PREFIX + baseline)] if is_feature else []
+    raise UsageError(problem, parameter="baseline", kind="unknown-baseline", fix=fix)
 
 
 def check_baseline(settings: RunSettings, baseline: str, failed: Mapping[str, str]) -> list[Message]:
@@ -80,14 +82,14 @@ def _feature_baseline(data: RunData, baseline: str) -> Candidate:
 
 
 def read_run_scores(data: RunData, path: Path) -> Floats:
-    """Return the scores of the rows in a ranking; documents that it lacks are below all others."""
+    """Return the scores of the rows in a ranking, -inf for documents that it does not rank."""
     ranking = read_run_table(path)
     query, document = (ranking[name].combine_chunks() for name in ("query", "document"))
     row = pair_positions(query, document, data.features.query, data.features.document, str(path))
     if (row < 0).all():
         raise no_common_documents("ranked", query, document, data.features)
     scores = ranking["score"].to_numpy()
-    return np.asarray(np.where(row >= 0, scores[row], scores.min() - 1), dtype=np.float64)
+    return np.asarray(np.where(row >= 0, scores[row], -np.inf), dtype=np.float64)
 
 
 def read_run_table(path: Path) -> pa.Table:

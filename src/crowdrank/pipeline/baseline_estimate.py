@@ -33,10 +33,10 @@ from crowdrank.rankers.training_labels import pair_positions
 
 QUESTION = "Is the new ranker better than your current ranking?"
 EXPLANATION = (
-    "Both rankings with all their documents, on the test queries only. Documents without a grade count as grade 0; the "
-    "comparison of candidates leaves them out, so its figures differ. Labels of other queries would flatter the new "
-    "ranker, which was trained or selected on them, so they are not used: the estimate is that of the experts, and the "
-    "labels of the same queries show the bias of labels alone."
+    "Both rankings with all their documents, on the test queries only. Documents without an expert grade count as "
+    "grade 0; the comparison of candidates leaves them out, so its figures differ if there are any. Labels of other "
+    "queries would flatter the new ranker, which was trained or selected on them, so they are not used: the estimate "
+    "is that of the experts, and the labels of the same queries show the bias of labels alone."
 )
 ESTIMATE_NUMBERS = (
     *("estimate", "lower", "upper", "difference", "difference_lower", "difference_upper", "p", "p_holm"),

@@ -10,6 +10,7 @@ import numpy as np
 
 from crowdrank._progress import Report, split_progress
 from crowdrank._typing import Floats, Integers
+from crowdrank.evaluation.comparison import format_p
 from crowdrank.pipeline.ranker_test import ALPHA, Contrast, RankerTest
 from crowdrank.pipeline.run_result import DEPLOYABLE, Deployable
 from crowdrank.pipeline.stage_cache import digest
@@ -121,8 +122,8 @@ def describe_deployable(deployable: Deployable, measure: str) -> str:
 
     >>> contrast = Contrast("deployable", "ensemble-all", 0.599, 0.6, -0.001, -0.004, 0.002, 0.5, 8, 9, 3)
     >>> describe_deployable(Deployable(None, 500, "ensemble-all", contrast, 0.91), "nDCG@10")
-    'For search engines, one forest of 500 trees (deployable) imitates the selected ranker: nDCG@10 0.5990 instead of
-    0.6000 (-0.0010, 95% interval -0.0040 to +0.0020, not significant), rank correlation 0.91.'
+    'For search engines, one forest of 500 trees (deployable) imitates the selected ranker: its nDCG@10 is 0.5990, that
+    of ensemble-all 0.6000 (-0.0010, 95% interval -0.0040 to +0.0020, p 0.500, not significant), rank correlation 0.91.'
     """
     contrast, trees = deployable.contrast, f"{deployable.n_trees} trees"
     correlation = deployable.rank_correlation
@@ -135,12 +136,13 @@ def describe_deployable(deployable: Deployable, measure: str) -> str:
     text = f"The selected ranker is one forest of {trees}, which search engines can evaluate"
     if contrast is None:
         return f"{text}."
-    return f"{text}. Without this restriction, {contrast.other} would have been selected: {figures}."
+    return f"{text}: {figures}. Without this restriction, {contrast.other} would have been selected."
 
 
 def _cost(contrast: Contrast, measure: str) -> str:
     significance = "not significant" if contrast.p > ALPHA else "significant"
     return (
-        f"{measure} {contrast.mean:.4f} instead of {contrast.other_mean:.4f} ({contrast.difference:+.4f}, 95% interval "
-        f"{contrast.lower:+.4f} to {contrast.upper:+.4f}, {significance})"
+        f"its {measure} is {contrast.mean:.4f}, that of {contrast.other} {contrast.other_mean:.4f} "
+        f"({contrast.difference:+.4f}, 95% interval {contrast.lower:+.4f} to {contrast.upper:+.4f}, "
+        f"p {format_p(contrast.p)}, {significance})"
     )

@@ -58,6 +58,7 @@ from crowdrank.pipeline.selection import (
 from crowdrank.pipeline.stage_cache import PROFILE_FILE, Profiler, StageCache, digest
 from crowdrank.pipeline.training import CandidateTraining
 from crowdrank.rankers.ranker import Ranker
+from crowdrank.rankers.single_feature import SingleFeature
 from crowdrank.readers.features import Features
 from crowdrank.readers.leak_check import check_leaks
 
@@ -86,6 +87,8 @@ def _in_families(sizes: Mapping[str, int]) -> str:
     return "" if n_families is None else f" in {counted(n_families, 'family')}"
 
 
+MIN_GRADED = 10
+"""Minimum number of graded documents of a test query, below which the comparison of candidates says little."""
 HELD_OUT = 0.2
 """Share of the judged queries that are held out if there are no expert grades."""
 MIN_QUERIES = 10
@@ -351,6 +354,8 @@ class _Runner:
         ranker, alternative = self._final_ranker(test, outcome.chosen), None
         if test.preferred is not None and test.preferred in outcome.rankers:
             alternative = self._final_ranker(test, test.preferred)
+            if isinstance(alternative, SingleFeature):
+                alternative = alternative.without_other_features()
         deployable, deployable_notes = attempt("The forest for search engines", lambda: self._deployable(test, ranker))
         tables = {
             "comparison": comparison_table(test),
@@ -394,6 +399,7 @@ class _Runner:
                 *self.fits.notes,
                 *check_baseline(self.settings, test.baseline, outcome.failed),
                 *_fold_notes(split, self.settings),
+                *_few_grades_notes(test),
                 *reasons,
                 *estimate_notes,
                 *deployable_notes,
@@ -475,6 +481,26 @@ def _fold_notes(split: ExpertSplit, settings: RunSettings) -> tuple[Message, ...
         f"{settings.folds}, because a fold has at least two queries; the selection between rankers is uncertain"
     )
     return (Message(problem, "few-folds", "warning", fixes=(Fix("have more queries graded by experts"),)),)
+
+
+def _few_grades_notes(test: RankerTest) -> tuple[Message, ...]:
+    """Return a warning if half of the test queries have few expert grades, though more documents."""
+    data, queries = test.selection.data, test.split.test
+    if test.comparison is None:
+        return ()
+    n_graded, n_documents = (
+        int(np.median(np.bincount(data.query[rows], minlength=len(data.query_ids))[queries]))
+        for rows in (data.graded_rows(queries), data.rows_of(queries))
+    )
+    if n_graded >= MIN_GRADED or n_graded == n_documents:
+        return ()
+    problem = (
+        f"half of the {counted(len(queries), 'test query')} have at most {n_graded:,} graded documents (of "
+        f"{n_documents:,}); candidates are compared by the order of these alone, so that their figures are high and "
+        "differ little"
+    )
+    fix = Fix("have more documents of each query graded by experts")
+    return (Message(problem, "few-graded-documents", "warning", fixes=(fix,)),)
 
 
 def _digests(data: RunData, label_features: Features | None) -> dict[str, str]:

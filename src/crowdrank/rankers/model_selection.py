@@ -46,20 +46,23 @@ class Validation:
             raise InputError("no validation query has a relevant document", fix=fix)
 
     def per_query(self, score: Floats) -> Floats:
-        """Return the value of every query that has a relevant document."""
+        """Return the value of every query with a relevant document; documents whose score is -inf are not ranked."""
         from crowdrank.evaluation import measure_kernels as exact
         from crowdrank.rankers.lambda_kernels import ranked_groups
 
         data, offsets = self.data, self.data.offsets
         scores = np.asarray(score, dtype=np.float64)
         order, new_group = ranked_groups(self.rows, self.query, scores, offsets, self.cutoff)
+        is_ranked = scores[order] > -np.inf  # the others are last, and count as if they were not relevant
         if self.measure.name == "AP":
-            totals = exact.precision_sum(data.grade[order] >= self.measure.rel, new_group, offsets, self.cutoff)
+            is_relevant = (data.grade[order] >= self.measure.rel) & is_ranked
+            totals = exact.precision_sum(is_relevant, new_group, offsets, self.cutoff)
         elif self.measure.name == "ERR":
-            stop = np.minimum(data.gain("exponential")[order] / 2.0**self.measure.max_grade, 1.0)
+            stop = np.minimum(data.gain("exponential")[order] / 2.0**self.measure.max_grade, 1.0) * is_ranked
             totals = exact.expected_reciprocal_rank(stop, new_group, offsets, self.cutoff)
         else:
-            totals = exact.discounted_gain(self.gain[order], new_group, offsets, self.cumulative, self.cutoff)
+            gain = self.gain[order] * is_ranked
+            totals = exact.discounted_gain(gain, new_group, offsets, self.cumulative, self.cutoff)
         values: Floats = totals[self.defined] / self.ideal[self.defined]
         return values
 

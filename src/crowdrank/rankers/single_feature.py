@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from crowdrank.errors import UsageError, near
 from crowdrank.rankers.model_selection import Validation
 from crowdrank.rankers.ranker import Ranker
 from crowdrank.rankers.saved_rankers import SavedState
-from crowdrank.rankers.training_data import RankingData
+from crowdrank.rankers.training_data import FeatureStatistics, RankingData
 
 if TYPE_CHECKING:
     from crowdrank.engine.passes import Engine
@@ -90,6 +91,22 @@ class SingleFeature(Ranker):
 
     def _score(self, features: Floats, query: Any = None) -> Floats:
         return signed_feature(features[:, self.features_.index(self.feature_)], self.sign_)
+
+    def without_other_features(self) -> SingleFeature:
+        """Return a copy that needs only its own feature to rank documents.
+
+        >>> import pandas as pd
+        >>> X = pd.DataFrame({"bm25": [1.0, 2.0], "age": [3.0, 3.0]})
+        >>> ranker = SingleFeature().fit(X, [0, 1], query=["q", "q"]).without_other_features()
+        >>> ranker.predict(X[["bm25"]]).tolist()
+        [1.0, 2.0]
+        """
+        alone, column = copy(self), self.features_.index(self.feature_)
+        alone.features_, alone.feature_importances_ = (self.feature_,), np.ones(1)
+        if self.feature_statistics_ is not None:
+            arrays = {name: values[column : column + 1] for name, values in self.feature_statistics_.arrays.items()}
+            alone.feature_statistics_ = FeatureStatistics.from_arrays(arrays, 1)
+        return alone
 
     def _state(self) -> SavedState:
         return SavedState({"feature": self.feature_, "sign": self.sign_})

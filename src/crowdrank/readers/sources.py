@@ -293,7 +293,7 @@ class Origin:
             fixes = ["use whole numbers", NAME_GRADES_FIX, SKIP_BAD_ROWS]
         elif integer is not None and integer < 0:
             problem, kind = f"the grade {text} is below the scale {scale}", "grade-below-scale"
-            fixes = [Fix("if it means 'cannot judge', set {}", "unjudgeable", integer), GIVE_SCALE_FIX]
+            fixes = [Fix("if it means 'cannot judge', set {}", "unjudgeable", integer), SKIP_BAD_ROWS]
         else:
             problem, kind = f"the grade {text} is off the scale {scale}", "grade-off-scale"
             fixes = [Fix("give the whole scale with {}", "grades"), SKIP_BAD_ROWS]

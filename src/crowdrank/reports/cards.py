@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from shlex import quote
+from itertools import pairwise
+from pathlib import Path
+from shlex import quote, split
 
 import pandas as pd
 
@@ -18,6 +20,7 @@ from crowdrank.pipeline.ranker_test import ALPHA, DETECTABLE, EXPERT_QUERIES, Co
 from crowdrank.pipeline.result_tables import DIFFERS, describe_next
 from crowdrank.pipeline.run_data import EXPERT_DOUBTS
 from crowdrank.pipeline.run_result import ALTERNATIVE
+from crowdrank.readers.letor import is_letor_feature
 from crowdrank.reports.formatting import distinct_lines, one_line, percent, signed
 from crowdrank.reports.report_data import N_NEXT, ReportData
 
@@ -293,8 +296,20 @@ def next_card(data: ReportData) -> Card:
     if not data.has_rankers:
         return Card("What next?", "", "none", steps=[*steps, "Add features of the documents to train a ranker."])
     step, model = _ranker_to_use(data)
-    command = f"crowdrank rank -m {quote(str(data.folder / model))} -f new.letor -o run.trec" if model else ""
+    command = (
+        f"crowdrank rank -m {quote(str(data.folder / model))} -f {_new_features(data)} -o run.trec" if model else ""
+    )
     return Card("What next?", "", "none", steps=[*steps, step], command=command)
+
+
+def _new_features(data: ReportData) -> str:
+    """Return the name of a file of new features in the format of those of the run."""
+    words = split(data.result.provenance.command)
+    suffixes = [Path(after).suffixes for word, after in pairwise(words) if word in ("-f", "--features")]
+    if any(suffixes):
+        return "new" + "".join(suffixes[0][-2 if suffixes[0][-1:] == [".gz"] else -1 :])
+    is_letor = all(map(is_letor_feature, data.result.tables["features"]["feature"].to_pylist()))
+    return "new.letor" if is_letor else "new.csv"
 
 
 def _ranker_to_use(data: ReportData) -> tuple[str, str]:
@@ -366,7 +381,7 @@ def _more_expert_grades(data: ReportData) -> list[str]:
 
 
 def _more_test_queries(data: ReportData) -> list[str]:
-    """Return how many test queries would make the observed difference significant, if it is not yet."""
+    """Return how many test queries would make the observed gain significant, if it is not yet."""
     if not data.tested:
         return [f"Have experts grade {EXPERT_QUERIES} queries, to select and to test a ranker."]
     contrast, verdict = _contrast(data), data.rankers.verdict
@@ -378,6 +393,8 @@ def _more_test_queries(data: ReportData) -> list[str]:
         return []
     if size < 0.1 * error:
         return [f"If small differences matter, have experts grade more queries: {n} test queries show none."]
+    if contrast.difference < 0:  # more queries would show that the alternative is better
+        return []
     # A difference that is not significant on n queries needs more than n, whatever the interval says.
     needed = max(math.ceil(n * (DETECTABLE * error / size) ** 2), n + 1, MIN_TEST_QUERIES)
     return [
@@ -390,9 +407,13 @@ def _label_next(data: ReportData) -> list[str]:
     """Return which documents to have judged again, or to check if experts have graded all."""
     if not len(data.next):
         return [describe_next(data.result.tables["next"])]
-    names = "; ".join(_document_name(data, row) for row in data.next.head(N_NEXT).to_dict("records"))
+    is_open = data.next["judgments"] < len(data.assessors)
+    listed = data.next[is_open] if is_open.any() and len(data.assessors) > 1 else data.next
+    names = "; ".join(_document_name(data, row) for row in listed.head(N_NEXT).to_dict("records"))
     if data.next["reason"].iloc[0] == DIFFERS:
         return [f"Check the documents whose label differs most from the expert grade: first {names} (all: next.csv)."]
+    if len(data.assessors) > 1 and not is_open.any():
+        return [f"All assessors judged the least certain documents. Ask others: first {names} (all: next.csv)."]
     return [f"Have the documents judged again where another label is most useful: first {names} (all: next.csv)."]
 
 
