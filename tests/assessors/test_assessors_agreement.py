@@ -176,3 +176,9 @@ def test_pairs_come_in_the_library_of_the_judgments() -> None:
         with pytest.raises(UsageError) as caught:
             pairwise_agreement(frame, **wrong)
         assert caught.value.parameter == next(iter(wrong))
+
+
+def test_alpha_without_shared_documents_says_so() -> None:
+    frame = pd.DataFrame({"document": list("abc"), "assessor": list("xyx"), "grade": [0, 3, 1]})
+    assert "no document has several judgments" in str(krippendorff_alpha(frame))
+    assert "are equal" in str(krippendorff_alpha(frame.assign(document="a", assessor=list("xyz"), grade=1)))

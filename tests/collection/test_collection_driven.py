@@ -20,10 +20,11 @@ from crowdrank.collection.belief import (
     SMALL_CHUNK,
     Belief,
     column_entropy,
+    exponential_gains,
     mutual_information,
     mutual_information_by_assessor,
 )
-from crowdrank.collection.model_policies import MIN_DCG
+from crowdrank.collection.model_policies import MIN_DCG, gains_of_knowledge, value_of_labels
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.replay import Crowd, replay
 from crowdrank.collection.requests import BLOCK, Budget, PoolState, RankedRequests
@@ -200,6 +201,18 @@ def test_each_asks_first_for_what_it_wants_most() -> None:
     drop = belief.information(np.arange(len(pool)))
     much = get_policy("entropy").set_params(settled=None).next(pool, judged(), gda(), 5)
     assert drop[much.pair].min() >= np.sort(drop)[-5]
+
+
+def test_the_value_of_a_label_follows_from_the_model_of_answers() -> None:
+    model = gda()
+    state = PoolState.of(Pool.of(model.judgments_), model.judgments_)
+    belief, highest = Belief.of(state, model), float(exponential_gains(model.consensus_.scale).max())
+    knowledge = gains_of_knowledge(state, belief.gain_distribution, 10, highest)
+    expected = belief.relative_information(np.arange(len(state.pool))) * knowledge
+    np.testing.assert_allclose(value_of_labels(model)[belief.row], expected)
+    votes = value_of_labels(crowdrank.MajorityVote().fit(model.judgments_))
+    assert (votes >= 0).all()
+    assert votes.max() > 0
 
 
 def test_the_top_is_what_ndcg_asks_about() -> None:

@@ -135,12 +135,24 @@ def test_a_project_that_compares_rankings_has_its_first_round(folder: Path) -> N
     assert (progress.number, progress.n_pairs, len(wanted)) == (1, 6, 6)
 
 
-def test_rankings_that_do_not_fit_create_no_project(folder: Path) -> None:
+@pytest.mark.parametrize("option", ["pool.csv", ""])
+def test_documents_of_the_rankings_are_pairs(folder: Path, option: str) -> None:
     write_rankings(folder, missing=True)
+    command = ["new-project", str(folder / "judging.db"), "jam", "--json", *compare_options(folder)]
+    done = CliRunner().invoke(app, [*command, *(["--pairs", str(folder / option)] if option else [])])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["drawn"] == 6
+
+
+def test_rankings_that_do_not_fit_create_no_project(folder: Path) -> None:
+    write_rankings(folder)
+    (folder / "new.trec").write_text("elsewhere Q0 x 0 1 run\n")
     command = ["new-project", str(folder / "judging.db"), "jam", "--pairs", str(folder / "pool.csv")]
+    before = sorted(folder.iterdir())
     error = CliRunner().invoke(app, [*command, *compare_options(folder)]).exception
     assert isinstance(error, CrowdrankError)
-    assert error.kind == "pairs-missing"
+    assert error.kind == "queries-differ"
+    assert sorted(folder.iterdir()) == before
     write_rankings(folder)
     assert CliRunner().invoke(app, [*command, *compare_options(folder)]).exit_code == 0
 

@@ -124,7 +124,10 @@ class Alpha:
     def __str__(self) -> str:
         documents = f"{counted(self.documents, 'document')} with several judgments"
         if np.isnan(self.value):
-            return f"Krippendorff's alpha ({self.metric}) is not defined: {documents}, and fewer than two grades"
+            reason = (
+                f"all judgments of {documents} are equal" if self.documents else "no document has several judgments"
+            )
+            return f"Krippendorff's alpha ({self.metric}) is not defined: {reason}"
         interval = f"{self.level:.0%} interval {self.lower:.3f} to {self.upper:.3f}"
         return f"Krippendorff's alpha ({self.metric}) {self.value:.3f}, {interval}, {documents}"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +24,7 @@ from crowdrank.errors import Fix, Message, UsageError, parameter_prefix, shown
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from crowdrank.collection.pool import Pool
     from crowdrank.service.server import Started
     from crowdrank.service.web.service_settings import ServiceSettings
 
@@ -154,7 +157,14 @@ def new_project(
         str, typer.Argument(help="SQLite file, created if it does not exist, or a PostgreSQL URL.", show_default=False)
     ],
     name: Annotated[str, typer.Argument(help="Name of the project.", show_default=False)],
-    pairs: Annotated[Path, o.path_option("Pairs to judge; a column `honeypot` has the correct grade of gold pairs.")],
+    pairs: Annotated[
+        Path | None,
+        o.path_option(
+            "Pairs to judge; a column `honeypot` has the correct grade of gold pairs. The policy compare adds the "
+            "first documents of the rankings, and needs no other pairs.",
+            show_default="the first documents of the rankings",
+        ),
+    ] = None,
     grades: Annotated[str, typer.Option(help="Grades from least to most relevant, such as 0-3 or Bad,Good.")] = "0-3",
     texts: Annotated[
         list[Path] | None, typer.Option(help="Texts of queries and documents. Repeatable.", show_default=False)
@@ -196,7 +206,7 @@ def new_project(
         crowdrank new-project judging.db jam --pairs pairs.csv --texts texts.jsonl --grades Bad,Fair,Good
         crowdrank new-project judging.db jam --pairs pairs.csv --guidelines rules.md
         crowdrank new-project judging.db jam --pairs pairs.csv --policy ndcg@10 --labels 1-5 --settled 0.95
-        crowdrank new-project judging.db jam --pairs p.csv --policy compare --runs a.trec,b.trec --labels-from expert
+        crowdrank new-project judging.db jam --policy compare --runs a.trec,b.trec --labels-from expert
         crowdrank new-project judging.db jam --pairs pairs.csv --policy ndcg@10 --labels 1-5 --min-information 0.5
     """
     require_service_packages()
@@ -219,8 +229,8 @@ def new_project(
     Scale.parse(grades)  # before the database is created
     check_settings(settings)
     rankings = _read_rankings(runs, policy)
-    rows = read_pair_files(pairs, texts or [])
-    with open_database(database) as opened:
+    rows = read_pair_files(_pool(pairs, rankings, measure), texts or [])
+    with _removed_on_error(database), open_database(database) as opened:
         created = create_project_with_pairs(opened, name, grades, rows, settings, rankings)
     for note in created.notes:
         print_message(note)
@@ -238,6 +248,47 @@ def new_project(
     drawn = f", of which {created.n_drawn:,} are drawn to be judged" if rankings else ""
     line = f"The project {name} has {counted(added.pairs_added, 'pair')}{drawn}."
     print_line(f"{line} Start the service: crowdrank serve {database}")
+
+
+def _pool(pairs: Path | None, rankings: Mapping[str, pa.Table], measure: str) -> Pool:
+    """Return the pairs of a file, with the documents that the measure counts in rankings of the same queries."""
+    import pyarrow as pa
+
+    from crowdrank.collection.compare_runs import pool_of_runs
+    from crowdrank.collection.pool import Pool, find_pairs
+    from crowdrank.judgments import ids
+
+    if pairs is None and not rankings:
+        raise UsageError("is needed", parameter="pairs", fix="give the pairs to judge")
+    if pairs is None:
+        return pool_of_runs(rankings, measure)
+    given = Pool.read(pairs)
+    if not rankings:
+        return given
+    ranked = pool_of_runs(rankings, measure)
+    is_new = find_pairs(given.query, given.document, ranked.query, ranked.document) < 0
+    rows = pa.array(is_new & (ids.match(given.query.unique(), ranked.query) >= 0))
+    both = (
+        (one, other.filter(rows)) for one, other in ((given.query, ranked.query), (given.document, ranked.document))
+    )
+    query, document = map(ids.concat_arrays, both)
+    honeypot = given.honeypot
+    if honeypot is not None:
+        honeypot = pa.concat_arrays([honeypot, pa.nulls(len(query) - len(given), honeypot.type)])
+    return Pool(query, document, honeypot=honeypot)
+
+
+@contextmanager
+def _removed_on_error(database: str) -> Iterator[None]:
+    """Remove an SQLite file that did not exist before if the block raises an error."""
+    path = Path(database)
+    is_new = "://" not in database and not path.exists()
+    try:
+        yield
+    except BaseException:
+        for name in (path.name, f"{path.name}-wal", f"{path.name}-shm") if is_new else ():
+            path.with_name(name).unlink(missing_ok=True)
+        raise
 
 
 def _no_text_warning(n_without_text: int, n_pairs: int) -> Message:

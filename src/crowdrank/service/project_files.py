@@ -27,15 +27,15 @@ def pair_rows(pool: Pool, texts: Texts) -> list[PairRow]:
     return [_pair_row(query, document, honeypot, texts) for query, document, honeypot in ids]
 
 
-def read_pair_files(pairs: Path, texts: Sequence[Path]) -> list[PairRow]:
+def read_pair_files(pairs: Path | Pool, texts: Sequence[Path]) -> list[PairRow]:
     """Read pairs from a file, with texts of queries and documents from others.
 
     Args:
-        pairs: file of pairs; a column `honeypot` has the correct grade of gold pairs.
+        pairs: pairs, or a file of them; a column `honeypot` has the correct grade of gold pairs.
         texts: files of texts of queries and documents.
 
     """
-    pool = Pool.read(pairs)
+    pool = pairs if isinstance(pairs, Pool) else Pool.read(pairs)
     found = read_texts(list(texts), pool.query, pool.document, max_length=None) if texts else Texts()
     return pair_rows(pool, found)
 
