@@ -27,7 +27,7 @@ INVARIANTS = {
         AND (quota.round <> pair.round OR quota.is_open <> pair.is_open OR pair.kind <> 'real')""",
     "with the policy compare, labels are wanted only of drawn pairs": """
         SELECT quota.pair_id FROM quota JOIN project ON project.id = quota.project_id
-        WHERE project.id = :project AND project.policy = 'compare' AND quota.target > 0 AND NOT EXISTS (
+        WHERE project.id = :project AND project.settings ->> 'policy' = 'compare' AND quota.target > 0 AND NOT EXISTS (
             SELECT 1 FROM sampled_pair AS drawn WHERE drawn.pair_id = quota.pair_id AND drawn.kind = quota.kind)""",
     "live leases are of the current round": """
         SELECT lease.id FROM lease JOIN pair ON pair.id = lease.pair_id

@@ -65,14 +65,14 @@ def test_pairs_without_any_text_are_counted(database: Database) -> None:
 
 def test_settings_are_options(folder: Path) -> None:
     options = ["--policy", "ndcg@10", "--labels", "1-5", "--settled", "0.95", "--budget", "100"]
-    options += ["--min-information", "0.5"]
+    options += ["--min-information", "0.5", "--honeypot-share", "0.1", "--flag-action", "pause"]
     assert CliRunner().invoke(app, [*arguments(folder), *options]).exit_code == 0
     database = Database(folder / "judging.db")
     with database.read() as connection:
         project = get_project(connection, "jam")
     database.close()
     assert (project.policy, project.settled, project.budget) == ("ndcg@10", 0.95, 100.0)
-    assert project.min_information == 0.5
+    assert (project.min_information, project.honeypot_share, project.flag_action) == (0.5, 0.1, "pause")
     assert project.quotas["human"] == (1, 5)
 
 
@@ -86,6 +86,8 @@ def test_settings_are_options(folder: Path) -> None:
         ("--settled", "95", "settled"),
         ("--budget", "-1", "budget"),
         ("--min-information", "50", "min_information"),
+        ("--lease-seconds", "0", "lease_seconds"),
+        ("--flag-action", "fire", "flag_action"),
     ],
 )
 def test_bad_settings_create_nothing(folder: Path, option: str, value: str, parameter: str) -> None:

@@ -6,17 +6,22 @@ from typing import Any
 
 import pytest
 from sqlalchemy import insert, update
+from typer.testing import CliRunner
 
+from crowdrank.cli.app import app
 from crowdrank.service.domain.pairs import AddedPairs, PairFilter, PairRow, find_pairs, get_pair_content, list_pairs
 from crowdrank.service.domain.progress import project_status
+from crowdrank.service.domain.project_settings import SETTINGS
 from crowdrank.service.domain.projects import create_project, get_project, list_projects
 from crowdrank.service.domain.qualification import GoldAccuracy
 from crowdrank.service.service_errors import Conflict, Invalid, NotFound
 from crowdrank.service.store import schema
 from crowdrank.service.store.database import Database
+from crowdrank.service.web.web_app import create_application
 
 from .conftest import ManualClock
 from .judging import Judging
+from .service_world import create_world
 
 
 def test_a_project_has_the_settings_given(database: Database) -> None:
@@ -314,3 +319,29 @@ def test_progress_counts_pairs_answers_and_cost(database: Database, clock: Manua
     assert (second.n_answers, second.n_later, second.n_uncounted, second.n_live_leases) == (1, 1, 1, 0)
     assert (third.n_cannot_judge, third.n_live_leases, third.cost) == (1, 1, 0.75)
     assert (first.gold, second.gold, third.gold) == (GoldAccuracy(1, 1), GoldAccuracy(0, 0), GoldAccuracy(1, 0))
+
+
+# Declarations of settings.
+
+
+def test_each_setting_is_in_the_api_on_the_page_and_on_the_command_line(sqlite_database: Database) -> None:
+    with create_world(sqlite_database, create_application) as world:
+        description = world.client.get("/api/openapi.json").json()["components"]["schemas"]
+        page = world.request("lead", "GET", "/projects/alpha/settings").text
+    options = CliRunner().invoke(app, ["new-project", "--help"], env={"COLUMNS": "200"}).output
+    for name, one in SETTINGS.items():
+        assert description["ProjectChanges"]["properties"][name]["description"] == one.metadata["help"]
+        assert name in description["ProjectSettingsView"]["required"]
+        assert (name in description["ProjectView"]["properties"]) == one.metadata["is_public"]
+        if one.metadata["page"] is not None:
+            assert f'name="{name}"' in page
+            assert f"--{name.replace('_', '-')}" in options
+
+
+def test_a_setting_that_is_not_stored_has_its_default(database: Database) -> None:
+    judging = Judging(database, lease_seconds=60)
+    stored = judging.rows(schema.project)[0]["settings"]
+    assert stored.keys() == SETTINGS.keys()
+    del stored["budget"], stored["lease_seconds"]
+    database.write(lambda connection: connection.execute(update(schema.project).values(settings=stored)))
+    assert (judging.project.budget, judging.project.lease_seconds) == (None, 900)

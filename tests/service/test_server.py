@@ -192,7 +192,7 @@ def test_a_restored_database_ignores_the_log_of_the_old_one(tmp_path: Path) -> N
     create_loaded(path, n_pairs=1)
     back_up(path, copy)
     database = Database(path)
-    database.write(lambda connection: connection.execute(text("UPDATE project SET guidelines = 'changed'")))
+    database.write(lambda connection: connection.execute(text("UPDATE project SET guidelines_version = 7")))
     assert (tmp_path / "judging.db-wal").stat().st_size > 0
     content = {name: (tmp_path / name).read_bytes() for name in ("judging.db", "judging.db-wal")}
     database.close()
@@ -201,7 +201,7 @@ def test_a_restored_database_ignores_the_log_of_the_old_one(tmp_path: Path) -> N
     restore(copy, path, replace=True)
     assert not (tmp_path / "judging.db-wal").exists()
     with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT guidelines FROM project").fetchall() == [("",)]
+        assert connection.execute("SELECT guidelines_version FROM project").fetchall() == [(1,)]
 
 
 def test_a_backup_is_refused_without_a_database(tmp_path: Path) -> None:

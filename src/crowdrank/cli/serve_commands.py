@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -20,6 +20,7 @@ from crowdrank.cli.collect_commands import read_guidelines
 from crowdrank.cli.console import print_json, print_line, print_message
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.errors import Fix, Message, UsageError, parameter_prefix, shown
+from crowdrank.service.domain.project_settings import ProjectSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -152,6 +153,10 @@ def _print_start(started: Started) -> None:
     sys.stdout.flush()  # for programs that wait for the address
 
 
+_OTHER_SETTINGS = ("guidelines", "layout", "quotas", "is_open")
+"""Settings that `new-project` reads from other options, or leaves to the settings page."""
+
+
 def new_project(
     database: Annotated[
         str, typer.Argument(help="SQLite file, created if it does not exist, or a PostgreSQL URL.", show_default=False)
@@ -170,9 +175,6 @@ def new_project(
         list[Path] | None, typer.Option(help="Texts of queries and documents. Repeatable.", show_default=False)
     ] = None,
     guidelines: Annotated[Path | None, o.path_option("Guidelines in Markdown.")] = None,
-    policy: Annotated[
-        str, typer.Option(help="Policy by which pairs are handed out, such as random, ndcg@10, overlap-3 or compare.")
-    ] = "random",
     labels: Annotated[
         str | None,
         typer.Option(
@@ -182,21 +184,12 @@ def new_project(
     labels_from: Annotated[
         Literal["human", "llm", "expert"], typer.Option(help="Kind of assessors who give these labels.")
     ] = "human",
-    settled: Annotated[
-        float | None,
-        typer.Option(help="Probability of the most probable grade from which a pair gets no more labels."),
-    ] = None,
-    budget: Annotated[float | None, typer.Option(help="Money for answers.")] = None,
     runs: Annotated[
         str | None, typer.Option(help="Policy compare: rankings, separated by commas, as FILE or NAME=FILE.")
     ] = None,
-    measure: Annotated[str, typer.Option(help="Policy compare: measure DCG@k, nDCG@k or P@k.")] = "nDCG@10",
-    pairs_per_round: Annotated[int, typer.Option(help="Policy compare: number of pairs to draw at a time.")] = 100,
-    min_information: Annotated[
-        float | None,
-        typer.Option(help="Ask only assessors with this share (0 to 1) of the average information per price."),
-    ] = None,
     json: o.AsJson = False,
+    *,
+    chosen: Annotated[ProjectSettings, FieldsOf(ProjectSettings, "Settings", without=_OTHER_SETTINGS)],
 ) -> None:
     """Create a project of the judging service from files.
 
@@ -211,25 +204,17 @@ def new_project(
     """
     require_service_packages()
     from crowdrank.judgments.scale import Scale
-    from crowdrank.service.domain.projects import ProjectSettings, check_settings
+    from crowdrank.service.domain.projects import check_settings
     from crowdrank.service.project_files import create_project_with_pairs, read_pair_files
     from crowdrank.service.server import open_database
 
     rules = "" if guidelines is None else read_guidelines(guidelines)
-    settings: ProjectSettings = {
-        "guidelines": rules,
-        "policy": policy,
-        "quotas": {labels_from: _parse_labels(labels or ("1" if runs else "2-3"))},
-        "settled": settled,
-        "budget": budget,
-        "measure": measure,
-        "pairs_per_round": pairs_per_round,
-        "min_information": min_information,
-    }
+    quotas = {labels_from: _parse_labels(labels or ("1" if runs else "2-3"))}
+    settings = {**asdict(chosen), "guidelines": rules, "quotas": quotas}
     Scale.parse(grades)  # before the database is created
     check_settings(settings)
-    rankings = _read_rankings(runs, policy)
-    rows = read_pair_files(_pool(pairs, rankings, measure), texts or [])
+    rankings = _read_rankings(runs, chosen.policy)
+    rows = read_pair_files(_pool(pairs, rankings, chosen.measure), texts or [])
     with _removed_on_error(database), open_database(database) as opened:
         created = create_project_with_pairs(opened, name, grades, rows, settings, rankings)
     for note in created.notes:

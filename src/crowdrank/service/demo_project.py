@@ -15,7 +15,7 @@ from crowdrank.service.domain.answers import Answer, record_answers
 from crowdrank.service.domain.credentials import MINUTE
 from crowdrank.service.domain.pairs import PairRow, add_pairs
 from crowdrank.service.domain.people import add_member, create_assessor
-from crowdrank.service.domain.projects import Project, ProjectSettings, create_project
+from crowdrank.service.domain.projects import Project, create_project
 from crowdrank.service.model.fits import fit_project
 from crowdrank.service.store import schema
 from crowdrank.service.store.database import Database
@@ -38,7 +38,7 @@ Read the query and the information need. Would the document help the person who 
 
 Choose *Cannot judge* only if you cannot read the document.
 """
-SETTINGS: ProjectSettings = {
+SETTINGS: Mapping[str, Any] = {
     "guidelines": GUIDELINES,
     "policy": "ndcg@10",
     "settled": 0.9,

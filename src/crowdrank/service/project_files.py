@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pyarrow as pa
 from sqlalchemy import Connection
@@ -16,7 +17,7 @@ from crowdrank.readers.texts import Texts, read_texts
 from crowdrank.service.compare.draws import draw_pairs, read_draw_inputs, write_draw
 from crowdrank.service.compare.rankings import set_ranking
 from crowdrank.service.domain.pairs import AddedPairs, PairRow, add_pairs, count_without_text
-from crowdrank.service.domain.projects import ProjectSettings, create_project
+from crowdrank.service.domain.projects import create_project
 from crowdrank.service.store.database import Database
 
 
@@ -63,7 +64,7 @@ def create_project_with_pairs(
     name: str,
     grades: str,
     rows: Sequence[PairRow],
-    settings: ProjectSettings,
+    settings: Mapping[str, Any],
     rankings: Mapping[str, pa.Table] = MappingProxyType({}),
 ) -> CreatedProject:
     """Create a project with its pairs in one transaction; with rankings, draw the first round of pairs."""

@@ -312,8 +312,8 @@ def add_member(connection: Connection, project_id: int, assessor_id: int, role: 
 
 
 def _first_qualification(connection: Connection, project_id: int) -> str:
-    share = connection.scalar(select(project.c.qualification_share).where(project.c.id == project_id))
-    return "not-required" if share is None else "pending"
+    found = project_of(connection.execute(select(project).where(project.c.id == project_id)).one())
+    return "not-required" if found.qualification_share is None else "pending"
 
 
 def _is_member(project_id: int, assessor_id: int) -> Any:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from crowdrank.collection import POLICIES, get_policy
-from crowdrank.errors import UsageError, near, shown
+from crowdrank.errors import UsageError, shown
 from crowdrank.judgments.scale import Scale
-from crowdrank.service.domain.quotas import Quota, change_quotas, forget_spending
+from crowdrank.service.domain.project_settings import KINDS, SETTINGS, ProjectSettings, Quota, check_values
+from crowdrank.service.domain.quotas import change_quotas, forget_spending
 from crowdrank.service.service_errors import Conflict, Invalid, NotFound
 from crowdrank.service.store import schema
 
@@ -41,80 +42,22 @@ def check_text(text: str | None, *, place: str = "", column: str = "") -> None:
         raise Invalid(problem, place=place, column=column, kind="invalid-text", fix="remove them")
 
 
-MAX_LABELS = 1000
-"""Maximum number of labels per pair and kind of assessor."""
-MAX_LEASE_SECONDS = 7 * 24 * 3600
 MAX_LISTED_GRADES = 10
 """Maximum number of grades that a message lists."""
-MAX_MONEY = 1e12
-FLAG_ACTIONS = ("notify", "honeypots", "pause")
-"""What happens when the model flags an assessor: a notice, more honeypots, or a pause."""
 RANDOM = "random"
 """Name of the policy that hands pairs out in random order."""
 COMPARE = "compare"
 """Name of the policy that draws pairs from rankings with known probabilities."""
-MAX_PAIRS_PER_ROUND = 1_000_000
-"""Maximum number of pairs drawn in a round."""
-
-DEFAULT_QUOTAS: Mapping[str, Quota] = {"human": Quota(2, 3)}
 
 
-class ProjectSettings(TypedDict, total=False):
-    """Settings of a project that can be changed."""
-
-    guidelines: str
-    layout: Mapping[str, Any]
-    policy: str
-    settled: float | None
-    budget: float | None
-    flag_action: str
-    measure: str
-    pairs_per_round: int
-    min_information: float | None
-    quotas: Mapping[str, Sequence[int]]
-    lease_seconds: int
-    honeypot_share: float
-    qualification_share: float | None
-    is_open: bool
-
-
-@dataclass(frozen=True)
-class Project:
-    """A project and its settings.
-
-    Attributes:
-        grades: names of the grades, from least to most relevant; they never change.
-        policy: name of the policy by which pairs are handed out.
-        settled: probability of the most probable grade above which a pair needs no more labels; None: no such rule.
-        budget: money for answers; None: no limit.
-        flag_action: what happens when the model flags an assessor, one of `FLAG_ACTIONS`.
-        measure: measure by which the policy `compare` compares rankings.
-        pairs_per_round: number of pairs that the policy `compare` draws at a time.
-        min_information: minimum information per price of an assessor's answers, as a share of the mean of the kind;
-            assessors below it get no pairs. None: no such rule.
-        quotas: number of labels per pair, by kind of assessor.
-        qualification_share: share of training pairs to answer correctly, or None if there is no qualification round.
-
-    """
+@dataclass(frozen=True, kw_only=True)
+class Project(ProjectSettings):
+    """A project and its settings; the names of the grades, from least to most relevant, never change."""
 
     id: int
     name: str
     grades: tuple[str, ...]
-    guidelines: str
     guidelines_version: int
-    layout: Mapping[str, Any]
-    policy: str
-    settled: float | None
-    budget: float | None
-    flag_action: str
-    measure: str
-    pairs_per_round: int
-    min_information: float | None
-    quotas: Mapping[str, Quota]
-    lease_seconds: int
-    honeypot_share: float
-    qualification_share: float | None
-    is_open: bool
     created: int
 
     @cached_property
@@ -172,7 +115,7 @@ _VISIBLE = or_(
 
 
 def create_project(
-    connection: Connection, name: str, grades: str | Sequence[object], now: int, **settings: Unpack[ProjectSettings]
+    connection: Connection, name: str, grades: str | Sequence[object], now: int, **settings: Any
 ) -> Project:
     """Create a project.
 
@@ -194,11 +137,11 @@ def create_project(
         scale = Scale.parse(grades)
     except UsageError as error:
         raise Invalid(error.message) from error
-    values: dict[str, Any] = {"layout": {}, "quotas": DEFAULT_QUOTAS, **settings}
-    check_settings(values)
-    values = _stored(values)
+    check_settings(settings)
+    values = {"name": name, "grades": list(scale.names), "created": now}
+    values["settings"] = _stored({**asdict(ProjectSettings()), **settings})
     try:
-        connection.execute(insert(schema.project).values(name=name, grades=list(scale.names), created=now, **values))
+        connection.execute(insert(schema.project).values(values))
     except IntegrityError as error:
         problem = f"{shown(name)} is the name of another project"
         raise Conflict(problem, parameter="name", kind="name-taken", fix="choose another name") from error
@@ -231,7 +174,7 @@ def list_projects(connection: Connection, assessor_id: int) -> list[Project]:
 
 def list_open_projects(connection: Connection) -> list[Project]:
     """Return all open projects, for the service itself."""
-    return [project_of(row) for row in connection.execute(_PROJECT.where(schema.project.c.is_open))]
+    return [project for project in map(project_of, connection.execute(_PROJECT)) if project.is_open]
 
 
 def lock_project(connection: Connection, project_id: int) -> Project:
@@ -239,7 +182,7 @@ def lock_project(connection: Connection, project_id: int) -> Project:
     return project_of(connection.execute(_LOCKED, {"id": project_id}).one())
 
 
-def update_project(connection: Connection, project: Project, **settings: Unpack[ProjectSettings]) -> Project:
+def update_project(connection: Connection, project: Project, **settings: Any) -> Project:
     """Change settings of a project.
 
     New guidelines get a new version. New quotas apply to all pairs; labels in excess of them are kept. After a change
@@ -253,27 +196,27 @@ def update_project(connection: Connection, project: Project, **settings: Unpack[
     """
     current = lock_project(connection, project.id)
     check_settings(settings)
-    values = _stored(settings)
-    if values.get("measure", current.measure) != current.measure:
+    stored = _stored({**{name: getattr(current, name) for name in SETTINGS}, **settings})
+    changed = replace(current, **_parsed(stored))
+    if changed.measure != current.measure:
         require_no_rounds(connection, current)
-    if "budget" in values:
+    if "budget" in settings:
         forget_spending(connection, [project.id])
-    _change_plan(connection, current, values)
-    if values.get("guidelines", current.guidelines) != current.guidelines:
-        values["guidelines_version"] = current.guidelines_version + 1
-    if values:
-        connection.execute(update(schema.project).where(schema.project.c.id == project.id).values(values))
-    return get_project(connection, current.name)
+    _change_plan(connection, current, changed)
+    if changed.guidelines != current.guidelines:
+        changed = replace(changed, guidelines_version=current.guidelines_version + 1)
+    values = {"settings": stored, "guidelines_version": changed.guidelines_version}
+    connection.execute(update(schema.project).where(schema.project.c.id == project.id).values(values))
+    return changed
 
 
-def _change_plan(connection: Connection, current: Project, values: Mapping[str, Any]) -> None:
+def _change_plan(connection: Connection, current: Project, changed: Project) -> None:
     """Change the quotas that new settings differ in: of some kinds, or of all after a change of policy or stop rule."""
-    changed = replace(current, **{name: values[name] for name in ("policy", "settled") if name in values})
     is_other_plan = (changed.policy, changed.settled) != (current.policy, current.settled)
-    for kind, bounds in values.get("quotas", current.quotas).items():
-        if is_other_plan or tuple(bounds) != current.quotas[kind]:
+    for kind, quota in changed.quotas.items():
+        if is_other_plan or quota != current.quotas[kind]:
             modes = {"is_planned": changed.is_planned, "is_sampled": changed.is_sampled}
-            change_quotas(connection, current.id, kind, Quota(*bounds), **modes)
+            change_quotas(connection, current.id, kind, quota, **modes)
 
 
 def require_no_rounds(connection: Connection, project: Project) -> None:
@@ -286,52 +229,35 @@ def require_no_rounds(connection: Connection, project: Project) -> None:
 
 def project_of(row: Row[*tuple[Any, ...]]) -> Project:
     """Return the project of a row with all columns of its table."""
-    fields = {column.name: row._mapping[column] for column in schema.project.c}
-    fields["grades"] = tuple(fields["grades"])
-    fields["quotas"] = {kind: Quota(*bounds) for kind, bounds in fields["quotas"].items()}
-    return Project(**fields)
+    columns = {column.name: row._mapping[column] for column in schema.project.c}
+    settings = columns.pop("settings")
+    columns["grades"] = tuple(columns["grades"])
+    return Project(**columns, **_parsed(settings))
+
+
+def _parsed(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored settings; those that an earlier version did not have are left out."""
+    return {**stored, "quotas": {kind: Quota(*bounds) for kind, bounds in stored["quotas"].items()}}
 
 
 def _stored(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings as they are stored: quotas of all kinds, the policy in lower case, the measure as it is shown."""
-    values = dict(settings)
-    if "quotas" in values:
-        values["quotas"] = {kind: list(values["quotas"].get(kind, (0, 0))) for kind in schema.KINDS}
-    if "policy" in values:
-        values["policy"] = values["policy"].strip().lower()
-    if "measure" in values:
-        values["measure"] = str(_parse_measure(values["measure"]))
-    return values
+    return {
+        **settings,
+        "layout": dict(settings["layout"]),
+        "quotas": {kind: list(settings["quotas"].get(kind, (0, 0))) for kind in KINDS},
+        "policy": settings["policy"].strip().lower(),
+        "measure": str(_parse_measure(settings["measure"])),
+    }
 
 
 def check_settings(values: Mapping[str, Any]) -> None:
     """Raise Invalid unless settings of a project are known and valid."""
-    unknown = [name for name in values if name not in ProjectSettings.__annotations__]
-    if unknown:
-        known = near(unknown[0], ProjectSettings.__annotations__)
-        raise Invalid(f"is not a setting of a project{known}", parameter=unknown[0])
+    check_values(values)
     check_text(values.get("guidelines"), column="guidelines")
     _check_policy(values.get("policy", RANDOM))
-    settled, budget = values.get("settled"), values.get("budget")
-    if settled is not None and not 0 < settled < 1:
-        raise Invalid(f"must be a probability between 0 and 1, not {shown(settled)}", parameter="settled")
-    if budget is not None and not 0 <= budget <= MAX_MONEY:
-        raise Invalid(f"must be an amount of money from 0 to {MAX_MONEY:g}, not {shown(budget)}", parameter="budget")
-    if values.get("flag_action", "notify") not in FLAG_ACTIONS:
-        problem = f"must be {', '.join(FLAG_ACTIONS[:-1])} or {FLAG_ACTIONS[-1]}, not {shown(values['flag_action'])}"
-        raise Invalid(problem, parameter="flag_action")
     if "measure" in values:
         _parse_measure(values["measure"])
-    if not 1 <= values.get("pairs_per_round", 1) <= MAX_PAIRS_PER_ROUND:
-        raise Invalid(f"must be 1 to {MAX_PAIRS_PER_ROUND}", parameter="pairs_per_round")
-    if "quotas" in values:
-        _check_quotas(values["quotas"])
-    if not 1 <= values.get("lease_seconds", 1) <= MAX_LEASE_SECONDS:
-        raise Invalid(f"must be 1 to {MAX_LEASE_SECONDS}", parameter="lease_seconds")
-    for name in ("honeypot_share", "qualification_share", "min_information"):
-        share = values.get(name)
-        if share is not None and not 0 <= share <= 1:
-            raise Invalid(f"must be a share from 0 to 1, not {shown(share)}", parameter=name)
 
 
 def _check_policy(name: str) -> None:
@@ -353,12 +279,3 @@ def _parse_measure(text: str) -> Measure:
         return checked_measure(text)
     except UsageError as error:
         raise Invalid(error.problem, parameter="measure", kind=error.kind, fix=error.fixes) from error
-
-
-def _check_quotas(quotas: Mapping[str, Sequence[int]]) -> None:
-    for kind, bounds in quotas.items():
-        if kind not in schema.KINDS:
-            raise Invalid(f"has the unknown kind {shown(kind)}; use {', '.join(schema.KINDS)}", parameter="quotas")
-        if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1] <= MAX_LABELS:
-            problem = f"must have two numbers per kind, k_min <= k_max <= {MAX_LABELS}, not {shown(bounds)} for {kind}"
-            raise Invalid(problem, parameter="quotas")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, Select, and_, bindparam, case, delete, func, insert, select, update
 
+from crowdrank.service.domain.project_settings import Quota
 from crowdrank.service.store import schema
 
 if TYPE_CHECKING:
@@ -45,13 +46,6 @@ N_COUNTED = _QUOTA.c.taken - func.coalesce(_HELD.c.n, 0)
 """Number of counted answers of a row of `QUOTAS_WITH_LEASES`."""
 FIRST_PRIORITY = 1e6
 """Priority of pairs without a label in a project with a plan: above that of all others."""
-
-
-class Quota(NamedTuple):
-    """Number of labels per pair for one kind of assessor: wanted at least, and accepted at most."""
-
-    k_min: int
-    k_max: int
 
 
 class Place(NamedTuple):

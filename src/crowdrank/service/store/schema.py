@@ -26,8 +26,8 @@ from sqlalchemy import (
     true,
 )
 
-KINDS = ("human", "llm", "expert")
-"""Kinds of assessors; each pair has a quota for each."""
+from crowdrank.service.domain.project_settings import KINDS
+
 ROLES = ("lead", "judge")
 """Roles in a project; administrators (`assessor.is_admin`) may do everything in all projects."""
 PAIR_KINDS = ("real", "gold", "training")
@@ -104,36 +104,9 @@ project = Table(
     _key(),
     Column("name", Text, nullable=False, unique=True),
     Column("grades", JSON, nullable=False, comment="names of the grades, from least to most relevant"),
-    Column("guidelines", Text, nullable=False, server_default=""),
+    Column("settings", JSON, nullable=False, comment="fields of ProjectSettings"),
     Column("guidelines_version", Integer, nullable=False, server_default="1"),
-    Column("layout", JSON, nullable=False),
-    Column("policy", Text, nullable=False, server_default="random"),
-    Column("quotas", JSON, nullable=False, comment="[k_min, k_max] by kind of assessor"),
-    Column("lease_seconds", Integer, nullable=False, server_default="900"),
-    Column("honeypot_share", Float, nullable=False, server_default="0"),
-    Column("qualification_share", Float, comment="share of training pairs to answer correctly; NULL: no round"),
-    Column("is_open", Boolean, nullable=False, server_default=true()),
     Column("created", BigInteger, nullable=False),
-    Column("settled", Float, comment="probability of the most probable grade of a settled pair; NULL: no stop rule"),
-    Column("budget", Float, comment="money for answers; NULL: no limit"),
-    Column(
-        "flag_action",
-        Text,
-        nullable=False,
-        server_default="notify",
-        comment="what happens when the model flags an assessor: notify, honeypots, pause",
-    ),
-    Column("measure", Text, nullable=False, server_default="nDCG@10", comment="policy compare: measure of rankings"),
-    Column(
-        "pairs_per_round",
-        Integer,
-        nullable=False,
-        server_default="100",
-        comment="policy compare: number of pairs to draw",
-    ),
-    Column("min_information", Float, comment="minimum of membership.relative_information; NULL: everybody is asked"),
-    CheckConstraint("lease_seconds > 0", name="lease_seconds"),
-    CheckConstraint("honeypot_share >= 0 AND honeypot_share <= 1", name="honeypot_share"),
 )
 
 ranking = Table(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from crowdrank.service.domain.credentials import MAX_PASSWORD_LENGTH
-from crowdrank.service.domain.projects import MAX_MONEY, MAX_PAIRS_PER_ROUND
+from crowdrank.service.domain.project_settings import SETTINGS, TYPES
 from crowdrank.service.model.fits import DEFAULT_METHOD
 
 MAX_ID = 2**31 - 1
@@ -263,45 +263,34 @@ class AuditView(ResponseBody):
 
 # Projects and pairs.
 
-Quotas = dict[AssessorKind, tuple[Annotated[int, Field(ge=0, le=1000)], Annotated[int, Field(ge=0, le=1000)]]]
+
+def _setting_field(name: str, type_hint: Any, *default: Any) -> tuple[Any, Any]:
+    """Return the type and the field of a setting, as pydantic takes them, with its bounds and description."""
+    metadata = SETTINGS[name].metadata
+    conditions = {} if metadata["bounds"] is None else metadata["bounds"].conditions
+    return type_hint, Field(*default, description=metadata["help"], max_length=metadata["max_length"], **conditions)
 
 
-class ProjectChanges(RequestBody):
+class _ProjectHead(ResponseBody):
+    """What a project has besides settings."""
+
+    name: str
+    grades: list[str]
+    guidelines_version: int
+    role: str | None = Field(description="Role of the member; null for administrators who are not members.")
+    is_paused: bool
+    qualification: str | None
+
+
+_changes = create_model(
+    "_Changes", __base__=RequestBody, **{name: _setting_field(name, TYPES[name] | None, None) for name in SETTINGS}
+)
+_public = {name: _setting_field(name, TYPES[name]) for name in SETTINGS if SETTINGS[name].metadata["is_public"]}
+_all = {name: _setting_field(name, TYPES[name]) for name in SETTINGS}
+
+
+class ProjectChanges(_changes):  # type: ignore[misc, valid-type]
     """Settings of a project; absent fields stay."""
-
-    guidelines: Text | None = Field(None, description="Guidelines; a change gives them a new version.")
-    layout: dict[str, Any] | None = Field(None, description="Layout of the judging page.")
-    policy: str | None = Field(
-        None, max_length=100, description="Policy by which pairs are handed out, such as `random` or `ndcg@10`."
-    )
-    settled: float | None = Field(
-        None, gt=0, lt=1, description="Probability of the most probable grade of a settled pair; null: no stop rule."
-    )
-    budget: float | None = Field(None, ge=0, le=MAX_MONEY, description="Money for answers; null: no limit.")
-    flag_action: Literal["notify", "honeypots", "pause"] | None = Field(
-        None, description="What happens when the model flags an assessor as careless, random or reversed."
-    )
-    measure: str | None = Field(
-        None,
-        max_length=100,
-        description="Measure by which the policy `compare` compares rankings: DCG@k, nDCG@k or P@k.",
-    )
-    pairs_per_round: int | None = Field(
-        None, ge=1, le=MAX_PAIRS_PER_ROUND, description="Number of pairs that the policy `compare` draws at a time."
-    )
-    min_information: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="Assessors whose `relative_information` is lower get no pairs; null: everybody gets pairs.",
-    )
-    quotas: Quotas | None = Field(None, description="Number of labels per pair, [k_min, k_max] by kind of assessor.")
-    lease_seconds: int | None = Field(None, ge=1, le=MAX_ID, description="Seconds that a pair is held for an assessor.")
-    honeypot_share: float | None = Field(None, ge=0, le=1, description="Share of gold pairs handed out.")
-    qualification_share: float | None = Field(
-        None, ge=0, le=1, description="Share of training pairs to answer correctly; null: no qualification."
-    )
-    is_open: bool | None = Field(None, description="Whether pairs are handed out.")
 
 
 class NewProject(ProjectChanges):
@@ -313,34 +302,13 @@ class NewProject(ProjectChanges):
     )
 
 
-class ProjectView(ResponseBody):
+class ProjectView(create_model("_Public", __base__=_ProjectHead, **_public)):  # type: ignore[misc]
     """A project as its members see it."""
 
-    name: str
-    grades: list[str]
-    guidelines: str
-    guidelines_version: int
-    layout: dict[str, Any]
-    lease_seconds: int
-    is_open: bool
-    role: str | None = Field(description="Role of the member; null for administrators who are not members.")
-    is_paused: bool
-    qualification: str | None
 
-
-class ProjectSettingsView(ProjectView):
+class ProjectSettingsView(create_model("_All", __base__=_ProjectHead, **_all)):  # type: ignore[misc]
     """A project as its leads see it."""
 
-    policy: str
-    settled: float | None
-    budget: float | None
-    flag_action: str
-    measure: str
-    pairs_per_round: int
-    min_information: float | None
-    quotas: dict[str, tuple[int, int]]
-    honeypot_share: float
-    qualification_share: float | None
     created: int
 
 

@@ -18,6 +18,7 @@ from crowdrank.service.compare import rankings
 from crowdrank.service.domain import credentials, people, progress
 from crowdrank.service.domain.credentials import DAY, HOUR, MINUTE
 from crowdrank.service.domain.pairs import PairState, count_without_text
+from crowdrank.service.domain.project_settings import page_fields
 from crowdrank.service.domain.projects import MAX_ID
 from crowdrank.service.model import disputes, fits
 from crowdrank.service.model.disputes import FittedPairs, model_status
@@ -198,6 +199,7 @@ def show_settings(access: LeadPage, service: ServiceDependency) -> HTMLResponse:
     return _render(
         "settings.html",
         access,
+        groups=page_fields(),
         kinds=schema.KINDS,
         policies=SUGGESTED_POLICIES,
         rankings=stored,

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from crowdrank.service.domain import pairs, people
 from crowdrank.service.domain import projects as store
 from crowdrank.service.domain.people import Member
+from crowdrank.service.domain.project_settings import NULLABLE, SETTINGS
 from crowdrank.service.domain.projects import Project
 from crowdrank.service.web import bodies
 from crowdrank.service.web.access import (
@@ -29,15 +30,13 @@ from crowdrank.service.web.protection import StrictRoute, parse_json
 router = APIRouter(route_class=StrictRoute, tags=["projects"])
 
 AnyProjectView = bodies.ProjectSettingsView | bodies.ProjectView
-NULLABLE = ("qualification_share", "settled", "budget", "min_information")
-"""Settings of a project whose value can be null."""
 PAIR_ROWS = TypeAdapter(list[bodies.NewPair])
 JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 """Content types of JSON Lines."""
 
 
 def _settings(body: bodies.ProjectChanges) -> Any:
-    given = body.model_dump(exclude_unset=True, include=set(store.ProjectSettings.__annotations__))
+    given = body.model_dump(exclude_unset=True, include=set(SETTINGS))
     return {name: value for name, value in given.items() if value is not None or name in NULLABLE}
 
 
