@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -41,16 +42,43 @@ def test_judgments_have_the_name_of_their_content() -> None:
 
 
 def test_what_cannot_be_read_is_made_again(tmp_path: Path) -> None:
-    cache = StageCache(tmp_path / "stages")
-    made = [cache.arrays("sum", "k", lambda: {"a": np.arange(3)})["a"] for _ in range(2)]
-    assert (cache.made, cache.reused) == (1, 1)
-    place = cache.path("sum", "k")
+    def arrays() -> tuple[StageCache, np.ndarray]:
+        cache = StageCache(tmp_path / "stages")
+        return cache, cache.arrays("sum", "k", lambda: {"a": np.arange(3)})["a"]
+
+    (first, made), (second, stored) = arrays(), arrays()
+    assert [(cache.made, cache.reused) for cache in (first, second)] == [(1, 0), (0, 1)]
+    place = first.path("sum", "k")
     assert place is not None
     place.write_bytes(place.read_bytes()[:20])
-    again = cache.arrays("sum", "k", lambda: {"a": np.arange(3)})["a"]
-    assert cache.made == 2
-    for one in (*made, again):
+    third, again = arrays()
+    assert third.made == 1
+    for one in (made, stored, again):
         np.testing.assert_array_equal(one, np.arange(3))
+
+
+def test_a_stage_is_computed_and_read_once_in_a_run(tmp_path: Path) -> None:
+    for folder in (None, tmp_path / "stages"):
+        cache, calls = StageCache(folder), list[int]()
+
+        def make(calls: list[int] = calls) -> dict[str, np.ndarray]:
+            calls.append(1)
+            return {"a": np.arange(3)}
+
+        with ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(lambda _, cache=cache, make=make: cache.arrays("sum", "k", make), range(8)))  # type: ignore[misc]
+        assert all(one is results[0] for one in results)
+        assert (len(calls), cache.made, cache.reused) == (1, 1, 0)
+
+
+def test_a_forgotten_stage_is_computed_again() -> None:
+    cache = StageCache(None)
+    one, two = (cache.remember("fit", "k", list) for _ in range(2))
+    other = cache.remember("other", "k", list)
+    cache.forget("fit")
+    assert one is two
+    assert cache.remember("fit", "k", list) is not one
+    assert cache.remember("other", "k", list) is other
 
 
 HOSTILE_NAMES = (
@@ -66,10 +94,11 @@ def test_names_of_users_become_distinct_plain_file_names(tmp_path: Path) -> None
     files = sorted(path.name for path in (tmp_path / "stages").iterdir())
     assert len({name.casefold() for name in files}) == len(HOSTILE_NAMES)
     assert all(name.isascii() and re.fullmatch(STAGE_NAMES, name) and len(name) < 120 for name in files)
+    again = StageCache(tmp_path / "stages")
     for place, name in enumerate(HOSTILE_NAMES):
-        stored = cache.arrays(name, digest("k"), lambda: {"a": np.array(-1)})
+        stored = again.arrays(name, digest("k"), lambda: {"a": np.array(-1)})
         assert stored["a"] == place
-    assert cache.reused == len(HOSTILE_NAMES)
+    assert again.reused == len(HOSTILE_NAMES)
     StageCache(tmp_path / "stages").delete_unused()
     assert not list((tmp_path / "stages").iterdir())
 

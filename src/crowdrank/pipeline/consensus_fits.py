@@ -112,21 +112,17 @@ class ConsensusFits:
         self.parameters = parameters or {}
         self.n_jobs = n_jobs or default_threads()
         self.failed: dict[str, str] = {}
+        self._fitted: set[str] = set()
         self._methods_by_warning: dict[Message, list[str]] = {}
         self._not_converged: dict[str, int] = {}  # number of iterations by method
-        self._models: dict[str, Aggregator] = {}
-        self._labels: dict[tuple[str, str], Floats] = {}
-        self._label_features: dict[str, LabelFeatures] = {}
-        self._random_orders: dict[tuple[str, int], tuple[Integers, Integers]] = {}
 
     def fit(self, method: str, report: Report | bool = False) -> None:
         """Fit a method; if it cannot be fitted to these labels, record why in `failed`."""
-        if method in self._models or method in self.failed:
-            return
-        try:
-            self._models[method] = self._get_model(method, f"consensus-{method}", self.key(method), report)
-        except CrowdrankError as problem:
-            self.failed[method] = str(problem).rstrip(".")
+        if method not in self.failed:
+            try:
+                self._get_model(method, f"consensus-{method}", self.key(method), report)
+            except CrowdrankError as problem:
+                self.failed[method] = str(problem).rstrip(".")
 
     def fit_with_features(self, method: str, features: Features, report: Report | bool = False) -> Aggregator:
         """Return the model with a prior of relevance from features; it serves neither training nor tests."""
@@ -134,7 +130,7 @@ class ConsensusFits:
         return self._get_model(method, stage, key, report, features)
 
     def _get_model(
-        self, method: str, stage: str, key: str, report: Report | bool, features: Features | None = None
+        self, method: str, stage: str, key: str, report: Report | bool = False, features: Features | None = None
     ) -> Aggregator:
         """Return a fitted model, from the cache if it is there; record its data warnings."""
         model, messages = self.cache.get(
@@ -145,10 +141,12 @@ class ConsensusFits:
             lambda path: load_fit(path, self.cache),
         )
         name = method if features is None else f"{method} with features"
-        for message in messages:
-            self._methods_by_warning.setdefault(message, []).append(name)
-        if not getattr(model, "converged_", True):
-            self._not_converged[name] = model.n_iter_
+        if name not in self._fitted:
+            self._fitted.add(name)
+            for message in messages:
+                self._methods_by_warning.setdefault(message, []).append(name)
+            if not getattr(model, "converged_", True):
+                self._not_converged[name] = model.n_iter_
         return model
 
     def key(self, method: str) -> str:
@@ -188,14 +186,14 @@ class ConsensusFits:
 
     def has(self, method: str) -> bool:
         """Return whether a method was fitted."""
-        return method in self._models
+        return method in self._fitted
 
     def model(self, method: str) -> Aggregator:
         """Return a fitted model; raise InputError if the method cannot be fitted."""
         self.fit(method)
         if method in self.failed:
             raise InputError(self.failed[method], kind="not-fitted")
-        return self._models[method]
+        return self._get_model(method, f"consensus-{method}", self.key(method))
 
     def labels(self, method: str, target: str) -> Floats:
         """Return a consensus as labels of the rows, NaN without a judgment.
@@ -209,28 +207,32 @@ class ConsensusFits:
             (n_rows,), or (n_rows, n_grades) for `probabilities`.
 
         """
-        if (method, target) not in self._labels:
-            self._labels[method, target] = self.data.by_row(consensus_labels(self.model(method).consensus_, target))
-        return self._labels[method, target]
+        key = digest(self.key(method), self.data.digests["features"], target)
+        return self.cache.remember(
+            "labels", key, lambda: self.data.by_row(consensus_labels(self.model(method).consensus_, target))
+        )
 
     def label_features(self, kind: str) -> LabelFeatures:
         """Return the features of every label; the documents are those of `data.labels`, in the same order."""
-        if kind not in self._label_features:
-            models: dict[str, Any] = {"dawid_skene": self.model("dawid-skene"), "glad": self.model("glad")}
-            if kind == "all":
-                models["latent"] = self.model("gda")
-            self._label_features[kind] = label_features(self.data.judgments, kind=kind, **models)
-        return self._label_features[kind]
+        methods = {"dawid_skene": "dawid-skene", "glad": "glad", **({"latent": "gda"} if kind == "all" else {})}
+
+        def make() -> LabelFeatures:
+            models: dict[str, Any] = {name: self.model(method) for name, method in methods.items()}
+            return label_features(self.data.judgments, kind=kind, **models)
+
+        return self.cache.remember("label-features", digest(kind, *map(self.key, methods.values())), make)
 
     def random_order(self, kind: str, random_state: int) -> tuple[Integers, Integers]:
         """Return the random rank of each label within its document, (n_labels,), and of each document, (n_items,)."""
-        if (kind, random_state) not in self._random_orders:
+
+        def make() -> tuple[Integers, Integers]:
             labels, rng = self.label_features(kind), np.random.default_rng(random_state)
             order = np.lexsort((rng.random(len(labels)), labels.item))
             rank = np.empty(len(labels), np.int64)
             rank[order] = np.arange(len(labels)) - labels.judgments.offsets[labels.item[order]]
-            self._random_orders[kind, random_state] = rank, rng.permutation(labels.judgments.n_items)
-        return self._random_orders[kind, random_state]
+            return rank, rng.permutation(labels.judgments.n_items)
+
+        return self.cache.remember("random-order", digest(self.data.digests["labels"], kind, random_state), make)
 
 
 def consensus_labels(consensus: Consensus, target: str) -> Floats:

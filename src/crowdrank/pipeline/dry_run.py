@@ -29,7 +29,7 @@ from crowdrank.pipeline.selection import (
 )
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.pipeline.training import CandidateTraining
-from crowdrank.pipeline.training_view import RankerMemo, TrainingView
+from crowdrank.pipeline.training_view import FIT, TrainingView
 from crowdrank.rankers.boosting import default_threads
 from crowdrank.rankers.distillation import MIN_CELLS, N_TREES, distill
 from crowdrank.rankers.ensemble import shrunk_weights
@@ -165,7 +165,7 @@ def _time_candidates(candidates: list[Candidate], view: TrainingView) -> list[tu
     """Return the time of one fit of each candidate that can be trained."""
     times = []
     for candidate in (*candidates[:1], *candidates):  # the first fit of all loads libraries
-        view.memo = RankerMemo()  # equal fits of several candidates are timed too
+        view.cache.forget(FIT)  # equal fits of several candidates are timed too
         start = time.perf_counter()
         try:
             candidate.fit(view)

@@ -305,14 +305,16 @@ def _content(table: Judgments) -> list[Any]:
 
 
 class StageCache:
-    """Folder of finished stages, each named by a digest of its inputs; without a folder nothing is stored.
+    """Finished stages of a run in memory and in a folder, each named by a digest of its inputs.
+
+    Several threads that ask for the same stage wait for the first one.
 
     Args:
-        folder: the folder; None to store nothing.
+        folder: the folder, from which a later run resumes; None to keep stages in memory only.
         profiler: measures the stages.
 
     Attributes:
-        reused, made: number of stages that were read and that were computed.
+        reused, made: number of stages that were read from the folder and that were computed for it.
 
     >>> cache = StageCache(None)
     >>> cache.arrays("sum", "key", lambda: {"total": np.array(3)})["total"], cache.made
@@ -324,6 +326,9 @@ class StageCache:
         self.profiler = profiler or Profiler()
         self.reused = self.made = 0
         self._used: set[str] = set()
+        self._results: dict[tuple[str, str], Any] = {}
+        self._locks: dict[tuple[str, str], threading.Lock] = {}
+        self._lock = threading.Lock()
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -348,7 +353,7 @@ class StageCache:
     def get(
         self, name: str, key: str, make: Callable[[], T], save: Callable[[T, Path], None], load: Callable[[Path], T]
     ) -> T:
-        """Return the result of a stage: load it if it is stored and readable, else make and store it.
+        """Return the result of a stage from memory or from the folder if it is readable, else make and store it.
 
         Args:
             name: kind of the stage, and after a hyphen the name of its model, if it has one.
@@ -358,13 +363,31 @@ class StageCache:
             load: function that reads what `save` wrote.
 
         """
-        kind, _, model = name.partition("-")
-        with self.profiler.stage(kind, model) as measurement:
-            result, is_stored = self._load_or_make(self.path(name, key), make, save, load)
-            measurement.reused += is_stored
-        self.reused += is_stored
-        self.made += not is_stored
-        return result
+
+        def load_or_make() -> T:
+            kind, _, model = name.partition("-")
+            with self.profiler.stage(kind, model) as measurement:
+                result, is_stored = self._load_or_make(self.path(name, key), make, save, load)
+                measurement.reused += is_stored
+            self.reused += is_stored
+            self.made += not is_stored
+            return result
+
+        return self.remember(name, key, load_or_make)
+
+    def remember(self, name: str, key: str, make: Callable[[], T]) -> T:
+        """Return the result of a stage from memory, else make it; it is not written to the folder."""
+        with self._lock:
+            lock = self._locks.setdefault((name, key), threading.Lock())
+        with lock:
+            if (name, key) not in self._results:
+                self._results[name, key] = make()
+            result: T = self._results[name, key]
+            return result
+
+    def forget(self, name: str) -> None:
+        """Remove the stages of a name from memory."""
+        self._results = {place: result for place, result in self._results.items() if place[0] != name}
 
     def _load_or_make(
         self, path: Path | None, make: Callable[[], T], save: Callable[[T, Path], None], load: Callable[[Path], T]

@@ -22,7 +22,7 @@ from crowdrank.pipeline.ensembles import MemberScores, fold_pairs
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache, code, digest
-from crowdrank.pipeline.training_view import RankerMemo, TrainingView
+from crowdrank.pipeline.training_view import TrainingView
 from crowdrank.rankers.boosting import default_threads
 from crowdrank.rankers.ranker import Ranker
 
@@ -116,9 +116,6 @@ class CandidateTraining:
         self.progress = FitProgress()
         fit_settings = {name: getattr(settings, name) for name in FIT_SETTINGS}
         self._base_key = digest(code(), data.digests["features"], fit_settings)
-        self._rankers: dict[str, Ranker] = {}
-        self._views: dict[str, TrainingView] = {}
-        self._memo = RankerMemo()
 
     # Views and their keys.
 
@@ -129,21 +126,17 @@ class CandidateTraining:
         crowd = np.flatnonzero((self.data.item >= 0) & ~is_held_out[self.data.query])
         graded = self.data.graded_rows(experts)
         inputs = (self.data.digests["judgments"], dict(self.fits.parameters), crowd, graded, self.data.expert[graded])
-        key = digest(self._base_key, *inputs)
-        if key not in self._views:
-            self._views[key] = TrainingView(
-                self.data,
-                self.fits,
-                self.settings,
-                crowd,
-                graded,
-                self.cache,
-                key,
-                1 if self.runs_in_parallel else self.settings.n_jobs,
-                lambda iteration, n_iterations, _: self.progress.report_fit(iteration, n_iterations),
-                memo=self._memo,
-            )
-        return self._views[key]
+        return TrainingView(
+            self.data,
+            self.fits,
+            self.settings,
+            crowd,
+            graded,
+            self.cache,
+            digest(self._base_key, *inputs),
+            1 if self.runs_in_parallel else self.settings.n_jobs,
+            lambda iteration, n_iterations, _: self.progress.report_fit(iteration, n_iterations),
+        )
 
     @property
     def full_view(self) -> TrainingView:
@@ -167,26 +160,24 @@ class CandidateTraining:
     # Fits.
 
     def fitted(self, candidate: Candidate, view: TrainingView) -> Ranker:
-        """Return the ranker of a candidate trained on a view; it is cached."""
-        key = self.key(candidate, view)
-        if key not in self._rankers:
-            self._rankers[key] = self.cache.get(
-                f"ranker-{candidate.name}",
-                key,
-                lambda: candidate.fit(view),
-                lambda ranker, path: ranker.save(path),
-                Ranker.load,
-            )
-        return self._rankers[key]
+        """Return the ranker of a candidate trained on a view; it is stored."""
+        return self.cache.get(
+            f"ranker-{candidate.name}",
+            self.key(candidate, view),
+            lambda: candidate.fit(view),
+            lambda ranker, path: ranker.save(path),
+            Ranker.load,
+        )
 
     def scored(self, candidate: Candidate, view: TrainingView, rows: Integers) -> Floats:
-        """Return the scores of some rows; they are cached, the ranker is not."""
-        key = self.key(candidate, view)
+        """Return the scores of some rows; they are stored, the ranker is kept in memory only."""
+        name, key = candidate.name, self.key(candidate, view)
 
         def make() -> dict[str, Floats]:
-            return {"score": self._predict(self._rankers.get(key) or candidate.fit(view), rows)}
+            ranker = self.cache.remember(f"ranker-{name}", key, lambda: candidate.fit(view))
+            return {"score": self._predict(ranker, rows)}
 
-        return np.asarray(self.cache.arrays(f"scores-{candidate.name}", digest(key, rows), make)["score"])
+        return np.asarray(self.cache.arrays(f"scores-{name}", digest(key, rows), make)["score"])
 
     def _predict(self, ranker: Ranker, rows: Integers) -> Floats:
         return ranker.predict(self.data.matrix(rows), self.data.query[rows])

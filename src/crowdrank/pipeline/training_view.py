@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -46,25 +45,11 @@ MIN_REMAPPER_QUERIES = 4
 """Minimum number of expert-graded queries to fit a remapper: some for the gradients, some for early stopping."""
 
 
-class RankerMemo:
-    """Fitted rankers by the content of what they were fitted to, so that several threads compute equal fits once.
+FIT = "fit"
+"""Name of the stages with rankers by the content of their training data, which candidates and folds share.
 
-    A remapper that learns nothing, for example, gives the same labels on every fold.
-    """
-
-    def __init__(self) -> None:
-        self._rankers: dict[str, Ranker] = {}
-        self._locks: dict[str, threading.Lock] = {}
-        self._lock = threading.Lock()
-
-    def get(self, key: str, fit: Callable[[], Ranker]) -> Ranker:
-        """Return the ranker of a key; the first caller fits it, and others wait for it."""
-        with self._lock:
-            lock = self._locks.setdefault(key, threading.Lock())
-        with lock:
-            if key not in self._rankers:
-                self._rankers[key] = fit()
-            return self._rankers[key]
+A remapper that learns nothing, for example, gives the same labels on every fold.
+"""
 
 
 @dataclass(eq=False)
@@ -77,13 +62,12 @@ class TrainingView:
         settings: settings of the run.
         crowd: rows whose crowd labels may be used.
         experts: rows whose expert grades may be used.
-        cache: cache of remappers.
+        cache: cache of rankers and remappers.
         key: cache key of the view.
         n_jobs: number of threads of a fit.
         report: progress function.
         validation_queries: queries for early stopping; by default some of the training queries if there are enough.
         validate_on_experts: whether the expert grades of these queries are used instead of the labels of the fit.
-        memo: rankers that were fitted to the same data, also on other views.
 
     """
 
@@ -98,11 +82,6 @@ class TrainingView:
     report: Report | bool = False
     validation_queries: Integers | None = None
     validate_on_experts: bool = False
-    memo: RankerMemo = field(default_factory=RankerMemo)
-    _rankers: dict[str, Ranker] = field(default_factory=dict)
-    _remappers: dict[str, Remapper] = field(default_factory=dict)
-    _remapped: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
-    _lock: Any = field(default_factory=threading.Lock)
 
     def labels(self, method: str, target: str) -> tuple[Integers, Floats]:
         """Return the rows with crowd labels, and the consensus of these rows as labels."""
@@ -114,9 +93,7 @@ class TrainingView:
 
     def ranker(self, candidate: Candidate) -> Ranker:
         """Return the ranker of a candidate, trained on this view once; ensembles share their members."""
-        if candidate.name not in self._rankers:
-            self._rankers[candidate.name] = candidate.fit(self)
-        return self._rankers[candidate.name]
+        return self.cache.remember(f"ranker-{candidate.name}", self.key, lambda: candidate.fit(self))
 
     def fit(
         self,
@@ -160,7 +137,7 @@ class TrainingView:
             return fit()
         optional = [part for part in (sample_weight, *(validation or ())[1:]) if part is not None]
         settings = (type(ranker).__name__, ranker.get_params(), self.validate_on_experts, sample_weight is None)
-        return self.memo.get(digest(*settings, rows, train, y, *optional), fit)
+        return self.cache.remember(FIT, digest(*settings, rows, train, y, *optional), fit)
 
     def _is_validation(self, rows: Integers) -> Booleans:
         """Return which rows are held out for early stopping."""
@@ -186,17 +163,16 @@ class TrainingView:
 
     def remapper(self, kind: RemapperKind, /, **parameters: Any) -> Remapper:
         """Return a remapper fitted to the expert grades of this view, once for all candidates that use it."""
-        name = digest(kind, parameters)
-        with self._lock:
-            if name not in self._remappers:
-                self._remappers[name] = self.cache.get(
-                    f"remapper-{kind}",
-                    digest(self.key, kind, getattr(self.settings, kind), parameters),
-                    lambda: self.fit_remapper(kind, parameters),
-                    lambda remapper, path: remapper.save(path),
-                    Remapper.load,
-                )
-            return self._remappers[name]
+        return self.cache.get(
+            f"remapper-{kind}",
+            self._remapper_key(kind, parameters),
+            lambda: self.fit_remapper(kind, parameters),
+            lambda remapper, path: remapper.save(path),
+            Remapper.load,
+        )
+
+    def _remapper_key(self, kind: RemapperKind, parameters: Mapping[str, Any]) -> str:
+        return digest(self.key, kind, getattr(self.settings, kind), parameters)
 
     def remap(self, kind: RemapperKind, /, **parameters: Any) -> RemappedLabels:
         """Return the targets and weights that a remapper gives the crowd labels of this view."""
@@ -205,14 +181,15 @@ class TrainingView:
 
     def remapped_labels(self, kind: RemapperKind, /, **parameters: Any) -> tuple[Floats, Floats]:
         """Return the target and the weight that a remapper gives each row with crowd labels, computed once."""
-        remapper, name = self.remapper(kind, **parameters), digest(kind, parameters)
-        with self._lock:
-            if name not in self._remapped:
-                # All labels are transformed: a copy of the visible ones would take longer.
-                target, weight = remapper.transform(self.fits.label_features(remapper.kind)).by_document()
-                items = self.data.item[self.crowd]
-                self._remapped[name] = target[items], weight[items]
-            return self._remapped[name]
+
+        def remap() -> tuple[Floats, Floats]:
+            # All labels are transformed: a copy of the visible ones would take longer.
+            remapper = self.remapper(kind, **parameters)
+            target, weight = remapper.transform(self.fits.label_features(remapper.kind)).by_document()
+            items = self.data.item[self.crowd]
+            return target[items], weight[items]
+
+        return self.cache.remember("remapped", self._remapper_key(kind, parameters), remap)
 
     def fit_remapper(
         self, kind: RemapperKind, parameters: Mapping[str, Any], labels: LabelFeatures | None = None
