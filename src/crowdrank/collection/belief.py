@@ -18,13 +18,14 @@ from scipy.special import ndtri
 
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection import policy_kernels
-from crowdrank.collection.pool import Pool, Roster, find_pairs
+from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.requests import PoolState
 from crowdrank.consensus.latent import N_NODES, NODES, entropy, expert_curves, first_cuts, standard_nodes
 from crowdrank.consensus.model import Aggregator, EMAggregator
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments import ids
+from crowdrank.judgments.pairs import PairIndex
 from crowdrank.judgments.scale import Scale
 
 MEANS, SDS = np.linspace(-3.4, 3.4, 137), np.linspace(0.0, 1.3, 53)
@@ -389,4 +390,5 @@ def _judged_rows(state: PoolState, model: Aggregator) -> Integers:
 
 def _find_documents(table: pa.Table, query: pa.Array, document: pa.Array) -> Integers:
     """Return the row of each (query, document) in a table of documents, or -1."""
-    return find_pairs(table["query"].combine_chunks(), table["document"].combine_chunks(), query, document)
+    index = PairIndex.of_ids(table["query"].combine_chunks(), table["document"].combine_chunks())
+    return index.positions(query, document)

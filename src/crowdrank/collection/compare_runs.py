@@ -12,7 +12,7 @@ import pyarrow as pa
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection.policy import Policy, assign
-from crowdrank.collection.pool import Pool, find_pairs
+from crowdrank.collection.pool import Pool
 from crowdrank.collection.requests import Budget, PoolState, RankedRequests, Requests
 from crowdrank.consensus.model import Aggregator
 from crowdrank.constraints import Constraints, Number
@@ -23,6 +23,7 @@ from crowdrank.evaluation.alignment import align
 from crowdrank.evaluation.evaluate import as_gold, as_run
 from crowdrank.evaluation.measures import Measure, parse_measure
 from crowdrank.judgments.columns import share_columns
+from crowdrank.judgments.pairs import PairIndex
 from crowdrank.readers.sources import BadRows, FrameSource
 
 REASON = "drawn to compare rankings"
@@ -167,7 +168,7 @@ def labels_of_pool(labels: Any, pool: Pool) -> dict[str, Floats]:
     shares = share_columns(source.names)
     table = source.read(["query", "document", "grade", *shares], BadRows())
     query, document = (table[name].combine_chunks() for name in ("query", "document"))
-    row = find_pairs(query, document, pool.query, pool.document)
+    row = PairIndex.of_ids(query, document).positions(pool.query, pool.document)
     columns = {"grade": np.where(row >= 0, np.asarray(table["grade"], dtype=np.float64)[row], 0.0)}
     for name in shares:
         share = np.asarray(table[name])

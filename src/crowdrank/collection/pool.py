@@ -18,6 +18,7 @@ from crowdrank._typing import Booleans, Codes, Floats, Integers
 from crowdrank.errors import UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.columns import COLUMN_ALIASES, GRADE_LIKE_COLUMNS, Roles, parse_column_map
+from crowdrank.judgments.pairs import PairIndex
 from crowdrank.judgments.table import Judgments
 from crowdrank.readers.delimited import DelimitedSource
 from crowdrank.readers.formats import open_source
@@ -211,10 +212,8 @@ class Pool:
         table = opened.read(list(dict.fromkeys((*found.values(), *extra_names))), BadRows())
         by_role = RoleTable.of(table, opened, found)
         (query, queries), (document, documents) = by_role.coded_ids("query"), by_role.coded_ids("document")
-        key = query.astype(np.int64) * len(documents) + document
-        _, first, pair = np.unique(key, return_index=True, return_inverse=True)
-        order = np.argsort(first)  # pairs in the order of the file
-        rows, pair = first[order], np.argsort(order)[pair]
+        index = PairIndex((query, queries), (document, documents))
+        rows, pair = index.first_rows, index.pair  # in the order of the file
         pool = cls(queries.take(pa.array(query[rows])), documents.take(pa.array(document[rows])))
         if HONEYPOT in found:
             pool = replace(pool, honeypot=_blank_as_null(table[found[HONEYPOT]].take(pa.array(rows))))
@@ -230,19 +229,6 @@ def _extra_columns(source: Source, roles: Mapping[str, str]) -> list[str]:
         return []
     names = [name for name in source.names if name not in roles.values()]
     return [name for name in names if name.casefold() not in NOT_EXTRA]
-
-
-def find_pairs(query: pa.Array, document: pa.Array, wanted_query: pa.Array, wanted_document: pa.Array) -> Integers:
-    """Return the index of each wanted pair of ids among other pairs, or -1.
-
-    >>> find_pairs(*(pa.array(ids) for ids in (["q", "q"], ["a", "b"], ["q", "r"], ["b", "b"]))).tolist()
-    [1, -1]
-    """
-    queries, documents = query.unique(), document.unique()
-    keys = ids.match(queries, query) * len(documents) + ids.match(documents, document)
-    q, d = ids.match(queries, wanted_query), ids.match(documents, wanted_document)
-    index = ids.match(pa.array(keys), pa.array(q * len(documents) + d))
-    return np.where((q >= 0) & (d >= 0), index, -1)
 
 
 def _blank_as_null(column: pa.ChunkedArray) -> pa.Array:

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from crowdrank._files import recover
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.collection.pool import ANYONE, KINDS, Pool, check_prices, find_pairs, parse_numbers
+from crowdrank.collection.pool import ANYONE, KINDS, Pool, check_prices, parse_numbers
 from crowdrank.consensus.result import Consensus
 from crowdrank.constraints import Number, check_parameter
 from crowdrank.errors import InputError, Message
 from crowdrank.judgments import frames, ids
+from crowdrank.judgments.pairs import PairIndex
 from crowdrank.judgments.table import Judgments
 from crowdrank.readers.cells import require_floats
 from crowdrank.readers.delimited import DelimitedSource
@@ -424,7 +425,9 @@ class PoolState:
         requests, roster = self.outstanding, self.pool.roster
         if not len(requests):  # finding pairs takes long in a large pool
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        pair = find_pairs(self.pool.query, self.pool.document, requests.column("query"), requests.column("document"))
+        pair = PairIndex.of_ids(self.pool.query, self.pool.document).positions(
+            requests.column("query"), requests.column("document")
+        )
         assessor = np.full(len(pair), ANYONE)
         if roster is not None:
             assessor = ids.match(roster.assessors, requests.column("assessor"))

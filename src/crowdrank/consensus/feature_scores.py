@@ -13,9 +13,10 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.engine.shards import ItemScores
 from crowdrank.errors import DataWarning, Fix
 from crowdrank.judgments import ids
+from crowdrank.judgments.pairs import PairIndex
 from crowdrank.judgments.table import AssessorTable, Judgments, assessor_fields
 from crowdrank.on_disk.sharded import ShardedJudgments
-from crowdrank.readers.features import Features, require_unique
+from crowdrank.readers.features import Features
 
 MAX_SCORE = 3.0
 """Maximum absolute prediction, in standard deviations, so that priors stay on the grid of relevance."""
@@ -40,7 +41,7 @@ class FeatureScores:
 
     def for_items(self, judgments: Judgments | ShardedJudgments) -> ItemScores:
         """Return the prediction for each item of the judgments (of each shard), NaN for items without features."""
-        return self.for_rows(feature_rows(self.query, self.document, judgments))
+        return self.for_rows(feature_rows(PairIndex.of_ids(self.query, self.document), judgments))
 
     def for_rows(self, rows: Iterable[Integers]) -> ItemScores:
         """Return the prediction for each of the rows (of each shard), NaN for row -1."""
@@ -49,7 +50,7 @@ class FeatureScores:
     def without_labels(self, judgments: Judgments | ShardedJudgments) -> FeatureScores:
         """Return the predictions for documents that are not among the judgments, sorted by query."""
         known = np.zeros(len(self.score), dtype=bool)
-        for rows in feature_rows(self.query, self.document, judgments):
+        for rows in feature_rows(PairIndex.of_ids(self.query, self.document), judgments):
             known[rows[rows >= 0]] = True
         rows = np.flatnonzero(~known)
         rows = rows[np.argsort(query_codes(self.query)[rows], kind="stable")]
@@ -77,16 +78,12 @@ def query_codes(query: pa.Array) -> Integers:
     return ids.encode(pa.chunked_array([query]))[0].astype(np.int64)
 
 
-def feature_rows(query: pa.Array, document: pa.Array, judgments: Judgments | ShardedJudgments) -> tuple[Integers, ...]:
-    """Return the position of each item among these ids, for each shard of the judgments; -1 if it is not among them."""
-    return tuple(_item_positions(query, document, part) for part in judgments.iterate())
-
-
-def _item_positions(query: pa.Array, document: pa.Array, judgments: Judgments) -> Integers:
-    item = judgments.positions(query, document)
-    rows = np.full(judgments.n_items, -1, np.int64)
-    rows[item[item >= 0]] = np.flatnonzero(item >= 0)
-    return rows
+def feature_rows(index: PairIndex, judgments: Judgments | ShardedJudgments) -> tuple[Integers, ...]:
+    """Return the row of each item in an index of pairs, for each shard of the judgments; -1 if it is not in it."""
+    return tuple(
+        index.positions((part.item_query, part.queries), (part.item_document, part.documents))
+        for part in judgments.iterate()
+    )
 
 
 MIN_LABELED = 20
@@ -148,10 +145,10 @@ def usable_features(
 ) -> tuple[UsableFeatures | None, tuple[DataWarning, ...]]:
     """Return the features as the regression uses them, or None if they cannot be used, and warnings."""
     found: list[DataWarning] = []
-    require_unique(features)
+    index = PairIndex.of_unique(features.query, features.document, "the features")
     group = query_codes(features.query)
     matrix = scale_within(features.matrix, group)
-    rows = feature_rows(features.query, features.document, judgments)
+    rows = feature_rows(index, judgments)
     n_items, n_known = judgments.n_items, int(sum((part >= 0).sum() for part in rows))
     useful: Booleans = np.fmax.reduce(matrix) > np.fmin.reduce(matrix)  # False without a value
     if not useful.all():

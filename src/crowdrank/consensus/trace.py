@@ -60,10 +60,12 @@ def trace(model: Aggregator, judgments: Judgments, document: Any, query: Any = N
 
 def _find_item(judgments: Judgments, document: Any, query: Any) -> int:
     """Return the index of the item with these ids; without a query, only one query may have the document."""
-    code = ids.match(judgments.documents, pa.array([str(document)]))[0]
-    items = np.flatnonzero(judgments.item_document == code)
     if query is not None:
-        items = items[judgments.item_query[items] == ids.match(judgments.queries, pa.array([str(query)]))[0]]
+        items = judgments.positions(pa.array([str(query)]), pa.array([str(document)]))
+        items = items[items >= 0]
+    else:
+        code = ids.match(judgments.documents, pa.array([str(document)]))[0]
+        items = np.flatnonzero(judgments.item_document == code)
     if not len(items):
         of_query = "" if query is None else f" of query {shown(query)}"
         problem = f"there is no judgment of the document {shown(document)}{of_query}"

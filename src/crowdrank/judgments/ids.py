@@ -261,6 +261,11 @@ def match(ids: pa.Array, wanted_ids: pa.Array) -> Integers:
     """
     if ids.type != wanted_ids.type:
         ids, wanted_ids = ids.cast(pa.string()), wanted_ids.cast(pa.string())
+    if len(ids) + len(wanted_ids) >= MIN_ROWS_FOR_HASH_TABLE:
+        codes, _ = encode(pa.chunked_array([ids, wanted_ids]))
+        if (codes[: len(ids)] == np.arange(len(ids))).all():  # the ids are distinct, and none is blank
+            wanted = codes[len(ids) :].astype(np.int64)
+            return np.where(wanted < len(ids), wanted, -1)
     return np.asarray(pc.fill_null(pc.index_in(wanted_ids, value_set=ids), -1)).astype(np.int64)
 
 

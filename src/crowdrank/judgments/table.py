@@ -16,8 +16,9 @@ from crowdrank._estimator import require_one_of
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
 from crowdrank.errors import InputError, Message
-from crowdrank.judgments import frames, ids
+from crowdrank.judgments import frames
 from crowdrank.judgments.columns import FEATURES_USED, SHARE_NAME
+from crowdrank.judgments.pairs import PairIndex
 from crowdrank.judgments.scale import Scale, add_scale_column
 
 UNJUDGEABLE = -1
@@ -449,12 +450,8 @@ class Judgments(AnyJudgments):
 
     def positions(self, query: pa.Array, document: pa.Array) -> Integers:
         """Return the index of the item of each (query, document) pair of ids, or -1 if there is none."""
-        query_codes, document_codes = ids.match(self.queries, query), ids.match(self.documents, document)
-        item_keys = self.item_query.astype(np.int64) * len(self.documents) + self.item_document
-        wanted_keys = query_codes * len(self.documents) + document_codes
-        key_order = np.argsort(item_keys)
-        nearest = key_order[np.minimum(np.searchsorted(item_keys, wanted_keys, sorter=key_order), self.n_items - 1)]
-        return np.where((query_codes >= 0) & (document_codes >= 0) & (item_keys[nearest] == wanted_keys), nearest, -1)
+        index = PairIndex((self.item_query, self.queries), (self.item_document, self.documents))
+        return index.positions(query, document)
 
 
 def offsets_from_sizes(sizes: NDArray[Any]) -> Integers:

@@ -24,7 +24,6 @@ from crowdrank.label_learning.objectives import Objective, ObjectiveSpec
 from crowdrank.rankers.linear import GLS
 from crowdrank.rankers.saved_rankers import SavedState
 from crowdrank.rankers.training_data import NamedMatrix, RankingData, Standardizer
-from crowdrank.rankers.training_labels import pair_positions
 from crowdrank.rankers.tree_features import TreeFeatures
 from crowdrank.readers.features import Features
 
@@ -435,9 +434,8 @@ def fit_average_trees(labels: LabelFeatures, X: NamedMatrix, trees: TreeFeatures
 def with_document_features(labels: LabelFeatures, features: Features) -> tuple[LabelFeatures, Integers]:
     """Return the labels of documents that have features, and the row of features of each document."""
     table = labels.judgments
-    query = table.queries.take(table.item_query)
-    document = table.documents.take(table.item_document)
-    row = pair_positions(features.query, features.document, query, document, "the features")
+    query, document = table.item_ids()
+    row = features.positions(query, document)
     missing = row < 0
     if missing.all():
         raise InputError(

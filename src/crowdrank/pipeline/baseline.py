@@ -11,11 +11,11 @@ import pyarrow as pa
 from crowdrank._typing import Floats
 from crowdrank.errors import Fix, Message, UsageError, near
 from crowdrank.judgments import frames
+from crowdrank.judgments.pairs import PairIndex
 from crowdrank.pipeline.candidates import BY_NAME, Candidate, feature_candidate
 from crowdrank.pipeline.ensembles import ENSEMBLES
 from crowdrank.pipeline.run_data import RunData, no_common_documents
 from crowdrank.pipeline.run_settings import RunSettings
-from crowdrank.rankers.training_labels import pair_positions
 from crowdrank.readers.runs import read_run
 
 FEATURE_PREFIX = "feature:"
@@ -85,7 +85,7 @@ def read_run_scores(data: RunData, path: Path) -> Floats:
     """Return the scores of the rows in a ranking, -inf for documents that it does not rank."""
     ranking = read_run_table(path)
     query, document = (ranking[name].combine_chunks() for name in ("query", "document"))
-    row = pair_positions(query, document, data.features.query, data.features.document, str(path))
+    row = PairIndex.of_unique(query, document, str(path)).positions(data.features.query, data.features.document)
     if (row < 0).all():
         raise no_common_documents("ranked", query, document, data.features)
     scores = ranking["score"].to_numpy()

@@ -29,7 +29,6 @@ from crowdrank.judgments import ids
 from crowdrank.pipeline.baseline import read_run_table
 from crowdrank.pipeline.ranker_test import ALPHA, RankerTest
 from crowdrank.pipeline.run_data import RunData
-from crowdrank.rankers.training_labels import pair_positions
 
 QUESTION = "Is the new ranker better than your current ranking?"
 EXPLANATION = (
@@ -220,7 +219,7 @@ def _documents_without_features(data: RunData, ranking: pa.Table, measure: str) 
     ordered = ranking.to_pandas().sort_values("score", ascending=False, kind="stable")
     first = pa.Table.from_pandas(ordered.groupby("query", sort=False).head(cutoff), preserve_index=False)
     query, document = (first[name].combine_chunks() for name in ("query", "document"))
-    row = pair_positions(data.features.query, data.features.document, query, document, "the features")
+    row = data.features.positions(query, document)
     n_missing = int((row < 0).sum())
     if not n_missing:
         return []

@@ -25,7 +25,6 @@ from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadR
 from crowdrank.label_learning.label_features import without_honeypots
 from crowdrank.pipeline.stage_cache import digest
 from crowdrank.rankers.training_data import MAX_GRADE, FeatureStatistics, NamedMatrix, SharedMatrix
-from crowdrank.rankers.training_labels import pair_positions
 from crowdrank.readers.features import Features, as_features
 from crowdrank.readers.leak_check import Leak, find_leaks
 from crowdrank.readers.read import read_gold
@@ -358,7 +357,7 @@ def _group_by_query(features: Features) -> tuple[Features, Integers, pa.Array]:
 def _find_rows(features: Features, gold: Gold | None) -> Integers:
     """Return the row of each expert grade, -1 without one; raise InputError if a document has two rows."""
     query, document = (features.query[:0], features.document[:0]) if gold is None else (gold.query, gold.document)
-    return pair_positions(features.query, features.document, query, document, "the features")
+    return features.positions(query, document)
 
 
 def _with_expert_grades(data: RunData, gold: Gold, row: Integers) -> RunData:

@@ -23,6 +23,7 @@ from crowdrank.errors import CrowdrankWarning, DataWarning, Fix, InputError, Usa
 from crowdrank.judgments import ids
 from crowdrank.judgments.columns import FEATURES_USED, PRIOR_RELEVANCE, Roles, parse_column_map
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.pairs import PairIndex
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers import InstanceKind
 from crowdrank.rankers.training_data import MAX_GRADE, checked_weights
@@ -157,7 +158,8 @@ def read_weights(source: Any, labels: Labels) -> Floats:
     if not weight.any():
         fix = "give some documents a weight above 0"
         raise InputError("every weight is 0", source=opened.name, column="weight", fix=fix)
-    position = pair_positions(*_id_columns(table, opened.name, opened), labels.query, labels.document, opened.name)
+    index = PairIndex.of_unique(*_id_columns(table, opened.name, opened), opened.name)
+    position = index.positions(labels.query, labels.document)
     if (position < 0).any():
         first, n = int(np.argmax(position < 0)), int((position < 0).sum())
         document, query = shown(labels.document[first].as_py()), shown(labels.query[first].as_py())
@@ -239,30 +241,6 @@ def _complete_ids(column: pa.ChunkedArray, name: str, source: str, opened: Sourc
 
 def _row_location(row: int, opened: Source | None) -> str:
     return f"row {row + 1}" if opened is None else opened.place(row)
-
-
-def pair_positions(
-    query: pa.Array, document: pa.Array, wanted_query: pa.Array, wanted_document: pa.Array, source: str
-) -> Integers:
-    """Return the row of each wanted pair among (query, document), or -1; raise InputError if a pair occurs twice."""
-    queries, documents = query.unique(), document.unique()
-    keys = _pair_keys(queries, documents, query, document)
-    order = np.argsort(keys, kind="stable")
-    repeated = np.flatnonzero(np.diff(keys[order]) == 0)
-    if len(repeated):
-        row = int(order[repeated[0]])
-        problem = f"the document {shown(document[row].as_py())} of query {shown(query[row].as_py())} occurs twice"
-        fix = "leave one row for each document of a query"
-        raise InputError(problem, source=source, kind="repeated-document", fix=fix)
-    wanted = _pair_keys(queries, documents, wanted_query, wanted_document)
-    nearest = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
-    return np.where((wanted >= 0) & (keys[nearest] == wanted), nearest, -1)
-
-
-def _pair_keys(queries: pa.Array, documents: pa.Array, query: pa.Array, document: pa.Array) -> Integers:
-    """Return one number per pair; -1 if one of the two ids is unknown."""
-    q, d = ids.match(queries, query), ids.match(documents, document)
-    return np.where((q >= 0) & (d >= 0), q * len(documents) + d, -1)
 
 
 @dataclass(frozen=True)
@@ -444,8 +422,8 @@ class Instances:
         table, known = as_judgments(judgments).on_one_scale().with_unjudgeable(unjudgeable_as), as_features(features)
         judgment, number, item = _first_labels(table, 1 if instances == "single" else k, random_state)
         grade = np.array(table.scale.values)[table.grade[judgment]]
-        query, document = table.queries.take(table.item_query), table.documents.take(table.item_document)
-        row = pair_positions(known.query, known.document, query, document, "the features")
+        query, document = table.item_ids()
+        row = known.positions(query, document)
         counts = InstanceCounts.of(row, known, query, document, len(judgment))
         counts.check(missing)
         weight = np.where(grade >= good, float(good_weight), 1.0) if instances == "weighted" else None
@@ -473,18 +451,13 @@ class Instances:
         """
         known = as_features(features)
         table = labels if isinstance(labels, Labels) else read_labels(labels)
-        row = pair_positions(known.query, known.document, table.query, table.document, "the features")
-        require_unique_documents(table.query, table.document, table.source)
+        row = known.positions(table.query, table.document)
+        PairIndex.of_unique(table.query, table.document, table.source)
         counts = InstanceCounts.of(row, known, table.query, table.document, len(row))
         counts.check(missing)
         weight = table.certainty() if isinstance(weights, str) and weights == "certainty" else weights
         weight = checked_weights(weight, len(row))  # here, while rows are those of the labels
         return _join(known, row, table.target(target), np.zeros(len(row), np.int64), weight, counts)
-
-
-def require_unique_documents(query: pa.Array, document: pa.Array, source: str) -> None:
-    """Raise InputError if a document of a query occurs twice."""
-    pair_positions(query, document, query[:0], document[:0], source)
 
 
 def _first_labels(table: Judgments, k: int | None, random_state: int | None) -> tuple[Integers, Integers, Integers]:

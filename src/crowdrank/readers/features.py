@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank._text import counted
+from crowdrank._typing import Integers
 from crowdrank.errors import DataWarning, Fix, InputError, Location, Message, near, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.columns import (
@@ -22,6 +23,7 @@ from crowdrank.judgments.columns import (
     parse_column_map,
     quote_names,
 )
+from crowdrank.judgments.pairs import PairIndex
 from crowdrank.readers.cells import parse_floats, require_floats
 from crowdrank.readers.inputs import RoleTable, TableLike, open_input
 from crowdrank.readers.letor import LetorSource, feature_position, is_letor_feature
@@ -75,6 +77,10 @@ class Features:
         positions, grade = pa.array(rows), None if self.grade is None else self.grade[rows]
         query, document = self.query.take(positions), self.document.take(positions)
         return replace(self, query=query, document=document, matrix=self.matrix[rows], grade=grade)
+
+    def positions(self, query: pa.Array, document: pa.Array) -> Integers:
+        """Return the row of each (query, document) pair of ids, or -1; raise InputError if a document has two rows."""
+        return PairIndex.of_unique(self.query, self.document, "the features").positions(query, document)
 
     def on_columns(self, names: Sequence[str]) -> Features:
         """Return the features with the columns `names`, in this order; missing columns are filled with zeros.
@@ -201,40 +207,15 @@ def _read_signal_from(source: Source, column: str, column_map: Mapping[str, str]
 
 def average_repeats(features: Features) -> Features:
     """Return one row per document with the mean of its rows; missing values do not count."""
-    keys, first, row = np.unique(_pair_keys(features), return_index=True, return_inverse=True)
-    if len(keys) == len(row):
+    index = PairIndex.of_ids(features.query, features.document)
+    if index.repeated_row is None:
         return features
-    order = np.argsort(first)
-    place = np.argsort(order)[row]
     known = ~np.isnan(features.matrix)
-    sums, counts = np.zeros((2, len(keys), features.matrix.shape[1]))
-    np.add.at(sums, place, np.where(known, features.matrix, 0.0))
-    np.add.at(counts, place, known)
+    sums, counts = np.zeros((2, len(index.first_rows), features.matrix.shape[1]))
+    np.add.at(sums, index.pair, np.where(known, features.matrix, 0.0))
+    np.add.at(counts, index.pair, known)
     means = np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
-    return replace(features.take(first[order]), matrix=means)
-
-
-def require_unique(features: Features) -> None:
-    """Raise InputError if a document of a query has two rows."""
-    keys = _pair_keys(features)
-    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-    if len(first) < len(keys):
-        row = int(first[counts > 1].min())
-        query, document = (shown(one[row].as_py()) for one in (features.query, features.document))
-        raise InputError(
-            f"the document {document} of query {query} occurs twice",
-            source="the features",
-            kind="repeated-document",
-            fix="leave one row for each document of a query",
-        )
-
-
-def _pair_keys(features: Features) -> NDArray[np.int64]:
-    """Return a number per row that is the same for the same query and document."""
-    query, document = (
-        ids.encode(pa.chunked_array([one]))[0].astype(np.int64) for one in (features.query, features.document)
-    )
-    return query * (int(document.max(initial=0)) + 1) + document
+    return replace(features.take(index.first_rows), matrix=means)
 
 
 def _read_features_from(source: Source, column_map: Mapping[str, str], max_bytes: int) -> Features:

@@ -20,6 +20,7 @@ from crowdrank.errors import DataWarning, Fix, InputError, Message, parameter_pr
 from crowdrank.judgments import ids
 from crowdrank.judgments.frames import column_to_arrow
 from crowdrank.judgments.gold import Gold
+from crowdrank.judgments.pairs import PairIndex
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.summary import Inspection, column_text, grade_share_text, inspect
 from crowdrank.judgments.table import AnyJudgments
@@ -231,18 +232,11 @@ def _inspect_run(run: _Pairs) -> Inspection:
 
 def _duplicate_errors(pairs: _Pairs) -> Iterator[Message]:
     """Yield an error if a (query, document) pair occurs twice."""
-    keys, rows = np.unique(_pair_keys(pairs), return_index=True)
-    if len(keys) < len(pairs.query):
-        row = int(np.setdiff1d(np.arange(len(pairs.query)), rows)[0])
+    row = PairIndex.of_ids(pairs.query, pairs.document).repeated_row
+    if row is not None:
         problem = f"the document {_pair_text(pairs, row)} occurs twice"
         fixes = (Fix("leave one row for each document of a query"),)
         yield Message(problem, "duplicate-documents", fixes=fixes)
-
-
-def _pair_keys(pairs: _Pairs) -> NDArray[np.int64]:
-    """Return an integer for each pair (n,), which is the same only for the same pair."""
-    (query, _), (document, documents) = (ids.encode(pa.chunked_array([one])) for one in (pairs.query, pairs.document))
-    return query.astype(np.int64) * len(documents) + document
 
 
 def _pair_text(pairs: _Pairs, row: int) -> str:
