@@ -57,43 +57,38 @@ class DelimitedSource(FileSource):
 
     def __init__(self, file: str | Path | FileHead, separator: str | None = None, preferred: str = ",") -> None:
         super().__init__(file)
-        candidates = (preferred, *SEPARATORS) if separator is None else (separator,)
-        headers = {candidate: self._read_header(candidate) for candidate in candidates}
-        # The preferred separator, if it separates the header, or else the one that gives the most columns.
-        first_choice = next(iter(headers))
-        is_separated = len(headers[first_choice]) > 1
-        self.separator = first_choice if is_separated else max(headers, key=lambda one: len(headers[one]))
-        self.names = headers[self.separator]
+        self.separator = separator or preferred
+        self.names = self._read_header(self.separator)
+        if separator is None and len(self.names) < 2:  # then the separator that gives the most columns
+            headers = {other: self._read_header(other) for other in (preferred, *SEPARATORS)}
+            self.separator, self.names = max(headers.items(), key=lambda header: len(header[1]))
         if not self.names:
             raise no_rows_error(self.name)
         if any("\0" in name for name in self.names):
             raise InputError("it is not a text file", source=self.name, kind="other-format", fix=EXPORT_AS_CSV_ADVICE)
-        self._refuse_wrong_separator()
+        if len(self.names) == 1:
+            self._refuse_wrong_separator()
         self._last, self._n_columns = self.names[-1], len(self.names)
         self._records: Integers | None = None  # number of the record of each row, from 0; None: all records in order
         self._counts: tuple[int, int] | None = None  # number of lines and of quotes
-
-    def _read_header(self, separator: str) -> list[str]:
-        """Return the cells of the first record."""
-        records = self._first_records(separator, 1, errors="strict")
-        return records[0] if records else []
 
     def first_rows(self, count: int) -> list[list[str]]:
         """Return the cells of the first rows below the header as text."""
         return self._first_records(self.separator, count + 1)[1:]
 
+    def _read_header(self, separator: str) -> list[str]:
+        """Return the cells of the first record."""
+        return next(iter(self._first_records(separator, 1, errors="strict")), [])
+
     def _first_records(self, separator: str, count: int, errors: str = "replace") -> list[list[str]]:
         """Return the cells of the first records: from the head of the file, unless it ends within them."""
         with explain_errors(self.path):
             start = self.head.first_lines()
-            records = self._cells_of_records(start, separator, count, errors)
+            with closing(self._read_records(start, separator, errors)) as records:
+                first = [cells for _, cells in islice(records, count)]
             if self.head.is_whole or start.read(1):
-                return records
-        with open_decompressed(self.head) as stream:
-            return self._cells_of_records(stream, separator, count, errors)
-
-    def _cells_of_records(self, stream: BinaryIO, separator: str, count: int, errors: str) -> list[list[str]]:
-        with closing(self._read_records(stream, separator, errors)) as records:
+                return first
+        with open_decompressed(self.head) as stream, closing(self._read_records(stream, separator, errors)) as records:
             return [cells for _, cells in islice(records, count)]
 
     def _read_records(
@@ -112,10 +107,8 @@ class DelimitedSource(FileSource):
         """
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors=errors, newline="")
         previous_limit = csv.field_size_limit(MAX_LINE_BYTES)
-        lines = chain(self._text_lines(text), extra_lines)
-        reader = csv.reader(
-            lines, delimiter=separator, quoting=csv.QUOTE_MINIMAL if self._has_quotes else csv.QUOTE_NONE
-        )
+        quoting = csv.QUOTE_MINIMAL if self._has_quotes else csv.QUOTE_NONE
+        reader = csv.reader(chain(self._text_lines(text), extra_lines), delimiter=separator, quoting=quoting)
         line = 1
         try:
             for record in reader:
@@ -134,9 +127,7 @@ class DelimitedSource(FileSource):
             yield line
 
     def _refuse_wrong_separator(self) -> None:
-        """Raise InputError if the header is one column that contains another separator."""
-        if len(self.names) > 1:
-            return
+        """Raise InputError if the header, which is one column, contains another separator."""
         others = [other for other in SEPARATORS if other != self.separator and other in self.names[0]]
         # Of other characters, those that separate the names of known columns.
         others += [other for other in re.findall(r"[^\w\"]", self.names[0]) if n_known_names(self.names[0], other) > 1]

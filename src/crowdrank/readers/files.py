@@ -68,6 +68,7 @@ class FileHead:
         inner_name: name of the file without its folder and the suffix of its compression; of a ZIP archive, its file's.
         content: the first HEAD_BYTES bytes when decompressed, as they are in the file.
         is_whole: whether `content` is all of the file; then nothing opens the file again.
+        encoding: the encoding of a UTF-16 text; None for other files.
 
     """
 
@@ -77,6 +78,7 @@ class FileHead:
     inner_name: str
     content: bytes
     is_whole: bool
+    encoding: str | None
 
     @classmethod
     def of(cls, file: str | Path | FileHead) -> FileHead:
@@ -90,12 +92,7 @@ class FileHead:
                 is_archive = kind == "zip" and path.suffix.lower() == ".zip"
                 name = Path(stream.name).name if is_archive else inner_name(path)
                 content = stream.read(HEAD_BYTES)
-        return cls(path, size, kind, name, content, is_whole=len(content) < HEAD_BYTES)
-
-    @property
-    def encoding(self) -> str | None:
-        """The encoding of a UTF-16 text, or None."""
-        return utf16_encoding(self.content)
+        return cls(path, size, kind, name, content, len(content) < HEAD_BYTES, utf16_encoding(content))
 
     @cached_property
     def text(self) -> str:
@@ -113,7 +110,7 @@ class FileHead:
 
     def drop_content(self) -> None:
         """Release the memory of the content; the file is opened again to be read."""
-        self.content, self.is_whole = self.content[:4], False
+        self.content, self.is_whole = b"", False
         self.__dict__.pop("text", None)
 
 
@@ -203,20 +200,16 @@ def utf16_encoding(first_bytes: bytes) -> str | None:
 
 def _open_raw(path: Path) -> BinaryIO:
     """Open a file as it is stored; raise InputError if it is no regular file."""
-    if not _is_valid_path(path):
+    try:
+        is_valid = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        is_valid = False
+    if not is_valid:
         raise InputError("there is no such file", source=repr(str(path)), kind="no-file", fix="check the path")
     if path.exists() and not path.is_file() and not path.is_dir():
         problem = "this is a pipe or a device, which cannot be read twice"
         raise InputError(problem, source=str(path), fix="save its content as a file first")
     return path.open("rb")
-
-
-def _is_valid_path(path: Path) -> bool:
-    """Return whether the operating system accepts the path of a file."""
-    try:
-        return b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:
-        return False
 
 
 def _compression(raw: BinaryIO) -> str | None:

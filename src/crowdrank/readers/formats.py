@@ -19,7 +19,7 @@ from crowdrank.judgments import frames
 from crowdrank.judgments.columns import n_known_names
 from crowdrank.readers.delimited import EXPORT_AS_CSV_ADVICE, SEPARATORS, DelimitedSource, WhitespaceSource
 from crowdrank.readers.excel import ExcelSource
-from crowdrank.readers.files import FileHead, check_size, inner_name, is_database_url
+from crowdrank.readers.files import FileHead, check_size, is_database_url
 from crowdrank.readers.json_files import JsonLinesSource, JsonSource
 from crowdrank.readers.judging_database import (
     CANNOT_JUDGE,
@@ -115,13 +115,13 @@ class TrecRF10Source(DelimitedSource):
         return self._take_rows(table, rows)
 
 
-def format_by_suffix(path: str | Path) -> str | None:
-    """Return the format of a file by its suffix, or None if the suffix is unknown.
+def format_by_suffix(inner_name: str) -> str | None:
+    """Return the format of a file by its name without the suffix of a compression, or None if it is unknown.
 
-    >>> format_by_suffix("labels.tsv.gz"), format_by_suffix("labels.txt")
+    >>> format_by_suffix("labels.tsv"), format_by_suffix("labels.txt")
     ('tsv', None)
     """
-    return FORMAT_BY_SUFFIX.get(Path(inner_name(path).lower()).suffix)
+    return FORMAT_BY_SUFFIX.get(Path(inner_name.lower()).suffix)
 
 
 def detect_format(head: FileHead) -> str | None:

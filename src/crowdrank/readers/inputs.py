@@ -141,10 +141,11 @@ def open_input(
     configs: list[tuple[FileHead, list[str]]] = []
     open_one = partial(open_source, format=format, separator=separator, max_bytes=max_bytes, allow_books=allow_books)
     for file in _expand_paths(source, format, notes):
-        labels = _config_labels(file)
-        if isinstance(file, FileHead) and labels is not None:
-            configs.append((file, labels))
-            continue
+        if isinstance(file, FileHead) and file.path.name == LABEL_CONFIG:
+            labels = _config_labels(file)
+            if labels is not None:
+                configs.append((file, labels))
+                continue
         pairs.append(open_one(file))
         if len(pairs) > 1:  # the content of many small files could fill the memory
             for opened, _ in (pairs[0], pairs[-1]):
@@ -155,14 +156,13 @@ def open_input(
     if not pairs:
         raise UsageError("An empty list of files was given; give at least one file.")
     notes += [note for opened, _ in pairs for note in opened.notes]
-    label_scale = _label_scale(next((labels for _, labels in configs if labels), []))
+    named = next((labels for _, labels in configs if labels), None)
+    label_scale = None if named is None else _label_scale(named)
     return OpenInput([opened for opened, _ in pairs], pairs[0][1], notes, label_scale)
 
 
-def _config_labels(file: FileHead | DatabaseAddress) -> list[str] | None:
+def _config_labels(file: FileHead) -> list[str] | None:
     """Return the labels of a `label_config.json` of doccano, or None if the file is something else."""
-    if isinstance(file, DatabaseAddress) or file.path.name != LABEL_CONFIG:
-        return None
     with open_decompressed(file) as stream:
         try:
             return [str(label["text"]) for label in json.load(stream)]
