@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -21,6 +22,7 @@ from crowdrank._files import MANIFEST
 from crowdrank.errors import DataWarning, InputError, OnDiskError, OutputError, UsageError
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.summary import inspect
+from crowdrank.on_disk import sharded
 from crowdrank.on_disk.partitions import split_into_parts, summarize_file
 from crowdrank.on_disk.sharded import concat_shards, load_sharded
 
@@ -360,6 +362,44 @@ def test_damaged_shards_are_built_again(damage: Callable[[Path], object], tmp_pa
         assert kinds == ([] if name == "key.txt" else ["damaged-shards"]), name
         assert {path.name: path.read_bytes() for path in work.iterdir()} == files, name
         assert again.shards == made.shards
+
+
+def test_a_shard_is_verified_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soft = crowd(p0=0.25, p1=0.25, p2=0.25, p3=0.25)
+    read_partitions(cut(soft, tmp_path / "in"), work=tmp_path / "work", shard_size=60)
+    checks: Counter[str] = Counter()
+
+    def count_calls(module: Any, name: str) -> None:
+        function = getattr(module, name)
+
+        def counting(*arguments: Any) -> Any:
+            checks[name] += 1
+            return function(*arguments)
+
+        monkeypatch.setattr(module, name, counting)
+
+    for module, name in (
+        (sharded, "_codes_digest"), (sharded.storage, "check_codes"), (sharded.storage, "check_shares"),
+    ):  # fmt: skip
+        count_calls(module, name)
+    monkeypatch.setattr(sharded, "_verified_files", set())
+    monkeypatch.setattr(sharded, "_files_with_valid_shares", set())
+    judgments = load_sharded(tmp_path / "work")
+    n_shards = len(judgments.shards)
+    for _ in range(3):
+        in_memory(judgments)
+    assert checks == {"check_codes": 3 * n_shards, "check_shares": n_shards}  # the manifest has the digests
+    sharded._verified_files.clear()  # as in the process of a worker
+    for _ in range(2):
+        in_memory(judgments)
+    assert checks["_codes_digest"] == n_shards
+    path = tmp_path / "work" / "codes-00000.npy"
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        judgments.load(0)
+    assert caught.value.location.source == str(path)
 
 
 def test_a_failed_shuffle_leaves_nothing(tmp_path: Path) -> None:

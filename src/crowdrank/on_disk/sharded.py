@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -211,7 +211,11 @@ class ShardedJudgments(AnyJudgments):
                 read_array(stream, name, np.int32, len(sizes)) for name in ("item_query", "item_document")
             )
             extras = {name: read_array(stream, name, np.float64, len(assessor)) for name in self.share_names}
-            _verify_digest(stream, shard, (assessor, grade, sizes, item_query, item_document, *extras.values()))
+            file_state = _file_state(path, stream.fileno())
+            if file_state not in _verified_files:
+                codes = (assessor, grade, sizes, item_query, item_document, *extras.values())
+                require(_codes_digest(codes) == shard.digest, "its digest is another one")
+                _verified_files.add(file_state)
             stored = Judgments(
                 queries=pa.nulls(shard.queries),
                 documents=pa.nulls(shard.documents),
@@ -224,13 +228,15 @@ class ShardedJudgments(AnyJudgments):
                 **assessor_fields(self.stored),
             )
             self._check_shard(shard, stored)
+            if file_state not in _files_with_valid_shares:
+                storage.check_shares(stored)
+                _files_with_valid_shares.add(file_state)
         no_ids = pa.array([], pa.string())
         return replace(stored, queries=no_ids, documents=no_ids)
 
     def _check_shard(self, shard: StoredShard, stored: Judgments) -> None:
         """Raise an error if the codes of a shard are invalid or contradict its counts."""
         storage.check_codes(stored)
-        storage.check_shares(stored)
         drops_unjudgeable = "drop" in self.steps  # the numbers in `shards` are then those of graded judgments
         graded = int((stored.grade != UNJUDGEABLE).sum())
         expected, actual = (shard.judgeable, graded) if drops_unjudgeable else (shard.judgments, len(stored))
@@ -329,7 +335,9 @@ def load_sharded(folder: str | Path) -> ShardedJudgments:
         InputError: the folder has no shards, or one of its files was damaged or altered.
 
     """
+    states = {_file_state(path, path) for path in Path(folder).glob("codes-*.npy")}
     open_folder(folder, SHARDS_FOLDER)
+    _verified_files.update(states)  # the manifest has digests of all files
     with loading(folder, NO_SHARDS_PROBLEM, READ_AGAIN_ADVICE):
         header = Fields.read(Path(folder) / HEADER_FILE)
         table = read_parquet(Path(folder) / "assessors.parquet")
@@ -414,20 +422,18 @@ def _loading_shard(path: Path) -> Iterator[None]:
         yield
 
 
-_verified_files: set[tuple[str, int, int, int]] = set()
-"""Name, inode, size and modification time of each file whose digest was verified."""
+FileState = tuple[str, int, int, int]
+"""Name, inode, size and modification time of a file, which change when it is written."""
+_verified_files: set[FileState] = set()
+"""Files whose digest was verified: again only after a change, because this takes half as long as a pass over them."""
+_files_with_valid_shares: set[FileState] = set()
+"""Files whose probabilities of grades were checked."""
 
 
-def _verify_digest(stream: BinaryIO, shard: StoredShard, codes: Sequence[NDArray[Any]]) -> None:
-    """Raise an error if the codes of a shard do not have its digest.
-
-    A file is verified again only after it has changed, because this takes half as long as a pass over the data.
-    """
-    status = os.fstat(stream.fileno())
-    file_state = (stream.name, status.st_ino, status.st_size, status.st_mtime_ns)
-    if file_state not in _verified_files:
-        require(_codes_digest(codes) == shard.digest, "its digest is another one")
-        _verified_files.add(file_state)
+def _file_state(path: Path, file: int | Path) -> FileState:
+    """Return the state of a file, given its path and its descriptor or path."""
+    status = os.stat(file)  # noqa: PTH116 (of a descriptor)
+    return str(path), status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _codes_digest(codes: Sequence[NDArray[Any]]) -> str:

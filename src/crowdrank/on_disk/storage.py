@@ -210,18 +210,13 @@ def check_shares(judgments: Judgments) -> None:
 def check_codes(judgments: Judgments) -> None:
     """Raise ValueError unless every code is a valid index into its table; the ids in the tables are not checked.
 
-    Call :func:`check_assessors` first, once for all shards.
+    Types and lengths of the arrays were checked as they were read. Call :func:`check_assessors` first, once for all
+    shards.
     """
-    n, n_items = len(judgments.grade), len(judgments.item_query)
-    require_array("assessor", judgments.assessor, np.int32, (n,))
-    require_array("grade", judgments.grade, np.int8, (n,))
     for name, table in (("item_query", "queries"), ("item_document", "documents")):
-        codes = getattr(judgments, name)
-        require_array(name, codes, np.int32, (n_items,))
-        require_range(name, codes, 0, len(getattr(judgments, table)) - 1)
+        require_range(name, getattr(judgments, name), 0, len(getattr(judgments, table)) - 1)
     require((np.diff(judgments.item_query) >= 0).all(), "the rows are not sorted by query")
-    require_array("offsets", judgments.offsets, np.int64, (n_items + 1,))
-    ends = judgments.offsets[0] == 0 and judgments.offsets[-1] == n
+    ends = judgments.offsets[0] == 0 and judgments.offsets[-1] == len(judgments.grade)
     require(ends and (np.diff(judgments.offsets) > 0).all(), "offsets do not increase from 0 to the end")
     require_range("assessor", judgments.assessor, 0, judgments.n_assessors - 1)
     _check_grades("grade", judgments.grade, judgments, UNJUDGEABLE)
