@@ -56,7 +56,7 @@ def dawid_skene(kind: str, goal: float) -> Result:
 def _kernel_and_floor() -> tuple[float, float]:
     from numba import njit
 
-    from crowdrank.consensus import e_step
+    from crowdrank.consensus import e_step_kernels
     from crowdrank.engine.shards import split
     from crowdrank.readers.read import read_judgments
 
@@ -77,7 +77,7 @@ def _kernel_and_floor() -> tuple[float, float]:
     likelihood = np.ascontiguousarray(rng.dirichlet(np.ones(n_grades), (n_assessors, n_grades)).transpose(0, 2, 1))
     posterior, counts = np.empty(shard.n_items * n_grades), np.zeros(likelihood.size)
     shares, classes = np.full(n_grades, 1 / n_grades), np.zeros(n_grades)
-    expect = e_step.expect_states(n_grades)
+    expect = e_step_kernels.expect_states(n_grades)
 
     def kernel() -> None:
         expect(

@@ -102,13 +102,13 @@ def test_importing_is_light(code: str) -> None:
 COMPILES = """
 import pandas, crowdrank
 from crowdrank import _numba
-from crowdrank.consensus import e_step
+from crowdrank.consensus import e_step_kernels, result
 _numba.use_numpy = False
 from crowdrank.consensus.glad import expect_abilities
 frame = pandas.DataFrame({"task": [1, 1, 2], "worker": ["a", "b", "a"], "label": [0, 1, 2]})
 crowdrank.DawidSkene(5, 1.0).fit(frame)
 crowdrank.GLAD(5, 1.0).fit(frame)
-for kernel in (e_step.expect_states(3), expect_abilities, e_step.posterior_summaries):
+for kernel in (e_step_kernels.expect_states(3), expect_abilities, result.posterior_summaries):
     print(sum(kernel.compiled.stats.cache_misses.values()))
 """
 

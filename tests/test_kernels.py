@@ -22,7 +22,16 @@ import crowdrank
 from crowdrank import _numba, get_aggregator, read_judgments, simulate
 from crowdrank._arrow import to_numpy
 from crowdrank._numba import Kernel
-from crowdrank.consensus import assembly, data_warnings, dawid_skene, e_step, families, grade_rules, votes
+from crowdrank.consensus import (
+    assembly,
+    data_warnings,
+    dawid_skene,
+    e_step_kernels,
+    families,
+    grade_rules,
+    result,
+    votes,
+)
 from crowdrank.consensus.latent import MAX_WITHOUT_SCIPY, normal_quantiles
 from crowdrank.judgments import ids as judgment_kernels
 
@@ -99,22 +108,22 @@ def rows(rng: np.random.Generator) -> tuple[Any, ...]:
 
 
 CASES: dict[Kernel, Callable[[np.random.Generator], tuple[Any, ...]]] = {
-    e_step.count_confusions: lambda rng: (
+    e_step_kernels.count_confusions: lambda rng: (
         *judgments(rng),
         rng.random((ITEMS, 3)),
         np.zeros((ASSESSORS, GRADES, 3)),
     ),
-    e_step.expect_states(GRADES): lambda rng: expect(rng, GRADES),
-    e_step.expect_states(7): lambda rng: expect(rng, 7),
-    e_step.weighted_e_step: weighted,
-    e_step.soft_e_step: soft,
-    e_step.count_soft_answers: lambda rng: (
+    e_step_kernels.expect_states(GRADES): lambda rng: expect(rng, GRADES),
+    e_step_kernels.expect_states(7): lambda rng: expect(rng, 7),
+    e_step_kernels.weighted_e_step: weighted,
+    e_step_kernels.soft_e_step: soft,
+    e_step_kernels.count_soft_answers: lambda rng: (
         *soft_answers(rng),
         rng.random((ASSESSORS, GRADES, 3)),
         rng.random((ITEMS, 3)),
         np.zeros((ASSESSORS, GRADES, 3)),
     ),
-    e_step.posterior_summaries: lambda rng: (rng.dirichlet(np.full(4, 0.2), 50), np.arange(4.0), 0.025, 1e-9),
+    result.posterior_summaries: lambda rng: (rng.dirichlet(np.full(4, 0.2), 50), np.arange(4.0), 0.025, 1e-9),
     votes.count_votes: lambda rng: (*judgments(rng)[::2], GRADES),
     votes.count_weighted_votes: lambda rng: (*(table := judgments(rng))[::2], rng.random(len(table[2])), GRADES),
     grade_rules.minimize_loss: lambda rng: (rng.dirichlet(np.full(4, 0.2), 50).round(1), rng.random((4, 4)).round(1)),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from crowdrank import Average, DawidSkene, Judgments, MajorityVote, OneCoinDawidSkene, evaluate, read_judgments
-from crowdrank.consensus import e_step
+from crowdrank.consensus import e_step_kernels
 from crowdrank.consensus.dawid_skene import WEAK, confusions, digamma, dirichlet_step, learn_pseudo_counts, prior_matrix
 from crowdrank.errors import ConvergenceWarning, UsageError
 from crowdrank.readers.datasets import dataset
@@ -104,7 +104,7 @@ def test_the_kernel_equals_its_twin_also_where_products_underflow(seed: int, per
     shares = rng.dirichlet(np.ones(n_grades))
     posterior, counts = np.empty((items, n_grades)), np.zeros((assessors, n_grades, n_grades))
     classes = np.zeros(n_grades)
-    total = e_step.expect_states(n_grades)(
+    total = e_step_kernels.expect_states(n_grades)(
         offsets,
         assessor,
         grade,
@@ -316,6 +316,6 @@ def test_an_item_that_is_impossible_in_every_state_stays_open(n: int) -> None:
     posterior, counts, totals = np.empty(2), np.zeros(4), np.zeros(2)
     likelihood = np.array([0.0, 0.0, 1.0, 1.0])  # grade 0 is never given
     args = (offsets, assessor, grade, np.full(1, -1, np.int8), 2, np.full(2, 0.5), likelihood, np.ones(4))
-    found = e_step.expect_states(2)(*args, posterior, counts, totals)
+    found = e_step_kernels.expect_states(2)(*args, posterior, counts, totals)
     assert posterior.tolist() == [0.5, 0.5]
     assert np.isfinite(found)

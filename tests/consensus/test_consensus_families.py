@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from crowdrank import GDA, Judgments, evaluate, read_judgments, simulate
-from crowdrank.consensus import e_step
+from crowdrank.consensus import e_step_kernels
 from crowdrank.consensus.families import correlations, family_weights, find_families
 from crowdrank.readers.datasets import dataset
 from experiments.base import gold_in
@@ -52,7 +52,7 @@ def test_weighted_posteriors_equal_their_definition(seed: int) -> None:
     weight, gold = rng.uniform(0.1, 1.0, n), rng.integers(-1, 3, 6).astype(np.int8)
     expert = rng.dirichlet(np.ones(3), 5).T
     posterior, counts, states = np.empty((6, 5)), np.zeros((4, 3, 5)), np.zeros(5)
-    total = e_step.weighted_e_step(
+    total = e_step_kernels.weighted_e_step(
         offsets,
         assessor,
         grade,

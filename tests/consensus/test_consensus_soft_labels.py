@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,11 @@ from crowdrank import (
     simulate,
 )
 from crowdrank.consensus import posterior_check
-from crowdrank.consensus.latent import expectation_step
+from crowdrank.consensus.e_step import expectation_step, expected_counts
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.saved_models import CheckpointedFit
 from crowdrank.engine.passes import LocalEngine
-from crowdrank.engine.shards import split
+from crowdrank.engine.shards import Answers, split
 from crowdrank.errors import DataWarning
 
 MODELS: list[Any] = [
@@ -178,6 +179,30 @@ def test_the_expectation_step_is_that_of_latent_answers(with_families: bool) -> 
     np.testing.assert_allclose(statistics["counts"], counts, atol=1e-12)
     np.testing.assert_allclose(statistics["log_likelihood"][0], total.sum())
     np.testing.assert_allclose(statistics["counts"].sum(), len(judgments))  # one answer per judgment
+
+
+@pytest.mark.parametrize("n_states", [5, 21])
+def test_all_kernels_agree_on_labels(n_states: int) -> None:
+    judgments = read_judgments(hard_rows(), grades="0-3")
+    (shard,) = split(judgments, shard_size=len(judgments) + 1)
+    whole = Answers(shard.offsets, shard.assessor, shard.grade, np.ones(len(judgments)), np.arange(len(judgments)))
+    rng = np.random.default_rng(0)
+    likelihood = rng.dirichlet(np.ones(GRADES), (judgments.n_assessors, n_states)).transpose(0, 2, 1).copy()
+    prior, gold = rng.dirichlet(np.ones(n_states)), np.ones((GRADES, n_states))
+    by_item = np.tile(np.log(prior), (shard.n_items, 1))
+    reused = np.full((shard.n_items, n_states), np.nan)
+    expected, statistics = expectation_step(shard, likelihood, gold, prior, posterior=reused)
+    assert expected["posterior"] is reused
+    others = [
+        expectation_step(shard, likelihood, gold, prior, np.ones(len(judgments))),
+        expectation_step(shard, likelihood, gold, by_item),
+        expectation_step(replace(shard, soft=whole), likelihood, gold, prior),
+    ]
+    for local, other in others:
+        np.testing.assert_allclose(local["posterior"], reused, atol=1e-12)
+        for name, values in statistics.items():
+            np.testing.assert_allclose(other[name], values, rtol=1e-10)
+    np.testing.assert_allclose(expected_counts(shard, reused, GRADES), statistics["counts"], rtol=1e-10)
 
 
 @settings(max_examples=20, deadline=None)

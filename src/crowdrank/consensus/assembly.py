@@ -34,7 +34,6 @@ from crowdrank._text import counted
 from crowdrank._typing import Arrays
 from crowdrank.consensus import data_warnings
 from crowdrank.consensus.data_warnings import Evidence
-from crowdrank.consensus.e_step import items_of
 from crowdrank.consensus.feature_scores import FeatureScores
 from crowdrank.consensus.latent import information
 from crowdrank.consensus.result import (
@@ -47,7 +46,7 @@ from crowdrank.consensus.result import (
     grade_labels,
 )
 from crowdrank.engine.passes import Passes
-from crowdrank.engine.shards import split
+from crowdrank.engine.shards import items_of, split
 from crowdrank.errors import DataWarning
 from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.scale import Scale

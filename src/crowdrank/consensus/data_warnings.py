@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from crowdrank._numba import njit
 from crowdrank._text import counted
-from crowdrank.consensus.e_step import items_of
+from crowdrank.engine.shards import items_of
 from crowdrank.errors import DataWarning, shown
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from crowdrank._folders import LARGEST, PROBABILITY
 from crowdrank._numba import map_in_order, njit
 from crowdrank._typing import Arrays
-from crowdrank.consensus import e_step
-from crowdrank.consensus.feature_prior import SMALLEST, FeatureAggregator, GradePrior, LabelEstimates, count_by_score
+from crowdrank.consensus.e_step import expectation_step, expected_counts
+from crowdrank.consensus.feature_prior import FeatureAggregator, GradePrior, LabelEstimates, count_by_score
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.model import Inputs, ThetaArray
 from crowdrank.consensus.result import discrete_rows, restrict_to_gold
-from crowdrank.consensus.soft_labels import count_soft, expect_soft
 from crowdrank.consensus.votes import shard_votes
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.engine.passes import tree_sum
@@ -149,46 +148,19 @@ class DawidSkene(FeatureAggregator):
         return {**local, "posterior": posterior}
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        posterior = local["posterior"]
-        counts = np.zeros((shard.n_assessors, shard.n_grades, shard.n_grades))
+        """Run the E-step; in the first pass, count the answers by the votes."""
+        weight = local.get("weight")
         if theta is None:
-            if shard.soft is not None:
-                count_soft(shard.soft, posterior, counts)
-            else:
-                e_step.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
-            by_score = self._score_statistics(shard, posterior, local.get("weight"))
-            classes = posterior.sum(axis=0)
-            return local, {"counts": counts, "classes": classes, "log_likelihood": np.zeros(1), **by_score}
-        classes = np.zeros(shard.n_grades)
-        judgments = shard.offsets, shard.assessor, shard.grade, shard.gold
-        gold_likelihood = shard.gold_sets.astype(np.float64)
-        log_prior = np.log(theta["shares"])[None] if shard.score is None else self._item_priors(shard, theta)
-        # The posterior of the previous pass is overwritten.
-        if shard.soft is not None:
-            table, frequencies = theta["likelihood"], self._frequencies(theta)
-            written = posterior, counts, classes
-            log_likelihood = expect_soft(
-                shard, shard.soft, local.get("weight"), log_prior, table, frequencies, gold_likelihood, *written
-            )
-        elif "weight" in local or shard.score is not None:
-            weight = local.get("weight", np.ones(len(shard.grade)))
-            logs = np.log(np.maximum(theta["likelihood"], SMALLEST))
-            log_likelihood = e_step.weighted_e_step(
-                *judgments, weight, log_prior, logs, gold_likelihood, posterior, counts, classes
-            )
-        else:
-            log_likelihood = e_step.expect_states(shard.n_grades)(
-                *judgments,
-                shard.n_grades,
-                theta["shares"],
-                theta["likelihood"].ravel(),
-                gold_likelihood.ravel(),
-                posterior.ravel(),
-                counts.ravel(),
-                classes,
-            )
-        by_score = self._score_statistics(shard, posterior, local.get("weight"))
-        return local, {"counts": counts, "classes": classes, "log_likelihood": np.array([log_likelihood]), **by_score}
+            posterior = local["posterior"]
+            counts = expected_counts(shard, posterior, shard.n_grades)
+            statistics = {"counts": counts, "state_counts": posterior.sum(axis=0), "log_likelihood": np.zeros(1)}
+            return local, statistics | self._score_statistics(shard, posterior, weight)
+        prior = theta["shares"] if shard.score is None else self._item_priors(shard, theta)
+        gold = shard.gold_sets.astype(np.float64)
+        # The posterior of the previous pass is overwritten, because new memory takes time.
+        reused, frequencies = local.get("posterior"), self._frequencies(theta)
+        new, statistics = expectation_step(shard, theta["likelihood"], gold, prior, weight, frequencies, reused)
+        return {**local, **new}, statistics | self._score_statistics(shard, new["posterior"], weight)
 
     def _frequencies(self, theta: Arrays) -> NDArray[np.float64]:
         """Return the frequencies of the states over all documents, (n_states,)."""
@@ -222,12 +194,12 @@ class DawidSkene(FeatureAggregator):
         return np.arange(n_states)
 
     def _restart(self, shard: Shard) -> Arrays:
-        """Return local state with an empty posterior, which a pass with known parameters overwrites."""
-        return {**self._shard_weights(shard), "posterior": np.empty((shard.n_items, shard.n_grades))}
+        """Return local state without votes, which a pass with known parameters does not need."""
+        return self._shard_weights(shard)
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
-        classes = statistics["classes"]
-        shares = np.maximum(classes / classes.sum(), FLOOR)
+        state_counts = statistics["state_counts"]
+        shares = np.maximum(state_counts / state_counts.sum(), FLOOR)
         pseudo = self._pseudo_counts(theta, statistics["counts"], n_jobs)
         likelihood = self._likelihood(statistics["counts"], pseudo)
         by_features = self._learn_features(theta, statistics)

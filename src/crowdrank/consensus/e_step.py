@@ -1,539 +1,101 @@
-"""The passes over judgments. Each has an obvious NumPy reference in tests/consensus/."""
+"""The E-step of all models whose documents have discrete states: true grades, or nodes of the latent scale.
+
+:func:`expectation_step` is the entry for models. It chooses the kernel by the judgments: labels alone, labels with
+weights or a prior per document, or soft labels.
+
+Soft labels: the answer of the assessor is a latent variable, and its probabilities are evidence about it. An assessor
+who saw x gives the answer k with the probability p_k = P(k | x). If x depends on the state s of the document only
+through the answer, then
+
+    P(x | s) / P(x) = sum over k of p_k P(k | s) / P(k),    P(k) = sum over s of P(s) P(k | s).
+
+This takes the place of the likelihood P(k | s) of a label k. The statistics of the assessor count the answer k with the
+probability that it has given x and s, which is the term of k divided by the sum. A label is the case p_k = 1.
+"""
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
-from numpy.typing import NDArray
 
-from crowdrank._numba import Kernel, njit, with_item
+from crowdrank._typing import Arrays, Floats
+from crowdrank.consensus import e_step_kernels
+from crowdrank.engine.shards import Shard
 
-MAX_IN_REGISTERS = 8
-"""Maximum number of states whose probabilities are kept in registers."""
-SMALL_PASS = 1 << 18
-"""Number of array elements below which a pass over judgments uses NumPy."""
-
-SMALL = 1e-100  # below this a product is scaled up again; eight factors of 1e-16 fit between it and underflow
-TINY = 1e-60  # below this a product of likelihoods goes into the logarithm; it times SMALL and eight factors still fits
-UNSEEN = 1e-290  # the likelihood of what is all but impossible
+SMALLEST = 1e-300
+"""Minimum probability of an answer or state."""
 
 
-def items_of(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the item of each judgment, (n,)."""
-    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+def expectation_step(
+    shard: Shard,
+    likelihood: Floats,
+    gold: Floats,
+    prior: Floats,
+    weight: Floats | None = None,
+    state_shares: Floats | None = None,
+    posterior: Floats | None = None,
+) -> tuple[Arrays, Arrays]:
+    """Run the E-step on a shard.
 
+    Args:
+        shard: the judgments.
+        likelihood: P(answer | state), (n_assessors, n_answers, n_states).
+        gold: P(expert grade | state), (n_expert_grades, n_states).
+        prior: P(state), (n_states,), or its logarithm for each item, (n_items, n_states).
+        weight: exponent of the likelihood of each judgment, (n,); None: all are 1.
+        state_shares: frequencies of the states over all documents, (n_states,); by default the prior.
+        posterior: array of an earlier pass to write into, (n_items, n_states); None: a new one.
 
-def _count_confusions(
-    offsets: NDArray[np.int64],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    posterior: NDArray[np.float64],
-    counts: NDArray[np.float64],
-) -> None:
-    n_grades = counts.shape[1]
-    _add_counts(items_of(offsets), _cells(assessor, grade, n_grades), np.ascontiguousarray(posterior.T), counts)
+    Returns:
+        The local state with the `posterior` of each item, (n_items, n_states), and the statistics: expected `counts` of
+        answers by state (shape of the likelihood), `state_counts` of items (n_states,), and the `log_likelihood` (1,).
 
-
-@njit(nogil=True, numpy=_count_confusions, small=SMALL_PASS)
-def count_confusions(
-    offsets: NDArray[np.int64],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    posterior: NDArray[np.float64],
-    counts: NDArray[np.float64],
-) -> None:
-    """Add to counts[a, g, c] the expected number of items of grade c that assessor a gave g."""
-    # posterior (n_items, n_grades); counts (n_assessors, n_grades, n_grades)
-    n_states = posterior.shape[1]
-    for item in range(len(offsets) - 1):
-        for j in range(offsets[item], offsets[item + 1]):
-            a, g = np.uint64(assessor[j]), np.uint64(grade[j])  # signed indices are compared with 0 first
-            for c in range(n_states):
-                counts[a, g, c] += posterior[item, c]
-
-
-def _expect(
-    offsets: NDArray[np.int64],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    gold: NDArray[np.int8],
-    n_grades: int,
-    shares: NDArray[np.float64],
-    likelihood: NDArray[np.float64],
-    gold_likelihood: NDArray[np.float64],
-    posterior: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    state_counts: NDArray[np.float64],
-) -> float:
-    # In logarithms, because a product of all likelihoods would underflow. NumPy is fastest along the items.
-    n_states, known, sizes = len(shares), np.flatnonzero(gold >= 0), np.diff(offsets)
-    item, cell = items_of(offsets), _cells(assessor, grade, n_grades)
-    with np.errstate(divide="ignore"):
-        logs, log_gold, log_shares = (
-            np.log(np.ascontiguousarray(one.reshape(-1, n_states).T)) for one in (likelihood, gold_likelihood, shares)
-        )
-    scores = _sum_by(item, logs, cell, len(sizes))
-    scores += log_shares
-    if len(known):
-        highest = scores[:, known].max(axis=0)
-        floor = np.where((sizes[known] > 8) & (highest < np.log(SMALL)), highest, 0.0) + np.log(UNSEEN)
-        scores[:, known] = np.maximum(scores[:, known], floor) + log_gold[:, gold[known]]
-    scores[:, np.isneginf(scores.max(axis=0))] = np.log(UNSEEN)
-    return _normalize(item, cell, scores, posterior, counts.reshape(-1, n_grades, n_states), state_counts)
-
-
-def _normalize(
-    item: NDArray[np.int64],
-    cell: NDArray[np.int64],
-    scores: NDArray[np.float64],
-    posterior: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    state_counts: NDArray[np.float64],
-) -> float:
-    """Write the posteriors of the log probabilities `scores`, add to the counts, and return the log likelihood.
-
-    `scores`, (n_states, n_items), is overwritten to avoid temporary arrays, whose memory the system would clear first.
     """
-    # item, cell (n,) of the judgments
-    by_item, highest = posterior.reshape(scores.shape[::-1]), scores.max(axis=0)
-    scores -= highest
-    np.exp(scores, out=scores)
-    by_item[:] = scores.T
-    norm = by_item.sum(axis=1)
-    scores /= norm
-    by_item[:] = scores.T
-    state_counts += by_item.sum(axis=0)
-    _add_counts(item, cell, scores, counts)
-    return float((highest + np.log(norm)).sum())
+    n_answers, n_states = likelihood.shape[1:]
+    posterior = np.empty((shard.n_items, n_states)) if posterior is None else posterior
+    counts, state_counts = np.zeros(likelihood.shape), np.zeros(n_states)
+    judgments = shard.offsets, shard.assessor, shard.grade, shard.gold
+    if shard.soft is None and weight is None and prior.ndim == 1:
+        flat = [array.ravel() for array in (likelihood, gold, posterior, counts)]
+        total = e_step_kernels.expect_states(n_states)(*judgments, n_answers, prior, *flat, state_counts)
+    else:
+        weight = np.ones(len(shard.grade)) if weight is None else weight
+        log_prior = np.log(np.maximum(prior, SMALLEST))[None] if prior.ndim == 1 else prior
+        logs, written = np.log(np.maximum(likelihood, SMALLEST)), (posterior, counts, state_counts)
+        if shard.soft is None:
+            total = e_step_kernels.weighted_e_step(*judgments, weight, log_prior, logs, gold, *written)
+        else:
+            relative = relative_likelihood(likelihood, prior if state_shares is None else state_shares)
+            answers = *shard.soft.arrays, shard.gold
+            total = e_step_kernels.soft_e_step(*answers, weight, log_prior, logs, relative, gold, *written)
+    statistics = {"counts": counts, "state_counts": state_counts, "log_likelihood": np.array([total])}
+    return {"posterior": posterior}, statistics
 
 
-def _cells(assessor: NDArray[np.int32], grade: NDArray[np.int8], n_grades: int) -> NDArray[np.int64]:
-    """Return the index of each judgment's assessor and grade in a flat table of both."""
-    return assessor.astype(np.int64) * n_grades + grade
+def expected_counts(shard: Shard, posterior: Floats, n_answers: int, relative: Floats | None = None) -> Floats:
+    """Return the expected number of answers of each assessor by state, (n_assessors, n_answers, n_states).
 
+    Args:
+        shard: the judgments.
+        posterior: P(state) of each item, (n_items, n_states).
+        n_answers: number of answers.
+        relative: result of `relative_likelihood`, for soft labels; by default their probabilities alone count.
 
-def _add_counts(
-    item: NDArray[np.int64], cell: NDArray[np.int64], posterior: NDArray[np.float64], counts: NDArray[np.float64]
-) -> None:
-    """Add the posteriors (n_states, n_items) of the judgments' items to counts (n_assessors, n_grades, n_states)."""
-    n_assessors, n_grades, n_states = counts.shape
-    counts.reshape(-1, n_states)[:] += _sum_by(cell, posterior, item, n_assessors * n_grades).T
-
-
-def _sum_by(
-    group: NDArray[np.int64], table: NDArray[np.float64], column: NDArray[np.int64], n_groups: int
-) -> NDArray[np.float64]:
-    """Return the sum of the columns of a table that the judgments of each group refer to, (n_rows, n_groups)."""
-    sums = np.empty((len(table), n_groups))
-    for total, row in zip(sums, table, strict=True):
-        total[:] = np.bincount(group, row.take(column), minlength=n_groups)
-    return sums
-
-
-@cache
-def expect_states(n_states: int) -> Kernel:
-    """Return the kernel for the E-step of a model with this many states, which also counts for the M-step.
-
-    A state is a true grade (Dawid-Skene) or a point of the latent scale (latent traits). The kernel multiplies
-    likelihoods and rescales rarely, so that it takes about one logarithm per item. The number of states is a constant
-    for the compiler, which unrolls the loops over it: twice as fast. Those of a few states are in registers.
     """
-    if n_states <= MAX_IN_REGISTERS:
-        return _expect_in_registers((0.0,) * n_states)
-
-    @njit(nogil=True, numpy=_expect, small=SMALL_PASS)
-    def expect(
-        offsets: NDArray[np.int64],
-        assessor: NDArray[np.int32],
-        grade: NDArray[np.int8],
-        gold: NDArray[np.int8],
-        n_grades: int,
-        shares: NDArray[np.float64],
-        likelihood: NDArray[np.float64],
-        gold_likelihood: NDArray[np.float64],
-        posterior: NDArray[np.float64],
-        counts: NDArray[np.float64],
-        state_counts: NDArray[np.float64],
-    ) -> float:
-        # shares (n_states,); likelihood[a, g, s] = P(a says g | state s) and gold_likelihood[g, s], flat;
-        # posterior (n_items, n_states), flat, is written; counts (as likelihood) and state_counts (n_states,) are
-        # added to; returns the log likelihood
-        product = np.empty(n_states)
-        totals = np.zeros(n_states)
-        total_log, pending = 0.0, 1.0  # the log likelihood is total_log + log(pending)
-        for item in range(len(offsets) - 1):
-            start, stop = offsets[item], offsets[item + 1]
-            for s in range(n_states):
-                product[s] = shares[s]
-            for block in range(start, stop, 8):
-                for j in range(block, min(block + 8, stop)):
-                    # Unsigned, or the compiler guards against indices from the end.
-                    cell = (np.uint64(assessor[j]) * np.uint64(n_grades) + np.uint64(grade[j])) * np.uint64(n_states)
-                    for s in range(n_states):
-                        product[s] *= likelihood[cell + np.uint64(s)]
-                if block + 8 < stop:
-                    highest = 0.0
-                    for s in range(n_states):
-                        highest = max(highest, product[s])
-                    if 0.0 < highest < SMALL:
-                        total_log += np.log(highest)
-                        for s in range(n_states):
-                            product[s] /= highest
-            if gold[item] >= 0:
-                cell = np.uint64(gold[item]) * np.uint64(n_states)
-                for s in range(n_states):
-                    # What the crowd takes for impossible is possible if an expert says so.
-                    product[s] = max(product[s], UNSEEN) * gold_likelihood[cell + np.uint64(s)]
-            norm = 0.0
-            for s in range(n_states):
-                norm += product[s]
-            if norm == 0.0:  # impossible in every state: the judgments say nothing about the item
-                for s in range(n_states):
-                    product[s] = UNSEEN
-                norm = n_states * UNSEEN
-            scale = 1.0 / norm
-            for s in range(n_states):
-                product[s] *= scale
-            if pending < TINY or norm < TINY:
-                total_log += np.log(pending)
-                pending = 1.0
-            pending *= norm
-            for s in range(n_states):
-                posterior[item * n_states + s] = product[s]
-                totals[s] += product[s]
-            for j in range(start, stop):
-                cell = (np.uint64(assessor[j]) * np.uint64(n_grades) + np.uint64(grade[j])) * np.uint64(n_states)
-                for s in range(n_states):
-                    counts[cell + np.uint64(s)] += product[s]
-        for s in range(n_states):
-            state_counts[s] += totals[s]
-        return float(total_log + np.log(pending))
-
-    return expect
+    counts = np.zeros((shard.n_assessors, n_answers, posterior.shape[1]))
+    if shard.soft is None:
+        e_step_kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
+    else:
+        relative = np.ones(counts.shape) if relative is None else relative
+        e_step_kernels.count_soft_answers(*shard.soft.arrays, relative, posterior, counts)
+    return counts
 
 
-def _expect_in_registers(zeros: tuple[float, ...]) -> Kernel:
-    """Return the kernel of `expect_states` for a few states: the same, with tuples in the place of arrays."""
-    n_states = len(zeros)
+def relative_likelihood(likelihood: Floats, state_shares: Floats) -> Floats:
+    """Return P(answer | state) / P(answer), shape of the likelihood.
 
-    @njit(nogil=True, numpy=_expect, small=SMALL_PASS)
-    def expect(
-        offsets: NDArray[np.int64],
-        assessor: NDArray[np.int32],
-        grade: NDArray[np.int8],
-        gold: NDArray[np.int8],
-        n_grades: int,
-        shares: NDArray[np.float64],
-        likelihood: NDArray[np.float64],
-        gold_likelihood: NDArray[np.float64],
-        posterior: NDArray[np.float64],
-        counts: NDArray[np.float64],
-        state_counts: NDArray[np.float64],
-    ) -> float:
-        totals, prior, total_log, pending = zeros, zeros, 0.0, 1.0
-        for s in range(n_states):
-            prior = with_item(prior, s, shares[s])
-        for item in range(len(offsets) - 1):
-            start, stop, p = offsets[item], offsets[item + 1], prior
-            for block in range(start, stop, 8):
-                for j in range(block, min(block + 8, stop)):
-                    cell = (np.uint64(assessor[j]) * np.uint64(n_grades) + np.uint64(grade[j])) * np.uint64(n_states)
-                    for s in range(n_states):
-                        p = with_item(p, s, p[s] * likelihood[cell + np.uint64(s)])
-                if block + 8 < stop:
-                    highest = 0.0
-                    for s in range(n_states):
-                        highest = max(highest, p[s])
-                    if 0.0 < highest < SMALL:
-                        total_log += np.log(highest)
-                        for s in range(n_states):
-                            p = with_item(p, s, p[s] / highest)
-            if gold[item] >= 0:
-                cell = np.uint64(gold[item]) * np.uint64(n_states)
-                for s in range(n_states):
-                    p = with_item(p, s, max(p[s], UNSEEN) * gold_likelihood[cell + np.uint64(s)])
-            norm = 0.0
-            for s in range(n_states):
-                norm += p[s]
-            if norm == 0.0:
-                for s in range(n_states):
-                    p = with_item(p, s, UNSEEN)
-                norm = n_states * UNSEEN
-            scale = 1.0 / norm
-            for s in range(n_states):
-                p = with_item(p, s, p[s] * scale)
-                posterior[item * n_states + s] = p[s]
-                totals = with_item(totals, s, totals[s] + p[s])
-            if pending < TINY or norm < TINY:
-                total_log += np.log(pending)
-                pending = 1.0
-            pending *= norm
-            for j in range(start, stop):
-                cell = (np.uint64(assessor[j]) * np.uint64(n_grades) + np.uint64(grade[j])) * np.uint64(n_states)
-                for s in range(n_states):
-                    counts[cell + np.uint64(s)] += p[s]
-        for s in range(n_states):
-            state_counts[s] += totals[s]
-        return float(total_log + np.log(pending))
-
-    return expect
-
-
-def _weighted_e_step(
-    offsets: NDArray[np.int64],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    gold: NDArray[np.int8],
-    weight: NDArray[np.float64],
-    log_prior: NDArray[np.float64],
-    log_likelihood: NDArray[np.float64],
-    gold_likelihood: NDArray[np.float64],
-    posterior: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    state_counts: NDArray[np.float64],
-) -> float:
-    (n_items, n_states), known = posterior.shape, gold >= 0
-    item, cell = items_of(offsets), _cells(assessor, grade, log_likelihood.shape[1])
-    logs = np.ascontiguousarray(log_likelihood.reshape(-1, n_states).T).take(cell, axis=1) * weight
-    scores = _sum_by(item, logs, np.arange(len(item)), n_items)
-    scores += log_prior.T
-    with np.errstate(divide="ignore"):
-        scores[:, known] += np.log(gold_likelihood[gold[known]]).T
-    return _normalize(item, cell, scores, posterior, counts, state_counts)
-
-
-@njit(nogil=True, numpy=_weighted_e_step, small=SMALL_PASS)
-def weighted_e_step(
-    offsets: NDArray[np.int64],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    gold: NDArray[np.int8],
-    weight: NDArray[np.float64],
-    log_prior: NDArray[np.float64],
-    log_likelihood: NDArray[np.float64],
-    gold_likelihood: NDArray[np.float64],
-    posterior: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    state_counts: NDArray[np.float64],
-) -> float:
-    """As expect_states, where a judgment's likelihood is raised to its weight; the counts are of whole judgments.
-
-    The prior is the same for all items (one row), or one per item.
+    >>> relative_likelihood(np.array([[[0.9, 0.3], [0.1, 0.7]]]), np.array([0.5, 0.5])).round(3).tolist()
+    [[[1.5, 0.5], [0.25, 1.75]]]
     """
-    # weight (n,); log_prior (1 or n_items, n_states); state_counts (n_states,); log_likelihood, counts (n_assessors,
-    # n_grades, n_states); gold_likelihood (n_grades, n_states); posterior (n_items, n_states)
-    n_priors, n_states = log_prior.shape
-    scores, total = np.empty(n_states), 0.0
-    for item in range(len(offsets) - 1):
-        start, stop = offsets[item], offsets[item + 1]
-        for s in range(n_states):
-            scores[s] = log_prior[min(item, n_priors - 1), s]
-        for j in range(start, stop):
-            for s in range(n_states):
-                scores[s] += weight[j] * log_likelihood[assessor[j], grade[j], s]
-        if gold[item] >= 0:
-            for s in range(n_states):
-                scores[s] += np.log(gold_likelihood[gold[item], s])
-        highest, norm = scores.max(), 0.0
-        for s in range(n_states):
-            posterior[item, s] = np.exp(scores[s] - highest)
-            norm += posterior[item, s]
-        total += highest + np.log(norm)
-        for s in range(n_states):
-            posterior[item, s] /= norm
-            state_counts[s] += posterior[item, s]
-        for j in range(start, stop):
-            for s in range(n_states):
-                counts[assessor[j], grade[j], s] += posterior[item, s]
-    return float(total)
-
-
-def _mix_answers(
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    share: NDArray[np.float64],
-    judgment: NDArray[np.int64],
-    relative: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return the terms of the answers, the first answer of each judgment, and the sums of the terms of judgments."""
-    terms = share[:, None] * relative[assessor, grade]
-    first = np.flatnonzero(np.diff(judgment, prepend=-1))
-    return terms, first, np.add.reduceat(terms, first, axis=0) if len(first) else terms
-
-
-def _count_soft_answers(
-    offsets: NDArray[np.int64],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    share: NDArray[np.float64],
-    judgment: NDArray[np.int64],
-    relative: NDArray[np.float64],
-    posterior: NDArray[np.float64],
-    counts: NDArray[np.float64],
-) -> None:
-    terms, first, mixed = _mix_answers(assessor, grade, share, judgment, relative)
-    total = np.repeat(mixed, np.diff(first, append=len(judgment)), axis=0)
-    part = np.divide(terms, total, out=np.repeat(share[:, None], terms.shape[1], axis=1), where=total > 0.0)
-    np.add.at(counts, (assessor, grade), part * posterior[items_of(offsets)])
-
-
-def _soft_e_step(
-    offsets: NDArray[np.int64],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    share: NDArray[np.float64],
-    judgment: NDArray[np.int64],
-    gold: NDArray[np.int8],
-    weight: NDArray[np.float64],
-    log_prior: NDArray[np.float64],
-    log_likelihood: NDArray[np.float64],
-    relative: NDArray[np.float64],
-    gold_likelihood: NDArray[np.float64],
-    posterior: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    state_counts: NDArray[np.float64],
-) -> float:
-    _, first, mixed = _mix_answers(assessor, grade, share, judgment, relative)
-    is_whole = np.diff(first, append=len(judgment)) == 1
-    logs = np.log(np.maximum(mixed, UNSEEN))
-    logs[is_whole] = log_likelihood[assessor[first[is_whole]], grade[first[is_whole]]]
-    scores, known = np.tile(log_prior, (len(posterior) // len(log_prior), 1)), gold >= 0
-    np.add.at(scores, items_of(offsets)[first], weight[judgment[first], None] * logs)
-    with np.errstate(divide="ignore"):
-        scores[known] += np.log(gold_likelihood[gold[known]])
-    highest = scores.max(axis=1, keepdims=True)
-    raised = np.exp(scores - highest)
-    norm = raised.sum(axis=1, keepdims=True)
-    posterior[:] = raised / norm
-    state_counts += posterior.sum(axis=0)
-    _count_soft_answers(offsets, assessor, grade, share, judgment, relative, posterior, counts)
-    return float((highest + np.log(norm)).sum())
-
-
-@njit(nogil=True, numpy=_soft_e_step)
-def soft_e_step(
-    offsets: NDArray[np.int64],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    share: NDArray[np.float64],
-    judgment: NDArray[np.int64],
-    gold: NDArray[np.int8],
-    weight: NDArray[np.float64],
-    log_prior: NDArray[np.float64],
-    log_likelihood: NDArray[np.float64],
-    relative: NDArray[np.float64],
-    gold_likelihood: NDArray[np.float64],
-    posterior: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    state_counts: NDArray[np.float64],
-) -> float:
-    """As weighted_e_step, where the answers of one judgment are alternatives with probabilities (`share`)."""
-    # share, judgment (n_answers,); weight (n_judgments,); relative (as log_likelihood) = P(answer | state) / P(answer)
-    n_priors, n_states = log_prior.shape
-    scores, mixed, total = np.empty(n_states), np.empty(n_states), 0.0
-    for item in range(len(offsets) - 1):
-        for s in range(n_states):
-            scores[s] = log_prior[min(item, n_priors - 1), s]
-        j = offsets[item]
-        while j < offsets[item + 1]:
-            stop = j + 1
-            while stop < offsets[item + 1] and judgment[stop] == judgment[j]:
-                stop += 1
-            if stop == j + 1:
-                for s in range(n_states):
-                    scores[s] += weight[judgment[j]] * log_likelihood[assessor[j], grade[j], s]
-            else:
-                mixed[:] = 0.0
-                for i in range(j, stop):
-                    for s in range(n_states):
-                        mixed[s] += share[i] * relative[assessor[i], grade[i], s]
-                for s in range(n_states):
-                    scores[s] += weight[judgment[j]] * np.log(max(mixed[s], UNSEEN))
-            j = stop
-        if gold[item] >= 0:
-            for s in range(n_states):
-                scores[s] += np.log(gold_likelihood[gold[item], s])
-        highest, norm = scores.max(), 0.0
-        for s in range(n_states):
-            posterior[item, s] = np.exp(scores[s] - highest)
-            norm += posterior[item, s]
-        total += highest + np.log(norm)
-        for s in range(n_states):
-            posterior[item, s] /= norm
-            state_counts[s] += posterior[item, s]
-    count_soft_answers(offsets, assessor, grade, share, judgment, relative, posterior, counts)
-    return float(total)
-
-
-@njit(nogil=True, numpy=_count_soft_answers)
-def count_soft_answers(
-    offsets: NDArray[np.int64],
-    assessor: NDArray[np.int32],
-    grade: NDArray[np.int8],
-    share: NDArray[np.float64],
-    judgment: NDArray[np.int64],
-    relative: NDArray[np.float64],
-    posterior: NDArray[np.float64],
-    counts: NDArray[np.float64],
-) -> None:
-    """Add to counts[a, g, s] the expected number of items in state s that assessor a gave g; a judgment counts as 1."""
-    # arrays as in soft_e_step
-    n_states = posterior.shape[1]
-    mixed = np.empty(n_states)
-    for item in range(len(offsets) - 1):
-        j = offsets[item]
-        while j < offsets[item + 1]:
-            mixed[:] = 0.0
-            stop = j
-            while stop < offsets[item + 1] and judgment[stop] == judgment[j]:
-                for s in range(n_states):
-                    mixed[s] += share[stop] * relative[assessor[stop], grade[stop], s]
-                stop += 1
-            for i in range(j, stop):
-                for s in range(n_states):
-                    part = share[i] * relative[assessor[i], grade[i], s] / mixed[s] if mixed[s] > 0.0 else share[i]
-                    counts[assessor[i], grade[i], s] += part * posterior[item, s]
-            j = stop
-
-
-def _posterior_summaries(
-    posterior: NDArray[np.float64], values: NDArray[np.float64], tail: float, tolerance: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    shares, last = np.ascontiguousarray(posterior.T), len(values) - 1  # (n_grades, n_items)
-    mean = (shares * values[:, None]).sum(axis=0)
-    sd = np.sqrt((shares * (values[:, None] - mean) ** 2).sum(axis=0))
-    total = shares.copy()
-    for c in range(last):  # faster than a cumulative sum along the short axis
-        total[c + 1] += total[c]
-    low = np.minimum((total <= tail + tolerance).sum(axis=0, dtype=np.int16), last)
-    high = np.minimum((total < 1.0 - tail - tolerance).sum(axis=0, dtype=np.int16), last)
-    return mean, sd, np.minimum(values[low], mean), np.maximum(values[high], mean)
-
-
-@njit(nogil=True, numpy=_posterior_summaries)
-def posterior_summaries(
-    posterior: NDArray[np.float64], values: NDArray[np.float64], tail: float, tolerance: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean, standard deviation, lower and upper quantile of each item's posterior."""
-    # posterior (n_items, n_grades), values (n_grades,) -> (n_items,) each
-    n_items, n_grades = posterior.shape
-    mean, sd = np.empty(n_items), np.empty(n_items)
-    lower, upper = np.empty(n_items), np.empty(n_items)
-    for item in range(n_items):
-        m = 0.0
-        for c in range(n_grades):
-            m += posterior[item, c] * values[c]
-        variance, below = 0.0, 0.0
-        low, high = n_grades - 1, n_grades - 1
-        for c in range(n_grades):
-            variance += posterior[item, c] * (values[c] - m) ** 2
-            if below <= tail + tolerance and below + posterior[item, c] > tail + tolerance:
-                low = c
-            if below < 1.0 - tail - tolerance and below + posterior[item, c] >= 1.0 - tail - tolerance:
-                high = c
-            below += posterior[item, c]
-        mean[item], sd[item] = m, np.sqrt(variance)
-        # Rounding can put the mean of a nearly certain grade just outside of it; the interval contains both.
-        lower[item], upper[item] = min(values[low], m), max(values[high], m)
-    return mean, sd, lower, upper
+    marginal = likelihood @ (state_shares / state_shares.sum())
+    relative: Floats = likelihood / np.maximum(marginal, SMALLEST)[:, :, None]
+    return relative

@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays, Booleans, Codes, Floats, Integers
-from crowdrank.consensus.e_step import items_of
 from crowdrank.consensus.model import EMAggregator, Table
 from crowdrank.constraints import Constraints, Number, OneOf
-from crowdrank.engine.shards import Shard
+from crowdrank.engine.shards import Shard, items_of
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments
 from crowdrank.on_disk.sharded import ShardedJudgments

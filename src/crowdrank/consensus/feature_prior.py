@@ -22,12 +22,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from crowdrank._typing import Arrays, Booleans, Floats, Integers
+from crowdrank.consensus.e_step import SMALLEST
 from crowdrank.consensus.feature_scores import MAX_SCORE, usable_features, useless_features
 from crowdrank.consensus.latent import softmax
 from crowdrank.consensus.model import EMAggregator, FitOptions, FitStart, iterate
 from crowdrank.consensus.saved_models import FitState
 from crowdrank.engine.passes import LocalEngine, Passes, single_blas_thread
-from crowdrank.engine.shards import ItemScores, Shard
+from crowdrank.engine.shards import ItemScores, Shard, items_of
 from crowdrank.judgments.gold import Gold
 from crowdrank.readers.features import Features
 
@@ -78,7 +79,7 @@ def informs_prior(shard: Shard, weight: Floats | None) -> Booleans:
 
     """
     assert shard.score is not None
-    item = np.repeat(np.arange(shard.n_items), np.diff(shard.offsets))
+    item = items_of(shard.offsets)
     labels = np.bincount(item, weight, minlength=shard.n_items)
     informs: Booleans = ~np.isnan(shard.score) & (labels > MIN_LABELS)
     return informs
@@ -138,8 +139,6 @@ SCORE_BINS: Floats = np.linspace(-MAX_SCORE, MAX_SCORE, 25)
 """Centers of the bins of scores from which models of true grades learn their prior."""
 NEWTON_STEPS = 5
 """Number of Newton steps of the regression after each pass."""
-SMALLEST = 1e-300
-"""Smallest probability whose logarithm is taken."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from crowdrank._folders import LARGEST, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
-from crowdrank.consensus import e_step, latent
+from crowdrank.consensus import latent
 from crowdrank.consensus.curves import GaussianCurves, careful_curves, learn_prior
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
+from crowdrank.consensus.e_step import expectation_step, expected_counts, relative_likelihood
 from crowdrank.consensus.families import FamilyAggregator
 from crowdrank.consensus.feature_prior import (
     INITIAL_WEIGHT,
@@ -33,7 +34,6 @@ from crowdrank.consensus.latent import (
     count_answers,
     document_rows,
     example_on_nodes,
-    expectation_step,
     mode_weights,
     node_prior,
     node_statistics,
@@ -43,7 +43,6 @@ from crowdrank.consensus.latent import (
 )
 from crowdrank.consensus.model import EMAggregator, Gaussians, Inputs, States, Table, ThetaArray
 from crowdrank.consensus.result import restrict_to_gold
-from crowdrank.consensus.soft_labels import count_soft, relative_likelihood
 from crowdrank.constraints import Constraints, Flag, OneOf
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import Fix, UsageError
@@ -205,12 +204,9 @@ class GDA(FamilyAggregator, FeatureAggregator):
         if shard.score is not None:
             statistics |= score_statistics(shard, self._line_posterior(new) @ theta["nodes"], local.get("weight"))
         if self.estimation == "joint":
-            statistics["counts"][:] = 0.0
+            relative = None if shard.soft is None else relative_likelihood(table, theta["shares"])
             at = mode_weights(new["posterior"], n_nodes)
-            if shard.soft is not None:
-                count_soft(shard.soft, at, statistics["counts"], relative_likelihood(table, theta["shares"]))
-            else:
-                e_step.count_confusions(shard.offsets, shard.assessor, shard.grade, at, statistics["counts"])
+            statistics["counts"] = expected_counts(shard, at, table.shape[1], relative)
         statistics["expert_states"] = latent.count_states(shard, new["posterior"])
         return {**local, **new}, statistics
 

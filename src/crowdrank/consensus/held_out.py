@@ -21,6 +21,7 @@ from scipy.special import ndtr, stdtrit
 
 from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
 from crowdrank.engine.passes import Engine
+from crowdrank.engine.shards import items_of
 from crowdrank.errors import ConvergenceWarning, DataWarning
 from crowdrank.judgments.table import Judgments
 
@@ -81,7 +82,7 @@ class HeldOutFolds:
     def split(cls, judgments: Judgments, n_folds: int) -> HeldOutFolds:
         """Split judgments into at most `n_folds` folds."""
         answer = judgments.with_unjudgeable("lowest").grade
-        item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
+        item = items_of(judgments.offsets)
         fold = folds(judgments, n_folds)
         count = np.zeros((fold.max() + 1, judgments.n_items))
         np.add.at(count, (fold, item), 1)
@@ -231,7 +232,7 @@ def folds(judgments: Judgments, max_folds: int) -> Integers:
     # -> (n,)
     family = judgments.family_of[judgments.assessor]
     grade = judgments.grade.astype(float)
-    item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
+    item = items_of(judgments.offsets)
     size, total = np.diff(judgments.offsets)[item], np.bincount(item, weights=grade)[item]
     traits = [np.bincount(family, weights=trait) for trait in (grade * total, total, size, grade**2, grade)]
     order = np.lexsort([*traits, -np.bincount(family)])

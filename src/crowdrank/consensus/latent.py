@@ -1,7 +1,7 @@
 """Relevance as a latent trait with a normal distribution, integrated over the nodes of a grid.
 
 The posterior of a document is a probability per state: a node, or a pair of difficulty and node. The E-step is that of
-Dawid-Skene with states in the place of true grades. The grid follows the data: it is refined until it resolves the
+`e_step.py`. The grid follows the data: it is refined until it resolves the
 posteriors, which get narrower with the number of judgments per document.
 
 P(expert grade g | relevance r) is proportional to exp(STEEPNESS * (g r - sum of the first g cut points)). At a cut
@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from crowdrank._folders import require
 from crowdrank._typing import Arrays, Floats
-from crowdrank.consensus import e_step
-from crowdrank.consensus.soft_labels import expect_soft
 from crowdrank.engine.shards import Shard
 
 MAX_WITHOUT_SCIPY = 1 << 16
@@ -170,49 +168,6 @@ def count_answers(shard: Shard, n_more: int = 0) -> Arrays:
     for number, size in enumerate(shard.scale_sizes):
         used[number, size:n_grades] = np.nan
     return {"used": used, "given": given}
-
-
-def expectation_step(
-    shard: Shard,
-    likelihood: Floats,
-    gold: Floats,
-    prior: Floats,
-    weight: Floats | None = None,
-    state_shares: Floats | None = None,
-) -> tuple[Arrays, Arrays]:
-    """Run the E-step on a shard.
-
-    Args:
-        shard: the judgments.
-        likelihood: P(answer | state), (n_assessors, n_answers, n_states).
-        gold: P(expert grade | state), (n_answers, n_states).
-        prior: P(state), (n_states,), or its logarithm for each item, (n_items, n_states).
-        weight: exponent of the likelihood of each judgment, (n,); None: all are 1.
-        state_shares: frequencies of the states over all documents, (n_states,); by default the prior.
-
-    Returns:
-        The local state with the `posterior` of each item, (n_items, n_states), and the statistics: expected `counts` of
-        answers by state (shape of the likelihood), `state_counts` of items (n_states,), and the `log_likelihood` (1,).
-
-    """
-    n_answers, n_states = likelihood.shape[1:]
-    posterior, counts = np.empty((shard.n_items, n_states)), np.zeros(likelihood.shape)
-    state_counts = np.zeros(n_states)
-    judgments = (shard.offsets, shard.assessor, shard.grade, shard.gold)
-    if shard.soft is not None:
-        log_prior = np.log(np.maximum(prior, 1e-300))[None] if prior.ndim == 1 else prior
-        frequencies, written = prior if state_shares is None else state_shares, (posterior, counts, state_counts)
-        total = expect_soft(shard, shard.soft, weight, log_prior, likelihood, frequencies, gold, *written)
-    elif weight is None and prior.ndim == 1:
-        flat = [array.ravel() for array in (likelihood, gold, posterior, counts)]
-        total = e_step.expect_states(n_states)(*judgments, n_answers, prior, *flat, state_counts)
-    else:
-        logs = np.log(np.maximum(likelihood, 1e-300))
-        log_prior = np.log(prior)[None] if prior.ndim == 1 else prior
-        weight = np.ones(len(shard.grade)) if weight is None else weight
-        total = e_step.weighted_e_step(*judgments, weight, log_prior, logs, gold, posterior, counts, state_counts)
-    statistics = {"counts": counts, "state_counts": state_counts, "log_likelihood": np.array([total])}
-    return {"posterior": posterior}, statistics
 
 
 def by_difficulty(posterior: Floats, n_nodes: int) -> Floats:

@@ -10,10 +10,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank._numba import njit
+from crowdrank.consensus.e_step import expectation_step
 from crowdrank.consensus.feature_prior import FeatureAggregator
-from crowdrank.consensus.latent import expectation_step
 from crowdrank.consensus.model import Aggregator
-from crowdrank.engine.shards import split
+from crowdrank.engine.shards import items_of, split
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.table import Judgments
 
@@ -81,7 +81,7 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
         prior = model._item_priors(shard, theta)
     local, _ = expectation_step(shard, table, np.ones(table.shape[1:]), prior, weight)
     posterior = local["posterior"]
-    item = np.repeat(np.arange(prepared.n_items), np.diff(prepared.offsets))
+    item = items_of(prepared.offsets)
     predicted = predict_left_out(posterior, item, prepared.assessor, prepared.grade, weight, table)
     own = predicted[np.arange(len(prepared)), prepared.grade]
     shares = np.bincount(prepared.grade, minlength=table.shape[1]) / len(prepared)

@@ -11,6 +11,7 @@ from crowdrank._folders import POSITIVE, PROBABILITY, require_range
 from crowdrank._typing import Arrays, Floats, Integers
 from crowdrank.consensus import latent
 from crowdrank.consensus.curves import blocks, careful_curves, learn_prior
+from crowdrank.consensus.e_step import expectation_step
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import (
     DIFFICULTIES,
@@ -19,7 +20,6 @@ from crowdrank.consensus.latent import (
     count_answers,
     document_rows,
     example_on_nodes,
-    expectation_step,
     node_prior,
     node_statistics,
     refined_nodes,

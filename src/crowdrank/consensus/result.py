@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from crowdrank._arrow import from_numpy, to_array, to_table
 from crowdrank._folders import require
+from crowdrank._numba import njit
 from crowdrank._text import MAX_TABLE_ROWS, counted, heading, html_table, panel
 from crowdrank._typing import Arrays
-from crowdrank.consensus import e_step
 from crowdrank.consensus.grade_rules import TOLERANCE, choose_grades
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments import frames
@@ -173,7 +173,7 @@ def grade_labels(judgments: Judgments | ShardedJudgments) -> tuple[Any, ...]:
 
 def discrete_rows(posterior: NDArray[np.float64], values: NDArray[np.float64], interval: float) -> Arrays:
     """Return the rows of items whose truth is one of the grades, from P(grade), (n_items, n_grades)."""
-    relevance, sd, lower, upper = e_step.posterior_summaries(posterior, values, (1 - interval) / 2, TOLERANCE)
+    relevance, sd, lower, upper = posterior_summaries(posterior, values, (1 - interval) / 2, TOLERANCE)
     return {"relevance": relevance, "sd": sd, "lower": lower, "upper": upper, "p": posterior}
 
 
@@ -235,3 +235,45 @@ def check_assessor_table(table: pa.Table) -> None:
         require(kind in allowed, f"the column {name} of the assessors has another type")
     counts = table["judgments"]
     require(counts.type == pa.int64() and not counts.null_count, "the column judgments has another type")
+
+
+def _posterior_summaries(
+    posterior: NDArray[np.float64], values: NDArray[np.float64], tail: float, tolerance: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    shares, last = np.ascontiguousarray(posterior.T), len(values) - 1  # (n_grades, n_items)
+    mean = (shares * values[:, None]).sum(axis=0)
+    sd = np.sqrt((shares * (values[:, None] - mean) ** 2).sum(axis=0))
+    total = shares.copy()
+    for c in range(last):  # faster than a cumulative sum along the short axis
+        total[c + 1] += total[c]
+    low = np.minimum((total <= tail + tolerance).sum(axis=0, dtype=np.int16), last)
+    high = np.minimum((total < 1.0 - tail - tolerance).sum(axis=0, dtype=np.int16), last)
+    return mean, sd, np.minimum(values[low], mean), np.maximum(values[high], mean)
+
+
+@njit(nogil=True, numpy=_posterior_summaries)
+def posterior_summaries(
+    posterior: NDArray[np.float64], values: NDArray[np.float64], tail: float, tolerance: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean, standard deviation, lower and upper quantile of each item's posterior."""
+    # posterior (n_items, n_grades), values (n_grades,) -> (n_items,) each
+    n_items, n_grades = posterior.shape
+    mean, sd = np.empty(n_items), np.empty(n_items)
+    lower, upper = np.empty(n_items), np.empty(n_items)
+    for item in range(n_items):
+        m = 0.0
+        for c in range(n_grades):
+            m += posterior[item, c] * values[c]
+        variance, below = 0.0, 0.0
+        low, high = n_grades - 1, n_grades - 1
+        for c in range(n_grades):
+            variance += posterior[item, c] * (values[c] - m) ** 2
+            if below <= tail + tolerance and below + posterior[item, c] > tail + tolerance:
+                low = c
+            if below < 1.0 - tail - tolerance and below + posterior[item, c] >= 1.0 - tail - tolerance:
+                high = c
+            below += posterior[item, c]
+        mean[item], sd[item] = m, np.sqrt(variance)
+        # Rounding can put the mean of a nearly certain grade just outside of it; the interval contains both.
+        lower[item], upper[item] = min(values[low], m), max(values[high], m)
+    return mean, sd, lower, upper

@@ -14,8 +14,8 @@ from crowdrank._numba import map_in_order
 from crowdrank._typing import Arrays, Floats, Grades, Integers
 from crowdrank.consensus.curves import blocks, learn_prior
 from crowdrank.consensus.dawid_skene import FLOOR, DawidSkene
+from crowdrank.consensus.e_step import SMALLEST
 from crowdrank.consensus.families import FamilyAggregator
-from crowdrank.consensus.feature_prior import SMALLEST
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import softmax
 from crowdrank.consensus.model import EMAggregator, Table, ThetaArray
@@ -154,8 +154,8 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
         if self.prior == "learned":
             mean, covariance = learn_prior(coefficients, spread[None], initial_mean, initial_sd)
         return {
-            "shares": self._shares(statistics["classes"]),
-            "frequencies": statistics["classes"] / statistics["classes"].sum(),
+            "shares": self._shares(statistics["state_counts"]),
+            "frequencies": statistics["state_counts"] / statistics["state_counts"].sum(),
             "likelihood": answer_probabilities(coefficients, features),
             "coefficients": coefficients,
             "mean": mean,

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from crowdrank._typing import Integers
 from crowdrank.consensus.model import Aggregator
+from crowdrank.engine.shards import items_of
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments
@@ -78,7 +79,7 @@ def _find_item(judgments: Judgments, document: Any, query: Any) -> int:
 
 def _other_judgments(judgments: Judgments, item: int) -> Integers:
     """Return the rows of the other documents of the item's query."""
-    row_item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
+    row_item = items_of(judgments.offsets)
     same_query = judgments.item_query[row_item] == judgments.item_query[item]
     return np.flatnonzero(same_query & (row_item != item))
 

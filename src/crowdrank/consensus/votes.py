@@ -12,13 +12,12 @@ from crowdrank._folders import PROBABILITY
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays
 from crowdrank.consensus.assembly import add_agreements
-from crowdrank.consensus.e_step import items_of
 from crowdrank.consensus.families import family_weights
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, choose_grades
 from crowdrank.consensus.latent import normal_quantile
 from crowdrank.consensus.model import EMAggregator, Inputs, ThetaArray
 from crowdrank.consensus.result import restrict_to_gold
-from crowdrank.engine.shards import Shard
+from crowdrank.engine.shards import Shard, items_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -45,6 +45,11 @@ class Answers:
         return self.share if weight is None else weight[self.judgment] * self.share
 
 
+def items_of(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the item of each judgment, (n,)."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+
 def soft_answers(judgments: Judgments) -> Answers | None:
     """Return the answers of soft labels, or None if every judgment is one whole answer with its grade.
 
