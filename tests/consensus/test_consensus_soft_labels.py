@@ -220,6 +220,17 @@ def test_nearly_certain_probabilities_are_nearly_a_label(seed: int) -> None:
     np.testing.assert_allclose(posteriors[0], posteriors[1], atol=1e-6)
 
 
+@pytest.mark.parametrize("model", [DawidSkene, ThresholdDawidSkene, GDA])
+def test_soft_labels_and_features_together(model: Any) -> None:
+    world = simulate(queries=12, documents=10, assessors=8, grades=GRADES, random_state=3)
+    rows = world.judgments
+    certain = with_shares(rows, 1e-9 + (1 - GRADES * 1e-9) * np.eye(GRADES)[rows["grade"]])
+    fits = [fit(model(n_iter=5, tol=0.0), table, features=world.features) for table in (rows, certain)]
+    assert all(one.consensus_.features_used for one in fits)
+    relevance = [one.consensus_.documents["relevance"] for one in fits]
+    np.testing.assert_allclose(relevance[0], relevance[1], atol=1e-4)
+
+
 # Invariance.
 
 

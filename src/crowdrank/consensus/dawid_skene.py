@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -139,9 +140,16 @@ class DawidSkene(FeatureAggregator):
         """Return local state with the `weight` of each judgment; it is empty if all are 1."""
         return {}
 
+    def _with_states(self, shard: Shard) -> Shard:
+        """Return the shard with states as its grades; a modeled 'cannot judge' is one more, valued as the lowest."""
+        if not self._models_unjudgeable:
+            return shard
+        values = np.append(shard.values, shard.values[0])
+        return replace(shard, values=values, gold_sets=np.pad(shard.gold_sets, ((0, 0), (0, 1))))
+
     def _start(self, shard: Shard) -> Arrays:
         """Return the shares of the votes, within the grades that an expert grade stands for."""
-        local = self._shard_weights(shard)
+        shard, local = self._with_states(shard), self._shard_weights(shard)
         votes = shard_votes(shard, local.get("weight"))
         posterior = votes / votes.sum(axis=1, keepdims=True)
         restrict_to_gold(posterior, shard)
@@ -149,7 +157,7 @@ class DawidSkene(FeatureAggregator):
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Run the E-step; in the first pass, count the answers by the votes."""
-        weight = local.get("weight")
+        shard, weight = self._with_states(shard), local.get("weight")
         if theta is None:
             posterior = local["posterior"]
             counts = expected_counts(shard, posterior, shard.n_grades)
@@ -158,13 +166,9 @@ class DawidSkene(FeatureAggregator):
         prior = theta["shares"] if shard.score is None else self._item_priors(shard, theta)
         gold = shard.gold_sets.astype(np.float64)
         # The posterior of the previous pass is overwritten, because new memory takes time.
-        reused, frequencies = local.get("posterior"), self._frequencies(theta)
+        reused, frequencies = local.get("posterior"), theta.get("frequencies", theta["shares"])
         new, statistics = expectation_step(shard, theta["likelihood"], gold, prior, weight, frequencies, reused)
         return {**local, **new}, statistics | self._score_statistics(shard, new["posterior"], weight)
-
-    def _frequencies(self, theta: Arrays) -> NDArray[np.float64]:
-        """Return the frequencies of the states over all documents, (n_states,)."""
-        return theta["shares"]
 
     def _score_statistics(
         self, shard: Shard, posterior: NDArray[np.float64], weight: NDArray[np.float64] | None
@@ -190,8 +194,9 @@ class DawidSkene(FeatureAggregator):
         return before.updated(counts, self._levels(counts.shape[1])).to_arrays()
 
     def _levels(self, n_states: int) -> NDArray[np.int64]:
-        """Return the position of each state on the scale."""
-        return np.arange(n_states)
+        """Return the position of each state on the scale; documents that cannot be judged are at the lowest."""
+        levels = np.arange(n_states)
+        return np.append(levels[:-1], 0) if self._models_unjudgeable else levels
 
     def _restart(self, shard: Shard) -> Arrays:
         """Return local state without votes, which a pass with known parameters does not need."""
@@ -227,23 +232,26 @@ class DawidSkene(FeatureAggregator):
         return float((theta["pseudo"] * np.log(theta["likelihood"])).sum())
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        return {**discrete_rows(local["posterior"], shard.values, self.interval), **self._prior_rows(shard, theta)}
-
-    def _prior_rows(self, shard: Shard, theta: Arrays) -> Arrays:
-        """Return the expected grade by the prior from features, if there are any."""
-        if shard.score is None:
-            return {}
-        return {PRIOR_RELEVANCE: np.exp(self._item_priors(shard, theta)) @ shard.values}
+        """Return the rows of true grades; a document that cannot be judged has the lowest."""
+        grades, more = local["posterior"], {}
+        if self._models_unjudgeable:
+            more["unjudgeable"] = grades[:, -1]
+            grades = grades[:, :-1].copy()
+            grades[:, 0] += more["unjudgeable"]
+        if shard.score is not None:
+            more[PRIOR_RELEVANCE] = np.exp(self._item_priors(shard, theta)) @ self._with_states(shard).values
+        return {**discrete_rows(grades, shard.values, self.interval), **more}
 
     def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return theta["shares"] / theta["shares"].sum(), theta["likelihood"]
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """Return the accuracy and the confusion matrix: `says_2_if_1` is P(answer 2 | true grade 1)."""
-        likelihood = theta["likelihood"]
-        grades = range(likelihood.shape[1])
+        n_grades = len(theta["shares"]) - self._models_unjudgeable
+        shares, likelihood = theta["shares"][:n_grades], theta["likelihood"][:, :n_grades, :n_grades]
+        grades = range(n_grades)
         return {
-            "accuracy": np.einsum("acc,c->a", likelihood, theta["shares"] / theta["shares"].sum()),
+            "accuracy": np.einsum("acc,c->a", likelihood, shares / shares.sum()),
             **{f"says_{g}_if_{c}": likelihood[:, g, c] for c in grades for g in grades},
         }
 

@@ -41,7 +41,7 @@ from crowdrank.consensus.latent import (
     relevance_moments,
     states_prior,
 )
-from crowdrank.consensus.model import EMAggregator, Gaussians, Inputs, States, Table, ThetaArray
+from crowdrank.consensus.model import EMAggregator, Gaussians, Inputs, States, ThetaArray
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag, OneOf
 from crowdrank.engine.shards import Shard
@@ -149,15 +149,6 @@ class GDA(FamilyAggregator, FeatureAggregator):
             problem = "cannot be used by the joint estimation, which has no prior of relevance"
             fix = Fix("use {}", "estimation", "marginal")
             raise UsageError(problem, parameter="features", kind="no-prior", fix=fix)
-
-    def _prepare(self, table: Table) -> Table:
-        """Return the judgments as the model uses them; a modeled 'cannot judge' is the answer after the grades."""
-        prepared = super()._prepare(table)
-        return prepared.with_unjudgeable_answer() if self._models_unjudgeable else prepared
-
-    @property
-    def _models_unjudgeable(self) -> bool:
-        return self.unjudgeable_as == "model"
 
     def _difficulties(self) -> Floats:
         return DIFFICULTIES if self.difficulty else np.ones(1)

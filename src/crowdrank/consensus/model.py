@@ -344,13 +344,14 @@ class EMAggregator(Aggregator):
         return self._estimate(judgments, gold, FitStart(theta), options)
 
     def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
-        """Return the parameters of a fitted model for these judgments and experts, or None if the grades differ.
+        """Return the parameters of a fitted model for these judgments and experts, or None if grades or states differ.
 
         New assessors get the parameters of `_new_assessors`. If the number of expert grades differs, the cut points
         between them start from the shares of these grades.
         """
         prepared = self._prepare(table)
-        if init._prepare(init.judgments_).scales != prepared.scales:
+        same_states = init._models_unjudgeable == self._models_unjudgeable
+        if not same_states or init._prepare(init.judgments_).scales != prepared.scales:
             return None
         known = ids.match(init.consensus_.assessor_table["assessor"].combine_chunks(), prepared.assessors)
         theta = dict(init.theta_)
@@ -377,10 +378,19 @@ class EMAggregator(Aggregator):
         return start
 
     def _prepare(self, table: Table) -> Table:
-        """Return the judgments as the model uses them: on its scales, with 'cannot judge' answers replaced."""
+        """Return the judgments as the model uses them: on its scales, with 'cannot judge' answers replaced.
+
+        A modeled 'cannot judge' is the answer after the grades.
+        """
         keeps_scales = "scales" in self.takes and not table.maps_to_one_scale
         used = table if "soft labels" in self.takes else table.with_hard_labels()
-        return (used if keeps_scales else used.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
+        prepared = (used if keeps_scales else used.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
+        return prepared.with_unjudgeable_answer() if self._models_unjudgeable else prepared
+
+    @property
+    def _models_unjudgeable(self) -> bool:
+        """Whether 'cannot judge' is one more answer, and documents that cannot be judged one more state."""
+        return self.unjudgeable_as == "model"
 
     # A fit: iterations, warnings and the result.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,19 +10,15 @@ from numpy.typing import NDArray
 
 from crowdrank._folders import PROBABILITY
 from crowdrank._numba import map_in_order
-from crowdrank._typing import Arrays, Floats, Grades, Integers
+from crowdrank._typing import Arrays, Floats, Grades
 from crowdrank.consensus.curves import blocks, learn_prior
 from crowdrank.consensus.dawid_skene import FLOOR, DawidSkene
 from crowdrank.consensus.e_step import SMALLEST
 from crowdrank.consensus.families import FamilyAggregator
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import softmax
-from crowdrank.consensus.model import EMAggregator, Table, ThetaArray
-from crowdrank.consensus.result import discrete_rows
+from crowdrank.consensus.model import ThetaArray
 from crowdrank.constraints import Constraints, Number, OneOf
-from crowdrank.engine.shards import Shard
-from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.table import Judgments
 
 INITIAL_LOG_ODDS = 1.0
 """Initial prior mean of the log odds of a right answer at a threshold."""
@@ -97,45 +92,6 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
         self.families = families
         self.family_correlation = family_correlation
 
-    @property
-    def _models_unjudgeable(self) -> bool:
-        return self.unjudgeable_as == "model"
-
-    def _prepare(self, table: Table) -> Table:
-        """Return the judgments as the model uses them; a modeled 'cannot judge' is the answer after the grades."""
-        prepared = super()._prepare(table)
-        return prepared.with_unjudgeable_answer() if self._models_unjudgeable else prepared
-
-    def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
-        """Return the parameters of a fitted model, or None if its grades or states differ."""
-        same = isinstance(init, ThresholdDawidSkene) and init._models_unjudgeable == self._models_unjudgeable
-        return super()._start_from(init, table, gold) if same else None
-
-    def _with_states(self, shard: Shard) -> Shard:
-        """Return the shard with one more grade, valued as the lowest, for documents that cannot be judged."""
-        if not self._models_unjudgeable:
-            return shard
-        values = np.append(shard.values, shard.values[0])
-        return replace(shard, values=values, gold_sets=np.pad(shard.gold_sets, ((0, 0), (0, 1))))
-
-    def _start(self, shard: Shard) -> Arrays:
-        return super()._start(self._with_states(shard))
-
-    def _restart(self, shard: Shard) -> Arrays:
-        return super()._restart(self._with_states(shard))
-
-    def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        return super()._accumulate(self._with_states(shard), local, theta)
-
-    def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        if not self._models_unjudgeable:
-            return super()._finish(shard, local, theta)
-        unjudgeable = local["posterior"][:, -1]
-        grades = local["posterior"][:, :-1].copy()
-        grades[:, 0] += unjudgeable
-        rows = {**discrete_rows(grades, shard.values, self.interval), "unjudgeable": unjudgeable}
-        return {**rows, **self._prior_rows(self._with_states(shard), theta)}
-
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Update coefficients by a Newton step, then the prior and the shares of grades."""
         counts, before = statistics["counts"], theta
@@ -163,11 +119,6 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
             **self._learn_features(before, statistics),
         }
 
-    def _levels(self, n_states: int) -> Integers:
-        """Return the position of each state on the scale; documents that cannot be judged are at the lowest."""
-        levels = super()._levels(n_states)
-        return np.append(levels[:-1], 0) if self._models_unjudgeable else levels
-
     def _shares(self, classes: Floats) -> Floats:
         """Return the prior probabilities of the states from the expected number of documents in each."""
         shares = classes / classes.sum()
@@ -175,10 +126,6 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
             n_grades = len(classes) - self._models_unjudgeable
             shares[:n_grades] = shares[:n_grades].mean()
         return np.asarray(np.maximum(shares, FLOOR))
-
-    def _frequencies(self, theta: Arrays) -> Floats:
-        """Return the frequencies of the states; their prior probabilities may be uniform."""
-        return theta["frequencies"]
 
     def _initial_prior(self, n_states: int) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the coefficients, (2 (n_states - 1),) each."""
@@ -194,12 +141,6 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
         if self.prior == "learned":
             return 0.0
         return float(-0.5 * (theta["coefficients"] ** 2 / np.diag(theta["covariance"])).sum())
-
-    def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
-        """Return the accuracy and the confusion matrix of the grades."""
-        n_grades = len(theta["shares"]) - self._models_unjudgeable
-        of_grades = {"shares": theta["shares"][:n_grades], "likelihood": theta["likelihood"][:, :n_grades, :n_grades]}
-        return super()._assessor_columns(of_grades, statistics)
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
         """Check also that the covariance is positive definite."""
