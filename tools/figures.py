@@ -1,6 +1,6 @@
 """Write measured numbers into the pages of the documentation: `python -m tools.figures` or `make figures`.
 
-Six markers are replaced up to the next `<!-- end -->`:
+Seven markers are replaced up to the next `<!-- end -->`:
 
     <!-- figures EXPERIMENT TABLE | run, run | column, column -->   rows of a table of an experiment
     <!-- notes EXPERIMENT TABLE -->                                 notes below a table of an experiment
@@ -8,6 +8,7 @@ Six markers are replaced up to the next `<!-- end -->`:
     <!-- demo -->                                                   summary of the demo
     <!-- speed BENCHMARK, BENCHMARK -->                             results that `make bench` stored
     <!-- steps BENCHMARK -->                                        time and memory of steps, from `make bench-scale`
+    <!-- walk NAME -->                                              steps of a walk through the code, with a picture
 
 The results of each experiment, the command-line reference and the glossary are generated completely. A test checks that
 all pages are up to date.
@@ -22,13 +23,13 @@ from typing import Any
 
 from crowdrank._files import write_file
 from crowdrank._glossary import GLOSSARY
-from tools import command_line, results, speed
+from tools import command_line, results, speed, walks
 from tools.markdown import plain
 
 DOCS = Path(__file__).parent.parent / "docs"
 NOTICE = "<!-- Made by `make figures`; changes by hand are lost. -->\n\n"
 MARKER = re.compile(
-    r"^<!-- (?P<kind>figures|notes|results|demo|speed|steps)(?P<arguments>[^\n]*?) -->\n.*?^<!-- end -->$",
+    r"^<!-- (?P<kind>figures|notes|results|demo|speed|steps|walk)(?P<arguments>[^\n]*?) -->\n.*?^<!-- end -->$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -37,7 +38,8 @@ def current_pages() -> dict[Path, str]:
     """Return the current text of every page with generated parts, by its path."""
     generated = {"command-line.md": command_line.page(), "glossary.md": glossary(), **results.pages()}
     pages = {DOCS / name: _with_notice(text) for name, text in generated.items()}
-    for path in sorted(DOCS.glob("*.md")):
+    pages |= {DOCS / "assets" / f"walk-{name}.svg": walks.picture(name) for name in walks.WALKS}
+    for path in [*sorted(DOCS.glob("*.md")), DOCS.parent / "CONTRIBUTING.md"]:
         if path not in pages and MARKER.search(text := path.read_text(encoding="utf-8")):
             pages[path] = fill(text)
     return pages
@@ -129,6 +131,7 @@ WRITERS: dict[str, Callable[[str], str]] = {
     "demo": demo,
     "speed": speed.rows,
     "steps": speed.steps,
+    "walk": walks.steps_list,
 }
 """Functions that return the text between markers, by kind of marker."""
 

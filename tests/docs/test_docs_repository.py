@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tarfile
 import zipfile
 from pathlib import Path
+from textwrap import wrap
+from xml.etree import ElementTree
 
 import pytest
 
@@ -13,7 +16,7 @@ import crowdrank
 from crowdrank._glossary import GLOSSARY
 from crowdrank.collection import POLICIES
 from crowdrank.reports.cards import ADVICE
-from tools import release
+from tools import release, walks
 
 yaml = pytest.importorskip("yaml")
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -65,7 +68,7 @@ def test_the_citation_has_what_its_format_asks_for() -> None:
 
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 READ_ON_THE_FORGE = [
-    *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md")),
+    *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((REPOSITORY / "docs").rglob("*.md")),
 ]
 
@@ -105,3 +108,82 @@ def test_the_glossary_explains_the_words_of_pages_and_report() -> None:
     assert all(flag in GLOSSARY["flag"] for flag in ADVICE if flag)
     page = (REPOSITORY / "docs" / "glossary.md").read_text(encoding="utf-8")
     assert all(f"- **{word}**: {meaning}.\n" in page for word, meaning in GLOSSARY.items())
+
+
+def functions_of(path: Path) -> set[str]:
+    """Return the functions of a module, and its methods as `Class.method`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            functions |= {f"{node.name}.{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)}
+    return functions
+
+
+@pytest.mark.parametrize("name", walks.WALKS)
+def test_walks_name_functions_that_exist(name: str) -> None:
+    _, steps = walks.WALKS[name]
+    assert 10 <= len(steps) <= 20
+    missing = [one for one in steps if one.function not in functions_of(REPOSITORY / "src" / "crowdrank" / one.file)]
+    assert not missing
+    listed = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert all(f"`{one.file}`, `{one.function}`" in listed for one in steps)
+
+
+@pytest.mark.parametrize("name", walks.WALKS)
+def test_pictures_of_walks_are_legible_in_light_and_dark(name: str) -> None:
+    drawn = ElementTree.fromstring(walks.picture(name))
+    texts = ["".join(one.itertext()) for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert {f"{number} {one.function}" for number, one in enumerate(walks.WALKS[name][1], 1)} <= set(texts)
+    assert max(map(len, texts)) <= 30
+    assert "prefers-color-scheme: dark" in walks.picture(name)
+    assert all(len(wrap(one.about, 29)) <= 2 for one in walks.WALKS[name][1]), "a box has two lines"
+
+
+MODULE_PATH = re.compile(r"(?<![\w/.{}<>*-])((?:[\w-]+/)*\w+\.pyi?)\b(?![\w{}*])")
+OTHER_MODULES = {"sitecustomize.py", "tests/a/test_x.py", "tests/a/test_y.py"}
+"""Modules of Python and of examples."""
+
+
+def documented_texts() -> dict[str, str]:
+    """Return the texts that name modules of the project, by file: pages, and docstrings of its modules."""
+    pages = {path.name: path.read_text(encoding="utf-8") for path in READ_ON_THE_FORGE}
+    folders = [REPOSITORY / name for name in ("src", "tools", "experiments", "benchmarks")]
+    modules = [path for folder in folders for path in folder.rglob("*.py")]
+    return pages | {str(path): "\n".join(docstrings(path.read_text(encoding="utf-8"))) for path in modules}
+
+
+def test_modules_that_pages_and_docstrings_name_exist() -> None:
+    folders = ("src", "tests", "tools", "experiments", "benchmarks")
+    files = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.py*")]
+    known = {f"/{path.relative_to(REPOSITORY).as_posix()}" for path in files}
+    missing = [
+        f"{name}: {path}"
+        for name, text in documented_texts().items()
+        for path in MODULE_PATH.findall(text)
+        if path not in OTHER_MODULES and not any(one.endswith(f"/{path}") for one in known)
+    ]
+    assert not missing
+
+
+def docstrings(text: str) -> list[str]:
+    """Return the docstrings of a module and of everything in it, also of constants."""
+    values = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr)]
+    return [value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+
+
+def test_pre_commit_runs_the_linters_without_the_net() -> None:
+    config = yaml.safe_load((REPOSITORY / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    assert {one["repo"] for one in config["repos"]} == {"local"}
+    entries = [hook["entry"] for one in config["repos"] for hook in one["hooks"]]
+    assert [Path(entry.split()[0]).name for entry in entries] == ["ruff", "ruff", "mypy"]
+
+
+def test_workflows_install_the_newest_and_the_lowest_versions() -> None:
+    jobs = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))["jobs"]
+    commands = {name: [step.get("run") for step in job["steps"]] for name, job in jobs.items()}
+    assert "make test CONSTRAINED=" in commands["newest"]
+    assert "make test-lowest" in commands["lowest"]
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    assert all(f"\n{target}: " in makefile for target in ("test", "test-lowest"))
+    assert "CONSTRAINED ?= -c constraints.txt" in makefile
