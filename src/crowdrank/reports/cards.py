@@ -232,11 +232,11 @@ def _agreement_with_experts(data: ReportData) -> tuple[str, str, list[str]]:
         value, majority_value = (data.kappa_with_experts(name) for name in ("consensus", "majority"))
         votes_are_better = majority_value > value + KAPPA_MARGIN
         n_equal, n_majority = int((consensus == expert).sum()), int((majority == expert).sum())
-        lower, upper = (percent(float(end)) for end in wilson(n_equal, len(graded)))
+        low, high = (percent(float(end)) for end in wilson(n_equal, len(graded)))
         better = "; majority votes agree better" * (votes_are_better or n_majority > n_equal)
         sentences = [
             f"The consensus grade equals the expert grade for {percent(n_equal / len(graded))} of {len(graded):,} "
-            f"documents (95% interval {lower} to {upper}; majority votes: {percent(n_majority / len(graded))}), and is "
+            f"documents (95% interval {low} to {high}; majority votes: {percent(n_majority / len(graded))}), and is "
             f"at most one grade off for {percent(float((abs(consensus - expert) <= 1).mean()))}; weighted kappa "
             f"{value:.2f} (majority votes: {majority_value:.2f}){better}."
         ]
