@@ -485,7 +485,7 @@ def _fold_notes(split: ExpertSplit, settings: RunSettings) -> tuple[Message, ...
 
 def _few_grades_notes(test: RankerTest) -> tuple[Message, ...]:
     """Return a warning if half of the test queries have few expert grades, though more documents."""
-    data, queries = test.selection.data, test.split.test
+    data, queries = test.training.data, test.split.test
     if test.comparison is None:
         return ()
     n_graded, n_documents = (
