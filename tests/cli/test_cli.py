@@ -512,3 +512,15 @@ def test_a_world_is_not_written_over_unless_told(run: Run, tmp_path: Path) -> No
     assert mine.read_text() == "mine"
     assert run(*words, "--overwrite").returncode == 0
     assert mine.read_text() != "mine"
+
+
+def test_run_counts_every_row(tmp_path: Path, run: Run) -> None:
+    rows = [(f"d{number}", who, (number + (who == "y")) % 3) for number in range(12) for who in "xyz"]
+    lines = [f"q,{document},{assessor},{grade}" for document, assessor, grade in (*rows, *rows[:4])]
+    (tmp_path / "labels.csv").write_text("\n".join(["query,document,assessor,grade", *lines, "q,d1,x,bad"]) + "\n")
+    words = ("run", "-j", "labels.csv", "-m", "average", "-o", "out", "--on-bad-rows", "skip")
+    found = json.loads(run(*words, "--json").stdout)
+    assert (found["rows"], found["repeats"], found["excluded"]) == (41, 4, 0)
+    assert sum(found["skipped"].values()) == 1
+    assert {"repeats", "rows-skipped"} <= {note["kind"] for note in found["notes"]}
+    assert "4 repeated judgments" in run(*words).stdout

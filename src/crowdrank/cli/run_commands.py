@@ -204,7 +204,8 @@ def print_run(result: RunResult, output_folder: Path, *, json: bool, profile: bo
 
     report = output_folder / REPORT_NAME
     if json:
-        columns = {"columns": dict(result.model.judgments_.report.columns)}
+        read = result.model.judgments_.report
+        counts = {name: getattr(read, name) for name in ("rows", "repeats", "excluded")}
         measured = {"profile": result.profile.to_dict()}
         print_json(
             {
@@ -212,7 +213,9 @@ def print_run(result: RunResult, output_folder: Path, *, json: bool, profile: bo
                 **measured,
                 "output": output_folder,
                 "report": report if report.exists() else None,
-                **columns,
+                "columns": dict(read.columns),
+                "skipped": dict(read.skipped),
+                **counts,
             }
         )
         return
