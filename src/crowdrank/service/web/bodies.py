@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from crowdrank.service.domain.answers import Feedback
 from crowdrank.service.domain.credentials import MAX_PASSWORD_LENGTH
+from crowdrank.service.domain.pairs import QuotaState
 from crowdrank.service.domain.project_settings import SETTINGS, TYPES
-from crowdrank.service.model.fits import DEFAULT_METHOD
+from crowdrank.service.model.fits import DEFAULT_METHOD, Standing
 
 MAX_ID = 2**31 - 1
 """Maximum id of a row."""
@@ -123,19 +125,6 @@ class SignOnAddress(ResponseBody):
 # People.
 
 
-class AssessorView(ResponseBody):
-    """An assessor."""
-
-    id: int
-    name: str
-    kind: str
-    family: str | None
-    price: float
-    is_admin: bool
-    is_active: bool
-    can_sign_in: bool = Field(description="Whether there is a password or an identity at the provider.")
-
-
 class AssessorChanges(RequestBody):
     """Changes of an assessor; absent fields stay."""
 
@@ -143,21 +132,6 @@ class AssessorChanges(RequestBody):
     price: float | None = Field(None, ge=0, le=1e9, description="Price of an answer.")
     is_admin: bool | None = Field(None, description="Whether the assessor administers the service.")
     is_active: bool | None = Field(None, description="Whether the assessor can sign in and use tokens.")
-
-
-class MemberView(ResponseBody):
-    """Membership of an assessor in a project."""
-
-    assessor: AssessorView
-    role: str
-    is_paused: bool
-    qualification: str
-    created: int
-    flag: str | None = Field(description="Flag of the last fit: careless, random or reversed.")
-    pause_reason: str | None = Field(description="Flag and evidence, if the service has paused the member.")
-    relative_information: float | None = Field(
-        description="Information per price of an answer, over the mean of the kind; null: too few answers to compare."
-    )
 
 
 class NewMember(RequestBody):
@@ -250,17 +224,6 @@ class CreatedToken(ResponseBody):
     secret: str = Field(description="Value of the header `Authorization: Bearer ...`.")
 
 
-class AuditView(ResponseBody):
-    """An administrative change."""
-
-    id: int
-    at: int
-    assessor: str | None
-    project: str | None
-    action: str
-    details: dict[str, Any]
-
-
 # Projects and pairs.
 
 
@@ -330,26 +293,6 @@ class NewPair(RequestBody):
     explanation: Text | None = Field(None, description="Shown after the answer to a training pair.")
 
 
-class AddedPairsView(ResponseBody):
-    """Numbers of things added, changed and kept."""
-
-    pairs_added: int
-    pairs_kept: int
-    queries_added: int
-    queries_changed: int
-    documents_added: int
-    documents_changed: int
-
-
-class QuotaView(ResponseBody):
-    """Places of a pair for one kind of assessor."""
-
-    taken: int
-    target: int
-    k_max: int
-    priority: float
-
-
 class PairView(ResponseBody):
     """State of a pair, for leads."""
 
@@ -360,7 +303,7 @@ class PairView(ResponseBody):
     gold_grade: str | None
     is_open: bool
     round: int
-    quotas: dict[str, QuotaView]
+    quotas: dict[str, QuotaState]
 
 
 class PairSelection(RequestBody):
@@ -391,14 +334,6 @@ class ChangedPairs(ResponseBody):
 
 
 # Comparison of rankings.
-
-
-class RankingView(ResponseBody):
-    """A ranking of a project."""
-
-    name: str
-    n_documents: int
-    created: int
 
 
 class MessageView(ResponseBody):
@@ -467,39 +402,6 @@ class ComparisonView(ResponseBody):
 # Judging.
 
 
-class PairContentView(ResponseBody):
-    """What an assessor sees of a pair."""
-
-    pair_id: int
-    query: str = Field(description="Id of the query in your files.")
-    query_text: str
-    need: str = Field(description="Information need behind the query.")
-    document: str = Field(description="Id of the document in your files.")
-    title: str
-    body: str
-    fields: dict[str, Any]
-    url: str | None
-
-
-class LeaseView(ResponseBody):
-    """A pair held for an assessor."""
-
-    token: str = Field(description="Sent back with the answer.")
-    expires: int = Field(description="Time after which an answer is late, in milliseconds.")
-    content: PairContentView
-
-
-class NextPairsView(ResponseBody):
-    """Pairs to judge."""
-
-    leases: list[LeaseView]
-    status: str = Field(description="`judging`, `training`, or why there is no pair.")
-    n_answers: int = Field(description="Number of pairs of the project that you have answered.")
-    reason: str | None = Field(
-        description="Why you are done: `no-pairs`, `settled`, `budget-spent`, `others-asked` or `kind-not-asked`."
-    )
-
-
 class LeaseReturn(RequestBody):
     """Pairs to give back unanswered."""
 
@@ -543,14 +445,6 @@ class NewAnswer(RequestBody):
     )
 
 
-class FeedbackView(ResponseBody):
-    """What an assessor learns after the answer to a training pair."""
-
-    is_correct: bool
-    grade: str
-    explanation: str | None
-
-
 class ReceiptView(ResponseBody):
     """What was stored for an answer."""
 
@@ -560,7 +454,7 @@ class ReceiptView(ResponseBody):
     grade: str | None
     is_late: bool = Field(description="The lease had ended.")
     received: int
-    feedback: FeedbackView | None = Field(description="For training pairs.")
+    feedback: Feedback | None = Field(description="For training pairs.")
 
 
 class Undo(RequestBody):
@@ -570,94 +464,7 @@ class Undo(RequestBody):
     pair_id: int | None = Field(None, ge=1, le=MAX_ID, description="Id of the pair; null: the latest answer.")
 
 
-class WithdrawnAnswerView(ResponseBody):
-    """An answer that was withdrawn."""
-
-    pair_id: int
-    lease: LeaseView | None = Field(description="The pair again; null if it has no free place.")
-
-
 # Results.
-
-
-class GoldAccuracyView(ResponseBody):
-    """Accuracy on gold pairs."""
-
-    n_answered: int
-    n_correct: int
-
-
-class PairCountsView(ResponseBody):
-    """Numbers of pairs."""
-
-    complete: int = Field(description="Open real pairs that have the labels wanted.")
-    unfinished: int = Field(description="Open real pairs that want more labels.")
-    closed: int
-    gold: int
-    training: int
-
-
-class AssessorProgressView(ResponseBody):
-    """Work of a member of a project, or of a former one with answers."""
-
-    assessor_id: int
-    name: str
-    kind: str
-    role: str | None = Field(description="Role in the project; null for former members.")
-    is_paused: bool
-    qualification: str | None
-    n_answers: int
-    n_cannot_judge: int
-    n_later: int
-    n_late: int = Field(description="Answers under a lease that had ended.")
-    n_uncounted: int = Field(description="Answers that take no place of their pair.")
-    n_live_leases: int
-    cost: float
-    gold: GoldAccuracyView
-    last_answer: int | None
-
-
-class AssessorResultView(AssessorProgressView):
-    """Work and reliability of a member of a project."""
-
-    informativeness: float | None = Field(description="Information in an answer, in nats; null before the first fit.")
-    flags: list[dict[str, Any]] = Field(description="Flags with their evidence.")
-
-
-class RefitFailureView(ResponseBody):
-    """A failure of a fit in the background."""
-
-    at: int
-    problem: str
-
-
-class ModelStatusView(ResponseBody):
-    """State of the model of a project."""
-
-    policy: str
-    settled: float = Field(description="Probability of the most probable grade from which a pair counts as settled.")
-    budget: float | None
-    spent: float = Field(description="Price of all answers and of the pairs being judged.")
-    method: str | None = Field(description="Name of the model; null before the first fit.")
-    age: int | None = Field(description="Milliseconds since the last fit.")
-    n_newer: int = Field(description="Number of answers and changes of answers that the model has not seen.")
-    n_judged: int = Field(description="Number of pairs with a consensus.")
-    n_settled: int = Field(description="Number of settled ones among them.")
-    failure: RefitFailureView | None = Field(description="Last failure of a fit, until one succeeds.")
-
-
-class StatusView(ResponseBody):
-    """Progress of a project."""
-
-    pairs: PairCountsView
-    labels: dict[str, tuple[int, int]] = Field(description="Labels counted and wanted, by kind of assessor.")
-    n_answers: int
-    n_late: int
-    n_uncounted: int
-    n_live_leases: int
-    cost: float
-    model: ModelStatusView
-    assessors: list[AssessorProgressView]
 
 
 class Refit(RequestBody):
@@ -675,22 +482,8 @@ class SnapshotView(ResponseBody):
     created: int
 
 
-class StandingView(ResponseBody):
-    """Consensus of a pair."""
-
-    pair_id: int
-    query: str
-    document: str
-    relevance: float
-    sd: float | None
-    lower: float | None
-    upper: float | None
-    grade: str
-    probabilities: list[float]
-
-
 class ConsensusView(ResponseBody):
     """Consensus of each pair."""
 
     snapshot: SnapshotView | None = Field(description="The fit; null before the first one.")
-    pairs: list[StandingView]
+    pairs: list[Standing]

@@ -20,14 +20,14 @@ Before = Annotated[int | None, Query(ge=1, le=bodies.MAX_ID, description="Only e
 Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries.")]
 
 
-@router.get("/assessors", response_model=list[bodies.AssessorView])
+@router.get("/assessors")
 def get_assessors(actor: AsAdminReader, service: ServiceDependency) -> list[people.Assessor]:
     """Return all assessors."""
     with service.database.read() as connection:
         return people.list_assessors(connection)
 
 
-@router.patch("/assessors/{assessor_id}", response_model=bodies.AssessorView)
+@router.patch("/assessors/{assessor_id}")
 def change_assessor(
     assessor_id: bodies.RowId, body: bodies.AssessorChanges, actor: AsAdmin, service: ServiceDependency
 ) -> people.Assessor:
@@ -100,7 +100,7 @@ def revoke_admin_invitation(invitation_id: bodies.RowId, actor: AsAdmin, service
     service.database.write(revoke)
 
 
-@router.get("/audit", response_model=list[bodies.AuditView])
+@router.get("/audit")
 def get_audit(
     actor: AsAdminReader, service: ServiceDependency, before: Before = None, limit: Limit = 100
 ) -> Sequence[people.AuditEntry]:

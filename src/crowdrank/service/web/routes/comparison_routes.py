@@ -32,14 +32,14 @@ async def read_content(request: Request, access: AsLead) -> bytes:
     return await request.body()
 
 
-@router.get("/rankings", response_model=list[bodies.RankingView])
+@router.get("/rankings")
 def get_rankings(access: AsReader, service: ServiceDependency) -> list[rankings.StoredRanking]:
     """Return the rankings of a project; the first one is the baseline."""
     with service.database.read() as connection:
         return rankings.list_rankings(connection, access.project)
 
 
-@router.post("/rankings", response_model=bodies.RankingView, status_code=201, openapi_extra=RANKING_BODY)
+@router.post("/rankings", status_code=201, openapi_extra=RANKING_BODY)
 def add_ranking(
     content: Annotated[bytes, Depends(read_content)],
     access: AsLead,

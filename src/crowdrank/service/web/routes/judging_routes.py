@@ -15,7 +15,7 @@ from crowdrank.service.web.protection import StrictRoute
 router = APIRouter(route_class=StrictRoute, prefix="/projects/{project}", tags=["judging"])
 
 
-@router.post("/next", response_model=bodies.NextPairsView)
+@router.post("/next")
 def get_next_pairs(
     access: AsJudge,
     service: ServiceDependency,
@@ -50,7 +50,7 @@ def record_answers(
     )
 
 
-@router.post("/undo", response_model=bodies.WithdrawnAnswerView)
+@router.post("/undo")
 def undo_answer(body: bodies.Undo, access: AsJudge, service: ServiceDependency) -> answers.WithdrawnAnswer:
     """Withdraw an answer, and hold the pair again."""
     now, me = service.database.now(), access.actor.assessor.id

@@ -20,14 +20,14 @@ from crowdrank.service.web.routes.admin_routes import Before, Limit
 router = APIRouter(route_class=StrictRoute, prefix="/projects/{project}", tags=["people of a project"])
 
 
-@router.get("/members", response_model=list[bodies.MemberView])
+@router.get("/members")
 def get_members(access: AsReader, service: ServiceDependency) -> list[people.Member]:
     """Return the members of a project."""
     with service.database.read() as connection:
         return people.list_members(connection, access.project.id)
 
 
-@router.post("/members", response_model=bodies.MemberView, status_code=201)
+@router.post("/members", status_code=201)
 def create_member(body: bodies.NewMember, access: AsLead, service: ServiceDependency) -> people.Member:
     """Create an LLM judge and add it; administrators can also add an assessor who exists. People join by a link."""
     now, project_id = service.database.now(), access.project.id
@@ -53,7 +53,7 @@ def _existing(connection: Connection, access: ProjectAccess, name: str) -> peopl
     return people.find_assessor(connection, people.normalize_name(name))
 
 
-@router.patch("/members/{assessor_id}", response_model=bodies.MemberView)
+@router.patch("/members/{assessor_id}")
 def change_member(
     assessor_id: bodies.RowId, body: bodies.MemberChanges, access: AsLead, service: ServiceDependency
 ) -> people.Member:
@@ -161,7 +161,7 @@ def revoke_project_token(token_id: bodies.RowId, access: AsLead, service: Servic
     service.database.write(revoke)
 
 
-@router.get("/audit", response_model=list[bodies.AuditView])
+@router.get("/audit")
 def get_project_audit(
     access: AsReader, service: ServiceDependency, before: Before = None, limit: Limit = 100
 ) -> Sequence[people.AuditEntry]:

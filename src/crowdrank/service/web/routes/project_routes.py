@@ -153,7 +153,7 @@ PAIRS_BODY = {
 }
 
 
-@router.post("/projects/{project}/pairs", response_model=bodies.AddedPairsView, openapi_extra=PAIRS_BODY)
+@router.post("/projects/{project}/pairs", openapi_extra=PAIRS_BODY)
 def add_pairs(
     rows: Annotated[list[bodies.NewPair], Depends(read_pairs)], access: AsLead, service: ServiceDependency
 ) -> pairs.AddedPairs:

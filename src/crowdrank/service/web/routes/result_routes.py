@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -22,14 +23,35 @@ FileFormat = Annotated[Literal["csv", "jsonl", "parquet"], Path(description="For
 CsvSafe = Annotated[bool, Query(description="Keep spreadsheet programs from running text as a formula.")]
 
 
-@router.get("/status", response_model=bodies.StatusView)
-def get_status(access: AsReader, service: ServiceDependency) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class StatusWithModel(progress.ProjectStatus):
+    """Progress of a project, and the state of its model."""
+
+    model: disputes.ModelStatus
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssessorResult(progress.AssessorProgress):
+    """Work and reliability of a member of a project.
+
+    Attributes:
+        informativeness: information in an answer, in nats; None before the first fit.
+        flags: flags with their evidence.
+
+    """
+
+    informativeness: float | None = None
+    flags: Sequence[Mapping[str, Any]] = ()
+
+
+@router.get("/status")
+def get_status(access: AsReader, service: ServiceDependency) -> StatusWithModel:
     """Return the progress of a project: pairs, answers, cost, the state of the model, and work of each assessor."""
     now = service.database.now()
     with service.database.read() as connection:
         status = progress.project_status(connection, access.project, now)
         model = read_model_status(connection, access.project, now)
-    return {**asdict(status), "model": model}
+    return StatusWithModel(**_fields(status), model=model)
 
 
 @router.get("/answers.{format}", response_class=Response)
@@ -56,25 +78,28 @@ def _file_response(name: str, table: pa.Table, format: str, csv_safe: bool) -> R
     return Response(content, media_type=progress.CONTENT_TYPES[format], headers=headers)
 
 
-@router.get("/consensus", response_model=bodies.ConsensusView)
-def get_consensus(access: AsReader, service: ServiceDependency) -> dict[str, Any]:
+@router.get("/consensus")
+def get_consensus(access: AsReader, service: ServiceDependency) -> bodies.ConsensusView:
     """Return the consensus of each pair in the newest fit of the model."""
     with service.database.read() as connection:
         snapshot = fits.latest_snapshot(connection, access.project)
         found = [] if snapshot is None else fits.list_standings(connection, access.project, snapshot)
-    return {"snapshot": snapshot, "pairs": found}
+    return bodies.ConsensusView(snapshot=snapshot, pairs=found)
 
 
-@router.get("/assessors", response_model=list[bodies.AssessorResultView])
-def get_assessor_results(access: AsReader, service: ServiceDependency) -> list[dict[str, Any]]:
+@router.get("/assessors")
+def get_assessor_results(access: AsReader, service: ServiceDependency) -> list[AssessorResult]:
     """Return the work of each assessor, with the reliability in the newest fit of the model."""
     with service.database.read() as connection:
         status = progress.project_status(connection, access.project, service.database.now())
         snapshot = fits.latest_snapshot(connection, access.project)
         found = [] if snapshot is None else fits.list_reliabilities(connection, snapshot)
     fitted = {one.assessor_id: {"informativeness": one.informativeness, "flags": one.flags} for one in found}
-    unknown: dict[str, Any] = {"informativeness": None, "flags": []}
-    return [{**asdict(one), **fitted.get(one.assessor_id, unknown)} for one in status.assessors]
+    return [AssessorResult(**_fields(one), **fitted.get(one.assessor_id, {})) for one in status.assessors]
+
+
+def _fields(one: Any) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in one.__dataclass_fields__}
 
 
 @router.post("/refit", response_model=bodies.SnapshotView)
