@@ -78,7 +78,8 @@ def test_an_answer_finds_that_its_lease_was_ended_meanwhile(postgres_url: str, c
     database = Database(postgres_url, clock=clock)
     upgrade(database)
     judging = Judging(database, 1)
-    lease, ended = judging.lease(1), []
+    lease = judging.lease(1)
+    ended: list[int] = []
 
     def end_lease(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
         if "is_repeated" in statement and not ended:

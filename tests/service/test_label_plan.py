@@ -9,8 +9,9 @@ import pytest
 
 from crowdrank import GDA, read_judgments
 from crowdrank.collection.pool import Roster
+from crowdrank.service.domain.project_settings import Quota
 from crowdrank.service.domain.projects import Project
-from crowdrank.service.domain.quotas import FIRST_PRIORITY, Quota
+from crowdrank.service.domain.quotas import FIRST_PRIORITY
 from crowdrank.service.model.label_plan import (
     PlanInputs,
     PlanRow,

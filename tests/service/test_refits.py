@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from crowdrank import GDA
 from crowdrank.collection.replay import refit
+from crowdrank.judgments.table import Judgments
 from crowdrank.service.domain.pairs import PairRow
 from crowdrank.service.domain.progress import coded_answers
 from crowdrank.service.model import fits, refits
@@ -126,6 +127,13 @@ def test_intervals_can_be_set(sqlite_database: Database, clock: ManualClock) -> 
     assert steps(background) == ["rounds"], "27 answers, the last fit had 18"
 
 
+def judgments_of(connection: Connection, judging: Judging) -> Judgments:
+    """Return the answers of a project as judgments."""
+    answers = coded_answers(connection, judging.project)
+    assert answers is not None
+    return answers.judgments
+
+
 @pytest.mark.parametrize("change", ["new", "changed", "withdrawn", "gold"])
 def test_an_update_equals_that_of_the_model(database: Database, background: Refits, change: str) -> None:
     judging = Judging(database, 6, KINDS, **POLICY)
@@ -133,7 +141,7 @@ def test_an_update_equals_that_of_the_model(database: Database, background: Refi
     judge_some(judging, 9)
     background.run_due()
     with database.read() as connection:
-        before = coded_answers(connection, judging.project).judgments
+        before = judgments_of(connection, judging)
     model = GDA().fit(before)
     assert_standings(judging, expected_standings(judging, model))
     mine = judging.rows(schema.answer, assessor_id=1)[0]
@@ -147,7 +155,7 @@ def test_an_update_equals_that_of_the_model(database: Database, background: Refi
         judging.answer(1, query="q0", document="g", grade=0)
     assert steps(background) == ["update"]
     with database.read() as connection:
-        after = coded_answers(connection, judging.project).judgments
+        after = judgments_of(connection, judging)
     if change == "withdrawn":
         model.consensus_ = model.infer(after)
     else:

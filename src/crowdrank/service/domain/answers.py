@@ -146,11 +146,7 @@ _QUOTAS = (
 )
 _STATE_COLUMNS = (
     select(
-        _PAIR.c.id,
-        _PAIR.c.kind,
-        _PAIR.c.round,
-        _PAIR.c.gold_grade,
-        _PAIR.c.explanation,
+        *(_PAIR.c[name] for name in ("id", "kind", "round", "gold_grade", "explanation")),
         _ANSWER.c.round.label("answer_round"),
         _ANSWER.c.kind.label("answer_kind"),
         _ANSWER.c.is_counted,
@@ -304,10 +300,8 @@ class _Recording:
         tokens = {answer.lease for answer in answers if answer.lease is not None and answer.kind != "later"}
         if not answers or len(tokens) < len(answers):
             return False
-        client_ids = [answer.client_id for answer in answers]
-        rows = self.connection.execute(
-            _HELD_PAIRS, {**self.values, "tokens": list(tokens), "client_ids": client_ids}
-        ).all()
+        sent = {"tokens": list(tokens), "client_ids": [answer.client_id for answer in answers]}
+        rows = self.connection.execute(_HELD_PAIRS, {**self.values, **sent}).all()
         is_held = all(row.lease_ended is None and row.lease_round == row.round and not row.is_repeated for row in rows)
         if not is_held or len(rows) < len(tokens):
             return False
@@ -379,11 +373,8 @@ class _Recording:
 
     def _find_pairs(self, answers: Sequence[Answer]) -> list[int]:
         """Return the pair id of each answer."""
-        keys = [
-            (answer.query or "", answer.document or "")
-            for answer in answers
-            if answer.lease is None and answer.pair_id is None
-        ]
+        unnamed = [answer for answer in answers if answer.lease is None and answer.pair_id is None]
+        keys = [(answer.query or "", answer.document or "") for answer in unnamed]
         by_keys = find_pairs(self.connection, self.project, keys) if keys else {}
         found = []
         for number, answer in enumerate(answers, start=1):
@@ -509,26 +500,17 @@ class _Recording:
         if pair.kind == "training" and event["kind"] in ("grade", "cannot-judge"):
             is_correct = event["grade"] == pair.gold_grade
             feedback = Feedback(is_correct, grades[pair.gold_grade], pair.explanation)
-        return Receipt(
-            client_id=event["client_id"],
-            pair_id=event["pair_id"],
-            kind=event["kind"],
-            grade=None if event["grade"] is None else grades[event["grade"]],
-            round=event["round"],
-            is_late=event["is_late"],
-            is_counted=event["is_counted"],
-            received=event["received"],
-            feedback=feedback,
-        )
+        stored = ("client_id", "pair_id", "kind", "round", "is_late", "is_counted", "received")
+        grade = None if event["grade"] is None else grades[event["grade"]]
+        return Receipt(**{name: event[name] for name in stored}, grade=grade, feedback=feedback)
 
     def _write(self) -> None:
         if not self.events:
             return
         execute = self.connection.execute
         if self.ended:
-            ends = [
-                {"of_lease": lease, "ended": self.now, "end_kind": end} for lease, end in sorted(self.ended.items())
-            ]
+            ended = sorted(self.ended.items())
+            ends = [{"of_lease": lease, "ended": self.now, "end_kind": end} for lease, end in ended]
             if execute(_END_LEASES, ends).rowcount < len(ends):
                 raise StaleReadError
         change_taken(self.connection, self.changes)

@@ -263,7 +263,7 @@ def list_assessors(connection: Connection) -> list[Assessor]:
 
 
 def _assessor_of(row: Any) -> Assessor:
-    return Assessor(*(row._mapping[assessor.c[name]] for name in _ASSESSOR_FIELDS), row.can_sign_in)
+    return Assessor(**{name: row._mapping[assessor.c[name]] for name in _ASSESSOR_FIELDS}, can_sign_in=row.can_sign_in)
 
 
 def update_assessor(connection: Connection, assessor_id: int, changes: Mapping[str, Any]) -> Assessor:

@@ -227,11 +227,25 @@ class CreatedToken(ResponseBody):
 # Projects and pairs.
 
 
-def _setting_field(name: str, type_hint: Any, *default: Any) -> tuple[Any, Any]:
-    """Return the type and the field of a setting, as pydantic takes them, with its bounds and description."""
-    metadata = SETTINGS[name].metadata
-    conditions = {} if metadata["bounds"] is None else metadata["bounds"].conditions
-    return type_hint, Field(*default, description=metadata["help"], max_length=metadata["max_length"], **conditions)
+def _settings_model(base: type[BaseModel], *, is_optional: bool = False, is_public: bool = False) -> Any:
+    """Return a model with the fields of a base and the settings of a project, with their bounds and descriptions.
+
+    Args:
+        base: model of the other fields.
+        is_optional: whether each setting may be absent.
+        is_public: whether to leave out what judges must not see.
+
+    """
+    found: dict[str, Any] = {}
+    for name, one in SETTINGS.items():
+        bounds, default = one.metadata["bounds"], [None] if is_optional else []
+        conditions = {} if bounds is None else bounds.conditions
+        described = Field(
+            *default, description=one.metadata["help"], max_length=one.metadata["max_length"], **conditions
+        )
+        if one.metadata["is_public"] or not is_public:
+            found[name] = (TYPES[name] | None if is_optional else TYPES[name], described)
+    return create_model(base.__name__, __base__=base, **found)
 
 
 class _ProjectHead(ResponseBody):
@@ -245,14 +259,7 @@ class _ProjectHead(ResponseBody):
     qualification: str | None
 
 
-_changes = create_model(
-    "_Changes", __base__=RequestBody, **{name: _setting_field(name, TYPES[name] | None, None) for name in SETTINGS}
-)
-_public = {name: _setting_field(name, TYPES[name]) for name in SETTINGS if SETTINGS[name].metadata["is_public"]}
-_all = {name: _setting_field(name, TYPES[name]) for name in SETTINGS}
-
-
-class ProjectChanges(_changes):  # type: ignore[misc, valid-type]
+class ProjectChanges(_settings_model(RequestBody, is_optional=True)):  # type: ignore[misc]
     """Settings of a project; absent fields stay."""
 
 
@@ -265,11 +272,11 @@ class NewProject(ProjectChanges):
     )
 
 
-class ProjectView(create_model("_Public", __base__=_ProjectHead, **_public)):  # type: ignore[misc]
+class ProjectView(_settings_model(_ProjectHead, is_public=True)):  # type: ignore[misc]
     """A project as its members see it."""
 
 
-class ProjectSettingsView(create_model("_All", __base__=_ProjectHead, **_all)):  # type: ignore[misc]
+class ProjectSettingsView(_settings_model(_ProjectHead)):  # type: ignore[misc]
     """A project as its leads see it."""
 
     created: int

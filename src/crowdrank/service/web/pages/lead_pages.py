@@ -18,14 +18,13 @@ from crowdrank.service.compare import rankings
 from crowdrank.service.domain import credentials, people, progress
 from crowdrank.service.domain.credentials import DAY, HOUR, MINUTE
 from crowdrank.service.domain.pairs import PairState, count_without_text
-from crowdrank.service.domain.project_settings import page_fields
+from crowdrank.service.domain.project_settings import KINDS, page_fields
 from crowdrank.service.domain.projects import MAX_ID
 from crowdrank.service.model import disputes, fits
 from crowdrank.service.model.disputes import FittedPairs, model_status
 from crowdrank.service.model.fits import MIN_ANSWERS, MIN_SHARED
 from crowdrank.service.model.project_charts import EXPLANATIONS, ChartImage
 from crowdrank.service.service_errors import NotFound
-from crowdrank.service.store import schema
 from crowdrank.service.web.access import ProjectAccess, Service, ServiceDependency
 from crowdrank.service.web.pages.page_rendering import LeadPage, render, sentence
 
@@ -200,7 +199,7 @@ def show_settings(access: LeadPage, service: ServiceDependency) -> HTMLResponse:
         "settings.html",
         access,
         groups=page_fields(),
-        kinds=schema.KINDS,
+        kinds=KINDS,
         policies=SUGGESTED_POLICIES,
         rankings=stored,
         min_answers=MIN_ANSWERS,

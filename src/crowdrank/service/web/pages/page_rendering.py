@@ -9,8 +9,9 @@ from urllib.parse import quote
 from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
+from crowdrank.service.domain.people import Actor
 from crowdrank.service.service_errors import Forbidden, ServiceError, Unauthorized
-from crowdrank.service.web.access import Actor, InProject, OptionalActor, ProjectAccess
+from crowdrank.service.web.access import InProject, OptionalActor, ProjectAccess
 from crowdrank.service.web.error_rendering import error_texts
 from crowdrank.service.web.judging_page import templates
 

@@ -18,9 +18,10 @@ from crowdrank.errors import CrowdrankError
 from crowdrank.readers.formats import FORMAT_BY_SUFFIX
 from crowdrank.readers.texts import Texts, read_texts
 from crowdrank.service.domain import pairs, people, projects
+from crowdrank.service.domain.people import Actor
 from crowdrank.service.project_files import pair_rows
 from crowdrank.service.service_errors import Forbidden, Invalid
-from crowdrank.service.web.access import Actor, ServiceDependency
+from crowdrank.service.web.access import ServiceDependency
 from crowdrank.service.web.error_rendering import render_service_error
 from crowdrank.service.web.pages.page_rendering import Person, render
 

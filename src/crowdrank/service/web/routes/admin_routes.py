@@ -10,8 +10,9 @@ from sqlalchemy import Connection
 
 from crowdrank.service.domain import credentials, people
 from crowdrank.service.domain.credentials import DAY
+from crowdrank.service.domain.people import Actor
 from crowdrank.service.web import bodies
-from crowdrank.service.web.access import Actor, AsAdmin, AsAdminReader, Service, ServiceDependency
+from crowdrank.service.web.access import AsAdmin, AsAdminReader, Service, ServiceDependency
 from crowdrank.service.web.protection import StrictRoute
 
 router = APIRouter(route_class=StrictRoute, tags=["administration"])

@@ -84,7 +84,8 @@ def get_consensus(access: AsReader, service: ServiceDependency) -> bodies.Consen
     with service.database.read() as connection:
         snapshot = fits.latest_snapshot(connection, access.project)
         found = [] if snapshot is None else fits.list_standings(connection, access.project, snapshot)
-    return bodies.ConsensusView(snapshot=snapshot, pairs=found)
+    shown = None if snapshot is None else bodies.SnapshotView.model_validate(snapshot)
+    return bodies.ConsensusView(snapshot=shown, pairs=found)
 
 
 @router.get("/assessors")
@@ -94,7 +95,9 @@ def get_assessor_results(access: AsReader, service: ServiceDependency) -> list[A
         status = progress.project_status(connection, access.project, service.database.now())
         snapshot = fits.latest_snapshot(connection, access.project)
         found = [] if snapshot is None else fits.list_reliabilities(connection, snapshot)
-    fitted = {one.assessor_id: {"informativeness": one.informativeness, "flags": one.flags} for one in found}
+    fitted: dict[int, dict[str, Any]] = {
+        one.assessor_id: {"informativeness": one.informativeness, "flags": one.flags} for one in found
+    }
     return [AssessorResult(**_fields(one), **fitted.get(one.assessor_id, {})) for one in status.assessors]
 
 
