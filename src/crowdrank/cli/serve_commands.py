@@ -240,8 +240,9 @@ def _pool(pairs: Path | None, rankings: Mapping[str, pa.Table], measure: str) ->
     import pyarrow as pa
 
     from crowdrank.collection.compare_runs import pool_of_runs
-    from crowdrank.collection.pool import Pool, find_pairs
+    from crowdrank.collection.pool import Pool
     from crowdrank.judgments import ids
+    from crowdrank.judgments.pairs import PairIndex
 
     if pairs is None and not rankings:
         raise UsageError("is needed", parameter="pairs", fix="give the pairs to judge")
@@ -251,7 +252,7 @@ def _pool(pairs: Path | None, rankings: Mapping[str, pa.Table], measure: str) ->
     if not rankings:
         return given
     ranked = pool_of_runs(rankings, measure)
-    is_new = find_pairs(given.query, given.document, ranked.query, ranked.document) < 0
+    is_new = PairIndex.of_ids(given.query, given.document).positions(ranked.query, ranked.document) < 0
     rows = pa.array(is_new & (ids.match(given.query.unique(), ranked.query) >= 0))
     both = (
         (one, other.filter(rows)) for one, other in ((given.query, ranked.query), (given.document, ranked.document))
