@@ -193,3 +193,13 @@ def map_in_order(function: Callable[[S], T], arguments: Sequence[S], n_jobs: int
         finally:
             for future in pending:
                 future.cancel()
+
+
+def available_threads() -> int:
+    """Return OMP_NUM_THREADS or else the number of cores.
+
+    >>> available_threads() >= 1
+    True
+    """
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    return int(setting) if setting.isdecimal() and int(setting) > 0 else os.cpu_count() or 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from crowdrank._text import markdown_text
 from crowdrank.cli.run_commands import print_candidates
 from crowdrank.collection.model_policies import value_of_labels
 from crowdrank.errors import CrowdrankError, InputError, UsageError
-from crowdrank.pipeline import consensus_fits, deployment, training, training_view
+from crowdrank.pipeline import consensus_fits, deployment, run_rankers, training, training_view
 from crowdrank.pipeline import run as run_module
 from crowdrank.pipeline.candidates import CANDIDATES
 from crowdrank.pipeline.consensus_fits import ConsensusFits
@@ -712,7 +714,7 @@ def test_other_parts_that_fail_cost_that_part(
     ranking = tmp_path / "live.trec"
     pairs = world.features[["query", "document"]].itertuples(index=False)
     ranking.write_text("".join(f"{query} Q0 {document} 1 1.0 live\n" for query, document in pairs))
-    monkeypatch.setattr(run_module, part, fail)
+    monkeypatch.setattr(run_rankers if part == "estimate_baseline" else run_module, part, fail)
     result = run(
         world.judgments,
         world.features,
@@ -724,3 +726,25 @@ def test_other_parts_that_fail_cost_that_part(
     assert len(failures(result)) == 1
     assert (tmp_path / "out" / "report.md").exists() is (part != "markdown")
     assert failures(RunResult.load(tmp_path / "out")) == failures(result)
+
+
+LABELS_ONLY = """
+import sys
+from crowdrank.cli.app import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+packages = {".".join(name.split(".")[:2]) for name in sys.modules if name.startswith("crowdrank.")}
+pipeline = {name.removeprefix("crowdrank.pipeline.") for name in sys.modules if name.startswith("crowdrank.pipeline.")}
+print("modules", *sorted({name.removeprefix("crowdrank.") for name in packages} | pipeline))
+"""
+
+
+def test_a_run_without_features_loads_nothing_that_trains_rankers(world: World, tmp_path: Path) -> None:
+    world.judgments.to_csv(tmp_path / "judgments.csv", index=False)
+    command = [sys.executable, "-c", LABELS_ONLY, "run", "-j", tmp_path / "judgments.csv", "-o", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    loaded = done.stdout.splitlines()[-1].split()
+    assert "run" in loaded
+    assert not set(loaded) & {"run_rankers", "candidates", "training", "selection", "ensembles", "estimation"}

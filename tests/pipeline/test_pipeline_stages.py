@@ -66,15 +66,15 @@ def test_a_stage_is_computed_and_read_once_in_a_run(tmp_path: Path) -> None:
             return {"a": np.arange(3)}
 
         with ThreadPoolExecutor(4) as pool:
-            results = list(pool.map(lambda _, cache=cache, make=make: cache.arrays("sum", "k", make), range(8)))  # type: ignore[misc]
+            results = list(pool.map(lambda _, cache=cache, make=make: cache.arrays("sum", "k", make), range(8)))
         assert all(one is results[0] for one in results)
         assert (len(calls), cache.made, cache.reused) == (1, 1, 0)
 
 
 def test_a_forgotten_stage_is_computed_again() -> None:
     cache = StageCache(None)
-    one, two = (cache.remember("fit", "k", list) for _ in range(2))
-    other = cache.remember("other", "k", list)
+    one, two = (cache.remember("fit", "k", list[int]) for _ in range(2))
+    other = cache.remember("other", "k", list[int])
     cache.forget("fit")
     assert one is two
     assert cache.remember("fit", "k", list) is not one

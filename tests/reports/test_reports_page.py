@@ -29,7 +29,7 @@ from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import CARELESS
 from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import CrowdrankWarning, InputError, Message, OutputError, UsageError
-from crowdrank.pipeline.ranker_test import Contrast, decide
+from crowdrank.pipeline.contrasts import Contrast, decide
 from crowdrank.pipeline.result_tables import N_ROWS, markdown
 from crowdrank.pipeline.run_result import RunResult
 from crowdrank.reports import cards, charts, embedded_charts, svg_images

@@ -122,7 +122,6 @@ def run(
         crowdrank run -j labels.csv -f features.letor --method gda -s difficulty=true --dry-run
     """
     from crowdrank._folders import check_output_folder
-    from crowdrank.pipeline.dry_run import plan
     from crowdrank.pipeline.run_result import RUN
 
     task = RunConfig.from_options(_merge_options(config, options, model.setting))
@@ -130,6 +129,8 @@ def run(
     if output is not None:
         check_output_folder(output, RUN)
     if dry_run:
+        from crowdrank.pipeline.dry_run import plan
+
         lines = plan(*_read_inputs(task), note_text=render, **vars(task.settings))
         if json:
             print_json({"plan": lines})

@@ -27,7 +27,8 @@ from crowdrank.evaluation.evaluate import JUDGED_CUTOFF
 from crowdrank.evaluation.measures import parse_measure
 from crowdrank.judgments import ids
 from crowdrank.pipeline.baseline import read_run_table
-from crowdrank.pipeline.ranker_test import ALPHA, RankerTest
+from crowdrank.pipeline.contrasts import ALPHA
+from crowdrank.pipeline.ranker_test import RankerTest
 from crowdrank.pipeline.run_data import RunData
 
 QUESTION = "Is the new ranker better than your current ranking?"
@@ -37,12 +38,6 @@ EXPLANATION = (
     "queries would flatter the new ranker, which was trained or selected on them, so they are not used: the estimate "
     "is that of the experts, and the labels of the same queries show the bias of labels alone."
 )
-ESTIMATE_NUMBERS = (
-    *("estimate", "lower", "upper", "difference", "difference_lower", "difference_upper", "p", "p_holm"),
-    *("labels_only", "experts_only", "bias", "labels_difference", "experts_difference", "weight", "difference_weight"),
-    *("worth", "difference_worth", "judged", "graded"),
-)
-"""Columns of numbers of the table of an estimate."""
 
 
 def estimate_to_dict(result: Estimate) -> dict[str, Any]:

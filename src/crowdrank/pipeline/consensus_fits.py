@@ -15,6 +15,7 @@ import numpy as np
 from crowdrank._disk import ScratchFolder, file_digest, link_or_copy
 from crowdrank._files import write_file
 from crowdrank._folders import FolderKind, Manifest, open_folder, write_folder
+from crowdrank._numba import available_threads
 from crowdrank._progress import Report
 from crowdrank._text import enumerate_names
 from crowdrank._typing import Floats, Integers
@@ -27,7 +28,6 @@ from crowdrank.errors import CrowdrankError, DataWarning, Fix, InputError, Messa
 from crowdrank.label_learning.label_features import LabelFeatures, label_features
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.stage_cache import StageCache, code, digest
-from crowdrank.rankers.boosting import default_threads
 from crowdrank.rankers.training_data import MAX_GRADE
 from crowdrank.readers.features import Features
 
@@ -110,7 +110,7 @@ class ConsensusFits:
     ) -> None:
         self.data, self.cache, self.engine = data, cache, engine
         self.parameters = parameters or {}
-        self.n_jobs = n_jobs or default_threads()
+        self.n_jobs = n_jobs or available_threads()
         self.failed: dict[str, str] = {}
         self._fitted: set[str] = set()
         self._methods_by_warning: dict[Message, list[str]] = {}

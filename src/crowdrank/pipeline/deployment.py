@@ -8,15 +8,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from crowdrank._numba import available_threads
 from crowdrank._progress import Report, split_progress
 from crowdrank._typing import Floats, Integers
 from crowdrank.evaluation.comparison import format_p
-from crowdrank.pipeline.ranker_test import ALPHA, Contrast, RankerTest
+from crowdrank.pipeline.contrasts import ALPHA, Contrast
+from crowdrank.pipeline.ranker_test import RankerTest
 from crowdrank.pipeline.run_result import DEPLOYABLE, Deployable
 from crowdrank.pipeline.stage_cache import digest
 from crowdrank.pipeline.training import CandidateTraining
 from crowdrank.pipeline.training_view import TrainingView
-from crowdrank.rankers.boosting import BoostedTrees, default_threads
+from crowdrank.rankers.boosting import BoostedTrees
 from crowdrank.rankers.distillation import distill, rank_correlation
 from crowdrank.rankers.ranker import Ranker
 
@@ -98,7 +100,7 @@ class _Distillation:
 
 def forest_threads(training: CandidateTraining) -> int:
     """Return the number of threads of a forest; with one thread each, forests are fitted in parallel."""
-    n_jobs = training.settings.n_jobs or default_threads()
+    n_jobs = training.settings.n_jobs or available_threads()
     return 1 if training.runs_in_parallel and n_jobs < MIN_FOREST_THREADS else n_jobs
 
 

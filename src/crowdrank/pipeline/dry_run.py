@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from crowdrank._numba import available_threads
 from crowdrank._text import counted
 from crowdrank._typing import Integers
 from crowdrank.errors import CrowdrankError, Message
@@ -30,7 +31,6 @@ from crowdrank.pipeline.selection import (
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.pipeline.training import CandidateTraining
 from crowdrank.pipeline.training_view import FIT, TrainingView
-from crowdrank.rankers.boosting import default_threads
 from crowdrank.rankers.distillation import MIN_CELLS, N_TREES, distill
 from crowdrank.rankers.ensemble import shrunk_weights
 from crowdrank.rankers.linear import GLS
@@ -137,7 +137,7 @@ def estimate_seconds(data: RunData, settings: RunSettings, candidates: list[Cand
             fitting += n_fits * seconds * _n_rows(candidate, whole) / max(1, _n_rows(candidate, view))
         ensembles = _time_ensembles(data, settings, candidates, split)
         forests = _time_forests(training, split, queries) if candidates and not settings.deployable else 0.0
-    n_parallel = (settings.n_jobs or default_threads()) if training.runs_in_parallel else 1
+    n_parallel = (settings.n_jobs or available_threads()) if training.runs_in_parallel else 1
     return consensus + fitting / n_parallel + ensembles + forests
 
 
@@ -191,7 +191,7 @@ def _time_forests(training: CandidateTraining, split: ExpertSplit, queries: Inte
     """Return the time of the forests that imitate the selected ranker, from a few trees that imitate another."""
     data, settings, n_jobs = training.data, training.settings, forest_threads(training)
     n_forests = 2 if len(split.test) else 1
-    n_parallel = min(n_forests, settings.n_jobs or default_threads()) if n_jobs == 1 else 1
+    n_parallel = min(n_forests, settings.n_jobs or available_threads()) if n_jobs == 1 else 1
     rows = data.rows_of(queries)
     X, query = data.matrix(rows), data.query[rows]
     ranker = GLS().fit(X, np.random.default_rng(0).normal(size=len(rows)), query=query)

@@ -17,7 +17,7 @@ from crowdrank.consensus.result import Consensus
 from crowdrank.evaluation.comparison import format_p
 from crowdrank.evaluation.evaluate import evaluate_codes
 from crowdrank.evaluation.measures import parse_measures
-from crowdrank.pipeline.ranker_test import Contrast, contrast_values, difference_text
+from crowdrank.pipeline.contrasts import Contrast, contrast_values, difference_text
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.run_settings import RunSettings
 

@@ -12,9 +12,14 @@ import pyarrow.compute as pc
 from crowdrank._folders import Fields, is_text, require
 from crowdrank.assessors.assessor_report import FLAGS
 from crowdrank.consensus.model import Aggregator
-from crowdrank.pipeline.baseline_estimate import ESTIMATE_NUMBERS
 from crowdrank.pipeline.feature_labels import FeatureLabels
 
+ESTIMATE_NUMBERS = (
+    *("estimate", "lower", "upper", "difference", "difference_lower", "difference_upper", "p", "p_holm"),
+    *("labels_only", "experts_only", "bias", "labels_difference", "experts_difference", "weight", "difference_weight"),
+    *("worth", "difference_worth", "judged", "graded"),
+)
+"""Columns of numbers of the table of an estimate."""
 FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm")
 """Figures of each measure in the comparison."""
 SIZE_NAMES = ("judgments", "assessors", "documents", "judged_documents", "queries", "expert_grades", "expert_queries")

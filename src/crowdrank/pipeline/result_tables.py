@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,19 +16,19 @@ from crowdrank.collection.model_policies import value_of_labels
 from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.result import Consensus
-from crowdrank.estimation.estimate import Estimate
 from crowdrank.evaluation.comparison import format_p
 from crowdrank.evaluation.evaluate import JUDGED_CUTOFF
 from crowdrank.evaluation.measures import parse_measure
-from crowdrank.pipeline.baseline_estimate import EXPLANATION, QUESTION, estimate_rows
-from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.feature_labels import NOT_FOR_RANKERS, FeatureLabels
-from crowdrank.pipeline.ranker_test import RankerTest, describe
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.run_result import RunResult, json_number
-from crowdrank.pipeline.selection import SelectionResult
-from crowdrank.rankers.ranker import Ranker
-from crowdrank.rankers.single_feature import SingleFeature
+
+if TYPE_CHECKING:
+    from crowdrank.estimation.estimate import Estimate
+    from crowdrank.pipeline.consensus_fits import ConsensusFits
+    from crowdrank.pipeline.ranker_test import RankerTest
+    from crowdrank.pipeline.selection import SelectionResult
+    from crowdrank.rankers.ranker import Ranker
 
 LABELS = {
     "majority": "grade",
@@ -112,6 +112,8 @@ def describe_next(table: pa.Table) -> str:
 
 def comparison_table(test: RankerTest) -> pa.Table:
     """Return one row per candidate, those with the highest mean on the selection queries first."""
+    from crowdrank.pipeline.ranker_test import describe
+
     means = test.selection_means
     order = sorted(test.outcome.scores, key=lambda name: -means.get(name, 0.0))
     figures = {} if test.comparison is None else _figures(test.comparison.rows)
@@ -151,6 +153,8 @@ def _figures(rows: pa.Table) -> dict[str, dict[str, Any]]:
 
 def _note(outcome: SelectionResult, name: str) -> str:
     """Return the weights of an ensemble, the largest first, or the feature of a single feature."""
+    from crowdrank.rankers.single_feature import SingleFeature
+
     ranker, weights = outcome.rankers.get(name), outcome.weights.get(name, {})
     if isinstance(ranker, SingleFeature):
         return f"{ranker.feature_}{', lower is better' * (ranker.sign_ < 0)}"
@@ -266,6 +270,8 @@ def markdown(result: RunResult) -> str:
 
 def _estimate(estimate: Estimate) -> list[str]:
     """Return the part on the selected ranker and the current ranking."""
+    from crowdrank.pipeline.baseline_estimate import EXPLANATION, QUESTION, estimate_rows
+
     warnings = (f"- {markdown_text(str(message))}" for message in estimate.warnings)
     return [*("", f"## {QUESTION}", "", EXPLANATION, "", *_table(estimate_rows(estimate)), ""), *warnings]
 

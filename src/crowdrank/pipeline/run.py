@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,51 +16,32 @@ import pyarrow as pa
 import crowdrank
 from crowdrank._files import CACHE, MANIFEST, locked
 from crowdrank._folders import Manifest, check_output_folder, update_folder, write_folder
-from crowdrank._progress import ProgressBar, reporting
+from crowdrank._progress import reporting
 from crowdrank._text import counted
-from crowdrank._typing import Floats
 from crowdrank.assessors.agreement import agreement_table, copies_warning, krippendorff_alpha
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS, assess
 from crowdrank.consensus.auto import Auto
 from crowdrank.consensus.model import Aggregator
 from crowdrank.engine.passes import Engine
-from crowdrank.errors import Fix, InputError, Message, UsageError, attempt
-from crowdrank.estimation.estimate import Estimate
+from crowdrank.errors import Fix, InputError, UsageError, attempt
 from crowdrank.judgments.scale import GradeMapLike
-from crowdrank.pipeline.baseline import add_baseline, check_baseline
-from crowdrank.pipeline.baseline_estimate import describe_estimate, estimate_baseline
-from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensus_methods, remapper_label_features
 from crowdrank.pipeline.consensus_fits import ConsensusFits
-from crowdrank.pipeline.deployment import describe_deployable, make_deployable
 from crowdrank.pipeline.feature_labels import FeatureLabels
 from crowdrank.pipeline.previous_results import copy_previous_results, describe_changes
-from crowdrank.pipeline.ranker_test import RankerTest, describe_protocol, summarize
 from crowdrank.pipeline.result_tables import (
-    comparison_table,
     documents_table,
-    feature_table,
     markdown,
     next_table,
-    per_query_table,
-    remapping_table,
-    training_table,
 )
 from crowdrank.pipeline.run_data import RunData, build_run_data
-from crowdrank.pipeline.run_result import RUN, Deployable, Provenance, RankerResults, RunResult, python_call
+from crowdrank.pipeline.run_result import RUN, Provenance, RunResult, python_call
 from crowdrank.pipeline.run_settings import RunSettings
-from crowdrank.pipeline.selection import (
-    ExpertSplit,
-    refit,
-    split_queries,
-    train_and_select,
-    without_experts,
-)
 from crowdrank.pipeline.stage_cache import PROFILE_FILE, Profiler, StageCache, digest
-from crowdrank.pipeline.training import CandidateTraining
-from crowdrank.rankers.ranker import Ranker
-from crowdrank.rankers.single_feature import SingleFeature
 from crowdrank.readers.features import Features
 from crowdrank.readers.leak_check import check_leaks
+
+if TYPE_CHECKING:
+    from crowdrank.pipeline.run_rankers import TrainingPlan
 
 
 def summarize_labels(result: RunResult) -> list[str]:
@@ -87,12 +68,6 @@ def _in_families(sizes: Mapping[str, int]) -> str:
     return "" if n_families is None else f" in {counted(n_families, 'family')}"
 
 
-MIN_GRADED = 10
-"""Minimum number of graded documents of a test query, below which the comparison of candidates says little."""
-HELD_OUT = 0.2
-"""Share of the judged queries that are held out if there are no expert grades."""
-MIN_QUERIES = 10
-"""Minimum number of judged queries of which some are held out."""
 LIBRARIES = ("numpy", "numba", "lightgbm", "pyarrow")
 """Libraries whose versions are reported."""
 
@@ -155,9 +130,13 @@ def run(
             inputs = {"judgments": judgments, "features": features, "expert": expert, "honeypots": honeypots}
             provenance = Provenance(python=python_call(inputs, run_settings, folder, engine))
         provenance = replace(provenance, units={**data.judgments.report.units, **provenance.units})
-        training = _TrainingPlan.choose(data, run_settings)
+        plan = None
+        if data.has_features:
+            from crowdrank.pipeline.run_rankers import TrainingPlan
+
+            plan = TrainingPlan.choose(data, run_settings)
         cache = _open_cache(folder, profiler)
-        runner = _Runner(data, label_features, run_settings, training, cache, engine, progress)
+        runner = _Runner(data, label_features, run_settings, plan, cache, engine, progress)
         result = replace(runner.run(), provenance=provenance, backend=data.judgments.backend)
         if folder is not None:
             result = _write(result, folder, report, profiler)
@@ -236,24 +215,6 @@ def _open_cache(folder: Path | None, profiler: Profiler) -> StageCache:
     return StageCache(folder / CACHE, profiler)
 
 
-@dataclass(frozen=True, eq=False)
-class _TrainingPlan:
-    """Candidates to train, reasons why others are left out, and the scores of a baseline that is a run file."""
-
-    candidates: list[Candidate]
-    left_out: dict[str, str]
-    baseline_run: dict[str, Floats]
-
-    @classmethod
-    def choose(cls, data: RunData, settings: RunSettings) -> _TrainingPlan:
-        """Return the plan for these data; raise an error if candidates or the baseline are unknown."""
-        if not data.has_features:
-            return cls([], {}, {})
-        candidates, left_out = choose_candidates(data, settings.candidates, thorough=settings.thorough)
-        candidates, baseline_run = add_baseline(data, settings.baseline, candidates)
-        return cls(candidates, left_out, baseline_run)
-
-
 @dataclass(eq=False)
 class _Runner:
     """Stages of a run: consensus and assessors, then candidates, selection, test and the final ranker."""
@@ -261,7 +222,7 @@ class _Runner:
     data: RunData
     label_features: Features | None
     settings: RunSettings
-    training: _TrainingPlan
+    plan: TrainingPlan | None
     cache: StageCache
     engine: Engine | None
     progress: bool
@@ -308,9 +269,11 @@ class _Runner:
             expert_grades=() if gold is None else gold.scale.values,
             feature_labels=feature_labels,
         )
-        if not self.data.has_features:
+        if self.plan is None:
             return replace(labels, summary=(*summarize_labels(labels), *labels.summary))
-        return self._with_rankers(labels)
+        from crowdrank.pipeline.run_rankers import RankerStages
+
+        return RankerStages(self.data, self.fits, self.settings, self.plan, self.cache, self.progress).run(labels)
 
     def _stage(self, name: str) -> Any:
         """Return a context in which a stage of the run is measured."""
@@ -338,169 +301,6 @@ class _Runner:
     def _fit_consensus(self, method: str) -> None:
         with reporting(self.progress, f"consensus by {method}") as report:
             self.fits.fit(method, report)
-
-    def _with_rankers(self, labels: RunResult) -> RunResult:
-        """Train, select and test rankers; return the result with them."""
-        candidates, left_out = self.training.candidates, dict(self.training.left_out)
-        candidates = self._fit_methods(candidates, left_out)
-        test = self._select(candidates, left_out)
-        outcome = test.outcome
-        with self._stage("comparison"):
-            first, *others = summarize(test)
-            if test.comparison is not None:
-                test.test_controls()
-            found, estimate_notes = attempt("The estimate", lambda: self._estimate(test, labels.model))
-            estimate, reasons = found or (None, [])
-        ranker, alternative = self._final_ranker(test, outcome.chosen), None
-        if test.preferred is not None and test.preferred in outcome.rankers:
-            alternative = self._final_ranker(test, test.preferred)
-            if isinstance(alternative, SingleFeature):
-                alternative = alternative.without_other_features()
-        deployable, deployable_notes = attempt("The forest for search engines", lambda: self._deployable(test, ranker))
-        tables = {
-            "comparison": comparison_table(test),
-            "per_query": per_query_table(test),
-            "training": training_table(self.data, self.fits, outcome),
-            "remapping": remapping_table(outcome),
-            "features": feature_table(self.data, ranker),
-            "estimate": None if estimate is None else estimate.rows,
-        }
-        split = outcome.split
-        rankers = RankerResults(
-            chosen=outcome.chosen,
-            reason=outcome.reason,
-            baseline=test.baseline,
-            ranker=ranker,
-            deployable=deployable,
-            remappers=outcome.remappers,
-            weights=outcome.weights,
-            left_out=outcome.failed,
-            selection_queries=_query_ids(self.data, split.development),
-            test_queries=_query_ids(self.data, split.test) if test.has_experts else (),
-            contrasts=tuple(test.contrasts.values()) if test.comparison is not None else (),
-            verdict=test.verdict,
-            alternative=alternative,
-        )
-        return replace(
-            labels,
-            rankers=rankers,
-            tables={**labels.tables, **{name: table for name, table in tables.items() if table is not None}},
-            estimate=estimate,
-            summary=(
-                first,
-                *([] if estimate is None else [describe_estimate(estimate)]),
-                *others,
-                *([] if deployable is None else [describe_deployable(deployable, self.settings.measure)]),
-                *labels.summary,
-            ),
-            protocol=describe_protocol(test),
-            notes=(
-                *self.data.notes,
-                *self.fits.notes,
-                *check_baseline(self.settings, test.baseline, outcome.failed),
-                *_fold_notes(split, self.settings),
-                *_few_grades_notes(test),
-                *reasons,
-                *estimate_notes,
-                *deployable_notes,
-            ),
-        )
-
-    def _estimate(self, test: RankerTest, model: Aggregator) -> tuple[Estimate | None, list[Message]]:
-        """Return the estimate of the selected ranker and of a baseline that is a run file, if it was tested."""
-        if test.comparison is None or test.baseline not in self.training.baseline_run or test.chosen == test.baseline:
-            return None, []
-        return estimate_baseline(test, model.consensus_)
-
-    def _fit_methods(self, candidates: list[Candidate], left_out: dict[str, str]) -> list[Candidate]:
-        """Fit the consensus methods that candidates need; leave out candidates whose method cannot be fitted."""
-        for method in consensus_methods(self.settings, candidates):
-            self._fit_consensus(method)
-        kept = []
-        for candidate in candidates:
-            missing = [method for method in candidate.methods if method in self.fits.failed]
-            if missing:
-                left_out[candidate.name] = f"{missing[0]}: {self.fits.failed[missing[0]]}"
-            else:
-                kept.append(candidate)
-        with self._stage("features"):
-            for kind in remapper_label_features(kept):
-                self.fits.label_features(kind)
-        return kept
-
-    def _select(self, candidates: list[Candidate], left_out: dict[str, str]) -> RankerTest:
-        """Train the candidates and select one; return the test of the candidates."""
-        data, split = self.data, split_queries(self.data, self.settings)
-        has_experts = len(data.graded_queries) > 0
-        if not has_experts:
-            data, split = _consensus_as_experts(data, self.fits, self.settings)
-        if not split.folds:
-            if has_experts:
-                reason = "there are too few expert-graded queries to train and select with"
-                left_out |= {candidate.name: reason for candidate in candidates if candidate.experts}
-            candidates = without_experts(candidates)
-        with ProgressBar("training candidates") as bar:
-            report = bar if self.progress else None
-            training = CandidateTraining(data, self.fits, self.settings, self.cache)
-            outcome = train_and_select(training, candidates, split, report, self.training.baseline_run)
-        outcome = replace(outcome, failed={**outcome.failed, **left_out})
-        return RankerTest(training, outcome, self.settings, has_experts)
-
-    def _final_ranker(self, test: RankerTest, name: str) -> Ranker:
-        """Return a candidate trained on all data, or without the test queries if the settings say so."""
-        if not self.settings.refit:
-            return test.outcome.ranker(name)
-        with ProgressBar("training on all data") as bar:
-            return refit(test.training, test.outcome, name, bar if self.progress else None)
-
-    def _deployable(self, test: RankerTest, ranker: Ranker) -> Deployable:
-        """Return one forest for search engines."""
-        with ProgressBar("forest for search engines") as bar:
-            return make_deployable(test, ranker, bar if self.progress else None)
-
-
-def _consensus_as_experts(data: RunData, fits: ConsensusFits, settings: RunSettings) -> tuple[RunData, ExpertSplit]:
-    """Return data with consensus grades in place of expert grades, and some judged queries to compare rankers on."""
-    grade = np.round(fits.labels(settings.method, "expected-grade"))
-    judged = replace(data, expert=grade)
-    queries, none = judged.graded_queries, np.empty(0, np.int64)
-    if len(queries) < MIN_QUERIES:
-        return replace(data, expert=np.full(len(grade), np.nan)), ExpertSplit((), none)
-    n_held_out = max(2, round(HELD_OUT * len(queries)))
-    held_out = np.random.default_rng(settings.random_state).permutation(queries)[:n_held_out]
-    return judged, ExpertSplit((), np.sort(held_out))
-
-
-def _fold_notes(split: ExpertSplit, settings: RunSettings) -> tuple[Message, ...]:
-    """Return a warning if there are fewer folds than the settings say."""
-    n = len(split.development)
-    if not split.folds or len(split.folds) == settings.folds:
-        return ()
-    problem = (
-        f"The {n} expert-graded queries for the selection make {counted(len(split.folds), 'fold')}, not "
-        f"{settings.folds}, because a fold has at least two queries; the selection between rankers is uncertain"
-    )
-    return (Message(problem, "few-folds", "warning", fixes=(Fix("have more queries graded by experts"),)),)
-
-
-def _few_grades_notes(test: RankerTest) -> tuple[Message, ...]:
-    """Return a warning if half of the test queries have few expert grades, though more documents."""
-    data, queries = test.training.data, test.split.test
-    if test.comparison is None:
-        return ()
-    n_graded, n_documents = (
-        int(np.median(np.bincount(data.query[rows], minlength=len(data.query_ids))[queries]))
-        for rows in (data.graded_rows(queries), data.rows_of(queries))
-    )
-    if n_graded >= MIN_GRADED or n_graded == n_documents:
-        return ()
-    problem = (
-        f"half of the {counted(len(queries), 'test query')} have at most {n_graded:,} graded documents (of "
-        f"{n_documents:,}); candidates are compared by the order of these alone, so that their figures are high and "
-        "differ little"
-    )
-    fix = Fix("have more documents of each query graded by experts")
-    return (Message(problem, "few-graded-documents", "warning", fixes=(fix,)),)
 
 
 def _digests(data: RunData, label_features: Features | None) -> dict[str, str]:
@@ -536,10 +336,6 @@ def _n_families(data: RunData) -> int:
 def _choice(model: Aggregator) -> list[str]:
     """Return why a consensus method chose other ones, if it did."""
     return [f"Consensus by auto: {model.reason_}"] if isinstance(model, Auto) else []
-
-
-def _query_ids(data: RunData, queries: Any) -> tuple[str, ...]:
-    return tuple(map(str, data.query_ids.take(pa.array(queries)).to_pylist()))
 
 
 def _versions() -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -19,18 +19,19 @@ from crowdrank._text import counted, heading, html_table, panel, paragraph
 from crowdrank.assessors.reference import ExpertOffset
 from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import InputError, Message, option_parameter, python_parameter
-from crowdrank.estimation.estimate import Estimate
 from crowdrank.judgments import frames
-from crowdrank.label_learning.remapper import Remapper
-from crowdrank.pipeline.baseline_estimate import ESTIMATE_NUMBERS, estimate_to_dict, load_estimate
+from crowdrank.pipeline.contrasts import Contrast, Verdict
 from crowdrank.pipeline.feature_labels import FeatureLabels
-from crowdrank.pipeline.ranker_test import Contrast, Verdict
-from crowdrank.pipeline.result_checks import check_metadata, check_tables
+from crowdrank.pipeline.result_checks import ESTIMATE_NUMBERS, check_metadata, check_tables
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.stage_cache import PROFILE_FILE, STAGE_NAMES, RunProfile
-from crowdrank.rankers.boosting import BoostedTrees
-from crowdrank.rankers.ranker import Ranker
 from crowdrank.readers.write import write_table
+
+if TYPE_CHECKING:
+    from crowdrank.estimation.estimate import Estimate
+    from crowdrank.label_learning.remapper import Remapper
+    from crowdrank.rankers.boosting import BoostedTrees
+    from crowdrank.rankers.ranker import Ranker
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,9 @@ class Deployable:
     @classmethod
     def load(cls, fields: Mapping[str, Any], folder: Path) -> Deployable:
         """Load the forest from its folder; `fields` are those of :meth:`to_dict`."""
+        from crowdrank.rankers.boosting import BoostedTrees
+        from crowdrank.rankers.ranker import Ranker
+
         ranker = Ranker.load(folder)
         if not isinstance(ranker, BoostedTrees):
             raise ValueError("the deployable ranker is not a forest")
@@ -237,6 +241,9 @@ class RankerResults:
     @classmethod
     def load(cls, fields: Mapping[str, Any], folder: Path) -> RankerResults:
         """Load the models from the folder of a run; `fields` are those of :meth:`to_dict`."""
+        from crowdrank.label_learning.remapper import Remapper
+        from crowdrank.rankers.ranker import Ranker
+
         remappers = {name: Remapper.load(folder / "remappers" / name) for name in fields["remappers"]}
         contrasts = tuple(Contrast(**one) for one in fields["contrasts"])
         queries = {name: tuple(fields[name]) for name in ("selection_queries", "test_queries")}
@@ -402,7 +409,7 @@ class RunResult:
             "expert_offset": None if self.expert_offset is None else asdict(self.expert_offset),
             "same_scale": self.same_scale,
             "expert_grades": list(self.expert_grades),
-            "estimate": None if self.estimate is None else estimate_to_dict(self.estimate),
+            "estimate": _estimate_to_dict(self.estimate),
             "feature_labels": None if self.feature_labels is None else self.feature_labels.to_dict(),
             "notes": [{**note.to_dict(), "text": self.note_text(note)} for note in self.notes],
             "protocol": list(self.protocol),
@@ -472,7 +479,7 @@ class RunResult:
             expert_offset=None if offset is None else ExpertOffset(**offset),
             same_scale=fields["same_scale"],
             expert_grades=tuple(fields.get("expert_grades", ())),
-            estimate=None if fields["estimate"] is None else load_estimate(fields["estimate"], tables["estimate"]),
+            estimate=_load_estimate(fields["estimate"], tables),
             feature_labels=None if with_features is None else FeatureLabels.load(with_features),
             changes=tuple(fields["changes"]),
             profile=profile,
@@ -482,6 +489,22 @@ class RunResult:
 def _without_text(note: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a message in run.json without its text."""
     return {name: value for name, value in note.items() if name != "text"}
+
+
+def _estimate_to_dict(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    from crowdrank.pipeline.baseline_estimate import estimate_to_dict
+
+    return estimate_to_dict(estimate)
+
+
+def _load_estimate(fields: Mapping[str, Any] | None, tables: Mapping[str, pa.Table]) -> Estimate | None:
+    if fields is None:
+        return None
+    from crowdrank.pipeline.baseline_estimate import load_estimate
+
+    return load_estimate(fields, tables["estimate"])
 
 
 def reading_run(folder: str | Path) -> Any:

@@ -230,15 +230,17 @@ class RunConfig:
 
     def read(self) -> tuple[Judgments, Features | None, Gold | None, Gold | None]:
         """Read judgments, features, expert grades and honeypots."""
-        from crowdrank.rankers.rank_files import join_features
         from crowdrank.readers.limits import default_max_bytes
         from crowdrank.readers.read import read_gold, read_judgments
 
-        files, expert, honeypots = self.files, None, None
+        files, features, expert, honeypots = self.files, None, None, None
         with default_max_bytes(self.reading.max_bytes):
             source = files.judgments[0] if len(files.judgments) == 1 else files.judgments
             judgments = read_judgments(source, **asdict(self.reading))
-            features = join_features(files.features) if files.features else None
+            if files.features:
+                from crowdrank.rankers.rank_files import join_features
+
+                features = join_features(files.features)
             if files.expert is not None:
                 with parameter_prefix("expert_"):
                     expert = read_gold(files.expert, **asdict(self.expert_reading), scale=judgments.main_scale)

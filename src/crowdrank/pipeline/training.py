@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from crowdrank._numba import available_threads
 from crowdrank._progress import Report
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import CrowdrankError
@@ -23,7 +24,6 @@ from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.stage_cache import StageCache, code, digest
 from crowdrank.pipeline.training_view import TrainingView
-from crowdrank.rankers.boosting import default_threads
 from crowdrank.rankers.ranker import Ranker
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class CandidateTraining:
     @contextmanager
     def workers(self) -> Iterator[ThreadPoolExecutor]:
         """Yield the threads in which models are fitted, each model in one thread; one if a fit uses all threads."""
-        n = (self.settings.n_jobs or default_threads()) if self.runs_in_parallel else 1
+        n = (self.settings.n_jobs or available_threads()) if self.runs_in_parallel else 1
         # Matrix products of parallel fits would otherwise use all cores each.
         with warnings.catch_warnings(), threadpool_limits(1 if n > 1 else None, user_api="blas"):
             # The features are checked once for the run, not once per fit.

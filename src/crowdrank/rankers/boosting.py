@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crowdrank._folders import Fields, require
+from crowdrank._numba import available_threads
 from crowdrank._progress import Report
 from crowdrank._text import counted
 from crowdrank._typing import Floats
@@ -139,10 +140,7 @@ def default_threads(n_cells: float = np.inf) -> int:
     >>> default_threads() >= 1, default_threads(50_000)
     (True, 1)
     """
-    if n_cells < ONE_THREAD_CELLS:
-        return 1
-    setting = os.environ.get("OMP_NUM_THREADS", "")
-    return int(setting) if setting.isdecimal() and int(setting) > 0 else os.cpu_count() or 1
+    return 1 if n_cells < ONE_THREAD_CELLS else available_threads()
 
 
 def prediction_threads(n_jobs: int | None, n_cells: int) -> int:

@@ -16,7 +16,7 @@ from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS
 from crowdrank.errors import Message
 from crowdrank.evaluation.comparison import format_p
-from crowdrank.pipeline.ranker_test import ALPHA, DETECTABLE, EXPERT_QUERIES, Contrast
+from crowdrank.pipeline.contrasts import ALPHA, DETECTABLE, EXPERT_QUERIES, Contrast
 from crowdrank.pipeline.result_tables import DIFFERS, describe_next
 from crowdrank.pipeline.run_data import EXPERT_DOUBTS
 from crowdrank.pipeline.run_result import ALTERNATIVE

@@ -20,8 +20,6 @@ from crowdrank._folders import Manifest, update_folder
 from crowdrank._text import counted
 from crowdrank.assessors.assessor_report import FLAGS
 from crowdrank.errors import CrowdrankWarning, Message, UsageError
-from crowdrank.pipeline.baseline_estimate import EXPLANATION, QUESTION, estimate_rows
-from crowdrank.pipeline.deployment import describe_deployable
 from crowdrank.pipeline.feature_labels import NOT_FOR_RANKERS
 from crowdrank.pipeline.result_tables import describe_next
 from crowdrank.pipeline.run_result import DEPLOYABLE, RUN_FILE, TABLE_FILES, RunResult, reading_run
@@ -163,14 +161,10 @@ def render(data: ReportData) -> str:
         "title": f"{'A ranker' if data.has_rankers else 'Labels'} from {counted(data.sizes['judgments'], 'judgment')}",
         "section": section,
         "cards": make_cards(data),
-        "describe_deployable": describe_deployable,
         "describe_next": describe_next,
         "deployable_folder": quote(str(data.folder / DEPLOYABLE)),
         "figures": figures,
         "not_for_rankers": NOT_FOR_RANKERS,
-        "estimate_question": QUESTION,
-        "estimate_explanation": EXPLANATION,
-        "estimate_rows": estimate_rows,
         "can_draw": can_draw(),
         "tables": tables,
         "failed_tables": {name: problem for name, problem in made.items() if name not in tables},
@@ -184,11 +178,25 @@ def render(data: ReportData) -> str:
         "counted": counted,
         "files": _files,
         "settings": _settings,
+        **(_ranker_values() if data.has_rankers else {}),
     }
     page = environment.get_template("page.html").render(values)
     for message in data.failures:
         warnings.warn(CrowdrankWarning(message), stacklevel=2)
     return page
+
+
+def _ranker_values() -> dict[str, Any]:
+    """Return what the page needs only for a run with rankers."""
+    from crowdrank.pipeline.baseline_estimate import EXPLANATION, QUESTION, estimate_rows
+    from crowdrank.pipeline.deployment import describe_deployable
+
+    return {
+        "describe_deployable": describe_deployable,
+        "estimate_question": QUESTION,
+        "estimate_explanation": EXPLANATION,
+        "estimate_rows": estimate_rows,
+    }
 
 
 def _read_asset(name: str) -> str:

@@ -19,8 +19,6 @@ from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.votes import Average, FamilyMean, MajorityVote
 from crowdrank.errors import Message, attempt
 from crowdrank.judgments.table import UNJUDGEABLE
-from crowdrank.pipeline.baseline import FEATURE_PREFIX
-from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.run_result import RankerResults, RunResult, to_pandas
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.reports.formatting import percent
@@ -180,6 +178,9 @@ class ReportData:
 
     def short_name(self, name: str) -> str:
         """Return the name of a candidate in headlines: that of a file without its folder."""
+        from crowdrank.pipeline.baseline import FEATURE_PREFIX
+        from crowdrank.pipeline.candidates import BY_NAME
+
         return name if name in BY_NAME or name.startswith(FEATURE_PREFIX) else Path(name).name
 
     @property

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import pandas as pd
 
 from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError
-from crowdrank.estimation.estimate import Estimate
 from crowdrank.evaluation.comparison import Comparison
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.theme import as_pandas, even_ticks, new_chart, styled
 from crowdrank.reports.formatting import distinct_lines, one_line
+
+if TYPE_CHECKING:
+    from crowdrank.estimation.estimate import Estimate
 
 SOURCES = {"estimate": "estimate", "labels_only": "labels alone", "experts_only": "experts alone"}
 """Columns of an estimate with a value per run, and their names in the legend."""
@@ -34,6 +36,8 @@ def estimates(estimate: Any) -> Any:
     >>> chart.to_dict()["layer"][0]["encoding"]["x"]["title"]
     'nDCG@10'
     """
+    from crowdrank.estimation.estimate import Estimate
+
     if not isinstance(estimate, Estimate):
         raise UsageError(f"must be an Estimate, not a {type(estimate).__name__}", parameter="estimate")
     table = as_pandas(estimate.table, "run", "lower", "upper", *SOURCES)
