@@ -11,20 +11,23 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from crowdrank._estimator import OPTION_NAMES, require_one_of
+from crowdrank.constraints import Constraint, check_parameter
 from crowdrank.errors import Fix, InputError
 
 
-def option(default: Any, help: str, *flags: str, **more: Any) -> Any:
+def option(default: Any, help: str, *flags: str, valid: Constraint | None = None, **more: Any) -> Any:
     """Return a dataclass field that the command line and TOML files offer as an option.
 
     Args:
         default: default value of the field.
         help: description of the option, one or two short sentences.
         flags: flags of the option, such as `--set` and `-s`; without a long flag, it is the name of the field.
+        valid: constraint of the value, which the help states too.
         more: further arguments of `typer.Option`.
 
     """
-    metadata = {"help": help, "flags": flags, "more": more}
+    about = help if valid is None else f"{help.removesuffix('.')}: {valid}."
+    metadata = {"help": about, "flags": flags, "more": more, "valid": valid}
     if isinstance(default, list | dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -68,11 +71,15 @@ def union_members(type_hint: Any) -> tuple[Any, ...]:
 
 
 def check_choices(settings: Any) -> None:
-    """Raise UsageError if the value of a `Literal` field is none of its choices."""
-    for name, hint in get_type_hints(type(settings)).items():
-        value, kind = getattr(settings, name), union_members(hint)[0]
-        if get_origin(kind) is Literal and not (value is None and kind is not hint):
-            require_one_of(name, value, get_args(kind))
+    """Raise UsageError if the value of an option is none of the choices of its type, or violates its constraint."""
+    for one, hint in option_fields(type(settings)):
+        value, kind, valid = getattr(settings, one.name), union_members(hint)[0], one.metadata["valid"]
+        if value is None and kind is not hint:
+            continue
+        if get_origin(kind) is Literal:
+            require_one_of(one.name, value, get_args(kind))
+        if valid is not None:
+            check_parameter(one.name, value, [valid])
 
 
 def read_toml(path: Path, fix: Fix | None = None) -> dict[str, Any]:

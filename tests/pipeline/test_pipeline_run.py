@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pandas as pd
 import pytest
 
 import crowdrank
+from crowdrank._options import option_fields
 from crowdrank._text import markdown_text
 from crowdrank.cli.run_commands import print_candidates
 from crowdrank.collection.model_policies import value_of_labels
@@ -26,7 +28,7 @@ from crowdrank.pipeline.ensembles import CROWD, ENSEMBLES
 from crowdrank.pipeline.run import run
 from crowdrank.pipeline.run_data import build_run_data
 from crowdrank.pipeline.run_result import RunResult
-from crowdrank.pipeline.run_settings import RunSettings
+from crowdrank.pipeline.run_settings import TABLES, RunSettings
 from crowdrank.pipeline.selection import MIN_SELECTION_QUERIES
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.pipeline.training import CandidateTraining
@@ -726,6 +728,18 @@ def test_other_parts_that_fail_cost_that_part(
     assert len(failures(result)) == 1
     assert (tmp_path / "out" / "report.md").exists() is (part != "markdown")
     assert failures(RunResult.load(tmp_path / "out")) == failures(result)
+
+
+def test_each_setting_is_declared_once_as_an_option_or_a_table() -> None:
+    options = {one.name: one for one, _ in option_fields(RunSettings)}
+    assert TABLES == ("method_settings", "trees", "linear", "boosted", "forest")
+    assert [one.name for one in fields(RunSettings)] == [*options, *TABLES]
+    bounded = {name: one for name, one in options.items() if one.metadata["valid"] is not None}
+    assert {"method", "test", "folds", "n_jobs", "random_state"} <= set(bounded)
+    for one in bounded.values():
+        assert one.metadata["help"].endswith(f": {one.metadata['valid']}.")
+        if one.default is not None:
+            assert one.metadata["valid"].accepts(one.default)
 
 
 LABELS_ONLY = """

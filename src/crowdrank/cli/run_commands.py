@@ -25,7 +25,7 @@ from crowdrank.cli.from_settings import CommandLineOptions, FieldsOf
 from crowdrank.cli.options import parse_settings
 from crowdrank.consensus import get_aggregator
 from crowdrank.errors import Fix, UsageError, find_interrupt
-from crowdrank.pipeline.run_settings import RunConfig, RunFiles, RunSettings, read_config
+from crowdrank.pipeline.run_settings import PREFIXES, RunConfig, RunFiles, RunSettings, read_config
 from crowdrank.readers.read_options import GoldReadOptions, ReadOptions
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def run(
         FieldsOf(RunFiles, "Files"),
         FieldsOf(RunSettings, "Settings"),
         FieldsOf(ReadOptions, o.READING),
-        FieldsOf(GoldReadOptions, o.GOLD, prefix="expert_"),
+        FieldsOf(GoldReadOptions, o.GOLD, prefix=PREFIXES[GoldReadOptions]),
     ],
     model: Annotated[o.ModelOptions, FieldsOf(o.ModelOptions, "Settings", only=("setting",))],
     computation: Annotated[o.EngineOptions, FieldsOf(o.EngineOptions, o.COMPUTATION, without=("n_jobs",))],

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_origin
 
-from crowdrank._estimator import require_integer, require_number, require_one_of
 from crowdrank._options import (
     check_choices,
     documented_name,
@@ -18,6 +17,7 @@ from crowdrank._options import (
     union_members,
 )
 from crowdrank.consensus import METHODS, get_aggregator
+from crowdrank.constraints import Number, OneOf
 from crowdrank.errors import Fix, InputError, UsageError, near, parameter_prefix, shown
 from crowdrank.readers.read_options import EXPERT_FLAGS, GoldReadOptions, ReadOptions
 
@@ -34,26 +34,9 @@ FOREST_PARAMETERS = ("n_trees", "learning_rate", "num_leaves")
 class RunSettings:
     """Settings of a run.
 
+    Fields that are options have their description in the help; the others are tables of a TOML file:
+
     Attributes:
-        method: consensus model whose labels and assessor report are written.
-        measure: measure that rankers are selected and compared by.
-        gains: gain of each grade in training, and in the measure unless its name states other gains.
-        candidates: names of the candidates to train; by default all that the data allow.
-        thorough: whether to train slow candidates too.
-        deployable: whether to select among single forests only, which search engines can evaluate.
-        baseline: what the candidates are compared with: a candidate, `feature:NAME`, or the path of a TREC run.
-        rankers: whether to train rankers if there are features.
-        feature_labels: whether to fit the consensus model also with the features, to compare its labels with those
-            without features. No ranker is trained or tested on them.
-        allow_leak: whether to use features that seem to hold the expert grades.
-        test: share of the expert-graded queries that are held out from the selection. With 0 all of them are used for
-            the selection and nothing is tested.
-        folds: number of cross-validation folds of the other expert-graded queries.
-        refit: whether to train the selected candidate again on all data, including the test queries.
-        unjudgeable_as: whether 'cannot judge' answers of the crowd count as the lowest grade, are dropped, or are
-            answers of their own in consensus models that have such (`model`).
-        n_jobs: number of threads; by default one per core.
-        random_state: random seed.
         method_settings: parameters of the consensus model.
         trees, linear, boosted: parameters of LambdaMART and of the linear and boosted remappers.
         forest: parameters of `distill` for the forest that imitates the selected ranker, such as `n_trees`.
@@ -62,7 +45,7 @@ class RunSettings:
     (0.35, "nDCG(dcg='log2')@10")
     """
 
-    method: str = option("gda", f"Consensus model whose labels are written: {', '.join(METHODS)}.", "-m")
+    method: str = option("gda", "Consensus model whose labels are written", "-m", valid=OneOf(*METHODS))
     measure: str = option("nDCG@10", "Measure that rankers are selected and compared by, such as nDCG@10 or AP.")
     gains: str = option("exponential", "Gain of each grade: exponential, linear, or a list such as 0,1,3,7,15.")
     candidates: tuple[str, ...] | None = option(
@@ -76,14 +59,16 @@ class RunSettings:
         False, "Report also labels that use the features. No ranker is trained or tested on them."
     )
     allow_leak: bool = option(False, "Use features that seem to hold the expert grades.")
-    test: float = option(0.35, "Share of the expert queries held out for the final test.")
-    folds: int = option(5, "Number of cross-validation folds for the selection.")
-    refit: bool = option(True, "Train the selected ranker again on all data.")
+    test: float = option(
+        0.35, "Share of the expert queries held out for the final test (0: no test)", valid=Number(0, 1, below=True)
+    )
+    folds: int = option(5, "Number of cross-validation folds for the selection", valid=Number(2, integer=True))
+    refit: bool = option(True, "Train the selected ranker again on all data, including the test queries.")
     unjudgeable_as: Literal["lowest", "drop", "model"] = option(
         "lowest", "Use 'cannot judge' answers as the lowest grade, drop them, or let the method model them."
     )
-    n_jobs: int | None = option(None, "Number of threads.", show_default="one per core")
-    random_state: int = option(0, "Random seed.")
+    n_jobs: int | None = option(None, "Number of threads", show_default="one per core", valid=Number(1, integer=True))
+    random_state: int = option(0, "Random seed", valid=Number(0, integer=True))
     method_settings: Mapping[str, Any] = field(default_factory=dict)
     trees: Mapping[str, Any] = field(default_factory=dict)
     linear: Mapping[str, Any] = field(default_factory=dict)
@@ -111,19 +96,9 @@ class RunSettings:
         from crowdrank.evaluation.measures import parse_measure
         from crowdrank.rankers.model_selection import check_validation
 
-        require_one_of("method", self.method, METHODS)
         check_choices(self)
         check_validation(self.measure)
         object.__setattr__(self, "measure", str(parse_measure(self.measure).with_gains(self.gains)))
-        require_number("test", self.test, 0)
-        if self.test >= 1:
-            raise UsageError(
-                f"must be a share of the expert-graded queries below 1, not {self.test:g}", parameter="test"
-            )
-        require_integer("folds", self.folds, 2)
-        require_integer("random_state", self.random_state, 0)
-        if self.n_jobs is not None:
-            require_integer("n_jobs", self.n_jobs, 1)
         if isinstance(self.candidates, str) or (self.candidates is not None and not self.candidates):
             raise UsageError("must be one or more names", parameter="candidates")
         if self.method_settings:
@@ -178,7 +153,7 @@ def _split_names(names: Any) -> Any:
     return tuple(names) if isinstance(names, list) else names
 
 
-TABLES = ("method_settings", "trees", "linear", "boosted", "forest")
+TABLES = tuple(one.name for one in fields(RunSettings) if "help" not in one.metadata)
 """Tables that a TOML file may have: parameters of models."""
 
 
@@ -217,13 +192,14 @@ class RunConfig:
             names = {prefix + option_name(one.name): one.name for one, _ in option_fields(kind)}
             values[kind] = {names[name]: value for name, value in options.items() if name in names}
         tables = {name: options[name] for name in TABLES if name in options}
-        files = {name: _paths(value, name) for name, value in values[RunFiles].items()}
+        hints = {one.name: hint for one, hint in option_fields(RunFiles)}
+        files = {name: _paths(value, hints[name]) for name, value in values[RunFiles].items()}
         if not files.get("judgments"):
             fixes = (Fix("name them with {}", "judgments"), Fix("name them in the TOML file"))
             raise UsageError("A run needs judgments", kind="no-judgments", fix=fixes)
         reading, expert_reading = ReadOptions(**values[ReadOptions]), GoldReadOptions(**values[GoldReadOptions])
         check_choices(reading)
-        with parameter_prefix("expert_"):
+        with parameter_prefix(PREFIXES[GoldReadOptions]):
             check_choices(expert_reading)
         settings = RunSettings.of({**values[RunSettings], **tables})
         return cls(RunFiles(**files), settings, reading, expert_reading)
@@ -242,16 +218,16 @@ class RunConfig:
 
                 features = join_features(files.features)
             if files.expert is not None:
-                with parameter_prefix("expert_"):
+                with parameter_prefix(PREFIXES[GoldReadOptions]):
                     expert = read_gold(files.expert, **asdict(self.expert_reading), scale=judgments.main_scale)
             if files.honeypots is not None:
                 honeypots = read_gold(files.honeypots, grades=self.reading.grades, scale=judgments.main_scale)
         return judgments, features, expert, honeypots
 
 
-def _paths(value: Any, name: str) -> Any:
-    """Return a list of paths where several are allowed, otherwise one path or None."""
-    if name not in ("judgments", "features", "texts"):
+def _paths(value: Any, hint: Any) -> Any:
+    """Return a list of paths if that is the type of the option, otherwise one path or None."""
+    if hint != list[Path]:
         return None if value is None else Path(value)
     return [Path(one) for one in (value if isinstance(value, list | tuple) else [value])]
 
