@@ -291,6 +291,28 @@ def test_a_query_larger_than_a_shard_works_and_is_said(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(rows(in_memory(made)), rows(read_judgments(frame, repeats="keep")))
 
 
+def test_a_remote_file_is_opened_for_its_footer_and_for_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    system = fsspec.filesystem("memory")
+    for number in range(2):
+        with system.open(f"/counted/{number}.parquet", "wb") as stream:
+            crowd(scale="0|1|2|3|4").iloc[number * 150 : (number + 1) * 150].to_parquet(stream)
+    opens: Counter[str] = Counter()
+    open_file = type(system).open
+
+    def counting(self: Any, path: str, *arguments: Any, **options: Any) -> Any:
+        opens[path] += 1
+        return open_file(self, path, *arguments, **options)
+
+    monkeypatch.setattr(type(system), "open", counting)
+    try:
+        judgments = read_partitions("memory://counted", shard_size=100)
+    finally:
+        system.rm("/counted", recursive=True)
+    assert judgments.scales == (Scale.parse("0-4"),)
+    assert opens == {"/counted/0.parquet": 2, "/counted/1.parquet": 2}
+
+
 def test_any_address_that_fsspec_reaches_is_read() -> None:
     fsspec = pytest.importorskip("fsspec")
     system = fsspec.filesystem("memory")

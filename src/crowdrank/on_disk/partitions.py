@@ -86,12 +86,13 @@ The probabilities of grades (p0, p1, ...) are read, too; other columns, such as 
 
 @dataclass(frozen=True)
 class FileSummary:
-    """Columns and rows of a Parquet file, from its footer."""
+    """Columns, rows and scale of a Parquet file, without reading its rows."""
 
     address: str
     column_by_role: Mapping[str, str]  # column names
     type_by_role: Mapping[str, str]  # type categories, as returned by `type_category`
     rows_per_group: tuple[int, ...]  # number of rows of each row group
+    scale: Scale | None = None  # scale that the first cell of the column `scale` states
 
     @property
     def n_rows(self) -> int:
@@ -192,7 +193,7 @@ def read_partitions(
     if not parts:
         raise no_rows_error(str(address))
     if grades is None and scales is None:
-        options = replace(options, scale=_stated_scale(first.address))
+        options = replace(options, scale=first.scale)
     plan = ShardPlan(
         columns=first.column_by_role,
         n_shards=-(-sum(part.n_rows for part in parts) // shard_size),
@@ -271,7 +272,7 @@ def _assemble_judgments(
 
 
 def summarize_file(address: str, columns: Mapping[str, str], max_bytes: int = MAX_BYTES) -> FileSummary:
-    """Summarize a Parquet file from its footer.
+    """Summarize a Parquet file from its footer, and from the first cell of its column `scale`.
 
     Args:
         address: path or fsspec address of the file.
@@ -284,13 +285,17 @@ def summarize_file(address: str, columns: Mapping[str, str], max_bytes: int = MA
         metadata, schema = file.metadata, file.schema_arrow
         require_parquet_rows(metadata, ROLES.required, max_bytes, address)
         rows_per_group = tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
+        scale = None
+        if SCALE_COLUMN in schema.names and sum(rows_per_group):
+            cells = next(file.iter_batches(1, columns=[SCALE_COLUMN]))[SCALE_COLUMN]
+            scale = Scale.from_cell(str(cells[0].as_py()))
     if not sum(rows_per_group):
         return FileSummary(address, {}, {}, ())
     column_map = {role: name for role, name in columns.items() if role in (*ROLES.required, *ROLES.optional)}
     by_role = ROLES.find_columns(schema.names, address, column_map)
     by_role |= {name: name for name in share_columns(schema.names) if name not in by_role.values()}
     types = {role: type_category(schema.field(name).type) for role, name in by_role.items()}
-    return FileSummary(address, by_role, types, rows_per_group)
+    return FileSummary(address, by_role, types, rows_per_group, scale)
 
 
 def require_same_columns(files: Iterable[FileSummary]) -> FileSummary:
@@ -312,16 +317,6 @@ def require_same_columns(files: Iterable[FileSummary]) -> FileSummary:
                 other = first.address, first.type_by_role[role]
                 raise types_differ_error(role, file.column_by_role[role], (file.address, column_type), other)
     return first
-
-
-def _stated_scale(address: str) -> Scale | None:
-    """Return the scale that the column `scale` of a file states, or None."""
-    with open_address(address) as stream:
-        file = pq.ParquetFile(stream)
-        if SCALE_COLUMN not in file.schema_arrow.names:
-            return None
-        cells = next(file.iter_batches(1, columns=[SCALE_COLUMN]))[SCALE_COLUMN]
-    return Scale.from_cell(str(cells[0].as_py()))
 
 
 def _describe_column(column_name: str | None) -> str:
