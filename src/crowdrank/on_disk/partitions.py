@@ -1,14 +1,13 @@
 """Read partitioned Parquet files into shards on disk, in bounded memory.
 
-    summarize_file(address)       -> columns and rows of a file, from its footer
-    split_into_parts(files)       -> consecutive row groups, which `split_part` distributes to shards
+    summarize_file(address)         -> columns, rows and scale of a file
+    split_into_parts(files)         -> consecutive row groups of the files
+    split_part(part, ...)           -> writes the part's rows sorted by shard; returns its summary
+    unify_tables(summaries)         -> assessors, families and scales of all parts (`readers/merge.py`)
+    build_shard(shard_number, ...)  -> merges the shard's rows of all parts and writes them
 
 Rows are in the order of the files by name, so that the result is that of reading one file with all rows into memory.
 The shards are cached in a folder and used again while the files and options are the same.
-
-    split_part(part, ...)           -> writes the part's rows sorted by shard; returns its summary
-    unify_tables(summaries)         -> assessors, families and scales of all parts (`shared_tables`)
-    build_shard(shard_number, ...)  -> merges the shard's rows of all parts and writes them
 
 `split_part` and `build_shard` take arguments that can be pickled, handle one part or shard, and return little: they
 run in threads or on other machines.

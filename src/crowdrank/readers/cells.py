@@ -1,4 +1,4 @@
-"""Parse cells and columns: numbers, times, answers, ids, and probabilities (p0, p1, ...)."""
+"""Parse cells and columns of cells: answers, numbers, times, durations, costs, and probabilities (p0, p1, ...)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,117 @@ FIRST_ZONED_TIME, END_OF_ZONED_TIMES = np.datetime64("0001-01-02"), np.datetime6
 """Range of UTC times that Arrow and Python parse alike from text with time zones; Python has no other dates."""
 MAX_TIMESTAMP_SECONDS = 9e12
 """Maximum number of seconds before or after 1970 that fits into 64-bit microseconds."""
+MIN_PROBABILITY = 1e-9
+"""Minimum probability with which a document of a sample was drawn; its inverse is a weight."""
+SAMPLE_COLUMNS = ("probability", "round", "drawn")
+"""Columns of a sample: probability with which the document was drawn, number of the round in which it was, and number
+of documents that were drawn in this round."""
+NOT_DRAWN, NO_GRADE = "no probability: not drawn", "drawn, without a grade"
+"""Reasons for which rows are left out."""
+
+
+def normalize_answer(answer: Any) -> str:
+    """Return an answer in a form that can be compared: integers without decimals, names in lower case.
+
+    >>> normalize_answer(-2.0), normalize_answer(" -2"), normalize_answer("Broken Link")
+    ('-2', '-2', 'broken link')
+    """
+    number = parse_integer(answer)
+    return str(answer).strip().casefold() if number is None else str(number)
+
+
+def is_blank(cell: Any) -> bool:
+    """Return whether a cell is empty, null or NaN, or holds a word for it such as 'NA'."""
+    return cell is None or cell != cell or str(cell).strip().casefold() in ("", "nan", "na", "null", "none")
+
+
+def blank_cells(column: pa.ChunkedArray) -> Booleans:
+    """Return whether each cell of a column is blank, (n,)."""
+    return np.asarray(pc.is_null(_blank_as_null(_decode_dictionary(column)), nan_is_null=True), dtype=np.bool_)
+
+
+def parse_number(cell: Any) -> float:
+    """Parse a cell as a float; return NaN if it is not a number."""
+    try:
+        return float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
+
+
+def encode_distinct(column: pa.ChunkedArray) -> tuple[Codes, list[Any]]:
+    """Return the index of each row's value in the list of distinct values (-1: null), and that list."""
+    column = _decode_dictionary(column)
+    if pa.types.is_null(column.type) or pa.types.is_string_view(column.type):
+        column = column.cast(pa.string())
+    coded = ids.encode_range(column) if pa.types.is_int64(column.type) else None
+    if coded is not None:
+        return coded[0], coded[1].to_pylist()
+    encoded = ids.to_single_array(column).dictionary_encode()
+    return ids.dictionary_codes(encoded), encoded.dictionary.to_pylist()
+
+
+def parse_floats(column: pa.ChunkedArray) -> Floats | None:
+    """Parse a column as floats, NaN for blank cells; return None if a cell is not a number.
+
+    >>> parse_floats(pa.chunked_array([["1.5", ""]])), parse_floats(pa.chunked_array([["x"]]))
+    (array([1.5, nan]), None)
+    """
+    try:
+        return np.asarray(_blank_as_null(column).cast(pa.float64(), safe=False), dtype=np.float64)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+
+
+def require_floats(
+    column: pa.ChunkedArray,
+    source: Source,
+    column_name: str,
+    *,
+    allow_blanks: bool = False,
+    fixes: Sequence[str | Fix] = ("write a number",),
+) -> Floats:
+    """Return a column as numbers; raise InputError at the first cell that is not a finite number.
+
+    Args:
+        column: the cells.
+        source: source of the column, for errors.
+        column_name: name of the column in errors.
+        allow_blanks: whether to return NaN for a blank cell instead of raising an error.
+        fixes: advice for errors.
+
+    """
+    values = parse_floats(column)
+    if values is not None:
+        is_bad = np.isinf(values) if allow_blanks else ~np.isfinite(values)
+        if not is_bad.any():
+            return values
+        row = int(np.argmax(is_bad))
+    else:
+        cells = (parse_floats(column.slice(row, 1)) for row in range(len(column)))
+        row = next(row for row, cell in enumerate(cells) if cell is None)
+    cell = column[row].as_py()
+    if isinstance(cell, str) and re.fullmatch(r"\s*[+-]?\d+,\d+\s*", cell):
+        fixes = ["write decimals with a point"]
+    if cell is None or cell == "" or cell != cell:
+        raise source.cell_error(row, column_name, "the cell is empty", fixes, "missing-cell")
+    raise source.cell_error(row, column_name, f"{shown(cell)} is not a number", fixes, "not-a-number")
+
+
+def _blank_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of text without surrounding white space, blank cells as null; other columns unchanged."""
+    column = _decode_dictionary(column)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    trimmed = pc.utf8_trim_whitespace(column)
+    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, trimmed.type), trimmed)
+
+
+def _decode_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a dictionary-encoded column as plain values, and other columns unchanged."""
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+# Optional columns of judgments.
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,70 +167,10 @@ class ParsedColumn:
         )
 
 
-def normalize_answer(answer: Any) -> str:
-    """Return an answer in a form that can be compared: integers without decimals, names in lower case.
-
-    >>> normalize_answer(-2.0), normalize_answer(" -2"), normalize_answer("Broken Link")
-    ('-2', '-2', 'broken link')
-    """
-    number = parse_integer(answer)
-    return str(answer).strip().casefold() if number is None else str(number)
-
-
-def encode_distinct(column: pa.ChunkedArray) -> tuple[Codes, list[Any]]:
-    """Return the index of each row's value in the list of distinct values (-1: null), and that list."""
-    column = _decode_dictionary(column)
-    if pa.types.is_null(column.type) or pa.types.is_string_view(column.type):
-        column = column.cast(pa.string())
-    coded = ids.encode_range(column) if pa.types.is_int64(column.type) else None
-    if coded is not None:
-        return coded[0], coded[1].to_pylist()
-    encoded = ids.to_single_array(column).dictionary_encode()
-    return ids.dictionary_codes(encoded), encoded.dictionary.to_pylist()
-
-
-def _decode_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a dictionary-encoded column as plain values, and other columns unchanged."""
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-
-
-def parse_floats(column: pa.ChunkedArray) -> Floats | None:
-    """Parse a column as floats, NaN for blank cells; return None if a cell is not a number.
-
-    >>> parse_floats(pa.chunked_array([["1.5", ""]])), parse_floats(pa.chunked_array([["x"]]))
-    (array([1.5, nan]), None)
-    """
-    try:
-        return np.asarray(_blank_as_null(column).cast(pa.float64(), safe=False), dtype=np.float64)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return None
-
-
-def _blank_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of text without surrounding white space, blank cells as null; other columns unchanged."""
-    column = _decode_dictionary(column)
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return column
-    trimmed = pc.utf8_trim_whitespace(column)
-    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, trimmed.type), trimmed)
-
-
-def blank_cells(column: pa.ChunkedArray) -> Booleans:
-    """Return whether each cell of a column is blank, (n,)."""
-    return np.asarray(pc.is_null(_blank_as_null(_decode_dictionary(column)), nan_is_null=True), dtype=np.bool_)
-
-
-def is_blank(cell: Any) -> bool:
-    """Return whether a cell is empty, null or NaN, or holds a word for it such as 'NA'."""
-    return cell is None or cell != cell or str(cell).strip().casefold() in ("", "nan", "na", "null", "none")
-
-
-def parse_number(cell: Any) -> float:
-    """Parse a cell as a float; return NaN if it is not a number."""
-    try:
-        return float(cell)
-    except (TypeError, ValueError, OverflowError):
-        return float("nan")
+def parse_extras(cells: ColumnsByRole) -> dict[str, ParsedColumn]:
+    """Return the parsed columns of optional roles, and those of the probabilities of grades, by role."""
+    optional = {role: parse(cells[role]) for role, parse in PARSER_BY_ROLE.items() if role in cells}
+    return {**optional, **{name: _parse_shares(cells[name]) for name in share_columns(cells)}}
 
 
 def _parse_numbers(column: pa.ChunkedArray) -> ParsedColumn:
@@ -143,14 +194,6 @@ def _parse_times(column: pa.ChunkedArray) -> ParsedColumn:
     cell_index, distinct_cells = encode_distinct(column)
     stamps = np.array([_parse_timestamp(value) for value in distinct_cells] + ["NaT"], dtype="datetime64[us]")
     return _expand_distinct(stamps, np.isnat(stamps), cell_index, distinct_cells)
-
-
-def _expand_distinct(
-    distinct_values: NDArray[Any], is_bad: Booleans, cell_index: Codes, distinct_cells: list[Any]
-) -> ParsedColumn:
-    """Return a parsed column, given the parsed values of its distinct cells; mark bad cells, except blank ones."""
-    is_bad &= ~np.array([is_blank(value) for value in distinct_cells] + [True])
-    return ParsedColumn(distinct_values[cell_index], is_bad[cell_index], cell_index, distinct_cells)
 
 
 def _parse_uniform_times(column: pa.ChunkedArray) -> NDArray[Any] | None:
@@ -203,95 +246,19 @@ def _parse_shares(column: pa.ChunkedArray) -> ParsedColumn:
     return ParsedColumn(np.where((floats < 0) | (floats > 1), np.inf, floats))
 
 
+def _expand_distinct(
+    distinct_values: NDArray[Any], is_bad: Booleans, cell_index: Codes, distinct_cells: list[Any]
+) -> ParsedColumn:
+    """Return a parsed column, given the parsed values of its distinct cells; mark bad cells, except blank ones."""
+    is_bad &= ~np.array([is_blank(value) for value in distinct_cells] + [True])
+    return ParsedColumn(distinct_values[cell_index], is_bad[cell_index], cell_index, distinct_cells)
+
+
 PARSER_BY_ROLE = {"time": _parse_times, "duration": _parse_numbers, "cost": _parse_numbers, "honeypot": _parse_answers}
 """Function that parses the column of each optional role."""
 
 
-def parse_extras(cells: ColumnsByRole) -> dict[str, ParsedColumn]:
-    """Return the parsed columns of optional roles, and those of the probabilities of grades, by role."""
-    optional = {role: parse(cells[role]) for role, parse in PARSER_BY_ROLE.items() if role in cells}
-    return {**optional, **{name: _parse_shares(cells[name]) for name in share_columns(cells)}}
-
-
-def require_floats(
-    column: pa.ChunkedArray,
-    source: Source,
-    column_name: str,
-    *,
-    allow_blanks: bool = False,
-    fixes: Sequence[str | Fix] = ("write a number",),
-) -> Floats:
-    """Return a column as numbers; raise InputError at the first cell that is not a finite number.
-
-    Args:
-        column: the cells.
-        source: source of the column, for errors.
-        column_name: name of the column in errors.
-        allow_blanks: whether to return NaN for a blank cell instead of raising an error.
-        fixes: advice for errors.
-
-    """
-    values = parse_floats(column)
-    if values is not None:
-        is_bad = np.isinf(values) if allow_blanks else ~np.isfinite(values)
-        if not is_bad.any():
-            return values
-        row = int(np.argmax(is_bad))
-    else:
-        cells = (parse_floats(column.slice(row, 1)) for row in range(len(column)))
-        row = next(row for row, cell in enumerate(cells) if cell is None)
-    cell = column[row].as_py()
-    if isinstance(cell, str) and re.fullmatch(r"\s*[+-]?\d+,\d+\s*", cell):
-        fixes = ["write decimals with a point"]
-    if cell is None or cell == "" or cell != cell:
-        raise source.cell_error(row, column_name, "the cell is empty", fixes, "missing-cell")
-    raise source.cell_error(row, column_name, f"{shown(cell)} is not a number", fixes, "not-a-number")
-
-
-MIN_PROBABILITY = 1e-9
-"""Minimum probability with which a document of a sample was drawn; its inverse is a weight."""
-SAMPLE_COLUMNS = ("probability", "round", "drawn")
-"""Columns of a sample: probability with which the document was drawn, number of the round in which it was, and number
-of documents that were drawn in this round."""
-NOT_DRAWN, NO_GRADE = "no probability: not drawn", "drawn, without a grade"
-"""Reasons for which rows are left out."""
-
-
-class DrawnRows(Source):
-    """Rows of a table that were drawn with a known probability; the others are left out and counted.
-
-    Attributes:
-        grade_column: name of the column of the grades; rows whose grade is blank are left out, too.
-        n_ungraded: number of rows that were drawn and have no grade, known after reading.
-
-    >>> import pandas as pd
-    >>> from crowdrank.readers.sources import FrameSource
-    >>> table = FrameSource(pd.DataFrame({"document": ["a", "b"], "probability": [None, 0.5]}))
-    >>> DrawnRows(table).read(["document"], BadRows()).to_pylist()
-    [{'document': 'b'}]
-
-    """
-
-    def __init__(self, source: Source, grade_column: str | None = None) -> None:
-        self.source, self.grade_column, self.n_ungraded = source, grade_column, 0
-        self.name, self.backend, self.names, self.units = source.name, source.backend, source.names, source.units
-        self._rows: Integers = np.zeros(0, np.int64)
-
-    def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
-        """Return the columns `names` of the rows with a probability."""
-        column, grade = SAMPLE_COLUMNS[0], self.grade_column
-        table = self.source.read(list(dict.fromkeys((*names, column, *([] if grade is None else [grade])))), bad_rows)
-        fix = "write the probability with which the document was drawn"
-        is_drawn = ~np.isnan(require_floats(table[column], self.source, column, allow_blanks=True, fixes=[fix]))
-        is_ungraded = is_drawn & (False if grade is None else blank_cells(table[grade]))
-        self._rows, self.n_ungraded = np.flatnonzero(is_drawn & ~is_ungraded), int(is_ungraded.sum())
-        bad_rows.count_left_out(NOT_DRAWN, len(table) - int(is_drawn.sum()))
-        bad_rows.count_left_out(NO_GRADE, self.n_ungraded)
-        return table.take(pa.array(self._rows)).select(list(names))
-
-    def place(self, row: int) -> str:
-        """Return the place in the file of a row that was read."""
-        return self.source.place(int(self._rows[row]))
+# Probabilities of grades, and of draws of a sample.
 
 
 def read_shares(source: Source, on_bad_rows: str = "error") -> Floats:
@@ -347,3 +314,40 @@ def read_draws(source: Source, names: Sequence[str]) -> Floats:
             source.require((column >= MIN_PROBABILITY) & (column <= 1), name, problem, fix, "not-a-probability")
         columns.append(column)
     return np.column_stack(columns)
+
+
+class DrawnRows(Source):
+    """Rows of a table that were drawn with a known probability; the others are left out and counted.
+
+    Attributes:
+        grade_column: name of the column of the grades; rows whose grade is blank are left out, too.
+        n_ungraded: number of rows that were drawn and have no grade, known after reading.
+
+    >>> import pandas as pd
+    >>> from crowdrank.readers.sources import FrameSource
+    >>> table = FrameSource(pd.DataFrame({"document": ["a", "b"], "probability": [None, 0.5]}))
+    >>> DrawnRows(table).read(["document"], BadRows()).to_pylist()
+    [{'document': 'b'}]
+
+    """
+
+    def __init__(self, source: Source, grade_column: str | None = None) -> None:
+        self.source, self.grade_column, self.n_ungraded = source, grade_column, 0
+        self.name, self.backend, self.names, self.units = source.name, source.backend, source.names, source.units
+        self._rows: Integers = np.zeros(0, np.int64)
+
+    def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
+        """Return the columns `names` of the rows with a probability."""
+        column, grade = SAMPLE_COLUMNS[0], self.grade_column
+        table = self.source.read(list(dict.fromkeys((*names, column, *([] if grade is None else [grade])))), bad_rows)
+        fix = "write the probability with which the document was drawn"
+        is_drawn = ~np.isnan(require_floats(table[column], self.source, column, allow_blanks=True, fixes=[fix]))
+        is_ungraded = is_drawn & (False if grade is None else blank_cells(table[grade]))
+        self._rows, self.n_ungraded = np.flatnonzero(is_drawn & ~is_ungraded), int(is_ungraded.sum())
+        bad_rows.count_left_out(NOT_DRAWN, len(table) - int(is_drawn.sum()))
+        bad_rows.count_left_out(NO_GRADE, self.n_ungraded)
+        return table.take(pa.array(self._rows)).select(list(names))
+
+    def place(self, row: int) -> str:
+        """Return the place in the file of a row that was read."""
+        return self.source.place(int(self._rows[row]))

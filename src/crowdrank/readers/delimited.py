@@ -107,8 +107,10 @@ class DelimitedSource(FileSource):
         """
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors=errors, newline="")
         previous_limit = csv.field_size_limit(MAX_LINE_BYTES)
-        quoting = csv.QUOTE_MINIMAL if self._has_quotes else csv.QUOTE_NONE
-        reader = csv.reader(chain(self._text_lines(text), extra_lines), delimiter=separator, quoting=quoting)
+        lines = chain(self._text_lines(text), extra_lines)
+        reader = csv.reader(
+            lines, delimiter=separator, quoting=csv.QUOTE_MINIMAL if self._has_quotes else csv.QUOTE_NONE
+        )
         line = 1
         try:
             for record in reader:

@@ -1,4 +1,10 @@
-"""Open files here or in a store (s3://, gs://, ...): decompress, decode, limit the size, and explain failures."""
+"""Open files here or in a store (s3://, gs://, ...): decompress, decode, limit the size, and explain failures.
+
+FileHead.of(path)          -> first bytes, compression and encoding of a file, from which readers recognize it
+open_decompressed(head)    -> stream of decompressed bytes, as UTF-8
+arrow_file(head)           -> the same for Arrow
+open_address(address)      -> stream of a local or remote file
+"""
 
 from __future__ import annotations
 
@@ -27,6 +33,8 @@ from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.readers.limits import CHUNK_BYTES, MAX_BYTES, MAX_GZIP_RATIO, numbered_lines, too_large_error
 from crowdrank.readers.sources import Source, no_rows_error
 
+HEAD_BYTES = 1 << 20
+"""Number of bytes at the start of a file that are read to recognize it."""
 COMPRESSIONS = {
     "gzip": re.compile(rb"\x1f\x8b"),
     "bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
@@ -34,27 +42,17 @@ COMPRESSIONS = {
     "zip": re.compile(rb"PK(\x03\x04|\x05\x06)"),
 }
 """Regular expression for the first bytes of each kind of compressed file."""
+WORKBOOK_PARTS = ("[Content_Types].xml", "mimetype")
+"""Names of files in ZIP archives that are workbooks; these are read as they are."""
 READ_ERRORS = (
     *(OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, csv.Error, UnicodeDecodeError, MemoryError),
     *(pa.ArrowException, RuntimeError),  # RuntimeError: a ZIP archive with a password
 )
 """Errors of opening, decompressing and parsing a file."""
-HEAD_BYTES = 1 << 20
-"""Number of bytes at the start of a file that are read to recognize it."""
-WORKBOOK_PARTS = ("[Content_Types].xml", "mimetype")
-"""Names of files in ZIP archives that are workbooks; these are read as they are."""
-
-
-def local_path(path: str | Path) -> Path:
-    """Return the path in a `file:` address; other paths are returned unchanged.
-
-    >>> str(local_path("file:///data/a.csv")), str(local_path(Path("file:///data/a.csv"))), str(local_path("a.csv"))
-    ('/data/a.csv', '/data/a.csv', 'a.csv')
-    """
-    text = str(path)
-    if not text.startswith("file:/"):
-        return Path(path)
-    return Path("/" + text.removeprefix("file:").removeprefix("//localhost/").lstrip("/"))
+PARQUET_SUFFIXES = (".parquet", ".pq")
+"""File suffixes of Parquet files, in lower case."""
+MAX_LISTED_FILES = 3
+"""Maximum number of file names that a message lists."""
 
 
 @dataclass(eq=False)
@@ -114,6 +112,34 @@ class FileHead:
         self.__dict__.pop("text", None)
 
 
+class FileSource(Source):
+    """A file."""
+
+    def __init__(self, file: str | Path | FileHead) -> None:
+        self.head = FileHead.of(file)
+        self.path, self.name = self.head.path, str(self.head.path)
+
+    @property
+    def stem(self) -> str:
+        """Name of the file without its folder and suffixes."""
+        return Path(self.head.inner_name).stem
+
+
+class LineSource(FileSource):
+    """A text file without a header, whose lines are rows; it has no column for the assessor."""
+
+    has_assessor_column = False
+
+    def __init__(self, file: str | Path | FileHead, names: Sequence[str]) -> None:
+        super().__init__(file)
+        self.names = list(names)
+        self._lines: list[int] = []  # line number of each row
+
+    def place(self, row: int) -> str:
+        """Return the place of a row for errors: its line in the file."""
+        return f"line {self._lines[row]}"
+
+
 def check_size(file: str | Path | FileHead, max_bytes: int = MAX_BYTES) -> None:
     """Raise InputError if a file has more than `max_bytes` bytes when decompressed."""
     head = FileHead.of(file)
@@ -127,16 +153,6 @@ def check_size(file: str | Path | FileHead, max_bytes: int = MAX_BYTES) -> None:
                 size += len(piece)
     if size > max_bytes:
         raise too_large_error(str(head.path), "it" if head.compression is None else "decompressed, it", max_bytes)
-
-
-def inner_name(path: str | Path) -> str:
-    """Return the name of a file without its folder and the suffix of its compression.
-
-    >>> inner_name("labels/ann.csv.gz"), inner_name("ann.csv")
-    ('ann.csv', 'ann.csv')
-    """
-    path = local_path(path)
-    return path.name[: -len(path.suffix)] if path.suffix.lower() in (".gz", ".bz2", ".xz", ".zip") else path.name
 
 
 @contextmanager
@@ -183,6 +199,66 @@ def arrow_file(file: str | Path | FileHead, *, text: bool = True) -> Iterator[Ca
             yield rewind
 
 
+@contextmanager
+def explain_errors(path: Path, text: bool = True) -> Iterator[None]:
+    """Raise errors of opening, decompressing and parsing a file as InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except READ_ERRORS as problem:
+        raise _unreadable_error(path, problem, text) from problem
+
+
+def _unreadable_error(path: Path, error: Exception, text: bool) -> InputError:
+    """Return the error for a file that cannot be opened or parsed."""
+    reason = str(getattr(error, "strerror", None) or error).split("\n")[0].rstrip(".")[:160]
+    match error:
+        case FileNotFoundError() | NotADirectoryError():
+            problem = f"there is no such file{near(path.name, _names_beside(path))}"
+            return InputError(problem, source=str(path), kind="no-file", fix="check the path")
+        case IsADirectoryError():
+            return InputError("this is a folder", source=str(path), kind="folder", fix="give a file in it")
+        case PermissionError():
+            return InputError("it may not be read", source=str(path), fix="check its permissions")
+        case UnicodeDecodeError() if error.encoding.startswith("utf-16"):
+            return InputError("the text is not valid UTF-16", source=str(path), kind="encoding", fix="save it as UTF-8")
+        case UnicodeDecodeError():
+            return encoding_error(path, first_undecodable_line(path) if text else "")
+        case pa.ArrowInvalid() if "UTF8" in reason:
+            return encoding_error(path, first_undecodable_line(path) if text else "")
+        case pa.ArrowInvalid() if "Empty CSV" in reason:
+            return no_rows_error(str(path))
+        case MemoryError():
+            advice = "use a machine with more memory, or download it again if it is damaged"
+            return InputError("there is not enough memory to read it", source=str(path), fix=advice)
+    advice = "it may be truncated, damaged or in another format"
+    return InputError(f"it cannot be read ({reason})", source=str(path), kind="damaged", fix=advice)
+
+
+def _names_beside(path: Path) -> list[str]:
+    """Return the names in the folder of a path, none if it cannot be listed."""
+    try:
+        return [other.name for other in path.parent.iterdir()]
+    except OSError:
+        return []
+
+
+def encoding_error(path: Path, place: str) -> InputError:
+    """Return the error for a text file that is neither UTF-8 nor UTF-16."""
+    problem = "the text is neither UTF-8 nor UTF-16"
+    return InputError(problem, source=str(path), place=place, kind="encoding", fix="save it as UTF-8")
+
+
+def first_undecodable_line(path: Path) -> str:
+    """Return the place of the first line that is not UTF-8, or nothing."""
+    with open_decompressed(path) as stream:
+        for line_number, line in numbered_lines(stream, str(path)):
+            if line.decode(errors="replace").encode() != line:
+                return f"line {line_number}"
+    return ""
+
+
 def utf16_encoding(first_bytes: bytes) -> str | None:
     """Return the encoding of a UTF-16 text, detected from its first four bytes, or None if it is not UTF-16.
 
@@ -196,6 +272,16 @@ def utf16_encoding(first_bytes: bytes) -> str | None:
     zeros = [byte == 0 for byte in first_bytes[:4]]
     patterns = {"utf-16-le": [False, True, False, True], "utf-16-be": [True, False, True, False]}
     return next((encoding for encoding, pattern in patterns.items() if zeros == pattern), None)
+
+
+def inner_name(path: str | Path) -> str:
+    """Return the name of a file without its folder and the suffix of its compression.
+
+    >>> inner_name("labels/ann.csv.gz"), inner_name("ann.csv")
+    ('ann.csv', 'ann.csv')
+    """
+    path = local_path(path)
+    return path.name[: -len(path.suffix)] if path.suffix.lower() in (".gz", ".bz2", ".xz", ".zip") else path.name
 
 
 def _open_raw(path: Path) -> BinaryIO:
@@ -251,98 +337,19 @@ def _only_member(path: Path, archive: zipfile.ZipFile) -> str:
     return names[0]
 
 
-@contextmanager
-def explain_errors(path: Path, text: bool = True) -> Iterator[None]:
-    """Raise errors of opening, decompressing and parsing a file as InputError."""
-    try:
-        yield
-    except InputError:
-        raise
-    except READ_ERRORS as problem:
-        raise _unreadable_error(path, problem, text) from problem
+# Addresses and folders.
 
 
-def _names_beside(path: Path) -> list[str]:
-    """Return the names in the folder of a path, none if it cannot be listed."""
-    try:
-        return [other.name for other in path.parent.iterdir()]
-    except OSError:
-        return []
+def local_path(path: str | Path) -> Path:
+    """Return the path in a `file:` address; other paths are returned unchanged.
 
-
-def _unreadable_error(path: Path, error: Exception, text: bool) -> InputError:
-    """Return the error for a file that cannot be opened or parsed."""
-    reason = str(getattr(error, "strerror", None) or error).split("\n")[0].rstrip(".")[:160]
-    match error:
-        case FileNotFoundError() | NotADirectoryError():
-            problem = f"there is no such file{near(path.name, _names_beside(path))}"
-            return InputError(problem, source=str(path), kind="no-file", fix="check the path")
-        case IsADirectoryError():
-            return InputError("this is a folder", source=str(path), kind="folder", fix="give a file in it")
-        case PermissionError():
-            return InputError("it may not be read", source=str(path), fix="check its permissions")
-        case UnicodeDecodeError() if error.encoding.startswith("utf-16"):
-            return InputError("the text is not valid UTF-16", source=str(path), kind="encoding", fix="save it as UTF-8")
-        case UnicodeDecodeError():
-            return encoding_error(path, first_undecodable_line(path) if text else "")
-        case pa.ArrowInvalid() if "UTF8" in reason:
-            return encoding_error(path, first_undecodable_line(path) if text else "")
-        case pa.ArrowInvalid() if "Empty CSV" in reason:
-            return no_rows_error(str(path))
-        case MemoryError():
-            advice = "use a machine with more memory, or download it again if it is damaged"
-            return InputError("there is not enough memory to read it", source=str(path), fix=advice)
-    advice = "it may be truncated, damaged or in another format"
-    return InputError(f"it cannot be read ({reason})", source=str(path), kind="damaged", fix=advice)
-
-
-def encoding_error(path: Path, place: str) -> InputError:
-    """Return the error for a text file that is neither UTF-8 nor UTF-16."""
-    problem = "the text is neither UTF-8 nor UTF-16"
-    return InputError(problem, source=str(path), place=place, kind="encoding", fix="save it as UTF-8")
-
-
-def first_undecodable_line(path: Path) -> str:
-    """Return the place of the first line that is not UTF-8, or nothing."""
-    with open_decompressed(path) as stream:
-        for line_number, line in numbered_lines(stream, str(path)):
-            if line.decode(errors="replace").encode() != line:
-                return f"line {line_number}"
-    return ""
-
-
-class FileSource(Source):
-    """A file."""
-
-    def __init__(self, file: str | Path | FileHead) -> None:
-        self.head = FileHead.of(file)
-        self.path, self.name = self.head.path, str(self.head.path)
-
-    @property
-    def stem(self) -> str:
-        """Name of the file without its folder and suffixes."""
-        return Path(self.head.inner_name).stem
-
-
-class LineSource(FileSource):
-    """A text file without a header, whose lines are rows; it has no column for the assessor."""
-
-    has_assessor_column = False
-
-    def __init__(self, file: str | Path | FileHead, names: Sequence[str]) -> None:
-        super().__init__(file)
-        self.names = list(names)
-        self._lines: list[int] = []  # line number of each row
-
-    def place(self, row: int) -> str:
-        """Return the place of a row for errors: its line in the file."""
-        return f"line {self._lines[row]}"
-
-
-PARQUET_SUFFIXES = (".parquet", ".pq")
-"""File suffixes of Parquet files, in lower case."""
-MAX_LISTED_FILES = 3
-"""Maximum number of file names that a message lists."""
+    >>> str(local_path("file:///data/a.csv")), str(local_path(Path("file:///data/a.csv"))), str(local_path("a.csv"))
+    ('/data/a.csv', '/data/a.csv', 'a.csv')
+    """
+    text = str(path)
+    if not text.startswith("file:/"):
+        return Path(path)
+    return Path("/" + text.removeprefix("file:").removeprefix("//localhost/").lstrip("/"))
 
 
 def is_remote(address: str | Path) -> bool:
@@ -373,14 +380,6 @@ def is_database_url(address: str | Path) -> bool:
     return re.match(r"postgres(ql(\+psycopg)?)?:/", str(address)) is not None
 
 
-def is_parquet_folder(path: str | Path) -> bool:
-    """Return whether a path is remote or a local folder with Parquet files; its judgments are not read into memory."""
-    if is_remote(to_address(path)):
-        return not is_database_url(path)
-    folder = local_path(path)
-    return folder.is_dir() and any(name.lower().endswith(PARQUET_SUFFIXES) for name in visible_files(folder))
-
-
 def is_within(path: str | Path, folder: str | Path) -> bool:
     """Return whether a path is a local folder or inside it; output in a folder of judgments would be read as input.
 
@@ -388,6 +387,14 @@ def is_within(path: str | Path, folder: str | Path) -> bool:
     (True, False, False)
     """
     return not is_remote(folder) and Path(path).resolve().is_relative_to(Path(folder).resolve())
+
+
+def is_parquet_folder(path: str | Path) -> bool:
+    """Return whether a path is remote or a local folder with Parquet files; its judgments are not read into memory."""
+    if is_remote(to_address(path)):
+        return not is_database_url(path)
+    folder = local_path(path)
+    return folder.is_dir() and any(name.lower().endswith(PARQUET_SUFFIXES) for name in visible_files(folder))
 
 
 def split_parquet_files(address: str | Path) -> tuple[list[str], list[str]]:
@@ -421,17 +428,6 @@ def visible_files(address: str | Path) -> list[str]:
     return sorted(name for name in names if name not in hidden and Path(name).name != MANIFEST)
 
 
-def describe_unread_files(paths: Sequence[str]) -> str:
-    """Return text for a message: the number of files, and the names of the first few.
-
-    >>> describe_unread_files(["in/a.csv", "in/b.csv", "in/c.csv", "in/d.csv"]), describe_unread_files(["in/a.csv"])
-    ('4 other files (a.csv, b.csv, c.csv, ...)', '1 other file (a.csv)')
-    """
-    names = ", ".join(file.rsplit("/", 1)[-1] for file in paths[:MAX_LISTED_FILES])
-    more = ", ..." if len(paths) > MAX_LISTED_FILES else ""
-    return f"{counted(len(paths), 'other file')} ({names}{more})"
-
-
 def _local_files(folder: Path) -> list[str]:
     if folder.is_file():
         return [str(folder)]
@@ -451,28 +447,15 @@ def _remote_files(address: str) -> list[str]:
     return names
 
 
-def _file_system(address: str) -> tuple[Any, str]:
-    """Return the fsspec file system of an address, and the path of the address in it."""
-    try:
-        import fsspec
-    except ImportError as problem:
-        text = f"Reading {address} needs fsspec, which is not installed: pip install 'crowdrank[dask]'."
-        raise UsageError(text, kind="missing-package") from problem
-    try:
-        system_and_path: tuple[Any, str] = fsspec.core.url_to_fs(address)
-    except Exception as problem:  # unknown protocol, missing package, or missing settings
-        reason = _first_line(problem)
-        raise InputError(f"it cannot be reached ({reason})", source=address, fix="check the address") from problem
-    return system_and_path
+def describe_unread_files(paths: Sequence[str]) -> str:
+    """Return text for a message: the number of files, and the names of the first few.
 
-
-def _unreadable_address_error(address: str, error: Exception) -> InputError:
-    reason = _first_line(error)
-    return InputError(f"it cannot be read ({reason})", source=address, fix="check the address and your permissions")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n")[0].rstrip(".")[:160] or type(error).__name__
+    >>> describe_unread_files(["in/a.csv", "in/b.csv", "in/c.csv", "in/d.csv"]), describe_unread_files(["in/a.csv"])
+    ('4 other files (a.csv, b.csv, c.csv, ...)', '1 other file (a.csv)')
+    """
+    names = ", ".join(file.rsplit("/", 1)[-1] for file in paths[:MAX_LISTED_FILES])
+    more = ", ..." if len(paths) > MAX_LISTED_FILES else ""
+    return f"{counted(len(paths), 'other file')} ({names}{more})"
 
 
 @contextmanager
@@ -503,3 +486,27 @@ def file_version(address: str) -> tuple[Any, ...]:
     except Exception as problem:  # each store has its own errors
         raise _unreadable_address_error(address, problem) from problem
     return tuple(str(info.get(name)) for name in ("size", "ETag", "etag", "mtime", "LastModified", "created"))
+
+
+def _file_system(address: str) -> tuple[Any, str]:
+    """Return the fsspec file system of an address, and the path of the address in it."""
+    try:
+        import fsspec
+    except ImportError as problem:
+        text = f"Reading {address} needs fsspec, which is not installed: pip install 'crowdrank[dask]'."
+        raise UsageError(text, kind="missing-package") from problem
+    try:
+        system_and_path: tuple[Any, str] = fsspec.core.url_to_fs(address)
+    except Exception as problem:  # unknown protocol, missing package, or missing settings
+        reason = _first_line(problem)
+        raise InputError(f"it cannot be reached ({reason})", source=address, fix="check the address") from problem
+    return system_and_path
+
+
+def _unreadable_address_error(address: str, error: Exception) -> InputError:
+    reason = _first_line(error)
+    return InputError(f"it cannot be read ({reason})", source=address, fix="check the address and your permissions")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n")[0].rstrip(".")[:160] or type(error).__name__

@@ -363,7 +363,7 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
         parts: rows of the parts, in order.
         tables: assessors, families and scales of all parts.
         bad_rows: counts of bad rows; changed in place.
-        repeats: which judgment is used if an assessor judged an item several times: one of REPEAT_POLICIES.
+        repeats: which judgment is used if an assessor judged an item several times: a value of `Repeats`.
 
     Returns:
         The merged rows; None if no row can be used, or if there is a bad row and bad rows are errors.

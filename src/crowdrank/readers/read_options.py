@@ -1,4 +1,4 @@
-"""Options of the readers, for Python, the command line and TOML files."""
+"""Options of the readers: as written on the command line and in TOML files, and parsed for encoding rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -32,6 +32,8 @@ OnBadRows = Literal["error", "skip"]
 """What to do with rows that cannot be used."""
 UnjudgeableAs = Literal["lowest", "drop"]
 """Whether 'cannot judge' answers become the lowest grade or are dropped."""
+MISSING_GRADE, OFF_SCALE_GRADE = -100, -101
+"""Codes for a blank grade and for an answer that is not on the scale."""
 
 EXPERT_FLAGS = ("--expert", "-e")
 """Flags of the option for a file of expert grades."""
@@ -94,12 +96,6 @@ class RunReadOptions:
     columns: str | None = option(None, "Column of each role, such as query=qid,document=docid,score=bm25.")
 
 
-REPEAT_POLICIES = ("last", "first", "error", "keep")
-"""Ways to treat several judgments of one document by one assessor (option `repeats`)."""
-MISSING_GRADE, OFF_SCALE_GRADE = -100, -101
-"""Codes for a blank grade and for an answer that is not on the scale."""
-
-
 @dataclass(frozen=True)
 class EncodeOptions:
     """Options for turning rows into judgments, the same for all parts; the fields are options of `read_judgments`."""
@@ -114,8 +110,8 @@ class EncodeOptions:
     on_bad_rows: str = "error"
 
     def __post_init__(self) -> None:
-        require_one_of("repeats", self.repeats, REPEAT_POLICIES)
-        require_one_of("on_bad_rows", self.on_bad_rows, ("error", "skip"))
+        require_one_of("repeats", self.repeats, get_args(Repeats))
+        require_one_of("on_bad_rows", self.on_bad_rows, get_args(OnBadRows))
 
     def is_unjudgeable(self, answer: object) -> bool:
         """Return whether an answer means that the assessor could not judge the document."""

@@ -36,6 +36,9 @@ BAD_ROW_REASONS = (
 """Reasons why a row is bad, in the order of the checks; the error is about the first reason that occurs."""
 SKIP_BAD_ROWS = Fix("leave such rows out with {}", "on_bad_rows", "skip")
 """Advice to leave out bad rows."""
+NAME_GRADES_FIX = Fix("name the grades from least to most relevant with {}", "grades", "Bad,Fair,Good")
+SCALE_COLUMN_FIX = Fix(f"add a column {SCALE_COLUMN!r} with them, as in Bad|Fair|Good")
+GIVE_SCALE_FIX = Fix("give the scale with {}", "grades", "0-4")
 
 
 def no_rows_error(source_name: str) -> InputError:
@@ -224,11 +227,6 @@ class FrameSource(Source):
         frame = frames.collect_columns(self.frame, list(names))
         columns = {name: frames.column_to_arrow(frame, name) for name in names}
         return pa.table({name: frames.to_plain_values(column, self.name, name) for name, column in columns.items()})
-
-
-NAME_GRADES_FIX = Fix("name the grades from least to most relevant with {}", "grades", "Bad,Fair,Good")
-SCALE_COLUMN_FIX = Fix(f"add a column {SCALE_COLUMN!r} with them, as in Bad|Fair|Good")
-GIVE_SCALE_FIX = Fix("give the scale with {}", "grades", "0-4")
 
 
 @dataclass(frozen=True)
