@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from evaluation_reference import random_world
+from typer.testing import CliRunner
 
+from crowdrank.cli.app import app
 from crowdrank.errors import DataWarning, UsageError
 from crowdrank.evaluation.comparison import (
     bootstrap_interval,
@@ -209,3 +212,13 @@ def test_no_runs_are_refused() -> None:
     with pytest.raises(UsageError) as refused:
         compare({}, GOLD, "AP")
     assert refused.value.parameter == "runs"
+
+
+def test_the_command_counts_queries_that_are_not_in_the_mean(tmp_path: Path) -> None:
+    (tmp_path / "gold.qrels").write_text("1 0 a 1\n1 0 b 0\n2 0 a 0\n3 0 a 0\n")
+    for name in ("old", "new"):
+        (tmp_path / f"{name}.csv").write_text("query,document,score\n1,a,2\n1,b,1\n2,a,1\n3,a,1\n")
+    files = [str(tmp_path / name) for name in ("old.csv", "new.csv")]
+    done = CliRunner().invoke(app, ["compare", *files, "--expert", str(tmp_path / "gold.qrels"), "--measures", "AP"])
+    assert done.exit_code == 0, done.output
+    assert "left out of the mean of AP: 2." in " ".join(done.output.split())

@@ -104,7 +104,7 @@ def test_files_are_judged_within_the_budget(crowdrank: Terminal, passages: Passa
 
     budget = plan["max_cost"] / 4
     for _ in range(2):  # the second time, the rest of the budget is too small for another call
-        done = crowdrank.json(*run_words(budget))
+        done = crowdrank.json(*run_words(budget), code=3)
         assert endpoint.cost(*PRICES) <= done["charged"] + 1e-9 <= budget + 1e-9
     first = len(endpoint.bodies)
     assert 0 < first < n_calls

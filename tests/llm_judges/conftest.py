@@ -37,11 +37,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 @pytest.fixture
 def run() -> Callable[..., Any]:
-    """Run a command of `judge` with --json; return what it prints."""
+    """Run a command of `judge` with --json; return what it prints. `code` is the expected exit code."""
 
-    def invoke(*words: object) -> Any:
+    def invoke(*words: object, code: int = 0) -> Any:
         done = CliRunner().invoke(app, ["judge", *map(str, words), "--json"], catch_exceptions=False)
-        assert done.exit_code == 0, done.output
+        assert done.exit_code == code, done.output
         return json.loads(done.stdout)
 
     return invoke

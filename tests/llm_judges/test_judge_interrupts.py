@@ -79,7 +79,7 @@ def test_kills_do_not_exceed_a_small_budget(prepared: Project) -> None:
             process.communicate()
         last = start(prepared, budget)
         output, _ = last.communicate()
-        assert last.returncode == 0
+        assert last.returncode == 3, "the budget is spent"
         assert served.cost(1.0, 2.0) <= budget
         charged = float(output.split('"charged": ')[1].split(",")[0])
         assert served.cost(1.0, 2.0) <= charged <= budget

@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from crowdrank import read_judgments
+from crowdrank._progress import ProgressBar
 from crowdrank.cli.app import app
 from crowdrank.errors import CrowdrankError, InputError, OutputError
 from crowdrank.judgments.scale import Scale
@@ -290,6 +291,31 @@ def test_the_budget_is_never_exceeded(project: Project, clock: ManualClock, budg
         more = ask(project, clock, judge(served.url, prices=PRICES, concurrency=concurrency), budget=budget)
         assert served.cost(1.0, 2.0) <= more.charged <= budget
     assert result.not_asked > 0
+
+
+def test_a_spent_budget_is_an_exit_code_and_can_be_raised(project: Project) -> None:
+    project.write_pairs(40)
+    with serve(by_number(Reply("1"))) as served:
+        project.write_judges({"name": "j", "endpoint": served.url, "model": "m", "prices": vars(PRICES)})
+        words = ["judge", "run", *project.words, "-o", "labels.csv", "--budget"]
+        spent = CliRunner().invoke(app, [*words, "0.004"])
+        raised = CliRunner().invoke(app, [*words, "10"])
+    assert spent.exit_code == 3
+    assert "run the command again" not in spent.output
+    assert spent.output.count("--budget") == 2
+    assert raised.exit_code == 0, raised.output
+    assert len(pd.read_csv("labels.csv")) == 40
+
+
+def test_failed_attempts_are_in_the_progress(
+    project: Project, clock: ManualClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [Path("docs.jsonl"), Path("queries.jsonl")]
+    with serve(lambda number, body: error(500)) as served, open_ledger(Path("l.sqlite")) as ledger:
+        task = read_task(Path("requests.csv"), texts, [judge(served.url, attempts=3)], SCALE)
+        report = ProgressBar("asking judges", after=0, every=0)
+        run_judges(JudgingPlan.of(task, {}), ledger, clock=clock, report=report)
+    assert "(1 failed attempt)" in capsys.readouterr().err
 
 
 def test_money_that_was_reserved_and_not_needed_is_spent_on_other_calls(project: Project, clock: ManualClock) -> None:

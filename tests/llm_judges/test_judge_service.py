@@ -202,7 +202,7 @@ def test_the_budget_holds_over_all_rounds(
         write_judges(
             project, endpoint.url, ("first",), prices={"input": 100.0, "output": 100.0}, parameters={"max_tokens": 20}
         )
-        done = run(*command(served, jam, "--budget", 0.4))
+        done = run(*command(served, jam, "--budget", 0.4), code=3)
     assert 0 < done["judges"][0]["answered"] < N_PAIRS
     assert endpoint.cost(100.0, 100.0) <= done["charged"] <= 0.4
     assert list(done["stopped"]) == ["first"]

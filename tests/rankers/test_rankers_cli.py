@@ -177,6 +177,9 @@ def test_validation_queries_from_other_files(world: Path, run: Run, tmp_path: Pa
     done = run(*words, "--validation-features", "later.letor", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["validation_queries"] == 10
+    same = run(*words, "--validation", "later.letor", "--json")
+    assert same.returncode == 0, same.stderr
+    assert json.loads(same.stdout)["validation"] == json.loads(done.stdout)["validation"]
     done = run(*words, "--validation-features", "train.letor")
     assert done.returncode == 2
     assert "30 queries of the validation labels are also trained on; remove them from one of the two." in done.stderr
@@ -188,6 +191,21 @@ def test_validation_queries_from_other_files(world: Path, run: Run, tmp_path: Pa
     done = run("rank", "-m", "model", "-f", "short.letor", "--tag", "mine", "-o", "run.trec")
     assert done.returncode == 0, done.stderr
     assert {line.split()[5] for line in (tmp_path / "run.trec").read_text().splitlines()} == {"mine"}
+
+
+def test_validation_that_stops_in_the_first_rounds_is_noted(run: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name, sign in (("train", 1), ("later", -1)):  # the validation queries contradict the training queries
+        rows = [(query, document, rng.normal()) for query in range(20) for document in range(10)]
+        lines = [f"{int(sign * x > 0)} qid:{name}{query} 1:{x:.4f} # docid = {d}" for query, d, x in rows]
+        (tmp_path / f"{name}.letor").write_text("\n".join(lines) + "\n")
+    done = run("train", "-f", "train.letor", "--validation", "later.letor", "-o", "model", "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["rounds"] <= 5
+    assert any("no better on the validation queries" in note for note in summary["notes"])
+    done = run("train", "-f", "train.letor", "--validation", 0.3, "-o", "model", "--json", "-s", "n_estimators=20")
+    assert not any("no better" in note for note in json.loads(done.stdout)["notes"])
 
 
 def test_documents_without_features_or_labels_are_counted(world: Path, run: Run, tmp_path: Path) -> None:

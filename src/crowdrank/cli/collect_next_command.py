@@ -119,8 +119,8 @@ class SampleOptions:
             return {}
         if again:
             problem = f"is not for {COMPARE}: a document that was drawn is not drawn again"
-            fix = "to discard all samples, delete the list of requests beside the judgments"
-            raise UsageError(problem, parameter="again", fix=["leave it out", fix])
+            discard = "to discard all samples, delete the list of requests beside the judgments"
+            raise UsageError(problem, parameter="again", fix=["leave it out", discard])
         if self.runs is None:
             fix = Fix("give the rankings to compare with {}", "runs", "live.trec,new.trec")
             raise UsageError(f"{COMPARE} needs rankings", parameter="policy", fix=fix)

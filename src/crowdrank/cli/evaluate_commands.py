@@ -184,7 +184,7 @@ def print_comparison(comparison: Comparison) -> None:
         f"Bold (*): the best. ▲ ▼: significantly above or below {comparison.baseline} ({comparison.test} test, Holm's "
         f"correction over the rankings, {comparison.alpha:.0%}). {counted(first.counts.queries, 'query')}."
     )
-    for sentence in first.conventions.sentences(comparison.measures):
+    for sentence in (*first.conventions.sentences(comparison.measures), *first.relevance_notes()):
         print_line(sentence)
     if first.gold_used_features:
         print_line(GOLD_USED_FEATURES)

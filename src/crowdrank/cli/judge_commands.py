@@ -96,6 +96,10 @@ class SpendingOptions:
 Task = Annotated[TaskOptions, FieldsOf(TaskOptions, "Requests")]
 
 
+BUDGET_EXIT_CODE = 3
+"""Exit code if the budget is spent before all calls were asked; what was answered is written."""
+
+
 def print_labels(labels: JudgeLabels, output: Path, failures: Path) -> None:
     """Print the number of calls by status and their cost, and where labels and failures were written."""
     if len(labels.counts):
@@ -111,7 +115,7 @@ def split_names(names: str | None) -> list[str]:
 
 
 def raise_if_stopped(stopped: Mapping[str, str]) -> None:
-    """Raise JudgeError if the service of a judge refused or failed its calls; print a note if the budget is spent."""
+    """Raise JudgeError if the service of a judge refused or failed its calls; exit with 3 if the budget is spent."""
     from crowdrank.llm_judges.caller import BUDGET_SPENT
 
     for name, reason in stopped.items():
@@ -123,6 +127,8 @@ def raise_if_stopped(stopped: Mapping[str, str]) -> None:
         name, reason = next(iter(failed.items()))
         advice = "its answers so far are stored; correct the cause and run the command again"
         raise JudgeError(f"The judge {name} was stopped: {reason}", kind="judge-stopped", fix=advice)
+    if stopped:
+        raise typer.Exit(BUDGET_EXIT_CODE)
 
 
 def judge_prepare(
@@ -280,7 +286,8 @@ def judge_run(
     """Ask LLM judges at OpenAI-compatible endpoints (vLLM, llama.cpp, Ollama, gateways).
 
     Sends the texts of the requested documents to the endpoints in the file of judges, and to nobody else. Running the
-    command again goes on where it stopped: calls that have a reply are not repeated. Needs the extra `llm`.
+    command again goes on where it stopped: calls that have a reply are not repeated. The exit code is 2 if a judge was
+    stopped by its service, and 3 if the budget is spent before all calls were asked. Needs the extra `llm`.
 
     Examples:
         crowdrank judge run requests.csv --texts docs.jsonl --judges judges.toml -o labels.csv --dry-run
@@ -288,6 +295,7 @@ def judge_run(
         crowdrank judge run requests.csv --texts docs.jsonl --judges judges.toml -o labels.csv --retry failed
     """
     from crowdrank._progress import reporting
+    from crowdrank.llm_judges.caller import PROGRESS_TITLE
     from crowdrank.llm_judges.judge_labels import failures_path
     from crowdrank.llm_judges.judging_plan import JudgingPlan, check_budget, default_ledger_path, run_judges
     from crowdrank.llm_judges.ledger import open_ledger
@@ -306,7 +314,7 @@ def judge_run(
     with open_ledger(ledger_path) as ledger:
         plan = JudgingPlan.of(task, ledger.statuses(), calls.retried)
         try:
-            with reporting(True, "asking judges") as report:
+            with reporting(True, PROGRESS_TITLE) as report:
                 result = run_judges(plan, ledger, calls.budget, report=report)
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(f"All replies are in {ledger_path}; run the command again to go on.")
@@ -371,8 +379,11 @@ def _print_costs(result: JudgingResult, budget: float | None) -> None:
     if budget is not None:
         unknown = f", of which {result.uncertain:.4g} for calls whose outcome is unknown" if result.uncertain else ""
         print_line(f"{result.charged:.4g} of {budget:g} charged{unknown}.")
+    from crowdrank.llm_judges.caller import BUDGET_SPENT
+
     if result.not_asked:
-        fix = Fix("run the command again to ask them")
+        is_spent = BUDGET_SPENT in result.stopped.values()
+        fix = Fix("raise the budget with {}", "budget") if is_spent else Fix("run the command again to ask them")
         note = Message(f"{result.not_asked:,} calls have no outcome", "not-asked", "note", fixes=(fix,))
         print_note(note)
 

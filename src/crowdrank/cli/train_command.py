@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from crowdrank.readers.features import Features
 
 CERTAINTY_WEIGHTS = "certainty"
+FEW_ROUNDS = 5
+"""Number of rounds up to which a note tells that validation stopped the training early."""
 MAX_PRINTED = 10
 """Maximum number of features that are printed."""
 
@@ -97,7 +99,9 @@ JUDGMENT_READING = ("format", "columns", "separator", "grades", "unjudgeable", "
 class ValidationOptions:
     """Options for the validation data that decide when training stops."""
 
-    validation: str | None = option(None, "Share of the queries, such as 0.2, or a file of labels, to stop by.")
+    validation: str | None = option(
+        None, "Share of the queries, such as 0.2, or a file of labels or of LETOR, to stop by."
+    )
     validation_features: list[Path] = option(
         [], "Features (and grades) of the validation queries, if they are in other files. Repeatable."
     )
@@ -183,6 +187,8 @@ def _split_for_validation(
     from crowdrank.rankers.rank_files import join_features, pad_letor
 
     text, files = validation.validation, validation.validation_features
+    if text is not None and not files and _is_letor(text):
+        files, text = [Path(text)], None  # it has features and grades
     if text is not None and (share := _parse_share(text)) is not None:
         return instances.split(share, random_state)
     if text is None and not files:
@@ -192,6 +198,14 @@ def _split_for_validation(
     held_out = _join_labels(table, None if text is None else Path(text), unweighted)
     _require_distinct_queries(instances, held_out)
     return instances, held_out
+
+
+def _is_letor(path: str) -> bool:
+    """Return whether a path is a file in LETOR's format."""
+    from crowdrank.readers.inputs import open_input
+    from crowdrank.readers.letor import LetorSource
+
+    return Path(path).is_file() and isinstance(open_input(path).sources[0], LetorSource)
 
 
 def _fit(model: Ranker, instances: Instances, held_out: Instances | None, computation: o.EngineOptions) -> None:
@@ -296,9 +310,19 @@ def _summary(
         "rounds": getattr(model, "best_iteration_", None),
         "settings": {key: str(value) for key, value in model.get_params(deep=False).items()},
         "importances": {feature: share for share, feature in order},
-        "notes": [*instances.counts.notes(), *validation_notes],
+        "notes": [*instances.counts.notes(), *validation_notes, *_early_stop_notes(model)],
         "output": output_folder,
     }
+
+
+def _early_stop_notes(model: Ranker) -> list[str]:
+    """Return a note if validation ended the training in the first rounds."""
+    n_rounds, most = getattr(model, "best_iteration_", None), getattr(model, "n_estimators", 0)
+    if not model.history_ or n_rounds is None or n_rounds > min(FEW_ROUNDS, most // 10) or max(model.history_) > 0.999:
+        return []
+    problem = f"the ranker has {counted(n_rounds, 'round')} of {most}: more were no better on the validation queries"
+    fixes = (Fix("check that their labels are like those for training"), Fix("leave out {}", "validation"))
+    return [f"Note: {render(Message(problem, 'early-stop', 'note', fixes=fixes))}"]
 
 
 def _summary_sentence(summary: dict[str, Any]) -> str:

@@ -215,6 +215,15 @@ class Evaluation:
             if share < MIN_JUDGED
         )
 
+    def relevance_notes(self) -> list[str]:
+        """Return a sentence for each measure whose mean leaves out queries, or counts them as 0 or 1."""
+        return [
+            f"Queries {'with equal gold grades' if measure.name in CORRELATIONS else 'without a relevant document'}"
+            f" that {_NO_RELEVANT[self.conventions.without_relevant(measure)]} of {measure}: {number:,}."
+            for measure in self.measures
+            if (number := self.without_relevant[str(measure)])
+        ]
+
     def notes(self) -> list[str]:
         """Describe in sentences what was excluded and how ties and missing gold were treated.
 
@@ -243,12 +252,7 @@ class Evaluation:
             f"{counted(counts.queries, 'query')} and {counted(counts.documents_scored, 'document')} were scored.",
             f"{_TIES[self.conventions.ties]} ({counted(counts.documents_tied, 'tied document')}).",
             *(f"{text}: {number:,}." for text, number in numbers if number),
-            *(
-                f"Queries {'with equal gold grades' if measure.name in CORRELATIONS else 'without a relevant document'}"
-                f" that {_NO_RELEVANT[self.conventions.without_relevant(measure)]} of {measure}: {number:,}."
-                for measure in self.measures
-                if (number := self.without_relevant[str(measure)])
-            ),
+            *self.relevance_notes(),
             *self.conventions.measure_sentences(self.measures),
             *([EXPECTED_GRADES] if self.expected_grades else []),
             *([GOLD_USED_FEATURES] if self.gold_used_features else []),

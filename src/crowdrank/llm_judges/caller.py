@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from crowdrank._progress import Report
+from crowdrank._progress import ProgressBar, Report
+from crowdrank._text import counted
 from crowdrank.llm_judges.endpoint import Outcome, new_client, send
 from crowdrank.llm_judges.judges import Judge, Prices
 from crowdrank.llm_judges.judging_task import Call, JudgingTask, max_input_tokens
@@ -35,6 +36,8 @@ MAX_OPEN_SECONDS = 300.0
 """Maximum number of seconds for which a circuit is open."""
 MAX_OPENINGS = 4
 """Number of openings in a row after which a judge is stopped."""
+PROGRESS_TITLE = "asking judges"
+"""Title of the progress bar."""
 BUDGET_SPENT = "the rest of the budget is smaller than the largest possible cost of a call"
 """Reason for which a judge is stopped when its next call could exceed the budget."""
 
@@ -155,6 +158,7 @@ class Caller:
     rng: random.Random = field(default_factory=random.Random)
     report: Report | None = None
     _n_done: int = 0
+    _n_failed: int = 0
     _n_total: int = 0
     _settled: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -166,7 +170,7 @@ class Caller:
             UsageError: an API key or the package httpx2 is missing.
 
         """
-        self._n_done, self._n_total = 0, len(wanted)
+        self._n_done, self._n_failed, self._n_total = 0, 0, len(wanted)
         try:
             return asyncio.run(self._ask_all(wanted))
         except BaseExceptionGroup as group:
@@ -190,8 +194,14 @@ class Caller:
         while not queue.stopped and (entry := next(queue.calls, None)) is not None:
             await self._ask_call(queue, client, *entry)
             self._n_done += 1
-            if self.report is not None:
-                self.report(self._n_done, self._n_total, math.nan)
+            self._show_progress()
+
+    def _show_progress(self) -> None:
+        """Report the number of calls that ended, and of failed attempts, with which a call can go on for minutes."""
+        if isinstance(self.report, ProgressBar) and self._n_failed:
+            self.report.title = f"{PROGRESS_TITLE} ({counted(self._n_failed, 'failed attempt')})"
+        if self.report is not None:
+            self.report(self._n_done, self._n_total, math.nan)
 
     async def _ask_call(self, queue: JudgeQueue, client: httpx2.AsyncClient, key: str, call: Call) -> None:
         """Attempt a call until it has a final outcome, or its judge is stopped."""
@@ -208,6 +218,9 @@ class Caller:
             finally:
                 queue.end_turn()
                 self._settled.set()
+            if not outcome.is_final:
+                self._n_failed += 1
+                self._show_progress()
             if outcome.is_final or is_last or queue.stopped:
                 return
             await self.clock.sleep(self._backoff(attempt, outcome.wait_seconds))

@@ -52,8 +52,8 @@ def add_baseline(
         f"{', '.join(names)}"
     )
     is_feature = data.has_features and baseline in data.features.names
-    fix = [Fix("for the feature, use {}", "baseline", FEATURE_PREFIX + baseline)] if is_feature else []
-    raise UsageError(problem, parameter="baseline", kind="unknown-baseline", fix=fix)
+    fixes = [Fix("for the feature, use {}", "baseline", FEATURE_PREFIX + baseline)] if is_feature else []
+    raise UsageError(problem, parameter="baseline", kind="unknown-baseline", fix=fixes)
 
 
 def check_baseline(settings: RunSettings, baseline: str, failed: Mapping[str, str]) -> list[Message]:

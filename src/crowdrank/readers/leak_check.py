@@ -89,7 +89,9 @@ def _dcg(score: Floats, gains: Floats, query: Integers) -> Floats:
     position = np.arange(len(query)) - np.flatnonzero(is_first)[query]
     discount = np.where(position < 10, 1 / np.log2(position + 2), 0.0)
     tie = np.cumsum(is_first | np.append(True, score[1:] != score[:-1])) - 1
-    return np.bincount(query, gains[order] * (np.bincount(tie, discount) / np.bincount(tie))[tie])
+    return np.asarray(
+        np.bincount(query, gains[order] * (np.bincount(tie, discount) / np.bincount(tie))[tie]), np.float64
+    )
 
 
 def _rank_correlations(X: Floats, grades: Floats, query: Integers) -> Floats:

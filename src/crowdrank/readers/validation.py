@@ -466,7 +466,7 @@ def _leak_warnings(gold: Gold, features: Features) -> Iterator[Message]:
     rows = np.flatnonzero(item_index >= 0)
     grades = table.grade[table.offsets[item_index[rows]]].astype(float)
     matrix, query = features.matrix[rows], table.item_query[item_index[rows]]
-    leaks = find_leaks(features.names, matrix, grades, query)
+    leaks = find_leaks(features.names, matrix, grades, query.astype(np.int64))
     yield from (leak.message() for leak in leaks)
     if len(rows) < MIN_GRADED_DOCUMENTS:
         return
