@@ -40,7 +40,7 @@ BENCHMARKS: dict[str, Callable[[], Result | list[Result]]] = {
     "feature-prior": features.feature_prior,
     "latent-growth": latent.growth,
     "latent-memory": latent.memory,
-    "lambdamart-round": rankers.rounds,
+    "lambdamart-iteration": rankers.iterations,
     "lambdamart-threads": rankers.threads,
     "lambdamart-mq2008": rankers.mq2008,
     "scoring": scoring.predict,

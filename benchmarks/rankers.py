@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.measure import Result, at_least, at_most, best, in_own_process
 
 THREADS = 2
-ROUNDS = 12
+N_ITERATIONS = 12
 ROWS, FEATURES, PER_QUERY = 500_000, 136, 120
 
 
@@ -23,8 +23,8 @@ def _random_data() -> tuple[Any, Any, Any]:
     return X, y, np.bincount(np.arange(ROWS) // PER_QUERY)
 
 
-def _rounds() -> tuple[list[float], list[float], list[float]]:
-    """Measure boosting rounds of LightGBM and ours in turns, on the same bins, and our gradients alone."""
+def _iteration_times() -> tuple[list[float], list[float], list[float]]:
+    """Measure boosting iterations of LightGBM and ours in turns, on the same bins, and our gradients alone."""
     import lightgbm as lgb
 
     from crowdrank.rankers.boosting import tree_settings
@@ -49,7 +49,7 @@ def _rounds() -> tuple[list[float], list[float], list[float]]:
         seconds[2].append(time.perf_counter() - start)
         return values
 
-    for _ in range(ROUNDS):
+    for _ in range(N_ITERATIONS):
         for times, step in ((seconds[0], theirs.update), (seconds[1], lambda: ours.update(fobj=gradients))):
             start = time.perf_counter()
             step()
@@ -57,11 +57,11 @@ def _rounds() -> tuple[list[float], list[float], list[float]]:
     return seconds
 
 
-def rounds() -> Result:
-    """Divide the time of our boosting round by that of LightGBM, 500k x 136, two threads (median over rounds)."""
-    theirs, ours, gradients = in_own_process(_rounds)
+def iterations() -> Result:
+    """Divide the time of our boosting iteration by that of LightGBM, 500k x 136, two threads (median)."""
+    theirs, ours, gradients = in_own_process(_iteration_times)
     return at_most(
-        "a round of LambdaMART, 500k x 136, two threads: crowdrank / LightGBM's lambdarank",
+        "an iteration of LambdaMART, 500k x 136, two threads: crowdrank / LightGBM's lambdarank",
         float(np.median(np.divide(ours, theirs))),
         1.1,
         best=min(ours) / min(theirs),

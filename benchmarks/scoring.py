@@ -14,7 +14,7 @@ from benchmarks.measure import Result, at_most, in_own_process, peak_bytes
 
 DOCUMENTS, FEATURES, TREES, LEAVES = 100, 46, 100, 31
 """Sizes of the query and of the forest."""
-ROUNDS = 500
+N_REPEATS = 500
 """Number of times that a query is scored in each way."""
 ROWS, COLUMNS, PER_QUERY = 20_000, 30, 100
 """Rows, features and documents per query of the small file; the large one has ten times the rows."""
@@ -28,15 +28,15 @@ def _training_data(n: int, n_features: int) -> tuple[Any, Any, Any]:
     return X, np.digitize(worth, [0.0, 2.0, 4.0]).astype(np.float64), np.arange(n) // 100
 
 
-def _medians(work: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
+def _medians(work: dict[str, Callable[[], object]], n_repeats: int = N_REPEATS) -> dict[str, float]:
     """Return the median milliseconds of CPU time of each function, measured in turns; other load does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in work}
-    for _ in range(rounds):
+    for _ in range(n_repeats):
         for name, function in work.items():
             start = time.process_time()
             function()
             seconds[name].append(time.process_time() - start)
-    return {name: 1e3 * float(np.median(values[rounds // 10 :])) for name, values in seconds.items()}
+    return {name: 1e3 * float(np.median(values[n_repeats // 10 :])) for name, values in seconds.items()}
 
 
 def _scoring_times() -> dict[str, float]:

@@ -53,7 +53,7 @@ from tools.service_load import (
 
 SECONDS, KILLS, JUDGES, PAUSE = 300, 50, 50, 5.0
 """Seconds of load and number of kills per database, number of judges, and mean seconds between a judge's requests."""
-ROUNDS = 3
+N_REPEATS = 3
 """Number of turns of the four kinds of load."""
 GOAL = 5.0
 """Maximum ratio of response times."""
@@ -144,16 +144,16 @@ def read_row(connection: Connection) -> None:
 
 def _measure(served: str, stored: str, seconds: float, n_judges: int, pause: float) -> dict[str, Times]:
     """Return response times by kind of load; `served` and `stored` are two databases of one kind."""
-    n_pairs = round(n_judges * (ROUNDS + seconds / 4 / pause))  # enough for twice as many answers
+    n_pairs = round(n_judges * (N_REPEATS + seconds / 4 / pause))  # enough for twice as many answers
     tokens = _create(served, n_judges, n_pairs)
     _create(stored, n_judges, n_pairs)
     judges, times = SimulatedJudges(tokens, pause), {name: Times() for name in ("bare HTTP", "store", "bare store")}
-    part = seconds / ROUNDS / 4
+    part = seconds / N_REPEATS / 4
     with ExitStack() as stack:
         service = stack.enter_context(RunningService(served))
         bare = stack.enter_context(_bare_service(stored))
         database = stack.enter_context(closing(Database(stored)))
-        for _ in range(ROUNDS):
+        for _ in range(N_REPEATS):
             judges.start(service.url)
             time.sleep(part)
             judges.pause()

@@ -58,7 +58,7 @@ def _protocol(features: Features, table: Table) -> list[str]:
         "LETOR's five folds: fold k is trained on parts k, k+1 and k+2, validated on part k+3 and tested on part k+4; "
         "the test parts of all folds are evaluated together.",
         f"All boosted trees, ours and the peers', have the same parameters ({parameters}, truncation {TRUNCATION}) and "
-        f"stop after {PATIENCE} rounds without a better {MAIN} of the validation part. The peers use their own nDCG "
+        f"stop after {PATIENCE} iterations without a better {MAIN} of the validation part. The peers use their nDCG "
         "for this, which breaks ties differently.",
         "lightgbm is LightGBM's lambdarank; xgboost is XGBoost's rank:ndcg with lossguide trees of as many leaves. "
         "XGBoost has no minimum number of documents per leaf; its minimum Hessian and L2 penalty are its defaults.",

@@ -476,7 +476,7 @@ def _models(root: Path, judgments: Any, gold: Any) -> list[Artifact]:
         model.predict()
         model.infer(subset)
         model.posterior(subset)
-        model.add(subset, rounds=1)
+        model.add(subset, n_iter=1)
 
     settings: dict[str, dict[str, Any]] = {
         "majority": {}, "bwa": {}, "dawid-skene": {}, "one-coin": {}, "glad": {}, "rasch": {}, "gda-pairwise": {},

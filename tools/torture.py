@@ -53,7 +53,7 @@ LATE = 0.7
 """Share of random kills in the last part of a command, and where this part begins."""
 PAGE = 4096
 """Bytes of a page, the unit of the size of a file system in memory."""
-ROUNDS = 12
+N_REPEATS = 12
 """Number of trials of each pair of writers."""
 NO_CHARTS = "import sys\nsys.modules['vl_convert'] = None\n"
 """Content of sitecustomize.py for new interpreters; see `without_charts`."""
@@ -350,7 +350,7 @@ def check_writers(
 
 def writer_jobs(prepared: Sequence[Prepared]) -> Iterator[tuple[Any, ...]]:
     """Yield the pairs of commands that are run at once."""
-    for one in (one for _ in range(ROUNDS) for one in prepared):
+    for one in (one for _ in range(N_REPEATS) for one in prepared):
         name, line = one.case.name, one.case.words
         if name.startswith("collect add"):
             yield write_twice, one, (line, (*line[:-1], "in/batch-2.csv")), "two batches"

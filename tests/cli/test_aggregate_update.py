@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from crowdrank import Aggregator, simulate
-from crowdrank.consensus.model import ROUNDS
+from crowdrank.consensus.model import ITERATIONS_AFTER_ADD
 from terminal import crowdrank
 
 
@@ -26,11 +26,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("rounds", [(), ("--rounds", 0), ("--rounds", 2)])
-def test_the_model_is_updated_in_place(folder: Path, rounds: tuple[object, ...]) -> None:
+@pytest.mark.parametrize("iterations", [(), ("--iterations", 0), ("--iterations", 2)])
+def test_the_model_is_updated_in_place(folder: Path, iterations: tuple[object, ...]) -> None:
     expected = Aggregator.load(folder / "model")
-    expected.add(folder / "new.csv", rounds=int(str(rounds[1])) if rounds else ROUNDS)
-    words = ("aggregate", "--update", "model", "new.csv", *rounds, "-o", "out.csv", "--json")
+    expected.add(folder / "new.csv", n_iter=int(str(iterations[1])) if iterations else ITERATIONS_AFTER_ADD)
+    words = ("aggregate", "--update", "model", "new.csv", *iterations, "-o", "out.csv", "--json")
     done = crowdrank(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
     summary, new = json.loads(done.stdout), pd.read_csv(folder / "new.csv")
@@ -81,8 +81,8 @@ def test_new_judgments_are_read_on_the_scale_of_the_model(tmp_path: Path) -> Non
         (("--update", "model", "--expert", "old.csv"), "--expert"),
         (("--update", "model", "--checkpoint", "state"), "--checkpoint"),
         (("--update", "model", "--work", "shards"), "--work"),
-        (("--update", "model", "--rounds", -1), "--rounds"),
-        (("--rounds", 3), "--rounds"),
+        (("--update", "model", "--iterations", -1), "--iterations"),
+        (("--iterations", 3), "--iterations"),
     ],
 )
 def test_options_that_do_not_fit_together(folder: Path, words: tuple[object, ...], option: str) -> None:

@@ -55,7 +55,7 @@ def test_documents_that_tell_the_runs_apart_are_more_probable() -> None:
     pool = pool_of_runs(RUNS, "nDCG@3")
     requests = CompareRuns(RUNS, LABELS, measure="nDCG@3").next(pool, budget=120)
     assert len(requests) == 120
-    assert requests.round == 1
+    assert requests.draw == 1
     assert requests.probability is not None
     run = RUNS["live"].sort_values(["query", "score"], ascending=[True, False]).groupby("query").head(3)
     other = RUNS["new"].sort_values(["query", "score"], ascending=[True, False]).groupby("query").head(3)

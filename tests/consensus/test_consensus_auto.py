@@ -123,14 +123,14 @@ def test_results_are_those_of_the_chosen_models() -> None:
     assert check(model, model.judgments_).log_score == check(model.assessor_estimator_, model.judgments_).log_score
 
 
-@pytest.mark.parametrize("rounds", [0, 3])
-def test_added_judgments_update_the_chosen_models_without_a_new_choice(rounds: int) -> None:
+@pytest.mark.parametrize("n_iter", [0, 3])
+def test_added_judgments_update_the_chosen_models_without_a_new_choice(n_iter: int) -> None:
     frame = simulate(queries=20, documents=10, random_state=5).judgments[["query", "document", "assessor", "grade"]]
     old = frame["query"].isin(frame["query"].unique()[:15])
     model = Auto(candidates=FAST).fit(frame[old])
     table, estimators = model.choice_table_, (type(model.ranking_estimator_), type(model.grade_estimator_))
-    alone = type(model.ranking_estimator_)().fit(frame[old]).add(frame[~old], rounds=rounds)
-    model.add(frame[~old], rounds=rounds)
+    alone = type(model.ranking_estimator_)().fit(frame[old]).add(frame[~old], n_iter=n_iter)
+    model.add(frame[~old], n_iter=n_iter)
     assert model.choice_table_ is table
     assert (type(model.ranking_estimator_), type(model.grade_estimator_)) == estimators
     documents = model.consensus_.documents

@@ -302,17 +302,17 @@ def test_the_whole_posterior_has_the_mean_and_the_interval_shown(options: dict[s
     assert whole[["query", "document"]].equals(table[["query", "document"]])
 
 
-def test_adding_without_rounds_leaves_the_assessors_and_knows_the_documents_exactly() -> None:
+def test_adding_without_iterations_leaves_the_assessors_and_knows_the_documents_exactly() -> None:
     frame, _ = drawn(0, items=400)
     old, new = frame[frame["document"] < 300], frame[frame["document"] >= 250]
     model = GDA().fit(old)
     curves = model.theta_["curves"].copy()
     expected = model.infer(frame).documents
-    model.add(new, rounds=0)
+    model.add(new, n_iter=0)
     assert np.array_equal(model.theta_["curves"], curves)
     assert np.allclose(model.consensus_.documents["relevance"], expected["relevance"], atol=1e-12)
-    with pytest.raises(UsageError, match="rounds"):
-        model.add(new, rounds=-1)
+    with pytest.raises(UsageError, match="n_iter"):
+        model.add(new, n_iter=-1)
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_a_fine_grid_survives_saving_and_adding(options: dict[str, Any], tmp_pat
     before = model.consensus_.document_table["relevance"].to_numpy()
     assert np.allclose(loaded.infer(world.judgments).document_table["relevance"], before, atol=1e-9)
     more = pa.table({"query": [0], "document": [0], "assessor": [-1], "grade": [4]})
-    loaded.add(read_judgments(more, grades="0-4"), rounds=2)
+    loaded.add(read_judgments(more, grades="0-4"), n_iter=2)
     assert loaded.consensus_.assessor_table["judgments"].to_pylist().count(1) == 1
 
 

@@ -318,7 +318,7 @@ def test_a_saved_model_goes_on_with_soft_labels(model: Any, tmp_path: Path) -> N
     assert loaded.consensus_.document_table.equals(fitted.consensus_.document_table)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert_same(loaded.add(later, rounds=3), fitted.add(later, rounds=3))
+        assert_same(loaded.add(later, n_iter=3), fitted.add(later, n_iter=3))
     assert fitted.judgments_.has_soft_labels
     assert len(fitted.judgments_) == len(rows)
 

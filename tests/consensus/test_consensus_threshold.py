@@ -163,7 +163,7 @@ def test_expert_grades_are_certain() -> None:
 
 def test_a_new_assessor_starts_at_the_prior_mean() -> None:
     model = fit(labels())
-    model.add(pd.DataFrame({"document": [0], "assessor": [99], "grade": [3]}), rounds=0)
+    model.add(pd.DataFrame({"document": [0], "assessor": [99], "grade": [3]}), n_iter=0)
     assert np.array_equal(model.theta_["coefficients"][-1], model.theta_["mean"])
 
 

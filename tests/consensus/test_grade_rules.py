@@ -87,6 +87,6 @@ def test_the_rule_is_saved(tmp_path: Path) -> None:
     frame = crowdrank.simulate(queries=4, documents=8, labels=3, random_state=1).judgments
     crowdrank.DawidSkene(grade_by="mean").fit(frame).save(tmp_path / "model")
     loaded = crowdrank.DawidSkene.load(tmp_path / "model")
-    shares = loaded.add(frame, rounds=0).consensus_.documents
+    shares = loaded.add(frame, n_iter=0).consensus_.documents
     expected = choose_grades(shares[loaded.consensus_.share_names].to_numpy(), "mean")
     assert shares["grade"].tolist() == expected.tolist()

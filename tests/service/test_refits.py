@@ -159,7 +159,7 @@ def test_an_update_equals_that_of_the_model(database: Database, background: Refi
     if change == "withdrawn":
         model.consensus_ = model.infer(after)
     else:
-        model.add(after, rounds=0)
+        model.add(after, n_iter=0)
     assert_standings(judging, expected_standings(judging, model))
 
 

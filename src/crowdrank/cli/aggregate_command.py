@@ -52,15 +52,15 @@ class UpdateOptions:
         "Saved model to add the judgments to, instead of fitting a new one. The updated model replaces it, or is "
         "written to --save.",
     )
-    rounds: int | None = option(
+    iterations: int | None = option(
         None,
         "Number of iterations after the judgments are added; 0 keeps the parameters of assessors.",
         show_default="10",
     )
 
     def __post_init__(self) -> None:
-        if self.rounds is not None:
-            require_integer("rounds", self.rounds, 0)
+        if self.iterations is not None:
+            require_integer("iterations", self.iterations, 0)
 
 
 @dataclass(frozen=True)
@@ -151,9 +151,9 @@ def aggregate(
             model, summary = _update_model(updating, inputs, outputs, computation)
             outputs.write(model, csv_safe=csv_safe)
     else:
-        if updating.rounds is not None:
+        if updating.iterations is not None:
             fix = Fix("name the model with {}", "update")
-            raise UsageError("is for the update of a saved model", parameter="rounds", fix=fix)
+            raise UsageError("is for the update of a saved model", parameter="iterations", fix=fix)
         model = model_options.build()
         report = _fit_model(model, inputs, prior, outputs, computation)
         summary = _summary(model_options.method, model, report, outputs)
@@ -206,7 +206,7 @@ def _update_model(
 ) -> tuple[Aggregator, dict[str, Any]]:
     """Add judgments to a saved model; return the model and a summary."""
     from crowdrank.consensus.fit_data import scale_options
-    from crowdrank.consensus.model import ROUNDS, Aggregator
+    from crowdrank.consensus.model import ITERATIONS_AFTER_ADD, Aggregator
     from crowdrank.readers.write import check_qrels, is_qrels
 
     assert updating.update is not None
@@ -216,8 +216,9 @@ def _update_model(
     scale = scale_options(model.judgments_)
     unset = {name: value for name, value in scale.items() if getattr(inputs.reading, name) is None}
     table = o.read_judgment_files(inputs.files, replace(inputs.reading, **unset))
+    n_iter = ITERATIONS_AFTER_ADD if updating.iterations is None else updating.iterations
     with computation.open() as engine:
-        model.add(table, rounds=ROUNDS if updating.rounds is None else updating.rounds, engine=engine, progress=True)
+        model.add(table, n_iter=n_iter, engine=engine, progress=True)
     if is_qrels(outputs.output):
         check_qrels(model.judgments_)
     method = next(name for name, path in METHODS.items() if path.endswith(f".{type(model).__name__}"))

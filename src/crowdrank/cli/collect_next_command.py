@@ -230,7 +230,7 @@ def collect_next(
         if again:
             listed, pending = listed.where(~pending), pending[~pending]
         outstanding = listed.where(pending)
-        wanted = listed.number_round(chosen.next(pool, so_far, fitted, budget_terms, outstanding))
+        wanted = listed.number_draw(chosen.next(pool, so_far, fitted, budget_terms, outstanding))
         if output is not None:
             with write_together(ledger):
                 template = write_requests(wanted, output, requests.to, grades=grades, csv_safe=requests.csv_safe)

@@ -307,7 +307,7 @@ def _summary(
         "validation_query_ids": list(validation_queries),
         "validated_by": getattr(model, "validate_by", "nDCG@10"),
         "validation": max(model.history_) if model.history_ else None,
-        "rounds": getattr(model, "best_iteration_", None),
+        "iterations": getattr(model, "best_iteration_", None),
         "settings": {key: str(value) for key, value in model.get_params(deep=False).items()},
         "importances": {feature: share for share, feature in order},
         "notes": [*instances.counts.notes(), *validation_notes, *_early_stop_notes(model)],
@@ -328,8 +328,8 @@ def _early_stop_notes(model: Ranker) -> list[str]:
 def _summary_sentence(summary: dict[str, Any]) -> str:
     rows, queries = counted(summary["rows"], "row"), counted(summary["queries"], "query")
     parts = [f"{summary['ranker']} on {rows} in {queries}, {counted(summary['features'], 'feature')}"]
-    if summary["rounds"]:
-        parts.append(counted(summary["rounds"], "round"))
+    if summary["iterations"]:
+        parts.append(counted(summary["iterations"], "iteration"))
     if summary["validation"] is not None:
         held_out = counted(summary["validation_queries"], "validation query")
         parts.append(f"{summary['validated_by']} {summary['validation']:.4f} on {held_out}")

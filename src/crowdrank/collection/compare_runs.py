@@ -34,7 +34,7 @@ class CompareRuns(Policy):
 
     A document is drawn with a probability proportional to its weight in the difference of the rankings, times the
     uncertainty of its label. Documents that were judged or requested before are not drawn again; a later call is a
-    further round, and `estimate` combines the rounds. Let the assessors answer all requests of a round.
+    further draw, and `estimate` combines the draws (column `round`). Let the assessors answer all requests of a draw.
 
     Args:
         runs: rankings by name, as in :func:`crowdrank.estimate`; without them, all documents are equally probable.
@@ -80,7 +80,7 @@ class CompareRuns(Policy):
     def _choose_requests(
         self, state: PoolState, model: Aggregator | None, budget: Budget, notes: list[Message]
     ) -> Requests:
-        """Draw the documents of a round."""
+        """Draw documents."""
         wanted = self.rank_requests(state, None)
         n_before = len(state.pool) - len(wanted) - int(state.pool.is_honeypot.sum())
         rng = np.random.default_rng([self.random_state or 0, n_before])
@@ -99,7 +99,7 @@ class CompareRuns(Policy):
         if not len(requests):
             return requests
         own = np.where(requests.is_honeypot, np.nan, probability[requests.pair])
-        return replace(requests, probability=own, round=n_before + 1)
+        return replace(requests, probability=own, draw=n_before + 1)
 
     def _sizes(self, pool: Pool) -> Floats:
         if self.runs is None:

@@ -173,7 +173,7 @@ class Requests:
     kind: str = "crowd"  # kind of assessor that answers requests that name nobody
     unmet: int = 0  # number of wanted labels that no assessor can give
     probability: Floats | None = None  # (n,) probability with which the pair was drawn; None if it was not drawn
-    round: int = 1  # number of pairs that were judged or requested before the draw, plus 1; see `number_round`
+    draw: int = 1  # number of pairs that were judged or requested before the draw, plus 1; see `number_draw`
 
     def __len__(self) -> int:
         return len(self.pair)
@@ -196,7 +196,7 @@ class Requests:
     def to_arrow(self) -> pa.Table:
         """Return a table: query, document, assessor, kind, price, reason; honeypot if the pool has them.
 
-        Requests for a sample also have the columns probability, round, and drawn, the number of pairs of the round.
+        Requests for a sample also have the columns probability, round (number of the draw), and drawn, its number of pairs.
         """
         rows, roster, assessors = pa.array(self.pair), self.pool.roster, pa.nulls(len(self), pa.string())
         if roster is not None:
@@ -213,7 +213,7 @@ class Requests:
             columns["honeypot"] = self.pool.honeypot.take(rows)
         if self.probability is not None:
             columns["probability"] = pa.array(self.probability, from_pandas=True)
-            columns["round"] = pa.array(np.full(len(self), self.round))
+            columns["round"] = pa.array(np.full(len(self), self.draw))
             columns["drawn"] = pa.array(np.full(len(self), int((~np.isnan(self.probability)).sum()) + self.unmet))
         return pa.table(columns)
 
@@ -250,7 +250,7 @@ SCHEMA = pa.schema(
     }
 )
 """Columns of a list of requests. The assessor is null if anyone may answer; `had` is the number of judgments of the
-pair at the time of the request, `asked`; `round` is that of a pair that was drawn for a sample, and null otherwise.
+pair at the time of the request, `asked`; `round` is the number of the draw of a pair for a sample, and null otherwise.
 """
 
 
@@ -376,10 +376,10 @@ class OutstandingRequests:
                 answered[row], n_used[one] = True, used + 1
         return ~answered
 
-    def number_round(self, requests: Requests) -> Requests:
-        """Return the requests of a new round with the number after the last round of the list, if it has any."""
+    def number_draw(self, requests: Requests) -> Requests:
+        """Return the requests of a new draw with the number after the last draw of the list, if it has any."""
         last = pc.max(self.column("round")).as_py()
-        return requests if requests.probability is None or last is None else replace(requests, round=last + 1)
+        return requests if requests.probability is None or last is None else replace(requests, draw=last + 1)
 
     def by_kind(self) -> Mapping[str, int]:
         """Return the number of requests by kind of assessor."""

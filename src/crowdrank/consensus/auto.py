@@ -417,10 +417,10 @@ class Auto(Aggregator):
         self.history_ = compared or [float("nan")]
         self.n_iter_, self.converged_ = len(self.history_), ranking.converged_ and grades.converged_
 
-    def _add(self, judgments: Judgments, rounds: int | None, options: FitOptions) -> Self:
-        ranking = self.ranking_estimator_._add(judgments, rounds, options)
+    def _add(self, judgments: Judgments, n_iter: int | None, options: FitOptions) -> Self:
+        ranking = self.ranking_estimator_._add(judgments, n_iter, options)
         same = self.grade_estimator_ is self.ranking_estimator_
-        grades = ranking if same else self.grade_estimator_._add(judgments, rounds, options)
+        grades = ranking if same else self.grade_estimator_._add(judgments, n_iter, options)
         self._set_estimators(ranking, grades, judgments)
         return self
 

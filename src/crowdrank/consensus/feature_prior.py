@@ -231,7 +231,7 @@ class FeatureAggregator(EMAggregator):
     arrays of theta that exist only in a fit with features begin with `feature_`.
     """
 
-    feature_rounds: ClassVar[int] = 2
+    feature_iterations: ClassVar[int] = 2
     """Number of fits of the regression on features, each to the relevance that labels imply by the last fit."""
 
     @abstractmethod
@@ -276,7 +276,7 @@ class FeatureAggregator(EMAggregator):
         engine = options.engine or LocalEngine()
         theta, scores, item_scores = start, None, None
         with single_blas_thread():
-            for number in range(self.feature_rounds):
+            for number in range(self.feature_iterations):
                 passes = engine.open(self, prepared, gold_codes, item_scores)
                 state = FitState(theta, passes.accumulate(theta), [])
                 iterate(self, passes, state, self.n_iter, len(prepared))

@@ -123,7 +123,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
 
     locality: ClassVar[str] = "query"
     on_a_line: ClassVar[bool] = True
-    feature_rounds: ClassVar[int] = 1  # features do not change the parameters of assessors
+    feature_iterations: ClassVar[int] = 1  # features do not change the parameters of assessors
     takes: ClassVar[Inputs] = ("scales",)
     theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {
         "params": ThetaArray(by_assessor=True),

@@ -59,7 +59,7 @@ Inputs = tuple[Literal["scales", "soft labels"], ...]
 `scales`: assessors with different scales; other models need a map of each scale to a common one.
 `soft labels`: probabilities of grades; other models use the label of each judgment.
 """
-ROUNDS = 10
+ITERATIONS_AFTER_ADD = 10
 """Default number of iterations after judgments were added."""
 MODEL = FolderKind("model", 1, "saved model", "save")
 Table = TypeVar("Table", Judgments, ShardedJudgments)
@@ -208,7 +208,7 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
         self,
         judgments: Any,
         *,
-        rounds: int | None = ROUNDS,
+        n_iter: int | None = ITERATIONS_AFTER_ADD,
         engine: Engine | None = None,
         progress: bool | Report = False,
     ) -> Self:
@@ -219,15 +219,15 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
 
         Args:
             judgments: as in :meth:`fit`.
-            rounds: number of iterations; 0 keeps the parameters of assessors, None iterates until convergence.
+            n_iter: number of iterations; 0 keeps the parameters of assessors, None iterates until convergence.
             engine: as in :meth:`fit`.
             progress: as in :meth:`fit`.
 
         """
         self._require_fitted()
-        check_parameter("rounds", rounds, [Number(0, integer=True), None])
+        check_parameter("n_iter", n_iter, [Number(0, integer=True), None])
         table = combine(as_judgments(self.judgments_), as_judgments(judgments, self.judgments_))
-        return self._add(table, rounds, FitOptions(engine, progress))
+        return self._add(table, n_iter, FitOptions(engine, progress))
 
     def _check_features(self) -> None:
         """Raise UsageError if the model, with its parameters, cannot use features."""
@@ -241,7 +241,7 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
         """Fit the model to judgments in their internal form."""
 
     @abstractmethod
-    def _add(self, judgments: Judgments, rounds: int | None, options: FitOptions) -> Self:
+    def _add(self, judgments: Judgments, n_iter: int | None, options: FitOptions) -> Self:
         """Update the fitted model to all judgments, old and new."""
 
     @abstractmethod
@@ -395,12 +395,12 @@ class EMAggregator(Aggregator):
     # A fit: iterations, warnings and the result.
 
     def _estimate(
-        self, judgments: Any, gold: Gold | None, start: FitStart, options: FitOptions, rounds: int | None = None
+        self, judgments: Any, gold: Gold | None, start: FitStart, options: FitOptions, n_iter: int | None = None
     ) -> Self:
-        """Run EM for `rounds` iterations, or until convergence, and set the attributes of a fitted model."""
+        """Run EM for `n_iter` iterations, or until convergence, and set the attributes of a fitted model."""
         table = self._annotate(judgments)
         start = self._start_fit(table, gold, start, options)
-        state, consensus, data_warnings = self._run(table, gold, start, options, rounds)
+        state, consensus, data_warnings = self._run(table, gold, start, options, n_iter)
         self.theta_, self.feature_scores_ = state.theta, start.scores
         self.judgments_, self.gold_, self.consensus_ = table, gold, consensus
         self.history_, self.n_iter_, self.converged_ = state.history, len(state.history), state.converged
@@ -408,17 +408,17 @@ class EMAggregator(Aggregator):
             data_warnings.append(hard_labels_used(type(self).__name__))
         for warning in (*start.warnings, *data_warnings):
             warnings.warn(warning, stacklevel=4)
-        if not self.converged_ and rounds is None:
+        if not self.converged_ and n_iter is None:
             problem = f"{type(self).__name__} stopped after {self.n_iter_} iterations and had not converged"
             raise_either = [Fix("raise {}", "n_iter"), Fix("raise {}", "tol")]
             warnings.warn(ConvergenceWarning(problem, fix=raise_either), stacklevel=4)
         return self
 
     def _run(
-        self, table: Any, gold: Gold | None, start: FitStart, options: FitOptions, rounds: int | None
+        self, table: Any, gold: Gold | None, start: FitStart, options: FitOptions, n_iter: int | None
     ) -> tuple[FitState, Consensus, list[DataWarning]]:
         """Return the final state, the consensus and data warnings; the model itself is unchanged."""
-        name, n_iter = type(self).__name__, self.n_iter if rounds is None else rounds
+        name, n_iter = type(self).__name__, self.n_iter if n_iter is None else n_iter
         prepared = self._prepare(table)
         gold_codes = self._match_gold(gold, prepared)
         item_scores = None if start.scores is None else start.scores.for_items(prepared)
@@ -491,10 +491,10 @@ class EMAggregator(Aggregator):
         scores = None if self.feature_scores_ is None else self.feature_scores_.for_items(prepared)
         return prepared, theta, LocalEngine().open(self, prepared, gold, scores)
 
-    def _add(self, judgments: Judgments, rounds: int | None, options: FitOptions) -> Self:
+    def _add(self, judgments: Judgments, n_iter: int | None, options: FitOptions) -> Self:
         theta = self._start_from(self, judgments, self.gold_)
-        rounds = None if theta is None else rounds
-        return self._estimate(judgments, self.gold_, FitStart(theta, self.feature_scores_), options, rounds)
+        n_iter = None if theta is None else n_iter
+        return self._estimate(judgments, self.gold_, FitStart(theta, self.feature_scores_), options, n_iter)
 
     def _write_state(self, folder: Path) -> dict[str, Any]:
         saved_models.write_model(self, folder)

@@ -34,15 +34,15 @@ class Sample:
     Attributes:
         row: (n,) row of each document in the gold of the alignment.
         grade: (n,) grades of the experts.
-        probability: (n,) probability with which the document was drawn in its round.
-        round: (n,) number of the round; documents of earlier rounds are not drawn again.
+        probability: (n,) probability with which the document was drawn.
+        draw: (n,) number of the draw; documents of earlier draws are not drawn again.
 
     """
 
     row: Integers
     grade: Floats
     probability: Floats
-    round: Floats
+    draw: Floats
 
     def __len__(self) -> int:
         return len(self.row)
@@ -145,10 +145,10 @@ def estimate_by_document(
 
 
 def corrected_gains(predicted: Floats, sample: Sample, truth: Floats) -> Iterator[tuple[float, Floats]]:
-    """Yield the share of each round and its unbiased gains by row, given the documents of the rounds before."""
+    """Yield the share of each draw and its unbiased gains by row, given the documents of the draws before."""
     known = predicted.copy()
-    for number in np.unique(sample.round):
-        drawn = sample.round == number
+    for number in np.unique(sample.draw):
+        drawn = sample.draw == number
         row, gain = sample.row[drawn], truth[drawn]
         corrected = known.copy()
         corrected[row] += (gain - known[row]) / sample.probability[drawn]

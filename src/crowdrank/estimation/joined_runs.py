@@ -230,7 +230,7 @@ def _restrict(joined: JoinedRuns) -> JoinedRuns:
     problem = f"{counted(int((~is_used).sum()), 'expert grade')} for queries without labels or runs are not used"
     warning = Message(problem, "expert-grades-unused", "warning", fixes=(Fix("label these queries too"),))
     one = joined.sample
-    used = Sample(one.row[is_used], one.grade[is_used], one.probability[is_used], one.round[is_used])
+    used = Sample(one.row[is_used], one.grade[is_used], one.probability[is_used], one.draw[is_used])
     return replace(joined, sample=used, warnings=(*joined.warnings, warning))
 
 

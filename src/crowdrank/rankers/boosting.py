@@ -176,7 +176,7 @@ def boost(
     validation: Validation | None,
     report: Report,
 ) -> tuple[Any, int, list[float]]:
-    """Return a booster, its number of rounds to use, and the validation measure after each round."""
+    """Return a booster, its number of iterations to use, and the validation measure after each iteration."""
     lgb, min_leaf, objective = import_lightgbm(), int(settings["min_data_in_leaf"]), loss.objective
     require_rows(data, min_leaf)
     history: list[float] = []
@@ -189,8 +189,8 @@ def boost(
         for number in range(ranker.n_estimators):
             is_finished = booster.update(fobj=gradients)
             if score is not None and validation is not None:
-                one_round = {"start_iteration": number, "num_iteration": 1, "num_threads": settings["num_threads"]}
-                score += booster.predict(validation.data.features, raw_score=True, **one_round)
+                one_iteration = {"start_iteration": number, "num_iteration": 1, "num_threads": settings["num_threads"]}
+                score += booster.predict(validation.data.features, raw_score=True, **one_iteration)
                 history.append(validation(score))
                 best = number if history[-1] > history[best] else best
             report(number + 1, ranker.n_estimators, history[-1] if history else float("nan"))

@@ -51,7 +51,7 @@ def distill(
         learning_rate, num_leaves: as in LightGBM.
         n_jobs: number of threads.
         random_state: random seed.
-        progress: show a progress bar, or call a function with (round, rounds, nan).
+        progress: show a progress bar, or call a function with (iteration, n_iterations, nan).
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=30, documents=10, random_state=1)

@@ -196,7 +196,7 @@ class JudgmentObjective(PairwiseObjective):
     """Gradient and Hessian of eq. 14.
 
     If two documents have more than `max_pairs` pairs of judgments, a sample is used in which every judgment is equally
-    likely; it is the same in every round.
+    likely; it is the same in every iteration.
 
     Args:
         data: documents with features and labels.

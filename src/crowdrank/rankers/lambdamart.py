@@ -85,7 +85,7 @@ class LambdaMART(BoostedTrees):
         norm: LightGBM's `lambdarank_norm`.
         n_estimators, learning_rate, num_leaves, min_child_samples: parameters of the trees, as in LightGBM.
         validate_by: measure for early stopping on the validation queries.
-        patience: number of rounds without improvement after which training stops.
+        patience: number of iterations without improvement after which training stops.
         lightgbm: further parameters of LightGBM, by its own names.
         n_jobs: number of threads; by default 1 below a million cells (rows times features), else OMP_NUM_THREADS or
             the number of cores.
@@ -174,7 +174,7 @@ def require_lambdarank(ranker: LambdaMART, data: RankingData) -> None:
 def boost_on_cluster(
     ranker: LambdaMART, data: RankingData, validation: Validation | None, engine: Any, report: Report
 ) -> tuple[Any, int, list[float]]:
-    """Return a booster, its number of rounds to use, and the validation measure after each round.
+    """Return a booster, its number of iterations to use, and the validation measure after each iteration.
 
     Early stopping is applied afterwards, with the same result: trees do not depend on it.
     """
@@ -237,12 +237,12 @@ def query_ranges(offsets: Integers, n: int) -> list[tuple[int, int]]:
 
 
 def _history(booster: Any, validation: Validation, patience: int) -> list[float]:
-    """Return the validation measure after each round, up to the round at which training would have stopped."""
+    """Return the validation measure after each iteration, up to the one at which training would have stopped."""
     history: list[float] = []
     score: Floats = np.zeros(len(validation.data.grade))
     for number in range(booster.current_iteration()):
-        one_round = {"raw_score": True, "start_iteration": number, "num_iteration": 1}
-        score = score + booster.predict(validation.data.features, **one_round)
+        one_iteration = {"raw_score": True, "start_iteration": number, "num_iteration": 1}
+        score = score + booster.predict(validation.data.features, **one_iteration)
         history.append(validation(score))
         if number - int(np.argmax(history)) >= patience:
             break

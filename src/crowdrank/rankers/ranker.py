@@ -108,7 +108,7 @@ class Ranker(MetadataRequests, FittedEstimator):
         features_: names of the features; f1, f2, ... if X had no names.
         n_features_in_: number of features.
         feature_names_in_: names of the features as an array; not there if X had no names.
-        history_: validation measure after each round or value of a grid, if there was a validation set.
+        history_: validation measure after each iteration or value of a grid, if there was a validation set.
         validation_queries_: ids of the validation queries.
 
     """
@@ -199,7 +199,7 @@ class Ranker(MetadataRequests, FittedEstimator):
                 sorted by query if those of a query are not adjacent.
             sample_weight: weights, (n,), of at least 0.
             eval_set: (X, y, query) of validation queries for early stopping and the choice of hyperparameters.
-            progress: show a progress bar, or call a function with (round, rounds, measure).
+            progress: show a progress bar, or call a function with (iteration, n_iterations, measure).
             engine: where to learn, for rankers that can learn on a cluster; by default on this machine.
 
         """

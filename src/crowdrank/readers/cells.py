@@ -29,8 +29,8 @@ MAX_TIMESTAMP_SECONDS = 9e12
 MIN_PROBABILITY = 1e-9
 """Minimum probability with which a document of a sample was drawn; its inverse is a weight."""
 SAMPLE_COLUMNS = ("probability", "round", "drawn")
-"""Columns of a sample: probability with which the document was drawn, number of the round in which it was, and number
-of documents that were drawn in this round."""
+"""Columns of a sample: probability with which the document was drawn, number of the draw, and number of documents
+of this draw."""
 NOT_DRAWN, NO_GRADE = "no probability: not drawn", "drawn, without a grade"
 """Reasons for which rows are left out."""
 

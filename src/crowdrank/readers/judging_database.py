@@ -31,7 +31,7 @@ SQLITE_SIGNATURE = b"SQLite format 3\0"
 """First bytes of an SQLite file."""
 CANNOT_JUDGE = "cannot-judge"
 """Answer of assessors who cannot judge a document."""
-EARLIER_ROUND, TRAINING = "answer of an earlier round", "answer to a training pair"
+EARLIER_GENERATION, TRAINING = "answer of an earlier generation", "answer to a training pair"
 """Reasons for which answers are left out."""
 PROJECTS_SQL = "SELECT name, grades FROM project ORDER BY name"
 ANSWERS_SQL = """
@@ -97,7 +97,7 @@ PAIR_SCHEMA = pa.schema(
 EXPERT_SCHEMA = pa.schema(dict.fromkeys(("query", "document", "grade"), pa.string()))
 """Columns of expert grades."""
 SAMPLE_SCHEMA = pa.schema({"probability": pa.float64(), "round": pa.int64()})
-"""Columns of answers to pairs that were drawn: probability of the draw, and number of its round."""
+"""Columns of answers to pairs that were drawn: probability and number of the draw."""
 
 Row = Mapping[str, Any]
 
@@ -237,7 +237,7 @@ def _unreadable_error(address: DatabaseAddress, error: Exception) -> InputError:
 
 
 class JudgingDatabase(Source):
-    """Latest answers of a project; those of earlier rounds and to training pairs are left out and counted.
+    """Latest answers of a project; those of earlier generations and to training pairs are left out and counted.
 
     Attributes:
         grades: names of the grades of the project, from least to most relevant.
@@ -375,7 +375,7 @@ def answer_table(rows: Iterable[Row], grades: Sequence[str], bad_rows: BadRows) 
     Args:
         rows: rows of `ANSWERS_SQL`.
         grades: names of the grades of the project.
-        bad_rows: counts of answers that are left out: those of earlier rounds, and those to training pairs.
+        bad_rows: counts of answers that are left out: those of earlier generations, and those to training pairs.
 
     """
     kept = []
@@ -383,7 +383,7 @@ def answer_table(rows: Iterable[Row], grades: Sequence[str], bad_rows: BadRows) 
         if row["pair_kind"] == "training":
             bad_rows.count_left_out(TRAINING, 1)
         elif not row["is_current"]:
-            bad_rows.count_left_out(EARLIER_ROUND, 1)
+            bad_rows.count_left_out(EARLIER_GENERATION, 1)
         else:
             kept.append(_answer_row(row, grades))
     table = pa.Table.from_pylist(kept, ANSWER_SCHEMA.set(6, pa.field("time", pa.int64())))

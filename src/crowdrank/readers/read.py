@@ -406,7 +406,7 @@ def read_sample(
     """Read expert grades of a sample of documents, with the columns `probability` and `round` if the file has them.
 
     Rows without a probability were not drawn, and are left out. Of several grades of a drawn document, the median is
-    used, the lower one of two. A warning tells if drawn documents have no grade: their cell is blank, or a round has
+    used, the lower one of two. A warning tells if drawn documents have no grade: their cell is blank, or a draw has
     fewer documents than its column `drawn` says.
 
     Args:
@@ -476,8 +476,8 @@ def read_draw_columns(
 def _refuse_second_draws(
     tables: Sequence[RoleTable], judgments: Judgments, draws: Mapping[str, Floats], source_name: str
 ) -> None:
-    """Raise InputError if a document was drawn twice: in two rounds, or in two draws with the same number."""
-    fix = "use the files of one sample and its later rounds, as `collect next` wrote them"
+    """Raise InputError if a document was drawn twice: in two draws, also with the same number."""
+    fix = "use the files of one sample and its later draws, as `collect next` wrote them"
     known = np.nan_to_num(np.column_stack(list(draws.values())))
     for table in tables:
         item = judgments.positions(*(table.row_ids(role) for role in ("query", "document")))
@@ -487,24 +487,24 @@ def _refuse_second_draws(
             one = int(item[np.argmax(is_other)])
             query, document = (shown(column[one].as_py()) for column in judgments.item_ids())
             problem = (
-                f"the document {document} of query {query} was drawn twice, with different probabilities or rounds"
+                f"the document {document} of query {query} was drawn twice, in different draws or with different probabilities"
             )
             raise InputError(problem, source=source_name, kind="drawn-twice", fix=fix)
     for number, n_drawn, n_graded in _round_sizes(draws):
         if n_graded > n_drawn:
-            problem = f"round {number:g} has {counted(n_graded, 'document')}, but {n_drawn:,} were drawn in it"
+            problem = f"draw {number:g} has {counted(n_graded, 'document')}, but {n_drawn:,} were drawn in it"
             raise InputError(
                 f"{problem}, so two draws have its number", source=source_name, kind="drawn-twice", fix=fix
             )
 
 
 def _round_sizes(draws: Mapping[str, Floats]) -> list[tuple[float, int, int]]:
-    """Return number, number of drawn and of graded documents of each round whose size is known."""
+    """Return number, number of drawn and of graded documents of each draw whose size is known."""
     if "drawn" not in draws or "round" not in draws:
         return []
-    rounds, n_drawn = draws["round"], draws["drawn"]
-    known = np.unique(rounds[~np.isnan(n_drawn)])
-    return [(float(one), int(np.nanmin(n_drawn[rounds == one])), int((rounds == one).sum())) for one in known]
+    draw, n_drawn = draws["round"], draws["drawn"]
+    known = np.unique(draw[~np.isnan(n_drawn)])
+    return [(float(one), int(np.nanmin(n_drawn[draw == one])), int((draw == one).sum())) for one in known]
 
 
 def _ungraded_warnings(draws: Mapping[str, Floats], n_blank: int, source_name: str) -> list[Message]:

@@ -243,9 +243,9 @@ def check_validation_queries(ranker: Ranker) -> None:
     )
     assert fitted.history_, "history_ must have the validation measure"
     assert all(0 < value <= 1 for value in fitted.history_), f"nDCG must lie in (0, 1]: {fitted.history_}"
-    rounds = [number for number, *_ in reported]
-    assert all(1 <= number <= total for number, total, _ in reported), f"progress must count rounds: {reported}"
-    assert len(set(rounds)) == len(rounds) or not rounds or min(rounds) == 1, "progress must begin with round 1"
+    iterations = [number for number, *_ in reported]
+    assert all(1 <= number <= total for number, total, _ in reported), f"progress must count iterations: {reported}"
+    assert len(set(iterations)) == len(iterations) or min(iterations) == 1, "progress must begin with iteration 1"
     train, later = Instances.from_labels(world.gold, world.features, missing="skip").split(0.25, random_state=1)
     fitted = ranker.unfitted().fit(**train.arguments, eval_set=later.eval_set)
     names = tuple(later.features.query.unique().to_pylist())
