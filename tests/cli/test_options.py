@@ -280,15 +280,16 @@ def test_every_command_with_expert_grades_documents_the_same_options() -> None:
 
 @pytest.mark.parametrize(("name", "flag"), EXPERT_FLAGS)
 def test_gold_is_an_alias_of_expert_in_every_command(name: str, flag: str) -> None:
-    group, contexts = typer.main.get_command(app), []
+    group: Any = typer.main.get_command(app)
+    context: Any = None
     for word in name.split()[1:]:
-        contexts.append(group.make_context(word, [], resilient_parsing=True, parent=(contexts or [None])[-1]))
+        context = group.make_context(word, [], resilient_parsing=True, parent=context)
         group = group.commands[word]
     option = next(one for one in COMMANDS[name].params if flag in one.opts)
 
     def parse(written: str) -> object:
-        context = group.make_context(name, [written, "3"], resilient_parsing=True, parent=contexts[-1])
-        return context.params[option.name]
+        parsed = group.make_context(name, [written, "3"], resilient_parsing=True, parent=context)
+        return parsed.params[option.name]
 
     alias = flag.replace("--expert", "--gold")
     assert parse(alias) == parse(flag)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,8 +15,10 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from crowdrank import GDA, MajorityVote, read_judgments
+from crowdrank import GDA, Budget, MajorityVote, get_policy, read_judgments
 from crowdrank.cli.app import app
+from crowdrank.cli.collect_next_command import BudgetOptions
+from crowdrank.cli.collect_options import PolicyOptions
 from crowdrank.errors import CrowdrankError, DataWarning, InputError, UsageError
 from crowdrank.simulation.world import World, simulate
 from terminal import crowdrank
@@ -446,3 +449,10 @@ def test_costs_of_schemes(files: Path, run: Run) -> None:
     assert re.search(r"good-till-bad +\? +\? +1", run("cost", "--documents", 5, "--good-share", 0.01))
     assert refusal("cost", "--good-share", 0.5).kind == "no-rates"
     assert refusal("cost", "--documents", 5, "--good-share", 0.5, "-p", "random").kind == "not-a-scheme"
+
+
+def test_options_have_the_defaults_of_the_policies() -> None:
+    assert PolicyOptions().settled == get_policy("ndcg@10").get_params()["settled"]
+    assert BudgetOptions().kind == Budget(1).kind
+    good = next(one for one in fields(PolicyOptions) if one.name == "good").metadata["more"]["show_default"]
+    assert float(good) == get_policy("if-good-3").get_params()["good"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from crowdrank.constraints import Number
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.scale import Scale
 from crowdrank.llm_judges.judges import ANSWER_MODES, BUILT_IN_PROMPTS, Judge, Prompt, delimit, read_judges
@@ -209,3 +211,10 @@ def test_judges_of_different_scales_give_a_note(project: Project) -> None:
     note = scale_note([graded, binary], SCALE)
     assert note is not None
     assert note.kind == "different-scales"
+
+
+def test_every_key_of_a_judge_is_declared_with_its_bounds() -> None:
+    unbounded = [one.name for one in fields(Judge) if "constraint" not in one.metadata]
+    assert unbounded == ["grades"], "grades are a text or a list; a scale is checked when it is parsed"
+    bounds = {one.name: str(one.metadata["constraint"]) for one in fields(Judge) if one.name in ("samples", "timeout")}
+    assert bounds == {"samples": str(Number(1, 100, integer=True)), "timeout": str(Number(0, above=True))}

@@ -19,6 +19,7 @@ from crowdrank.cli.console import note_text, print_json, print_line, print_note,
 from crowdrank.cli.evaluate_commands import parse_run_names, read_rankings
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.cli.judge_commands import DEFAULT_GRADES, TEXTS_HELP
+from crowdrank.collection import DEFAULT_KIND, Kind
 from crowdrank.errors import Fix, Message, UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class BudgetOptions:
         "requests name nobody.",
     )
     prices: str | None = option(None, "Price of a label by kind, such as crowd=0.05,expert=2.", show_default="1")
-    kind: Literal["crowd", "expert", "llm"] = option("crowd", "Who answers requests that name nobody.")
+    kind: Kind = option(DEFAULT_KIND, "Who answers requests that name nobody.")
     most: int | None = option(None, "Maximum number of labels per assessor.")
     honeypots: float = option(0.0, "Share of the budget for honeypots.")
 

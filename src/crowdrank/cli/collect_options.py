@@ -13,7 +13,7 @@ from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import options as o
 from crowdrank.cli.from_settings import FieldsOf
-from crowdrank.collection import POLICIES
+from crowdrank.collection import GOOD, POLICIES, SETTLED
 
 if TYPE_CHECKING:
     from crowdrank.collection.policy import Policy
@@ -38,12 +38,17 @@ PAIRS_HELP = (
 Pairs = Annotated[Path, o.path_option(PAIRS_HELP)]
 
 
+def good_option() -> Any:
+    """Return the dataclass field of the option `--good`; None leaves the default of the policy."""
+    return option(None, "Lowest grade of a good label.", show_default=f"{GOOD:g}")
+
+
 @dataclass(frozen=True)
 class PolicyOptions:
     """Options for parameters of labeling policies; each policy uses those that it has."""
 
-    settled: float = option(0.95, "Probability of its grade at which a document is settled.")
-    good: float | None = option(None, "Lowest grade of a good label.", show_default="2")
+    settled: float = option(SETTLED, "Probability of its grade at which a document is settled.")
+    good: float | None = good_option()
     random_state: int | None = option(None, "Random seed for the order of equals.", show_default="order of the pool")
 
 

@@ -49,7 +49,7 @@ class ReplayOptions:
         "How to score labeling schemes: by the labels that each makes (scheme: majority vote, highest grade, mean of "
         "all labels), or by the consensus model (model).",
     )
-    good: float | None = option(None, "Lowest grade of a good label.", show_default="2")
+    good: float | None = c.good_option()
     random_state: int = option(0, "Random seed.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from crowdrank._estimator import require_number, require_one_of
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Floats, Integers
+from crowdrank.collection import Kind
 from crowdrank.errors import UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.columns import COLUMN_ALIASES, GRADE_LIKE_COLUMNS, Roles, parse_column_map
@@ -28,7 +29,7 @@ from crowdrank.readers.judging_database import JudgingDatabase, OpenPairs
 from crowdrank.readers.parquet import ParquetSource
 from crowdrank.readers.sources import BadRows, FrameSource, Source
 
-KINDS = ("crowd", "expert", "llm")
+KINDS = get_args(Kind)
 """Kinds of assessors."""
 HONEYPOT = "honeypot"
 ANYONE = -1

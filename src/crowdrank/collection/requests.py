@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from crowdrank._files import recover
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.collection import DEFAULT_KIND
 from crowdrank.collection.pool import ANYONE, KINDS, Pool, check_prices, parse_numbers
 from crowdrank.consensus.result import Consensus
 from crowdrank.constraints import Number, check_parameter
@@ -57,7 +58,7 @@ class Budget:
 
     money: float
     prices: Mapping[str, float] = field(default_factory=dict)
-    kind: str = "crowd"
+    kind: str = DEFAULT_KIND
     most: int | None = None
     honeypots: float = 0.0
 
@@ -170,7 +171,7 @@ class Requests:
     reason: NDArray[np.object_]  # (n,)
     is_honeypot: Booleans  # (n,)
     notes: tuple[Message, ...] = ()
-    kind: str = "crowd"  # kind of assessor that answers requests that name nobody
+    kind: str = DEFAULT_KIND  # kind of assessor that answers requests that name nobody
     unmet: int = 0  # number of wanted labels that no assessor can give
     probability: Floats | None = None  # (n,) probability with which the pair was drawn; None if it was not drawn
     draw: int = 1  # number of pairs that were judged or requested before the draw, plus 1; see `number_draw`

@@ -10,7 +10,7 @@ import numpy as np
 
 from crowdrank._estimator import require_number
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.collection import get_policy
+from crowdrank.collection import GOOD, get_policy
 from crowdrank.collection.policy import NO_LABEL, Policy, shuffled
 from crowdrank.collection.requests import PoolState, RankedRequests
 from crowdrank.consensus.fit_data import as_judgments
@@ -21,9 +21,6 @@ from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers import InstanceKind
 from crowdrank.rankers.training_labels import Instances
-
-GOOD = 2.0
-"""Default lowest grade of a good label: Good on the scale Bad, Fair, Good, Excellent, Perfect."""
 
 
 @dataclass(frozen=True)

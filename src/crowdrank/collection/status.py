@@ -12,6 +12,7 @@ import pyarrow as pa
 from crowdrank._files import check_output_file
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
+from crowdrank.collection import SETTLED
 from crowdrank.collection.belief import Belief, describes_answers
 from crowdrank.collection.platform_tasks import write_json
 from crowdrank.collection.pool import Pool
@@ -43,7 +44,7 @@ class Status:
 
 
 def collection_status(
-    pool: Pool, judgments: Judgments, model: Aggregator, *, settled: float = 0.95, price: float = 1.0
+    pool: Pool, judgments: Judgments, model: Aggregator, *, settled: float = SETTLED, price: float = 1.0
 ) -> Status:
     """Return how many documents are judged and settled, what was spent, and what settling the others may cost.
 

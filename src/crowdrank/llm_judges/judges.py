@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -162,21 +162,12 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLE_KEYS = ("key_variable", "token_variable")
 _TEXT = InstanceOf(str, "a text")
 _TABLE = InstanceOf(dict, "a table")
-_CONSTRAINTS: Mapping[str, Constraint] = {
-    **dict.fromkeys(("name", "endpoint", "model", "family", "prompt", *_VARIABLE_KEYS), _TEXT),
-    "answer": OneOf(*ANSWER_MODES),
-    "samples": Number(1, 100, integer=True),
-    "logprobs": Flag(),
-    "parameters": _TABLE,
-    "prices": _TABLE,
-    "requests_per_minute": Number(0, above=True),
-    "concurrency": Number(1, 1000, integer=True),
-    "timeout": Number(0, above=True),
-    "attempts": Number(1, 100, integer=True),
-    "max_characters": Number(1, integer=True),
-}
-"""Constraint on each key of a judge except `grades`."""
-_REQUIRED = ("name", "endpoint", "model")
+DEFAULT_PROMPT = "graded"
+
+
+def _key(constraint: Constraint, **default: Any) -> Any:
+    """Return a dataclass field that is a key of a judge in TOML files, with the constraint on its value there."""
+    return field(**default, metadata={"constraint": constraint})
 
 
 @dataclass(frozen=True)
@@ -221,24 +212,24 @@ class Judge:
 
     """
 
-    name: str
-    endpoint: str
-    model: str
-    prompt: Prompt
-    family: str = ""
-    grades: str | None = None
-    answer: str = "schema"
-    samples: int = 1
-    logprobs: bool = False
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    prices: Prices | None = None
-    key_variable: str = ""
-    token_variable: str = ""
-    requests_per_minute: float | None = None
-    concurrency: int = 4
-    timeout: float = 120.0
-    attempts: int = 5
-    max_characters: int = 20_000
+    name: str = _key(_TEXT)
+    endpoint: str = _key(_TEXT)
+    model: str = _key(_TEXT)
+    prompt: Prompt = _key(_TEXT)
+    family: str = _key(_TEXT, default="")
+    grades: str | None = None  # a text or a list in TOML files
+    answer: str = _key(OneOf(*ANSWER_MODES), default="schema")
+    samples: int = _key(Number(1, 100, integer=True), default=1)
+    logprobs: bool = _key(Flag(), default=False)
+    parameters: Mapping[str, Any] = _key(_TABLE, default_factory=dict)
+    prices: Prices | None = _key(_TABLE, default=None)
+    key_variable: str = _key(_TEXT, default="")
+    token_variable: str = _key(_TEXT, default="")
+    requests_per_minute: float | None = _key(Number(0, above=True), default=None)
+    concurrency: int = _key(Number(1, 1000, integer=True), default=4)
+    timeout: float = _key(Number(0, above=True), default=120.0)
+    attempts: int = _key(Number(1, 100, integer=True), default=5)
+    max_characters: int = _key(Number(1, integer=True), default=20_000)
 
     @property
     def url(self) -> str:
@@ -346,11 +337,13 @@ class _JudgeTable:
     def judge(self) -> Judge:
         """Return the judge that the table describes."""
         self._check_keys(self.table, [one.name for one in fields(Judge)], "a judge")
-        for name in _REQUIRED:
-            if not self.table.get(name):
+        for key in fields(Judge):
+            name, is_required = key.name, key.default is MISSING and key.default_factory is MISSING
+            if is_required and name != "prompt" and not self.table.get(name):
                 raise self.error(f"{name} is missing", "missing-option", f'write {name} = "..."')
-        for name, constraint in _CONSTRAINTS.items():
-            if name in self.table and not constraint.accepts(self.table[name]):
+        for key in fields(Judge):
+            name, constraint = key.name, key.metadata.get("constraint")
+            if constraint is not None and name in self.table and not constraint.accepts(self.table[name]):
                 value = self.table[name]
                 seen = "" if name in _VARIABLE_KEYS else f", not {shown(value)}{constraint.suggestion(value)}"
                 raise self.error(f"{name} must be {constraint}{seen}", "option-type")
@@ -358,7 +351,7 @@ class _JudgeTable:
         for name in _VARIABLE_KEYS:
             self._check_variable(name, self.table.get(name, ""))
         values = dict(self.table)
-        values["prompt"] = Prompt.read(values.get("prompt", "graded"), self.path.parent)
+        values["prompt"] = Prompt.read(values.get("prompt", DEFAULT_PROMPT), self.path.parent)
         values["family"] = values.get("family") or values["model"]
         if "grades" in values:
             values["grades"] = self._grades(values["grades"])

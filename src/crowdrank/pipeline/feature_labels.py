@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats
+from crowdrank.collection import SETTLED
 from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.result import Consensus
@@ -23,8 +24,6 @@ from crowdrank.pipeline.run_settings import RunSettings
 
 WITH, WITHOUT = "with features", "without features"
 """Names of the two kinds of labels."""
-SETTLED = 0.95
-"""Minimum probability of the most probable grade of a settled document."""
 WEIGHTS = {"feature_weight": "weight of the features", "feature_slope": "slope of log odds on the features"}
 """Parameters of models that say how much the features count, and their names."""
 NOT_FOR_RANKERS = (
