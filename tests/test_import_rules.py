@@ -174,6 +174,38 @@ def test_a_read_only_install_and_home_work(tmp_path: Path) -> None:
     assert cache_use("kernel")[0] == "None", "a folder that others can write is not used"
 
 
+CALLER = """
+from crowdrank._numba import njit
+from {between} import {name}
+
+@njit()
+def caller(x: float) -> float:
+    return {name}(x) + 1.0
+
+print(caller.compiled(1.0), sum(caller.compiled.stats.cache_hits.values()))
+"""
+
+
+def test_a_change_of_a_called_kernel_compiles_its_callers_again(tmp_path: Path) -> None:
+    kernel = "from crowdrank._numba import njit\n{more}\n@njit()\ndef {name}(x: float) -> float:\n    return {value}\n"
+    inner = tmp_path / "inner.py"
+    outer = kernel.format(name="outer", value="2.0 * inner(x)", more="from inner import inner")
+    (tmp_path / "outer.py").write_text(outer)
+    (tmp_path / "caller.py").write_text(CALLER.format(between="outer", name="outer"))
+    source = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(PACKAGE.parent)])}
+    environment = os.environ | source | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+
+    def result(value: str) -> list[str]:
+        inner.write_text(kernel.format(name="inner", value=value, more=""))
+        command = [sys.executable, str(tmp_path / "caller.py")]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+
+    assert result("x + 1.0") == ["5.0", "0"]
+    assert result("x + 1.0") == ["5.0", "1"]
+    assert result("x + 3.0") == ["9.0", "0"], "a called kernel, in another file, changed"
+    assert result("x + 3.0") == ["9.0", "1"]
+
+
 def test_every_public_name_is_there() -> None:
     for name in crowdrank.__all__:
         assert getattr(crowdrank, name).__doc__, name

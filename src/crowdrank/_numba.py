@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import os
 import signal
 import stat
@@ -9,8 +11,9 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, update_wrapper
+from functools import cache, cached_property, update_wrapper
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -70,16 +73,39 @@ class Kernel:
             if not self.options.get("cache"):
                 return numba.njit(**self.options)(self.function)
             try:
-                return numba.njit(**self.options)(self.function)
+                return self._cached_dispatcher(numba)
             except RuntimeError:  # numba has no folder that it can write
                 folder = private_temporary_folder()
             if folder is None:
                 return numba.njit(**{**self.options, "cache": False})(self.function)
             before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
             try:
-                return numba.njit(**self.options)(self.function)
+                return self._cached_dispatcher(numba)
             finally:
                 numba.config.CACHE_DIR = before
+
+    def _cached_dispatcher(self, numba: Any) -> Any:
+        """Return a dispatcher whose cached code is valid until a file with a function that it calls changes.
+
+        Numba compares only the file of the function itself, although compiled code contains the functions it calls.
+        """
+        dispatcher = numba.njit(**self.options)(self.function)
+        index = dispatcher._cache._cache_file
+        index._source_stamp = (index._source_stamp, *map(_file_digest, sorted(self._source_files())))
+        return dispatcher
+
+    def _source_files(self) -> set[str]:
+        """Return the files of the functions that the function calls, directly or through other functions."""
+        files: set[str] = set()
+        seen, pending = {self.function}, [self.function]
+        while pending:
+            names = inspect.getclosurevars(pending.pop())
+            called = map(_python_function, (*names.globals.values(), *names.nonlocals.values()))
+            new = {function for function in called if function is not None} - seen
+            files |= {function.__code__.co_filename for function in new}
+            seen |= new
+            pending += new
+        return files
 
 
 def njit(
@@ -97,6 +123,17 @@ def njit(
     return lambda function: Kernel(function, numpy, small, {"cache": cache, **options})
 
 
+def _python_function(value: object) -> FunctionType | None:
+    """Return the function of a kernel, or a function itself; None for other values."""
+    value = value.function if isinstance(value, Kernel) else value
+    return value if isinstance(value, FunctionType) else None
+
+
+@cache
+def _file_digest(path: str) -> str:
+    return hashlib.blake2b(Path(path).read_bytes()).hexdigest()
+
+
 def with_item(values: tuple[float, ...], index: int, value: float) -> tuple[float, ...]:
     """Return a tuple with another value at an index.
 
@@ -109,14 +146,22 @@ def _import_numba() -> Any:
     """Import numba, and let it compile kernels that call kernels or :func:`with_item`."""
     import numba
     from numba.core import event, types
-    from numba.cpython.unsafe.tuple import tuple_setitem
-    from numba.extending import overload, typeof_impl
+    from numba.core.cgutils import alloca_once
+    from numba.extending import intrinsic, overload, typeof_impl
+
+    def set_in_copy(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        values, index, value = arguments
+        copy = alloca_once(builder, values.type)  # the compiler keeps it in registers if the index is constant
+        builder.store(values, copy)
+        builder.store(value, builder.gep(copy, [index.type(0), index], inbounds=True))
+        return builder.load(copy)
 
     if Kernel not in typeof_impl.registry:
         typeof_impl.register(Kernel)(lambda kernel, context: types.Dispatcher(kernel.compiled))
-        overload(with_item)(
-            lambda values, index, value: lambda values, index, value: tuple_setitem(values, index, value)
+        set_item = intrinsic(
+            lambda typing_context, values, index, value: (values(values, index, values.dtype), set_in_copy)
         )
+        overload(with_item)(lambda values, index, value: lambda values, index, value: set_item(values, index, value))
         event.Listener.register(_DeferredSignals)
         event.register("numba:compiler_lock", _DeferredSignals())
     return numba
