@@ -487,7 +487,8 @@ def _refuse_second_draws(
             one = int(item[np.argmax(is_other)])
             query, document = (shown(column[one].as_py()) for column in judgments.item_ids())
             problem = (
-                f"the document {document} of query {query} was drawn twice, in different draws or with different probabilities"
+                f"the document {document} of query {query} was drawn twice, in different draws or with different "
+                "probabilities"
             )
             raise InputError(problem, source=source_name, kind="drawn-twice", fix=fix)
     for number, n_drawn, n_graded in _round_sizes(draws):
