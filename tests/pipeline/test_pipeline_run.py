@@ -757,7 +757,8 @@ print("modules", *sorted({name.removeprefix("crowdrank.") for name in packages} 
 
 def test_a_run_without_features_loads_nothing_that_trains_rankers(world: World, tmp_path: Path) -> None:
     world.judgments.to_csv(tmp_path / "judgments.csv", index=False)
-    command = [sys.executable, "-c", LABELS_ONLY, "run", "-j", tmp_path / "judgments.csv", "-o", tmp_path / "out"]
+    inputs, output = str(tmp_path / "judgments.csv"), str(tmp_path / "out")
+    command = [sys.executable, "-c", LABELS_ONLY, "run", "-j", inputs, "-o", output]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     loaded = done.stdout.splitlines()[-1].split()
     assert "run" in loaded
