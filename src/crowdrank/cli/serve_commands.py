@@ -254,10 +254,8 @@ def _pool(pairs: Path | None, rankings: Mapping[str, pa.Table], measure: str) ->
     ranked = pool_of_runs(rankings, measure)
     is_new = PairIndex.of_ids(given.query, given.document).positions(ranked.query, ranked.document) < 0
     rows = pa.array(is_new & (ids.match(given.query.unique(), ranked.query) >= 0))
-    both = (
-        (one, other.filter(rows)) for one, other in ((given.query, ranked.query), (given.document, ranked.document))
-    )
-    query, document = map(ids.concat_arrays, both)
+    query = ids.concat_arrays([given.query, ranked.query.filter(rows)])
+    document = ids.concat_arrays([given.document, ranked.document.filter(rows)])
     honeypot = given.honeypot
     if honeypot is not None:
         honeypot = pa.concat_arrays([honeypot, pa.nulls(len(query) - len(given), honeypot.type)])
