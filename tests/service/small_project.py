@@ -41,7 +41,7 @@ def _add(connection: Connection, table: Table, **values: Any) -> int:
 
 
 def _write(connection: Connection, name: str) -> None:
-    project = _add(connection, schema.project, name=name, grades=GRADES, layout={}, quotas={}, created=1)
+    project = _add(connection, schema.project, name=name, grades=GRADES, settings={"quotas": {}}, created=1)
     people = {
         one: _add(connection, schema.assessor, name=f"{one}", kind=kind, family=family, price=price, created=1)
         for one, kind, family, price in (ASSESSORS if name == "jam" else [])
