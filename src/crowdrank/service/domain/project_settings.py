@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
-from crowdrank._options import union_members
+from crowdrank._options import option, union_members
 from crowdrank.errors import near, shown
 from crowdrank.service.service_errors import Invalid
 
@@ -104,7 +104,7 @@ def setting(
 
     """
     more = {"bounds": bounds, "max_length": max_length, "page": page, "is_public": is_public}
-    metadata: dict[str, Any] = {"help": help, "flags": (), "more": {}, **more}
+    metadata = {**option(default, help).metadata, **more}
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
