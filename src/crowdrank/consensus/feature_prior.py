@@ -37,71 +37,77 @@ MIN_LABELS = 1.5
 INITIAL_WEIGHT = 0.5
 MAX_WEIGHT = 0.99
 """Initial and maximum correlation of relevance and prediction."""
+SCORE_BINS: Floats = np.linspace(-MAX_SCORE, MAX_SCORE, 25)
+"""Centers of the bins of scores from which models of true grades learn their prior."""
+NEWTON_STEPS = 5
+"""Number of Newton steps of the regression after each pass."""
 
 
-def log_node_priors(shard: Shard, weight: float, shares: Floats, nodes: Floats) -> Floats:
-    """Return the log prior of each item on the states, (n_items, n_states).
+class FeatureAggregator(EMAggregator):
+    """Base of models with a prior of relevance from features.
 
-    Args:
-        shard: the shard, with the `score` of each item.
-        weight: correlation rho of relevance and score.
-        shares: prior of the states without features, (n_states,): nodes by difficulty, and perhaps 'cannot be judged'.
-        nodes: (n_nodes,).
-
+    A subclass implements `_start_features` and `_item_priors`, and its passes use the `score` of shards. The names of
+    arrays of theta that exist only in a fit with features begin with `feature_`.
     """
-    assert shard.score is not None
-    mean, variance = prior_moments(shard.score, weight)
-    density = -0.5 * (nodes - mean[:, None]) ** 2 / variance[:, None]
-    density -= np.log(np.exp(density).sum(axis=1, keepdims=True))
-    plain = -0.5 * nodes**2
-    change = density - (plain - np.log(np.exp(plain).sum()))
-    n_difficulties = len(shares) // len(nodes)
-    logs = np.tile(np.log(np.maximum(shares, 1e-300)), (len(mean), 1))
-    logs[:, : n_difficulties * len(nodes)] += np.tile(change, n_difficulties)
-    return logs
 
+    feature_iterations: ClassVar[int] = 2
+    """Number of fits of the regression on features, each to the relevance that labels imply by the last fit."""
 
-def prior_moments(score: Floats, weight: float) -> tuple[Floats, Floats]:
-    """Return mean and variance of the prior of each item; those without a score have 0 and 1."""
-    known = ~np.isnan(score)
-    return np.where(known, weight * np.nan_to_num(score), 0.0), np.where(known, 1 - weight**2, 1.0)
+    @abstractmethod
+    def _start_features(self, theta: Arrays, estimates: LabelEstimates) -> Arrays:
+        """Return parameters for passes with scores from features, given parameters and estimates without scores."""
 
+    @abstractmethod
+    def _item_priors(self, shard: Shard, theta: Arrays) -> Floats:
+        """Return log P(state) of each item of a shard with scores, (n_items, n_states)."""
 
-def informs_prior(shard: Shard, weight: Floats | None) -> Booleans:
-    """Return which items have a score and labels that count as at least two independent ones, (n_items,).
+    def _predict(self, shard: Shard, theta: Arrays) -> Arrays:
+        """Return the rows of documents without judgments, from their scores."""
+        local, _ = self._accumulate(shard, self._restart(shard), theta)
+        return self._finish(shard, local, theta)
 
-    Single labels determine only the product of an assessor's slope and rho: the likelihood of a crowd without overlap
-    would rise until the prior explains everything.
+    def _check_features(self) -> None:
+        """Accept features."""
 
-    Args:
-        shard: the shard, with scores.
-        weight: weight of each judgment, (n,); None: all are 1.
+    def _start_fit(self, table: Any, gold: Gold | None, start: FitStart, options: FitOptions) -> FitStart:
+        """Return the start with predictions from the features, if there are any."""
+        if options.features is not None:
+            start = self._learn_scores(table, gold, start.theta, options, options.features)
+        if start.scores is not None or start.theta is None:
+            return start
+        theta = {name: array for name, array in start.theta.items() if not name.startswith("feature_")}
+        return FitStart(theta, None, start.warnings)
 
-    """
-    assert shard.score is not None
-    item = items_of(shard.offsets)
-    labels = np.bincount(item, weight, minlength=shard.n_items)
-    informs: Booleans = ~np.isnan(shard.score) & (labels > MIN_LABELS)
-    return informs
+    def _learn_scores(
+        self, table: Any, gold: Gold | None, start: Arrays | None, options: FitOptions, features: Features
+    ) -> FitStart:
+        """Return parameters to start from, predictions from features, and warnings about the features.
 
-
-def score_statistics(shard: Shard, relevance: Floats, weight: Floats | None) -> Arrays:
-    """Return sums over the items that inform the prior: relevance times score, and score squared, (2,)."""
-    assert shard.score is not None
-    used = informs_prior(shard, weight)
-    score = shard.score[used]
-    return {"score_products": np.array([relevance[used] @ score, score @ score])}
-
-
-def learn_weight(before: Floats, products: Floats, scale: float, pseudo_documents: float) -> Floats:
-    """Return rho, (1,): the regression coefficient of relevance, in units of `scale`, on the score.
-
-    Without documents that inform the prior it is the previous one, from estimates without features.
-    """
-    if products[1] == 0:
-        return before
-    weight = products[0] / (products[1] + pseudo_documents) / scale
-    return np.array([np.clip(weight, 0.0, MAX_WEIGHT)])
+        The model is fitted without features, then with predictions from them; a regression is fitted after each fit to
+        the relevance that the labels alone imply. Features that cannot be used, or do not predict the labels of other
+        queries, leave the start as it is, so that the fit is the one without features.
+        """
+        prepared = self._prepare(table)
+        usable, found = usable_features(features, prepared)
+        if usable is None:
+            return FitStart(start, None, found)
+        gold_codes = self._match_gold(gold, prepared)
+        engine = options.engine or LocalEngine()
+        theta, scores, item_scores = start, None, None
+        with single_blas_thread():
+            for number in range(self.feature_iterations):
+                passes = engine.open(self, prepared, gold_codes, item_scores)
+                state = FitState(theta, passes.accumulate(theta), [])
+                iterate(self, passes, state, self.n_iter, len(prepared))
+                if item_scores is not None:
+                    passes = engine.open(self, prepared, gold_codes)
+                estimates = label_estimates(passes, state.theta)
+                scores = usable.learn_scores(estimates.relevance, number)
+                if number == 0 and not usable.are_predictive(scores, estimates.relevance):
+                    return FitStart(start, None, (*found, useless_features()))
+                item_scores = scores.for_rows(usable.rows)
+                theta = self._start_features(state.theta, estimates.with_scores(item_scores))
+        return FitStart(theta, scores, found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,10 +141,69 @@ def _relevance_rows(place: int, rows: Arrays) -> Arrays:
     return {name: rows[name] for name in ("relevance", "sd")}
 
 
-SCORE_BINS: Floats = np.linspace(-MAX_SCORE, MAX_SCORE, 25)
-"""Centers of the bins of scores from which models of true grades learn their prior."""
-NEWTON_STEPS = 5
-"""Number of Newton steps of the regression after each pass."""
+def informs_prior(shard: Shard, weight: Floats | None) -> Booleans:
+    """Return which items have a score and labels that count as at least two independent ones, (n_items,).
+
+    Single labels determine only the product of an assessor's slope and rho: the likelihood of a crowd without overlap
+    would rise until the prior explains everything.
+
+    Args:
+        shard: the shard, with scores.
+        weight: weight of each judgment, (n,); None: all are 1.
+
+    """
+    assert shard.score is not None
+    item = items_of(shard.offsets)
+    labels = np.bincount(item, weight, minlength=shard.n_items)
+    informs: Booleans = ~np.isnan(shard.score) & (labels > MIN_LABELS)
+    return informs
+
+
+def log_node_priors(shard: Shard, weight: float, shares: Floats, nodes: Floats) -> Floats:
+    """Return the log prior of each item on the states, (n_items, n_states).
+
+    Args:
+        shard: the shard, with the `score` of each item.
+        weight: correlation rho of relevance and score.
+        shares: prior of the states without features, (n_states,): nodes by difficulty, and perhaps 'cannot be judged'.
+        nodes: (n_nodes,).
+
+    """
+    assert shard.score is not None
+    mean, variance = prior_moments(shard.score, weight)
+    density = -0.5 * (nodes - mean[:, None]) ** 2 / variance[:, None]
+    density -= np.log(np.exp(density).sum(axis=1, keepdims=True))
+    plain = -0.5 * nodes**2
+    change = density - (plain - np.log(np.exp(plain).sum()))
+    n_difficulties = len(shares) // len(nodes)
+    logs = np.tile(np.log(np.maximum(shares, 1e-300)), (len(mean), 1))
+    logs[:, : n_difficulties * len(nodes)] += np.tile(change, n_difficulties)
+    return logs
+
+
+def prior_moments(score: Floats, weight: float) -> tuple[Floats, Floats]:
+    """Return mean and variance of the prior of each item; those without a score have 0 and 1."""
+    known = ~np.isnan(score)
+    return np.where(known, weight * np.nan_to_num(score), 0.0), np.where(known, 1 - weight**2, 1.0)
+
+
+def score_statistics(shard: Shard, relevance: Floats, weight: Floats | None) -> Arrays:
+    """Return sums over the items that inform the prior: relevance times score, and score squared, (2,)."""
+    assert shard.score is not None
+    used = informs_prior(shard, weight)
+    score = shard.score[used]
+    return {"score_products": np.array([relevance[used] @ score, score @ score])}
+
+
+def learn_weight(before: Floats, products: Floats, scale: float, pseudo_documents: float) -> Floats:
+    """Return rho, (1,): the regression coefficient of relevance, in units of `scale`, on the score.
+
+    Without documents that inform the prior it is the previous one, from estimates without features.
+    """
+    if products[1] == 0:
+        return before
+    weight = products[0] / (products[1] + pseudo_documents) / scale
+    return np.array([np.clip(weight, 0.0, MAX_WEIGHT)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,70 +287,3 @@ def count_by_score(shard: Shard, posterior: Floats, weight: Floats | None) -> Fl
     n_bins = len(SCORE_BINS)
     nearest = np.rint((shard.score[used] + MAX_SCORE) * (n_bins - 1) / (2 * MAX_SCORE)).astype(np.int64)
     return np.stack([np.bincount(nearest, of_state, n_bins) for of_state in posterior[used].T], axis=1)
-
-
-class FeatureAggregator(EMAggregator):
-    """Base of models with a prior of relevance from features.
-
-    A subclass implements `_start_features` and `_item_priors`, and its passes use the `score` of shards. The names of
-    arrays of theta that exist only in a fit with features begin with `feature_`.
-    """
-
-    feature_iterations: ClassVar[int] = 2
-    """Number of fits of the regression on features, each to the relevance that labels imply by the last fit."""
-
-    @abstractmethod
-    def _start_features(self, theta: Arrays, estimates: LabelEstimates) -> Arrays:
-        """Return parameters for passes with scores from features, given parameters and estimates without scores."""
-
-    @abstractmethod
-    def _item_priors(self, shard: Shard, theta: Arrays) -> Floats:
-        """Return log P(state) of each item of a shard with scores, (n_items, n_states)."""
-
-    def _predict(self, shard: Shard, theta: Arrays) -> Arrays:
-        """Return the rows of documents without judgments, from their scores."""
-        local, _ = self._accumulate(shard, self._restart(shard), theta)
-        return self._finish(shard, local, theta)
-
-    def _check_features(self) -> None:
-        """Accept features."""
-
-    def _start_fit(self, table: Any, gold: Gold | None, start: FitStart, options: FitOptions) -> FitStart:
-        """Return the start with predictions from the features, if there are any."""
-        if options.features is not None:
-            start = self._learn_scores(table, gold, start.theta, options, options.features)
-        if start.scores is not None or start.theta is None:
-            return start
-        theta = {name: array for name, array in start.theta.items() if not name.startswith("feature_")}
-        return FitStart(theta, None, start.warnings)
-
-    def _learn_scores(
-        self, table: Any, gold: Gold | None, start: Arrays | None, options: FitOptions, features: Features
-    ) -> FitStart:
-        """Return parameters to start from, predictions from features, and warnings about the features.
-
-        The model is fitted without features, then with predictions from them; a regression is fitted after each fit to
-        the relevance that the labels alone imply. Features that cannot be used, or do not predict the labels of other
-        queries, leave the start as it is, so that the fit is the one without features.
-        """
-        prepared = self._prepare(table)
-        usable, found = usable_features(features, prepared)
-        if usable is None:
-            return FitStart(start, None, found)
-        gold_codes = self._match_gold(gold, prepared)
-        engine = options.engine or LocalEngine()
-        theta, scores, item_scores = start, None, None
-        with single_blas_thread():
-            for number in range(self.feature_iterations):
-                passes = engine.open(self, prepared, gold_codes, item_scores)
-                state = FitState(theta, passes.accumulate(theta), [])
-                iterate(self, passes, state, self.n_iter, len(prepared))
-                if item_scores is not None:
-                    passes = engine.open(self, prepared, gold_codes)
-                estimates = label_estimates(passes, state.theta)
-                scores = usable.learn_scores(estimates.relevance, number)
-                if number == 0 and not usable.are_predictive(scores, estimates.relevance):
-                    return FitStart(start, None, (*found, useless_features()))
-                item_scores = scores.for_rows(usable.rows)
-                theta = self._start_features(state.theta, estimates.with_scores(item_scores))
-        return FitStart(theta, scores, found)

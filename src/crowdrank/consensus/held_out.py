@@ -28,8 +28,21 @@ from crowdrank.judgments.table import Judgments
 if TYPE_CHECKING:
     from crowdrank.consensus.model import Aggregator
 
+
 MIN_JUDGMENTS = 50
 """Minimum number of held-out judgments, and of pairs of them, for a choice."""
+N_BINS = 10
+"""Number of equal parts of the ranking of a query."""
+PRIOR_ANSWERS = 5.0
+"""Weight of the crowd's mean in the parameters of a held-out assessor, as a number of answers."""
+DECAYS = (0.5, 1.0, 1.5, 2.0, 3.0, 6.0)
+"""Candidates for the exponential decay of the probability of an answer with its distance from the grade."""
+TIE_DECIMALS = 9
+"""Number of decimals from which relevance is tied, so that rounding errors do not rank."""
+N_PASSES = 30
+"""Number of EM passes, enough to converge."""
+IntegerCodes = NDArray[np.integer]
+"""Codes of any integer type."""
 
 
 @dataclass(frozen=True)
@@ -200,21 +213,6 @@ def balanced_weights(family: Codes, size: Floats) -> Floats:
     active = total > 0
     weights: Floats = np.where(active, total.sum() / active.sum() / np.maximum(total, 1e-300), 0.0)[family]
     return weights
-
-
-N_BINS = 10
-"""Number of equal parts of the ranking of a query."""
-PRIOR_ANSWERS = 5.0
-"""Weight of the crowd's mean in the parameters of a held-out assessor, as a number of answers."""
-DECAYS = (0.5, 1.0, 1.5, 2.0, 3.0, 6.0)
-"""Candidates for the exponential decay of the probability of an answer with its distance from the grade."""
-TIE_DECIMALS = 9
-"""Number of decimals from which relevance is tied, so that rounding errors do not rank."""
-N_PASSES = 30
-"""Number of EM passes, enough to converge."""
-
-IntegerCodes = NDArray[np.integer]
-"""Codes of any integer type."""
 
 
 def folds(judgments: Judgments, max_folds: int) -> Integers:

@@ -6,6 +6,9 @@ posteriors, which get narrower with the number of judgments per document.
 
 P(expert grade g | relevance r) is proportional to exp(STEEPNESS * (g r - sum of the first g cut points)). At a cut
 point two neighboring grades are equally probable. The cut points are estimated with the rest of the model.
+
+In the order of the file: grid and prior, statistics of a pass and what is learned from them, rows of documents, expert
+grades, information of answers, and the functions that all of these share.
 """
 
 from __future__ import annotations
@@ -18,81 +21,6 @@ from numpy.typing import NDArray
 from crowdrank._folders import require
 from crowdrank._typing import Arrays, Floats
 from crowdrank.engine.shards import Shard
-
-MAX_WITHOUT_SCIPY = 1 << 16
-"""Maximum number of quantiles that are computed one by one; importing scipy.special takes longer."""
-
-
-def normal_quantiles(probabilities: Floats) -> Floats:
-    """Return the quantile of each probability; those of 0 and 1 are infinite.
-
-    >>> normal_quantiles(np.array([0.0, 0.5, 1.0])).tolist()
-    [-inf, 0.0, inf]
-    """
-    if probabilities.size > MAX_WITHOUT_SCIPY:
-        from scipy.special import ndtri
-
-        return np.asarray(ndtri(probabilities))
-    inside = (probabilities > 0.0) & (probabilities < 1.0)
-    quantiles = np.where(probabilities < 0.5, -np.inf, np.inf)
-    quantiles[inside] = list(map(NormalDist().inv_cdf, probabilities[inside].tolist()))
-    return quantiles
-
-
-def normal_quantile(probability: float) -> float:
-    """Return the quantile of one probability between 0 and 1."""
-    return NormalDist().inv_cdf(probability)
-
-
-def information(
-    prior: NDArray[np.float64], likelihood: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mutual information of state and answer per assessor, and the part of each answer.
-
-    The part of answer g is the reduction of entropy, H[p(state)] - H[p(state | g)]; the mutual information is its mean
-    over the answers that the assessor gives. A random assessor has 0.
-
-    >>> prior = np.array([0.5, 0.5])
-    >>> perfect, random = np.eye(2), np.full((2, 2), 0.5)
-    >>> information(prior, np.stack([perfect, random]))[0].round(3).tolist()
-    [0.693, 0.0]
-    """
-    # prior (n_states,), likelihood (n_assessors, n_answers, n_states) -> (n_assessors,), (n_assessors, n_answers)
-    joint = likelihood * prior
-    given = joint.sum(axis=2)  # P(answer)
-    posterior = joint / np.maximum(given, 1e-300)[:, :, None]
-    parts = entropy(prior[None, None, :]) - entropy(posterior)
-    return np.maximum((given * parts).sum(axis=1), 0.0), parts
-
-
-def pair_information(
-    prior: NDArray[np.float64], given: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return `information` of the difference of two documents in an assessor's grades of both, per judgment.
-
-    The probability p(g, g' | difference) of a pair of grades is proportional to sqrt(p(g | g', .) p(g' | g, .)). The
-    result is halved, because a pair has two judgments.
-
-    >>> difference = np.array([-1.0, 1.0])  # the other document is better, or this one
-    >>> steep = np.array([[[0.9, 0.1]] * 2, [[0.1, 0.9]] * 2])  # p(g | g', difference), by g and g'
-    >>> random = np.full((2, 2, 2), 0.5)
-    >>> pair_information(np.array([0.5, 0.5]), np.stack([steep, random]))[0].round(3).tolist()
-    [0.115, 0.0]
-    """
-    # prior (n_states,) of differences that lie evenly around 0; given (n_assessors, n_grades, n_grades, n_states) =
-    # p(g | g', difference) by g, g' -> (n_assessors,), (n_assessors, n_grades, n_grades)
-    n_assessors, n_grades, _, n_states = given.shape
-    other = given.transpose(0, 2, 1, 3)[..., ::-1]  # p(g' | g, difference): the same with the documents exchanged
-    joint = np.sqrt(given * other).reshape(n_assessors, n_grades**2, n_states)
-    total, parts = information(prior, joint / joint.sum(axis=1, keepdims=True))
-    return total / 2, parts.reshape(n_assessors, n_grades, n_grades) / 2
-
-
-def entropy(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the entropy of distributions along the last axis, in nats."""
-    total: NDArray[np.float64] = -(shares * np.log(np.maximum(shares, 1e-300))).sum(axis=-1)
-    return total
-
 
 N_NODES = 21
 """Number of nodes of the initial grid."""
@@ -109,6 +37,14 @@ MAX_NARROW_SHARE = 0.01
 """Maximum share of documents with a posterior too narrow for the grid."""
 PRIOR_DOCUMENTS = 5.0
 """Number of pseudo-documents with the initial distribution of relevance when that distribution is learned."""
+STEEPNESS = 8.0
+"""Slope of the log odds of neighboring expert grades; an expert is all but certain 0.5 from a cut point."""
+NEWTON_STEPS = 3
+"""Number of Newton steps for the cut points in each iteration."""
+LONGEST_STEP = 0.3
+"""Maximum length of a Newton step."""
+MAX_WITHOUT_SCIPY = 1 << 16
+"""Maximum number of quantiles that are computed one by one; importing scipy.special takes longer."""
 
 
 def standard_nodes(n_nodes: int) -> Floats:
@@ -139,12 +75,6 @@ def states_prior(difficulties: Floats, n_nodes: int = N_NODES) -> Floats:
     """
     density = np.exp(-0.5 * (np.log(difficulties) / 0.5) ** 2)
     return np.outer(density / density.sum(), node_prior(n_nodes)).ravel()
-
-
-def softmax(scores: Floats, axis: int) -> Floats:
-    """Return the softmax of scores along an axis."""
-    raised = np.exp(scores - scores.max(axis=axis, keepdims=True))
-    return np.asarray(raised / raised.sum(axis=axis, keepdims=True))
 
 
 def count_answers(shard: Shard, n_more: int = 0) -> Arrays:
@@ -225,22 +155,6 @@ def refined_nodes(statistics: Arrays) -> Floats:
     return standard_nodes(2 * n_nodes - 1 if too_coarse else n_nodes)
 
 
-def example_on_nodes(example: Arrays, nodes: Floats) -> Arrays:
-    """Return an example of parameters on the initial grid with arrays in the shapes that `nodes` give them.
-
-    Raises:
-        ValueError: `nodes` are not those of a grid.
-
-    """
-    require(nodes.ndim == 1 and N_NODES <= len(nodes) <= MAX_NODES, "the grid has too few or too many nodes")
-    require(np.array_equal(nodes, standard_nodes(len(nodes))), "the nodes are not those of a grid")
-    resized = dict(example)
-    for name in ("nodes", "likelihood", "shares", "typical"):
-        *axes, n_states = example[name].shape
-        resized[name] = np.zeros((*axes, n_states + n_states // N_NODES * (len(nodes) - N_NODES)))
-    return resized
-
-
 def mode_weights(posterior: Floats, n_nodes: int) -> Floats:
     """Return the mode of each posterior as weights of the two nodes that it lies between.
 
@@ -302,12 +216,20 @@ def node_quantiles(posterior: Floats, level: float) -> Floats:
     return np.asarray(-REACH + step * (node + inside - 0.5))
 
 
-STEEPNESS = 8.0
-"""Slope of the log odds of neighboring expert grades; an expert is all but certain 0.5 from a cut point."""
-NEWTON_STEPS = 3
-"""Number of Newton steps for the cut points in each iteration."""
-LONGEST_STEP = 0.3
-"""Maximum length of a Newton step."""
+def example_on_nodes(example: Arrays, nodes: Floats) -> Arrays:
+    """Return an example of parameters on the initial grid with arrays in the shapes that `nodes` give them.
+
+    Raises:
+        ValueError: `nodes` are not those of a grid.
+
+    """
+    require(nodes.ndim == 1 and N_NODES <= len(nodes) <= MAX_NODES, "the grid has too few or too many nodes")
+    require(np.array_equal(nodes, standard_nodes(len(nodes))), "the nodes are not those of a grid")
+    resized = dict(example)
+    for name in ("nodes", "likelihood", "shares", "typical"):
+        *axes, n_states = example[name].shape
+        resized[name] = np.zeros((*axes, n_states + n_states // N_NODES * (len(nodes) - N_NODES)))
+    return resized
 
 
 def count_expert_grades(shard: Shard, n_answers: int) -> Arrays:
@@ -327,14 +249,6 @@ def count_expert_grades(shard: Shard, n_answers: int) -> Arrays:
     return {"expert_grades": expert_grades.astype(np.float64), "on_gold": on_gold}
 
 
-def count_states(shard: Shard, posterior: Floats) -> Floats:
-    """Return the expected number of documents per expert grade and state, (n_expert_grades, n_states)."""
-    counts = np.zeros((shard.n_expert_grades, posterior.shape[1]))
-    known = shard.gold >= 0
-    np.add.at(counts, shard.gold[known], posterior[known])
-    return counts
-
-
 def first_cuts(expert_grades: Floats) -> Floats:
     """Return cut points (n_expert_grades - 1,) at which a standard normal relevance has the shares of the grades.
 
@@ -345,15 +259,23 @@ def first_cuts(expert_grades: Floats) -> Floats:
     return normal_quantiles(np.cumsum(shares)[:-1])
 
 
+def expert_curves(cuts: Floats, relevance: Floats) -> Floats:
+    """Return P(expert grade | relevance), (n_expert_grades, n_points)."""
+    slope, intercept = expert_lines(cuts)
+    return softmax(slope[:, None] * relevance + intercept[:, None], axis=0)
+
+
 def expert_lines(cuts: Floats) -> Floats:
     """Return slope and intercept of the score of each expert grade by relevance, (2, n_expert_grades)."""
     return STEEPNESS * np.stack([np.arange(len(cuts) + 1.0), -np.concatenate([[0.0], np.cumsum(cuts)])])
 
 
-def expert_curves(cuts: Floats, relevance: Floats) -> Floats:
-    """Return P(expert grade | relevance), (n_expert_grades, n_points)."""
-    slope, intercept = expert_lines(cuts)
-    return softmax(slope[:, None] * relevance + intercept[:, None], axis=0)
+def count_states(shard: Shard, posterior: Floats) -> Floats:
+    """Return the expected number of documents per expert grade and state, (n_expert_grades, n_states)."""
+    counts = np.zeros((shard.n_expert_grades, posterior.shape[1]))
+    known = shard.gold >= 0
+    np.add.at(counts, shard.gold[known], posterior[known])
+    return counts
 
 
 def estimate_cuts(cuts: Floats, counts: Floats, relevance: Floats) -> Floats:
@@ -376,3 +298,80 @@ def estimate_cuts(cuts: Floats, counts: Floats, relevance: Floats) -> Floats:
         hessian = STEEPNESS**2 * ((both - exceeds[:, None] * exceeds[None]) @ total) + np.eye(len(cuts))
         cuts = cuts + np.clip(np.linalg.solve(hessian, gradient), -LONGEST_STEP, LONGEST_STEP)
     return cuts
+
+
+def information(
+    prior: NDArray[np.float64], likelihood: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mutual information of state and answer per assessor, and the part of each answer.
+
+    The part of answer g is the reduction of entropy, H[p(state)] - H[p(state | g)]; the mutual information is its mean
+    over the answers that the assessor gives. A random assessor has 0.
+
+    >>> prior = np.array([0.5, 0.5])
+    >>> perfect, random = np.eye(2), np.full((2, 2), 0.5)
+    >>> information(prior, np.stack([perfect, random]))[0].round(3).tolist()
+    [0.693, 0.0]
+    """
+    # prior (n_states,), likelihood (n_assessors, n_answers, n_states) -> (n_assessors,), (n_assessors, n_answers)
+    joint = likelihood * prior
+    given = joint.sum(axis=2)  # P(answer)
+    posterior = joint / np.maximum(given, 1e-300)[:, :, None]
+    parts = entropy(prior[None, None, :]) - entropy(posterior)
+    return np.maximum((given * parts).sum(axis=1), 0.0), parts
+
+
+def pair_information(
+    prior: NDArray[np.float64], given: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return `information` of the difference of two documents in an assessor's grades of both, per judgment.
+
+    The probability p(g, g' | difference) of a pair of grades is proportional to sqrt(p(g | g', .) p(g' | g, .)). The
+    result is halved, because a pair has two judgments.
+
+    >>> difference = np.array([-1.0, 1.0])  # the other document is better, or this one
+    >>> steep = np.array([[[0.9, 0.1]] * 2, [[0.1, 0.9]] * 2])  # p(g | g', difference), by g and g'
+    >>> random = np.full((2, 2, 2), 0.5)
+    >>> pair_information(np.array([0.5, 0.5]), np.stack([steep, random]))[0].round(3).tolist()
+    [0.115, 0.0]
+    """
+    # prior (n_states,) of differences that lie evenly around 0; given (n_assessors, n_grades, n_grades, n_states) =
+    # p(g | g', difference) by g, g' -> (n_assessors,), (n_assessors, n_grades, n_grades)
+    n_assessors, n_grades, _, n_states = given.shape
+    other = given.transpose(0, 2, 1, 3)[..., ::-1]  # p(g' | g, difference): the same with the documents exchanged
+    joint = np.sqrt(given * other).reshape(n_assessors, n_grades**2, n_states)
+    total, parts = information(prior, joint / joint.sum(axis=1, keepdims=True))
+    return total / 2, parts.reshape(n_assessors, n_grades, n_grades) / 2
+
+
+def entropy(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the entropy of distributions along the last axis, in nats."""
+    total: NDArray[np.float64] = -(shares * np.log(np.maximum(shares, 1e-300))).sum(axis=-1)
+    return total
+
+
+def normal_quantiles(probabilities: Floats) -> Floats:
+    """Return the quantile of each probability; those of 0 and 1 are infinite.
+
+    >>> normal_quantiles(np.array([0.0, 0.5, 1.0])).tolist()
+    [-inf, 0.0, inf]
+    """
+    if probabilities.size > MAX_WITHOUT_SCIPY:
+        from scipy.special import ndtri
+
+        return np.asarray(ndtri(probabilities))
+    inside = (probabilities > 0.0) & (probabilities < 1.0)
+    quantiles = np.where(probabilities < 0.5, -np.inf, np.inf)
+    quantiles[inside] = list(map(NormalDist().inv_cdf, probabilities[inside].tolist()))
+    return quantiles
+
+
+def normal_quantile(probability: float) -> float:
+    """Return the quantile of one probability between 0 and 1."""
+    return NormalDist().inv_cdf(probability)
+
+
+def softmax(scores: Floats, axis: int) -> Floats:
+    """Return the softmax of scores along an axis."""
+    raised = np.exp(scores - scores.max(axis=axis, keepdims=True))
+    return np.asarray(raised / raised.sum(axis=axis, keepdims=True))

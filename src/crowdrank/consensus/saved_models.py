@@ -1,4 +1,4 @@
-"""Files of a saved model and of an unfinished fit (checkpoint), each checked on reading."""
+"""Files of a saved model, then those of an unfinished fit (checkpoint); each is checked on reading."""
 
 from __future__ import annotations
 
@@ -46,9 +46,13 @@ from crowdrank.on_disk.sharded import ShardedJudgments
 if TYPE_CHECKING:
     from crowdrank.consensus.model import EMAggregator
 
+
 SCORES, PREDICTIONS = "scores.parquet", "predictions.parquet"
+CHECKPOINT = FolderKind("checkpoint", 1, "checkpoint", "a fit with checkpoint=")
 EXAMPLE_ASSESSORS = 509
 """Number of assessors of the example that saved parameters are compared with; no other axis is as long."""
+SHOWN_ONLY = ("interval", "grade_by")
+"""Parameters that only change how the result is shown."""
 
 
 def write_model(model: EMAggregator, folder: Path) -> None:
@@ -168,11 +172,6 @@ def example_parameters(
     passes = LocalEngine().open(model, judgments, gold, (np.zeros(2),) if has_scores else None)
     theta = model._maximize(None, passes.accumulate(None))
     return theta, passes.accumulate(theta)
-
-
-CHECKPOINT = FolderKind("checkpoint", 1, "checkpoint", "a fit with checkpoint=")
-SHOWN_ONLY = ("interval", "grade_by")
-"""Parameters that only change how the result is shown."""
 
 
 @dataclass

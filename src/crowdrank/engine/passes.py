@@ -1,4 +1,4 @@
-"""Passes of a model over shards: the interface, sums in a fixed tree, and the engine that runs them in threads.
+"""Passes of a model over shards: the interface, the engine that runs them in threads, and sums in a fixed tree.
 
 A fit is a sequence of passes over shards (ranges of items, which are query-document pairs). A pass adds up statistics,
 which are small, over all shards; arrays with one entry per item are the local state of a shard and stay beside it.
@@ -51,12 +51,22 @@ from crowdrank.on_disk.sharded import ShardedJudgments
 if TYPE_CHECKING:
     from crowdrank.engine.dask import DaskEngine
 
+
 S = TypeVar("S")
 T = TypeVar("T")
 ShardT = TypeVar("ShardT")
 ShardT_contra = TypeVar("ShardT_contra", contravariant=True)
 Sink = Callable[[int, Arrays], Arrays]
 """Function (shard index, result rows of the shard) that returns a small summary; it must be picklable."""
+Range = tuple[int, int]
+"""Range of shards: index of the first shard, and index after the last one."""
+EXTRA_TREE_LEVELS = 3
+"""Additional tree levels at whose boundaries a worker's range may end; more levels balance the ranges better."""
+SCHEDULER_URL_SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "ucx://")
+"""URL schemes of addresses of Dask schedulers."""
+_lock = threading.Lock()
+_thread_limit = ExitStack()
+_n_active_blocks = 0
 
 
 class ShardModel(Protocol[ShardT_contra]):
@@ -162,90 +172,41 @@ class Engine(Protocol):
         """Release threads, processes and connections."""
 
 
-Range = tuple[int, int]
-"""Range of shards: index of the first shard, and index after the last one."""
-EXTRA_TREE_LEVELS = 3
-"""Additional tree levels at whose boundaries a worker's range may end; more levels balance the ranges better."""
+def get_engine(name: str, n_jobs: int | None = None, dashboard: bool = False) -> LocalEngine | DaskEngine:
+    """Return an engine by its name.
 
+    Args:
+        name: `local`, `dask` for a cluster of processes on this machine, or `dask=tcp://host:port` for the cluster of
+            a scheduler.
+        n_jobs: number of threads with `local` (default 1), of processes with `dask` (default: one per core).
+        dashboard: whether a cluster of processes on this machine serves Dask's dashboard.
 
-def tree_sum(statistics: Iterator[Arrays], n_summands: int) -> Arrays:
-    """Return the sum of the next `n_summands` statistics in tree order, with few of them in memory at a time.
+    Raises:
+        UsageError: there is no such engine, or its packages are not installed.
 
-    >>> import numpy as np
-    >>> tree_sum(({"n": np.ones(1)} for _ in range(5)), 5)
-    {'n': array([5.])}
+    >>> get_engine("local", 2)
+    LocalEngine(n_jobs=2, shard_size=262144)
+    >>> get_engine("spark")
+    Traceback (most recent call last):
+    crowdrank.errors.UsageError: engine must be 'local', 'dask' or 'dask=tcp://host:port', not 'spark'.
+
     """
-    if n_summands == 1:
-        return next(statistics)
-    left = tree_sum(statistics, n_summands // 2)
-    right = tree_sum(statistics, n_summands - n_summands // 2)
-    for name, values in right.items():
-        left[name] += values
-    return left
+    kind, equals, address = name.partition("=")
+    if n_jobs is not None:
+        require_integer("n_jobs", n_jobs, 1)
+    if kind not in ("local", "dask") or (equals and (kind == "local" or not address.startswith(SCHEDULER_URL_SCHEMES))):
+        known = "'local', 'dask' or 'dask=tcp://host:port'"
+        guess = "" if kind == "dask" else near(kind, ["local", "dask"])
+        raise UsageError(f"must be {known}, not {shown(name)}{guess}", parameter="engine", kind="unknown-engine")
+    if dashboard and name != "dask":
+        fix = Fix("use {}", "engine", "dask")
+        raise UsageError("needs a cluster that crowdrank starts", parameter="dashboard", kind="no-dashboard", fix=fix)
+    if kind == "local":
+        return LocalEngine(1 if n_jobs is None else n_jobs)
+    from crowdrank.engine.dask import DaskEngine, require_dask
 
-
-def add_arrays(left: Arrays, right: Arrays) -> Arrays:
-    """Return the sums of arrays of the same name, as new arrays."""
-    return {name: values + right[name] for name, values in left.items()}
-
-
-def subtrees(n_shards: int, shard_range: Range, searched_tree: Range | None = None) -> list[Range]:
-    """Split a range of shards into the largest possible subtrees of the tree over `n_shards` shards, in order.
-
-    >>> subtrees(8, (0, 4)), subtrees(8, (1, 8))
-    ([(0, 4)], [(1, 2), (2, 4), (4, 8)])
-    """
-    first, last = searched_tree or (0, n_shards)
-    if last <= shard_range[0] or shard_range[1] <= first:
-        return []
-    if shard_range[0] <= first and last <= shard_range[1]:
-        return [(first, last)]
-    middle = first + (last - first) // 2
-    return subtrees(n_shards, shard_range, (first, middle)) + subtrees(n_shards, shard_range, (middle, last))
-
-
-def combine_subtrees(subtree_sums: dict[Range, T], tree: Range, add: Callable[[T, T], T]) -> T:
-    """Return the sum of a tree from the sums of its subtrees.
-
-    >>> combine_subtrees({(0, 2): "ab", (2, 3): "c", (3, 4): "d"}, (0, 4), lambda one, other: f"({one}+{other})")
-    '(ab+(c+d))'
-    """
-    if tree in subtree_sums:
-        return subtree_sums[tree]
-    middle = tree[0] + (tree[1] - tree[0]) // 2
-    return add(
-        combine_subtrees(subtree_sums, (tree[0], middle), add), combine_subtrees(subtree_sums, (middle, tree[1]), add)
-    )
-
-
-def balanced_ranges(n_shards: int, max_ranges: int) -> list[Range]:
-    """Split `n_shards` shards into at most `max_ranges` ranges of similar length that consist of few subtrees.
-
-    >>> balanced_ranges(38, 2), balanced_ranges(100, 3)
-    ([(0, 19), (19, 38)], [(0, 34), (34, 65), (65, 100)])
-    """
-    n_ranges = max(1, min(n_shards, max_ranges))
-    depth = n_ranges.bit_length() + EXTRA_TREE_LEVELS
-    ends = [
-        0,
-        *(_nearest_boundary(n_shards, n_shards * number // n_ranges, depth) for number in range(1, n_ranges)),
-        n_shards,
-    ]
-    return [(first, last) for first, last in pairwise(ends) if first < last]
-
-
-def _nearest_boundary(n_shards: int, shard_index: int, max_depth: int) -> int:
-    """Return the index nearest to a shard at which a subtree of at most this depth begins or ends."""
-    first, last = 0, n_shards
-    for _ in range(max_depth):
-        middle = first + (last - first) // 2
-        first, last = (first, middle) if shard_index < middle else (middle, last)
-    return first if shard_index - first <= last - shard_index else last
-
-
-_lock = threading.Lock()
-_thread_limit = ExitStack()
-_n_active_blocks = 0
+    require_dask(starts_cluster=not address)
+    return DaskEngine(address) if address else DaskEngine(workers=n_jobs, dashboard=dashboard)
 
 
 @contextmanager
@@ -278,56 +239,6 @@ def single_blas_thread() -> Iterator[None]:
 def _blas_controller() -> ThreadpoolController:
     """Return a controller of the loaded BLAS libraries, NumPy's among them; cached because finding them is slow."""
     return ThreadpoolController()
-
-
-class FileStates:
-    """Local state of each shard in a temporary file; files of the last complete pass are kept during the next pass.
-
-    Args:
-        n_shards: number of shards.
-        names: names of the arrays to store; None for all. A shard without arrays needs no file.
-        parent: folder for the temporary folder; None for the system's.
-
-    Attributes:
-        complete: whether `load` returns all arrays of a shard, not only those that the next pass reads.
-
-    """
-
-    def __init__(self, n_shards: int, names: tuple[str, ...] | None = None, parent: str | Path | None = None) -> None:
-        self.n_shards, self.names, self.complete = n_shards, names, False
-        self._scratch = ScratchFolder(parent)
-        self.folder = self._scratch.path / "state"
-        self.folder.mkdir()
-        self._n_commits = 0
-
-    def load(self, shard_index: int) -> Arrays:
-        """Return the stored arrays of a shard after the last complete pass."""
-        path = self._path(shard_index, self._n_commits)
-        if not path.exists():
-            return {}
-        with np.load(path) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-
-    def save(self, shard_index: int, local_state: Arrays) -> None:
-        """Store the arrays of a shard after the current pass."""
-        stored = select_arrays(local_state, self.names)
-        if stored:
-            np.savez(self._path(shard_index, self._n_commits + 1), **stored)  # type: ignore[arg-type]
-
-    def commit(self, is_complete: bool = True) -> None:
-        """End the current pass: `load` returns its arrays from now on (all of them if `is_complete`)."""
-        for shard_index in range(self.n_shards):
-            self._path(shard_index, self._n_commits).unlink(missing_ok=True)
-        self._n_commits += 1
-        self.complete = is_complete and self.names is None
-
-    def _path(self, shard_index: int, pass_number: int) -> Path:
-        return self.folder / f"local-{shard_index:05d}-{pass_number % 2}.npz"
-
-
-def select_arrays(arrays: Arrays, selected_names: tuple[str, ...] | None) -> Arrays:
-    """Return the arrays whose names are selected; None selects all."""
-    return arrays if selected_names is None else {name: arrays[name] for name in selected_names if name in arrays}
 
 
 @dataclass(frozen=True)
@@ -384,43 +295,6 @@ class LocalEngine:
 
     def __exit__(self, *problem: object) -> None:
         """Do nothing: threads live only during a pass."""
-
-
-class MemoryStates:
-    """Local state (arrays that belong to one shard) of all shards, in memory.
-
-    Attributes:
-        complete: whether `load` returns all arrays of a shard, not only those that the next pass reads.
-
-    """
-
-    def __init__(self, n_shards: int) -> None:
-        self.complete = False
-        self._last: list[Arrays] = [{}] * n_shards
-        self._current: list[Arrays] = [{}] * n_shards
-
-    def copy(self) -> MemoryStates:
-        """Return a copy for another pass; arrays are shared."""
-        states = MemoryStates(len(self._last))
-        states._last, states.complete = self._last, self.complete
-        return states
-
-    def load(self, shard_index: int) -> Arrays:
-        """Return the stored arrays of a shard after the last complete pass."""
-        return self._last[shard_index]
-
-    def save(self, shard_index: int, local_state: Arrays) -> None:
-        """Store the arrays of a shard after the current pass."""
-        self._current[shard_index] = local_state
-
-    def discard(self, shard_index: int) -> None:
-        """Free the arrays of a shard after the last complete pass."""
-        self._last[shard_index] = {}
-
-    def commit(self, is_complete: bool = True) -> None:
-        """End the current pass: `load` returns its arrays from now on (all of them if `is_complete`)."""
-        self._last, self._current = self._current, [{}] * len(self._current)
-        self.complete = is_complete
 
 
 class LocalPasses(Generic[ShardT]):
@@ -523,12 +397,91 @@ class LocalPasses(Generic[ShardT]):
         return report_progress(map_in_order(function, range(n), min(self.n_jobs, n)), n, self._report)
 
 
-def report_progress(results: Iterator[T], n_results: int, report: Callable[[float], None] | None) -> Iterator[T]:
-    """Yield the results; after each except the last, call `report` with the finished share."""
-    for done, result in enumerate(results, start=1):
-        yield result
-        if report is not None and done < n_results:
-            report(done / n_results)
+class MemoryStates:
+    """Local state (arrays that belong to one shard) of all shards, in memory.
+
+    Attributes:
+        complete: whether `load` returns all arrays of a shard, not only those that the next pass reads.
+
+    """
+
+    def __init__(self, n_shards: int) -> None:
+        self.complete = False
+        self._last: list[Arrays] = [{}] * n_shards
+        self._current: list[Arrays] = [{}] * n_shards
+
+    def copy(self) -> MemoryStates:
+        """Return a copy for another pass; arrays are shared."""
+        states = MemoryStates(len(self._last))
+        states._last, states.complete = self._last, self.complete
+        return states
+
+    def load(self, shard_index: int) -> Arrays:
+        """Return the stored arrays of a shard after the last complete pass."""
+        return self._last[shard_index]
+
+    def save(self, shard_index: int, local_state: Arrays) -> None:
+        """Store the arrays of a shard after the current pass."""
+        self._current[shard_index] = local_state
+
+    def discard(self, shard_index: int) -> None:
+        """Free the arrays of a shard after the last complete pass."""
+        self._last[shard_index] = {}
+
+    def commit(self, is_complete: bool = True) -> None:
+        """End the current pass: `load` returns its arrays from now on (all of them if `is_complete`)."""
+        self._last, self._current = self._current, [{}] * len(self._current)
+        self.complete = is_complete
+
+
+class FileStates:
+    """Local state of each shard in a temporary file; files of the last complete pass are kept during the next pass.
+
+    Args:
+        n_shards: number of shards.
+        names: names of the arrays to store; None for all. A shard without arrays needs no file.
+        parent: folder for the temporary folder; None for the system's.
+
+    Attributes:
+        complete: whether `load` returns all arrays of a shard, not only those that the next pass reads.
+
+    """
+
+    def __init__(self, n_shards: int, names: tuple[str, ...] | None = None, parent: str | Path | None = None) -> None:
+        self.n_shards, self.names, self.complete = n_shards, names, False
+        self._scratch = ScratchFolder(parent)
+        self.folder = self._scratch.path / "state"
+        self.folder.mkdir()
+        self._n_commits = 0
+
+    def load(self, shard_index: int) -> Arrays:
+        """Return the stored arrays of a shard after the last complete pass."""
+        path = self._path(shard_index, self._n_commits)
+        if not path.exists():
+            return {}
+        with np.load(path) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+
+    def save(self, shard_index: int, local_state: Arrays) -> None:
+        """Store the arrays of a shard after the current pass."""
+        stored = select_arrays(local_state, self.names)
+        if stored:
+            np.savez(self._path(shard_index, self._n_commits + 1), **stored)  # type: ignore[arg-type]
+
+    def commit(self, is_complete: bool = True) -> None:
+        """End the current pass: `load` returns its arrays from now on (all of them if `is_complete`)."""
+        for shard_index in range(self.n_shards):
+            self._path(shard_index, self._n_commits).unlink(missing_ok=True)
+        self._n_commits += 1
+        self.complete = is_complete and self.names is None
+
+    def _path(self, shard_index: int, pass_number: int) -> Path:
+        return self.folder / f"local-{shard_index:05d}-{pass_number % 2}.npz"
+
+
+def select_arrays(arrays: Arrays, selected_names: tuple[str, ...] | None) -> Arrays:
+    """Return the arrays whose names are selected; None selects all."""
+    return arrays if selected_names is None else {name: arrays[name] for name in selected_names if name in arrays}
 
 
 def concatenate_rows(rows_by_shard: Iterable[Arrays], n_rows: int) -> Arrays:
@@ -549,42 +502,84 @@ def concatenate_rows(rows_by_shard: Iterable[Arrays], n_rows: int) -> Arrays:
     return joined
 
 
-SCHEDULER_URL_SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "ucx://")
-"""URL schemes of addresses of Dask schedulers."""
+def report_progress(results: Iterator[T], n_results: int, report: Callable[[float], None] | None) -> Iterator[T]:
+    """Yield the results; after each except the last, call `report` with the finished share."""
+    for done, result in enumerate(results, start=1):
+        yield result
+        if report is not None and done < n_results:
+            report(done / n_results)
 
 
-def get_engine(name: str, n_jobs: int | None = None, dashboard: bool = False) -> LocalEngine | DaskEngine:
-    """Return an engine by its name.
+def tree_sum(statistics: Iterator[Arrays], n_summands: int) -> Arrays:
+    """Return the sum of the next `n_summands` statistics in tree order, with few of them in memory at a time.
 
-    Args:
-        name: `local`, `dask` for a cluster of processes on this machine, or `dask=tcp://host:port` for the cluster of
-            a scheduler.
-        n_jobs: number of threads with `local` (default 1), of processes with `dask` (default: one per core).
-        dashboard: whether a cluster of processes on this machine serves Dask's dashboard.
-
-    Raises:
-        UsageError: there is no such engine, or its packages are not installed.
-
-    >>> get_engine("local", 2)
-    LocalEngine(n_jobs=2, shard_size=262144)
-    >>> get_engine("spark")
-    Traceback (most recent call last):
-    crowdrank.errors.UsageError: engine must be 'local', 'dask' or 'dask=tcp://host:port', not 'spark'.
-
+    >>> import numpy as np
+    >>> tree_sum(({"n": np.ones(1)} for _ in range(5)), 5)
+    {'n': array([5.])}
     """
-    kind, equals, address = name.partition("=")
-    if n_jobs is not None:
-        require_integer("n_jobs", n_jobs, 1)
-    if kind not in ("local", "dask") or (equals and (kind == "local" or not address.startswith(SCHEDULER_URL_SCHEMES))):
-        known = "'local', 'dask' or 'dask=tcp://host:port'"
-        guess = "" if kind == "dask" else near(kind, ["local", "dask"])
-        raise UsageError(f"must be {known}, not {shown(name)}{guess}", parameter="engine", kind="unknown-engine")
-    if dashboard and name != "dask":
-        fix = Fix("use {}", "engine", "dask")
-        raise UsageError("needs a cluster that crowdrank starts", parameter="dashboard", kind="no-dashboard", fix=fix)
-    if kind == "local":
-        return LocalEngine(1 if n_jobs is None else n_jobs)
-    from crowdrank.engine.dask import DaskEngine, require_dask
+    if n_summands == 1:
+        return next(statistics)
+    left = tree_sum(statistics, n_summands // 2)
+    right = tree_sum(statistics, n_summands - n_summands // 2)
+    for name, values in right.items():
+        left[name] += values
+    return left
 
-    require_dask(starts_cluster=not address)
-    return DaskEngine(address) if address else DaskEngine(workers=n_jobs, dashboard=dashboard)
+
+def add_arrays(left: Arrays, right: Arrays) -> Arrays:
+    """Return the sums of arrays of the same name, as new arrays."""
+    return {name: values + right[name] for name, values in left.items()}
+
+
+def subtrees(n_shards: int, shard_range: Range, searched_tree: Range | None = None) -> list[Range]:
+    """Split a range of shards into the largest possible subtrees of the tree over `n_shards` shards, in order.
+
+    >>> subtrees(8, (0, 4)), subtrees(8, (1, 8))
+    ([(0, 4)], [(1, 2), (2, 4), (4, 8)])
+    """
+    first, last = searched_tree or (0, n_shards)
+    if last <= shard_range[0] or shard_range[1] <= first:
+        return []
+    if shard_range[0] <= first and last <= shard_range[1]:
+        return [(first, last)]
+    middle = first + (last - first) // 2
+    return subtrees(n_shards, shard_range, (first, middle)) + subtrees(n_shards, shard_range, (middle, last))
+
+
+def combine_subtrees(subtree_sums: dict[Range, T], tree: Range, add: Callable[[T, T], T]) -> T:
+    """Return the sum of a tree from the sums of its subtrees.
+
+    >>> combine_subtrees({(0, 2): "ab", (2, 3): "c", (3, 4): "d"}, (0, 4), lambda one, other: f"({one}+{other})")
+    '(ab+(c+d))'
+    """
+    if tree in subtree_sums:
+        return subtree_sums[tree]
+    middle = tree[0] + (tree[1] - tree[0]) // 2
+    return add(
+        combine_subtrees(subtree_sums, (tree[0], middle), add), combine_subtrees(subtree_sums, (middle, tree[1]), add)
+    )
+
+
+def balanced_ranges(n_shards: int, max_ranges: int) -> list[Range]:
+    """Split `n_shards` shards into at most `max_ranges` ranges of similar length that consist of few subtrees.
+
+    >>> balanced_ranges(38, 2), balanced_ranges(100, 3)
+    ([(0, 19), (19, 38)], [(0, 34), (34, 65), (65, 100)])
+    """
+    n_ranges = max(1, min(n_shards, max_ranges))
+    depth = n_ranges.bit_length() + EXTRA_TREE_LEVELS
+    ends = [
+        0,
+        *(_nearest_boundary(n_shards, n_shards * number // n_ranges, depth) for number in range(1, n_ranges)),
+        n_shards,
+    ]
+    return [(first, last) for first, last in pairwise(ends) if first < last]
+
+
+def _nearest_boundary(n_shards: int, shard_index: int, max_depth: int) -> int:
+    """Return the index nearest to a shard at which a subtree of at most this depth begins or ends."""
+    first, last = 0, n_shards
+    for _ in range(max_depth):
+        middle = first + (last - first) // 2
+        first, last = (first, middle) if shard_index < middle else (middle, last)
+    return first if shard_index - first <= last - shard_index else last
