@@ -48,7 +48,7 @@ def test_validate_fails_if_something_cannot_be_used(run: Run, tmp_path: Path) ->
 
 
 def test_validate_goes_on_without_rows_that_cannot_be_used(run: Run) -> None:
-    words = ("validate", "labels.csv", "--gold", "gold.txt", "--grades", "0-3", "--json")
+    words = ("validate", "labels.csv", "--expert", "gold.txt", "--grades", "0-3", "--json")
     assert run(*words).returncode == 2
     done = run(*words, "--on-bad-rows", "skip")
     assert done.returncode == 0, done.stderr

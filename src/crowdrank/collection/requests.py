@@ -197,7 +197,7 @@ class Requests:
     def to_arrow(self) -> pa.Table:
         """Return a table: query, document, assessor, kind, price, reason; honeypot if the pool has them.
 
-        Requests for a sample also have the columns probability, round (of the draw) and drawn (its number of pairs).
+        Requests for a sample also have the columns probability, round (number of the draw), and drawn (its pairs).
         """
         rows, roster, assessors = pa.array(self.pair), self.pool.roster, pa.nulls(len(self), pa.string())
         if roster is not None:

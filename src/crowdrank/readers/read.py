@@ -486,10 +486,7 @@ def _refuse_second_draws(
         if is_other.any():
             one = int(item[np.argmax(is_other)])
             query, document = (shown(column[one].as_py()) for column in judgments.item_ids())
-            problem = (
-                f"the document {document} of query {query} was drawn twice, in different draws or with different "
-                "probabilities"
-            )
+            problem = f"the document {document} of query {query} was drawn twice, with another draw or probability"
             raise InputError(problem, source=source_name, kind="drawn-twice", fix=fix)
     for number, n_drawn, n_graded in _round_sizes(draws):
         if n_graded > n_drawn:
