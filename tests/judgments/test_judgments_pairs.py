@@ -9,7 +9,7 @@ import pytest
 from crowdrank.errors import InputError
 from crowdrank.judgments import ids
 from crowdrank.judgments.ids import MIN_ROWS_FOR_HASH_TABLE
-from crowdrank.judgments.pairs import PairIndex
+from crowdrank.judgments.pair_index import PairIndex
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 500, MIN_ROWS_FOR_HASH_TABLE])

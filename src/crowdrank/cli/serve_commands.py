@@ -242,7 +242,7 @@ def _pool(pairs: Path | None, rankings: Mapping[str, pa.Table], measure: str) ->
     from crowdrank.collection.compare_runs import pool_of_runs
     from crowdrank.collection.pool import Pool
     from crowdrank.judgments import ids
-    from crowdrank.judgments.pairs import PairIndex
+    from crowdrank.judgments.pair_index import PairIndex
 
     if pairs is None and not rankings:
         raise UsageError("is needed", parameter="pairs", fix="give the pairs to judge")

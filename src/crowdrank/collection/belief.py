@@ -25,7 +25,7 @@ from crowdrank.consensus.model import Aggregator, EMAggregator
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments import ids
-from crowdrank.judgments.pairs import PairIndex
+from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.scale import Scale
 
 MEANS, SDS = np.linspace(-3.4, 3.4, 137), np.linspace(0.0, 1.3, 53)

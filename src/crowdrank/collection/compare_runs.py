@@ -23,7 +23,7 @@ from crowdrank.evaluation.alignment import align
 from crowdrank.evaluation.evaluate import as_gold, as_run
 from crowdrank.evaluation.measures import Measure, parse_measure
 from crowdrank.judgments.columns import share_columns
-from crowdrank.judgments.pairs import PairIndex
+from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.readers.sources import BadRows, FrameSource
 
 REASON = "drawn to compare rankings"

@@ -19,7 +19,7 @@ from crowdrank.collection import Kind
 from crowdrank.errors import UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.columns import COLUMN_ALIASES, GRADE_LIKE_COLUMNS, Roles, parse_column_map
-from crowdrank.judgments.pairs import PairIndex
+from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.table import Judgments
 from crowdrank.readers.delimited import DelimitedSource
 from crowdrank.readers.formats import open_source

@@ -26,7 +26,7 @@ from crowdrank.consensus.result import Consensus
 from crowdrank.constraints import Number, check_parameter
 from crowdrank.errors import InputError, Message
 from crowdrank.judgments import frames, ids
-from crowdrank.judgments.pairs import PairIndex
+from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.table import Judgments
 from crowdrank.readers.cells import require_floats
 from crowdrank.readers.delimited import DelimitedSource

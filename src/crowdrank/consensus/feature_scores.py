@@ -13,7 +13,7 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.engine.shards import ItemScores
 from crowdrank.errors import DataWarning, Fix
 from crowdrank.judgments import ids
-from crowdrank.judgments.pairs import PairIndex
+from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.table import AssessorTable, Judgments, assessor_fields
 from crowdrank.on_disk.sharded import ShardedJudgments
 from crowdrank.readers.features import Features

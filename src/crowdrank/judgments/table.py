@@ -18,7 +18,7 @@ from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
 from crowdrank.errors import InputError, Message
 from crowdrank.judgments import frames
 from crowdrank.judgments.columns import FEATURES_USED, SHARE_NAME
-from crowdrank.judgments.pairs import PairIndex
+from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.scale import Scale, add_scale_column
 
 UNJUDGEABLE = -1

@@ -11,7 +11,7 @@ import pyarrow as pa
 from crowdrank._typing import Floats
 from crowdrank.errors import Fix, Message, UsageError, near
 from crowdrank.judgments import frames
-from crowdrank.judgments.pairs import PairIndex
+from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.pipeline.candidates import BY_NAME, Candidate, feature_candidate
 from crowdrank.pipeline.ensembles import ENSEMBLES
 from crowdrank.pipeline.run_data import RunData, no_common_documents

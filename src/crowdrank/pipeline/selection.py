@@ -109,7 +109,7 @@ class ExpertScorer:
         return self.validation.per_query(score[self.rows])
 
 
-class Choice(NamedTuple):
+class SelectedCandidate(NamedTuple):
     """Name of a selected candidate, and the reason for its selection."""
 
     name: str
@@ -146,7 +146,7 @@ class SelectionResult:
     final_view: TrainingView
     failed: dict[str, str]
     unrestricted: str
-    choice: Choice
+    choice: SelectedCandidate
 
     @property
     def chosen(self) -> str:
@@ -257,7 +257,7 @@ def refit(training: CandidateTraining, outcome: SelectionResult, name: str, repo
 # Selection by the measure of each candidate on each query.
 
 
-def choose(values: Mapping[str, Floats], n_graded: int) -> Choice:
+def choose(values: Mapping[str, Floats], n_graded: int) -> SelectedCandidate:
     """Select a candidate.
 
     Args:
@@ -269,10 +269,10 @@ def choose(values: Mapping[str, Floats], n_graded: int) -> Choice:
         return select_candidate(values, SAFE if SAFE in values else CROWD)
     few = f"{counted(n_graded, 'expert-graded query')} {'is' if n_graded == 1 else 'are'} too few for a selection"
     reason = few if n_graded else "there are no expert grades to select by"
-    return Choice(CROWD, f"{reason}: {ENSEMBLES[CROWD]}")
+    return SelectedCandidate(CROWD, f"{reason}: {ENSEMBLES[CROWD]}")
 
 
-def choose_forest(forests: Sequence[str], values: Mapping[str, Floats], choice: Choice) -> Choice:
+def choose_forest(forests: Sequence[str], values: Mapping[str, Floats], choice: SelectedCandidate) -> SelectedCandidate:
     """Select the best single forest, or a preferred one if nothing can be measured.
 
     Args:
@@ -286,12 +286,12 @@ def choose_forest(forests: Sequence[str], values: Mapping[str, Floats], choice: 
         raise UsageError("none of the candidates is a single forest", parameter="deployable", fix=fix)
     if values:
         best = max(forests, key=lambda name: float(values[name].mean()))
-        return Choice(best, "it is the best single forest on the selection queries")
+        return SelectedCandidate(best, "it is the best single forest on the selection queries")
     preferred = PREFERRED_FOREST if PREFERRED_FOREST in forests else forests[0]
-    return Choice(preferred, choice.reason.partition(":")[0])
+    return SelectedCandidate(preferred, choice.reason.partition(":")[0])
 
 
-def select_candidate(values: Mapping[str, Floats], safe: str = SAFE) -> Choice:
+def select_candidate(values: Mapping[str, Floats], safe: str = SAFE) -> SelectedCandidate:
     """Select a candidate that is clearly better than the safe one, otherwise the safe one.
 
     The candidate with the highest mean is selected if it leads the safe one by more than `LEAD` standard errors:
@@ -307,15 +307,15 @@ def select_candidate(values: Mapping[str, Floats], safe: str = SAFE) -> Choice:
     """
     best = max(values, key=lambda name: float(values[name].mean()))
     if best == safe:
-        return Choice(safe, "it is the best on the selection queries")
+        return SelectedCandidate(safe, "it is the best on the selection queries")
     difference = values[best] - values[safe]
     lead = float(difference.mean())
     standard_error = float(difference.std(ddof=1) / np.sqrt(len(difference))) if len(difference) > 1 else np.inf
     if lead > LEAD * standard_error:
         reason = f"it leads {safe} by {lead:.4f} on the selection queries, more than {LEAD:g} standard errors"
-        return Choice(best, reason)
+        return SelectedCandidate(best, reason)
     reason = f"it is the default, and {best} leads it by only {lead:.4f} on them, less than {LEAD:g} standard errors"
-    return Choice(safe, reason)
+    return SelectedCandidate(safe, reason)
 
 
 def without_experts(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -23,7 +23,7 @@ from crowdrank.errors import CrowdrankWarning, DataWarning, Fix, InputError, Usa
 from crowdrank.judgments import ids
 from crowdrank.judgments.columns import FEATURES_USED, PRIOR_RELEVANCE, Roles, parse_column_map
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.pairs import PairIndex
+from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers import InstanceKind
 from crowdrank.rankers.training_data import MAX_GRADE, checked_weights

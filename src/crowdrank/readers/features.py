@@ -23,7 +23,7 @@ from crowdrank.judgments.columns import (
     parse_column_map,
     quote_names,
 )
-from crowdrank.judgments.pairs import PairIndex
+from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.readers.cells import parse_floats, require_floats
 from crowdrank.readers.inputs import RoleTable, TableLike, open_input
 from crowdrank.readers.letor import LetorSource, feature_position, is_letor_feature

@@ -20,7 +20,7 @@ from crowdrank.errors import DataWarning, Fix, InputError, Message, parameter_pr
 from crowdrank.judgments import ids
 from crowdrank.judgments.frames import column_to_arrow
 from crowdrank.judgments.gold import Gold
-from crowdrank.judgments.pairs import PairIndex
+from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.summary import Inspection, column_text, grade_share_text, inspect
 from crowdrank.judgments.table import AnyJudgments

@@ -27,8 +27,8 @@ from crowdrank.reports.charts.documents import (
     relevance_intervals,
     uncertainty,
 )
+from crowdrank.reports.charts.learned_labels import importance_of_features, learned_by_feature
 from crowdrank.reports.charts.rankers import differences_by_query, estimates, quality_by_cost, ranker_comparison
-from crowdrank.reports.charts.training import importance_of_features, learned_by_feature
 
 __all__ = [
     "answers_over_time",

@@ -22,7 +22,7 @@ from crowdrank._text import counted
 from crowdrank.collection.compare_runs import CompareRuns, labels_of_pool, pool_of_runs
 from crowdrank.collection.pool import Pool
 from crowdrank.errors import Fix, Message, shown
-from crowdrank.judgments.pairs import PairIndex
+from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.table import Judgments
 from crowdrank.readers.read import read_judgments
 from crowdrank.service.compare.rankings import (
