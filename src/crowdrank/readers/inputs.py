@@ -33,7 +33,7 @@ from crowdrank.judgments.table import NO_QUERY
 from crowdrank.readers.cells import ColumnsByRole, parse_floats, require_floats
 from crowdrank.readers.files import FileHead, FileSource, local_path, open_decompressed, visible_files
 from crowdrank.readers.formats import FormatLayout, detect_format, open_head, open_source
-from crowdrank.readers.judging_database import DatabaseAddress
+from crowdrank.readers.judging_database import DatabaseAddress, find_database
 from crowdrank.readers.sources import BadRows, Origin, Source, no_rows_error
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _expand_paths(source: Any, format: str | None, notes: list[Message]) -> Iter
     path = local_path(source)
     if _is_folder(path):
         yield from _folder_files(path, format, notes)
-    elif glob.has_magic(str(path)) and not os.path.lexists(path):
+    elif glob.has_magic(str(path)) and not os.path.lexists(path) and find_database(source) is None:
         matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (the pattern may be absolute)
         if not matches:
             raise InputError("no file matches the pattern", source=str(path), kind="no-file", fix="check the pattern")
