@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CERTAINTY_WEIGHTS = "certainty"
 FEW_ROUNDS = 5
-"""Number of rounds up to which a note tells that validation stopped the training early."""
+"""Number of iterations up to which a note tells that validation stopped the training early."""
 MAX_PRINTED = 10
 """Maximum number of features that are printed."""
 
