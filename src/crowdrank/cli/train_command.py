@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from crowdrank.readers.features import Features
 
 CERTAINTY_WEIGHTS = "certainty"
-FEW_ROUNDS = 5
+FEW_ITERATIONS = 5
 """Number of iterations up to which a note tells that validation stopped the training early."""
 MAX_PRINTED = 10
 """Maximum number of features that are printed."""
@@ -316,11 +316,11 @@ def _summary(
 
 
 def _early_stop_notes(model: Ranker) -> list[str]:
-    """Return a note if validation ended the training in the first rounds."""
-    n_rounds, most = getattr(model, "best_iteration_", None), getattr(model, "n_estimators", 0)
-    if not model.history_ or n_rounds is None or n_rounds > min(FEW_ROUNDS, most // 10) or max(model.history_) > 0.999:
+    """Return a note if validation ended the training in the first iterations."""
+    best, most = getattr(model, "best_iteration_", None), getattr(model, "n_estimators", 0)
+    if not model.history_ or best is None or best > min(FEW_ITERATIONS, most // 10) or max(model.history_) > 0.999:
         return []
-    problem = f"the ranker has {counted(n_rounds, 'round')} of {most}: more were no better on the validation queries"
+    problem = f"the ranker has {counted(best, 'iteration')} of {most}: more were no better on the validation queries"
     fixes = (Fix("check that their labels are like those for training"), Fix("leave out {}", "validation"))
     return [f"Note: {render(Message(problem, 'early-stop', 'note', fixes=fixes))}"]
 

@@ -20,6 +20,107 @@ from crowdrank.readers.features import Features
 
 MAX_SCORE = 3.0
 """Maximum absolute prediction, in standard deviations, so that priors stay on the grid of relevance."""
+MIN_LABELED = 20
+"""Minimum number of labeled documents with features; with fewer, features are not used."""
+MIN_Z = 1.645
+"""Minimum z-score of predictions of labels of other queries, the 5% level; below it, features are not used."""
+MIN_TREE_ROWS = 500
+"""Minimum number of labeled documents for boosted trees; with fewer, or with one feature, the regression is linear."""
+N_FOLDS = 5
+"""Maximum number of folds of queries."""
+N_TREES = 150
+TREE_PARAMETERS = {
+    "objective": "regression",
+    "num_leaves": 15,
+    "learning_rate": 0.05,
+    "feature_fraction": 0.5,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    "deterministic": True,
+    "force_row_wise": True,
+    "num_threads": 1,
+    "verbose": -1,
+}
+RIDGE_PENALTIES: Floats = 10.0 ** np.arange(-4.0, 3.0)
+"""Penalties of the linear regression per row, among which generalized cross-validation chooses."""
+Predictor = Callable[[Floats], Floats]
+
+
+def usable_features(
+    features: Features, judgments: Judgments | ShardedJudgments
+) -> tuple[UsableFeatures | None, tuple[DataWarning, ...]]:
+    """Return the features as the regression uses them, or None if they cannot be used, and warnings."""
+    found: list[DataWarning] = []
+    index = PairIndex.of_unique(features.query, features.document, "the features")
+    group = query_codes(features.query)
+    matrix = scale_within(features.matrix, group)
+    rows = feature_rows(index, judgments)
+    n_items, n_known = judgments.n_items, int(sum((part >= 0).sum() for part in rows))
+    useful: Booleans = np.fmax.reduce(matrix) > np.fmin.reduce(matrix)  # False without a value
+    if not useful.all():
+        found.append(_constant_features([name for name, use in zip(features.names, useful, strict=True) if not use]))
+    if n_known < MIN_LABELED:
+        found.append(_few_documents(n_known))
+    if n_known < MIN_LABELED or not useful.any():
+        return None, tuple(found)
+    if n_known < n_items:
+        found.append(_incomplete_features(n_items - n_known, n_items))
+    missing = np.isnan(matrix[:, useful])
+    if missing.any():
+        found.append(_missing_values(int(missing.sum()), missing.size))
+    if judgments.n_queries == 1:
+        found.append(_one_query())
+    names = tuple(name for name, use in zip(features.names, useful, strict=True) if use)
+    kept = replace(features, matrix=features.matrix[:, useful], names=names)
+    return UsableFeatures(kept, matrix[:, useful], group, rows, tuple(found)), tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class UsableFeatures:
+    """Usable features of a fit, and the rows of the labeled documents.
+
+    Attributes:
+        features: the features, without constant columns.
+        matrix: the features scaled to 0-1 within queries, (n, n_features).
+        group: query of each row as a number, (n,).
+        rows: row of each item of the judgments (of each shard), -1 without features.
+        warnings: problems of the features, with the fallback that is used.
+
+    """
+
+    features: Features
+    matrix: Floats
+    group: Integers
+    rows: tuple[Integers, ...]
+    warnings: tuple[DataWarning, ...]
+
+    def learn_scores(self, relevance: Floats, seed: int) -> FeatureScores:
+        """Return predictions from a regression on other folds.
+
+        Args:
+            relevance: relevance of each item that its labels alone imply, (n_items,).
+            seed: random seed of folds and trees.
+
+        """
+        target = self._on_rows(relevance)
+        score = cross_fit(self.matrix, center_within(target, self.group), self.group, seed)
+        labeled = ~np.isnan(target)
+        mean, sd = score[labeled].mean(), score[labeled].std()
+        standardized = (score - mean) / sd if sd > 1e-9 else np.zeros(len(score))
+        features = self.features
+        clipped = np.clip(standardized, -MAX_SCORE, MAX_SCORE)
+        return FeatureScores(features.query, features.document, clipped, features.names)
+
+    def are_predictive(self, scores: FeatureScores, relevance: Floats) -> bool:
+        """Return whether predictions agree with relevance within queries by more than chance (permutation test)."""
+        return permutation_z(scores.score, self._on_rows(relevance), self.group) > MIN_Z
+
+    def _on_rows(self, relevance: Floats) -> Floats:
+        """Return the relevance of each row of the features, from that of each item; NaN for rows without labels."""
+        item_rows = np.concatenate(self.rows)
+        target = np.full(len(self.matrix), np.nan)
+        target[item_rows[item_rows >= 0]] = relevance[item_rows >= 0]
+        return target
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,89 +187,6 @@ def feature_rows(index: PairIndex, judgments: Judgments | ShardedJudgments) -> t
     )
 
 
-MIN_LABELED = 20
-"""Minimum number of labeled documents with features; with fewer, features are not used."""
-MIN_Z = 1.645
-"""Minimum z-score of predictions of labels of other queries, the 5% level; below it, features are not used."""
-
-
-@dataclass(frozen=True, eq=False)
-class UsableFeatures:
-    """Usable features of a fit, and the rows of the labeled documents.
-
-    Attributes:
-        features: the features, without constant columns.
-        matrix: the features scaled to 0-1 within queries, (n, n_features).
-        group: query of each row as a number, (n,).
-        rows: row of each item of the judgments (of each shard), -1 without features.
-        warnings: problems of the features, with the fallback that is used.
-
-    """
-
-    features: Features
-    matrix: Floats
-    group: Integers
-    rows: tuple[Integers, ...]
-    warnings: tuple[DataWarning, ...]
-
-    def learn_scores(self, relevance: Floats, seed: int) -> FeatureScores:
-        """Return predictions from a regression on other folds.
-
-        Args:
-            relevance: relevance of each item that its labels alone imply, (n_items,).
-            seed: random seed of folds and trees.
-
-        """
-        target = self._on_rows(relevance)
-        score = cross_fit(self.matrix, center_within(target, self.group), self.group, seed)
-        labeled = ~np.isnan(target)
-        mean, sd = score[labeled].mean(), score[labeled].std()
-        standardized = (score - mean) / sd if sd > 1e-9 else np.zeros(len(score))
-        features = self.features
-        clipped = np.clip(standardized, -MAX_SCORE, MAX_SCORE)
-        return FeatureScores(features.query, features.document, clipped, features.names)
-
-    def are_predictive(self, scores: FeatureScores, relevance: Floats) -> bool:
-        """Return whether predictions agree with relevance within queries by more than chance (permutation test)."""
-        return permutation_z(scores.score, self._on_rows(relevance), self.group) > MIN_Z
-
-    def _on_rows(self, relevance: Floats) -> Floats:
-        """Return the relevance of each row of the features, from that of each item; NaN for rows without labels."""
-        item_rows = np.concatenate(self.rows)
-        target = np.full(len(self.matrix), np.nan)
-        target[item_rows[item_rows >= 0]] = relevance[item_rows >= 0]
-        return target
-
-
-def usable_features(
-    features: Features, judgments: Judgments | ShardedJudgments
-) -> tuple[UsableFeatures | None, tuple[DataWarning, ...]]:
-    """Return the features as the regression uses them, or None if they cannot be used, and warnings."""
-    found: list[DataWarning] = []
-    index = PairIndex.of_unique(features.query, features.document, "the features")
-    group = query_codes(features.query)
-    matrix = scale_within(features.matrix, group)
-    rows = feature_rows(index, judgments)
-    n_items, n_known = judgments.n_items, int(sum((part >= 0).sum() for part in rows))
-    useful: Booleans = np.fmax.reduce(matrix) > np.fmin.reduce(matrix)  # False without a value
-    if not useful.all():
-        found.append(_constant_features([name for name, use in zip(features.names, useful, strict=True) if not use]))
-    if n_known < MIN_LABELED:
-        found.append(_few_documents(n_known))
-    if n_known < MIN_LABELED or not useful.any():
-        return None, tuple(found)
-    if n_known < n_items:
-        found.append(_incomplete_features(n_items - n_known, n_items))
-    missing = np.isnan(matrix[:, useful])
-    if missing.any():
-        found.append(_missing_values(int(missing.sum()), missing.size))
-    if judgments.n_queries == 1:
-        found.append(_one_query())
-    names = tuple(name for name, use in zip(features.names, useful, strict=True) if use)
-    kept = replace(features, matrix=features.matrix[:, useful], names=names)
-    return UsableFeatures(kept, matrix[:, useful], group, rows, tuple(found)), tuple(found)
-
-
 def _constant_features(names: list[str]) -> DataWarning:
     listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     return DataWarning(
@@ -219,27 +237,39 @@ def _one_query() -> DataWarning:
     )
 
 
-MIN_TREE_ROWS = 500
-"""Minimum number of labeled documents for boosted trees; with fewer, or with one feature, the regression is linear."""
-N_FOLDS = 5
-"""Maximum number of folds of queries."""
-N_TREES = 150
-TREE_PARAMETERS = {
-    "objective": "regression",
-    "num_leaves": 15,
-    "learning_rate": 0.05,
-    "feature_fraction": 0.5,
-    "bagging_fraction": 0.8,
-    "bagging_freq": 1,
-    "deterministic": True,
-    "force_row_wise": True,
-    "num_threads": 1,
-    "verbose": -1,
-}
-RIDGE_PENALTIES: Floats = 10.0 ** np.arange(-4.0, 3.0)
-"""Penalties of the linear regression per row, among which generalized cross-validation chooses."""
+def cross_fit(matrix: Floats, target: Floats, group: Integers, seed: int) -> Floats:
+    """Return a prediction for each row from a regression that has not seen its group.
 
-Predictor = Callable[[Floats], Floats]
+    If only one group has targets, folds are of rows. Rows outside of all folds get the mean of all predictions.
+
+    Args:
+        matrix: features, (n, n_features).
+        target: targets, (n,); NaN for rows without one.
+        group: group of each row, (n,).
+        seed: random seed of folds and trees.
+
+    """
+    labeled = ~np.isnan(target)
+    fold = assign_folds(group, labeled, seed)
+    n_folds = int(fold.max()) + 1
+    learn = fit_ridge if matrix.shape[1] == 1 or labeled.sum() < MIN_TREE_ROWS else fit_trees
+    scores = np.zeros(len(target))
+    for number in range(n_folds):
+        train = labeled & (fold != number)
+        predict = learn(matrix[train], target[train], seed)
+        held_out, outside = fold == number, fold < 0
+        scores[held_out] = predict(matrix[held_out])
+        scores[outside] += predict(matrix[outside]) / n_folds if outside.any() else 0.0
+    return scores
+
+
+def assign_folds(group: Integers, labeled: Booleans, seed: int) -> Integers:
+    """Return the fold of each row: whole groups, or rows if only one group is labeled; -1: not in a fold."""
+    units = group if len(np.unique(group[labeled])) > 1 else np.arange(len(group))
+    used = np.unique(units[labeled])
+    fold_of = np.full(int(units.max()) + 1, -1, np.int64)
+    fold_of[np.random.default_rng(seed).permutation(used)] = np.arange(len(used)) % min(N_FOLDS, len(used))
+    return fold_of[units]
 
 
 def scale_within(matrix: Floats, group: Integers) -> Floats:
@@ -285,41 +315,6 @@ def permutation_z(score: Floats, target: Floats, group: Integers) -> float:
     squares = np.bincount(group, score**2) * np.bincount(group, target**2)
     variance = (squares / np.maximum(np.bincount(group) - 1, 1)).sum()
     return float(score @ target / np.sqrt(max(variance, 1e-300)))
-
-
-def cross_fit(matrix: Floats, target: Floats, group: Integers, seed: int) -> Floats:
-    """Return a prediction for each row from a regression that has not seen its group.
-
-    If only one group has targets, folds are of rows. Rows outside of all folds get the mean of all predictions.
-
-    Args:
-        matrix: features, (n, n_features).
-        target: targets, (n,); NaN for rows without one.
-        group: group of each row, (n,).
-        seed: random seed of folds and trees.
-
-    """
-    labeled = ~np.isnan(target)
-    fold = assign_folds(group, labeled, seed)
-    n_folds = int(fold.max()) + 1
-    learn = fit_ridge if matrix.shape[1] == 1 or labeled.sum() < MIN_TREE_ROWS else fit_trees
-    scores = np.zeros(len(target))
-    for number in range(n_folds):
-        train = labeled & (fold != number)
-        predict = learn(matrix[train], target[train], seed)
-        held_out, outside = fold == number, fold < 0
-        scores[held_out] = predict(matrix[held_out])
-        scores[outside] += predict(matrix[outside]) / n_folds if outside.any() else 0.0
-    return scores
-
-
-def assign_folds(group: Integers, labeled: Booleans, seed: int) -> Integers:
-    """Return the fold of each row: whole groups, or rows if only one group is labeled; -1: not in a fold."""
-    units = group if len(np.unique(group[labeled])) > 1 else np.arange(len(group))
-    used = np.unique(units[labeled])
-    fold_of = np.full(int(units.max()) + 1, -1, np.int64)
-    fold_of[np.random.default_rng(seed).permutation(used)] = np.arange(len(used)) % min(N_FOLDS, len(used))
-    return fold_of[units]
 
 
 def fit_trees(matrix: Floats, target: Floats, seed: int) -> Predictor:

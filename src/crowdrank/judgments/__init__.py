@@ -1,1 +1,1 @@
-"""The table of judgments, integer-coded; readers, writers, validation; features and expert grades."""
+"""The data: judgments as integer codes, scales of grades, expert grades, ids and their index, and a summary."""
