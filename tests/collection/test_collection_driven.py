@@ -24,7 +24,7 @@ from crowdrank.collection.belief import (
     mutual_information,
     mutual_information_by_assessor,
 )
-from crowdrank.collection.model_policies import MIN_DCG, gains_of_knowledge, value_of_labels
+from crowdrank.collection.model_policies import MIN_DCG, gains_if_known, value_of_labels
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.replay import Crowd, replay
 from crowdrank.collection.requests import BLOCK, Budget, PoolState, RankedRequests
@@ -207,7 +207,7 @@ def test_the_value_of_a_label_follows_from_the_model_of_answers() -> None:
     model = gda()
     state = PoolState.of(Pool.of(model.judgments_), model.judgments_)
     belief, highest = Belief.of(state, model), float(exponential_gains(model.consensus_.scale).max())
-    knowledge = gains_of_knowledge(state, belief.gain_distribution, 10, highest)
+    knowledge = gains_if_known(state, belief.gain_distribution, 10, highest)
     expected = belief.relative_information(np.arange(len(state.pool))) * knowledge
     np.testing.assert_allclose(value_of_labels(model)[belief.row], expected)
     votes = value_of_labels(crowdrank.MajorityVote().fit(model.judgments_))

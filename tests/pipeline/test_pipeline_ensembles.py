@@ -10,7 +10,7 @@ from crowdrank.pipeline.ensembles import (
     ALL,
     CROWD,
     EXPERT,
-    SAFE,
+    WEIGHTED,
     MemberScores,
     average_ensemble,
     build_ensembles,
@@ -78,14 +78,14 @@ def test_folds_that_a_member_cannot_rank_do_not_count() -> None:
 
 def test_an_ensemble_within_an_ensemble_is_split_into_its_members() -> None:
     found = build_ensembles(members(), ["majority", "gda"], FOLD, lambda scores, rows: np.full(len(scores), 0.5))
-    assert list(found) == [CROWD, ALL, EXPERT, SAFE]
+    assert list(found) == [CROWD, ALL, EXPERT, WEIGHTED]
     assert found[EXPERT].weights == {"majority": 0.25, "gda": 0.25, "expert-only": 0.5}
     assert found[ALL].weights == pytest.approx(dict.fromkeys(("majority", "gda", "expert-only"), 1 / 3))
 
 
 def test_members_without_weight_are_left_out() -> None:
     found = build_ensembles(members(), ["majority", "gda"], FOLD, first_only)
-    assert found[SAFE].weights == {"majority": 1.0}
+    assert found[WEIGHTED].weights == {"majority": 1.0}
     assert found[EXPERT].weights == {"majority": 0.5, "gda": 0.5}
 
 

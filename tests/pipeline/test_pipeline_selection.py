@@ -15,7 +15,7 @@ from crowdrank.pipeline import training_view
 from crowdrank.pipeline.candidates import BY_NAME, TREE_FEATURES, Candidate, choose_candidates
 from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.dry_run import count_fits
-from crowdrank.pipeline.ensembles import CROWD, EXPERT, SAFE
+from crowdrank.pipeline.ensembles import CROWD, EXPERT, WEIGHTED
 from crowdrank.pipeline.run_data import MAX_SHARED_MATRICES, RunData, build_run_data
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.selection import (
@@ -151,18 +151,18 @@ def test_grades_of_a_fold_change_no_score_and_no_weight_of_the_fold(world: World
         np.testing.assert_array_equal(score[fold], two.scores[name][fold], err_msg=name)
     for name, weights in one.fold_weights.items():
         np.testing.assert_array_equal(weights[0], two.fold_weights[name][0], err_msg=name)
-    assert (one.fold_weights[SAFE][1:] != two.fold_weights[SAFE][1:]).any(), "the grades are used elsewhere"
-    assert len(set(one.fold_weights[SAFE][0])) > 1, "the weights of the fold are chosen"
-    assert (one.scores[SAFE][others] != two.scores[SAFE][others]).any()
+    assert (one.fold_weights[WEIGHTED][1:] != two.fold_weights[WEIGHTED][1:]).any(), "the grades are used elsewhere"
+    assert len(set(one.fold_weights[WEIGHTED][0])) > 1, "the weights of the fold are chosen"
+    assert (one.scores[WEIGHTED][others] != two.scores[WEIGHTED][others]).any()
 
 
 def test_weights_are_equal_if_no_model_has_seen_neither_of_two_folds(world: World) -> None:
     data, settings = data_of(world), RunSettings(trees=TREES, folds=2)
     outcome = selected(data, FEW, settings, split_expert_queries(data.graded_queries, settings))
     assert not outcome.failed
-    np.testing.assert_array_equal(outcome.fold_weights[SAFE], np.full((2, 4), 0.25))
+    np.testing.assert_array_equal(outcome.fold_weights[WEIGHTED], np.full((2, 4), 0.25))
     np.testing.assert_array_equal(outcome.fold_weights[EXPERT], np.full((2, 2), 0.5))
-    assert len(set(outcome.weights[SAFE].values())) > 1, "the final weights are chosen"
+    assert len(set(outcome.weights[WEIGHTED].values())) > 1, "the final weights are chosen"
 
 
 def test_crowd_candidate_is_trained_once_if_no_fold_hides_a_label(world: World) -> None:
@@ -297,8 +297,8 @@ def test_safe_candidate_is_selected_unless_another_leads_clearly() -> None:
     safe = rng.uniform(0.3, 0.9, 30)
     noisy = safe + rng.normal(0.01, 0.2, 30)
     better = safe + rng.normal(0.1, 0.02, 30)
-    assert select_candidate({SAFE: safe, "noisy": noisy}).name == SAFE
-    assert select_candidate({SAFE: safe, "noisy": noisy, "better": better}).name == "better"
+    assert select_candidate({WEIGHTED: safe, "noisy": noisy}).name == WEIGHTED
+    assert select_candidate({WEIGHTED: safe, "noisy": noisy, "better": better}).name == "better"
 
 
 def test_without_values_the_crowd_ensemble_or_a_preferred_forest_is_selected() -> None:
@@ -346,7 +346,7 @@ def test_progress_increases_to_the_end(world: World, n_jobs: int) -> None:
 
     outcome = train_and_select(training, candidates, split, report)
     n_shares = len(shares)
-    refit(training, outcome, SAFE, report)
+    refit(training, outcome, WEIGHTED, report)
     for part in (shares[:n_shares], shares[n_shares:]):
         assert part == sorted(part)
         assert part[-1] == 1

@@ -29,7 +29,7 @@ from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.scale import Scale
 
 MEANS, SDS = np.linspace(-3.4, 3.4, 137), np.linspace(0.0, 1.3, 53)
-"""Grid of means and standard deviations of relevance."""
+"""Axes of a grid of normal distributions of relevance: their means, and their standard deviations."""
 GRID = tuple((float(axis[0]), float(axis[1] - axis[0])) for axis in (MEANS, SDS))
 """First value and step of the axes of the grid."""
 POINTS, WEIGHTS = (np.asarray(one, np.float64) for one in np.polynomial.hermite_e.hermegauss(5))

@@ -200,10 +200,10 @@ class TopGain(ModelPolicy):
 
     def _gain_of_knowledge(self, belief: Belief) -> Floats:
         """Return the expected gain of nDCG@k if the state of a pair became known, for each pair of the pool."""
-        return gains_of_knowledge(belief.state, belief.gain_distribution, self.k, MIN_DCG)
+        return gains_if_known(belief.state, belief.gain_distribution, self.k, MIN_DCG)
 
 
-def gains_of_knowledge(
+def gains_if_known(
     state: PoolState, gain_distribution: Callable[[Integers], tuple[Floats, Floats]], k: int, least_dcg: float
 ) -> Floats:
     """Return the expected relative increase of a query's DCG@k if the gain of a pair became known (n_pairs,).
@@ -251,7 +251,7 @@ def value_of_labels(model: Aggregator, k: int = 10) -> Floats:
     if describes_answers(model):
         belief = Belief.of(state, model)
         row, share = belief.row, belief.relative_information(pair)
-        value = share * gains_of_knowledge(state, belief.gain_distribution, k, float(gains.max()))
+        value = share * gains_if_known(state, belief.gain_distribution, k, float(gains.max()))
     else:
         row, n = consensus_rows(state, model), consensus.numbers("judgments")
         shares = np.stack([consensus.numbers(name) for name in consensus.share_names])
@@ -260,7 +260,7 @@ def value_of_labels(model: Aggregator, k: int = 10) -> Floats:
         def distribution(pairs: Integers) -> tuple[Floats, Floats]:
             return chance[:, row[pairs]], gains[:, None]
 
-        value = gains_of_knowledge(state, distribution, k, float(gains.max())) / (n[row] + 1)
+        value = gains_if_known(state, distribution, k, float(gains.max())) / (n[row] + 1)
     result = np.zeros(len(consensus.document_table))
     is_known = (row >= 0) & (row < len(result))
     result[row[is_known]] = value[is_known]

@@ -43,7 +43,7 @@ RULES = {
     "good-till-bad": Rule("while-good"),
     "if-good-x": Rule("one", weight_good=True),
 }
-"""Rule of each scheme."""
+"""Rule of each labeling scheme: how many labels a document gets, and how they become one."""
 REASONS = {
     "one": NO_LABEL,
     "k": "fewer than k labels",

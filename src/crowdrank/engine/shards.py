@@ -101,7 +101,7 @@ class Shard:
 
     @property
     def n_grades(self) -> int:
-        """Number of grades of the main scale."""
+        """Number of grades of the main scale, the longest of the assessors' scales."""
         return len(self.values)
 
     @property

@@ -94,7 +94,7 @@ class JoinedRuns:
         return self.judged(measure, rows, np.flatnonzero(self.is_expert_query))
 
     def judged(self, measure: Measure, rows: Booleans, queries: Integers) -> dict[str, float]:
-        """Return the share of the first documents of each run that are among some rows (n_rows,)."""
+        """Return the share of the first k documents of each run that are in the rows where `rows` (n_rows,) is true."""
         cutoff = Measure("Judged", cutoff=measure.cutoff or JUDGED_CUTOFF)
         shares = {}
         for name, aligned in self.alignments.items():

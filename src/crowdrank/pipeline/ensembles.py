@@ -20,10 +20,10 @@ from crowdrank.rankers.training_data import RankingData
 CROWD = "ensemble-crowd"
 ALL = "ensemble-all"
 EXPERT = "ensemble-expert"
-SAFE = "ensemble-weighted"
+WEIGHTED = "ensemble-weighted"
 """Ensemble that is selected unless another candidate is clearly better."""
 ENSEMBLES: Mapping[str, str] = {
-    SAFE: "weighted average of all rankers, with cross-fitted weights shrunk towards uniform",
+    WEIGHTED: "weighted average of all rankers, with cross-fitted weights shrunk towards uniform",
     ALL: "average of all rankers",
     CROWD: "average of all rankers that are trained on crowd labels alone",
     EXPERT: "weighted average of ensemble-crowd and expert-only, with cross-fitted weights",
@@ -110,7 +110,7 @@ def build_ensembles(
         pair = {CROWD: average, "expert-only": members["expert-only"]}
         ensembles[EXPERT] = weighted_ensemble(pair, fold, search, {CROWD: ensembles[CROWD].weights})
     if len(names) > 1:
-        ensembles[SAFE] = weighted_ensemble(members, fold, search)
+        ensembles[WEIGHTED] = weighted_ensemble(members, fold, search)
     return ensembles
 
 

@@ -86,7 +86,7 @@ def _changed_labels(folder: Path, result: RunResult) -> list[str]:
             before = (read_parquet if file.suffix == ".parquet" else read_csv)(file)
         except (*READ_FAILURES, InputError):
             continue
-        old, new = _by_key(before, keys, column), _by_key(result.tables[name], keys, column)
+        old, new = _values_by_key(before, keys, column), _values_by_key(result.tables[name], keys, column)
         common = [key for key in new if key in old]
         n = sum(old[key] != new[key] for key in common)
         if n:
@@ -94,9 +94,9 @@ def _changed_labels(folder: Path, result: RunResult) -> list[str]:
     return changes
 
 
-def _by_key(table: pa.Table, keys: tuple[str, ...], column: str) -> dict[tuple[str, ...], str]:
+def _values_by_key(table: pa.Table, keys: tuple[str, ...], value_column: str) -> dict[tuple[str, ...], str]:
     columns = [map(str, table[name].to_pylist()) for name in keys]
-    return dict(zip(zip(*columns, strict=True), map(str, table[column].to_pylist()), strict=True))
+    return dict(zip(zip(*columns, strict=True), map(str, table[value_column].to_pylist()), strict=True))
 
 
 def _changed_ranker(earlier: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -26,7 +26,7 @@ from crowdrank.pipeline.contrasts import (
     decide,
     difference_text,
 )
-from crowdrank.pipeline.ensembles import ENSEMBLES, SAFE
+from crowdrank.pipeline.ensembles import ENSEMBLES, WEIGHTED
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.selection import (
     LEAD,
@@ -165,7 +165,7 @@ def summarize(test: RankerTest) -> list[str]:
         return _without_experts(test)
     if test.comparison is None:
         return [_selected(test), "No expert-graded query was held out for a test."]
-    parts = [_gain(test), _selected(test), _best(test), _learned_labels(test), _detectable(test)]
+    parts = [_gain(test), _selected(test), _best(test), _learned_labels(test), _detectable_difference(test)]
     return [part for part in parts if part]
 
 
@@ -241,7 +241,7 @@ def _learned_labels(test: RankerTest) -> str:
     return f"Learning labels from expert grades {effect}: {best} has {difference_text(contrast)}."
 
 
-def _detectable(test: RankerTest) -> str:
+def _detectable_difference(test: RankerTest) -> str:
     """Return the smallest difference that few test queries can show."""
     n = len(test.split.test)
     if n >= FEW_TEST_QUERIES or test.chosen == test.baseline:
@@ -302,7 +302,7 @@ def describe_protocol(test: RankerTest) -> tuple[str, ...]:
             "train only candidates that do not rank the query."
         )
     if split.folds:
-        leads = f" if it leads {SAFE} by more than {LEAD:g} standard errors of the difference, otherwise {SAFE}"
+        leads = f" if it leads {WEIGHTED} by more than {LEAD:g} standard errors of the difference, otherwise {WEIGHTED}"
         rule = "" if settings.deployable else leads
         lines.append(
             f"The candidate with the highest mean {settings.measure} is selected{rule}. The weights of ensembles are "

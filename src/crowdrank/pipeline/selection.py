@@ -16,7 +16,7 @@ from crowdrank.errors import InputError, UsageError
 from crowdrank.label_learning.remapped_labels import RemappedLabels
 from crowdrank.label_learning.remapper import Remapper
 from crowdrank.pipeline.candidates import Candidate
-from crowdrank.pipeline.ensembles import CROWD, ENSEMBLES, SAFE, build_ensembles, graded_validation, weight_search
+from crowdrank.pipeline.ensembles import CROWD, ENSEMBLES, WEIGHTED, build_ensembles, graded_validation, weight_search
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.training import CandidateTraining
@@ -266,7 +266,7 @@ def choose(values: Mapping[str, Floats], n_graded: int) -> SelectedCandidate:
 
     """
     if values:
-        return select_candidate(values, SAFE if SAFE in values else CROWD)
+        return select_candidate(values, WEIGHTED if WEIGHTED in values else CROWD)
     few = f"{counted(n_graded, 'expert-graded query')} {'is' if n_graded == 1 else 'are'} too few for a selection"
     reason = few if n_graded else "there are no expert grades to select by"
     return SelectedCandidate(CROWD, f"{reason}: {ENSEMBLES[CROWD]}")
@@ -291,7 +291,7 @@ def choose_forest(forests: Sequence[str], values: Mapping[str, Floats], choice: 
     return SelectedCandidate(preferred, choice.reason.partition(":")[0])
 
 
-def select_candidate(values: Mapping[str, Floats], safe: str = SAFE) -> SelectedCandidate:
+def select_candidate(values: Mapping[str, Floats], safe: str = WEIGHTED) -> SelectedCandidate:
     """Select a candidate that is clearly better than the safe one, otherwise the safe one.
 
     The candidate with the highest mean is selected if it leads the safe one by more than `LEAD` standard errors:
@@ -302,8 +302,8 @@ def select_candidate(values: Mapping[str, Floats], safe: str = SAFE) -> Selected
         safe: candidate that is selected otherwise.
 
     >>> even, odd = np.array([0.4, 0.5, 0.6, 0.5]), np.array([0.9, 0.2, 0.9, 0.1])
-    >>> select_candidate({SAFE: even, "other": odd}).name, select_candidate({SAFE: even, "other": even + 0.1}).name
-    ('ensemble-weighted', 'other')
+    >>> [select_candidate({WEIGHTED: even, "other": other}).name for other in (odd, even + 0.1)]
+    ['ensemble-weighted', 'other']
     """
     best = max(values, key=lambda name: float(values[name].mean()))
     if best == safe:

@@ -220,11 +220,11 @@ class TrainingView:
 
     def remapper_sample(self, kind: str) -> LabelFeatures:
         """Return the features of the labels that a remapper is fitted to."""
-        return self.fits.label_features(kind).where(self._is_sampled(kind))
+        return self.fits.label_features(kind).where(self._is_sampled_label(kind))
 
     def labels_per_sampled_label(self, kind: str) -> float:
         """Return the number of visible labels divided by the number of labels that a remapper is fitted to."""
-        return float(self._is_visible(kind).sum() / self._is_sampled(kind).sum())
+        return float(self._is_visible(kind).sum() / self._is_sampled_label(kind).sum())
 
     def _is_visible(self, kind: str) -> Booleans:
         """Return which labels are of documents of this view, (n_labels,)."""
@@ -232,7 +232,7 @@ class TrainingView:
         is_visible[self.data.item[self.crowd]] = True
         return is_visible[self.fits.label_features(kind).item]
 
-    def _is_sampled(self, kind: str) -> Booleans:
+    def _is_sampled_label(self, kind: str) -> Booleans:
         """Return which labels a remapper is fitted to, (n_labels,)."""
         label_rank, document_rank = self.fits.random_order(kind, self.settings.random_state)
         visible = np.sort(self.data.item[self.crowd])

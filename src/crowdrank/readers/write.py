@@ -148,7 +148,7 @@ def table_writer(path: str | Path, *, csv_safe: bool = False) -> Iterator[Callab
 
 @contextmanager
 def output_stream(path: str | Path) -> Iterator[IO[Any]]:
-    """Open a draft of an output as a stream of bytes, compressed if the name of the file ends in .gz."""
+    """Open a temporary file that replaces the output on success, as bytes; compressed if the name ends in .gz."""
     with write_file(path) as draft, _open_output(draft, compress=Path(path).suffix.lower() == ".gz") as stream:
         yield stream
 

@@ -177,7 +177,7 @@ class ReportData:
         return self.short_name(self.baseline)
 
     def short_name(self, name: str) -> str:
-        """Return the name of a candidate in headlines: that of a file without its folder."""
+        """Return the name of a candidate as headlines show it; of a path, only the name of the file."""
         from crowdrank.pipeline.baseline import FEATURE_PREFIX
         from crowdrank.pipeline.candidates import BY_NAME
 

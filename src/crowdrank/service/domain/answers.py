@@ -26,7 +26,7 @@ from crowdrank.service.domain.assignment import (
 from crowdrank.service.domain.pairs import find_pairs
 from crowdrank.service.domain.projects import MAX_ID, Project, check_text
 from crowdrank.service.domain.qualification import decide_qualification
-from crowdrank.service.domain.quotas import Place, add_spending, change_taken, lock_spending
+from crowdrank.service.domain.quotas import LabelSlot, add_spending, change_taken, lock_spending
 from crowdrank.service.service_errors import Conflict, Invalid, NotFound, ServiceError
 from crowdrank.service.store import schema
 from crowdrank.service.store.database import StaleReadError
@@ -270,7 +270,7 @@ class _Recording:
         self.states: dict[int, _State] = {}
         self.events: list[dict[str, Any]] = []
         self.ended: dict[int, str] = {}  # how leases ended, by lease id
-        self.changes: Counter[Place] = Counter()
+        self.changes: Counter[LabelSlot] = Counter()
         self.latest: dict[int, str] = {}  # client ids of answers to store, by pair id
         self.n_without_lease = 0  # answers whose price no live lease has reserved
 
@@ -286,7 +286,7 @@ class _Recording:
         receipts = []
         for number, (answer, pair_id) in enumerate(zip(answers, pair_ids, strict=True), start=1):
             with _about(answer):
-                known = self._event(answer, pair_id, stored.get(answer.client_id), f"answer {number}")
+                known = self._make_event(answer, pair_id, stored.get(answer.client_id), f"answer {number}")
             stored[answer.client_id] = known
             receipts.append(self._receipt(known))
         self._write()
@@ -325,7 +325,9 @@ class _Recording:
             self.leases = {row.token: _held_lease(row) for row in rows}
         return stored
 
-    def _event(self, answer: Answer, pair_id: int, known: Mapping[str, Any] | None, place: str) -> Mapping[str, Any]:
+    def _make_event(
+        self, answer: Answer, pair_id: int, known: Mapping[str, Any] | None, place: str
+    ) -> Mapping[str, Any]:
         """Return the event of an answer: the stored one of the same client id, or a new one."""
         grade = self._check(answer, place)
         content = {
@@ -492,7 +494,7 @@ class _Recording:
 
     def _change(self, state: _State, change: int) -> None:
         state.n_free -= change
-        self.changes[Place(state.pair.id, self.member.kind, state.pair.round)] += change
+        self.changes[LabelSlot(state.pair.id, self.member.kind, state.pair.round)] += change
 
     def _receipt(self, event: Mapping[str, Any]) -> Receipt:
         grades, pair = self.project.grades, self.states[event["pair_id"]].pair
@@ -592,7 +594,7 @@ def undo(
     if not _can_hold(state, quota):
         return WithdrawnAnswer(pair_id, None)
     if state.kind == "real" and not state.is_counted:
-        change_taken(connection, {Place(pair_id, member.kind, state.round): 1})
+        change_taken(connection, {LabelSlot(pair_id, member.kind, state.round): 1})
     leases = insert_leases(connection, project, assessor_id, [(pair_id, state.round)], now, is_undo=True)
     return WithdrawnAnswer(pair_id, leases[0])
 

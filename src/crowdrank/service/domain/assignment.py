@@ -37,7 +37,7 @@ from crowdrank.service.domain.pairs import CONTENT_COLUMNS, WITH_TEXTS, PairCont
 from crowdrank.service.domain.projects import Project
 from crowdrank.service.domain.qualification import decide_qualification
 from crowdrank.service.domain.quotas import (
-    Place,
+    LabelSlot,
     add_spending,
     lock_spending,
     release_places,
@@ -201,7 +201,7 @@ def _answered(pair_id: Any, round_: Any) -> Any:
 
 
 # SQLite uses a partial index only if the query has its condition literally, as text.
-_WANTED = and_(_QUOTA.c.kind == _KIND, text("quota.is_open AND quota.taken < quota.target"))
+_WANTS_LABELS = and_(_QUOTA.c.kind == _KIND, text("quota.is_open AND quota.taken < quota.target"))
 _SPARE = and_(_QUOTA.c.kind == _KIND, text("quota.is_open AND quota.is_unsettled AND quota.taken < quota.k_max"))
 
 
@@ -215,12 +215,12 @@ _CANDIDATES = (
     .where(~_answered(_QUOTA.c.pair_id, _QUOTA.c.round), ~_held(_QUOTA.c.pair_id))
     .limit(bindparam("limit"))
 )
-_BY_PRIORITY = _CANDIDATES.where(_WANTED).order_by(_QUOTA.c.priority.desc(), _QUOTA.c.shuffle)
+_BY_PRIORITY = _CANDIDATES.where(_WANTS_LABELS).order_by(_QUOTA.c.priority.desc(), _QUOTA.c.shuffle)
 _BEST = _BY_PRIORITY.where(_QUOTA.c.project_id == _OF_PROJECT)
 _OF_QUERY = _BY_PRIORITY.where(_QUOTA.c.query_id == bindparam("query_id"))
 _LOWEST_OF_BEST = (
     select(_QUOTA.c.priority)
-    .where(_WANTED, _QUOTA.c.project_id == _OF_PROJECT)
+    .where(_WANTS_LABELS, _QUOTA.c.project_id == _OF_PROJECT)
     .order_by(_QUOTA.c.priority.desc(), _QUOTA.c.shuffle)
     .offset(N_STAY - 1)
     .limit(1)
@@ -469,7 +469,7 @@ def _end_leases(connection: Connection, rows: Sequence[Sequence[Any]], end: str,
     """End leases, given by id, pair, kind of assessor and round."""
     if rows:
         connection.execute(_END, {"ids": [row[0] for row in rows], "now": now, "end": end})
-        release_places(connection, [Place(*row[1:]) for row in rows])
+        release_places(connection, [LabelSlot(*row[1:]) for row in rows])
 
 
 def _issue_leases(

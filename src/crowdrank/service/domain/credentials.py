@@ -27,7 +27,7 @@ MIN_PASSWORD_LENGTH = 10
 """Minimum number of characters of a password."""
 MAX_PASSWORD_LENGTH = 1000
 """Maximum number of characters of a password."""
-MAX_HASHES = 4
+MAX_CONCURRENT_HASHES = 4
 """Maximum number of passwords hashed at a time."""
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 """Milliseconds."""
@@ -66,7 +66,7 @@ class Passwords:
     def __init__(self, cost: PasswordCost | None = None) -> None:
         cost = cost or PasswordCost()
         self._hash = PasswordHash((Argon2Hasher(cost.passes, cost.memory, cost.threads),))
-        self._slots = threading.BoundedSemaphore(MAX_HASHES)  # each hash needs much memory
+        self._slots = threading.BoundedSemaphore(MAX_CONCURRENT_HASHES)  # each hash needs much memory
         self._unknown = self._hash.hash(secrets.token_urlsafe(32))
 
     def hash(self, password: str, *, name: str = "") -> str:

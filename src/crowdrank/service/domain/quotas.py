@@ -48,15 +48,15 @@ FIRST_PRIORITY = 1e6
 """Priority of pairs without a label in a project with a plan: above that of all others."""
 
 
-class Place(NamedTuple):
-    """A place of a pair in a round."""
+class LabelSlot(NamedTuple):
+    """One label that a pair gets from a kind of assessor, in one round of the pair."""
 
     pair_id: int
     kind: str
     round: int
 
 
-def change_taken(connection: Connection, changes: Mapping[Place, int]) -> None:
+def change_taken(connection: Connection, changes: Mapping[LabelSlot, int]) -> None:
     """Add to the numbers of places taken."""
     rows = [
         {"of_pair": place.pair_id, "of_kind": place.kind, "of_round": place.round, "change": change}
@@ -67,7 +67,7 @@ def change_taken(connection: Connection, changes: Mapping[Place, int]) -> None:
         connection.execute(_CHANGE, rows)
 
 
-def release_places(connection: Connection, places: Iterable[Place]) -> None:
+def release_places(connection: Connection, places: Iterable[LabelSlot]) -> None:
     """Release one place for each entry; pairs without a quota have no places."""
     counts = Counter(places)
     change_taken(connection, {place: -count for place, count in counts.items()})

@@ -159,7 +159,7 @@ def disputed_pairs(connection: Connection, project: Project, snapshot: Snapshot 
         .having(func.min(grade) < func.max(grade))
     )
     # Rounded, so that the order of equal pairs does not depend on the order in which a database adds numbers.
-    keys = [(-round(_deviation(row.weight, row.total, row.squares), 9), -row.range, row.id) for row in rows]
+    keys = [(-round(_standard_deviation(row.weight, row.total, row.squares), 9), -row.range, row.id) for row in rows]
     return [pair_id for _, _, pair_id in sorted(keys)]
 
 
@@ -172,9 +172,9 @@ def _weight(connection: Connection, snapshot: Snapshot | None) -> Any:
     return func.coalesce(schema.reliability.c.informativeness, sum(known) / len(known))
 
 
-def _deviation(weight: float, total: float, squares: float) -> float:
+def _standard_deviation(weight: float, total: float, sum_of_squares: float) -> float:
     """Return a standard deviation from sums of weights, of weighted values and of weighted squares."""
-    return math.sqrt(max(0.0, squares / weight - (total / weight) ** 2)) if weight > 0 else 0.0
+    return math.sqrt(max(0.0, sum_of_squares / weight - (total / weight) ** 2)) if weight > 0 else 0.0
 
 
 def filter_pairs(

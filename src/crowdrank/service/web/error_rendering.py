@@ -117,7 +117,7 @@ def render_http_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def render_unavailable(request: Request, error: Exception) -> JSONResponse:
-    """Render a database that cannot be reached or is too busy; the log has the traceback."""
+    """Return the response 503 for a database that cannot be reached or is too busy; the log has the traceback."""
     LOGGER.error("The database cannot be used.", exc_info=error)
     problem, fix = "the database cannot be used at the moment", "try again later"
     return error_response(503, problem, "database-unavailable", fix=fix, Retry_After="5")
