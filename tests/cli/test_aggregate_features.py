@@ -12,7 +12,7 @@ import pytest
 
 from crowdrank import Aggregator, compare, evaluate, read_gold, simulate
 from crowdrank.errors import InputError
-from crowdrank.evaluation.evaluate import GOLD_USED_FEATURES
+from crowdrank.evaluation.evaluate import GOLD_USED_FEATURES_NOTE
 from crowdrank.pipeline.run_data import build_run_data
 from terminal import crowdrank
 
@@ -126,9 +126,9 @@ def test_python_notes_gold_that_used_features(folder: Path) -> None:
     frame = pd.read_csv(folder / "gold.csv")
     for gold in (folder / "gold.csv", read_gold(folder / "gold.csv"), frame):
         assert evaluate(frame, gold, "nDCG@10").gold_used_features
-        assert GOLD_USED_FEATURES in compare({"one": frame}, gold, "nDCG@10").protocol()
+        assert GOLD_USED_FEATURES_NOTE in compare({"one": frame}, gold, "nDCG@10").protocol()
     plain = frame[["query", "document", "grade"]]
-    assert GOLD_USED_FEATURES not in evaluate(frame, plain, "nDCG@10").notes()
+    assert GOLD_USED_FEATURES_NOTE not in evaluate(frame, plain, "nDCG@10").notes()
     with pytest.raises(InputError) as error:
         build_run_data(folder / "labels.csv", folder / "features.csv", frame)
     assert error.value.kind == "features-used"

@@ -125,7 +125,7 @@ def test_a_scale_per_assessor(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the assessors use 2 scales \\(0-4 / Bad,Good\\); map each to one scale"):
         _ = judgments.scale
     with pytest.raises(InputError, match="the assessors use 2 scales"):
-        judgments.on_one_scale()
+        judgments.to_one_scale()
 
 
 @pytest.mark.parametrize(
@@ -136,19 +136,19 @@ def test_a_scale_per_family(lines: tuple[str, ...], tmp_path: Path) -> None:
 
 
 def test_scales_meet_on_one_by_their_maps(tmp_path: Path) -> None:
-    judgments = mixed(tmp_path, *MAPPED).on_one_scale()
+    judgments = mixed(tmp_path, *MAPPED).to_one_scale()
     check(judgments)
     assert str(judgments.scale) == "0-2"
     assert judgments.grade.tolist() == [2, 0, 2, 1, -1, 0]
     assert judgments.extras["honeypot"].tolist() == [1, 0, 2, -2, -2, -2]
-    assert judgments.on_one_scale() is judgments
-    given = mixed(tmp_path, *MAPPED, grades="0-4").on_one_scale()
+    assert judgments.to_one_scale() is judgments
+    given = mixed(tmp_path, *MAPPED, grades="0-4").to_one_scale()
     assert str(given.scale) == "0-4"
 
 
 def test_the_common_scale_does_not_hang_on_who_judged(tmp_path: Path) -> None:
     only = read_judgments(MIXED[MIXED["assessor"] == "ann"], scales=scales(tmp_path, *MAPPED))
-    assert str(only.on_one_scale().scale) == "0-2"
+    assert str(only.to_one_scale().scale) == "0-2"
 
 
 @pytest.mark.parametrize("model", [MajorityVote, DawidSkene])

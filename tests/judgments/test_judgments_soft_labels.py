@@ -126,7 +126,7 @@ def test_grades_may_be_names() -> None:
 def test_probabilities_are_mapped_with_the_grades(tmp_path: Path) -> None:
     scales = tmp_path / "scales.csv"
     scales.write_text("assessor,grades,maps_to\ngpt,0-3,0|0|1|1\nann,0-2,0|1|1\n")
-    judgments = read_judgments(ROWS, scales=scales, grades="0,1").on_one_scale()
+    judgments = read_judgments(ROWS, scales=scales, grades="0,1").to_one_scale()
     expected = [[np.nan, np.nan], [0.75, 0.25], [np.nan, np.nan], [1.0, 0.0]]
     np.testing.assert_array_equal(shares(judgments), expected)
     np.testing.assert_array_equal(judgments.grade, [1, 0, 0, 0])

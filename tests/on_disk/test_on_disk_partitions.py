@@ -154,7 +154,7 @@ def test_scales_families_and_excluded_assessors_are_those_of_the_reader_in_memor
     scales.write_text("assessor,grades,maps_to\nw2,1-4,0|1|1|2\n*,0-3,0|1|2|2\n")
     made, memory = read_partitions(cut(frame, tmp_path / "in"), scales=scales), read_judgments(frame, scales=scales)
     assert_same(made.load(0), memory)
-    assert_same(made.on_one_scale().load(0), memory.on_one_scale())
+    assert_same(made.to_one_scale().load(0), memory.to_one_scale())
     options: dict[str, Any] = {"scales": scales, "exclude": ["w5"]}
     made, memory = read_partitions(tmp_path / "in", **options), read_judgments(frame, **options)
     assert made.report.excluded == memory.report.excluded > 0

@@ -104,8 +104,8 @@ def test_tables_with_some_of_the_scales_of_one_file(tmp_path: Path) -> None:
         joined = combine(old, new)
         check(joined)
         assert {row[2:] for row in rows(joined)} == {("ann", "Good", "Bad"), ("gpt-1", "4", "3")}
-        assert sorted(joined.on_one_scale().grade.tolist()) == [2, 2]
-        assert sorted(joined.on_one_scale().extras["honeypot"].tolist()) == [0, 1]
+        assert sorted(joined.to_one_scale().grade.tolist()) == [2, 2]
+        assert sorted(joined.to_one_scale().extras["honeypot"].tolist()) == [0, 1]
     path.write_text("assessor,grades,maps_to\n*,0-4,0|0|1|1|2\n")
     changed = read_judgments(frame("4").assign(assessor="ann"), scales=path)
     with pytest.raises(InputError, match="the assessor 'ann' uses another scale than before"):
@@ -181,7 +181,7 @@ def test_everything_a_table_may_hold_is_saved(tmp_path: Path) -> None:
     again = load(tmp_path / "judgments.parquet")
     check(again)
     same(again, judgments)
-    assert rows(again.on_one_scale()) == rows(judgments.on_one_scale())
+    assert rows(again.to_one_scale()) == rows(judgments.to_one_scale())
 
 
 def test_a_scale_whose_names_hold_commas_is_saved(tmp_path: Path) -> None:

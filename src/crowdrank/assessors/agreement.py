@@ -155,7 +155,7 @@ def krippendorff_alpha(
     check_parameter("level", level, LEVEL_CONSTRAINTS)
     require_integer("resamples", resamples, 1)
     require_one_of("metric", metric, METRICS)
-    table = as_judgments(judgments).on_main_scale()
+    table = as_judgments(judgments).to_main_scale()
     patterns, n_documents = _vote_patterns(table)
     values, total = np.array(table.scale.values), int(n_documents.sum())
     if not total:
@@ -282,7 +282,7 @@ def agreement_table(
     """Return :func:`pairwise_agreement` as an Arrow table."""
     require_one_of("weights", weights, WEIGHTS)
     require_integer("min_documents", min_documents, 1)
-    table = judgments.on_main_scale()
+    table = judgments.to_main_scale()
     active = np.argsort(-np.bincount(table.assessor, minlength=table.n_assessors), kind="stable")[:MAX_ASSESSORS]
     counts = _pair_counts(table, active)
     one, other = np.triu_indices(len(active), 1)

@@ -279,7 +279,7 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     if not hasattr(model, "consensus_"):
         raise NotFittedError(f"This {type(model).__name__} is not fitted yet; call fit first.")
     source = model.judgments_ if judgments is None else as_judgments(judgments, model.judgments_)
-    answers, states = source.on_main_scale(), _states_on_main_scale(source, _states_of(model, source))
+    answers, states = source.to_main_scale(), _states_on_main_scale(source, _states_of(model, source))
     table = answers.with_unjudgeable(model.unjudgeable_as)
     if table.scale != model.consensus_.scale:
         raise InputError(f"the grades {table.scale} are not those fitted ({model.consensus_.scale})")
@@ -327,7 +327,7 @@ def _states_of(model: Aggregator, table: Judgments) -> States | None:
 
 
 def _states_on_main_scale(table: Judgments, states: States | None) -> States | None:
-    """Return the states with answers mapped as `Judgments.on_main_scale` maps them."""
+    """Return the states with answers mapped as `Judgments.to_main_scale` maps them."""
     if states is None or table.maps_to_one_scale:
         return states
     prior, likelihood = states

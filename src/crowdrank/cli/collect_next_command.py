@@ -215,7 +215,7 @@ def collect_next(
         reading.exclude,
         extras=requests.to != "csv",
         more_assessors=llm.reader(budget_terms.prices, reading.grades),
-    ).without_extra(prior.signal)
+    ).without_extra_column(prior.signal)
     features = None if pairs is None else prior.read([pairs])
     so_far = read_existing(judgments, **asdict(reading))
     if so_far is not None:

@@ -13,7 +13,7 @@ from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import options as o
 from crowdrank.cli.from_settings import FieldsOf
-from crowdrank.collection import GOOD, POLICIES, SETTLED
+from crowdrank.collection import GOOD, POLICIES, SETTLED_PROBABILITY
 
 if TYPE_CHECKING:
     from crowdrank.collection.policy import Policy
@@ -47,7 +47,7 @@ def good_option() -> Any:
 class PolicyOptions:
     """Options for parameters of labeling policies; each policy uses those that it has."""
 
-    settled: float = option(SETTLED, "Probability of its grade at which a document is settled.")
+    settled: float = option(SETTLED_PROBABILITY, "Probability of its grade at which a document is settled.")
     good: float | None = good_option()
     random_state: int | None = option(None, "Random seed for the order of equals.", show_default="order of the pool")
 

@@ -166,7 +166,7 @@ def parse_run_names(run_arguments: list[str]) -> dict[str, str]:
 
 def print_comparison(comparison: Comparison) -> None:
     """Print the mean of each measure and Judged@k per ranking; mark the best and significant differences."""
-    from crowdrank.evaluation.evaluate import GOLD_USED_FEATURES
+    from crowdrank.evaluation.evaluate import GOLD_USED_FEATURES_NOTE
 
     details = {(row["run"], row["measure"]): row for row in comparison.rows.to_pylist()}
     first = next(iter(comparison.evaluations.values()))
@@ -187,7 +187,7 @@ def print_comparison(comparison: Comparison) -> None:
     for sentence in (*first.conventions.sentences(comparison.measures), *first.relevance_notes()):
         print_line(sentence)
     if first.gold_used_features:
-        print_line(GOLD_USED_FEATURES)
+        print_line(GOLD_USED_FEATURES_NOTE)
 
 
 def print_differences(comparison: Comparison) -> None:

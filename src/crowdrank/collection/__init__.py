@@ -15,7 +15,7 @@ Kind = Literal["crowd", "expert", "llm"]
 """Kind of assessor."""
 DEFAULT_KIND: Kind = "crowd"
 """Kind of assessor that answers requests that name nobody."""
-SETTLED = 0.95
+SETTLED_PROBABILITY = 0.95
 """Default probability of its grade at which a document is settled."""
 GOOD = 2.0
 """Default lowest grade of a good label: Good on the scale Bad, Fair, Good, Excellent, Perfect."""

@@ -45,7 +45,7 @@ from crowdrank.readers.read import read_draw_columns, read_judgments
 from crowdrank.readers.sources import BadRows, Source
 from crowdrank.readers.write import write_table
 
-SKIP_FIX = Fix("skip such judgments with {}", "on_bad_rows", "skip")
+SKIP_ROWS_FIX = Fix("skip such judgments with {}", "on_bad_rows", "skip")
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ def merge_batch(
     is_outside, is_excluded = _is_outside(batch, pool), _is_excluded(batch, exclude)
     is_excluded &= ~is_outside
     if on_bad_rows != "skip":
-        _raise_if_any(is_outside, batch, source, "is not in the pool", [Fix("check {}", "pairs"), SKIP_FIX])
-        _raise_if_any(is_excluded, batch, source, "was judged by the excluded assessor {assessor}", [SKIP_FIX])
+        _raise_if_any(is_outside, batch, source, "is not in the pool", [Fix("check {}", "pairs"), SKIP_ROWS_FIX])
+        _raise_if_any(is_excluded, batch, source, "was judged by the excluded assessor {assessor}", [SKIP_ROWS_FIX])
     is_valid = ~(is_outside | is_excluded)
     counts: dict[str, Any] = {"unknown": int(is_outside.sum()), "excluded": int(is_excluded.sum())}
     if not is_valid.any():

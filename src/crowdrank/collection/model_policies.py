@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.collection import SETTLED, policy_kernels
+from crowdrank.collection import SETTLED_PROBABILITY, policy_kernels
 from crowdrank.collection.belief import Belief, consensus_rows, describes_answers, exponential_gains
 from crowdrank.collection.policy import NO_LABEL, Policy, shuffled
 from crowdrank.collection.pool import Pool
@@ -88,7 +88,7 @@ class ModelPolicy(Policy):
     }
 
     def __init__(
-        self, *, settled: float | None = SETTLED, variety: float = VARIETY, random_state: int | None = None
+        self, *, settled: float | None = SETTLED_PROBABILITY, variety: float = VARIETY, random_state: int | None = None
     ) -> None:
         self.settled = settled
         self.variety = variety
@@ -184,7 +184,12 @@ class TopGain(ModelPolicy):
     _parameter_constraints: ClassVar[Constraints] = {"k": [Number(1, integer=True)]}
 
     def __init__(
-        self, k: int = 10, *, settled: float | None = SETTLED, variety: float = VARIETY, random_state: int | None = None
+        self,
+        k: int = 10,
+        *,
+        settled: float | None = SETTLED_PROBABILITY,
+        variety: float = VARIETY,
+        random_state: int | None = None,
     ) -> None:
         super().__init__(settled=settled, variety=variety, random_state=random_state)
         self.k = k

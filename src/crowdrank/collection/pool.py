@@ -40,7 +40,7 @@ TABLE_SOURCES = (FrameSource, DelimitedSource, JsonLinesSource, ParquetSource, O
 """Formats whose pools can have further columns, such as texts and URLs."""
 POOL_ROLES = Roles(("document",), ("query", "assessor", "honeypot"))
 """Roles of the columns of a pool."""
-NOT_EXTRA = GRADE_LIKE_COLUMNS.union(
+NOT_EXTRA_COLUMNS = GRADE_LIKE_COLUMNS.union(
     *({role, *aliases} for role, aliases in COLUMN_ALIASES.items() if role not in ("query", "document"))
 )
 """Names of columns that assessors must not see, such as grades, in lower case."""
@@ -167,7 +167,7 @@ class Pool:
         n_kept = np.concatenate([[0], np.cumsum(index >= 0)])
         return replace(self, roster=roster, allowed=(n_kept[offsets], index[index >= 0].astype(np.int32)))
 
-    def without_extra(self, name: str | None) -> Pool:
+    def without_extra_column(self, name: str | None) -> Pool:
         """Return the pool without one of its further columns, which assessors must not see."""
         if self.extras is None or name not in self.extras.column_names:
             return self
@@ -229,7 +229,7 @@ def _extra_columns(source: Source, roles: Mapping[str, str]) -> list[str]:
     if type(source) not in TABLE_SOURCES:
         return []
     names = [name for name in source.names if name not in roles.values()]
-    return [name for name in names if name.casefold() not in NOT_EXTRA]
+    return [name for name in names if name.casefold() not in NOT_EXTRA_COLUMNS]
 
 
 def _blank_as_null(column: pa.ChunkedArray) -> pa.Array:

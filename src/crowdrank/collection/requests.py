@@ -312,7 +312,7 @@ class OutstandingRequests:
 
     @classmethod
     def read(cls, path: str | Path) -> OutstandingRequests:
-        """Read all requests of a list; without the file there are none."""
+        """Read the file of all requests of a collection; if there is none, return no requests."""
         recover(path)
         if not Path(path).exists():
             return cls.none()

@@ -114,8 +114,8 @@ class Scheme(Policy):
 
         Args:
             n_labels: (n,) number of labels so far.
-            first_is_good: (n,) whether the first label is good.
-            all_are_good: (n,) whether all labels are good; True without labels.
+            first_is_good: (n,) whether the first label is at least the lowest good grade.
+            all_are_good: (n,) whether all labels are; True without labels.
 
         """
         match self._request:
@@ -182,7 +182,7 @@ class Scheme(Policy):
 
     def training_labels(self, judgments: Judgments) -> tuple[Integers, Floats, Floats]:
         """Return the item, grade and weight of every training instance that the labels become."""
-        table = judgments.on_one_scale().with_unjudgeable("lowest")
+        table = judgments.to_one_scale().with_unjudgeable("lowest")
         values, item = np.array(table.scale.values), table.item
         code = table.grade
         if self.training != "overlap":
@@ -227,7 +227,7 @@ def is_good(judgments: Judgments, good: float) -> Booleans:
     Traceback (most recent call last):
     crowdrank.errors.UsageError: good is 2, but the highest grade of the scale 0,1 is 1; give a lower grade with good=1.
     """
-    table = judgments.on_one_scale()
+    table = judgments.to_one_scale()
     values = np.array(table.scale.values)
     if good > values[-1]:
         problem = f"is {good:g}, but the highest grade of the scale {table.scale} is {values[-1]:g}"

@@ -12,7 +12,7 @@ import pyarrow as pa
 from crowdrank._files import check_output_file
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
-from crowdrank.collection import SETTLED
+from crowdrank.collection import SETTLED_PROBABILITY
 from crowdrank.collection.belief import Belief, describes_answers
 from crowdrank.collection.platform_tasks import write_json
 from crowdrank.collection.pool import Pool
@@ -44,7 +44,7 @@ class Status:
 
 
 def collection_status(
-    pool: Pool, judgments: Judgments, model: Aggregator, *, settled: float = SETTLED, price: float = 1.0
+    pool: Pool, judgments: Judgments, model: Aggregator, *, settled: float = SETTLED_PROBABILITY, price: float = 1.0
 ) -> Status:
     """Return how many documents are judged and settled, what was spent, and what settling the others may cost.
 
@@ -119,7 +119,7 @@ def disagreements(judgments: Judgments, model: Aggregator | None = None) -> pa.T
     [{'query': 'all', 'document': 'a', 'judgments': 2, 'spread': 2.0, 'grades': '0 by x; 2 by y'}]
 
     """
-    table = judgments.on_main_scale()
+    table = judgments.to_main_scale()
     values = np.array(table.scale.values)[np.maximum(table.grade, 0)]
     count = np.diff(table.offsets)
     item = np.repeat(np.arange(table.n_items), count)
@@ -163,7 +163,7 @@ def confusions(judgments: Judgments) -> list[dict[str, Any]]:
     >>> confusions(read_judgments(pd.DataFrame(rows)))
     [{'grades': '0 and 1', 'pairs': 1, 'share': 0.5}]
     """
-    table = judgments.on_main_scale().with_unjudgeable("lowest")
+    table = judgments.to_main_scale().with_unjudgeable("lowest")
     votes = table.vote_counts()
     counts = np.triu(votes.T @ votes, 1)
     n_votes = votes.sum(axis=1)

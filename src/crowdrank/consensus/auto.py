@@ -386,7 +386,7 @@ class Auto(Aggregator):
         sample: Any = judgments
         if isinstance(judgments, ShardedJudgments):
             table, sample = replace(judgments, output=None), judgments.sample()
-        sample = sample.on_one_scale()
+        sample = sample.to_one_scale()
         sample = sample.with_unjudgeable("drop") if self.unjudgeable_as == "drop" else sample
         with reporting(options.progress, type(self).__name__) as report:
             choice = self._choose(sample, options.engine, report)

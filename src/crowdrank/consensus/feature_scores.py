@@ -42,7 +42,7 @@ TREE_PARAMETERS = {
     "verbose": -1,
 }
 RIDGE_PENALTIES: Floats = 10.0 ** np.arange(-4.0, 3.0)
-"""Penalties of the linear regression per row, among which generalized cross-validation chooses."""
+"""Candidate ridge penalties, in multiples of the number of rows; generalized cross-validation chooses one."""
 Predictor = Callable[[Floats], Floats]
 
 

@@ -446,7 +446,7 @@ def document_priors(shard: Shard, local: Arrays, theta: Arrays) -> DocumentPrior
 
 
 def centering_factor(local: Arrays) -> Floats:
-    """Return the variance of the difference from the mean of the query, relative to that of a document, (n_items,)."""
+    """Return Var(x - mean of x in its query) / Var(x) of each document: 1 - 1/n for n documents, (n_items,)."""
     sizes = np.diff(local["query_items"])
     return np.repeat(np.where(sizes > 1, 1 - 1 / sizes, 1.0), sizes)
 

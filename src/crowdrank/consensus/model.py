@@ -384,7 +384,7 @@ class EMAggregator(Aggregator):
         """
         keeps_scales = "scales" in self.takes and not table.maps_to_one_scale
         used = table if "soft labels" in self.takes else table.with_hard_labels()
-        prepared = (used if keeps_scales else used.on_one_scale()).with_unjudgeable(self.unjudgeable_as)
+        prepared = (used if keeps_scales else used.to_one_scale()).with_unjudgeable(self.unjudgeable_as)
         return prepared.with_unjudgeable_answer() if self._models_unjudgeable else prepared
 
     @property

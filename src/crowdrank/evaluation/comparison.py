@@ -22,8 +22,8 @@ from crowdrank._text import counted, heading, html_table, panel, paragraph
 from crowdrank._typing import Floats
 from crowdrank.errors import DataWarning, Message, UsageError, near
 from crowdrank.evaluation.evaluate import (
-    EXPECTED_GRADES,
-    GOLD_USED_FEATURES,
+    EXPECTED_GRADES_NOTE,
+    GOLD_USED_FEATURES_NOTE,
     Conventions,
     Evaluation,
     NoRelevant,
@@ -163,13 +163,13 @@ class Comparison:
             f"'{self.baseline}'.",
             "Runs are paired query by query; a query that a run lacks counts 0.",
             *self._first.conventions.sentences(self.measures),
-            *([EXPECTED_GRADES] if self._first.expected_grades else []),
+            *([EXPECTED_GRADES_NOTE] if self._first.expected_grades else []),
             f"p is the p-value of {_TESTS[self.test]}.",
             "p_holm is p adjusted by Holm's method over the runs of each measure; "
             f"a difference with p_holm of at most {self.alpha:g} is significant.",
             f"Intervals are {1 - self.alpha:.4g} percentile bootstrap intervals of the mean difference over queries.",
             "The effect size is the mean difference divided by the standard deviation of the differences.",
-            *([GOLD_USED_FEATURES] if self._first.gold_used_features else []),
+            *([GOLD_USED_FEATURES_NOTE] if self._first.gold_used_features else []),
         ]
 
     @property

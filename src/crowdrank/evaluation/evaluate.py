@@ -49,8 +49,8 @@ Unjudged = Literal["nonrelevant", "skip"]
 NoRelevant = Literal["skip", "zero", "one"]
 JUDGED_CUTOFF = 10
 """Cutoff of Judged@k if no evaluated measure has a cutoff."""
-EXPECTED_GRADES = "The gold has probabilities of grades; gains and relevance are expectations over them."
-GOLD_USED_FEATURES = (
+EXPECTED_GRADES_NOTE = "The gold has probabilities of grades; gains and relevance are expectations over them."
+GOLD_USED_FEATURES_NOTE = (
     "The gold is a consensus that used features of the documents: it favors rankers that use the same features."
 )
 _JUDGED_ONLY = "rank correlations and grade measures"
@@ -254,8 +254,8 @@ class Evaluation:
             *(f"{text}: {number:,}." for text, number in numbers if number),
             *self.relevance_notes(),
             *self.conventions.measure_sentences(self.measures),
-            *([EXPECTED_GRADES] if self.expected_grades else []),
-            *([GOLD_USED_FEATURES] if self.gold_used_features else []),
+            *([EXPECTED_GRADES_NOTE] if self.expected_grades else []),
+            *([GOLD_USED_FEATURES_NOTE] if self.gold_used_features else []),
         ]
 
 

@@ -29,7 +29,7 @@ BLANK_WORDS = ("na", "n/a", "nan", "null", "none", "-")
 """Ids in lower case that may stand for a blank cell."""
 RARE_GRADE_SHARE = 0.001
 """Share of judgments below which a grade is reported as rare."""
-SKIP_FIX = Fix("leave other rows out with {}", "on_bad_rows", "skip")
+SKIP_ROWS_FIX = Fix("leave other rows out with {}", "on_bad_rows", "skip")
 """Advice to leave out rows whose grade is not on the scale."""
 
 
@@ -267,7 +267,7 @@ def _scale_notes(scale: Scale, counts: NDArray[np.int64], inferred: bool) -> Ite
     if rare:
         problem = f"fewer than {RARE_GRADE_SHARE:.1%} of the judgments are {', '.join(rare)}"
         fixes = (
-            Fix("if they are not on the scale, give it with {}", "grades", _common_range(scale, counts), SKIP_FIX),
+            Fix("if they are not on the scale, give it with {}", "grades", _common_range(scale, counts), SKIP_ROWS_FIX),
         )
         yield Message(problem, "rare-grades", "warning" if inferred else "note", fixes=fixes)
 

@@ -288,7 +288,7 @@ class Judgments(AnyJudgments):
         """Return the query id and the document id of each item."""
         return self.queries.take(pa.array(self.item_query)), self.documents.take(pa.array(self.item_document))
 
-    def on_one_scale(self) -> Self:
+    def to_one_scale(self) -> Self:
         """Return the judgments with every grade mapped to the common scale."""
         changed_fields = self._fields_on_common_scale()
         if not changed_fields:
@@ -298,13 +298,13 @@ class Judgments(AnyJudgments):
             code_table[scale_index, : len(codes or ())] = codes or ()
         return self._map_grades(code_table, changed_fields)
 
-    def on_main_scale(self) -> Self:
+    def to_main_scale(self) -> Self:
         """Return the judgments on the common scale, or, if a scale has no map, on the main scale.
 
         Grades are then mapped to the main scale linearly, the lowest to the lowest and the highest to the highest.
         """
         if self.maps_to_one_scale:
-            return self.on_one_scale()
+            return self.to_one_scale()
         return self._map_grades(self.main_scale_codes, self._fields_on_scale(self.main_scale))
 
     def _map_grades(self, code_table: Grades, changed_fields: Mapping[str, Any]) -> Self:

@@ -77,7 +77,7 @@ class LabelFeatures:
         """
         if not columns:
             raise UsageError("must have at least one column", parameter="columns")
-        table = judgments.on_one_scale().with_unjudgeable("lowest")
+        table = judgments.to_one_scale().with_unjudgeable("lowest")
         matrix = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns.values()])
         if len(matrix) != len(table):
             raise InputError(f"there are {len(table):,} labels, but features of {len(matrix):,}", kind="wrong-length")
@@ -197,7 +197,7 @@ def label_features(
 
     """
     require_one_of("kind", kind, KINDS)
-    all_judgments = as_judgments(judgments).on_one_scale().with_unjudgeable("lowest")
+    all_judgments = as_judgments(judgments).to_one_scale().with_unjudgeable("lowest")
     gold = as_gold(gold, all_judgments)
     table = without_honeypots(all_judgments)
     labels = _LabelColumns(table, good)

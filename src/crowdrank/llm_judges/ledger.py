@@ -24,7 +24,7 @@ PENDING = "pending"
 APPLICATION_ID = 0x63724C4A
 """Application id in the header of the SQLite file."""
 VERSION = 1
-"""Version of the tables."""
+"""Version of the tables of a ledger; a file with another version is refused."""
 MONEY_TOLERANCE = 1e-12
 """Tolerance for rounding when costs are compared with the budget, relative to the budget."""
 _TABLES = f"""

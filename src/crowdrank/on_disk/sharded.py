@@ -131,7 +131,7 @@ class ShardedJudgments(AnyJudgments):
         """Return the judgments without the probabilities of grades."""
         return replace(self, steps=(*self.steps, "hard-labels")) if self.has_soft_labels else self
 
-    def on_one_scale(self) -> Self:
+    def to_one_scale(self) -> Self:
         """Return the judgments with every grade mapped to the common scale."""
         changed_fields = self._fields_on_common_scale()
         return replace(self, steps=(*self.steps, "one-scale"), **changed_fields) if changed_fields else self
@@ -516,7 +516,7 @@ _IN_MEMORY_ATTRIBUTES = {field.name for field in fields(Judgments)}
 _IN_MEMORY_ATTRIBUTES |= {"frame", "to_arrow", "where", "positions", "query_offsets"}
 """Attributes that only judgments in memory have."""
 _STEP_FUNCTIONS = {
-    "one-scale": Judgments.on_one_scale,
+    "one-scale": Judgments.to_one_scale,
     "hard-labels": Judgments.with_hard_labels,
     "lowest": lambda judgments: judgments.with_unjudgeable("lowest"),
     "drop": _drop_unjudgeable,

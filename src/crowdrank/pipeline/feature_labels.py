@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Floats
-from crowdrank.collection import SETTLED
+from crowdrank.collection import SETTLED_PROBABILITY
 from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.result import Consensus
@@ -86,8 +86,8 @@ class FeatureLabels:
             int((plain.grade != other.grade).sum()),
             float(other.width.mean()),
             float(plain.width.mean()),
-            float((other.certainty >= SETTLED).mean()),
-            float((plain.certainty >= SETTLED).mean()),
+            float((other.certainty >= SETTLED_PROBABILITY).mean()),
+            float((plain.certainty >= SETTLED_PROBABILITY).mean()),
             _agreement(data, labels, settings, same_scale=same_scale),
         )
 

@@ -323,7 +323,7 @@ def _read_judgments(judgments: Any, honeypots: Any, unjudgeable_as: str) -> tupl
     if honeypots is not None:
         table, note = mark_honeypots(table, _as_gold(honeypots, table.main_scale))
         notes.append(note)
-    table = table.on_one_scale() if table.maps_to_one_scale else table
+    table = table.to_one_scale() if table.maps_to_one_scale else table
     return table.with_unjudgeable(unjudgeable_as), notes
 
 
@@ -361,7 +361,7 @@ def _find_rows(features: Features, gold: Gold | None) -> Integers:
 
 
 def _with_expert_grades(data: RunData, gold: Gold, row: Integers) -> RunData:
-    """Return the data with expert grades, except those of honeypots; `row` is the row of each grade."""
+    """Return the data with expert grades, except those of honeypots; `row` is that of the features of each grade."""
     values = np.array(gold.scale.values, dtype=np.float64)
     if values[0] < 0 or values[-1] > MAX_GRADE:
         raise InputError(

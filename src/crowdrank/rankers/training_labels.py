@@ -419,7 +419,7 @@ class Instances:
         require_one_of("instances", instances, get_args(InstanceKind))
         require_number("good_weight", good_weight, 0, exclusive=True)
         require_one_of("unjudgeable_as", unjudgeable_as, ("lowest", "drop"))
-        table, known = as_judgments(judgments).on_one_scale().with_unjudgeable(unjudgeable_as), as_features(features)
+        table, known = as_judgments(judgments).to_one_scale().with_unjudgeable(unjudgeable_as), as_features(features)
         judgment, number, item = _first_labels(table, 1 if instances == "single" else k, random_state)
         grade = np.array(table.scale.values)[table.grade[judgment]]
         query, document = table.item_ids()
@@ -428,7 +428,7 @@ class Instances:
         counts.check(missing)
         weight = np.where(grade >= good, float(good_weight), 1.0) if instances == "weighted" else None
         if instances in ("majority", "highest", "average"):
-            grade, item = _combine(instances, grade, item, table)
+            grade, item = _combine_grades(instances, grade, item, table)
         one_list = np.zeros(len(item), np.int64)
         sublists = {"per-judge-lists": number, "per-assessor-lists": table.assessor[judgment].astype(np.int64)}
         return _join(known, row[item], grade, sublists.get(instances, one_list), weight, counts)
@@ -473,7 +473,7 @@ def _first_labels(table: Judgments, k: int | None, random_state: int | None) -> 
     return order[chosen], number[chosen], item[chosen]
 
 
-def _combine(how: str, grade: Floats, item: Integers, table: Judgments) -> tuple[Floats, Integers]:
+def _combine_grades(how: str, grade: Floats, item: Integers, table: Judgments) -> tuple[Floats, Integers]:
     """Return the majority (of tied grades the upper middle one), highest or mean grade of each item, and the items."""
     items, group = np.unique(item, return_inverse=True)
     values = np.array(table.scale.values)

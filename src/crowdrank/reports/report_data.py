@@ -367,7 +367,7 @@ class ReportData:
 
     def _counts(self, included: Booleans) -> Integers:
         """Return the number of answers by document and grade of the assessors in a mask."""
-        table = self.model.judgments_.on_main_scale()
+        table = self.model.judgments_.to_main_scale()
         item = np.repeat(np.arange(table.n_items), np.diff(table.offsets))
         judged, size = (table.grade != UNJUDGEABLE) & included[table.assessor], len(table.scale)
         counts = np.bincount(item[judged] * size + table.grade[judged], minlength=table.n_items * size)

@@ -345,7 +345,7 @@ def agreement_of_families(judgments: Judgments) -> tuple[Any, Any, list[str]]:
     """
     assert judgments.families is not None
     assert judgments.assessor_family is not None
-    table = judgments.on_main_scale()
+    table = judgments.to_main_scale()
     family = judgments.assessor_family[table.assessor]
     used = (family >= 0) & (table.grade != UNJUDGEABLE)
     sizes = np.bincount(family[used], minlength=len(judgments.families))

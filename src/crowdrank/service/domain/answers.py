@@ -108,7 +108,7 @@ class WithdrawnAnswer:
 
     Attributes:
         pair_id: the pair.
-        lease: the pair again; None if it has no free place.
+        lease: a new lease of the pair, to answer it again; None if others have all labels that it needs.
 
     """
 

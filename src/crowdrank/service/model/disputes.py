@@ -23,7 +23,7 @@ from crowdrank.service.model.refits import RefitFailure, last_failure
 from crowdrank.service.service_errors import Conflict
 from crowdrank.service.store import schema
 
-SETTLED = 0.95
+SETTLED_PROBABILITY = 0.95
 """Minimum probability of the most probable grade of a settled pair, in projects without a stop rule."""
 PAIR_FILTERS = ("all", "disputed", "adjudicated", "unfinished", "closed")
 """Filters of the list of pairs."""
@@ -83,7 +83,7 @@ class GivenAnswer:
 
 def settled_level(project: Project) -> float:
     """Return the probability of the most probable grade from which a pair counts as settled."""
-    return SETTLED if project.settled is None else project.settled
+    return SETTLED_PROBABILITY if project.settled is None else project.settled
 
 
 def read_fitted_pairs(connection: Connection, project: Project) -> FittedPairs | None:
