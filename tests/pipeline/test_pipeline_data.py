@@ -132,8 +132,9 @@ def test_run_encodes_each_id_column_and_digests_each_input_once(world: World, mo
     brief = {"n_iter": 2, "ridge": 0.1}
     names = ["majority", "gda", "gls", "linear-remap", "boosted-gls", "crowd-and-expert", "expert-only"]
     run(*inputs, candidates=names, trees=TREES, linear=brief, boosted=brief)
-    assert len(encoded) == 1, "the queries of the features; all else is coded already"
-    assert encoded[0].equals(inputs[1].query)
+    id_columns = [inputs[1].query, inputs[1].document, inputs[2].query, inputs[2].document]
+    assert [sum(one.equals(column) for one in encoded) for column in id_columns] == [1, 1, 0, 0]
+    assert len(encoded) <= 8, "the ids of the features, and one index of the pairs of each table"
     tables = [part for part in digested if isinstance(part, Judgments | Features)]
     assert len(tables) == len({id(table) for table in tables}) == 3, "features, judgments, and those without honeypots"
 

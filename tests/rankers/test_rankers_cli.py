@@ -193,7 +193,7 @@ def test_validation_queries_from_other_files(world: Path, run: Run, tmp_path: Pa
     assert {line.split()[5] for line in (tmp_path / "run.trec").read_text().splitlines()} == {"mine"}
 
 
-def test_validation_that_stops_in_the_first_rounds_is_noted(run: Run, tmp_path: Path) -> None:
+def test_validation_that_stops_in_the_first_iterations_is_noted(run: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name, sign in (("train", 1), ("later", -1)):  # the validation queries contradict the training queries
         rows = [(query, document, rng.normal()) for query in range(20) for document in range(10)]
@@ -202,7 +202,7 @@ def test_validation_that_stops_in_the_first_rounds_is_noted(run: Run, tmp_path: 
     done = run("train", "-f", "train.letor", "--validation", "later.letor", "-o", "model", "--json")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
-    assert summary["rounds"] <= 5
+    assert summary["iterations"] <= 5
     assert any("no better on the validation queries" in note for note in summary["notes"])
     done = run("train", "-f", "train.letor", "--validation", 0.3, "-o", "model", "--json", "-s", "n_estimators=20")
     assert not any("no better" in note for note in json.loads(done.stdout)["notes"])

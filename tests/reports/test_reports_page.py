@@ -33,7 +33,6 @@ from crowdrank.pipeline.contrasts import Contrast, decide
 from crowdrank.pipeline.result_tables import N_ROWS, markdown
 from crowdrank.pipeline.run_result import RunResult
 from crowdrank.reports import cards, charts, embedded_charts, svg_images
-from crowdrank.reports import page as report_page
 from crowdrank.reports import report_tables as report_tables
 from crowdrank.reports.cards import better_card, gain_card, make_cards, next_card, short_answers, trust_card
 from crowdrank.reports.formatting import minus_signs, one_line, percent, signed
@@ -875,16 +874,16 @@ def test_a_card_that_fails_costs_that_card(ranker_data: ReportData, monkeypatch:
 @pytest.mark.parametrize(
     ("function", "section"),
     [
-        ("interval_bar", "answers"),
-        ("describe_deployable", "rankers"),
-        ("flag_counts", "assessors"),
-        ("_files", "protocol"),
+        ("reports.page.interval_bar", "answers"),
+        ("pipeline.deployment.describe_deployable", "rankers"),
+        ("reports.page.flag_counts", "assessors"),
+        ("reports.page._files", "protocol"),
     ],
 )
 def test_a_section_that_fails_costs_that_section(
     ranker_data: ReportData, monkeypatch: pytest.MonkeyPatch, function: str, section: str
 ) -> None:
-    monkeypatch.setattr(report_page, function, fail)
+    monkeypatch.setattr(f"crowdrank.{function}", fail)
     page, (message,) = render_with_failures(ranker_data)
     assert section in message.problem
     assert re.search(f'<section id="{section}"[^>]*>\\s*<p class="failed">', page)

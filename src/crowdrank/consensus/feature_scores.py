@@ -51,7 +51,7 @@ def usable_features(
 ) -> tuple[UsableFeatures | None, tuple[DataWarning, ...]]:
     """Return the features as the regression uses them, or None if they cannot be used, and warnings."""
     found: list[DataWarning] = []
-    index = PairIndex.of_unique(features.query, features.document, "the features")
+    index = features.pair_index
     group = query_codes(features.query)
     matrix = scale_within(features.matrix, group)
     rows = feature_rows(index, judgments)

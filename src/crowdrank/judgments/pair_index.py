@@ -22,6 +22,9 @@ class PairIndex:
         query: query of each row, as codes and distinct ids; none may be missing.
         document: document of each row.
 
+    Attributes:
+        query: as given.
+
     >>> index = PairIndex.of_ids(pa.array(["q", "q", "r", "q"]), pa.array(["a", "b", "a", "a"]))
     >>> index.positions(pa.array(["r", "q", "s"]), pa.array(["a", "a", "a"])).tolist()
     [2, 0, -1]
@@ -31,6 +34,7 @@ class PairIndex:
     """
 
     def __init__(self, query: CodedIds, document: CodedIds) -> None:
+        self.query = query
         (query_codes, self._queries), (document_codes, self._documents) = query, document
         keys = pa.chunked_array([from_numpy(self._keys(query_codes, document_codes))])
         codes, self._distinct_keys = ids.encode(keys)

@@ -450,8 +450,12 @@ class Judgments(AnyJudgments):
 
     def positions(self, query: pa.Array, document: pa.Array) -> Integers:
         """Return the index of the item of each (query, document) pair of ids, or -1 if there is none."""
-        index = PairIndex((self.item_query, self.queries), (self.item_document, self.documents))
-        return index.positions(query, document)
+        return self._pair_index.positions(query, document)
+
+    @cached_property
+    def _pair_index(self) -> PairIndex:
+        """Index of the items."""
+        return PairIndex((self.item_query, self.queries), (self.item_document, self.documents))
 
 
 def offsets_from_sizes(sizes: NDArray[Any]) -> Integers:

@@ -16,7 +16,6 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.consensus.fit_data import as_judgments, example_map
 from crowdrank.consensus.result import item_ids
 from crowdrank.errors import Fix, InputError, Message, shown
-from crowdrank.judgments import ids
 from crowdrank.judgments.columns import FEATURES_USED
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.scale import GradeMap, GradeMapLike, Scale
@@ -346,7 +345,7 @@ def _refuse_features(report: ReadReport, what: str) -> None:
 
 def _group_by_query(features: Features) -> tuple[Features, Integers, pa.Array]:
     """Return features whose rows of a query are adjacent, the query code of each row, and the query ids."""
-    codes, query_ids = ids.encode(pa.chunked_array([features.query]))
+    codes, query_ids = features.pair_index.query
     query = codes.astype(np.int64)
     if (np.diff(query) < 0).any():
         order = np.argsort(query, kind="stable")

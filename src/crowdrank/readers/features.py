@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -80,7 +81,12 @@ class Features:
 
     def positions(self, query: pa.Array, document: pa.Array) -> Integers:
         """Return the row of each (query, document) pair of ids, or -1; raise InputError if a document has two rows."""
-        return PairIndex.of_unique(self.query, self.document, "the features").positions(query, document)
+        return self.pair_index.positions(query, document)
+
+    @cached_property
+    def pair_index(self) -> PairIndex:
+        """Index of the rows; InputError if a document of a query has two rows."""
+        return PairIndex.of_unique(self.query, self.document, "the features")
 
     def on_columns(self, names: Sequence[str]) -> Features:
         """Return the features with the columns `names`, in this order; missing columns are filled with zeros.
