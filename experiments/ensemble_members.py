@@ -11,7 +11,7 @@ from crowdrank._text import counted
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.comparison import bootstrap_interval, fisher_randomization
 from crowdrank.pipeline.candidates import BY_NAME, Candidate
-from crowdrank.pipeline.ensembles import SAFE
+from crowdrank.pipeline.ensembles import WEIGHTED
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
 from experiments.expert_budget import (
     MEASURE,
@@ -72,7 +72,7 @@ def experiment(
 
 def _protocol(seeds: Sequence[int], budget: int) -> list[str]:
     return [
-        f"'{BASE}' is {SAFE}, the weighted ensemble of the candidates that `crowdrank run` trains by default, "
+        f"'{BASE}' is {WEIGHTED}, the weighted ensemble of the candidates that `crowdrank run` trains by default, "
         f"with {counted(budget, 'expert-graded query')}; its weights are "
         "cross-fitted on these queries. Each variant adds members.",
         "The members are candidates of `crowdrank run --thorough`. soft-pairs is LambdaMART on P(d > d') by "
@@ -107,8 +107,8 @@ def evaluate_variants(draw: Draw, budget: int, keep: Path | None, tell: Tell) ->
         for variant, members in VARIANTS.items():
             tell(f"{variant}, {draw.test_ids[0].split()[0]}, seed {draw.seed}")
             candidates = [*base, *(MEMBERS[member] for member in members)]
-            values[variant] = evaluate_selection(draw, budget, candidates, fits, cache).values[SAFE]
-    return Outcome(SAFE, values, draw.test_ids)
+            values[variant] = evaluate_selection(draw, budget, candidates, fits, cache).values[WEIGHTED]
+    return Outcome(WEIGHTED, values, draw.test_ids)
 
 
 def difference_row(outcomes: Sequence[Outcome], run: str, other: str, means: Mapping[str, float]) -> Row:

@@ -220,7 +220,7 @@ def read_rf10_gold(path: Path, **options: Any) -> Gold:
 
 def read_with_scales(path: Path) -> Judgments:
     """Read a valid table with a file of scales."""
-    return read_judgments(VALID, scales=path).on_one_scale()
+    return read_judgments(VALID, scales=path).to_one_scale()
 
 
 def read_with_exclude(path: Path) -> Judgments:

@@ -461,7 +461,7 @@ def _use_judgments(judgments: Any) -> None:
     assert len(judgments.frame) == len(judgments)
     repr(judgments)
     if judgments.maps_to_one_scale:
-        judgments.on_one_scale().with_unjudgeable("lowest").where(np.ones(len(judgments), bool))
+        judgments.to_one_scale().with_unjudgeable("lowest").where(np.ones(len(judgments), bool))
 
 
 def _models(root: Path, judgments: Any, gold: Any) -> list[Artifact]:

@@ -282,7 +282,7 @@ def build_run_data(
         problem = f"{counted(n_without_features, 'judged document')} without features: no ranker is trained on them"
         notes.append(_warning("no-features", problem, "add their features"))
     data = RunData(
-        replace(rows, grade=None),
+        rows if rows.grade is None else replace(rows, grade=None),
         query,
         query_ids,
         np.searchsorted(query, np.arange(len(query_ids) + 1)),
