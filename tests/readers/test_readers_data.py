@@ -115,7 +115,9 @@ def test_dl19_people(data_folder: Path) -> None:
 
 def test_shifted_grades_of_trec_dl20_are_found(data_folder: Path) -> None:
     path = data_folder / "trec-dl20"
-    judgments = read_judgments(path / "llm_graded_labels.tsv.gz", columns="assessor=judge", on_bad_rows="skip")
+    judgments = read_judgments(
+        path / "llm_graded_labels.tsv.gz", columns="assessor=judge", grades="0-3", on_bad_rows="skip"
+    )
     columns = {"qid": "query", "docid": "document", "nist_grade": "grade"}
     experts = pd.read_csv(path / "judged_features.tsv.gz", sep="\t", usecols=list(columns)).rename(columns=columns)
     assert warnings_of(experts, judgments) == []
