@@ -310,7 +310,8 @@ def test_scales_of_equal_length_match_by_position(world: World) -> None:
     assert note.fix is not None
     assert note.fix.parameter == "expert_map"
     assert "scales-differ" not in {note.kind for note in build_run_data(world.judgments, None, world.gold).notes}
-    stated = build_run_data(world.judgments, world.features, shifted, expert_map="1=0,2=1,3=2,4=3,5=4")
+    assert note.fix.value == "1=0,2=1,3=2,4=3,5=4"
+    stated = build_run_data(world.judgments, world.features, shifted, expert_map=note.fix.value)
     assert "scales-differ" not in {note.kind for note in stated.notes}
 
 

@@ -147,10 +147,8 @@ class RunData:
             f"the expert grades are on the scale {expert} and the judgments on {scale}; they are matched by position, "
             f"the expert grade {expert.names[0]} with the grade {scale.names[0]}"
         )
-        fixes = (
-            Fix("if that is wrong, say which grades each expert grade stands for with {}", "expert_map", "0=0-1,1=2-4"),
-        )
-        return Message(problem, "scales-differ", "warning", fixes=fixes)
+        fix = "if that is wrong, say which grades each expert grade stands for with {}"
+        return Message(problem, "scales-differ", "warning", fixes=(Fix(fix, "expert_map", example_map(expert, scale)),))
 
     @property
     def doubts_experts(self) -> bool:
