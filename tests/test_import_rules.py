@@ -193,7 +193,8 @@ def test_a_change_of_a_called_kernel_compiles_its_callers_again(tmp_path: Path) 
     (tmp_path / "outer.py").write_text(outer)
     (tmp_path / "caller.py").write_text(CALLER.format(between="outer", name="outer"))
     source = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(PACKAGE.parent)])}
-    environment = os.environ | source | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    # Python's own byte code of a file of the same size, written in the same second, would hide the change.
+    environment = os.environ | source | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def result(value: str) -> list[str]:
         inner.write_text(kernel.format(name="inner", value=value, more=""))
