@@ -42,7 +42,8 @@ def test_the_judging_loop_scans_no_table(tmp_path: Path, settings: dict[str, Any
                 plans[statement] = [row.detail for row in plan]
     database.close()
     assert len(plans) > 10
-    assert {name: plan for name, plan in plans.items() if any("SCAN" in step for step in plan)} == {}
+    scans = {name: [step for step in plan if "SCAN" in step] for name, plan in plans.items()}
+    assert {name: steps for name, steps in scans.items() if set(steps) - {"SCAN CONSTANT ROW"}} == {}
     used = " ".join(step for plan in plans.values() for step in plan)
     indexes = ["ix_quota_wanted", "ix_quota_wanted_query", "ix_answer_later", "ix_lease_live_expires"]
     for index in indexes + ["ix_quota_spare"] * bool(settings):
