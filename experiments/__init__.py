@@ -19,6 +19,7 @@ EXPERIMENTS = {
     "grades": "error of the consensus grade by median, mode and mean of P(grade)",
     "expert-scale": "binary expert grades for a crowd on five grades: whether they help or harm",
     "calibration": "whether intervals and probabilities hold on data drawn from the model",
+    "robustness": "goals of the consensus on short tasks, unused grades, families, probabilities and assessors",
     "difficulty": "difficulty of documents and order of grades in GDA, on simulated crowds",
     "feature-prior": "what a prior from features adds to the labels of a consensus, and what useless features cost",
     "rankers": "every ranker on the given labels of MQ2008, next to LightGBM's and XGBoost's own",
@@ -38,6 +39,7 @@ EXPERIMENTS = {
 """Names of the experiments, each a module (with _ for -), and their questions."""
 
 PARTS = (
+    "robustness",
     "rigor",
     "quality",
     "experts",
@@ -59,8 +61,8 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     >>> get_experiment("rf11")
     Traceback (most recent call last):
     crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10,
-    web5, dl20, auto, grades, expert-scale, calibration, difficulty, feature-prior, rankers, crowd-rankers, rigor,
-    quality, experts, expert-budget, ensemble-members, distillation, next-label,
+    web5, dl20, auto, grades, expert-scale, calibration, robustness, difficulty, feature-prior, rankers, crowd-rankers,
+    rigor, quality, experts, expert-budget, ensemble-members, distillation, next-label,
     next-label-features, service, estimate, overlap.
     """
     if name not in EXPERIMENTS:

@@ -1,0 +1,62 @@
+"""Goals of the consensus on worlds of their own and on public data, each with its figure.
+
+A part is a module with a function `goals() -> list[Goal]`; `python -m experiments robustness --only PART` runs one.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crowdrank.errors import UsageError
+from experiments.base import Experiment, Row, Table, Tell, quiet, select_names
+
+PARTS: dict[str, str] = {
+    "short-tasks": "short_tasks",
+    "unused-grades": "unused_grades",
+    "families": "family_worlds",
+    "probabilities": "probabilities",
+    "assessors": "severity",
+}
+"""Module of each part, by the name of the part."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Figure of a goal, and the bounds within which the goal is reached.
+
+    >>> Goal("coverage", 0.94, at_least=0.93, at_most=0.97).is_reached
+    True
+    """
+
+    name: str
+    figure: float
+    at_least: float = -float("inf")
+    at_most: float = float("inf")
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the figure is within the bounds; NaN is not."""
+        return self.at_least <= self.figure <= self.at_most
+
+    def row(self, part: str) -> Row:
+        """Return the row of a table."""
+        bounds = [f">= {self.at_least:g}"] * (self.at_least > -float("inf"))
+        bounds += [f"<= {self.at_most:g}"] * (self.at_most < float("inf"))
+        goal = " and ".join(bounds)
+        return {"run": f"{part}: {self.name}", "figure": self.figure, "goal": goal, "reached": self.is_reached}
+
+
+def experiment(
+    methods: Sequence[str] | None = None, tell: Tell = quiet, only: Sequence[str] | None = None
+) -> Experiment:
+    """Return the figure of every goal, or of the goals of some parts."""
+    if methods is not None:
+        raise UsageError("The experiment robustness has no methods to select; --only selects its parts.")
+    rows: list[Row] = []
+    for part in select_names(only, PARTS, "part"):
+        tell(part)
+        goals: list[Goal] = importlib.import_module(f"experiments.{PARTS[part]}").goals()
+        rows += [goal.row(part) for goal in goals]
+    return Experiment("robustness", (Table("goals", "Goals of the consensus", tuple(rows)),), ())
