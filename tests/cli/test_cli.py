@@ -177,6 +177,8 @@ def test_datasets_says_what_is_found(run: Run, tmp_path: Path) -> None:
         "trec-rf10": False,
         "web-5grade": True,
         "trec-dl20": False,
+        "llmjudge-dl23": False,
+        "adult-content-2": False,
         "mq2008": False,
         "mslr-5k": False,
     }

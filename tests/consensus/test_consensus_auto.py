@@ -222,7 +222,14 @@ def test_without_pairs_of_documents_grades_decide() -> None:
     assert list(chosen(model).values()) == ["ranking and grades"]
     assert not model.reason_.ranked
     assert model.choice_["ranking"].isna().all()
-    assert "too few queries or pairs of documents to compare rankings" in str(model.reason_)
+    assert "too few pairs of documents to compare rankings" in str(model.reason_)
+
+
+def test_rankings_are_compared_within_one_query() -> None:
+    frame = simulate(queries=1, documents=60, labels=6, random_state=5).judgments[["document", "assessor", "grade"]]
+    model = Auto(candidates=("majority", "gda")).fit(frame)
+    assert model.reason_.ranked
+    assert model.choice_["ranking"].between(np.log(0.3), 0.0).all()
 
 
 def test_folds_are_compared_if_assessors_have_one_document_per_query() -> None:

@@ -117,7 +117,7 @@ class ChoiceReason:
         n_judgments: number of held-out judgments on documents that others judged too.
         n_folds: number of folds.
         unit: unit that was held out as a whole: `assessor` or `family`.
-        ranked: whether there were enough queries and pairs of documents to compare rankings.
+        ranked: whether there were enough pairs of documents to compare rankings.
 
     >>> print(ChoiceReason("gda", "dawid-skene", "rasch", "gda", n_candidates=9, n_judgments=1200, n_folds=5))
     gda predicts best which documents held-out assessors prefer (next: rasch), and dawid-skene predicts best which
@@ -151,7 +151,7 @@ class ChoiceReason:
             prefer = "which documents held-out assessors prefer"
             clauses.insert(0, _clause(self.ranking, self.other_ranking, self.best_ranking, prefer))
         else:
-            clauses.append("there are too few queries or pairs of documents to compare rankings")
+            clauses.append("there are too few pairs of documents to compare rankings")
         return (
             f"{', and '.join(clauses)}. The comparison of {counted(self.n_candidates, 'candidate')} used "
             f"{counted(self.n_judgments, 'judgment')} in {self.n_folds} folds of whole {units}, and no expert grades."
@@ -266,8 +266,7 @@ class Auto(Aggregator):
     by the log probability of which of two documents of a query a held-out assessor prefers, given how far apart they
     are ranked; its grades by that of an assessor's answer, given the grade of the document (`held_out.py`). All
     families have the same weight. The candidate with the best score is chosen, unless `gda`, the default, is a
-    candidate and the best one is better by less than the standard error of the difference over folds. If the judgments
-    have one query only, the model for the grades is used for the ranking too.
+    candidate and the best one is better by less than the standard error of the difference over folds.
 
     The chosen models are then fitted to all judgments: relevance, sd, lower and upper come from one, grade and P(grade)
     from the other. Parameters of assessors come from the model for the ranking, or, if that has none, from the model

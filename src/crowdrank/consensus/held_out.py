@@ -138,8 +138,8 @@ class HeldOutFolds:
 
     @property
     def has_pairs(self) -> bool:
-        """Whether there are several queries, and enough pairs of held-out judgments in them to score a ranking."""
-        return self.judgments.n_queries > 1 and bool(self.group[0] >= 0)
+        """Whether queries have enough pairs of held-out judgments to score a ranking."""
+        return bool(self.group[0] >= 0)
 
     def score(self, make_model: Callable[[], Aggregator], engine: Engine | None) -> Scores:
         """Return the scores of a candidate that is fitted without each fold in turn."""

@@ -107,6 +107,23 @@ DATASETS: Mapping[str, Dataset] = {
             ("judged_features.tsv.gz", {"grades": "0-3", "columns": "grade=nist_grade"}),
         ),
         Dataset(
+            "llmjudge-dl23",
+            "TREC Deep Learning 2023 passages judged by 33 LLM judges of 7 teams, with NIST grades; 145,959 labels",
+            "https://llm4eval.github.io/LLMJudge-benchmark/ (Rahmani et al. 2024)",
+            ("llm_graded_labels.tsv.gz", "gold.tsv.gz"),
+            # Three labels are off the scale.
+            ("llm_graded_labels.tsv.gz", {"grades": "0-3", "family_pattern": r"([^-]*)-.*", "on_bad_rows": "skip"}),
+            ("gold.tsv.gz", {"grades": "0-3", "columns": "grade=nist_grade"}),
+        ),
+        Dataset(
+            "adult-content-2",
+            "web pages rated by a crowd on four grades, one query; 92,721 labels, 333 true grades",
+            "https://github.com/ipeirotis/Get-Another-Label (Ipeirotis)",
+            ("labels.csv", "truth.csv"),
+            ("labels.csv", {"grades": "0-3", "columns": "assessor=w"}),
+            ("truth.csv", {"grades": "0-3"}),
+        ),
+        Dataset(
             "mq2008",
             "LETOR 4.0 MQ2008: 784 queries, 46 features, grades 0-2 (features and grades only)",
             "https://www.microsoft.com/en-us/research/project/letor-learning-rank-information-retrieval/",
