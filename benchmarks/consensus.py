@@ -57,7 +57,7 @@ def _kernel_and_floor() -> tuple[float, float]:
     from numba import njit
 
     from crowdrank.consensus import e_step_kernels
-    from crowdrank.engine.shards import split
+    from crowdrank.engine.shards import split_into_shards
     from crowdrank.readers.read import read_judgments
 
     @njit  # type: ignore[untyped-decorator]  # numba ships no types
@@ -71,7 +71,7 @@ def _kernel_and_floor() -> tuple[float, float]:
                 posterior[item * n_grades + c] = read
 
     frame = data.random_labels(1_000_000, items=200_000, assessors=1_300)
-    (shard,) = split(read_judgments(frame), shard_size=10**9)
+    (shard,) = split_into_shards(read_judgments(frame), shard_size=10**9)
     n_grades, n_assessors = shard.n_grades, shard.n_assessors
     rng = np.random.default_rng(0)
     likelihood = np.ascontiguousarray(rng.dirichlet(np.ones(n_grades), (n_assessors, n_grades)).transpose(0, 2, 1))

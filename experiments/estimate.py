@@ -15,16 +15,16 @@ from crowdrank.consensus.gda import GDA
 from crowdrank.estimation.by_document import (
     N_FOLDS,
     Sample,
-    calibrate,
+    calibrate_gains,
     corrected_gains,
     document_gains,
     document_weights,
-    draw,
     draw_probabilities,
+    draw_sample,
     expected_gains,
     gain_variances,
 )
-from crowdrank.estimation.by_query import ByQuery, ContrastEstimate, sample_mean
+from crowdrank.estimation.by_query import ByQueryEstimator, ContrastEstimate, sample_mean
 from crowdrank.estimation.joined_runs import JoinedRuns, join_runs
 from crowdrank.evaluation.measures import Measure, parse_measure
 from crowdrank.readers.datasets import dataset
@@ -186,7 +186,9 @@ def _compare_pair(
     for _ in range(N_DRAWS):
         queries = rng.integers(0, systems.n_queries, N_QUERIES)
         is_expert = np.arange(N_QUERIES) < n_expert
-        by_query = ByQuery(labels[queries, None], experts[queries, None], is_expert).estimate(np.ones(1), LEVEL)
+        by_query = ByQueryEstimator(labels[queries, None], experts[queries, None], is_expert).estimate(
+            np.ones(1), LEVEL
+        )
         by_document = _estimate_documents(systems, weight, [rows[query] for query in queries], budget, rng)
         alone = sample_mean(labels[queries]).contrast(LEVEL, 0.0, sample_mean(labels[queries]), 1.0)
         errors.append(
@@ -214,11 +216,11 @@ def _estimate_documents(
     row, query = np.concatenate(rows), np.repeat(np.arange(len(rows)), [len(one) for one in rows])
     sizes = np.abs(weight[row]) * np.sqrt(systems.variance[row])
     probability = draw_probabilities(sizes, budget, FLOOR)
-    drawn = draw(probability, rng)
+    drawn = draw_sample(probability, rng)
     sample = Sample(drawn, np.zeros(len(drawn)), probability[drawn], np.ones(len(drawn)))
     truth = systems.truth[row[drawn]]
     fold = rng.permutation(len(rows)) % N_FOLDS
-    calibrated, slope = calibrate(systems.predicted[row], fold[query], sample, truth)
+    calibrated, slope = calibrate_gains(systems.predicted[row], fold[query], sample, truth)
     ((_, gains),) = corrected_gains(calibrated, sample, truth)
     values: Floats = np.bincount(query, weight[row] * gains, len(rows)).astype(np.float64)
     mean = sample_mean(values)
@@ -277,11 +279,11 @@ def _tau_of_documents(systems: Systems, used: Integers, budget: int, rng: np.ran
     deviation = weight - weight.mean(axis=1, keepdims=True)
     sizes = np.sqrt((deviation**2).sum(axis=1) * systems.variance[used])
     probability = draw_probabilities(sizes, budget, FLOOR)
-    drawn = draw(probability, rng)
+    drawn = draw_sample(probability, rng)
     sample = Sample(drawn, np.zeros(budget), probability[drawn], np.ones(budget))
     gains = systems.truth[used[drawn]]
     fold = (rng.permutation(systems.n_queries) % N_FOLDS)[systems.query[used]]
-    calibrated, _ = calibrate(systems.predicted[used], fold, sample, gains)
+    calibrated, _ = calibrate_gains(systems.predicted[used], fold, sample, gains)
     ((_, corrected),) = corrected_gains(calibrated, sample, gains)
     return float(kendalltau(corrected @ weight, truth)[0])
 
@@ -316,7 +318,7 @@ def _simulated_queries(quality: str, n_expert: int, rng: np.random.Generator) ->
     noise = rng.normal(0, 0.12, len(truth))
     predicted = {"good": truth, "biased": np.minimum(truth + 0.4, 1.0), "reversed": 1 - 0.5 * truth}[quality] + noise
     is_expert = np.arange(len(truth)) < n_expert
-    return ByQuery(predicted[:, None], truth[:, None], is_expert).estimate(np.ones(1), LEVEL), 0.5
+    return ByQueryEstimator(predicted[:, None], truth[:, None], is_expert).estimate(np.ones(1), LEVEL), 0.5
 
 
 def _simulated_documents(quality: str, rng: np.random.Generator) -> tuple[ContrastEstimate, float]:

@@ -19,7 +19,15 @@ import pytest
 
 from crowdrank import _disk
 from crowdrank._disk import ScratchFolder
-from crowdrank._files import CACHE, MANIFEST, check_output_file, locked, recover, write_file, write_together
+from crowdrank._files import (
+    CACHE_FOLDER_NAME,
+    MANIFEST_FILE_NAME,
+    check_output_file,
+    locked,
+    recover,
+    write_file,
+    write_together,
+)
 from crowdrank._folders import FolderKind, check_output_folder, open_folder, remove_folder, update_folder, write_folder
 from crowdrank.errors import CrowdrankError, InputError, OutputError
 
@@ -208,7 +216,7 @@ def test_a_failed_rename_brings_the_old_folder_back(tmp_path: Path, monkeypatch:
     [
         ("thesis.txt", "thesis.txt"),
         ("sub/thesis.txt", "sub/thesis.txt"),
-        (f"{CACHE}/thesis.txt", f"{CACHE}/thesis.txt"),
+        (f"{CACHE_FOLDER_NAME}/thesis.txt", f"{CACHE_FOLDER_NAME}/thesis.txt"),
         (".hidden", ".hidden"),
         (".notes.lock", ".notes.lock"),
     ],
@@ -244,7 +252,7 @@ def test_a_folder_without_a_valid_manifest_is_not_replaced(content: str, tmp_pat
     path = tmp_path / "out"
     path.mkdir()
     (path / "model.json").write_text("precious")
-    (path / MANIFEST).write_text(content)
+    (path / MANIFEST_FILE_NAME).write_text(content)
     with pytest.raises(OutputError):
         make_folder(path, "new")
     assert (path / "model.json").read_text() == "precious"
@@ -279,10 +287,10 @@ def test_the_cache_moves_to_the_new_folder(at_once: bool, tmp_path: Path, monkey
         monkeypatch.setattr(_disk, "_exchange_system_call", lambda: None)
     path = tmp_path / "out"
     with write_folder(path, CACHED) as draft:
-        (draft / CACHE).mkdir()
-    (path / CACHE / "fit-00ff").write_text("cached")
+        (draft / CACHE_FOLDER_NAME).mkdir()
+    (path / CACHE_FOLDER_NAME / "fit-00ff").write_text("cached")
     make_folder(path, "new", CACHED)
-    assert (path / CACHE / "fit-00ff").read_text() == "cached"
+    assert (path / CACHE_FOLDER_NAME / "fit-00ff").read_text() == "cached"
     assert open_folder(path, CACHED).entries.keys() == {"a.txt"}
 
 
@@ -292,7 +300,7 @@ def test_a_folder_inside_a_draft_has_its_own_manifest(tmp_path: Path) -> None:
         with write_file(draft / "b.txt") as inner:
             inner.write_text("b")
     assert open_folder(tmp_path / "out" / "model", KIND).entries.keys() == {"a.txt"}
-    assert open_folder(tmp_path / "out", KIND).entries.keys() == {"b.txt", "model/a.txt", f"model/{MANIFEST}"}
+    assert open_folder(tmp_path / "out", KIND).entries.keys() == {"b.txt", "model/a.txt", f"model/{MANIFEST_FILE_NAME}"}
 
 
 # Reading a folder.
@@ -322,9 +330,9 @@ def test_other_kinds_and_formats_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../a.txt", "/etc/passwd", "x/../../a.txt", ""])
 def test_entries_stay_inside_the_folder(name: str, tmp_path: Path) -> None:
     make_folder(tmp_path / "out", "text")
-    about = json.loads((tmp_path / "out" / MANIFEST).read_text())
+    about = json.loads((tmp_path / "out" / MANIFEST_FILE_NAME).read_text())
     about["entries"] = {name: "0"}
-    (tmp_path / "out" / MANIFEST).write_text(json.dumps(about))
+    (tmp_path / "out" / MANIFEST_FILE_NAME).write_text(json.dumps(about))
     with refused("no-manifest", InputError):
         open_folder(tmp_path / "out", KIND)
 
@@ -338,7 +346,7 @@ def test_one_file_of_a_folder_is_replaced_with_its_digest(tmp_path: Path) -> Non
     with refused("changed"), update_folder(path, manifest, "report.html"):
         pass
     assert open_folder(path, KIND).entries.keys() == {"a.txt", "report.html"}
-    assert names(path) == ["a.txt", MANIFEST, "report.html"]
+    assert names(path) == ["a.txt", MANIFEST_FILE_NAME, "report.html"]
 
 
 # Several outputs.
@@ -438,7 +446,7 @@ with _folders.update_folder({str(path)!r}, _folders.Manifest.read(Path({str(path
     assert subprocess.run([sys.executable, "-c", code]).returncode == 9
     assert ".crowdrank.json.journal" in names(path)
     assert open_folder(path, KIND).entries.keys() == {"a.txt", "report.html"}
-    assert names(path) == ["a.txt", MANIFEST, "report.html"]
+    assert names(path) == ["a.txt", MANIFEST_FILE_NAME, "report.html"]
     assert names(tmp_path) == ["out"]
 
 
@@ -475,11 +483,11 @@ def test_an_old_folder_without_a_new_one_comes_back(tmp_path: Path) -> None:
     make_folder(tmp_path / "out", "old", CACHED)
     (tmp_path / "out").rename(tmp_path / ".out.0123456789abcdef.old")
     draft = tmp_path / ".out.0123456789abcdef.draft"
-    (draft / CACHE).mkdir(parents=True)
-    (draft / CACHE / "fit-00ff").write_text("cached")
+    (draft / CACHE_FOLDER_NAME).mkdir(parents=True)
+    (draft / CACHE_FOLDER_NAME / "fit-00ff").write_text("cached")
     with locked(tmp_path / "out"):
         assert (tmp_path / "out" / "a.txt").read_text() == "old"
-        assert (tmp_path / "out" / CACHE / "fit-00ff").read_text() == "cached"
+        assert (tmp_path / "out" / CACHE_FOLDER_NAME / "fit-00ff").read_text() == "cached"
     assert names(tmp_path) == ["out"]
 
 

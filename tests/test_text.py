@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crowdrank._text import markdown_text, visible
+from crowdrank._text import escape_invisible, markdown_text
 
 HOSTILE = (
     "![x](http://evil.example/p.png)",
@@ -67,7 +67,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("char", [*map(chr, [*range(0x20), *range(0x7F, 0xA0)]), *"\u202e\u2066\u200f\u2028\ud800"])
 def test_nothing_that_a_terminal_obeys_is_left(char: str) -> None:
-    shown = visible(f"a{char}b")
+    shown = escape_invisible(f"a{char}b")
     assert shown.isprintable()
     assert shown.isascii()
     assert eval(f'"{shown}"') == f"a{char}b"
@@ -75,8 +75,8 @@ def test_nothing_that_a_terminal_obeys_is_left(char: str) -> None:
 
 def test_other_text_is_left_alone() -> None:
     for text in ("d_1", "häß", "日本語", "नमस्ते", "👩\u200d🔬", "C:\\x1b", " "):
-        assert visible(text) == text
-    assert visible("a\n\tb\x1b", keep_characters="\n\t") == "a\n\tb\\x1b"
+        assert escape_invisible(text) == text
+    assert escape_invisible("a\n\tb\x1b", keep_characters="\n\t") == "a\n\tb\\x1b"
 
 
 def markdown_it(text: str) -> str:
@@ -134,7 +134,7 @@ def test_markdown_renders_as_the_text(render: Callable[[str], str], place: str) 
     plain = Page(render(place))
     for text in HOSTILE:
         found = Page(render(place.replace("PLACE", markdown_text(text))))
-        assert found.text == plain.text.replace("PLACE", " ".join(visible(text).split())), text
+        assert found.text == plain.text.replace("PLACE", " ".join(escape_invisible(text).split())), text
         assert found.tags == plain.tags, text
 
 
@@ -143,7 +143,7 @@ def test_whatever_an_id_holds_no_markup_comes_of_it(text: str) -> None:
     place = "| a |\n| --- |\n| -PLACE- |"
     found = Page(markdown_it(place.replace("PLACE", markdown_text(text))))
     assert found.tags == Page(markdown_it(place)).tags
-    assert found.text == f"a -{' '.join(visible(text).strip().split())}-"
+    assert found.text == f"a -{' '.join(escape_invisible(text).strip().split())}-"
 
 
 def test_plain_sentences_stay_readable() -> None:

@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crowdrank import _files
-from crowdrank._files import MANIFEST
+from crowdrank._files import MANIFEST_FILE_NAME
 from crowdrank._folders import FolderKind, Manifest, write_manifest
 from crowdrank._saved_estimators import arrays_from_table, arrays_to_table
 from crowdrank.errors import CrowdrankError
@@ -146,7 +146,7 @@ def copy_alter_value(artifact: Artifact, rng: np.random.Generator, place: Path) 
 def manifest_kinds(folder: Path) -> dict[str, FolderKind]:
     """Return the kinds of a folder and those inside it by their relative paths, innermost first."""
     found = {}
-    for path in sorted(folder.rglob(MANIFEST), key=lambda path: -len(path.parts)):
+    for path in sorted(folder.rglob(MANIFEST_FILE_NAME), key=lambda path: -len(path.parts)):
         manifest = Manifest.read(path.parent)
         found[str(path.parent.relative_to(folder))] = FolderKind(manifest.kind, manifest.format, "", "")
     return found
@@ -177,7 +177,9 @@ def _update_shard_digests(folder: Path) -> None:
 
 def alter(folder: Path, rng: np.random.Generator, *, keep_valid: bool) -> None:
     """Alter one file of a folder, but not a manifest that is updated later."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and not (keep_valid and path.name == MANIFEST))
+    files = sorted(
+        path for path in folder.rglob("*") if path.is_file() and not (keep_valid and path.name == MANIFEST_FILE_NAME)
+    )
     if not files:
         return
     path = files[rng.integers(len(files))]

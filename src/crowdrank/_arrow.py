@@ -97,7 +97,7 @@ def to_array(values: NDArray[Any] | Sequence[Any]) -> pa.Array:
     if isinstance(values, np.ndarray):
         return from_numpy(values)
     if all(type(value) is str for value in values):
-        return from_texts(values)
+        return texts_to_arrow(values)
     return from_numpy(np.array(values, np.int64)) if all(type(value) is int for value in values) else pa.array(values)
 
 
@@ -108,10 +108,10 @@ def to_table(columns: Mapping[str, Any]) -> pa.Table:
     )
 
 
-def from_texts(texts: Sequence[str]) -> pa.Array:
+def texts_to_arrow(texts: Sequence[str]) -> pa.Array:
     """Return a few texts as an Arrow array.
 
-    >>> from_texts(["a", "bc"]).to_pylist()
+    >>> texts_to_arrow(["a", "bc"]).to_pylist()
     ['a', 'bc']
     """
     encoded = [text.encode() for text in texts]

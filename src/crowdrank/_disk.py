@@ -214,12 +214,12 @@ def flush_tree(folder: Path) -> None:
         flush_folder(Path(root))
 
 
-def link_or_copy(source: str | Path, target: str | Path) -> None:
+def link_or_copy(existing_path: str | Path, target: str | Path) -> None:
     """Create a hard link, or a copy on a file system without hard links."""
     try:
-        os.link(source, target)
+        os.link(existing_path, target)
     except OSError:
-        shutil.copy2(source, target)
+        shutil.copy2(existing_path, target)
 
 
 def remove(path: Path) -> None:

@@ -181,19 +181,20 @@ def _unfitted_copy(value: Any) -> Any:
     return copy.deepcopy(value)
 
 
-def load_class(package: str, class_path: str) -> Any:
+def load_estimator_class(package: str, class_path: str) -> Any:
     """Import and return a class of a crowdrank package by its path in the package, such as `gda.GDA`.
 
-    >>> load_class("consensus", "votes.Average").__name__
+    >>> load_estimator_class("consensus", "votes.Average").__name__
     'Average'
     """
     module, name = class_path.split(".")
     return getattr(importlib.import_module(f"crowdrank.{package}.{module}"), name)
 
 
-def unknown_name(category: str, name: str, known: Iterable[str]) -> UsageError:
+def unknown_name_error(category: str, name: str, known_names: Iterable[str]) -> UsageError:
     """Return the error for an unknown name of a category such as "ranker"; it lists the known names."""
-    known = list(known)
+    known_names = list(known_names)
     return UsageError(
-        f"There is no {category} {shown(name)}{near(name, known)}; take one of: {', '.join(known)}", kind="unknown-name"
+        f"There is no {category} {shown(name)}{near(name, known_names)}; take one of: {', '.join(known_names)}",
+        kind="unknown-name",
     )

@@ -51,9 +51,9 @@ from crowdrank._disk import (
 from crowdrank._progress import is_quiet
 from crowdrank.errors import InputError, OutputError
 
-MANIFEST = "crowdrank.json"
+MANIFEST_FILE_NAME = "crowdrank.json"
 """Name of the file that marks a folder as written by crowdrank."""
-CACHE = "stages"
+CACHE_FOLDER_NAME = "stages"
 """Name of the cache subfolder, which is kept when the rest of a folder is replaced."""
 DRAFT_NAME_PATTERN = re.compile(r"\..+\.[0-9a-f]{16}\.(?:draft|old)")
 """Pattern of the names of drafts (new content before it replaces an output) and of replaced folders."""
@@ -135,8 +135,8 @@ class Rename:
         old = self.draft
         if not self.manifest_digest:
             self.draft.replace(self.target)
-        elif not recovering or file_digest(self.target / MANIFEST) != self.manifest_digest:
-            old = replace_folder(self.draft, self.target, kept_subfolder=CACHE)
+        elif not recovering or file_digest(self.target / MANIFEST_FILE_NAME) != self.manifest_digest:
+            old = replace_folder(self.draft, self.target, kept_subfolder=CACHE_FOLDER_NAME)
         try:
             flush_folder(self.target.parent)
         except OSError as problem:
@@ -157,7 +157,7 @@ class Rename:
 
 
 @dataclass
-class _Step:
+class _WriteStep:
     """Outputs that are put in place together: `renames` are applied when all drafts are complete."""
 
     primary: Path
@@ -209,7 +209,7 @@ class _Step:
         self.locks.close()
 
 
-_steps = threading.local()
+_open_steps = threading.local()
 
 
 @contextmanager
@@ -224,26 +224,26 @@ def write_together(primary_path: str | Path) -> Iterator[None]:
 
 
 @contextmanager
-def _new_step(path: str | Path) -> Iterator[_Step]:
-    outer_step = getattr(_steps, "current", None)
-    step = _steps.current = _Step(resolve_links(path))
+def _new_step(path: str | Path) -> Iterator[_WriteStep]:
+    outer_step = getattr(_open_steps, "current", None)
+    step = _open_steps.current = _WriteStep(resolve_links(path))
     try:
         yield step
-        _steps.current = outer_step
+        _open_steps.current = outer_step
         step.commit()
     except (OutputError, InputError):
         raise
     except OSError as problem:
         raise failed_write_error(path, problem) from problem
     finally:
-        _steps.current = outer_step
+        _open_steps.current = outer_step
         step.close()
 
 
 @contextmanager
-def current_step(path: str | Path) -> Iterator[_Step]:
+def current_step(path: str | Path) -> Iterator[_WriteStep]:
     """Yield the step of the enclosing `write_together` block, or a new step for this output alone."""
-    current = getattr(_steps, "current", None)
+    current = getattr(_open_steps, "current", None)
     if current is None:
         with _new_step(path) as step:
             yield step
@@ -390,7 +390,7 @@ def recover(path: str | Path) -> list[Path]:
 
 def _recover_locked(target: Path) -> None:
     """Complete or remove the temporary files of a locked output, beside it and (for a folder) inside it."""
-    for path in (target, target / MANIFEST):
+    for path in (target, target / MANIFEST_FILE_NAME):
         if path.parent.is_dir():
             _complete_journal(temporary_path(path, "journal"))
     own = re.compile(rf"{re.escape(temporary_prefix(target))}\.[0-9a-f]{{16}}\.(draft|old)")
@@ -402,8 +402,8 @@ def _recover_locked(target: Path) -> None:
         if draft.exists():
             _restore_cache(draft, target)
             remove(draft)
-    if (target / MANIFEST).exists():
-        for one in (*target.iterdir(), *(target / CACHE).glob("*")):
+    if (target / MANIFEST_FILE_NAME).exists():
+        for one in (*target.iterdir(), *(target / CACHE_FOLDER_NAME).glob("*")):
             if DRAFT_NAME_PATTERN.fullmatch(one.name):
                 remove(one)
 
@@ -462,5 +462,9 @@ def _parse_rename(entry: Any, journal_folder: Path) -> Rename | None:
 
 def _restore_cache(draft: Path, target: Path) -> None:
     """Move the cache back from the draft if the process died before the draft replaced its target."""
-    if (draft / CACHE).is_dir() and (target / MANIFEST).exists() and not (target / CACHE).exists():
-        (draft / CACHE).rename(target / CACHE)
+    if (
+        (draft / CACHE_FOLDER_NAME).is_dir()
+        and (target / MANIFEST_FILE_NAME).exists()
+        and not (target / CACHE_FOLDER_NAME).exists()
+    ):
+        (draft / CACHE_FOLDER_NAME).rename(target / CACHE_FOLDER_NAME)

@@ -39,9 +39,9 @@ from crowdrank._disk import (
     write_error,
 )
 from crowdrank._files import (
-    CACHE,
+    CACHE_FOLDER_NAME,
     DRAFT_NAME_PATTERN,
-    MANIFEST,
+    MANIFEST_FILE_NAME,
     Rename,
     check_parent_folder,
     current_step,
@@ -103,7 +103,7 @@ def write_folder(path: str | Path, folder_kind: FolderKind) -> Iterator[Path]:
             yield draft
         write_manifest(draft, folder_kind)
         flush_tree(draft)
-        step.renames.append(Rename(draft, target, file_digest(draft / MANIFEST)))
+        step.renames.append(Rename(draft, target, file_digest(draft / MANIFEST_FILE_NAME)))
 
 
 def check_output_folder(path: str | Path, folder_kind: FolderKind) -> None:
@@ -129,7 +129,11 @@ def _check_owned(path: str | Path, resolved_path: Path, folder_kind: FolderKind)
         manifest = Manifest.read(resolved_path)
     except (OSError, ValueError) as problem:
         other = min(_user_entries(resolved_path))
-        why = "its crowdrank.json cannot be read" if (resolved_path / MANIFEST).exists() else f"it contains {other}"
+        why = (
+            "its crowdrank.json cannot be read"
+            if (resolved_path / MANIFEST_FILE_NAME).exists()
+            else f"it contains {other}"
+        )
         reason = f"{why}; crowdrank did not write this folder"
         raise write_error(path, reason, kind="foreign-folder", fix="name a new folder") from problem
     if manifest.kind != folder_kind.name:
@@ -148,7 +152,7 @@ def _user_entries(folder: Path) -> Iterator[str]:
 def _is_ignored(entry_name: str) -> bool:
     """Return whether an entry is a temporary file or a file of the operating system."""
     return (
-        entry_name in (*SYSTEM_FILE_NAMES, f".{MANIFEST}.journal")
+        entry_name in (*SYSTEM_FILE_NAMES, f".{MANIFEST_FILE_NAME}.journal")
         or DRAFT_NAME_PATTERN.fullmatch(entry_name) is not None
         or SCRATCH_NAME_PATTERN.fullmatch(entry_name) is not None
     )
@@ -159,10 +163,10 @@ def _foreign_entries(folder: Path, manifest: Manifest, folder_kind: FolderKind) 
     cached = re.compile(rf"{folder_kind.cache_names}|\.(?:{folder_kind.cache_names})\.lock")
     for name in _list_relative_paths(folder, only_direct_cache_entries=bool(folder_kind.cache_names)):
         place, _, within = name.partition("/")
-        if within and place == CACHE and folder_kind.cache_names:
+        if within and place == CACHE_FOLDER_NAME and folder_kind.cache_names:
             if not cached.fullmatch(within):
                 yield name
-        elif name not in manifest.entries and name != MANIFEST:
+        elif name not in manifest.entries and name != MANIFEST_FILE_NAME:
             yield name
 
 
@@ -174,9 +178,9 @@ def _list_relative_paths(folder: Path, *, only_direct_cache_entries: bool = Fals
     for root, folders, files in os.walk(folder):
         relative_root = Path(root).relative_to(folder)
         unvisited = [name for name in folders if (Path(root) / name).is_symlink()]
-        if only_direct_cache_entries and relative_root == Path(CACHE):
+        if only_direct_cache_entries and relative_root == Path(CACHE_FOLDER_NAME):
             unvisited = list(folders)
-        if not folders and not files and relative_root not in (Path(), Path(CACHE)):
+        if not folders and not files and relative_root not in (Path(), Path(CACHE_FOLDER_NAME)):
             yield f"{relative_root.as_posix()}/"
         folders[:] = [name for name in folders if name not in unvisited and not _is_ignored(name)]
         yield from ((relative_root / name).as_posix() for name in (*files, *unvisited) if not _is_ignored(name))
@@ -194,17 +198,17 @@ class Manifest:
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """Read the manifest of a folder; raise OSError or ValueError if it is missing or invalid."""
-        about = read_json(folder / MANIFEST)
+        about = read_json(folder / MANIFEST_FILE_NAME)
         if not isinstance(about, dict):
-            raise ValueError(f"{MANIFEST} is not an object")
+            raise ValueError(f"{MANIFEST_FILE_NAME} is not an object")
         values = [about.get(name) for name in ("kind", "format", "crowdrank", "entries")]
         for value, wanted in zip(values, (str, int, str, dict), strict=True):
             if not isinstance(value, wanted):
-                raise ValueError(f"{MANIFEST} is incomplete")
+                raise ValueError(f"{MANIFEST_FILE_NAME} is incomplete")
         entries = {str(name): str(digest) for name, digest in about["entries"].items()}
         unsafe = next((name for name in entries if not _is_inside_folder(name)), None)
         if unsafe is not None:
-            raise ValueError(f"{MANIFEST} lists {unsafe!r}, which is outside of the folder")
+            raise ValueError(f"{MANIFEST_FILE_NAME} lists {unsafe!r}, which is outside of the folder")
         return cls(about["kind"], about["format"], about["crowdrank"], entries)
 
     def write(self, path: Path) -> None:
@@ -229,9 +233,11 @@ def _is_inside_folder(relative_path: str) -> bool:
 
 def write_manifest(folder: Path, folder_kind: FolderKind) -> None:
     """Write a manifest that lists all files of a folder with their digests."""
-    names = [name for name in sorted(_list_relative_paths(folder)) if name != MANIFEST and not name.endswith("/")]
+    names = [
+        name for name in sorted(_list_relative_paths(folder)) if name != MANIFEST_FILE_NAME and not name.endswith("/")
+    ]
     entries = {name: file_digest(folder / name) for name in names}
-    Manifest(folder_kind.name, folder_kind.format, crowdrank.__version__, entries).write(folder / MANIFEST)
+    Manifest(folder_kind.name, folder_kind.format, crowdrank.__version__, entries).write(folder / MANIFEST_FILE_NAME)
 
 
 def open_folder(path: str | Path, folder_kind: FolderKind) -> Manifest:
@@ -248,13 +254,17 @@ def open_folder(path: str | Path, folder_kind: FolderKind) -> Manifest:
         raise InputError("there is no such folder", source=str(path), kind="no-folder", fix=fix)
     if not folder.is_dir():
         raise InputError("it is a file, not a folder", source=str(path), kind="not-a-folder", fix=fix)
-    if temporary_path(folder / MANIFEST, "journal").exists():
+    if temporary_path(folder / MANIFEST_FILE_NAME, "journal").exists():
         with locked(folder):
             pass  # completes the interrupted update
     try:
         manifest = Manifest.read(folder)
     except (OSError, ValueError) as problem:
-        why = f"there is no {MANIFEST} in it" if isinstance(problem, FileNotFoundError) else str(problem).split("\n")[0]
+        why = (
+            f"there is no {MANIFEST_FILE_NAME} in it"
+            if isinstance(problem, FileNotFoundError)
+            else str(problem).split("\n")[0]
+        )
         text = f"it is not a {folder_kind.title} ({why})"
         raise InputError(text, source=str(path), kind="no-manifest", fix=fix) from problem
     if manifest.kind != folder_kind.name:
@@ -294,11 +304,11 @@ def update_folder(path: str | Path, manifest: Manifest, file_name: str) -> Itera
         if Manifest.read(folder) != manifest:
             reason = f"another process has changed {path}"
             raise write_error(file_name, reason, kind="changed", fix="run the command again")
-        with write_together(folder / MANIFEST):
+        with write_together(folder / MANIFEST_FILE_NAME):
             with write_file(folder / file_name) as draft:
                 yield draft
                 digest = file_digest(draft)
-            with write_file(folder / MANIFEST) as draft:
+            with write_file(folder / MANIFEST_FILE_NAME) as draft:
                 replace(manifest, entries={**manifest.entries, file_name: digest}).write(draft)
 
 
@@ -348,11 +358,11 @@ READ_FAILURES = (
     pa.ArrowException,
 )
 """Exceptions that reading a damaged file can raise."""
-LARGEST = 1e12
+MAX_SAVED_FLOAT = 1e12
 """Maximum absolute value of a saved floating-point number."""
-POSITIVE = (1e-300, LARGEST)
-"""Minimum and maximum of a saved positive number."""
-PROBABILITY = (0.0, 1.0 + 1e-6)
+POSITIVE_RANGE = (1e-300, MAX_SAVED_FLOAT)
+"""Minimum and maximum of saved numbers that must be positive."""
+PROBABILITY_RANGE = (0.0, 1.0 + 1e-6)
 """Minimum and maximum of a saved probability, with a margin for rounding."""
 MAX_SAVED_INTEGER = 2**53
 """Maximum absolute value of a saved integer."""
@@ -536,13 +546,16 @@ def require_array(array_name: str, array: NDArray[Any], dtype: Any, shape: tuple
 
 
 def require_floats(
-    arrays: Mapping[str, NDArray[Any]], array_names: Iterable[str], shape: tuple[int, ...], minimum: float = -LARGEST
+    arrays: Mapping[str, NDArray[Any]],
+    array_names: Iterable[str],
+    shape: tuple[int, ...],
+    minimum: float = -MAX_SAVED_FLOAT,
 ) -> None:
     """Raise ValueError unless all named arrays exist, are finite float64 of this shape, and at least `minimum`."""
     for name in array_names:
         require(name in arrays, f"there is no array {name}")
         require_array(name, arrays[name], np.float64, shape)
-        require_range(name, arrays[name], minimum, LARGEST)
+        require_range(name, arrays[name], minimum, MAX_SAVED_FLOAT)
 
 
 def require_range(array_name: str, array: NDArray[Any], minimum: float, maximum: float) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-SMALL = 1 << 16
+SMALL_ARRAY_ELEMENTS = 1 << 16
 """Default number of array elements below which a call uses NumPy, if the kernel has such a version.
 
 Loading numba and its cached code takes about half a second, compiling the kernels of a fit several seconds; NumPy needs
@@ -29,7 +29,7 @@ up to a few milliseconds more than compiled code per call of this size. The choi
 the same data gives the same result.
 """
 use_numpy = True
-"""Whether calls with small arrays use NumPy; False in tests of compiled code."""
+"""Whether kernels use their NumPy version for small arrays; tests of compiled code set it to False."""
 
 _compiling = threading.RLock()
 
@@ -109,7 +109,7 @@ class Kernel:
 
 
 def njit(
-    *, cache: bool = True, numpy: Callable[..., Any] | None = None, small: int = SMALL, **options: Any
+    *, cache: bool = True, numpy: Callable[..., Any] | None = None, small: int = SMALL_ARRAY_ELEMENTS, **options: Any
 ) -> Callable[..., Kernel]:
     """Return a decorator that makes a function a kernel.
 
@@ -134,12 +134,12 @@ def _file_digest(path: str) -> str:
     return hashlib.blake2b(Path(path).read_bytes()).hexdigest()
 
 
-def with_item(values: tuple[float, ...], index: int, value: float) -> tuple[float, ...]:
+def with_item(values: tuple[float, ...], index: int, new_value: float) -> tuple[float, ...]:
     """Return a tuple with another value at an index.
 
     Compiled code keeps a short tuple in registers, and a short array in memory.
     """
-    return (*values[:index], value, *values[index + 1 :])
+    return (*values[:index], new_value, *values[index + 1 :])
 
 
 def _import_numba() -> Any:

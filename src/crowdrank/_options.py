@@ -15,7 +15,7 @@ from crowdrank.constraints import Constraint, check_parameter
 from crowdrank.errors import Fix, InputError
 
 
-def option(default: Any, help: str, *flags: str, valid: Constraint | None = None, **more: Any) -> Any:
+def option(default: Any, help: str, *flags: str, valid: Constraint | None = None, **typer_arguments: Any) -> Any:
     """Return a dataclass field that the command line and TOML files offer as an option.
 
     Args:
@@ -23,11 +23,11 @@ def option(default: Any, help: str, *flags: str, valid: Constraint | None = None
         help: description of the option, one or two short sentences.
         flags: flags of the option, such as `--set` and `-s`; without a long flag, it is the name of the field.
         valid: constraint of the value, which the help states too.
-        more: further arguments of `typer.Option`.
+        typer_arguments: further arguments of `typer.Option`.
 
     """
     about = help if valid is None else f"{help.removesuffix('.')}: {valid}."
-    metadata = {"help": about, "flags": flags, "more": more, "valid": valid}
+    metadata = {"help": about, "flags": flags, "more": typer_arguments, "valid": valid}
     if isinstance(default, list | dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)

@@ -12,7 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from crowdrank._text import visible
+from crowdrank._text import escape_invisible
 
 Report = Callable[[int, int, float], None]
 """Progress callback, called after every iteration: (iteration, maximum number of iterations, objective)."""
@@ -54,7 +54,7 @@ class ProgressBar:
     """
 
     def __init__(self, title: str, after: float = SECONDS_BEFORE_BAR, every: float = SECONDS_BETWEEN_LINES) -> None:
-        self.title, self.after, self.every = visible(title), after, every
+        self.title, self.after, self.every = escape_invisible(title), after, every
         self._start_time = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
@@ -74,7 +74,7 @@ class ProgressBar:
 
     def stage(self, title: str, n_steps: int) -> None:
         """Begin a stage with its own title and number of steps."""
-        self.title, self._done, self._total = visible(title), 0.0, n_steps
+        self.title, self._done, self._total = escape_invisible(title), 0.0, n_steps
         self._show(0.0, description=self.title)
 
     def within(self, share: float) -> None:

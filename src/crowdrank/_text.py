@@ -29,7 +29,7 @@ _BLOCK_START_PATTERN = re.compile(r"[#=:!?/%^]|[+-](?=[\s+-]|$)|\d+[.)](?=\s|$)"
 """Markdown at the start of a line that begins a heading, list item or another block."""
 
 
-def visible(text: str, *, keep_characters: str = "") -> str:
+def escape_invisible(text: str, *, keep_characters: str = "") -> str:
     r"""Return the text with invisible control characters and lone surrogates written as escapes.
 
     Control characters can change a terminal's colors, title and cursor, and Unicode's bidirectional controls change
@@ -42,7 +42,7 @@ def visible(text: str, *, keep_characters: str = "") -> str:
     Returns:
         The text; an ESC in it is written as `\x1b`.
 
-    >>> print(visible("red: \x1b[31m, reversed: \u202eabc"))
+    >>> print(escape_invisible("red: \x1b[31m, reversed: \u202eabc"))
     red: \x1b[31m, reversed: \u202eabc
     """
     return _INVISIBLE_CHARACTERS.sub(
@@ -63,7 +63,7 @@ def markdown_text(text: str) -> str:
     >>> print(markdown_text("![x](http://example.com) of ann@example.com"))
     &#33;\[x\](http:<!-- -->//example\.com) of ann@<!-- -->example\.com
     """
-    parts = _AUTOLINK_PATTERN.split(visible(text).strip())
+    parts = _AUTOLINK_PATTERN.split(escape_invisible(text).strip())
     escaped = _EMPTY_COMMENT.join(_DOMAIN_DOT.sub(r"\\.", part.translate(_MARKDOWN_ESCAPES)) for part in parts)
     if start := _BLOCK_START_PATTERN.match(escaped):
         last = start.end() - 1
@@ -160,4 +160,4 @@ def _escape_html(text: str) -> str:
     """Escape HTML and make control characters visible."""
     from html import escape  # rarely needed, and slow to import
 
-    return escape(visible(text))
+    return escape(escape_invisible(text))

@@ -15,7 +15,7 @@ MAX_INTEGER = 2**63 - 1
 
 
 class Constraint(ABC):
-    """Condition on the value of a parameter; its `str` completes the sentence "it must be ..."."""
+    """Condition on a parameter value; `str(constraint)` completes the sentence "it must be ..."."""
 
     @abstractmethod
     def accepts(self, value: Any) -> bool:

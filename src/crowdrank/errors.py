@@ -171,7 +171,7 @@ class Message:
         return cls(**{**fields, "location": location, "fixes": fixes})
 
 
-class _WithMessage(Exception):  # noqa: N818
+class _MessageCarrier(Exception):  # noqa: N818
     """Base class of exceptions and warnings that carry a :class:`Message`.
 
     Args:
@@ -242,7 +242,7 @@ class _WithMessage(Exception):  # noqa: N818
         return self.message.parameter
 
 
-class CrowdrankError(_WithMessage):
+class CrowdrankError(_MessageCarrier):
     """Base of all errors that a user can cause."""
 
 
@@ -307,7 +307,7 @@ class OnDiskError(CrowdrankError, AttributeError):
     default_kind = "on-disk"
 
 
-class CrowdrankWarning(_WithMessage, UserWarning):
+class CrowdrankWarning(_MessageCarrier, UserWarning):
     """Base of all warnings."""
 
     severity: Severity = "warning"
@@ -378,10 +378,14 @@ def find_interrupt(error: BaseException) -> KeyboardInterrupt | None:
     return found if isinstance(found, KeyboardInterrupt) else None
 
 
-def attempt(part: str, make: Callable[[], T]) -> tuple[T | None, list[Message]]:
-    """Return what a function makes, and no messages; if it fails, None and a warning that names the part.
+def attempt(part_name: str, make_part: Callable[[], T]) -> tuple[T | None, list[Message]]:
+    """Call `make_part` and return its result without messages; if it fails, return None and a warning.
 
-    A part of a result that cannot be made costs this part, not the result. An interrupt is raised.
+    So an optional part of a result, such as a chart, cannot make the whole result fail. Ctrl-C is raised.
+
+    Args:
+        part_name: name of the part, for the warning.
+        make_part: function that makes the part.
 
     >>> attempt("The sum", lambda: 1 + 1)
     (2, [])
@@ -390,10 +394,12 @@ def attempt(part: str, make: Callable[[], T]) -> tuple[T | None, list[Message]]:
     The chart of grades could not be made (IndexError: pop from empty list).
     """
     try:
-        return make(), []
+        return make_part(), []
     except Exception as problem:
         if find_interrupt(problem) is not None:
             raise
         lines = str(problem).splitlines() or [""]
         reason = problem.problem if isinstance(problem, CrowdrankError) else f"{type(problem).__name__}: {lines[0]}"
-        return None, [Message(f"{part} could not be made ({reason[:MAX_REASON_LENGTH]})", "failed-part", "warning")]
+        return None, [
+            Message(f"{part_name} could not be made ({reason[:MAX_REASON_LENGTH]})", "failed-part", "warning")
+        ]

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from crowdrank import _progress
-from crowdrank._text import visible
+from crowdrank._text import escape_invisible
 from crowdrank.cli.console import print_cells, print_json
 from terminal import Run, crowdrank, crowdrank_process, without_columns
 
@@ -80,7 +80,7 @@ def test_no_id_steers_the_terminal(labels: Path, run: Run, words: tuple[str, ...
 def test_ids_are_shown_escaped(labels: Path, run: Run) -> None:
     shown = run("trace", labels, "--document", f"{HOSTILE[0]}1").stdout
     for name in HOSTILE:
-        assert visible(name) in shown, "emoji and markup of rich are no exception"
+        assert escape_invisible(name) in shown, "emoji and markup of rich are no exception"
 
 
 def test_errors_and_warnings_are_inert(tmp_path: Path, run: Run) -> None:

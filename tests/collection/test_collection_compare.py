@@ -15,7 +15,7 @@ from crowdrank.cli.app import app
 from crowdrank.collection.compare_runs import CompareRuns, pool_of_runs
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.errors import InputError, UsageError
-from crowdrank.estimation.by_document import draw, draw_probabilities
+from crowdrank.estimation.by_document import draw_probabilities, draw_sample
 from crowdrank.evaluation.evaluate import evaluate
 
 RNG = np.random.default_rng(0)
@@ -44,7 +44,7 @@ def test_documents_are_drawn_as_often_as_their_probability_says() -> None:
     probability = draw_probabilities(rng.random(50) ** 2, 12, 0.1)
     count = np.zeros(50)
     for _ in range(n_draws):
-        drawn = draw(probability, rng)
+        drawn = draw_sample(probability, rng)
         assert len(drawn) == 12
         count[drawn] += 1
     error = np.sqrt(probability * (1 - probability) / n_draws)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank import LocalEngine, read_judgments
-from crowdrank.engine.shards import split
+from crowdrank.engine.shards import split_into_shards
 from crowdrank.errors import UsageError
 
 
@@ -27,7 +27,7 @@ def test_shards_hold_every_judgment_once(seed: int, size: int, locality: str) ->
         }
     )
     judgments = read_judgments(frame)
-    shards = split(judgments, locality=locality, shard_size=size)
+    shards = split_into_shards(judgments, locality=locality, shard_size=size)
     assert np.concatenate([shard.assessor for shard in shards]).tolist() == judgments.assessor.tolist()
     assert np.concatenate([shard.grade for shard in shards]).tolist() == judgments.grade.tolist()
     assert np.concatenate([np.diff(shard.offsets) for shard in shards]).tolist() == np.diff(judgments.offsets).tolist()

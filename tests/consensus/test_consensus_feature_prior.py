@@ -35,7 +35,7 @@ from crowdrank.consensus.latent import DIFFICULTIES, standard_nodes, states_prio
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.posterior_check import check
 from crowdrank.engine.passes import LocalEngine
-from crowdrank.engine.shards import Shard, split
+from crowdrank.engine.shards import Shard, split_into_shards
 from crowdrank.errors import DataWarning, InputError, UsageError
 from crowdrank.rankers.training_labels import read_labels
 
@@ -313,7 +313,7 @@ def test_documents_without_features_keep_the_plain_prior(world: Any) -> None:
 def shard_with(score: Any, n: int = 2) -> Shard:
     """Return a shard of `n` items with scores."""
     frame = pd.DataFrame({"document": [f"d{i}" for i in range(n)], "assessor": "a", "grade": [i % 2 for i in range(n)]})
-    (shard,) = split(read_judgments(frame), scores=(np.asarray(score, float),))
+    (shard,) = split_into_shards(read_judgments(frame), scores=(np.asarray(score, float),))
     return shard
 
 

@@ -25,7 +25,7 @@ from crowdrank.consensus.gda_pairwise_assessors import (
 )
 from crowdrank.consensus.gda_pairwise_documents import draw_partners, posterior_variance
 from crowdrank.consensus.latent import expert_lines
-from crowdrank.engine.shards import split
+from crowdrank.engine.shards import split_into_shards
 from crowdrank.errors import UsageError
 from crowdrank.readers.datasets import dataset
 from experiments.calibration import draw_gda
@@ -271,7 +271,7 @@ def test_pairs_of_one_assessor_are_of_that_assessor() -> None:
     frame, _ = crowd(items=60)
     for engine in (LocalEngine(), LocalEngine(1, shard_size=50)):
         model = GDAPairwise(pairs="same-assessor").fit(frame, engine=engine)
-    (shard,) = split(model.judgments_, locality="query", shard_size=10**9)
+    (shard,) = split_into_shards(model.judgments_, locality="query", shard_size=10**9)
     local = model._start(shard)
     assert sorted(local["order"]) == list(range(len(frame)))
     query = shard.item_query[local["item"]]

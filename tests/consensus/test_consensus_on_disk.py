@@ -26,7 +26,7 @@ from crowdrank.cli.app import app
 from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.consensus.assembly import StoredConsensus
 from crowdrank.engine.passes import LocalPasses
-from crowdrank.engine.shards import InMemoryShards, shards_of
+from crowdrank.engine.shards import InMemoryShards, make_shards
 from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, OutputError, UsageError
 
 SHARD = 120
@@ -122,7 +122,7 @@ def test_the_same_shards_in_memory_give_the_same_bytes(
         """The shards of the disk, held."""
 
         def open(self, model: Any, judgments: Any, gold: Any = None, scores: Any = None) -> LocalPasses[Any]:
-            shards = shards_of(judgments, gold, model.locality, scores=scores)
+            shards = make_shards(judgments, gold, model.locality, scores=scores)
             return LocalPasses(model, InMemoryShards([shards.load(place) for place in range(len(shards))]))
 
     assert_equal(fitted(model, many), fitted(made(method), many, engine=InMemory()))

@@ -35,7 +35,7 @@ from crowdrank.consensus.e_step import expectation_step, expected_counts
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.saved_models import CheckpointedFit
 from crowdrank.engine.passes import LocalEngine
-from crowdrank.engine.shards import Answers, split
+from crowdrank.engine.shards import Answers, split_into_shards
 from crowdrank.errors import DataWarning
 
 MODELS: list[Any] = [
@@ -156,7 +156,7 @@ def test_dawid_skene_is_the_em_of_the_reference() -> None:
 @pytest.mark.parametrize("with_families", [False, True])
 def test_the_expectation_step_is_that_of_latent_answers(with_families: bool) -> None:
     judgments = read_judgments(soft_rows())
-    (shard,) = split(judgments, shard_size=len(judgments) + 1)
+    (shard,) = split_into_shards(judgments, shard_size=len(judgments) + 1)
     rng, n_states = np.random.default_rng(0), 5
     likelihood = rng.dirichlet(np.ones(GRADES), (judgments.n_assessors, n_states)).transpose(0, 2, 1).copy()
     prior, weight = rng.dirichlet(np.ones(n_states)), rng.random(len(judgments)) if with_families else None
@@ -184,7 +184,7 @@ def test_the_expectation_step_is_that_of_latent_answers(with_families: bool) -> 
 @pytest.mark.parametrize("n_states", [5, 21])
 def test_all_kernels_agree_on_labels(n_states: int) -> None:
     judgments = read_judgments(hard_rows(), grades="0-3")
-    (shard,) = split(judgments, shard_size=len(judgments) + 1)
+    (shard,) = split_into_shards(judgments, shard_size=len(judgments) + 1)
     whole = Answers(shard.offsets, shard.assessor, shard.grade, np.ones(len(judgments)), np.arange(len(judgments)))
     rng = np.random.default_rng(0)
     likelihood = rng.dirichlet(np.ones(GRADES), (judgments.n_assessors, n_states)).transpose(0, 2, 1).copy()
@@ -214,7 +214,7 @@ def test_nearly_certain_probabilities_are_nearly_a_label(seed: int) -> None:
     posteriors = []
     for table in (rows, with_shares(rows, shares)):
         judgments = read_judgments(table, grades="0-3")
-        (shard,) = split(judgments, shard_size=len(judgments) + 1)
+        (shard,) = split_into_shards(judgments, shard_size=len(judgments) + 1)
         prior = np.full(GRADES, 1 / GRADES)
         posteriors.append(expectation_step(shard, likelihood, np.ones((GRADES, GRADES)), prior)[0]["posterior"])
     np.testing.assert_allclose(posteriors[0], posteriors[1], atol=1e-6)

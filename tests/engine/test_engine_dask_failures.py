@@ -82,8 +82,8 @@ def test_workers_that_die_repeatedly_are_reported(
     def die(*arguments: object) -> None:
         raise CommClosedError("no connection")
 
-    monkeypatch.setattr(dask_module, "MAX_ATTEMPTS", 2)
-    monkeypatch.setattr(dask_module.DaskPasses, "_pass", die)
+    monkeypatch.setattr(dask_module, "MAX_PASS_ATTEMPTS", 2)
+    monkeypatch.setattr(dask_module.DaskPasses, "_run_pass", die)
     with pytest.raises(ClusterError) as lost:
         fit("majority", labels, cluster)
     assert lost.value.kind == "workers-died"
@@ -128,7 +128,7 @@ def wait_for_running(engine: DaskEngine, n_workers: int) -> None:
 @pytest.fixture
 def pause(cluster: DaskEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
     """Return a function that pauses a number of workers of the cluster; they run again after the test."""
-    monkeypatch.setattr(dask_module, "SECONDS_BETWEEN_CHECKS", 0.2)
+    monkeypatch.setattr(dask_module, "SECONDS_BETWEEN_STATE_CHECKS", 0.2)
     monkeypatch.setattr(dask_module, "PAUSE_TIMEOUT_SECONDS", 2.0)
     monkeypatch.setattr(dask_module, "SEND_TIMEOUT_SECONDS", 0.2)
     n_workers = len(cluster.client.nthreads())

@@ -9,7 +9,7 @@ from estimation_worlds import World, make_world
 
 import crowdrank
 from crowdrank._typing import Floats
-from crowdrank.estimation.by_document import N_FOLDS, Sample, calibrate, document_weights, estimate_by_document
+from crowdrank.estimation.by_document import N_FOLDS, Sample, calibrate_gains, document_weights, estimate_by_document
 from crowdrank.estimation.joined_runs import join_runs
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.evaluation.measures import parse_measure
@@ -86,7 +86,8 @@ def test_expert_grades_of_a_query_do_not_change_its_own_predictions() -> None:
     truth = predicted[:n] + rng.normal(0, 0.5, n)
     is_first = fold == 0
     before, after = (
-        calibrate(predicted, fold, sample, gains)[0] for gains in (truth, np.where(is_first[:n], 9 - truth, truth))
+        calibrate_gains(predicted, fold, sample, gains)[0]
+        for gains in (truth, np.where(is_first[:n], 9 - truth, truth))
     )
     np.testing.assert_array_equal(before[is_first], after[is_first])
     assert (before[~is_first] != after[~is_first]).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crowdrank._typing import Floats
-from crowdrank.estimation.by_query import ByQuery, prediction_powered_mean, prediction_weight, sample_mean
+from crowdrank.estimation.by_query import ByQueryEstimator, prediction_powered_mean, prediction_weight, sample_mean
 
 WITH_LEVEL = 0.95
 
@@ -61,7 +61,7 @@ def test_intervals_cover_the_mean(n: int, reversed_labels: bool) -> None:
     for _ in range(n_worlds):
         truth, known, others = draws(n, 150, rng, reversed_labels=reversed_labels)
         values = np.append(truth, np.zeros(len(others)))[:, None]
-        by_query = ByQuery(np.append(known, others)[:, None], values, np.arange(len(values)) < n)
+        by_query = ByQueryEstimator(np.append(known, others)[:, None], values, np.arange(len(values)) < n)
         estimate = by_query.estimate(np.ones(1), WITH_LEVEL)
         covered += estimate.lower <= 0.5 <= estimate.upper
     assert 0.93 <= covered / n_worlds <= 0.97

@@ -17,7 +17,7 @@ import crowdrank
 from crowdrank.errors import CrowdrankError, DataWarning, InputError, UsageError
 from crowdrank.estimation.by_query import prediction_powered_mean
 from crowdrank.evaluation.evaluate import evaluate
-from crowdrank.readers.cells import NOT_DRAWN
+from crowdrank.readers.cells import NOT_DRAWN_REASON
 from crowdrank.readers.read import read_sample
 
 WORLD = make_world()
@@ -182,7 +182,7 @@ def test_rows_without_a_probability_were_not_drawn(tmp_path: Path) -> None:
     expected = estimate(expert=drawn).table
     for given in (mixed, tmp_path / "answers.csv"):
         pd.testing.assert_frame_equal(estimate(expert=given).table, expected)
-        assert dict(read_sample(given).report.skipped) == {NOT_DRAWN: 2 * len(others)}
+        assert dict(read_sample(given).report.skipped) == {NOT_DRAWN_REASON: 2 * len(others)}
     assert refused(InputError, expert=others).kind == "no-rows-left"
     mixed.loc[len(others), "probability"] = 2.0
     mixed.to_csv(tmp_path / "answers.csv", index=False)

@@ -23,7 +23,7 @@ def test_positions_are_those_of_a_dictionary(n_rows: int, as_text: bool) -> None
     for row, pair in enumerate(map(tuple, table.tolist())):
         first.setdefault(pair, row)
     columns = [pa.array(column.tolist(), pa.int64()).cast(pa.string() if as_text else pa.int64()) for column in table.T]
-    index = PairIndex.of_ids(*columns)
+    index = PairIndex.from_ids(*columns)
     expected = [first.get(pair, -1) for pair in map(tuple, wanted.tolist())]
     wanted_ids = [pa.array(column.tolist()).cast(pa.string()) for column in wanted.T]
     assert index.positions(*wanted_ids).tolist() == expected
@@ -34,19 +34,19 @@ def test_positions_are_those_of_a_dictionary(n_rows: int, as_text: bool) -> None
 
 
 def test_missing_and_unknown_ids_have_no_position() -> None:
-    index = PairIndex.of_ids(pa.array(["q", "r"]), pa.array(["a", "b"]))
+    index = PairIndex.from_ids(pa.array(["q", "r"]), pa.array(["a", "b"]))
     query, document = pa.array(["q", None, "r", "q", "q"]), pa.array(["a", "a", None, "b", "c"])
     assert index.positions(query, document).tolist() == [0, -1, -1, -1, -1]
 
 
 def test_a_repeated_pair_is_an_error() -> None:
     query, document = pa.array(["q", "q", "r", "q", "q"]), pa.array(["a", "b", "b", "b", "a"])
-    assert PairIndex.of_ids(query, document).repeated_row == 3
+    assert PairIndex.from_ids(query, document).repeated_row == 3
     with pytest.raises(InputError) as caught:
-        PairIndex.of_unique(query, document, "a.csv")
+        PairIndex.from_unique_ids(query, document, "a.csv")
     assert caught.value.kind == "repeated-document"
     assert caught.value.location.source == "a.csv"
-    assert PairIndex.of_unique(query[:3], document[:3], "a.csv").repeated_row is None
+    assert PairIndex.from_unique_ids(query[:3], document[:3], "a.csv").repeated_row is None
 
 
 def test_many_ids_match_like_few() -> None:

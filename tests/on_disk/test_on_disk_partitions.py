@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crowdrank import Judgments, ShardedJudgments, read_gold, read_judgments, read_partitions
-from crowdrank._files import MANIFEST
+from crowdrank._files import MANIFEST_FILE_NAME
 from crowdrank.errors import DataWarning, InputError, OnDiskError, OutputError, UsageError
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.summary import inspect
@@ -371,7 +371,7 @@ def test_damaged_shards_are_built_again(damage: Callable[[Path], object], tmp_pa
     files = {path.name: path.read_bytes() for path in work.iterdir()}
     for name in files:
         damage(work / name)
-        if name == MANIFEST:  # nothing else shows that crowdrank wrote the folder
+        if name == MANIFEST_FILE_NAME:  # nothing else shows that crowdrank wrote the folder
             with pytest.raises(OutputError) as refused, warnings.catch_warnings(action="error"):
                 read_partitions(folder, work=work, shard_size=60)
             assert refused.value.kind == "foreign-folder"
@@ -402,14 +402,14 @@ def test_a_shard_is_verified_once_until_it_changes(tmp_path: Path, monkeypatch: 
 
     count_calls(sharded, "_codes_digest")
     count_calls(storage, "check_codes")
-    count_calls(storage, "check_shares")
+    count_calls(storage, "check_grade_probabilities")
     monkeypatch.setattr(sharded, "_verified_files", set())
     monkeypatch.setattr(sharded, "_files_with_valid_shares", set())
     judgments = load_sharded(tmp_path / "work")
     n_shards = len(judgments.shards)
     for _ in range(3):
         in_memory(judgments)
-    assert checks == {"check_codes": 3 * n_shards, "check_shares": n_shards}  # the manifest has the digests
+    assert checks == {"check_codes": 3 * n_shards, "check_grade_probabilities": n_shards}  # the manifest has the digests
     sharded._verified_files.clear()  # as in the process of a worker
     for _ in range(2):
         in_memory(judgments)

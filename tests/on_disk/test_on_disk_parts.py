@@ -65,7 +65,7 @@ def read_in_parts(table: pa.Table, n_parts: int, options: dict[str, Any]) -> Jud
     parts: list[Part] = []
     for number, (start, rows) in enumerate(split(table, n_parts)):
         source = FrameSource(rows)
-        source.place = lambda row, start=start: f"row {start + row + 1}"  # type: ignore[method-assign, misc]
+        source.locate_row = lambda row, start=start: f"row {start + row + 1}"  # type: ignore[method-assign, misc]
         cells = {name: rows[name] for name in NAMES}
         origin = Origin(source, {name: name for name in NAMES}, number)
         parts.append(encode_part(cells, origin, how, BadRows(options["on_bad_rows"])))

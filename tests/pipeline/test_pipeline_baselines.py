@@ -17,7 +17,7 @@ from crowdrank.pipeline.run import run
 from crowdrank.pipeline.run_data import EXPERT_DOUBTS, RunData, build_run_data
 from crowdrank.rankers.ranker import Ranker
 from crowdrank.rankers.single_feature import SingleFeature
-from crowdrank.readers.leak_check import THRESHOLD, check_leaks
+from crowdrank.readers.leak_check import MIN_LEAK_AGREEMENT, check_leaks
 from crowdrank.reports.cards import make_cards
 from crowdrank.reports.report_data import ReportData
 from crowdrank.simulation.world import World
@@ -68,7 +68,7 @@ def test_leak_without_ties_is_found_in_both_directions(world: World, leaked: pd.
     features = leaked.assign(verdict=sign * (leaked["verdict"] + noise))
     (leak,) = build_run_data(world.judgments, features, world.gold).leaks()
     assert leak.ndcg == pytest.approx(1.0)
-    assert leak.correlation < THRESHOLD, "grades are tied, so that only nDCG finds it"
+    assert leak.correlation < MIN_LEAK_AGREEMENT, "grades are tied, so that only nDCG finds it"
 
 
 def test_allowed_leak_is_noted(world: World, leaked: pd.DataFrame) -> None:
@@ -82,7 +82,7 @@ def test_allowed_leak_is_noted(world: World, leaked: pd.DataFrame) -> None:
 def test_real_features_are_not_leaks(world: World) -> None:
     data = build_run_data(world.judgments, world.features, world.gold)
     assert data.leaks() == []
-    assert check_leaks(data.leaks(), allow=False) == []
+    assert check_leaks(data.leaks(), allow_leaks=False) == []
 
 
 def test_few_queries_are_not_checked_for_leaks(world: World, leaked: pd.DataFrame) -> None:

@@ -24,7 +24,7 @@ from markdown_it import MarkdownIt
 import crowdrank
 from crowdrank import MajorityVote
 from crowdrank._glossary import GLOSSARY
-from crowdrank._text import visible
+from crowdrank._text import escape_invisible
 from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import CARELESS
 from crowdrank.consensus.model import Aggregator
@@ -528,7 +528,7 @@ def test_hostile_ids_are_text_in_markdown(hostile_run: Path) -> None:
     body = unescape(re.sub(r"<!-- -->", "", rendered))
     shown = pd.read_csv(hostile_run / "next.csv", dtype=str, keep_default_na=False).head(N_ROWS)
     for cell in (*shown["query"], *shown["document"]):
-        assert f"<td>{visible(cell)}</td>" in body
+        assert f"<td>{escape_invisible(cell)}</td>" in body
 
 
 @pytest.mark.usefixtures("no_charts")

@@ -16,7 +16,12 @@ from crowdrank.collection.pool import Pool
 from crowdrank.collection.requests import ledger_path
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.table import UNJUDGEABLE
-from crowdrank.readers.judging_database import EARLIER_GENERATION, TRAINING, DatabaseAddress, find_database
+from crowdrank.readers.judging_database import (
+    EARLIER_GENERATION_REASON,
+    TRAINING_PAIR_REASON,
+    DatabaseAddress,
+    find_database,
+)
 from crowdrank.readers.read import read_gold, read_judgments
 from crowdrank.service.domain.pairs import PairRow
 from crowdrank.service.store.database import Database
@@ -36,7 +41,7 @@ def test_the_answers_of_a_project_are_judgments(judged: str) -> None:
     table = read_judgments(judged)
     assert table.scale.names == tuple(GRADES)
     assert not table.report.guessed
-    assert dict(table.report.skipped) == {EARLIER_GENERATION: 1, TRAINING: 1}
+    assert dict(table.report.skipped) == {EARLIER_GENERATION_REASON: 1, TRAINING_PAIR_REASON: 1}
     assert table.report.rows == 6
     assert table.assessors.to_pylist() == ["ann", "bob", "gpt_p1"]
     query, document = (one.to_pylist() for one in table.item_ids())

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from crowdrank.simulation import World, simulate
-from crowdrank.simulation.crowd import HONEST, SPAMMERS, choose_assessors, draw_assessors
+from crowdrank.simulation.crowd import HONEST_KIND_SHARES, SPAMMER_KIND_SHARES, choose_assessors, draw_assessors
 
 
 def joined(world: World) -> pd.DataFrame:
@@ -35,7 +35,7 @@ def correlation(rows: pd.DataFrame) -> float:
 
 def test_spammers_tell_nothing(judged: pd.DataFrame) -> None:
     metrics = pytest.importorskip("sklearn.metrics")
-    for spammer in SPAMMERS:
+    for spammer in SPAMMER_KIND_SHARES:
         rows = of_kind(judged, spammer)
         assert len(rows) > 200
         # By chance alone the estimate is about (5-1)(5-1) / 2n nats.
@@ -44,7 +44,7 @@ def test_spammers_tell_nothing(judged: pd.DataFrame) -> None:
 
 def test_honest_assessors_tell_something(judged: pd.DataFrame) -> None:
     metrics = pytest.importorskip("sklearn.metrics")
-    for kind in HONEST:
+    for kind in HONEST_KIND_SHARES:
         rows = of_kind(judged, kind)
         assert metrics.mutual_info_score(rows["grade"], rows["expert"]) > 0.1
 
@@ -63,20 +63,20 @@ def test_adversaries_turn_the_scale_round(judged: pd.DataFrame) -> None:
 
 def test_care_shows_in_agreement(judged: pd.DataFrame) -> None:
     # Correlation leaves out what is a matter of rigor.
-    careful, ordinary, careless = (correlation(of_kind(judged, kind)) for kind in HONEST)
+    careful, ordinary, careless = (correlation(of_kind(judged, kind)) for kind in HONEST_KIND_SHARES)
     assert careful > ordinary + 0.05
     assert ordinary > careless + 0.05
     assert agreement(of_kind(judged, "careful")) > agreement(of_kind(judged, "careless")) + 0.05
 
 
 def test_difficult_documents_are_agreed_on_less(judged: pd.DataFrame) -> None:
-    honest = of_kind(judged, *HONEST)
+    honest = of_kind(judged, *HONEST_KIND_SHARES)
     hard = honest["difficulty"] > honest["difficulty"].median()
     assert agreement(honest[~hard]) > agreement(honest[hard]) + 0.05
 
 
 def test_rigor_lowers_grades(judged: pd.DataFrame) -> None:
-    honest = of_kind(judged, *HONEST)
+    honest = of_kind(judged, *HONEST_KIND_SHARES)
     excess = (honest["grade"] - honest["expert"]).groupby(honest["rigor"]).mean()
     assert excess.index.tolist() == [0, 1, 2, 3]
     assert excess.is_monotonic_decreasing
@@ -85,7 +85,7 @@ def test_rigor_lowers_grades(judged: pd.DataFrame) -> None:
 
 def test_spammers_are_quicker(judged: pd.DataFrame) -> None:
     median = judged.groupby("kind")["duration"].median()
-    assert median[list(SPAMMERS)].max() < median.drop(list(SPAMMERS)).min() / 2
+    assert median[list(SPAMMER_KIND_SHARES)].max() < median.drop(list(SPAMMER_KIND_SHARES)).min() / 2
 
 
 def test_careful_assessors_know_the_honeypots(judged: pd.DataFrame) -> None:
@@ -114,7 +114,7 @@ def test_a_binary_crowd_answers_honeypots_in_its_own_grades() -> None:
 @pytest.mark.parametrize("grades", [2, 3, 4, 5, 8])
 def test_a_binary_label_without_noise_follows_equation_11(grades: int) -> None:
     judged = joined(simulate(queries=60, grades=grades, label_grades=2, noise=0, spammers=0.2, adversaries=0.1))
-    honest = of_kind(judged, *HONEST)
+    honest = of_kind(judged, *HONEST_KIND_SHARES)
     assert honest["rigor"].nunique() == grades - 1
     assert (honest["grade"] == (honest["expert"] > honest["rigor"])).all()
     reversed_ = of_kind(judged, "adversary")
@@ -131,7 +131,7 @@ def test_without_noise_only_rigor_parts_assessors_from_experts() -> None:
 def test_kinds_come_in_the_shares_asked_for() -> None:
     crowd = draw_assessors(np.random.default_rng(0), 200, spammers=0.15, adversaries=0.03)
     counts = pd.Series(crowd.kind).value_counts()
-    assert counts[list(SPAMMERS)].sum() == 30
+    assert counts[list(SPAMMER_KIND_SHARES)].sum() == 30
     assert counts["adversary"] == 6
     assert counts["careful"] == pytest.approx(0.82 * 0.3 * 200, abs=1)
 
@@ -155,5 +155,5 @@ def test_assessors_are_drawn_by_activity_without_replacement() -> None:
 def test_chunks_do_not_change_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     activity = np.full(5, 0.2)
     whole = choose_assessors(np.random.default_rng(5), activity, 100, 3)
-    monkeypatch.setattr("crowdrank.simulation.crowd.CHUNK", 35)
+    monkeypatch.setattr("crowdrank.simulation.crowd.MAX_RANDOM_NUMBERS", 35)
     assert (choose_assessors(np.random.default_rng(5), activity, 100, 3) == whole).all()

@@ -12,7 +12,7 @@ import pytest
 
 from crowdrank.readers.read import read_judgments
 from crowdrank.simulation import World, simulate
-from crowdrank.simulation.crowd import HONEST, SPAMMERS, draw_assessors
+from crowdrank.simulation.crowd import HONEST_KIND_SHARES, SPAMMER_KIND_SHARES, draw_assessors
 
 HONEST_CROWD: dict[str, Any] = {
     "queries": 60,
@@ -80,7 +80,7 @@ def test_without_noise_a_family_of_one_rigor_gives_one_grade() -> None:
 
 def test_honest_assessors_are_dealt_out_evenly_and_others_stay_outside() -> None:
     assessors = simulate(queries=2, assessors=50, spammers=0.2, adversaries=0.1, families=3).assessors
-    honest = assessors["kind"].isin(list(HONEST))
+    honest = assessors["kind"].isin(list(HONEST_KIND_SHARES))
     assert assessors.loc[honest, "family"].value_counts().tolist() == [12, 12, 11]
     assert assessors.loc[~honest, "family"].isna().all()
 
@@ -153,7 +153,7 @@ def test_better_assessors_are_dearer() -> None:
     price = pd.Series(crowd.price).groupby(crowd.kind).median()
     assert price["careful"] > 1.3 * price["ordinary"] > 1.3 * 1.3 * price["careless"]
     assert price["ordinary"] == pytest.approx(0.05, rel=0.1)
-    assert price[list(SPAMMERS)].max() < price["ordinary"]
+    assert price[list(SPAMMER_KIND_SHARES)].max() < price["ordinary"]
     ordinary = crowd.kind == "ordinary"
     assert np.corrcoef(crowd.price[ordinary], crowd.noise[ordinary])[0, 1] < -0.3
 

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 import crowdrank
 from crowdrank._progress import set_quiet
-from crowdrank._text import visible
+from crowdrank._text import escape_invisible
 from crowdrank.cli.console import help_for, prepare_streams, print_error, print_status, render
 from crowdrank.cli.from_settings import add_command, command_group
 from crowdrank.errors import CrowdrankError, CrowdrankWarning, find_interrupt
@@ -46,7 +46,7 @@ def _prepare_problems() -> Iterator[None]:
         raise typer.Exit(_print_interrupt(interrupt)) from None
     except Exception as problem:
         if hasattr(problem, "format_message") and hasattr(problem, "message"):  # typer shows these itself
-            problem.message = visible(problem.message)
+            problem.message = escape_invisible(problem.message)
         raise
 
 

@@ -222,12 +222,12 @@ def collect_status(
     from crowdrank.collection.pool import Pool
     from crowdrank.collection.requests import OutstandingRequests, ledger_path
     from crowdrank.collection.status import check_grades_output, collection_status, final_grades, write_grades
-    from crowdrank.readers.write import check_distinct
+    from crowdrank.readers.write import check_distinct_paths
 
     estimator = model.build()
     if labels is not None:
         check_grades_output(labels)
-        check_distinct({"labels": labels}, o.input_files([judgments], reading, ledger_path(judgments), pairs))
+        check_distinct_paths({"labels": labels}, o.input_files([judgments], reading, ledger_path(judgments), pairs))
     pool = None if pairs is None else Pool.read(pairs)
     so_far = read_existing(judgments, **asdict(reading))
     listed = OutstandingRequests.read(ledger_path(judgments))
@@ -372,11 +372,11 @@ def collect_page(
     """
     from crowdrank._files import check_output_file
     from crowdrank.judgments.scale import Scale
-    from crowdrank.readers.write import check_distinct
+    from crowdrank.readers.write import check_distinct_paths
     from crowdrank.service.web.judging_page import make_offline_page
 
     check_output_file(output)
-    check_distinct({"output": output}, [requests, *texts, *([] if guidelines is None else [guidelines])])
+    check_distinct_paths({"output": output}, [requests, *texts, *([] if guidelines is None else [guidelines])])
     page = make_offline_page(
         requests,
         texts,

@@ -191,7 +191,7 @@ def collect_next(
     from crowdrank.collection.add_batch import read_existing
     from crowdrank.collection.platform_tasks import TEMPLATES, check_requests_output, write_requests
     from crowdrank.collection.requests import OutstandingRequests, ledger_path
-    from crowdrank.readers.write import check_distinct
+    from crowdrank.readers.write import check_distinct_paths
 
     pairs = _pool_file(pairs, judgments, policy)
     chosen, estimator = c.build_policy(policy, asdict(parameters)), model.build()
@@ -203,7 +203,7 @@ def collect_next(
         check_requests_output(output, requests.to)
         check_output_file(ledger)
         others = [ledger, pairs, budget_options.assessors, *llm.files, *comparison.files, *prior.features]
-        check_distinct({"output": output}, o.input_files([judgments], reading, *others))
+        check_distinct_paths({"output": output}, o.input_files([judgments], reading, *others))
         if output.resolve() in recover(ledger):
             _print_completed(output, as_json=json)
             return

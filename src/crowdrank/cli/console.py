@@ -26,7 +26,7 @@ from typer.core import TyperCommand
 
 from crowdrank import _progress
 from crowdrank._options import option_name
-from crowdrank._text import counted, visible
+from crowdrank._text import counted, escape_invisible
 from crowdrank.errors import CrowdrankError, InputError, Message, NotFittedError, OutputError, ParameterText, UsageError
 from crowdrank.readers.limits import default_max_bytes
 
@@ -195,7 +195,7 @@ def print_unjudged_gold(n_grades: int) -> None:
 
 def print_error(text: str) -> None:
     """Print one line on standard error, even with `--quiet`."""
-    sys.stderr.write(visible(text) + "\n")
+    sys.stderr.write(escape_invisible(text) + "\n")
 
 
 def note_text(note: Message | str) -> str:
@@ -231,13 +231,13 @@ def print_read_report(report: ReadReport, files: Sequence[Path]) -> None:
 
 def print_line(text: str) -> None:
     """Print one line on standard output."""
-    sys.stdout.write(visible(text) + "\n")
+    sys.stdout.write(escape_invisible(text) + "\n")
 
 
 def print_paragraph(text: str, indent: str = "") -> None:
     """Print a text on standard output in lines of at most 80 characters; `indent` is put before all but the first."""
     wrapper = TextWrapper(80, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    for line in wrapper.wrap(visible(text)):
+    for line in wrapper.wrap(escape_invisible(text)):
         print_line(line)
 
 
@@ -294,9 +294,9 @@ def print_cells(
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title=visible(title) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = Table(title=escape_invisible(title) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name, is_left in zip(column_names, left_aligned, strict=True):
-        shown.add_column(visible(name), justify="left" if is_left else "right", overflow="fold")
+        shown.add_column(escape_invisible(name), justify="left" if is_left else "right", overflow="fold")
     for row in cell_rows:
         shown.add_row(*map(_escape_cell, row))
     # A pipe has no width: long rows must not be folded there.
@@ -331,9 +331,9 @@ def _plain_table(
 
 def _escape_cell(cell: str | Text) -> str | Text:
     if isinstance(cell, str):
-        return visible(cell)
+        return escape_invisible(cell)
     styled = cell.copy()
-    styled.plain = visible(cell.plain, keep_characters="\n")
+    styled.plain = escape_invisible(cell.plain, keep_characters="\n")
     return styled
 
 

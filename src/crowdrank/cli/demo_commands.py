@@ -71,10 +71,10 @@ def simulate(
         crowdrank simulate -o world --from train.letor --assessors 30
     """
     from crowdrank._folders import check_output_folder
-    from crowdrank.simulation.world import WORLD
+    from crowdrank.simulation.world import WORLD_FOLDER
     from crowdrank.simulation.world import simulate as simulate_world
 
-    check_output_folder(output, WORLD)
+    check_output_folder(output, WORLD_FOLDER)
     arguments = {**asdict(documents), **asdict(crowd), "source": documents.source or None}
     world, seed = simulate_world(**arguments), documents.random_state
     exists = (output / "world.json").exists() and not overwrite
@@ -137,7 +137,7 @@ def demo(
         crowdrank demo
         crowdrank demo --queries 40 -o small-demo
     """
-    from crowdrank._files import MANIFEST
+    from crowdrank._files import MANIFEST_FILE_NAME
     from crowdrank.pipeline.run import run
     from crowdrank.pipeline.run_result import Provenance
     from crowdrank.simulation.world import simulate
@@ -154,7 +154,7 @@ def demo(
         )
         print_line(f"Data: {output / 'world'}")
     place = output / "run"
-    if not (place / MANIFEST).exists():
+    if not (place / MANIFEST_FILE_NAME).exists():
         print_status("Training all candidates. The first run compiles some code, which takes half a minute.")
     provenance = Provenance(demo_command(output, seed, queries), units={"duration": "seconds", "cost": "simulated"})
     done = run(
@@ -175,7 +175,7 @@ def _check_output(output_folder: Path) -> None:
     from crowdrank._files import check_output_file
     from crowdrank._folders import check_output_folder
     from crowdrank.pipeline.run_result import RUN
-    from crowdrank.simulation.world import WORLD
+    from crowdrank.simulation.world import WORLD_FOLDER
 
     if not output_folder.is_dir():
         check_output_file(output_folder)
@@ -187,7 +187,7 @@ def _check_output(output_folder: Path) -> None:
         raise OutputError(
             f"Cannot write {output_folder}: it contains {other}, which no demo wrote", fix="name a new folder"
         )
-    check_output_folder(output_folder / "world", WORLD)
+    check_output_folder(output_folder / "world", WORLD_FOLDER)
     check_output_folder(output_folder / "run", RUN)
 
 

@@ -47,14 +47,14 @@ def evaluate(
     """
     from crowdrank.evaluation.evaluate import evaluate as score
     from crowdrank.evaluation.measures import parse_measures
-    from crowdrank.readers.inputs import input_scale, open_input
+    from crowdrank.readers.inputs import open_input, read_scale_column
     from crowdrank.readers.runs import read_run_table
     from crowdrank.readers.write import check_outputs
 
     measures = parse_measures(scoring.measures)
     check_outputs({"per_query": per_query}, [expert, run])
     inputs = open_input(run, reading.format, allow_books=False)
-    grades = o.read_gold_file(expert, gold_reading, input_scale(inputs))
+    grades = o.read_gold_file(expert, gold_reading, read_scale_column(inputs))
     ranking = read_run_table(inputs, reading.columns, grades.scale)
     print_columns(ranking.columns, [run])
     for message in ranking.notes:
@@ -110,13 +110,13 @@ def compare(
 
     from crowdrank.evaluation.comparison import compare as compare_runs
     from crowdrank.evaluation.measures import parse_measures
-    from crowdrank.readers.inputs import input_scale, open_input
+    from crowdrank.readers.inputs import open_input, read_scale_column
     from crowdrank.readers.write import check_outputs
 
     files = parse_run_names(runs)
     measures = parse_measures(scoring.measures)
     check_outputs({"per_query": per_query}, [expert, *map(Path, files.values())])
-    scales = (input_scale(open_input(path, allow_books=False)) for path in files.values())
+    scales = (read_scale_column(open_input(path, allow_books=False)) for path in files.values())
     grades = o.read_gold_file(expert, gold_reading, next(filter(None, scales), None))
     tables = read_run_tables(files, grades.scale)
     rankings = {name: table.frame for name, table in tables.items()}

@@ -149,10 +149,10 @@ def judge_prepare(
         crowdrank judge prepare requests.csv --texts docs.jsonl --judges judges.toml -o batch.jsonl
     """
     from crowdrank.llm_judges.batch import check_batch_output, write_batch
-    from crowdrank.readers.write import check_distinct
+    from crowdrank.readers.write import check_distinct_paths
 
     check_batch_output(output)
-    check_distinct({"output": output}, [requests, *texts, judges])
+    check_distinct_paths({"output": output}, [requests, *texts, judges])
     chosen, task = task_options.read(requests, texts, judges)
     n_requests, longest_id = write_batch(task, output)
     models = list(dict.fromkeys(judge.model for judge in chosen))
@@ -299,11 +299,11 @@ def judge_run(
     from crowdrank.llm_judges.judge_labels import failures_path
     from crowdrank.llm_judges.judging_plan import JudgingPlan, check_budget, default_ledger_path, run_judges
     from crowdrank.llm_judges.ledger import open_ledger
-    from crowdrank.readers.write import check_distinct, check_outputs
+    from crowdrank.readers.write import check_distinct_paths, check_outputs
 
     ledger_path, failures = calls.ledger or default_ledger_path(output), failures_path(output)
     check_outputs({"output": output, "failures": failures}, [requests, *texts, judges])
-    check_distinct({"ledger": ledger_path, "output": output, "failures": failures}, [requests, *texts, judges])
+    check_distinct_paths({"ledger": ledger_path, "output": output, "failures": failures}, [requests, *texts, judges])
     chosen, task = task_options.read(requests, texts, judges)
     if calls.dry_run:
         _print_estimates(JudgingPlan.of(task, _known_statuses(ledger_path), calls.retried), as_json=json)
@@ -426,10 +426,10 @@ def judge_service(
     from crowdrank.llm_judges.judges import read_judges
     from crowdrank.llm_judges.judging_plan import check_budget
     from crowdrank.llm_judges.ledger import open_ledger
-    from crowdrank.readers.write import check_distinct
+    from crowdrank.readers.write import check_distinct_paths
 
     check_parameter("watch", watch, [Number(0, above=True), None])
-    check_distinct({"ledger": ledger}, [judges])
+    check_distinct_paths({"ledger": ledger}, [judges])
     chosen = read_judges(judges, split_names(only))
     check_budget(chosen, spending.budget)
     tokens = {judge.name: judge.service_token() for judge in chosen}

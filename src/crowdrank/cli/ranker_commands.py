@@ -50,11 +50,11 @@ def rank(
     """
     from crowdrank.rankers.rank_files import FeatureBatches, check_run, rank_files
     from crowdrank.rankers.ranker import Ranker
-    from crowdrank.readers.write import check_distinct
+    from crowdrank.readers.write import check_distinct_paths
 
     if output is not None:
         check_run(output)
-        check_distinct({"output": output}, features)
+        check_distinct_paths({"output": output}, features)
     ranker = Ranker.load(model)
     batches = FeatureBatches(features, ranker.features_, format=reading.format, columns=reading.columns)
     print_columns(batches.columns, features)

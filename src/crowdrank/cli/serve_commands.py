@@ -252,7 +252,7 @@ def _pool(pairs: Path | None, rankings: Mapping[str, pa.Table], measure: str) ->
     if not rankings:
         return given
     ranked = pool_of_runs(rankings, measure)
-    is_new = PairIndex.of_ids(given.query, given.document).positions(ranked.query, ranked.document) < 0
+    is_new = PairIndex.from_ids(given.query, given.document).positions(ranked.query, ranked.document) < 0
     rows = pa.array(is_new & (ids.match(given.query.unique(), ranked.query) >= 0))
     query = ids.concat_arrays([given.query, ranked.query.filter(rows)])
     document = ids.concat_arrays([given.document, ranked.document.filter(rows)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
-from crowdrank._estimator import load_class
+from crowdrank._estimator import load_estimator_class
 from crowdrank.errors import UsageError, near, shown
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def get_policy(name: str, **parameters: Any) -> Policy:
         number = r"(\d+)" if known.endswith("k") else r"(?:-(\d+))?" if known == "good-till-bad" else "()"
         if match := re.fullmatch(re.escape(known.removesuffix("k")) + number, wanted):
             k = {"k": int(match[1])} if match[1] else {}
-            policy: Policy = load_class("collection", location)().set_params(**defaults | k | parameters)
+            policy: Policy = load_estimator_class("collection", location)().set_params(**defaults | k | parameters)
             policy._check_parameters()
             return policy
     raise UsageError(

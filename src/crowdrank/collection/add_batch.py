@@ -28,7 +28,7 @@ from crowdrank._typing import Booleans, Integers
 from crowdrank.collection.pool import Pool
 from crowdrank.errors import Fix, InputError, Message, UsageError, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.columns import SHARE_NAME, Roles, parse_column_map, share_columns
+from crowdrank.judgments.columns import PROBABILITY_COLUMN_PATTERN, Roles, find_probability_columns, parse_column_map
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.summary import uncertain_scale_note
 from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments
@@ -207,7 +207,7 @@ def _has_same_shares(old: Judgments, new: Judgments, row: Integers) -> Booleans:
     """Return whether each new judgment has the probabilities of the existing one, if these have any."""
     is_same = np.ones(len(new), bool)
     if old.has_soft_labels:
-        for name in share_columns({**old.extras, **new.extras}):
+        for name in find_probability_columns({**old.extras, **new.extras}):
             before, after = (np.nan_to_num(table.extras.get(name, np.zeros(len(table)))) for table in (old, new))
             is_same &= before[np.maximum(row, 0)] == after
     return is_same
@@ -293,7 +293,7 @@ class JudgmentFile:
     ) -> JudgmentFile:
         """Open a file; raise UsageError unless it is a table with one judgment per row."""
         source, column_of = _open_columns(path, format, columns, separator, ROLES)
-        head = FileHead.of(path)
+        head = FileHead.read(path)
         if isinstance(source, DelimitedSource | JsonLinesSource) and head.encoding is not None:
             fixes = [Fix("save it as UTF-8"), OTHER_FILE_FIX]
             raise UsageError(f"Judgments cannot be added to {path}, which is UTF-16", kind="utf-16", fix=fixes)
@@ -303,7 +303,7 @@ class JudgmentFile:
         if type(source) not in (DelimitedSource, JsonLinesSource, ParquetSource):
             problem = f"Judgments cannot be added to {path}, which is not a table with one judgment per row"
             raise UsageError(problem, kind="not-a-table", fix=OTHER_FILE_FIX)
-        further = [*share_columns(source.names), *(name for name in SAMPLE_COLUMNS if name in source.names)]
+        further = [*find_probability_columns(source.names), *(name for name in SAMPLE_COLUMNS if name in source.names)]
         named = {name: name for name in further if name not in column_of.values()}
         return cls(Path(path), source, {**{name: role for role, name in column_of.items()}, **named})
 
@@ -449,7 +449,7 @@ def _add_to_json_lines(file: JudgmentFile, raw: bytes, new: dict[Key, Row], chan
 
 def _is_share(role: str | None) -> bool:
     """Return whether a role is the probability of a grade, which belongs to the label that is replaced."""
-    return role is not None and SHARE_NAME.fullmatch(role) is not None
+    return role is not None and PROBABILITY_COLUMN_PATTERN.fullmatch(role) is not None
 
 
 def judgment_table(judgments: Judgments) -> pa.Table:

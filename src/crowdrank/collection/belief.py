@@ -390,5 +390,5 @@ def _judged_rows(state: PoolState, model: Aggregator) -> Integers:
 
 def _find_documents(table: pa.Table, query: pa.Array, document: pa.Array) -> Integers:
     """Return the row of each (query, document) in a table of documents, or -1."""
-    index = PairIndex.of_ids(table["query"].combine_chunks(), table["document"].combine_chunks())
+    index = PairIndex.from_ids(table["query"].combine_chunks(), table["document"].combine_chunks())
     return index.positions(query, document)

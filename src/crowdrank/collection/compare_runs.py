@@ -17,12 +17,12 @@ from crowdrank.collection.requests import Budget, PoolState, RankedRequests, Req
 from crowdrank.consensus.model import Aggregator
 from crowdrank.constraints import Constraints, Number
 from crowdrank.errors import Fix, InputError, Message, UsageError
-from crowdrank.estimation.by_document import comparison_sizes, draw, draw_probabilities
-from crowdrank.estimation.estimate import MEASURES
+from crowdrank.estimation.by_document import draw_probabilities, draw_sample, error_effects
+from crowdrank.estimation.estimate import MEASURES_BY_UNIT
 from crowdrank.evaluation.alignment import align
 from crowdrank.evaluation.evaluate import as_gold, as_run
 from crowdrank.evaluation.measures import Measure, parse_measure
-from crowdrank.judgments.columns import share_columns
+from crowdrank.judgments.columns import find_probability_columns
 from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.readers.sources import BadRows, FrameSource
 
@@ -87,7 +87,7 @@ class CompareRuns(Policy):
         probability = np.zeros(len(state.pool))
         n_drawn = _affordable(budget, state.pool, len(wanted))
         probability[wanted.pair] = draw_probabilities(self._sizes(state.pool)[wanted.pair], n_drawn, self.floor)
-        drawn = wanted.pair[draw(probability[wanted.pair], rng)]
+        drawn = wanted.pair[draw_sample(probability[wanted.pair], rng)]
         ranked = RankedRequests(drawn, np.zeros(len(drawn)), np.zeros(len(drawn), np.int8), wanted.reasons)
         requests = assign(ranked, state, budget, self.random_state, notes=notes)
         if requests.unmet:
@@ -110,14 +110,14 @@ class CompareRuns(Policy):
         alignments = [
             align(run, gold, ties="expected", with_grades=False, run_name=f"run '{name}'") for name, run in runs.items()
         ]
-        return comparison_sizes(alignments, measure)
+        return error_effects(alignments, measure)
 
 
 def checked_measure(measure: str | Measure) -> Measure:
     """Return a measure that can be estimated by document; raise UsageError for others."""
     parsed = parse_measure(measure)
-    if parsed.name not in MEASURES["document"]:
-        problem = f"must be one of {', '.join(MEASURES['document'])} to draw documents, not {parsed}"
+    if parsed.name not in MEASURES_BY_UNIT["document"]:
+        problem = f"must be one of {', '.join(MEASURES_BY_UNIT['document'])} to draw documents, not {parsed}"
         raise UsageError(problem, kind="measure-not-estimated", parameter="measure")
     return parsed
 
@@ -165,10 +165,10 @@ def labels_of_pool(labels: Any, pool: Pool) -> dict[str, Floats]:
     if labels is None:
         return {"grade": np.ones(len(pool))}
     source = FrameSource(as_gold(labels), "the labels")
-    shares = share_columns(source.names)
+    shares = find_probability_columns(source.names)
     table = source.read(["query", "document", "grade", *shares], BadRows())
     query, document = (table[name].combine_chunks() for name in ("query", "document"))
-    row = PairIndex.of_ids(query, document).positions(pool.query, pool.document)
+    row = PairIndex.from_ids(query, document).positions(pool.query, pool.document)
     columns = {"grade": np.where(row >= 0, np.asarray(table["grade"], dtype=np.float64)[row], 0.0)}
     for name in shares:
         share = np.asarray(table[name])

@@ -211,7 +211,7 @@ class Pool:
         found = POOL_ROLES.find_columns(opened.names, opened.name, parse_column_map(columns))
         extra_names = _extra_columns(opened, found) if extras else []
         table = opened.read(list(dict.fromkeys((*found.values(), *extra_names))), BadRows())
-        by_role = RoleTable.of(table, opened, found)
+        by_role = RoleTable.from_table(table, opened, found)
         (query, queries), (document, documents) = by_role.coded_ids("query"), by_role.coded_ids("document")
         index = PairIndex((query, queries), (document, documents))
         rows, pair = index.first_rows, index.pair  # in the order of the file
@@ -267,7 +267,7 @@ def read_roster(source: Any, prices: Mapping[str, float] | None = None) -> Roste
     found = Roles(("assessor",), ("cost",)).find_columns(opened.names, opened.name)
     kind_column = ["kind"] if "kind" in opened.names else []
     table = opened.read(list(dict.fromkeys((*found.values(), *kind_column))), BadRows())
-    by_role = RoleTable.of(table, opened, found)
+    by_role = RoleTable.from_table(table, opened, found)
     codes, names = by_role.coded_ids("assessor")
     is_first = np.zeros(len(codes), bool)
     is_first[np.unique(codes, return_index=True)[1]] = True

@@ -426,7 +426,7 @@ class PoolState:
         requests, roster = self.outstanding, self.pool.roster
         if not len(requests):  # finding pairs takes long in a large pool
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        pair = PairIndex.of_ids(self.pool.query, self.pool.document).positions(
+        pair = PairIndex.from_ids(self.pool.query, self.pool.document).positions(
             requests.column("query"), requests.column("document")
         )
         assessor = np.full(len(pair), ANYONE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from crowdrank._estimator import load_class, unknown_name
+from crowdrank._estimator import load_estimator_class, unknown_name_error
 
 if TYPE_CHECKING:
     from crowdrank.consensus.model import Aggregator
@@ -43,6 +43,6 @@ def get_aggregator(name: str, **parameters: Any) -> Aggregator:
 
     """
     if name not in METHODS:
-        raise unknown_name("method", name, METHODS)
-    model: Aggregator = load_class("consensus", METHODS[name])().set_params(**parameters)
+        raise unknown_name_error("method", name, METHODS)
+    model: Aggregator = load_estimator_class("consensus", METHODS[name])().set_params(**parameters)
     return model

@@ -50,13 +50,13 @@ from crowdrank.consensus.result import (
     grade_labels,
 )
 from crowdrank.engine.passes import Passes
-from crowdrank.engine.shards import items_of, split
+from crowdrank.engine.shards import items_of, split_into_shards
 from crowdrank.errors import DataWarning
 from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import Judgments
 from crowdrank.on_disk.sharded import ShardedJudgments, numbered_path
-from crowdrank.on_disk.storage import restore_scale, scale_to_json
+from crowdrank.on_disk.storage import scale_from_json, scale_to_json
 
 if TYPE_CHECKING:
     from crowdrank.consensus.feature_prior import FeatureAggregator
@@ -172,7 +172,7 @@ class Assembly:
             return None
         items = unlabeled.as_items(self.judgments)
         items = replace(items, labels=getattr(self.judgments, "labels", None))
-        (shard,) = split(items, locality=self.model.locality, scores=(unlabeled.score,))
+        (shard,) = split_into_shards(items, locality=self.model.locality, scores=(unlabeled.score,))
         model = cast("FeatureAggregator", self.model)  # no other model has scores
         return document_table(items, estimate_columns(model.grade_by, 0, model._predict(shard, self.theta)))
 
@@ -399,7 +399,7 @@ class StoredConsensus(Consensus):
             assessors = read_parquet(folder / ASSESSORS)
             check_assessor_table(assessors)
             labels = tuple(about.sequence("labels", is_scalar, "plain values"))
-            scale = restore_scale(about.values["scale"])
+            scale = scale_from_json(about.values["scale"])
             require(0 < len(labels) <= len(scale), "the labels do not fit the scale")
             values = {
                 "folder": folder,

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from crowdrank._estimator import unknown_name
+from crowdrank._estimator import unknown_name_error
 from crowdrank._folders import Fields, require
 from crowdrank._progress import Report, reporting
 from crowdrank._text import counted
@@ -97,7 +97,7 @@ def find_candidates(names: Sequence[str] | None) -> list[CandidateModel]:
     known = {**{method: CandidateModel(method, method) for method in METHODS if method != "auto"}, **CANDIDATES}
     for name in names:
         if name not in known:
-            raise unknown_name("candidate", name, known)
+            raise unknown_name_error("candidate", name, known)
     return [known[name] for name in dict.fromkeys(names)]
 
 

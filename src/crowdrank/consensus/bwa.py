@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, gammaln, ndtr, ndtri, polygamma
 
-from crowdrank._folders import LARGEST, POSITIVE
+from crowdrank._folders import MAX_SAVED_FLOAT, POSITIVE_RANGE
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
@@ -59,13 +59,13 @@ class BWA(EMAggregator):
 
     on_a_line: ClassVar[bool] = True
     theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {
-        "shape": ThetaArray(by_assessor=True, bounds=POSITIVE),
-        "rate": ThetaArray(by_assessor=True, bounds=POSITIVE),
+        "shape": ThetaArray(by_assessor=True, bounds=POSITIVE_RANGE),
+        "rate": ThetaArray(by_assessor=True, bounds=POSITIVE_RANGE),
         "bias": ThetaArray(by_assessor=True),
-        "bias_uncertainty": ThetaArray(by_assessor=True, bounds=(0.0, LARGEST)),
-        "item_variance": ThetaArray(bounds=POSITIVE),
-        "bias_variance": ThetaArray(bounds=POSITIVE),
-        "gamma": ThetaArray(bounds=POSITIVE),
+        "bias_uncertainty": ThetaArray(by_assessor=True, bounds=(0.0, MAX_SAVED_FLOAT)),
+        "item_variance": ThetaArray(bounds=POSITIVE_RANGE),
+        "bias_variance": ThetaArray(bounds=POSITIVE_RANGE),
+        "gamma": ThetaArray(bounds=POSITIVE_RANGE),
     }
     carries: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[Constraints] = {"bias": [Flag()]}

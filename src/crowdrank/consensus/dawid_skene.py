@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._folders import LARGEST, PROBABILITY
+from crowdrank._folders import MAX_SAVED_FLOAT, PROBABILITY_RANGE
 from crowdrank._numba import map_in_order, njit
 from crowdrank._typing import Arrays
 from crowdrank.consensus.e_step import expectation_step, expected_counts
@@ -109,10 +109,10 @@ class DawidSkene(FeatureAggregator):
 
     takes: ClassVar[Inputs] = ("soft labels",)
     theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {
-        "likelihood": ThetaArray(by_assessor=True, bounds=PROBABILITY),
-        "shares": ThetaArray(bounds=PROBABILITY),
-        "pseudo": ThetaArray(bounds=(0.0, LARGEST)),
-        "feature_shares": ThetaArray(bounds=PROBABILITY),
+        "likelihood": ThetaArray(by_assessor=True, bounds=PROBABILITY_RANGE),
+        "shares": ThetaArray(bounds=PROBABILITY_RANGE),
+        "pseudo": ThetaArray(bounds=(0.0, MAX_SAVED_FLOAT)),
+        "feature_shares": ThetaArray(bounds=PROBABILITY_RANGE),
     }
     carries: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[Constraints] = {

@@ -142,7 +142,7 @@ class FeatureScores:
 
     def for_items(self, judgments: Judgments | ShardedJudgments) -> ItemScores:
         """Return the prediction for each item of the judgments (of each shard), NaN for items without features."""
-        return self.for_rows(feature_rows(PairIndex.of_ids(self.query, self.document), judgments))
+        return self.for_rows(feature_rows(PairIndex.from_ids(self.query, self.document), judgments))
 
     def for_rows(self, rows: Iterable[Integers]) -> ItemScores:
         """Return the prediction for each of the rows (of each shard), NaN for row -1."""
@@ -151,7 +151,7 @@ class FeatureScores:
     def without_labels(self, judgments: Judgments | ShardedJudgments) -> FeatureScores:
         """Return the predictions for documents that are not among the judgments, sorted by query."""
         known = np.zeros(len(self.score), dtype=bool)
-        for rows in feature_rows(PairIndex.of_ids(self.query, self.document), judgments):
+        for rows in feature_rows(PairIndex.from_ids(self.query, self.document), judgments):
             known[rows[rows >= 0]] = True
         rows = np.flatnonzero(~known)
         rows = rows[np.argsort(query_codes(self.query)[rows], kind="stable")]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._folders import LARGEST, PROBABILITY, require_range
+from crowdrank._folders import MAX_SAVED_FLOAT, PROBABILITY_RANGE, require_range
 from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
 from crowdrank.consensus import latent
 from crowdrank.consensus.curves import GaussianCurves, careful_curves, learn_prior
@@ -100,12 +100,12 @@ class GDA(FamilyAggregator, FeatureAggregator):
     takes: ClassVar[Inputs] = ("scales", "soft labels")
     theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {
         "curves": ThetaArray(by_assessor=True),
-        "likelihood": ThetaArray(by_assessor=True, bounds=PROBABILITY),
+        "likelihood": ThetaArray(by_assessor=True, bounds=PROBABILITY_RANGE),
         "scale_of": ThetaArray(by_assessor=True),
-        "shares": ThetaArray(bounds=PROBABILITY),
-        "typical": ThetaArray(bounds=PROBABILITY),
-        "unjudgeable_counts": ThetaArray(bounds=(0.0, LARGEST)),
-        "feature_weight": ThetaArray(bounds=PROBABILITY),
+        "shares": ThetaArray(bounds=PROBABILITY_RANGE),
+        "typical": ThetaArray(bounds=PROBABILITY_RANGE),
+        "unjudgeable_counts": ThetaArray(bounds=(0.0, MAX_SAVED_FLOAT)),
+        "feature_weight": ThetaArray(bounds=PROBABILITY_RANGE),
     }
     carries: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[Constraints] = {

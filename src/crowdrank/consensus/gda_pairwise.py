@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from crowdrank._folders import POSITIVE, PROBABILITY, require_range
+from crowdrank._folders import POSITIVE_RANGE, PROBABILITY_RANGE, require_range
 from crowdrank._typing import Arrays, Floats, Grades
 from crowdrank.consensus import gda_pairwise_documents, gda_pairwise_likelihood, latent
 from crowdrank.consensus.curves import GaussianCurves, careful_curves
@@ -129,10 +129,10 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         "params": ThetaArray(by_assessor=True),
         "n_grades": ThetaArray(by_assessor=True),
         "recent": ThetaArray(by_assessor=True),
-        "unit": ThetaArray(bounds=POSITIVE),
+        "unit": ThetaArray(bounds=POSITIVE_RANGE),
         "learn_unit": ThetaArray(bounds=(0.0, 2.0)),
-        "typical": ThetaArray(bounds=PROBABILITY),
-        "feature_weight": ThetaArray(bounds=PROBABILITY),
+        "typical": ThetaArray(bounds=PROBABILITY_RANGE),
+        "feature_weight": ThetaArray(bounds=PROBABILITY_RANGE),
     }
     _parameter_constraints: ClassVar[Constraints] = {
         "partners": [Number(1, MAX_INTEGER, integer=True)],

@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank._estimator import load_class
-from crowdrank._folders import LARGEST, Fields, FolderKind, check_output_folder
+from crowdrank._estimator import load_estimator_class
+from crowdrank._folders import MAX_SAVED_FLOAT, Fields, FolderKind, check_output_folder
 from crowdrank._progress import ProgressBar, Report, reporting
 from crowdrank._saved_estimators import FittedEstimator
 from crowdrank._text import counted, heading, panel, paragraph
@@ -81,7 +81,7 @@ class ThetaArray:
     """
 
     by_assessor: bool = False
-    bounds: tuple[float, float] = (-LARGEST, LARGEST)
+    bounds: tuple[float, float] = (-MAX_SAVED_FLOAT, MAX_SAVED_FLOAT)
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
 
     @classmethod
     def _registered_classes(cls) -> Iterable[type[Any]]:
-        return (load_class("consensus", location) for location in METHODS.values())
+        return (load_estimator_class("consensus", location) for location in METHODS.values())
 
 
 class EMAggregator(Aggregator):

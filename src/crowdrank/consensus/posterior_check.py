@@ -13,7 +13,7 @@ from crowdrank._numba import njit
 from crowdrank.consensus.e_step import expectation_step
 from crowdrank.consensus.feature_prior import FeatureAggregator
 from crowdrank.consensus.model import Aggregator
-from crowdrank.engine.shards import items_of, split
+from crowdrank.engine.shards import items_of, split_into_shards
 from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.table import Judgments
 
@@ -75,7 +75,7 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
     weight = model._judgment_weights(prepared)
     weight = np.ones(len(prepared)) if weight is None else weight
     scores = None if model.feature_scores_ is None else model.feature_scores_.for_items(prepared)
-    (shard,) = split(prepared.with_hard_labels(), shard_size=len(prepared) + 1, scores=scores)
+    (shard,) = split_into_shards(prepared.with_hard_labels(), shard_size=len(prepared) + 1, scores=scores)
     prior = shares_of_states
     if isinstance(model, FeatureAggregator) and scores is not None:
         prior = model._item_priors(shard, theta)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from crowdrank._folders import POSITIVE, PROBABILITY, require_range
+from crowdrank._folders import POSITIVE_RANGE, PROBABILITY_RANGE, require_range
 from crowdrank._typing import Arrays, Floats, Integers
 from crowdrank.consensus import latent
 from crowdrank.consensus.curves import blocks, careful_curves, learn_prior
@@ -75,10 +75,10 @@ class Rasch(EMAggregator):
     theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {
         "thresholds": ThetaArray(by_assessor=True),
         "scale_of": ThetaArray(by_assessor=True),
-        "likelihood": ThetaArray(bounds=PROBABILITY),
-        "shares": ThetaArray(bounds=PROBABILITY),
-        "typical": ThetaArray(bounds=PROBABILITY),
-        "sd": ThetaArray(bounds=POSITIVE),
+        "likelihood": ThetaArray(bounds=PROBABILITY_RANGE),
+        "shares": ThetaArray(bounds=PROBABILITY_RANGE),
+        "typical": ThetaArray(bounds=PROBABILITY_RANGE),
+        "sd": ThetaArray(bounds=POSITIVE_RANGE),
     }
     carries: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[Constraints] = {"difficulty": [Flag()]}

@@ -16,7 +16,7 @@ import pyarrow as pa
 from crowdrank._disk import source_digest
 from crowdrank._files import recover
 from crowdrank._folders import (
-    LARGEST,
+    MAX_SAVED_FLOAT,
     Fields,
     FolderKind,
     is_text,
@@ -35,7 +35,7 @@ from crowdrank.consensus.feature_scores import MAX_SCORE, FeatureScores
 from crowdrank.consensus.fit_data import as_judgments
 from crowdrank.consensus.result import Consensus, check_consensus, grade_labels
 from crowdrank.engine.passes import LocalEngine, Passes, ShardModel, select_arrays
-from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, ItemScores, Shard, Shards, shards_of
+from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, ItemScores, Shard, Shards, make_shards
 from crowdrank.errors import InputError
 from crowdrank.judgments.gold import Gold, ItemGold
 from crowdrank.judgments.scale import GradeMap, Scale
@@ -111,7 +111,7 @@ def _read_scores(path: Path, names: tuple[str, ...]) -> FeatureScores:
 def _read_gold(path: Path, fields: Fields) -> Gold:
     judged = storage.load(path)
     require(len(judged) == judged.n_items and not judged.n_unjudgeable, "an expert grade occurs twice or is missing")
-    gold = Gold.of(judged)
+    gold = Gold.from_judgments(judged)
     return replace(gold, grade_map=GradeMap.parse(fields.text("gold_map"))) if "gold_map" in fields else gold
 
 
@@ -142,7 +142,7 @@ def check_theta(model: EMAggregator, theta: Arrays, made: Arrays, n_assessors: i
     for name, known in made.items():
         shape = tuple(n_assessors if size == EXAMPLE_ASSESSORS else size for size in known.shape)
         require_array(name, theta[name], known.dtype, shape)
-        bounds = model.theta_arrays[name].bounds if name in model.theta_arrays else (-LARGEST, LARGEST)
+        bounds = model.theta_arrays[name].bounds if name in model.theta_arrays else (-MAX_SAVED_FLOAT, MAX_SAVED_FLOAT)
         require_range(name, theta[name], *bounds)
 
 
@@ -289,7 +289,7 @@ class CheckpointedFit:
 
     def shards(self) -> Shards[Shard]:
         """Return the shards of the fit."""
-        return shards_of(self.judgments, self.gold, self.model.locality, self.shard_size, self.scores)
+        return make_shards(self.judgments, self.gold, self.model.locality, self.shard_size, self.scores)
 
     def check(self, theta: Arrays, statistics: Arrays, shards: Shards[Shard]) -> None:
         """Raise ValueError unless saved arrays have the shapes and ranges of the model's and can be used."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._folders import PROBABILITY
+from crowdrank._folders import PROBABILITY_RANGE
 from crowdrank._numba import map_in_order
 from crowdrank._typing import Arrays, Floats, Grades
 from crowdrank.consensus.curves import blocks, learn_prior
@@ -62,11 +62,11 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
     """
 
     theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {
-        "likelihood": ThetaArray(by_assessor=True, bounds=PROBABILITY),
+        "likelihood": ThetaArray(by_assessor=True, bounds=PROBABILITY_RANGE),
         "coefficients": ThetaArray(by_assessor=True),
-        "shares": ThetaArray(bounds=PROBABILITY),
-        "frequencies": ThetaArray(bounds=PROBABILITY),
-        "feature_shares": ThetaArray(bounds=PROBABILITY),
+        "shares": ThetaArray(bounds=PROBABILITY_RANGE),
+        "frequencies": ThetaArray(bounds=PROBABILITY_RANGE),
+        "feature_shares": ThetaArray(bounds=PROBABILITY_RANGE),
     }
     _parameter_constraints: ClassVar[Constraints] = {
         "prior": [OneOf("learned"), Number(0, above=True)],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from crowdrank._folders import PROBABILITY
+from crowdrank._folders import PROBABILITY_RANGE
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays
 from crowdrank.consensus.assembly import add_agreements
@@ -35,7 +35,7 @@ class _Vote(EMAggregator):
     tol: ClassVar[float] = 0.0  # type: ignore[misc]
     carries: ClassVar[tuple[str, ...]] = ()
     takes: ClassVar[Inputs] = ("soft labels",)
-    theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {"shares": ThetaArray(bounds=PROBABILITY)}
+    theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {"shares": ThetaArray(bounds=PROBABILITY_RANGE)}
 
     def __init__(self, *, unjudgeable_as: str = "lowest", interval: float = 0.95) -> None:
         self.unjudgeable_as = unjudgeable_as

@@ -42,7 +42,7 @@ from crowdrank.engine.passes import (
     select_arrays,
     subtrees,
 )
-from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, InMemoryShards, ItemScores, Shard, Shards, shards_of
+from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, InMemoryShards, ItemScores, Shard, Shards, make_shards
 from crowdrank.errors import ClusterError, DataWarning, Fix, UsageError
 from crowdrank.judgments.gold import ItemGold, ShardGold
 from crowdrank.judgments.table import Judgments
@@ -62,13 +62,13 @@ CLUSTER_TIMEOUT_SECONDS = 30.0
 """Seconds to wait for a scheduler, or for workers of an existing cluster."""
 START_TIMEOUT_SECONDS = 120.0
 """Seconds to wait for workers that crowdrank starts; a busy machine starts processes slowly."""
-SECONDS_BETWEEN_POLLS = 0.2
+SECONDS_BETWEEN_WORKER_POLLS = 0.2
 """Seconds between two requests for the list of workers."""
-SECONDS_BETWEEN_CHECKS = 5.0
+SECONDS_BETWEEN_STATE_CHECKS = 5.0
 """Seconds between two requests for the states of the workers, while the client waits for results."""
 PAUSE_TIMEOUT_SECONDS = 60.0
 """Seconds to wait for paused workers if no worker computes anything."""
-LOGGERS = ("distributed", "distributed.client", "tornado.application", "asyncio")
+DASK_LOGGERS = ("distributed", "distributed.client", "tornado.application", "asyncio")
 """Names of the loggers of Dask in this process; failures are reported by ClusterError instead."""
 
 
@@ -133,7 +133,7 @@ class DaskEngine:
         scores: ItemScores | None = None,
     ) -> DaskPasses[Shard]:
         """Return an object that runs passes of a model over judgments; workers read shards on disk themselves."""
-        return DaskPasses(self, model, shards_of(judgments, gold, model.locality, self.shard_size, scores))
+        return DaskPasses(self, model, make_shards(judgments, gold, model.locality, self.shard_size, scores))
 
     def passes(self, model: ShardModel[ShardT], shards: Sequence[ShardT]) -> DaskPasses[ShardT]:
         """Return an object that runs passes of a model over other shards than judgments, such as blocks of rows."""
@@ -144,7 +144,7 @@ class DaskEngine:
 
         If a worker dies, Dask repeats its calls on another worker.
         """
-        function_future = self.client.submit(identity, function, pure=False)
+        function_future = self.client.submit(copy_to_worker, function, pure=False)
         max_pending = PENDING_TASKS_PER_THREAD * sum(self.client.nthreads().values())
         pending: deque[Future[T]] = deque()
         try:
@@ -155,7 +155,7 @@ class DaskEngine:
             while pending:
                 yield self.gather(pending.popleft())
         except worker_errors() as problem:
-            raise self.error(problem) from problem
+            raise self.cluster_error(problem) from problem
         finally:
             if pending:
                 self.client.cancel(list(pending))
@@ -176,7 +176,7 @@ class DaskEngine:
 
     def _silence_loggers(self) -> None:
         require_dask()  # sets the levels when it is imported
-        for logger in map(logging.getLogger, LOGGERS):
+        for logger in map(logging.getLogger, DASK_LOGGERS):
             self._log_levels[logger.name] = logger.level
             logger.setLevel(logging.CRITICAL)
 
@@ -241,7 +241,7 @@ class DaskEngine:
         while len(addresses := sorted(self.client.nthreads())) < n_workers and time.monotonic() < deadline:
             if self._cluster is not None:  # a LocalCluster abandons workers that do not restart within 15 seconds
                 self._cluster.scale(len(self._cluster.worker_spec))
-            time.sleep(SECONDS_BETWEEN_POLLS)
+            time.sleep(SECONDS_BETWEEN_WORKER_POLLS)
         if not addresses:
             raise ClusterError(
                 f"The Dask scheduler at {self.scheduler_address} has no workers",
@@ -268,7 +268,7 @@ class DaskEngine:
         with self.client.as_current():
             while True:
                 try:
-                    wait(futures, timeout=SECONDS_BETWEEN_CHECKS)  # type: ignore[no-untyped-call]
+                    wait(futures, timeout=SECONDS_BETWEEN_STATE_CHECKS)  # type: ignore[no-untyped-call]
                     break
                 except TimeoutError:
                     self.require_unpaused()
@@ -321,7 +321,7 @@ class DaskEngine:
         dashboard = f"; dashboard: {link}" if link else ""
         return f"Dask: {counted(len(self.client.nthreads()), 'worker')} at {self.scheduler_address}{dashboard}."
 
-    def error(self, dask_error: BaseException) -> ClusterError:
+    def cluster_error(self, dask_error: BaseException) -> ClusterError:
         """Return the ClusterError for an exception of Dask: the connection was lost, or workers died."""
         reason = getattr(dask_error, "reason", "")
         if self._client is None or self._client.status != "running" or "scheduler-connection-lost" in reason:
@@ -370,7 +370,7 @@ def require_dask(starts_cluster: bool = False) -> Any:
     return distributed
 
 
-MAX_ATTEMPTS = 5
+MAX_PASS_ATTEMPTS = 5
 """Maximum number of attempts to run a pass if workers die."""
 PASSES_PER_SNAPSHOT = 16
 """Number of passes between two snapshots of the local state that a model needs in the next pass."""
@@ -391,7 +391,7 @@ class DaskPasses(Generic[ShardT]):
         self._n_workers = len(threads)
         self._ranges = balanced_ranges(len(shards), self._n_workers)
         self._workers: list[str] = []
-        self._parts: list[Future[_Part[ShardT]]] = []  # none until the first pass, and after a worker died
+        self._parts: list[Future[_WorkerPart[ShardT]]] = []  # none until the first pass, and after a worker died
         self._snapshot: FileStates | None = None
         self._thetas: list[Arrays | None] = []  # of the passes since the snapshot, for models that carry state
 
@@ -399,12 +399,12 @@ class DaskPasses(Generic[ShardT]):
         """Run one pass with model parameters `theta`; return the sum of the statistics of all shards."""
         if len(self._thetas) >= PASSES_PER_SNAPSHOT:
             self._take_snapshot(self.local_state())
-        self._parts, total = self._retry(partial(self._pass, theta))
+        self._parts, total = self._retry(partial(self._run_pass, theta))
         if self.model.carries != ():
             self._thetas.append(theta)
         return total
 
-    def _pass(self, theta: Arrays | None) -> tuple[list[Future[_Part[ShardT]]], Arrays]:
+    def _run_pass(self, theta: Arrays | None) -> tuple[list[Future[_WorkerPart[ShardT]]], Arrays]:
         parts, n = [], len(self.shards)
         sums: dict[Range, Future[Arrays]] = {}
         for number, (shards, sent) in enumerate(zip(self._ranges, self._broadcast(theta), strict=True)):
@@ -467,13 +467,13 @@ class DaskPasses(Generic[ShardT]):
         """Call a function that uses the parts; if a worker dies, create all parts again and repeat the call."""
         # TimeoutError: a worker dies while data is sent to it.
         errors: tuple[type[BaseException], ...] = (*worker_errors(), TimeoutError)
-        for _ in range(MAX_ATTEMPTS):
+        for _ in range(MAX_PASS_ATTEMPTS):
             try:
                 if not self._parts:
                     self._create_parts()
                 return function()
             except errors as problem:
-                error = self.engine.error(problem)
+                error = self.engine.cluster_error(problem)
                 error.__cause__ = problem
                 if error.kind == "scheduler-lost":
                     raise error from problem
@@ -487,20 +487,20 @@ class DaskPasses(Generic[ShardT]):
         self.engine.require_same_version()
         available = self.engine.running_workers() or available
         self._workers = [available[number % len(available)] for number in range(len(self._ranges))]
-        thetas = [self._send(theta) for theta in self._thetas]
+        thetas = [self._send_to_worker(theta) for theta in self._thetas]
         parts = []
         for number, (first, last) in enumerate(self._ranges):
-            shards = self._send(self.shards.subset(first, last), self._workers[number])
+            shards = self._send_to_worker(self.shards.subset(first, last), self._workers[number])
             states = None
             if self._snapshot is not None:
-                states = self._send(
+                states = self._send_to_worker(
                     [self._snapshot.load(shard_index) for shard_index in range(first, last)], self._workers[number]
                 )
             parts.append(self._submit(number, _start_part, self.model, first, shards, states, thetas))
         self.engine.wait(parts)  # before what was sent is released
         self._parts = parts
 
-    def _send(self, data: T, worker_address: str | None = None) -> Future[T]:
+    def _send_to_worker(self, data: T, worker_address: str | None = None) -> Future[T]:
         """Send data to a worker (by default any); return a future of the data there."""
         future: Future[T]
         workers = None if worker_address is None else [worker_address]
@@ -518,9 +518,9 @@ class DaskPasses(Generic[ShardT]):
 
         Dask's own broadcast never returns if a worker dies meanwhile.
         """
-        futures = [self._send(theta)]
+        futures = [self._send_to_worker(theta)]
         for number in range(1, len(self._ranges)):
-            futures.append(self._submit(number, identity, futures[(number - 1) // MAX_COPIES_PER_WORKER]))
+            futures.append(self._submit(number, copy_to_worker, futures[(number - 1) // MAX_COPIES_PER_WORKER]))
         return futures
 
     def _submit(self, part_index: int, function: Callable[..., T], *arguments: Any) -> Future[T]:
@@ -534,8 +534,8 @@ class DaskPasses(Generic[ShardT]):
 
 
 @dataclass(frozen=True)
-class _Part(Generic[ShardT]):
-    """Range of shards on one worker, with their local state and the sums of statistics of the last pass."""
+class _WorkerPart(Generic[ShardT]):
+    """Shards that one worker holds, with their local state and the sums of statistics of the last pass."""
 
     first_shard: int
     shards: InMemoryShards[ShardT]
@@ -558,7 +558,7 @@ def _start_part(
     shards: Shards[ShardT],
     carried_arrays: list[Arrays] | None,
     thetas: list[Arrays | None],
-) -> _Part[ShardT]:
+) -> _WorkerPart[ShardT]:
     """Load the shards of a part, restore their arrays from a snapshot, and repeat the passes since."""
     loaded = InMemoryShards([shards.load(shard_index) for shard_index in range(len(shards))])
     states = MemoryStates(len(loaded))
@@ -567,35 +567,35 @@ def _start_part(
         passes.restore(carried_arrays)
     for theta in thetas:
         passes.accumulate(theta)
-    return _Part(first_shard, loaded, states, [])
+    return _WorkerPart(first_shard, loaded, states, [])
 
 
 def _accumulate(
-    model: ShardModel[ShardT], part: _Part[ShardT], theta: Arrays | None, subtree_sizes: list[int]
-) -> _Part[ShardT]:
+    model: ShardModel[ShardT], part: _WorkerPart[ShardT], theta: Arrays | None, subtree_sizes: list[int]
+) -> _WorkerPart[ShardT]:
     """Run a pass over a part; return the new part and leave the old one unchanged."""
     states = part.states.copy()
     sums = _worker_passes(model, part.shards, states).subtree_sums(theta, subtree_sizes)
     return replace(part, states=states, sums=sums)
 
 
-def _subtree_sum(part: _Part[ShardT], subtree_index: int) -> Arrays:
+def _subtree_sum(part: _WorkerPart[ShardT], subtree_index: int) -> Arrays:
     return part.sums[subtree_index]
 
 
-def _finish(model: ShardModel[ShardT], part: _Part[ShardT], theta: Arrays, sink: Sink) -> list[Arrays]:
+def _finish(model: ShardModel[ShardT], part: _WorkerPart[ShardT], theta: Arrays, sink: Sink) -> list[Arrays]:
     """Return the summary that `sink` makes of the result rows of each shard of a part."""
     passes = _worker_passes(model, part.shards, part.states)
     return list(passes.finish_into(theta, lambda shard_index, rows: sink(part.first_shard + shard_index, rows)))
 
 
-def _carried_arrays(model: ShardModel[ShardT], part: _Part[ShardT]) -> list[Arrays]:
+def _carried_arrays(model: ShardModel[ShardT], part: _WorkerPart[ShardT]) -> list[Arrays]:
     return [select_arrays(part.states.load(shard_index), model.carries) for shard_index in range(len(part.shards))]
 
 
-def identity(value: T) -> T:
-    """Return the value; as a Dask task, it copies the value to a worker."""
-    return value
+def copy_to_worker(data: T) -> T:
+    """Return the data unchanged; run as a Dask task on a worker, this copies the data to it."""
+    return data
 
 
 # Further functions of the client.

@@ -41,7 +41,7 @@ from crowdrank.engine.shards import (
     OnDiskShards,
     Shard,
     Shards,
-    shards_of,
+    make_shards,
 )
 from crowdrank.errors import Fix, UsageError, near, shown
 from crowdrank.judgments.gold import ItemGold, ShardGold
@@ -64,9 +64,9 @@ EXTRA_TREE_LEVELS = 3
 """Additional tree levels at whose boundaries a worker's range may end; more levels balance the ranges better."""
 SCHEDULER_URL_SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "ucx://")
 """URL schemes of addresses of Dask schedulers."""
-_lock = threading.Lock()
-_thread_limit = ExitStack()
-_n_active_blocks = 0
+_blas_lock = threading.Lock()
+_blas_thread_limit = ExitStack()
+_n_active_blas_blocks = 0
 
 
 class ShardModel(Protocol[ShardT_contra]):
@@ -221,18 +221,18 @@ def single_blas_thread() -> Iterator[None]:
     ...     float(np.ones(3) @ np.ones(3))
     3.0
     """
-    global _n_active_blocks
-    with _lock:
-        if _n_active_blocks == 0:
-            _thread_limit.enter_context(_blas_controller().limit(limits=1, user_api="blas"))
-        _n_active_blocks += 1
+    global _n_active_blas_blocks
+    with _blas_lock:
+        if _n_active_blas_blocks == 0:
+            _blas_thread_limit.enter_context(_blas_controller().limit(limits=1, user_api="blas"))
+        _n_active_blas_blocks += 1
     try:
         yield
     finally:
-        with _lock:
-            _n_active_blocks -= 1
-            if _n_active_blocks == 0:
-                _thread_limit.close()
+        with _blas_lock:
+            _n_active_blas_blocks -= 1
+            if _n_active_blas_blocks == 0:
+                _blas_thread_limit.close()
 
 
 @cache
@@ -276,7 +276,7 @@ class LocalEngine:
         scores: ItemScores | None = None,
     ) -> LocalPasses[Shard]:
         """Return an object that runs passes of a model over judgments in memory or on disk."""
-        shards = shards_of(judgments, gold, model.locality, self.shard_size, scores)
+        shards = make_shards(judgments, gold, model.locality, self.shard_size, scores)
         states = None
         if isinstance(shards, OnDiskShards):
             states = FileStates(len(shards), model.carries, shards.judgments.folder)

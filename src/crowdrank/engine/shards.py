@@ -115,7 +115,7 @@ class Shard:
         return len(self.offsets) - 1
 
 
-def split(
+def split_into_shards(
     judgments: Judgments,
     gold: ItemGold | None = None,
     locality: str = "item",
@@ -127,11 +127,11 @@ def split(
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
     >>> frame = pd.DataFrame({"document": list("aabbc"), "assessor": list("12121"), "grade": [0, 1, 1, 1, 0]})
-    >>> [shard.n_items for shard in split(read_judgments(frame), shard_size=2)]
+    >>> [shard.n_items for shard in split_into_shards(read_judgments(frame), shard_size=2)]
     [1, 1, 1]
     """
     score = None if scores is None else scores[0]
-    whole = _shard(judgments, gold, judgments.item_query, judgments.family_of, score)
+    whole = _whole_shard(judgments, gold, judgments.item_query, judgments.family_of, score)
     shards = []
     for start, stop in pairwise(_shard_bounds(judgments, locality, shard_size)):
         first, last = judgments.offsets[start], judgments.offsets[stop]
@@ -150,10 +150,10 @@ def split(
     return shards
 
 
-def _shard(
+def _whole_shard(
     judgments: Judgments, gold: ItemGold | None, item_query: Codes, family: Codes, score: Floats | None
 ) -> Shard:
-    """Return all judgments as one shard."""
+    """Return one shard that holds all judgments."""
     values = np.array(judgments.main_scale.values)
     gold_code, gold_sets = _gold_arrays(gold, judgments.n_items, len(values))
     return Shard(
@@ -203,13 +203,13 @@ def _shard_bounds(judgments: Judgments, locality: str, shard_size: int) -> NDArr
     n_shards = max(1, -(-len(judgments) // shard_size))
     wanted = np.linspace(0, len(judgments), n_shards + 1)
     if locality == "item":
-        return _distinct(np.searchsorted(judgments.offsets, wanted))
+        return _distinct_ascending(np.searchsorted(judgments.offsets, wanted))
     starts = judgments.query_offsets
-    return _distinct(starts[np.searchsorted(judgments.offsets[starts], wanted)])
+    return _distinct_ascending(starts[np.searchsorted(judgments.offsets[starts], wanted)])
 
 
-def _distinct(ascending: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the distinct ones of ascending numbers; np.unique would import numpy.ma."""
+def _distinct_ascending(ascending: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return ascending numbers without duplicates, like np.unique, which would import numpy.ma."""
     distinct: NDArray[np.int64] = ascending[np.append(True, ascending[1:] > ascending[:-1])]
     return distinct
 
@@ -272,14 +272,14 @@ class OnDiskShards:
         gold = None if self.gold is None else self.gold.shard(stored_index, table.n_items)
         item_query = self.judgments.query_indexes(stored_index)[table.item_query]
         score = None if self.scores is None else self.scores[stored_index]
-        return _shard(table, gold, item_query, self._family, score)
+        return _whole_shard(table, gold, item_query, self._family, score)
 
     def subset(self, start: int, stop: int) -> OnDiskShards:
         """Return the shards with indices from `start` (inclusive) to `stop` (exclusive)."""
         return replace(self, indices=self._indices[start:stop])
 
 
-def shards_of(
+def make_shards(
     judgments: Judgments | ShardedJudgments,
     gold: ItemGold | ShardGold | None = None,
     locality: str = "item",
@@ -296,7 +296,7 @@ def shards_of(
         assert not isinstance(gold, ShardGold)
         if judgments.n_assessors > JUDGMENTS_PER_SHARD:  # adding up statistics would take longer than the passes
             shard_size = max(shard_size, judgments.n_assessors)
-        return InMemoryShards(split(judgments, gold, locality, shard_size, scores))
+        return InMemoryShards(split_into_shards(judgments, gold, locality, shard_size, scores))
     assert gold is None or isinstance(gold, ShardGold)
     if locality == "query" and not judgments.whole_queries:
         raise UsageError(

@@ -17,13 +17,13 @@ import numpy as np
 
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.estimation.by_query import ContrastEstimate, sample_mean
-from crowdrank.evaluation.alignment import NO_GOLD, Alignment
-from crowdrank.evaluation.evaluate import Scoring, cumulative_discounts, grade_gains, ideal_dcg
+from crowdrank.evaluation.alignment import NO_GOLD_ROW, Alignment
+from crowdrank.evaluation.evaluate import RunScoring, cumulative_discounts, grade_gains, ideal_dcg
 from crowdrank.evaluation.measures import Measure
 
 N_FOLDS = 5
 """Number of parts of the queries; the calibration of a part is fitted on the others."""
-MIN_CALIBRATION = 10
+MIN_CALIBRATION_GRADES = 10
 """Minimum number of expert grades for a calibration; with fewer, the labels are used as they are."""
 
 
@@ -49,7 +49,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class ByDocument:
+class ByDocumentEstimator:
     """Estimates of the values of runs by query, (n_queries, n_runs) each.
 
     Attributes:
@@ -87,7 +87,7 @@ def document_weights(aligned: Alignment, measure: Measure) -> Floats:
     weight = np.repeat(covered / sizes, sizes)
     if measure.name != "nDCG":
         return weight
-    gains, pool = expected_gains(aligned, measure), Scoring(aligned, skip_unjudged=False).pool
+    gains, pool = expected_gains(aligned, measure), RunScoring(aligned, skip_unjudged=False).pool
     longest = int(np.diff(pool.offsets).max())
     ideal = ideal_dcg(gains[pool.row], pool.query, pool.offsets, cumulative_discounts(longest), measure.cutoff)
     best = ideal[ranking.query]
@@ -113,7 +113,7 @@ def estimate_by_document(
     sample: Sample,
     measure: Measure,
     rng: np.random.Generator,
-) -> ByDocument:
+) -> ByDocumentEstimator:
     """Return the values of each run by query, from labels and a sample of expert grades.
 
     Args:
@@ -131,7 +131,7 @@ def estimate_by_document(
     query_of_row[first.gold.row] = first.gold.query
     truth = document_gains(sample.grade, measure)
     fold = rng.permutation(n_queries) % N_FOLDS
-    calibrated, slope = calibrate(predicted, fold[query_of_row], sample, truth)
+    calibrated, slope = calibrate_gains(predicted, fold[query_of_row], sample, truth)
     calibrated = np.where(np.append(is_labeled, False), calibrated, predicted)
     shape = (n_queries, len(alignments))
     corrected, alone, labels = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -141,43 +141,45 @@ def estimate_by_document(
             for share, gains in corrected_gains(prediction, sample, truth):
                 values[:, run] += share * np.bincount(ranking.query, weight * gains[ranking.row], n_queries)
         labels[:, run] = np.bincount(ranking.query, weight * predicted[ranking.row], n_queries)
-    return ByDocument(corrected[queries], alone[queries], labels[queries], slope)
+    return ByDocumentEstimator(corrected[queries], alone[queries], labels[queries], slope)
 
 
-def corrected_gains(predicted: Floats, sample: Sample, truth: Floats) -> Iterator[tuple[float, Floats]]:
+def corrected_gains(predicted: Floats, sample: Sample, expert_gains: Floats) -> Iterator[tuple[float, Floats]]:
     """Yield the share of each draw and its unbiased gains by row, given the documents of the draws before."""
     known = predicted.copy()
     for number in np.unique(sample.draw):
         drawn = sample.draw == number
-        row, gain = sample.row[drawn], truth[drawn]
+        row, gain = sample.row[drawn], expert_gains[drawn]
         corrected = known.copy()
         corrected[row] += (gain - known[row]) / sample.probability[drawn]
         yield float(drawn.mean()), corrected
         known[row] = gain
 
 
-def calibrate(predicted: Floats, fold: Integers, sample: Sample, truth: Floats) -> tuple[Floats, float]:
+def calibrate_gains(predicted: Floats, fold: Integers, sample: Sample, expert_gains: Floats) -> tuple[Floats, float]:
     """Return predicted gains on the line of the expert gains, cross-fitted by query, and the mean slope.
 
     Args:
         predicted: (n_gold + 1,) gains that the labels expect.
         fold: (n_gold + 1,) part of the query of each row.
         sample: the expert grades.
-        truth: (n,) gains of the experts.
+        expert_gains: (n,) gains of the experts.
 
     """
     calibrated, slopes = predicted.copy(), []
     for number in range(N_FOLDS):
         fitted: Booleans = fold[sample.row] != number
-        intercept, slope = _weighted_line(predicted[sample.row[fitted]], truth[fitted], 1 / sample.probability[fitted])
+        intercept, slope = _fit_weighted_line(
+            predicted[sample.row[fitted]], expert_gains[fitted], 1 / sample.probability[fitted]
+        )
         calibrated[fold == number] = intercept + slope * predicted[fold == number]
         slopes.append(slope)
     return calibrated, float(np.mean(slopes))
 
 
-def _weighted_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
+def _fit_weighted_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
     """Return intercept and slope of the weighted least-squares line; (0, 1) with too few points."""
-    if len(x) < MIN_CALIBRATION:
+    if len(x) < MIN_CALIBRATION_GRADES:
         return 0.0, 1.0
     total = weight.sum()
     mean_x, mean_y = (weight @ x) / total, (weight @ y) / total
@@ -186,7 +188,7 @@ def _weighted_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
     return float(mean_y - slope * mean_x), slope
 
 
-def comparison_sizes(alignments: list[Alignment], measure: Measure) -> Floats:
+def error_effects(alignments: list[Alignment], measure: Measure) -> Floats:
     """Return how much an error in the grade of each row of the gold changes a comparison of runs, (n_gold,).
 
     It is |w| sqrt(E (G - G^)^2): the weight of the document in the difference of a run to the mean of the runs (root
@@ -202,7 +204,7 @@ def comparison_sizes(alignments: list[Alignment], measure: Measure) -> Floats:
     weights = []
     for aligned in alignments:
         ranking, weight = aligned.ranking, document_weights(aligned, measure)
-        is_known = ranking.row != NO_GOLD
+        is_known = ranking.row != NO_GOLD_ROW
         weights.append(np.bincount(ranking.row[is_known], weight[is_known], n_rows))
     differences = np.array(weights)
     if len(weights) > 1:
@@ -248,12 +250,12 @@ def draw_probabilities(sizes: Floats, n_drawn: int, floor: float) -> Floats:
         is_certain |= above
 
 
-def draw(probability: Floats, rng: np.random.Generator) -> Integers:
+def draw_sample(probability: Floats, rng: np.random.Generator) -> Integers:
     """Draw documents with given probabilities of inclusion; return their indices, as many as the probabilities sum to.
 
     Systematic sampling of the documents in random order (Madow 1949).
 
-    >>> draw(np.array([1.0, 0.5, 0.5]), np.random.default_rng(0)).tolist()
+    >>> draw_sample(np.array([1.0, 0.5, 0.5]), np.random.default_rng(0)).tolist()
     [0, 1]
     """
     order = rng.permutation(len(probability))

@@ -16,15 +16,15 @@ from scipy.special import stdtr, stdtrit
 
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.evaluation.alignment import Alignment, GoldGrades
-from crowdrank.evaluation.evaluate import Scoring
+from crowdrank.evaluation.evaluate import RunScoring
 from crowdrank.evaluation.measures import Measure
 
-ROUNDING = 1e-12
+ROUNDING_TOLERANCE = 1e-12
 """Standard errors up to this share of the mean are rounding errors of equal values."""
-CROSS_FIT_BELOW = 30
-"""Number of expert queries below which lambda is cross-fitted."""
-N_DRAWS = 500
-"""Number of draws of all grades and of the queries."""
+MIN_QUERIES_WITHOUT_CROSS_FIT = 30
+"""Minimum number of expert queries for which the weight lambda is fitted without cross-fitting."""
+N_DRAWS_OF_MEANS = 500
+"""Number of bootstrap draws (of all grades, and of the queries) for intervals without experts."""
 
 
 @dataclass(frozen=True)
@@ -54,39 +54,41 @@ class ContrastEstimate:
 
 
 @dataclass(frozen=True)
-class MeanError:
+class MeanWithError:
     """A mean with its standard error and degrees of freedom."""
 
     value: float
     error: float
     freedom: int
 
-    def contrast(self, level: float, labels: float, alone: MeanError, weight: float) -> ContrastEstimate:
+    def contrast(self, level: float, labels: float, experts_alone: MeanWithError, weight: float) -> ContrastEstimate:
         """Return the estimate with its interval of Student's t, given that of experts alone."""
         half = float(stdtrit(self.freedom, (1 + level) / 2)) * self.error
-        worth = (alone.error / self.error) ** 2 if self.error > 0 else float("nan")
-        estimate = ContrastEstimate(self.value, self.value - half, self.value + half, self.p, labels, alone.value)
+        worth = (experts_alone.error / self.error) ** 2 if self.error > 0 else float("nan")
+        estimate = ContrastEstimate(
+            self.value, self.value - half, self.value + half, self.p, labels, experts_alone.value
+        )
         return replace(estimate, weight=weight, worth=worth)
 
     @property
     def p(self) -> float:
         """Two-sided p-value of the mean 0; by the sign test if all values are equal, which have no standard error."""
-        if self.error <= ROUNDING * abs(self.value):
+        if self.error <= ROUNDING_TOLERANCE * abs(self.value):
             return 1.0 if self.value == 0 else 2.0**-self.freedom
         return float(2 * stdtr(self.freedom, -abs(self.value / self.error)))
 
 
-def sample_mean(values: Floats) -> MeanError:
+def sample_mean(values: Floats) -> MeanWithError:
     """Return the mean of independent values with its standard error.
 
     >>> sample_mean(np.array([1.0, 2.0, 3.0])).error
     0.5773502691896258
     """
-    return MeanError(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))), len(values) - 1)
+    return MeanWithError(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))), len(values) - 1)
 
 
 @dataclass(frozen=True)
-class ByQuery:
+class ByQueryEstimator:
     """Values of runs by query, from labels and from experts.
 
     Attributes:
@@ -108,13 +110,15 @@ class ByQuery:
         return mean.contrast(level, float(predicted.mean()), sample_mean(truth), weight)
 
 
-def prediction_powered_mean(truth: Floats, known: Floats, others: Floats) -> tuple[MeanError, float]:
+def prediction_powered_mean(
+    expert_values: Floats, predictions: Floats, other_predictions: Floats
+) -> tuple[MeanWithError, float]:
     """Return the mean of a population of queries, and the weight lambda of the predictions.
 
     Args:
-        truth: (n,) values of the queries with experts.
-        known: (n,) predictions for the same queries.
-        others: (N,) predictions for other queries of the same population.
+        expert_values: (n,) values of the queries with experts.
+        predictions: (n,) predictions for the same queries.
+        other_predictions: (N,) predictions for other queries of the same population.
 
     >>> truth = np.array([0.1, 0.5, 0.9, 0.4])
     >>> mean, weight = prediction_powered_mean(truth, truth + 0.2, np.array([0.5, 0.7, 0.6, 0.9, 0.8, 0.4]))
@@ -122,36 +126,36 @@ def prediction_powered_mean(truth: Floats, known: Floats, others: Floats) -> tup
     (0.475, 0.81)
 
     """
-    n = len(truth)
-    if not len(others):
-        return sample_mean(truth), 0.0
-    if n < CROSS_FIT_BELOW:
+    n = len(expert_values)
+    if not len(other_predictions):
+        return sample_mean(expert_values), 0.0
+    if n < MIN_QUERIES_WITHOUT_CROSS_FIT:
         keep = ~np.eye(n, dtype=np.bool_)
-        weights = np.array([prediction_weight(truth[row], known[row], others) for row in keep])
+        weights = np.array([prediction_weight(expert_values[row], predictions[row], other_predictions) for row in keep])
     else:
-        weights = np.full(n, prediction_weight(truth, known, others))
-    center, weight = others.mean(), float(weights.mean())
-    corrected = truth - weights * (known - center)
-    variance = weight**2 * others.var(ddof=1) / len(others) if len(others) > 1 else 0.0
+        weights = np.full(n, prediction_weight(expert_values, predictions, other_predictions))
+    center, weight = other_predictions.mean(), float(weights.mean())
+    corrected = expert_values - weights * (predictions - center)
+    variance = weight**2 * other_predictions.var(ddof=1) / len(other_predictions) if len(other_predictions) > 1 else 0.0
     error = np.sqrt(variance + corrected.var(ddof=1) / n)
-    return MeanError(float(corrected.mean()), float(error), n - 1), weight
+    return MeanWithError(float(corrected.mean()), float(error), n - 1), weight
 
 
-def prediction_weight(truth: Floats, known: Floats, others: Floats) -> float:
+def prediction_weight(expert_values: Floats, predictions: Floats, other_predictions: Floats) -> float:
     """Return the weight from 0 to 1 that minimizes the variance: cov(m, m^) / ((1 + n/N) var(m^)), as in ppi-python.
 
     >>> prediction_weight(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0]))
     0.41666666666666663
     """
-    variance = np.append(known, others).var(ddof=1)
+    variance = np.append(predictions, other_predictions).var(ddof=1)
     if variance == 0:
         return 0.0
-    covariance = ((truth - truth.mean()) * (known - known.mean())).mean()
-    return float(np.clip(covariance / ((1 + len(truth) / len(others)) * variance), 0.0, 1.0))
+    covariance = ((expert_values - expert_values.mean()) * (predictions - predictions.mean())).mean()
+    return float(np.clip(covariance / ((1 + len(expert_values) / len(other_predictions)) * variance), 0.0, 1.0))
 
 
 @dataclass(frozen=True)
-class WithoutExperts:
+class LabelsOnlyEstimator:
     """Draws of the means of runs, (n_draws, n_runs), and their values from the labels by query, (n_queries, n_runs)."""
 
     draws: Floats
@@ -170,7 +174,7 @@ class WithoutExperts:
 
 def draw_means(
     alignments: list[Alignment], queries: Integers, labels: Floats, measure: Measure, rng: np.random.Generator
-) -> WithoutExperts:
+) -> LabelsOnlyEstimator:
     """Return draws of the mean of each run over queries.
 
     Args:
@@ -182,14 +186,14 @@ def draw_means(
 
     """
     n_queries, grades = len(labels), alignments[0].grades
-    means = np.empty((N_DRAWS, len(alignments)))
-    for draw in range(N_DRAWS):
+    means = np.empty((N_DRAWS_OF_MEANS, len(alignments)))
+    for draw in range(N_DRAWS_OF_MEANS):
         drawn = draw_grades(grades, rng)
         times = np.bincount(rng.integers(0, n_queries, n_queries), minlength=n_queries)
         for run, aligned in enumerate(alignments):
-            values = Scoring(replace(aligned, grades=drawn), skip_unjudged=False).values(measure)[queries]
+            values = RunScoring(replace(aligned, grades=drawn), skip_unjudged=False).values(measure)[queries]
             means[draw, run] = times @ values / n_queries
-    return WithoutExperts(means, labels)
+    return LabelsOnlyEstimator(means, labels)
 
 
 def draw_grades(grades: GoldGrades, rng: np.random.Generator) -> GoldGrades:

@@ -16,7 +16,13 @@ from crowdrank._text import counted, heading, html_table, panel, paragraph
 from crowdrank._typing import Floats
 from crowdrank.errors import DataWarning, Fix, InputError, Message, UsageError
 from crowdrank.estimation.by_document import estimate_by_document
-from crowdrank.estimation.by_query import CROSS_FIT_BELOW, N_DRAWS, ByQuery, ContrastEstimate, draw_means
+from crowdrank.estimation.by_query import (
+    MIN_QUERIES_WITHOUT_CROSS_FIT,
+    N_DRAWS_OF_MEANS,
+    ByQueryEstimator,
+    ContrastEstimate,
+    draw_means,
+)
 from crowdrank.estimation.joined_runs import JoinedRuns, as_sample, experts_made_the_labels, join_runs
 from crowdrank.evaluation.comparison import choose_baseline, holm, without_nan
 from crowdrank.evaluation.evaluate import as_run, used_features
@@ -28,25 +34,25 @@ from crowdrank.readers.read import read_labels
 
 Unit = Literal["auto", "query", "document"]
 
-MEASURES = {
+MEASURES_BY_UNIT = {
     "query": ("DCG", "nDCG", "P", "RR", "AP", "ERR"),
     "document": ("DCG", "nDCG", "P"),
     "none": ("DCG", "nDCG", "P", "RR", "AP", "ERR"),
 }
-"""Measures by estimator: by query, by document, and without experts."""
+"""Measures that can be estimated, by unit of the expert grades; `none` is without expert grades."""
 MIN_EXPERT_QUERIES = 8
 """Number of expert queries below which a warning is issued."""
 MIN_EXPERT_JUDGED = 0.5
 """Minimum share of the first documents of expert queries that experts graded, for estimates by query."""
-_ESTIMATORS = {
+_ESTIMATOR_SENTENCES = {
     "query": "Estimates are prediction-powered by query: the labels of all queries, corrected by the queries that "
     "experts graded",
     "document": "Estimates are by document: the labels of all documents, corrected by the documents that experts "
     "graded, each weighted by 1 / probability of being drawn",
-    "none": f"Estimates are from the labels alone: {N_DRAWS} draws of all grades from their probabilities, each with a "
-    "bootstrap sample of the queries",
+    "none": f"Estimates are from the labels alone: {N_DRAWS_OF_MEANS} draws of all grades from their probabilities, "
+    "each with a bootstrap sample of the queries",
 }
-_CORRECTED = "would favor rankers that use the same features, but the expert grades correct this bias"
+_CORRECTED_BIAS_PHRASE = "would favor rankers that use the same features, but the expert grades correct this bias"
 
 
 class ContrastEstimator(Protocol):
@@ -124,16 +130,16 @@ class Estimate:
         sentences = [
             f"{self.measure} of {counted(len(self.rows), 'run')} on {counted(self.n_queries, 'query')} with labels"
             f"{f' and {experts}' if self.unit != 'none' else ''}; differences are to '{self.baseline}'.",
-            f"{_ESTIMATORS[self.unit]}.",
+            f"{_ESTIMATOR_SENTENCES[self.unit]}.",
             intervals,
             "Documents without a label count as grade 0; a query without a relevant document counts 0.",
         ]
-        if self.unit == "query" and self.n_expert_queries < CROSS_FIT_BELOW:
+        if self.unit == "query" and self.n_expert_queries < MIN_QUERIES_WITHOUT_CROSS_FIT:
             sentences.append("The weight of the labels for a query is fitted on the other expert queries.")
         if self.unit == "document" and self.measure.name == "nDCG":
             sentences.append("nDCG divides by the DCG of the best order by the labels, which experts do not change.")
         if self.labels_used_features:
-            effect = "favors rankers that use the same features" if self.unit == "none" else _CORRECTED
+            effect = "favors rankers that use the same features" if self.unit == "none" else _CORRECTED_BIAS_PHRASE
             sentences.append(f"The labels are a consensus that used features of the documents: it {effect}.")
         return sentences
 
@@ -202,17 +208,17 @@ def estimate(
     labels = read_labels(labels) if isinstance(labels, str | Path) else labels
     expert = None if expert is None else as_sample(expert, labels.scale if isinstance(labels, Gold) else None)
     by_features = used_features(labels)
-    feature_messages = _check_features(by_features, expert, allow=allow_feature_labels)
+    feature_messages = _check_features(by_features, expert, allow_feature_labels=allow_feature_labels)
     joined = join_runs({str(name): run for name, run in runs.items()}, labels, expert)
     chosen = _choose_unit(joined, unit)
     _check_measure(parsed, chosen)
     messages = (*feature_messages, *_sample_warnings(expert), *joined.warnings, *_check_experts(joined, parsed, chosen))
     judged = joined.judged(parsed, joined.is_labeled, joined.queries)
     messages = (*messages, *_check_labels(judged))
-    estimator = _estimator(joined, parsed, chosen, np.random.default_rng(random_state))
+    estimator = _make_estimator(joined, parsed, chosen, np.random.default_rng(random_state))
     n_grades = 0 if joined.sample is None else len(joined.sample)
     graded = dict.fromkeys(joined.alignments, float("nan")) if joined.sample is None else joined.graded(parsed)
-    rows = _rows(estimator, list(joined.alignments), baseline, level, n_grades)
+    rows = _result_rows(estimator, list(joined.alignments), baseline, level, n_grades)
     rows = [{**row, "judged": judged[row["run"]], "graded": graded[row["run"]]} for row in rows]
     result = Estimate(
         rows=pa.Table.from_pylist(rows),
@@ -232,17 +238,17 @@ def estimate(
     return result
 
 
-def _estimator(joined: JoinedRuns, measure: Measure, unit: str, rng: np.random.Generator) -> ContrastEstimator:
+def _make_estimator(joined: JoinedRuns, measure: Measure, unit: str, rng: np.random.Generator) -> ContrastEstimator:
     runs = list(joined.alignments.values())
     if joined.sample is None:
         return draw_means(runs, joined.queries, joined.label_values(measure), measure, rng)
     if unit == "document":
         return estimate_by_document(runs, joined.queries, joined.is_labeled, joined.sample, measure, rng)
     is_expert = joined.is_expert_query[joined.queries]
-    return ByQuery(joined.label_values(measure), joined.expert_values(measure), is_expert)
+    return ByQueryEstimator(joined.label_values(measure), joined.expert_values(measure), is_expert)
 
 
-def _rows(
+def _result_rows(
     estimator: ContrastEstimator, names: list[str], baseline: str, level: float, n_grades: int
 ) -> list[dict[str, Any]]:
     unit_vectors = dict(zip(names, np.eye(len(names)), strict=True))
@@ -301,7 +307,7 @@ def _choose_unit(joined: JoinedRuns, unit: str) -> str:
 
 
 def _check_measure(measure: Measure, unit: str) -> None:
-    known = MEASURES[unit]
+    known = MEASURES_BY_UNIT[unit]
     if measure.name not in known:
         how = {"query": "by query", "document": "by document", "none": "without experts"}[unit]
         problem = f"must be one of {', '.join(known)} {how}, not {measure}"
@@ -313,7 +319,7 @@ def _sample_warnings(expert: Gold | None) -> list[Message]:
     return [] if expert is None else [note for note in expert.report.notes if note.severity == "warning"]
 
 
-def _check_features(labels_used_features: bool, expert: Gold | None, *, allow: bool) -> list[Message]:
+def _check_features(labels_used_features: bool, expert: Gold | None, *, allow_feature_labels: bool) -> list[Message]:
     """Return a warning about labels that used features; raise an error if nothing corrects their bias."""
     if expert is not None and expert.used_features:
         problem = "they are a consensus that used features of the documents, so they cannot correct the labels"
@@ -322,7 +328,7 @@ def _check_features(labels_used_features: bool, expert: Gold | None, *, allow: b
         return []
     problem = "used features of the documents, so that they favor runs that use the same features"
     fixes = (Fix("give labels without features"), Fix("correct them by expert grades with {}", "expert"))
-    if not allow:
+    if not allow_feature_labels:
         fix = Fix("if no run uses these features, allow it with {}", "allow_feature_labels", True)
         raise UsageError(problem, kind=FEATURES_USED, parameter="labels", fix=(*fixes, fix))
     return [Message(f"the labels {problem}", FEATURES_USED, "warning", fixes=fixes)]

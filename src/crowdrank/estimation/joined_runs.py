@@ -13,15 +13,15 @@ from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import Fix, InputError, Message, UsageError, shown
 from crowdrank.estimation.by_document import Sample
-from crowdrank.evaluation.alignment import NO_GOLD, Alignment, GoldGrades, align
-from crowdrank.evaluation.evaluate import JUDGED_CUTOFF, Scoring, as_gold, as_run
+from crowdrank.evaluation.alignment import NO_GOLD_ROW, Alignment, GoldGrades, align
+from crowdrank.evaluation.evaluate import JUDGED_CUTOFF, RunScoring, as_gold, as_run
 from crowdrank.evaluation.measures import Measure
 from crowdrank.judgments import ids
-from crowdrank.judgments.columns import share_columns
+from crowdrank.judgments.columns import find_probability_columns
 from crowdrank.judgments.frames import is_frame
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.scale import MAX_GRADES, Scale
-from crowdrank.readers.cells import SAMPLE_COLUMNS, read_draws, read_shares
+from crowdrank.readers.cells import SAMPLE_COLUMNS, read_grade_probabilities, read_sample_columns
 from crowdrank.readers.inputs import RoleTable
 from crowdrank.readers.read import read_sample
 from crowdrank.readers.sources import BadRows, FrameSource, Origin, no_rows_error
@@ -83,7 +83,7 @@ class JoinedRuns:
         return self._values(measure, GoldGrades(grades))
 
     def _values(self, measure: Measure, grades: GoldGrades) -> Floats:
-        scorings = (Scoring(replace(one, grades=grades), skip_unjudged=False) for one in self.alignments.values())
+        scorings = (RunScoring(replace(one, grades=grades), skip_unjudged=False) for one in self.alignments.values())
         return np.column_stack([scoring.values(measure) for scoring in scorings])[self.queries]
 
     def graded(self, measure: Measure) -> dict[str, float]:
@@ -93,15 +93,15 @@ class JoinedRuns:
         rows[self.sample.row] = True
         return self.judged(measure, rows, np.flatnonzero(self.is_expert_query))
 
-    def judged(self, measure: Measure, rows: Booleans, queries: Integers) -> dict[str, float]:
-        """Return the share of the first k documents of each run that are in the rows where `rows` (n_rows,) is true."""
+    def judged(self, measure: Measure, is_judged: Booleans, queries: Integers) -> dict[str, float]:
+        """Return the share of the first k documents of each run for which `is_judged` (n_rows,) is true."""
         cutoff = Measure("Judged", cutoff=measure.cutoff or JUDGED_CUTOFF)
         shares = {}
         for name, aligned in self.alignments.items():
             ranking = aligned.ranking
-            row = np.where(np.append(rows, False)[ranking.row], ranking.row, NO_GOLD)
+            row = np.where(np.append(is_judged, False)[ranking.row], ranking.row, NO_GOLD_ROW)
             marked = replace(aligned, ranking=replace(ranking, row=row))
-            shares[name] = float(Scoring(marked, skip_unjudged=False).values(cutoff)[queries].mean())
+            shares[name] = float(RunScoring(marked, skip_unjudged=False).values(cutoff)[queries].mean())
         return shares
 
 
@@ -117,7 +117,7 @@ def join_runs(runs: Mapping[str, Any], labels: Any, expert: Any) -> JoinedRuns:
         InputError: a document occurs twice, a probability is invalid, or the inputs have nothing in common.
 
     """
-    label_source = _source(as_gold(labels), "labels")
+    label_source = _frame_source(as_gold(labels), "labels")
     label_rows = _role_table(label_source)
     expert_source = None if expert is None else FrameSource(as_sample(expert).frame, "the expert grades")
     expert_rows = None if expert_source is None else _role_table(expert_source)
@@ -135,7 +135,7 @@ def join_runs(runs: Mapping[str, Any], labels: Any, expert: Any) -> JoinedRuns:
         name: align(as_run(run), gold, ties="expected", with_grades=False, run_name=f"run {shown(name)}")
         for name, run in runs.items()
     }
-    sample = None if expert_rows is None else _sample(expert_rows, row)
+    sample = None if expert_rows is None else _make_sample(expert_rows, row)
     joined = JoinedRuns(
         alignments,
         np.arange(len(gold)) < n_labels,
@@ -143,7 +143,7 @@ def join_runs(runs: Mapping[str, Any], labels: Any, expert: Any) -> JoinedRuns:
         expert_source is not None and SAMPLE_COLUMNS[0] in expert_source.names,
         _common_queries(alignments, columns["query"], n_labels),
     )
-    return _restrict(joined)
+    return _restrict_expert_grades(joined)
 
 
 def as_sample(expert: Any, scale: Scale | None = None) -> Gold:
@@ -157,7 +157,7 @@ def as_sample(expert: Any, scale: Scale | None = None) -> Gold:
     return expert if isinstance(expert, Gold) else read_sample(expert, scale=scale)
 
 
-def _source(frame: Any, parameter: str) -> FrameSource:
+def _frame_source(frame: Any, parameter: str) -> FrameSource:
     if not is_frame(frame):
         raise UsageError(f"must be a DataFrame or a path, not a {type(frame).__name__}", parameter=parameter)
     return FrameSource(frame, f"the {parameter}")
@@ -178,19 +178,19 @@ def _role_table(source: FrameSource) -> RoleTable:
 def _label_columns(source: FrameSource, rows: RoleTable, n_unlabeled: int) -> dict[str, Floats]:
     """Return the grades of the labels and their probabilities, followed by grade 0 for rows without a label."""
     columns = {"grade": np.append(rows.floats("grade"), np.zeros(n_unlabeled))}
-    names = share_columns(source.names)
+    names = find_probability_columns(source.names)
     if names:
-        shares = dict(zip(names, read_shares(source).T, strict=True))
+        shares = dict(zip(names, read_grade_probabilities(source).T, strict=True))
         for name in ("p0", *(one for one in names if one != "p0")):
             known = shares.get(name, np.zeros(len(rows)))
             columns[name] = np.append(known, np.full(n_unlabeled, float(name == "p0")))
     return columns
 
 
-def _sample(rows: RoleTable, row: Integers) -> Sample:
+def _make_sample(rows: RoleTable, row: Integers) -> Sample:
     source, grades = rows.origin.source, rows.floats("grade")
     names = [name for name in SAMPLE_COLUMNS if name in source.names]
-    draws = dict(zip(names, read_draws(source, names).T, strict=True)) if names else {}
+    draws = dict(zip(names, read_sample_columns(source, names).T, strict=True)) if names else {}
     is_grade = (grades >= 0) & (grades < MAX_GRADES)
     source.require(is_grade, "grade", f"the grade is not between 0 and {MAX_GRADES - 1}", "correct it", "invalid-grade")
     ones = np.ones(len(row))
@@ -217,7 +217,7 @@ def _common_queries(alignments: Mapping[str, Alignment], query: pa.Array, n_labe
     return np.flatnonzero(ranked[first_name])
 
 
-def _restrict(joined: JoinedRuns) -> JoinedRuns:
+def _restrict_expert_grades(joined: JoinedRuns) -> JoinedRuns:
     """Leave out expert grades of queries without runs or labels, with a warning."""
     if joined.sample is None:
         return joined

@@ -16,16 +16,16 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.evaluation import measure_kernels
 from crowdrank.judgments import ids
-from crowdrank.judgments.columns import SCALE_COLUMN, share_columns
+from crowdrank.judgments.columns import SCALE_COLUMN, find_probability_columns
 from crowdrank.judgments.frames import is_frame
-from crowdrank.readers.cells import parse_floats, read_shares, share_grades
-from crowdrank.readers.inputs import RoleTable, stated_scale
+from crowdrank.readers.cells import grades_of_probability_columns, parse_floats, read_grade_probabilities
+from crowdrank.readers.inputs import RoleTable, scale_from_column
 from crowdrank.readers.sources import BadRows, FrameSource, Origin, no_rows_error
 
-FIXES = ("correct it", "drop the row")
+ROW_FIXES = ("correct it", "drop the row")
 """Advice for errors about single rows."""
-NO_GOLD = -1
-"""Row of a document without gold."""
+NO_GOLD_ROW = -1
+"""Row number of documents that have no gold grade."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class GoldGrades:
     values: Floats | None = None  # (n_values,): the grades of the columns of `shares`
 
     @property
-    def possible(self) -> Floats:
+    def possible_grades(self) -> Floats:
         """Grades that documents with gold can have, in any order."""
         return self.grades if self.values is None else self.values
 
@@ -54,7 +54,7 @@ class GoldGrades:
 
         The last entry is that of documents without gold, whose row is -1.
         """
-        of_grade = np.asarray(function(self.possible), dtype=np.float64)
+        of_grade = np.asarray(function(self.possible_grades), dtype=np.float64)
         by_row = of_grade if self.shares is None else self.shares @ of_grade
         return np.append(by_row, np.asarray(function(np.zeros(1)), dtype=np.float64))
 
@@ -66,7 +66,7 @@ class Ranking:
     query: Integers  # (n_documents,)
     scores: Floats  # (n_documents,)
     gold: Floats  # (n_documents,): gold grades; 0 where the document has none
-    row: Integers  # (n_documents,): row of the gold, or NO_GOLD
+    row: Integers  # (n_documents,): row of the gold, or NO_GOLD_ROW
     grades: Floats | None  # (n_documents,): the run's own grades
     tie_group: Integers  # (n_documents,): number of the group of documents whose order is random
     n_queries: int
@@ -74,7 +74,7 @@ class Ranking:
     @cached_property
     def judged(self) -> Booleans:
         """Whether each document has gold, (n_documents,)."""
-        return np.asarray(self.row != NO_GOLD)
+        return np.asarray(self.row != NO_GOLD_ROW)
 
     @cached_property
     def offsets(self) -> Integers:
@@ -105,7 +105,7 @@ class RankableDocuments:
     """Documents that can be ranked, ordered by query."""
 
     query: Integers  # (n_documents,)
-    row: Integers  # (n_documents,): row of the gold, or NO_GOLD
+    row: Integers  # (n_documents,): row of the gold, or NO_GOLD_ROW
     offsets: Integers  # (n_queries + 1,)
 
 
@@ -143,26 +143,26 @@ def align(run: Any, gold: Any, *, ties: str, with_grades: bool, run_name: str = 
     score = {"score": "relevance" if "relevance" in run_source.names else "score"}
     run_rows = _read_columns(run_source, {**keys, **score, **({"grade": "grade"} if with_grades else {})})
     gold_rows = _read_columns(gold_source, {**keys, "grade": "grade"})
-    share_names = share_columns(gold_source.names)
+    share_names = find_probability_columns(gold_source.names)
     if not len(gold_rows):
         raise no_rows_error(gold_source.name)
-    gold_query, run_query, queries, gold_queries = _shared_codes(gold_rows, run_rows, "query")
-    gold_document, run_document, documents, _ = _shared_codes(gold_rows, run_rows, "document")
+    gold_query, run_query, queries, gold_queries = _codes_of_both(gold_rows, run_rows, "query")
+    gold_document, run_document, documents, _ = _codes_of_both(gold_rows, run_rows, "document")
     gold_key = gold_query * len(documents) + gold_document
     run_key = run_query * len(documents) + run_document
     _refuse_repeated(gold_rows.origin, gold_key, queries, documents)
     _refuse_repeated(run_rows.origin, run_key, queries, documents)
-    gold_grades = _numbers(gold_rows, "grade")
+    gold_grades = _read_numbers(gold_rows, "grade")
     is_grade = np.isfinite(gold_grades) & (gold_grades >= 0)
     problem = f"{gold_grades[np.argmin(is_grade)]:g} is not a grade of at least 0"
-    gold_source.require(is_grade, "grade", problem, FIXES, "invalid-grade")
-    scores = _numbers(run_rows, "score")
-    grades = _numbers(run_rows, "grade") if with_grades else None
+    gold_source.require(is_grade, "grade", problem, ROW_FIXES, "invalid-grade")
+    scores = _read_numbers(run_rows, "score")
+    grades = _read_numbers(run_rows, "grade") if with_grades else None
 
     gold_row = ids.match(pa.array(gold_key), pa.array(run_key))
     judged = gold_row >= 0
     if run_key.size and not judged.any():
-        raise _nothing_in_common(queries, documents, run_key, gold_key)
+        raise _nothing_in_common_error(queries, documents, run_key, gold_key)
     n_queries = len(gold_queries)
     rows = np.flatnonzero(run_query < n_queries)
     if ties == "document":
@@ -179,10 +179,12 @@ def align(run: Any, gold: Any, *, ties: str, with_grades: bool, run_name: str = 
         tie_group=tie_groups(query, scores[order]) if ties == "expected" else np.arange(order.size),
         n_queries=n_queries,
     )
-    gold_documents = rankable(gold_query, np.arange(len(gold_query)), n_queries)
+    gold_documents = group_by_query(gold_query, np.arange(len(gold_query)), n_queries)
     known = GoldGrades(gold_grades)
     if share_names:
-        known = GoldGrades(gold_grades, read_shares(gold_source), share_grades(share_names))
+        known = GoldGrades(
+            gold_grades, read_grade_probabilities(gold_source), grades_of_probability_columns(share_names)
+        )
     return Alignment(gold_queries, ranking, gold_documents, known, int((~judged).sum()), len(queries) - n_queries)
 
 
@@ -201,12 +203,12 @@ def align_codes(query: Integers, scores: Floats, grades: Floats, queries: pa.Arr
     ranked = query[order]
     groups = tie_groups(ranked, scores[order])
     ranking = Ranking(ranked, scores[order], grades[order], order, None, groups, len(queries))
-    documents = rankable(query, np.arange(len(query)), len(queries))
+    documents = group_by_query(query, np.arange(len(query)), len(queries))
     return Alignment(queries, ranking, documents, GoldGrades(grades), 0, 0)
 
 
-def rankable(query: Integers, row: Integers, n_queries: int) -> RankableDocuments:
-    """Return documents ordered by query."""
+def group_by_query(query: Integers, row: Integers, n_queries: int) -> RankableDocuments:
+    """Order documents by query, and find where the documents of each query begin."""
     order = np.argsort(query, kind="stable")
     return RankableDocuments(query[order], row[order], query_offsets(query[order], n_queries))
 
@@ -223,11 +225,11 @@ def tie_groups(query: Integers, scores: Floats) -> Integers:
     return np.cumsum(new) - 1
 
 
-def _open_frame(frame: Any, parameter: str) -> FrameSource:
+def _open_frame(frame: Any, parameter_name: str) -> FrameSource:
     if not is_frame(frame):
         problem = f"must be a DataFrame (pandas, polars or pyarrow), not a {type(frame).__name__}"
-        raise UsageError(problem, parameter=parameter)
-    return FrameSource(frame, f"the {parameter}")
+        raise UsageError(problem, parameter=parameter_name)
+    return FrameSource(frame, f"the {parameter_name}")
 
 
 def _read_columns(source: FrameSource, columns: Mapping[str, str]) -> RoleTable:
@@ -241,10 +243,10 @@ def _read_columns(source: FrameSource, columns: Mapping[str, str]) -> RoleTable:
         columns = {**columns, SCALE_COLUMN: SCALE_COLUMN}
     cells = source.read(list(columns.values()), BadRows())
     table = RoleTable(Origin(source, columns), {role: cells[name] for role, name in columns.items()})
-    return table.with_grade_values(stated_scale([table]))
+    return table.with_grade_values(scale_from_column([table]))
 
 
-def _shared_codes(gold: RoleTable, run: RoleTable, role: str) -> tuple[Integers, Integers, pa.Array, pa.Array]:
+def _codes_of_both(gold: RoleTable, run: RoleTable, role: str) -> tuple[Integers, Integers, pa.Array, pa.Array]:
     """Return the codes of the ids of gold and run, the distinct ids in order of appearance, and those of the gold."""
     gold_ids, run_ids = gold.coded_ids(role), run.coded_ids(role)
     codes, distinct = ids.concat([gold_ids, run_ids])
@@ -252,14 +254,14 @@ def _shared_codes(gold: RoleTable, run: RoleTable, role: str) -> tuple[Integers,
     return gold_codes, run_codes, distinct, gold_ids[1]
 
 
-def _numbers(table: RoleTable, role: str) -> Floats:
+def _read_numbers(table: RoleTable, role: str) -> Floats:
     """Return a column as numbers, also infinite ones; raise InputError if a cell is not a number."""
     values = parse_floats(table.cells[role])
     if role == "grade" and values is None:
         cells = (parse_floats(table.cells[role].slice(row, 1)) for row in range(len(table)))
         row = next(row for row, cell in enumerate(cells) if cell is None)
         raise table.origin.grade_name_without_scale_error(row, table.cells[role][row].as_py())
-    return table.floats(role, fixes=FIXES) if values is None or np.isnan(values).any() else values
+    return table.floats(role, fixes=ROW_FIXES) if values is None or np.isnan(values).any() else values
 
 
 def _refuse_repeated(origin: Origin, keys: Integers, queries: pa.Array, documents: pa.Array) -> None:
@@ -271,16 +273,21 @@ def _refuse_repeated(origin: Origin, keys: Integers, queries: pa.Array, document
     repeats = order[1:][keys[order[1:]] == keys[order[:-1]]]
     row = int(repeats.min())
     first = int(np.argmax(keys == keys[row]))
-    problem = f"{_pair(queries, documents, keys[row])} was already in row {first + 1}"
+    problem = f"{_describe_pair(queries, documents, keys[row])} was already in row {first + 1}"
     raise origin.cell_error(row, "document", problem, "keep one row", "repeated-document")
 
 
-def _nothing_in_common(queries: pa.Array, documents: pa.Array, run_key: Integers, gold_key: Integers) -> InputError:
-    run_pair, first_gold = _pair(queries, documents, run_key[0]), _pair(queries, documents, gold_key[0])
+def _nothing_in_common_error(
+    queries: pa.Array, documents: pa.Array, run_key: Integers, gold_key: Integers
+) -> InputError:
+    run_pair, first_gold = (
+        _describe_pair(queries, documents, run_key[0]),
+        _describe_pair(queries, documents, gold_key[0]),
+    )
     problem = f"no document of the run has gold (the run begins with {run_pair}, the gold with {first_gold})"
     return InputError(problem, source="the run", kind="nothing-in-common", fix="use the same ids in both")
 
 
-def _pair(queries: pa.Array, documents: pa.Array, key: Any) -> str:
-    query, document = divmod(int(key), len(documents))
+def _describe_pair(queries: pa.Array, documents: pa.Array, pair_key: Any) -> str:
+    query, document = divmod(int(pair_key), len(documents))
     return f"document {shown(documents[document].as_py())} of query {shown(queries[query].as_py())}"

@@ -29,7 +29,7 @@ from crowdrank.evaluation.evaluate import (
     NoRelevant,
     Ties,
     Unjudged,
-    align_for,
+    align_for_measures,
     as_gold,
     as_run,
     evaluate_alignment,
@@ -40,17 +40,18 @@ from crowdrank.evaluation.evaluate import (
 from crowdrank.evaluation.measures import Measure, parse_measures
 from crowdrank.judgments.frames import frame_library, from_arrow
 
-_BLOCK = 2**20
-"""Maximum number of values in memory at a time."""
-_ROUNDING = 1e-12
+_MAX_VALUES_PER_BLOCK = 2**20
+"""Maximum number of values in memory in one block of resamples or sign vectors."""
+_ROUNDING_TOLERANCE = 1e-12
 """Relative tolerance for rounding errors of sums."""
-MIN_P = 0.0005
+MIN_DISPLAYED_P = 0.0005
 """Smallest p-value that is not rounded to 0.000; reports/page.js has the same value."""
 MAX_JUDGED_DIFFERENCE = 0.01
 """Maximum difference in Judged@k between runs without a warning."""
-_RESAMPLES = 10_000
-_TESTS = {
-    "fisher": f"Fisher's randomization test, two-sided ({_RESAMPLES:,} random sign changes, or all if there are fewer)",
+_N_RESAMPLES = 10_000
+_TEST_DESCRIPTIONS = {
+    "fisher": f"Fisher's randomization test, two-sided "
+    f"({_N_RESAMPLES:,} random sign changes, or all if there are fewer)",
     "t": "the paired t-test, two-sided",
 }
 
@@ -94,14 +95,14 @@ class Comparison:
     @property
     def measures(self) -> tuple[Measure, ...]:
         """The measures, in the order of the columns of `table`."""
-        return self._first.measures
+        return self._first_evaluation.measures
 
     @property
     def table(self) -> Any:
         """One row per run: its name, the mean of each measure, and Judged@k."""
         rows = [{"run": run, **one.judged, **one.means} for run, one in self.evaluations.items()]
-        names = list(dict.fromkeys(["run", *self._first.means, *self._first.judged]))
-        return self._frame(pa.Table.from_pylist(rows).select(names))
+        names = list(dict.fromkeys(["run", *self._first_evaluation.means, *self._first_evaluation.judged]))
+        return self._to_frame(pa.Table.from_pylist(rows).select(names))
 
     @property
     def details(self) -> Any:
@@ -111,7 +112,7 @@ class Comparison:
         (of its bootstrap interval), p, p_holm (adjusted over the runs of the measure), effect_size, significant, best,
         depends_on_unjudged (whether the sign or the significance changes with the treatment of documents without gold).
         """
-        return self._frame(self.rows)
+        return self._to_frame(self.rows)
 
     @property
     def per_query(self) -> Any:
@@ -120,12 +121,12 @@ class Comparison:
             evaluation.per_query.add_column(0, "run", pa.repeat(run, evaluation.per_query.num_rows))
             for run, evaluation in self.evaluations.items()
         ]
-        return self._frame(pa.concat_tables(tables))
+        return self._to_frame(pa.concat_tables(tables))
 
     def _repr_html_(self) -> str:
         names = ["measure", "run", "mean", "difference", "lower", "upper", "p", "p_holm", "significant"]
         rows = [{name: row[name] for name in names} for row in self.rows.to_pylist()]
-        text = f"{len(self.evaluations)} runs; differences are to {self.baseline}; {_TESTS[self.test]}"
+        text = f"{len(self.evaluations)} runs; differences are to {self.baseline}; {_TEST_DESCRIPTIONS[self.test]}"
         tables = [html_table([row for row in rows if row["measure"] == str(one)], names) for one in self.measures]
         return panel(heading("Comparison"), paragraph(text), *map(paragraph, map(str, self.warnings)), *tables)
 
@@ -157,27 +158,30 @@ class Comparison:
         >>> compare({"mine": frame, "other": frame}, frame, "AP").protocol()[0]
         "2 runs are compared on 1 query with gold; differences are to 'mine'."
         """
-        queries, verb = counted(self._first.counts.queries, "query"), "is" if len(self.evaluations) == 1 else "are"
+        queries, verb = (
+            counted(self._first_evaluation.counts.queries, "query"),
+            "is" if len(self.evaluations) == 1 else "are",
+        )
         return [
             f"{counted(len(self.evaluations), 'run')} {verb} compared on {queries} with gold; differences are to "
             f"'{self.baseline}'.",
             "Runs are paired query by query; a query that a run lacks counts 0.",
-            *self._first.conventions.sentences(self.measures),
-            *([EXPECTED_GRADES_NOTE] if self._first.expected_grades else []),
-            f"p is the p-value of {_TESTS[self.test]}.",
+            *self._first_evaluation.conventions.sentences(self.measures),
+            *([EXPECTED_GRADES_NOTE] if self._first_evaluation.expected_grades else []),
+            f"p is the p-value of {_TEST_DESCRIPTIONS[self.test]}.",
             "p_holm is p adjusted by Holm's method over the runs of each measure; "
             f"a difference with p_holm of at most {self.alpha:g} is significant.",
             f"Intervals are {1 - self.alpha:.4g} percentile bootstrap intervals of the mean difference over queries.",
             "The effect size is the mean difference divided by the standard deviation of the differences.",
-            *([GOLD_USED_FEATURES_NOTE] if self._first.gold_used_features else []),
+            *([GOLD_USED_FEATURES_NOTE] if self._first_evaluation.gold_used_features else []),
         ]
 
     @property
-    def _first(self) -> Evaluation:
+    def _first_evaluation(self) -> Evaluation:
         return next(iter(self.evaluations.values()))
 
-    def _frame(self, table: pa.Table) -> Any:
-        return from_arrow(table, self._first.backend)
+    def _to_frame(self, table: pa.Table) -> Any:
+        return from_arrow(table, self._first_evaluation.backend)
 
 
 def compare(
@@ -228,7 +232,7 @@ def compare(
     gold = load_gold(gold)
     by_features, gold = used_features(gold), as_gold(gold)
     frames = {str(name): as_run(run) for name, run in runs.items()}
-    aligned = {name: align_for(frame, gold, parsed, ties) for name, frame in frames.items()}
+    aligned = {name: align_for_measures(frame, gold, parsed, ties) for name, frame in frames.items()}
 
     def compare_with(chosen: Conventions) -> Comparison:
         evaluations = {
@@ -274,13 +278,13 @@ def compare_evaluations(
         alike = evaluation.measures == first.measures and evaluation.per_query["query"] == first.per_query["query"]
         if not alike:
             raise UsageError(f"the run '{run}' was evaluated with other measures or on other queries than the first")
-    rows = _details(dict(evaluations), baseline, test=test, alpha=alpha, random_state=random_state)
+    rows = _detail_rows(dict(evaluations), baseline, test=test, alpha=alpha, random_state=random_state)
     return Comparison(dict(evaluations), baseline, test, float(alpha), pa.Table.from_pylist(rows))
 
 
 def _check_arguments(runs: Mapping[str, Any], baseline: str | None, test: str, alpha: float) -> str:
     baseline = choose_baseline(runs, baseline)
-    require_one_of("test", test, _TESTS)
+    require_one_of("test", test, _TEST_DESCRIPTIONS)
     if not 0 < alpha < 1:
         raise UsageError(f"must be between 0 and 1, such as 0.05, not {alpha}", parameter="alpha")
     return baseline
@@ -301,13 +305,13 @@ def choose_baseline(runs: Mapping[str, Any], baseline: str | None) -> str:
     return names[0] if baseline is None else baseline
 
 
-def _details(
+def _detail_rows(
     evaluations: dict[str, Evaluation], baseline: str, *, test: str, alpha: float, random_state: int
 ) -> list[dict[str, Any]]:
     base = evaluations[baseline]
     pairs = [(measure, run) for measure in base.measures for run in evaluations]
     differences = np.column_stack([evaluations[run].values(measure) - base.values(measure) for measure, run in pairs])
-    p, intervals = _tests(differences, test, 1 - alpha, random_state)
+    p, intervals = _p_values_and_intervals(differences, test, 1 - alpha, random_state)
     is_baseline = np.array([run == baseline for _, run in pairs])
     p[is_baseline], intervals[is_baseline] = np.nan, np.nan
     adjusted = np.concatenate([holm(part) for part in np.split(p, len(base.measures))])
@@ -344,7 +348,9 @@ def _best_runs(measure: Measure, evaluations: dict[str, Evaluation]) -> set[str]
     return {run for run, mean in means.items() if mean == top}
 
 
-def _tests(differences: Floats, test: str, level: float, random_state: int) -> tuple[Floats, Floats]:
+def _p_values_and_intervals(
+    differences: Floats, test: str, confidence_level: float, random_state: int
+) -> tuple[Floats, Floats]:
     """Return the p-value of each column (n_columns,) and its interval (n_columns, 2).
 
     Columns with values for the same queries share their resamples.
@@ -356,9 +362,11 @@ def _tests(differences: Floats, test: str, level: float, random_state: int) -> t
         groups.setdefault(present[:, column].tobytes(), []).append(column)
     for columns in groups.values():
         part = differences[present[:, columns[0]]][:, columns]
-        intervals[columns] = bootstrap_intervals(part, level=level, n=_RESAMPLES, random_state=random_state)
+        intervals[columns] = bootstrap_intervals(
+            part, level=confidence_level, n=_N_RESAMPLES, random_state=random_state
+        )
         if test == "fisher":
-            p[columns] = fisher_p_values(part, n=_RESAMPLES, random_state=random_state)
+            p[columns] = fisher_p_values(part, n=_N_RESAMPLES, random_state=random_state)
         else:
             p[columns] = [paired_t(column, np.zeros(len(column))) for column in part.T]
     return p, intervals
@@ -367,7 +375,7 @@ def _tests(differences: Floats, test: str, level: float, random_state: int) -> t
 def _with_unjudged_check(comparison: Comparison, other_rows: pa.Table, other_unjudged: str) -> Comparison:
     """Add the rows with the other treatment of documents without gold, and warnings where it matters."""
     changed = [
-        _conclusion(row) != _conclusion(other)
+        _significant_sign(row) != _significant_sign(other)
         for row, other in zip(comparison.rows.to_pylist(), other_rows.to_pylist(), strict=True)
     ]
     column = comparison.rows.column_names.index("depends_on_unjudged")
@@ -393,15 +401,16 @@ def _with_unjudged_check(comparison: Comparison, other_rows: pa.Table, other_unj
     return replace(comparison, rows=rows, other_rows=other_rows, warnings=tuple(messages))
 
 
-def _conclusion(row: Mapping[str, Any]) -> float:
+def _significant_sign(row: Mapping[str, Any]) -> float:
     """Return the sign of a significant difference, or 0."""
     return float(np.sign(row["difference"])) if row["significant"] else 0.0
 
 
-def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
+def without_nan(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """Replace NaN and infinity by None, because JSON has neither."""
     return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in mapping.items()
     }
 
 
@@ -411,7 +420,7 @@ def format_p(p: float) -> str:
     >>> format_p(0.0312), format_p(0.0001)
     ('0.031', '< 0.001')
     """
-    return f"{p:.3f}" if p >= MIN_P else "< 0.001"
+    return f"{p:.3f}" if p >= MIN_DISPLAYED_P else "< 0.001"
 
 
 def fisher_randomization(a: ArrayLike, b: ArrayLike, *, n: int = 10_000, random_state: int = 0) -> float:
@@ -430,7 +439,7 @@ def fisher_randomization(a: ArrayLike, b: ArrayLike, *, n: int = 10_000, random_
     0.25
 
     """
-    return float(fisher_p_values(_paired(a, b)[:, None], n=n, random_state=random_state)[0])
+    return float(fisher_p_values(_paired_differences(a, b)[:, None], n=n, random_state=random_state)[0])
 
 
 def paired_t(a: ArrayLike, b: ArrayLike) -> float:
@@ -439,7 +448,7 @@ def paired_t(a: ArrayLike, b: ArrayLike) -> float:
     >>> round(paired_t([0.9, 0.8, 0.7], [0.5, 0.6, 0.6]), 4)
     0.1181
     """
-    differences = _paired(a, b)
+    differences = _paired_differences(a, b)
     if differences.size < 2 or not differences.any():
         return 1.0
     mean, spread = _mean_and_spread(differences)
@@ -483,7 +492,7 @@ def effect_size(a: ArrayLike, b: ArrayLike) -> float:
     >>> round(effect_size([0.9, 0.8, 0.7], [0.5, 0.6, 0.6]), 3)
     1.528
     """
-    differences = _paired(a, b)
+    differences = _paired_differences(a, b)
     if not differences.any():
         return 0.0
     if differences.size < 2:
@@ -522,12 +531,15 @@ def bootstrap_intervals(differences: Floats, *, level: float = 0.95, n: int = 10
     n_queries, n_columns = differences.shape
     if n_queries == 0:
         return np.full((n_columns, 2), np.nan)
-    means = np.concatenate([weights @ differences for weights in _resamples(n_queries, n, random_state)]) / n_queries
+    means = (
+        np.concatenate([weights @ differences for weights in _bootstrap_weights(n_queries, n, random_state)])
+        / n_queries
+    )
     tail = (1 - level) / 2
     return np.asarray(np.quantile(means, [tail, 1 - tail], axis=0).T)
 
 
-def _paired(a: ArrayLike, b: ArrayLike) -> Floats:
+def _paired_differences(a: ArrayLike, b: ArrayLike) -> Floats:
     left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if left.shape != right.shape or left.ndim != 1:
         problem = f"values are paired by query, but there are {left.size} and {right.size}"
@@ -538,42 +550,42 @@ def _paired(a: ArrayLike, b: ArrayLike) -> Floats:
 
 def _mean_and_spread(differences: Floats) -> tuple[float, float]:
     mean, spread = float(differences.mean()), float(differences.std(ddof=1))
-    return mean, spread if spread > _ROUNDING * abs(mean) else 0.0
+    return mean, spread if spread > _ROUNDING_TOLERANCE * abs(mean) else 0.0
 
 
-def _count_as_extreme(differences: Floats, blocks: Iterator[Floats]) -> NDArray[np.int64]:
+def _count_as_extreme(differences: Floats, sign_blocks: Iterator[Floats]) -> NDArray[np.int64]:
     """Count for each column the sign vectors whose sum is at least as far from 0 as the observed sum."""
-    observed = np.abs(differences.sum(axis=0)) - _ROUNDING * np.abs(differences).sum(axis=0)
+    observed = np.abs(differences.sum(axis=0)) - _ROUNDING_TOLERANCE * np.abs(differences).sum(axis=0)
     count = np.zeros(differences.shape[1], dtype=np.int64)
-    for signs in blocks:
+    for signs in sign_blocks:
         count += (np.abs(signs @ differences) >= observed).sum(axis=0)
     return count
 
 
 def _all_signs(n_queries: int) -> Iterator[Floats]:
-    block = max(1, _BLOCK // max(1, n_queries))
+    block = max(1, _MAX_VALUES_PER_BLOCK // max(1, n_queries))
     for start in range(0, 2**n_queries, block):
         codes = np.arange(start, min(start + block, 2**n_queries))
-        yield _as_signs((codes[:, None] >> np.arange(n_queries)) & 1)
+        yield _bits_to_signs((codes[:, None] >> np.arange(n_queries)) & 1)
 
 
 def _random_signs(n_queries: int, n: int, random_state: int) -> Iterator[Floats]:
     rng = np.random.default_rng(random_state)
-    block, width = max(1, _BLOCK // n_queries), (n_queries + 7) // 8
+    block, width = max(1, _MAX_VALUES_PER_BLOCK // n_queries), (n_queries + 7) // 8
     for start in range(0, n, block):
         rows = min(block, n - start)
         packed = np.frombuffer(rng.bytes(rows * width), dtype=np.uint8).reshape(rows, width)
-        yield _as_signs(np.unpackbits(packed, axis=1, count=n_queries))
+        yield _bits_to_signs(np.unpackbits(packed, axis=1, count=n_queries))
 
 
-def _as_signs(bits: NDArray[Any]) -> Floats:
+def _bits_to_signs(bits: NDArray[Any]) -> Floats:
     return 2 * bits.astype(np.float64) - 1
 
 
-def _resamples(n_queries: int, n: int, random_state: int) -> Iterator[Floats]:
+def _bootstrap_weights(n_queries: int, n: int, random_state: int) -> Iterator[Floats]:
     """Yield blocks of bootstrap weights: how often each query is drawn, (n_resamples, n_queries)."""
     rng = np.random.default_rng(random_state)
-    block = max(1, _BLOCK // n_queries)
+    block = max(1, _MAX_VALUES_PER_BLOCK // n_queries)
     for start in range(0, n, block):
         rows = min(block, n - start)
         drawn = rng.integers(0, n_queries, size=(rows, n_queries)) + np.arange(rows)[:, None] * n_queries

@@ -18,13 +18,13 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import Fix, InputError, Message, UsageError
 from crowdrank.evaluation import measure_kernels
 from crowdrank.evaluation.alignment import (
-    NO_GOLD,
+    NO_GOLD_ROW,
     Alignment,
     RankableDocuments,
     Ranking,
     align,
     align_codes,
-    rankable,
+    group_by_query,
     tie_groups,
 )
 from crowdrank.evaluation.measures import (
@@ -43,7 +43,7 @@ from crowdrank.readers.read import read_gold
 from crowdrank.readers.runs import read_run
 
 _ALL_RANKS = int(np.iinfo(np.int32).max)
-_MAX_EXPONENT = 1023
+_MAX_GAIN_EXPONENT = 1023
 Ties = Literal["expected", "document", "given"]
 Unjudged = Literal["nonrelevant", "skip"]
 NoRelevant = Literal["skip", "zero", "one"]
@@ -53,17 +53,17 @@ EXPECTED_GRADES_NOTE = "The gold has probabilities of grades; gains and relevanc
 GOLD_USED_FEATURES_NOTE = (
     "The gold is a consensus that used features of the documents: it favors rankers that use the same features."
 )
-_JUDGED_ONLY = "rank correlations and grade measures"
-_TIES = {
+_JUDGED_ONLY_MEASURES = "rank correlations and grade measures"
+_TIES_SENTENCES = {
     "expected": "Equal scores count as the exact expectation over all orders of the tied documents",
     "document": "Equal scores are ordered by document id, descending as text, as trec_eval does",
     "given": "Equal scores keep the order of the rows",
 }
-_UNJUDGED = {
-    "nonrelevant": f"Documents without gold count as grade 0, except in {_JUDGED_ONLY}",
+_UNJUDGED_SENTENCES = {
+    "nonrelevant": f"Documents without gold count as grade 0, except in {_JUDGED_ONLY_MEASURES}",
     "skip": "Documents without gold are left out of the ranking",
 }
-_NO_RELEVANT = {"skip": "are left out of the mean", "zero": "count 0 in the mean", "one": "count 1 in the mean"}
+_NO_RELEVANT_PHRASES = {"skip": "are left out of the mean", "zero": "count 0 in the mean", "one": "count 1 in the mean"}
 _NO_RELEVANT_VALUES = {"skip": np.nan, "zero": 0.0, "one": 1.0}
 
 
@@ -80,7 +80,11 @@ class Conventions:
     no_relevant: NoRelevant = "skip"
 
     def __post_init__(self) -> None:
-        for name, known in (("ties", _TIES), ("unjudged", _UNJUDGED), ("no_relevant", _NO_RELEVANT)):
+        for name, known in (
+            ("ties", _TIES_SENTENCES),
+            ("unjudged", _UNJUDGED_SENTENCES),
+            ("no_relevant", _NO_RELEVANT_PHRASES),
+        ):
             require_one_of(name, getattr(self, name), known)
 
     def without_relevant(self, measure: Measure) -> str:
@@ -93,8 +97,13 @@ class Conventions:
         >>> Conventions().sentences([Measure("nDCG")])[-1]
         'The gain of a grade in DCG and nDCG is 2^grade - 1, unless the measure names other gains.'
         """
-        no_relevant = f"Queries without a relevant document {_NO_RELEVANT[self.no_relevant]}."
-        return [f"{_TIES[self.ties]}.", f"{_UNJUDGED[self.unjudged]}.", no_relevant, *self.measure_sentences(measures)]
+        no_relevant = f"Queries without a relevant document {_NO_RELEVANT_PHRASES[self.no_relevant]}."
+        return [
+            f"{_TIES_SENTENCES[self.ties]}.",
+            f"{_UNJUDGED_SENTENCES[self.unjudged]}.",
+            no_relevant,
+            *self.measure_sentences(measures),
+        ]
 
     def measure_sentences(self, measures: Iterable[Measure]) -> list[str]:
         """Describe the conventions that concern some of the given measures only."""
@@ -133,8 +142,8 @@ class EvaluationCounts:
     gold_queries_missing: int  # gold queries without a scored document in the run
 
 
-MIN_JUDGED = 0.5
-"""Minimum share of the first documents that have gold without a warning."""
+MIN_JUDGED_SHARE = 0.5
+"""Judged@k (share of the first k documents with gold) below which a warning is issued."""
 
 
 def unjudged_fixes(other_unjudged: str) -> tuple[Fix, ...]:
@@ -202,7 +211,7 @@ class Evaluation:
 
     @property
     def warnings(self) -> tuple[Message, ...]:
-        """Warning of kind `few-judged` for each Judged@k below `MIN_JUDGED`: the values depend on missing gold."""
+        """Warning of kind `few-judged` for each Judged@k below `MIN_JUDGED_SHARE`: values depend on missing gold."""
         other = "skip" if self.conventions.unjudged == "nonrelevant" else "nonrelevant"
         return tuple(
             Message(
@@ -212,14 +221,14 @@ class Evaluation:
                 fixes=unjudged_fixes(other),
             )
             for name, share in self.judged.items()
-            if share < MIN_JUDGED
+            if share < MIN_JUDGED_SHARE
         )
 
     def relevance_notes(self) -> list[str]:
         """Return a sentence for each measure whose mean leaves out queries, or counts them as 0 or 1."""
         return [
             f"Queries {'with equal gold grades' if measure.name in CORRELATIONS else 'without a relevant document'}"
-            f" that {_NO_RELEVANT[self.conventions.without_relevant(measure)]} of {measure}: {number:,}."
+            f" that {_NO_RELEVANT_PHRASES[self.conventions.without_relevant(measure)]} of {measure}: {number:,}."
             for measure in self.measures
             if (number := self.without_relevant[str(measure)])
         ]
@@ -240,17 +249,20 @@ class Evaluation:
         left_out = counts.documents_without_gold - counts.documents_as_nonrelevant
         numbers = [
             (
-                f"Documents without gold that count as grade 0, except in {_JUDGED_ONLY}",
+                f"Documents without gold that count as grade 0, except in {_JUDGED_ONLY_MEASURES}",
                 counts.documents_as_nonrelevant,
             ),
             ("Documents without gold that are left out", left_out),
             ("Queries of the run without gold that are left out", counts.run_queries_without_gold),
-            (f"Gold documents that the run does not rank ({_JUDGED_ONLY} ignore them)", counts.gold_documents_missing),
+            (
+                f"Gold documents that the run does not rank ({_JUDGED_ONLY_MEASURES} ignore them)",
+                counts.gold_documents_missing,
+            ),
             ("Gold queries without a scored document, which count 0", counts.gold_queries_missing),
         ]
         return [
             f"{counted(counts.queries, 'query')} and {counted(counts.documents_scored, 'document')} were scored.",
-            f"{_TIES[self.conventions.ties]} ({counted(counts.documents_tied, 'tied document')}).",
+            f"{_TIES_SENTENCES[self.conventions.ties]} ({counted(counts.documents_tied, 'tied document')}).",
             *(f"{text}: {number:,}." for text, number in numbers if number),
             *self.relevance_notes(),
             *self.conventions.measure_sentences(self.measures),
@@ -309,7 +321,9 @@ def evaluate(
     """
     parsed, conventions = parse_measures(measures), Conventions(ties, unjudged, no_relevant)
     run, gold = as_run(run), load_gold(gold)
-    evaluation = evaluate_alignment(align_for(run, gold, parsed, ties), parsed, conventions, frame_library(run))
+    evaluation = evaluate_alignment(
+        align_for_measures(run, gold, parsed, ties), parsed, conventions, frame_library(run)
+    )
     return replace(evaluation, gold_used_features=used_features(gold))
 
 
@@ -321,7 +335,7 @@ def evaluate_codes(
     return evaluate_alignment(align_codes(query, scores, grades, queries), measures, conventions, "pandas")
 
 
-def align_for(run: Any, gold: Any, measures: Iterable[Measure], ties: Ties) -> Alignment:
+def align_for_measures(run: Any, gold: Any, measures: Iterable[Measure], ties: Ties) -> Alignment:
     """Join a run with the gold; read the grades of the run if a measure needs them."""
     names = [str(measure) for measure in measures if measure.name in GRADE_MEASURES]
     aligned = align(run, as_gold(gold), ties=ties, with_grades=bool(names) and "grade" in column_names(run))
@@ -335,7 +349,7 @@ def evaluate_alignment(
     aligned: Alignment, measures: tuple[Measure, ...], conventions: Conventions, backend: str
 ) -> Evaluation:
     """Evaluate a run that is joined with the gold; see :func:`evaluate`."""
-    scoring = Scoring(aligned, skip_unjudged=conventions.unjudged == "skip")
+    scoring = RunScoring(aligned, skip_unjudged=conventions.unjudged == "skip")
     columns, without_relevant = {}, {}
     for measure in measures:
         undefined = scoring.undefined(measure)
@@ -347,8 +361,8 @@ def evaluate_alignment(
     ranked = scoring.ranking
     return Evaluation(
         per_query=pa.table({"query": aligned.queries, **columns}),
-        means={name: _mean(values) for name, values in columns.items()},
-        judged={str(measure): _mean(scoring.values(measure)) for measure in judged},
+        means={name: _mean_without_nan(values) for name, values in columns.items()},
+        judged={str(measure): _mean_without_nan(scoring.values(measure)) for measure in judged},
         counts=EvaluationCounts(
             queries=ranked.n_queries,
             documents_scored=len(ranked.query),
@@ -394,13 +408,13 @@ def used_features(gold: Any) -> bool:
     return gold.used_features if isinstance(gold, Gold) else PRIOR_RELEVANCE in column_names(as_gold(gold))
 
 
-def _mean(values: Floats) -> float:
+def _mean_without_nan(values: Floats) -> float:
     defined = values[~np.isnan(values)]
     return float(defined.mean()) if defined.size else float("nan")
 
 
-class Scoring:
-    """Measures of one run; `skip_unjudged` leaves documents without gold out of the ranking."""
+class RunScoring:
+    """Computes measures of one run; with `skip_unjudged`, documents without gold are left out of the ranking."""
 
     def __init__(self, aligned: Alignment, *, skip_unjudged: bool) -> None:
         self.gold, self.grades, self.complete_ranking = aligned.gold, aligned.grades, aligned.ranking
@@ -424,8 +438,8 @@ class Scoring:
         if ranking.judged.all():
             return self.gold
         unjudged = ranking.query[~ranking.judged]
-        row = np.append(self.gold.row, np.full(len(unjudged), NO_GOLD))
-        return rankable(np.append(self.gold.query, unjudged), row, self.n_queries)
+        row = np.append(self.gold.row, np.full(len(unjudged), NO_GOLD_ROW))
+        return group_by_query(np.append(self.gold.query, unjudged), row, self.n_queries)
 
     def values(self, measure: Measure) -> Floats:
         """Return the value of the measure for each query, (n_queries,)."""
@@ -436,21 +450,23 @@ class Scoring:
             return self._grade_measure(name)
         if name in GAIN_MEASURES:
             gains = self._gains(measure)
-            dcg = self._ranked(measure_kernels.discounted_gain, gains[self.ranking.row], measure)
-            return _ratio(dcg, self._ideal_dcg(gains, measure)) if name == "nDCG" else dcg
+            dcg = self._apply_rank_kernel(measure_kernels.discounted_gain, gains[self.ranking.row], measure)
+            return _ratio_or_zero(dcg, self._ideal_dcg(gains, measure)) if name == "nDCG" else dcg
         if name == "Judged":
             return self._judged(measure)
         if name == "ERR":
-            return self._ranked(measure_kernels.expected_reciprocal_rank, self._stop_probabilities(measure), measure)
+            return self._apply_rank_kernel(
+                measure_kernels.expected_reciprocal_rank, self._stop_probabilities(measure), measure
+            )
         relevance = self._relevance(measure)
         relevant = relevance[self.ranking.row]
         if name == "AP":
-            n_relevant = self._sum(relevance[self.gold.row], self.gold.query)
-            return _ratio(self._ranked(measure_kernels.precision_sum, relevant, measure), n_relevant)
+            n_relevant = self._sum_by_query(relevance[self.gold.row], self.gold.query)
+            return _ratio_or_zero(self._apply_rank_kernel(measure_kernels.precision_sum, relevant, measure), n_relevant)
         if name == "RR" and self.grades.shares is None:
-            return self._ranked(measure_kernels.reciprocal_rank, relevant > 0, measure)
+            return self._apply_rank_kernel(measure_kernels.reciprocal_rank, relevant > 0, measure)
         if name == "RR":  # a reader who stops at the first relevant document
-            return self._ranked(measure_kernels.expected_reciprocal_rank, relevant, measure)
+            return self._apply_rank_kernel(measure_kernels.expected_reciprocal_rank, relevant, measure)
         return _expected_count(self.ranking, relevant, measure) / (measure.cutoff or 1)
 
     def undefined(self, measure: Measure) -> Booleans:
@@ -467,7 +483,7 @@ class Scoring:
             relevance = self.grades.expected(lambda grade: grade > 0)
         else:
             relevance = self._relevance(measure)
-        return np.asarray(self._sum(relevance[self.pool.row] > 0, self.pool.query) == 0)
+        return np.asarray(self._sum_by_query(relevance[self.pool.row] > 0, self.pool.query) == 0)
 
     def _gains(self, measure: Measure) -> Floats:
         """Return the expected gain of each row of the gold, and of documents without gold."""
@@ -482,7 +498,7 @@ class Scoring:
         return ideal_dcg(gains[pool.row], pool.query, pool.offsets, self._discounts, measure.cutoff)
 
     def _stop_probabilities(self, measure: Measure) -> Floats:
-        highest = self.grades.possible.max()
+        highest = self.grades.possible_grades.max()
         if highest > measure.max_grade:
             problem = f"{measure} uses {measure.max_grade} as the highest grade, but the gold has grade {highest:g}"
             raise UsageError(problem, kind="grade-above-maximum", fix=f"write ERR(max_grade={int(np.ceil(highest))})")
@@ -491,26 +507,28 @@ class Scoring:
     def _judged(self, measure: Measure) -> Floats:
         ranking = self.complete_ranking
         n_ranked = np.minimum(np.diff(ranking.offsets), measure.cutoff or _ALL_RANKS)
-        return _ratio(_expected_count(ranking, ranking.judged, measure), n_ranked)
+        return _ratio_or_zero(_expected_count(ranking, ranking.judged, measure), n_ranked)
 
-    def _correlation(self, name: str) -> Floats:
+    def _correlation(self, measure_name: str) -> Floats:
         ranking = self.judged_ranking
-        if name == "Spearman":
+        if measure_name == "Spearman":
             by_score, by_grade = (self._centered_ranks(values) for values in (ranking.scores, ranking.gold))
-            spread = self._sum(by_score**2, ranking.query) * self._sum(by_grade**2, ranking.query)
-            return _ratio(self._sum(by_score * by_grade, ranking.query), np.sqrt(spread))
+            spread = self._sum_by_query(by_score**2, ranking.query) * self._sum_by_query(by_grade**2, ranking.query)
+            return _ratio_or_zero(self._sum_by_query(by_score * by_grade, ranking.query), np.sqrt(spread))
         net, pairs, same_score, same_grade = self._pair_counts
         different = pairs - same_grade
-        return _ratio(net, different if name == "Tau" else np.sqrt((pairs - same_score) * different))
+        return _ratio_or_zero(net, different if measure_name == "Tau" else np.sqrt((pairs - same_score) * different))
 
-    def _grade_measure(self, name: str) -> Floats:
+    def _grade_measure(self, measure_name: str) -> Floats:
         ranking = self.judged_ranking
         assert ranking.grades is not None
         same = ranking.grades == ranking.gold
-        total = self._sum(same if name == "GradeAccuracy" else np.abs(ranking.grades - ranking.gold), ranking.query)
+        total = self._sum_by_query(
+            same if measure_name == "GradeAccuracy" else np.abs(ranking.grades - ranking.gold), ranking.query
+        )
         n_documents = np.diff(ranking.offsets)
         # The value of a query without a document to compare is unknown.
-        return np.where(n_documents > 0, _ratio(total, n_documents), np.nan)
+        return np.where(n_documents > 0, _ratio_or_zero(total, n_documents), np.nan)
 
     def _centered_ranks(self, values: Floats) -> Floats:
         """Return the rank of each judged document within its query, minus the mean rank; ties have their mean rank."""
@@ -519,7 +537,7 @@ class Scoring:
         group = tie_groups(query[order], values[order])
         ranks = np.empty(len(values))
         ranks[order] = (np.bincount(group, weights=np.arange(len(values))) / np.bincount(group))[group]
-        return ranks - _ratio(self._sum(ranks, query), np.diff(self.judged_ranking.offsets))[query]
+        return ranks - _ratio_or_zero(self._sum_by_query(ranks, query), np.diff(self.judged_ranking.offsets))[query]
 
     @cached_property
     def _discounts(self) -> Floats:
@@ -532,12 +550,12 @@ class Scoring:
         counts: Integers = measure_kernels.pair_counts(ranking.scores, ranking.gold, ranking.offsets)
         return counts.T.astype(np.float64)
 
-    def _ranked(self, kernel: Any, values: NDArray[Any], measure: Measure) -> Floats:
+    def _apply_rank_kernel(self, kernel: Any, values: NDArray[Any], measure: Measure) -> Floats:
         ranking = self.ranking
         discounts = (self._discounts,) if kernel is measure_kernels.discounted_gain else ()
         return np.asarray(kernel(values, ranking.new_group, ranking.offsets, *discounts, measure.cutoff or _ALL_RANKS))
 
-    def _sum(self, values: NDArray[Any], query: Integers) -> Floats:
+    def _sum_by_query(self, values: NDArray[Any], query: Integers) -> Floats:
         # np.bincount returns integers if there are no rows, although weights are floats.
         return np.asarray(np.bincount(query, weights=values, minlength=self.n_queries), dtype=np.float64)
 
@@ -555,11 +573,11 @@ def cumulative_discounts(n_ranks: int) -> Floats:
     return np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(n_ranks) + 2))])
 
 
-def ideal_dcg(gains: Floats, query: Integers, offsets: Integers, cumulative: Floats, cutoff: int | None) -> Floats:
+def ideal_dcg(gains: Floats, query: Integers, offsets: Integers, discount_sums: Floats, cutoff: int | None) -> Floats:
     """Return the DCG of the best order of each query's documents, (n_queries,)."""
     best = gains[np.lexsort((-gains, query))]
     ideal: Floats = measure_kernels.discounted_gain(
-        best, np.ones(best.size, dtype=np.bool_), offsets, cumulative, cutoff or _ALL_RANKS
+        best, np.ones(best.size, dtype=np.bool_), offsets, discount_sums, cutoff or _ALL_RANKS
     )
     return ideal
 
@@ -574,7 +592,7 @@ def grade_gains(grades: Floats, gains: Gains, measure: str) -> Floats:
         return grades
     if gains == "exponential":
         highest = grades.max(initial=0.0)
-        if highest > _MAX_EXPONENT:
+        if highest > _MAX_GAIN_EXPONENT:
             problem = f"the gain 2^grade - 1 of grade {highest:g} is too large for a floating-point number"
             fix = ["use linear gains, nDCG(dcg='log2')", "use smaller grades"]
             raise InputError(problem, source="the gold", column="grade", kind="gain-overflow", fix=fix)
@@ -596,6 +614,6 @@ def _expected_count(ranking: Ranking, weights: NDArray[Any], measure: Measure) -
     )
 
 
-def _ratio(numerator: Floats, denominator: NDArray[Any]) -> Floats:
+def _ratio_or_zero(numerator: Floats, denominator: NDArray[Any]) -> Floats:
     """Divide; the result is 0 where the denominator is not positive."""
     return np.asarray(np.divide(numerator, denominator, out=np.zeros(numerator.size), where=denominator > 0))

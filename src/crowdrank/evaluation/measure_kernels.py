@@ -74,7 +74,7 @@ def discounted_gain(
     gains: Floats,  # (n_documents,)
     new_group: Booleans,  # (n_documents,)
     offsets: Integers,  # (n_queries + 1,)
-    cumulative: Floats,  # (longest list + 1,): sum of the discounts of the first ranks
+    cumulative_discounts: Floats,  # (longest list + 1,): sum of the discounts of the first ranks
     cutoff: int,
 ) -> Floats:
     """Return the expected DCG: the mean gain of each tie group times the sum of its discounts up to the cutoff."""
@@ -85,7 +85,7 @@ def discounted_gain(
         start = begin
         while start < last:
             stop = _group_end(new_group, start, end)
-            covered = cumulative[min(stop, last) - begin] - cumulative[start - begin]
+            covered = cumulative_discounts[min(stop, last) - begin] - cumulative_discounts[start - begin]
             values[query] += gains[start:stop].sum() / (stop - start) * covered
             start = stop
     return values
@@ -146,8 +146,8 @@ def reciprocal_rank(relevant: Booleans, new_group: Booleans, offsets: Integers, 
 
 
 @njit(cache=True, nogil=True)
-def expected_reciprocal_rank(stops: Floats, new_group: Booleans, offsets: Integers, cutoff: int) -> Floats:
-    """Return ERR: the expected reciprocal rank at which a reader stops, with stopping probabilities `stops`.
+def expected_reciprocal_rank(stop_probabilities: Floats, new_group: Booleans, offsets: Integers, cutoff: int) -> Floats:
+    """Return ERR: the expected reciprocal rank at which a reader stops, given `stop_probabilities` by document.
 
     `passed[m]` is the probability that the reader passes the first m documents of a group, averaged over its orders:
     the elementary symmetric polynomial of 1 - stops divided by its number of terms, updated document by document.
@@ -164,7 +164,7 @@ def expected_reciprocal_rank(stops: Floats, new_group: Booleans, offsets: Intege
             passed = np.zeros(depth + 1)
             passed[0] = 1.0
             for document in range(1, stop - start + 1):
-                passes = 1.0 - stops[start + document - 1]
+                passes = 1.0 - stop_probabilities[start + document - 1]
                 for m in range(min(document, depth), 0, -1):
                     passed[m] = ((document - m) * passed[m] + m * passes * passed[m - 1]) / document
             for m in range(depth):

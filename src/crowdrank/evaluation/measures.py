@@ -24,7 +24,7 @@ CORRELATIONS = ("Tau", "TauB", "Spearman")
 GRADE_MEASURES = ("GradeAccuracy", "GradeMAE")
 GAIN_MEASURES = ("DCG", "nDCG")
 
-_OPTIONS: dict[str, tuple[str, ...]] = {
+_OPTIONS_BY_MEASURE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(GAIN_MEASURES, ("dcg", "gains")),
     "AP": ("rel",),
     "ERR": ("max_grade",),
@@ -32,13 +32,13 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "RR": ("rel",),
     **dict.fromkeys(("Judged", *CORRELATIONS, *GRADE_MEASURES), ()),
 }
-_WITH_CUTOFF = ("P", "Judged")
-_WITHOUT_CUTOFF = (*CORRELATIONS, *GRADE_MEASURES)
-_ALIASES = {"NDCG": "nDCG", "MAP": "AP", "MRR": "RR", "Precision": "P"}  # as in ir_measures
+_MEASURES_WITH_CUTOFF = ("P", "Judged")
+_MEASURES_WITHOUT_CUTOFF = (*CORRELATIONS, *GRADE_MEASURES)
+_MEASURE_ALIASES = {"NDCG": "nDCG", "MAP": "AP", "MRR": "RR", "Precision": "P"}  # as in ir_measures
 _DCG_NAMES = {"linear": "log2", "exponential": "exp-log2"}
-_NAME = re.compile(r"(?P<name>\w+)(?:\((?P<options>.*)\))?(?:@(?P<cutoff>\d+))?")
-_SEPARATOR = re.compile(r"[\s,]+(?![^(]*\))")
-_EXAMPLE = "write name, options and cutoff as in AP(rel=2)@100"
+_MEASURE_PATTERN = re.compile(r"(?P<name>\w+)(?:\((?P<options>.*)\))?(?:@(?P<cutoff>\d+))?")
+_SEPARATOR_PATTERN = re.compile(r"[\s,]+(?![^(]*\))")
+_SYNTAX_ADVICE = "write name, options and cutoff as in AP(rel=2)@100"
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class Measure:
     max_grade: int = 4
 
     def __post_init__(self) -> None:
-        if self.name not in _OPTIONS:
-            raise _unknown(self.name)
-        if self.name in _WITH_CUTOFF and self.cutoff is None:
+        if self.name not in _OPTIONS_BY_MEASURE:
+            raise _unknown_measure_error(self.name)
+        if self.name in _MEASURES_WITH_CUTOFF and self.cutoff is None:
             raise UsageError(f"{self.name} needs a cutoff", kind="no-cutoff", fix=f"write {self.name}@10, for example")
-        if self.name in _WITHOUT_CUTOFF and self.cutoff is not None:
+        if self.name in _MEASURES_WITHOUT_CUTOFF and self.cutoff is not None:
             fix = f"write {self.name} without @{self.cutoff}"
             raise UsageError(f"{self.name} has no cutoff", kind="unknown-option", fix=fix)
         for option in ("cutoff", "rel", "max_grade"):
@@ -85,8 +85,8 @@ class Measure:
                 problem = f"the {option} of {self.name} must be a whole number of at least 1, not {value!r}"
                 raise UsageError(problem, kind="invalid-measure")
         for field in fields(self)[2:]:
-            if getattr(self, field.name) != field.default and field.name not in _OPTIONS[self.name]:
-                raise _unknown_option(self.name, field.name)
+            if getattr(self, field.name) != field.default and field.name not in _OPTIONS_BY_MEASURE[self.name]:
+                raise _unknown_option_error(self.name, field.name)
 
     @property
     def higher_is_better(self) -> bool:
@@ -134,12 +134,12 @@ def parse_measure(name: str | Measure) -> Measure:
     """
     if isinstance(name, Measure):
         return name
-    match = _NAME.fullmatch(name.strip())
+    match = _MEASURE_PATTERN.fullmatch(name.strip())
     if match is None:
-        raise UsageError(f"{name!r} is not a measure", kind="invalid-measure", fix=_EXAMPLE)
-    kind = _ALIASES.get(match["name"], match["name"])
-    if kind not in _OPTIONS:
-        raise _unknown(kind)
+        raise UsageError(f"{name!r} is not a measure", kind="invalid-measure", fix=_SYNTAX_ADVICE)
+    kind = _MEASURE_ALIASES.get(match["name"], match["name"])
+    if kind not in _OPTIONS_BY_MEASURE:
+        raise _unknown_measure_error(kind)
     cutoff = int(match["cutoff"]) if match["cutoff"] else None
     return Measure(kind, cutoff=cutoff, **_parse_options(kind, name, match["options"] or ""))
 
@@ -153,10 +153,10 @@ def parse_measures(measures: str | Measure | Iterable[str | Measure]) -> tuple[M
     if isinstance(measures, Measure):
         return (measures,)
     if isinstance(measures, str):
-        measures = [name for name in _SEPARATOR.split(measures) if name]
+        measures = [name for name in _SEPARATOR_PATTERN.split(measures) if name]
     parsed = tuple(dict.fromkeys(parse_measure(measure) for measure in measures))
     if not parsed:
-        raise UsageError(f"must not be empty; the measures are {', '.join(_OPTIONS)}", parameter="measures")
+        raise UsageError(f"must not be empty; the measures are {', '.join(_OPTIONS_BY_MEASURE)}", parameter="measures")
     return parsed
 
 
@@ -194,17 +194,17 @@ def effective_gains(measure: str | Measure | None, gains: str | Sequence[float])
     return parse_gains(gains) if parsed is None or parsed.gains == "exponential" else parsed.gains
 
 
-def _parse_options(kind: str, name: str, text: str) -> dict[str, Any]:
+def _parse_options(measure_name: str, name: str, text: str) -> dict[str, Any]:
     try:
         call = ast.parse(f"measure({text})", mode="eval").body
         if not isinstance(call, ast.Call) or call.args:
             raise ValueError
         options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError) as error:
-        raise UsageError(f"{name!r} has invalid options", kind="invalid-measure", fix=_EXAMPLE) from error
+        raise UsageError(f"{name!r} has invalid options", kind="invalid-measure", fix=_SYNTAX_ADVICE) from error
     for option in options:
-        if option not in _OPTIONS[kind]:
-            raise _unknown_option(kind, option)
+        if option not in _OPTIONS_BY_MEASURE[measure_name]:
+            raise _unknown_option_error(measure_name, option)
     if "dcg" in options and "gains" in options:
         raise UsageError(f"{name!r} has both dcg and gains", kind="invalid-measure", fix="use one of them")
     if "dcg" in options:
@@ -222,11 +222,15 @@ def _format_gain(gain: float) -> str:
     return str(int(gain)) if gain == int(gain) else repr(gain)
 
 
-def _unknown(name: str) -> UsageError:
-    problem = f"there is no measure {name!r}{near(name, _OPTIONS)}; the measures are {', '.join(_OPTIONS)}"
+def _unknown_measure_error(name: str) -> UsageError:
+    measures = ", ".join(_OPTIONS_BY_MEASURE)
+    problem = f"there is no measure {name!r}{near(name, _OPTIONS_BY_MEASURE)}; the measures are {measures}"
     return UsageError(problem, kind="unknown-measure")
 
 
-def _unknown_option(kind: str, option: str) -> UsageError:
-    known, similar = ", ".join(_OPTIONS[kind]) or "none", near(option, _OPTIONS[kind])
-    return UsageError(f"{kind} has no option {option!r}{similar}; its options: {known}", kind="unknown-option")
+def _unknown_option_error(measure_name: str, option: str) -> UsageError:
+    known, similar = (
+        ", ".join(_OPTIONS_BY_MEASURE[measure_name]) or "none",
+        near(option, _OPTIONS_BY_MEASURE[measure_name]),
+    )
+    return UsageError(f"{measure_name} has no option {option!r}{similar}; its options: {known}", kind="unknown-option")

@@ -30,7 +30,7 @@ COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 """Column names that other tools and data sets use for each role, in lower case."""
 
-KNOWN_NAMES = frozenset(name for role, aliases in COLUMN_ALIASES.items() for name in (role, *aliases))
+KNOWN_COLUMN_NAMES = frozenset(name for role, aliases in COLUMN_ALIASES.items() for name in (role, *aliases))
 """All names of columns that are recognized, in lower case."""
 
 GOLD_COLUMN_ALIASES = {
@@ -60,10 +60,10 @@ GRADE_LIKE_COLUMNS = frozenset(
 )
 """Names of columns that are not used as features, because they probably hold the grade."""
 
-SHARE_NAME = re.compile(r"p(0|[1-9]\d{0,2})")
+PROBABILITY_COLUMN_PATTERN = re.compile(r"p(0|[1-9]\d{0,2})")
 """Name of a column with the probability of a grade: p and the value of the grade."""
 
-SHARE_SUM_TOLERANCE = 0.01
+PROBABILITY_SUM_TOLERANCE = 0.01
 """Maximum distance of the sum of the probabilities of the grades from 1, as in files with rounded numbers."""
 
 SCALE_COLUMN = "scale"
@@ -185,32 +185,34 @@ class Roles:
         return candidates[0] if candidates else None
 
 
-def n_known_names(header: str, separators: str) -> int:
+def count_known_columns(header: str, separators: str) -> int:
     """Return how many cells of a header are names of known columns, if it is split at any of the characters.
 
-    >>> n_known_names('qid;"grade";f1', ";,"), n_known_names("qid;grade;f1", ",")
+    >>> count_known_columns('qid;"grade";f1', ";,"), count_known_columns("qid;grade;f1", ",")
     (2, 0)
     """
     cells = re.split(f"[{re.escape(separators)}]", header)
-    return len(KNOWN_NAMES.intersection(cell.strip(' "').casefold() for cell in cells))
+    return len(KNOWN_COLUMN_NAMES.intersection(cell.strip(' "').casefold() for cell in cells))
 
 
-def share_name(value: float) -> str:
+def probability_column(grade_value: float) -> str:
     """Return the name of the column with the probability of a grade.
 
-    >>> share_name(2.0)
+    >>> probability_column(2.0)
     'p2'
     """
-    return f"p{int(value)}"
+    return f"p{int(grade_value)}"
 
 
-def share_columns(names: Iterable[str]) -> list[str]:
+def find_probability_columns(names: Iterable[str]) -> list[str]:
     """Return the columns with the probability of a grade, from the lowest to the highest; none if there is only one.
 
-    >>> share_columns(["query", "p2", "p10", "p1", "price"])
+    >>> find_probability_columns(["query", "p2", "p10", "p1", "price"])
     ['p1', 'p2', 'p10']
     """
-    found = sorted((name for name in names if SHARE_NAME.fullmatch(name)), key=lambda name: int(name[1:]))
+    found = sorted(
+        (name for name in names if PROBABILITY_COLUMN_PATTERN.fullmatch(name)), key=lambda name: int(name[1:])
+    )
     return found if len(found) > 1 else []
 
 

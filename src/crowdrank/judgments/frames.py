@@ -24,22 +24,22 @@ _POLARS_NUMBERS = {
 """Types of polars whose values are numbers of at most 64 bits."""
 
 
-def is_frame(value: object) -> bool:
-    """Return whether `value` is a DataFrame of a library that narwhals supports."""
-    if isinstance(value, str | Path | list):
+def is_frame(candidate: object) -> bool:
+    """Return whether `candidate` is a DataFrame of a library that narwhals supports."""
+    if isinstance(candidate, str | Path | list):
         return False
     import narwhals as nw
 
-    return _is_known_eager(value) or isinstance(_to_narwhals(value), nw.DataFrame | nw.LazyFrame)
+    return _is_in_memory_frame(candidate) or isinstance(_to_narwhals(candidate), nw.DataFrame | nw.LazyFrame)
 
 
-def _is_known_eager(value: object) -> bool:
-    """Return whether `value` is a frame in memory of pandas, polars, pyarrow or narwhals, without wrapping it."""
+def _is_in_memory_frame(candidate: object) -> bool:
+    """Return whether `candidate` is a frame in memory of pandas, polars, pyarrow or narwhals, without wrapping it."""
     import narwhals as nw
 
-    if isinstance(value, nw.DataFrame | pa.Table):
+    if isinstance(candidate, nw.DataFrame | pa.Table):
         return True
-    return nw.dependencies.is_pandas_dataframe(value) or nw.dependencies.is_polars_dataframe(value)
+    return nw.dependencies.is_pandas_dataframe(candidate) or nw.dependencies.is_polars_dataframe(candidate)
 
 
 def _to_narwhals(frame: Any) -> Any:
@@ -97,7 +97,7 @@ def collect_columns(frame: Any, column_names: list[str]) -> Any:
     """Compute some columns of a lazy frame; return other frames unchanged."""
     import narwhals as nw
 
-    if _is_known_eager(frame):
+    if _is_in_memory_frame(frame):
         return frame
     wrapped = _to_narwhals(frame)
     if not isinstance(wrapped, nw.LazyFrame):

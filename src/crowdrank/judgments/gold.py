@@ -31,7 +31,7 @@ class Gold:
     extras: Mapping[str, Floats] = field(default_factory=dict)  # further columns by name, (n,); see `frame`
 
     @classmethod
-    def of(cls, judgments: Judgments) -> Gold:
+    def from_judgments(cls, judgments: Judgments) -> Gold:
         """Return expert grades from judgments with one judgment per item (query-document pair)."""
         codes = judgments.grade[judgments.offsets[:-1]]
         return cls(*judgments.item_ids(), codes, judgments.scale, judgments.backend, judgments.report)
@@ -94,10 +94,10 @@ class Gold:
         >>> read_gold(pd.DataFrame({"document": ["b"], "grade": [2]}), grades="0-2").for_items(judgments).code.tolist()
         [-1, 2]
         """
-        code = self._by_item(judgments, self.code)
+        code = self._codes_by_item(judgments, self.code)
         return ItemGold(code, len(self.scale), self.grade_sets(judgments.main_scale))
 
-    def _by_item(self, judgments: Judgments, codes: Grades) -> Grades:
+    def _codes_by_item(self, judgments: Judgments, codes: Grades) -> Grades:
         """Return the code of each item of the judgments, -1 without one, given a code per expert grade (n,)."""
         position = judgments.positions(self.query, self.document)
         by_item = np.full(judgments.n_items, -1, np.int8)
@@ -121,7 +121,7 @@ class Gold:
             name = self.scale.names[self.code[int(np.argmax(off))]]
             problem = f"the grade {name} is not on the judgments' scale {judgments.main_scale}"
             raise InputError(problem, kind="scales-differ", fix=Fix("give both the same scale with {}", "grades"))
-        return self._by_item(judgments, codes)
+        return self._codes_by_item(judgments, codes)
 
     def grade_sets(self, scale: Scale) -> Booleans | None:
         """Return which grades of a scale each expert grade stands for, (n_expert_grades, n_grades).

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from crowdrank._arrow import from_numpy, from_texts, to_numpy
+from crowdrank._arrow import from_numpy, texts_to_arrow, to_numpy
 from crowdrank._numba import njit
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Grades, Integers
@@ -243,14 +243,14 @@ def to_integers_or_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.int64() if pa.types.is_integer(column_type) else pa.string())
 
 
-def _floats_to_ids(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _floats_to_ids(floats: pa.ChunkedArray) -> pa.ChunkedArray:
     """Convert floats to int64 if all are integers, else to text; pandas stores integers with missing values as floats.
 
     An infinite float becomes null (a missing id), because several large numbers of a file can become infinite.
     """
-    column = pc.if_else(pc.is_finite(column), column, pa.scalar(None, pa.float64()))
-    is_integer = pc.and_(pc.equal(column, pc.floor(column)), pc.less(pc.abs(column), 2.0**63))
-    return column.cast(pa.string() if pc.all(is_integer).as_py() is False else pa.int64())
+    floats = pc.if_else(pc.is_finite(floats), floats, pa.scalar(None, pa.float64()))
+    is_integer = pc.and_(pc.equal(floats, pc.floor(floats)), pc.less(pc.abs(floats), 2.0**63))
+    return floats.cast(pa.string() if pc.all(is_integer).as_py() is False else pa.int64())
 
 
 def match(ids: pa.Array, wanted_ids: pa.Array) -> Integers:
@@ -288,7 +288,7 @@ def unusual_forms(ids: pa.Array) -> dict[str, str]:
     suspects = find_unusual_texts(offsets, text_bytes, is_ascii, MAX_UNUSUAL_IDS)
     texts = ids.take(from_numpy(suspects)).to_pylist()
     # Not by Arrow, whose NFC was decomposed up to version 19.
-    composed = from_texts([unicodedata.normalize("NFC", text) for text in texts])
+    composed = texts_to_arrow([unicodedata.normalize("NFC", text) for text in texts])
     usual = pc.replace_substring_regex(pc.utf8_trim_whitespace(composed), _NUMBER_PATTERN, r"\1\2")
     pairs = zip(texts, usual.to_pylist(), strict=True)
     return {written_form: usual_form for written_form, usual_form in pairs if written_form != usual_form}
@@ -557,7 +557,9 @@ def hash_numbers(numbers: Integers, hashes: Words) -> None:
 
 
 @njit(nogil=True)
-def encode_numbers(numbers: Integers, lowest: int, n_codes: int, table: Codes, codes: Codes, distinct: Integers) -> int:
+def encode_numbers(
+    numbers: Integers, lowest_number: int, n_codes: int, code_table: Codes, codes: Codes, distinct_numbers: Integers
+) -> int:
     """Assign codes to numbers in order of first appearance, with a table of all numbers in their range.
 
     Returns:
@@ -566,12 +568,12 @@ def encode_numbers(numbers: Integers, lowest: int, n_codes: int, table: Codes, c
     """
     # table (highest - lowest + 1,) has the codes so far, or -1; codes (n,) and distinct (n_codes or more,) are written
     for row in range(len(numbers)):
-        place = numbers[row] - lowest
-        code = table[place]
+        place = numbers[row] - lowest_number
+        code = code_table[place]
         if code < 0:
             code = np.int32(n_codes)
-            table[place] = code
-            distinct[n_codes] = numbers[row]
+            code_table[place] = code
+            distinct_numbers[n_codes] = numbers[row]
             n_codes += 1
         codes[row] = code
     return n_codes

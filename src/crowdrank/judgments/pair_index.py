@@ -25,7 +25,7 @@ class PairIndex:
     Attributes:
         query: as given.
 
-    >>> index = PairIndex.of_ids(pa.array(["q", "q", "r", "q"]), pa.array(["a", "b", "a", "a"]))
+    >>> index = PairIndex.from_ids(pa.array(["q", "q", "r", "q"]), pa.array(["a", "b", "a", "a"]))
     >>> index.positions(pa.array(["r", "q", "s"]), pa.array(["a", "a", "a"])).tolist()
     [2, 0, -1]
     >>> index.pair.tolist(), index.first_rows.tolist(), index.repeated_row
@@ -36,20 +36,20 @@ class PairIndex:
     def __init__(self, query: CodedIds, document: CodedIds) -> None:
         self.query = query
         (query_codes, self._queries), (document_codes, self._documents) = query, document
-        keys = pa.chunked_array([from_numpy(self._keys(query_codes, document_codes))])
+        keys = pa.chunked_array([from_numpy(self._pair_keys(query_codes, document_codes))])
         codes, self._distinct_keys = ids.encode(keys)
         self.pair: Integers = codes.astype(np.int64)
         """Number of the pair of each row (n,), in order of first appearance."""
 
     @classmethod
-    def of_ids(cls, query: pa.Array, document: pa.Array) -> PairIndex:
+    def from_ids(cls, query: pa.Array, document: pa.Array) -> PairIndex:
         """Return the index of the pairs of ids of each row."""
         return cls(ids.encode(pa.chunked_array([query])), ids.encode(pa.chunked_array([document])))
 
     @classmethod
-    def of_unique(cls, query: pa.Array, document: pa.Array, source: str) -> PairIndex:
+    def from_unique_ids(cls, query: pa.Array, document: pa.Array, source: str) -> PairIndex:
         """Return the index of pairs of ids; raise InputError if a pair occurs twice in the table `source`."""
-        index = cls.of_ids(query, document)
+        index = cls.from_ids(query, document)
         if index.repeated_row is not None:
             row = index.repeated_row
             problem = f"the document {shown(document[row].as_py())} of query {shown(query[row].as_py())} occurs twice"
@@ -79,19 +79,19 @@ class PairIndex:
             document: document of each wanted pair.
 
         """
-        wanted = self._keys(_match(self._queries, query), _match(self._documents, document))
+        wanted = self._pair_keys(_match_ids(self._queries, query), _match_ids(self._documents, document))
         pair = ids.match(self._distinct_keys, from_numpy(wanted))
         return np.where(wanted >= 0, np.append(self.first_rows, -1)[pair], -1)
 
-    def _keys(self, query: NDArray[np.integer], document: NDArray[np.integer]) -> Integers:
+    def _pair_keys(self, query: NDArray[np.integer], document: NDArray[np.integer]) -> Integers:
         """Return an integer per pair of codes, which is the same only for the same pair; -1 if a code is -1."""
         keys = query.astype(np.int64) * len(self._documents) + document
         return np.where((query >= 0) & (document >= 0), keys, -1)
 
 
-def _match(table: pa.Array, wanted: pa.Array | CodedIds) -> Integers:
-    """Return the code of each wanted id in a table of distinct ids, or -1."""
-    if not isinstance(wanted, tuple):
-        return ids.match(table, wanted)
-    codes, names = wanted
-    return codes.astype(np.int64) if names is table else np.append(ids.match(table, names), -1)[codes]
+def _match_ids(distinct_ids: pa.Array, wanted_ids: pa.Array | CodedIds) -> Integers:
+    """Return the index of each wanted id among distinct ids, or -1 if it is not among them."""
+    if not isinstance(wanted_ids, tuple):
+        return ids.match(distinct_ids, wanted_ids)
+    codes, names = wanted_ids
+    return codes.astype(np.int64) if names is distinct_ids else np.append(ids.match(distinct_ids, names), -1)[codes]

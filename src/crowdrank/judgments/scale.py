@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from crowdrank._arrow import from_numpy, from_texts
+from crowdrank._arrow import from_numpy, texts_to_arrow
 from crowdrank._typing import Booleans
 from crowdrank.errors import InputError, UsageError, shown
-from crowdrank.judgments.columns import SCALE_COLUMN, share_name
+from crowdrank.judgments.columns import SCALE_COLUMN, probability_column
 
 MAX_GRADES = 101
 """Maximum number of grades of a scale, enough for a slider from 0 to 100."""
-NUMBER_IN_NAME = re.compile(r"\s*(?:(\d{1,3})\s*[-:.)=]\s*\D+|\D+[(\[](\d{1,3})[)\]]\s*)$", re.ASCII)
+NUMBERED_NAME_PATTERN = re.compile(r"\s*(?:(\d{1,3})\s*[-:.)=]\s*\D+|\D+[(\[](\d{1,3})[)\]]\s*)$", re.ASCII)
 """Name of a grade with its number: "2 - Relevant", "2: Relevant" or "Relevant (2)"."""
 
 
@@ -67,7 +67,7 @@ class Scale:
         >>> Scale.parse("1-3").share_names
         ['p1', 'p2', 'p3']
         """
-        return [share_name(value) for value in self.values]
+        return [probability_column(value) for value in self.values]
 
     @classmethod
     def parse(cls, text: str | Iterable[object]) -> Scale:
@@ -121,7 +121,7 @@ class Scale:
         >>> str(Scale.of_numbered_names(["Relevant (1)", "Perfect (2)", "Bad (0)"]))
         'Bad (0),Relevant (1),Perfect (2)'
         """
-        matches = [(NUMBER_IN_NAME.match(name), name) for name in names]
+        matches = [(NUMBERED_NAME_PATTERN.match(name), name) for name in names]
         name_of = {int(match[1] or match[2]): name for match, name in matches if match}
         numbers = sorted(name_of)
         if len(numbers) < max(len(matches), 2) or numbers[-1] - numbers[0] != len(numbers) - 1:
@@ -161,7 +161,7 @@ def add_scale_column(table: pa.Table, scale: Scale) -> pa.Table:
     if scale.numeric or SCALE_COLUMN in table.column_names:
         return table
     codes = from_numpy(np.zeros(len(table), np.int8))
-    return table.append_column(SCALE_COLUMN, pa.DictionaryArray.from_arrays(codes, from_texts([scale.cell])))
+    return table.append_column(SCALE_COLUMN, pa.DictionaryArray.from_arrays(codes, texts_to_arrow([scale.cell])))
 
 
 def _invalid_scale_error(problem: str) -> UsageError:
@@ -205,36 +205,38 @@ class GradeMap:
     def parse(cls, grade_map: GradeMapLike) -> GradeMap:
         """Return the map in a text or dictionary; raise UsageError if it has no such form."""
         if isinstance(grade_map, Mapping):
-            return cls({str(expert): _names(grades) for expert, grades in grade_map.items()})
+            return cls({str(expert): _parse_grade_names(grades) for expert, grades in grade_map.items()})
         entries = [entry.split("=") for entry in grade_map.split(",")]
         if any(len(entry) != 2 or not all(part.strip() for part in entry) for entry in entries):
             raise UsageError(f"must look like 0=0-1,1=2-4, not {shown(grade_map)}", parameter="map")
-        grades_of = {expert.strip(): _names(grades) for expert, grades in entries}
+        grades_of = {expert.strip(): _parse_grade_names(grades) for expert, grades in entries}
         if len(grades_of) < len(entries):
             raise UsageError(f"must have each expert grade once, not {shown(grade_map)}", parameter="map")
         return cls(grades_of)
 
     def __str__(self) -> str:
-        return ",".join(f"{expert}={_grades_text(grades)}" for expert, grades in self.grades_of.items())
+        return ",".join(f"{expert}={_format_grade_names(grades)}" for expert, grades in self.grades_of.items())
 
-    def sets(self, expert: Scale, scale: Scale) -> Booleans:
+    def sets(self, expert_scale: Scale, scale: Scale) -> Booleans:
         """Return whether an expert grade stands for a grade, (n_expert_grades, n_grades).
 
         Raises:
             InputError: an expert grade has no entry, or an entry is not on its scale.
 
         """
-        sets = np.zeros((len(expert), len(scale)), np.bool_)
+        sets = np.zeros((len(expert_scale), len(scale)), np.bool_)
         for name, grades in self.grades_of.items():
             for grade in grades:
-                sets[_code(name, expert, "the experts'"), _code(grade, scale, "the judgments'")] = True
+                sets[
+                    _require_code(name, expert_scale, "the experts'"), _require_code(grade, scale, "the judgments'")
+                ] = True
         if not sets.any(axis=1).all():
-            name = expert.names[int(np.argmin(sets.any(axis=1)))]
+            name = expert_scale.names[int(np.argmin(sets.any(axis=1)))]
             raise InputError(f"the map {self} has no entry for the expert grade {name}", kind="grade-map", fix="add it")
         return sets
 
 
-def _names(grades: object) -> tuple[str, ...]:
+def _parse_grade_names(grades: object) -> tuple[str, ...]:
     """Return the names of grades in a range (`2-4`), a list with bars (`Good|Perfect`), or a sequence."""
     if not isinstance(grades, str):
         return tuple(map(str, grades)) if isinstance(grades, Iterable) else (str(grades),)
@@ -247,8 +249,8 @@ def _names(grades: object) -> tuple[str, ...]:
     return tuple(name.strip() for name in grades.split("|"))
 
 
-def _grades_text(grades: tuple[str, ...]) -> str:
-    """Return grades as text that :func:`_names` reads: consecutive numbers as a range, others separated by bars."""
+def _format_grade_names(grades: tuple[str, ...]) -> str:
+    """Return grade names as text for :func:`_parse_grade_names`: consecutive numbers as a range, others with bars."""
     numbers = [parse_integer(grade) for grade in grades]
     first = numbers[0]
     if first is not None and len(numbers) > 1 and numbers == list(range(first, first + len(numbers))):
@@ -256,9 +258,9 @@ def _grades_text(grades: tuple[str, ...]) -> str:
     return "|".join(grades)
 
 
-def _code(name: str, scale: Scale, whose: str) -> int:
+def _require_code(name: str, scale: Scale, scale_owner: str) -> int:
     code = scale.code(name)
     if code is None:
-        problem = f"the map of expert grades names {shown(name)}, which is not on {whose} scale {scale}"
+        problem = f"the map of expert grades names {shown(name)}, which is not on {scale_owner} scale {scale}"
         raise InputError(problem, kind="grade-map", fix="name grades of both scales, as in 0=0-1,1=2-4")
     return code

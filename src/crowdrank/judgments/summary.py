@@ -21,10 +21,10 @@ from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, AnyJudgments, Ju
 
 MIN_JUDGMENTS_TO_NOTE_CONSTANT = 20
 """Minimum number of judgments of an assessor with only one answer for which a note is made."""
-MAX_LISTED = 8
+MAX_LISTED_GRADES = 8
 """Maximum number of grades that a message lists."""
-MANY_GRADES = 11
-"""Maximum number of different grades of an inferred scale without a warning: 0 to 10."""
+MAX_GRADES_WITHOUT_WARNING = 11
+"""Maximum number of grades of an inferred scale that needs no warning: 0 to 10."""
 BLANK_WORDS = ("na", "n/a", "nan", "null", "none", "-")
 """Ids in lower case that may stand for a blank cell."""
 RARE_GRADE_SHARE = 0.001
@@ -61,7 +61,7 @@ class Tally:
     answers_by_assessor: NDArray[np.int64]
 
     @classmethod
-    def of(cls, judgments: Judgments) -> Tally:
+    def from_judgments(cls, judgments: Judgments) -> Tally:
         """Count judgments in memory."""
         n_answers = max(len(scale) for scale in judgments.scales) + 1
         answer_index = judgments.assessor.astype(np.int64) * n_answers + (judgments.grade - UNJUDGEABLE)
@@ -83,13 +83,13 @@ def inspect(judgments: AnyJudgments) -> Inspection:
     >>> inspect(read_judgments(pd.DataFrame({"document": ["a"], "assessor": ["x"], "grade": [1]}))).facts["documents"]
     '1'
     """
-    tally = reduce(add, map(Tally.of, judgments.iterate(ids=False)))
+    tally = reduce(add, map(Tally.from_judgments, judgments.iterate(ids=False)))
     extras = _extra_facts(judgments) if isinstance(judgments, Judgments) else {}
-    messages = (*_bad_row_messages(judgments), *_notes(judgments, tally), *judgments.report.notes)
-    return Inspection({**_facts(judgments, tally), **extras}, messages)
+    messages = (*_bad_row_messages(judgments), *_judgment_notes(judgments, tally), *judgments.report.notes)
+    return Inspection({**_summary_facts(judgments, tally), **extras}, messages)
 
 
-def _facts(judgments: AnyJudgments, tally: Tally) -> dict[str, str]:
+def _summary_facts(judgments: AnyJudgments, tally: Tally) -> dict[str, str]:
     assessors_by_size = np.bincount(tally.answers_by_assessor.sum(axis=1))
     facts = {
         "rows": f"{judgments.report.rows:,}",
@@ -97,14 +97,14 @@ def _facts(judgments: AnyJudgments, tally: Tally) -> dict[str, str]:
         "queries": f"{judgments.n_queries:,}",
         "documents": f"{judgments.n_items:,}",
         "assessors": f"{judgments.n_assessors:,}",
-        "judgments per document": _range_text(tally.items_by_size),
-        "judgments per assessor": _range_text(assessors_by_size),
+        "judgments per document": _describe_range(tally.items_by_size),
+        "judgments per assessor": _describe_range(assessors_by_size),
     }
     if judgments.report.columns:
-        facts["columns"] = column_text(judgments.report.columns)
+        facts["columns"] = describe_columns(judgments.report.columns)
     for scale_index, scale in enumerate(judgments.scales):
         name = "grades" if len(judgments.scales) == 1 else f"grades, scale {scale}"
-        facts[name] = grade_share_text(scale, _grade_counts(judgments, tally, scale_index))
+        facts[name] = describe_grade_shares(scale, _grade_counts(judgments, tally, scale_index))
     if judgments.n_unjudgeable:
         facts["cannot judge"] = f"{judgments.n_unjudgeable:,} ({judgments.n_unjudgeable / len(judgments):.1%})"
     if judgments.families is not None:
@@ -112,19 +112,19 @@ def _facts(judgments: AnyJudgments, tally: Tally) -> dict[str, str]:
     return facts
 
 
-def column_text(columns: Mapping[str, str]) -> str:
+def describe_columns(columns: Mapping[str, str]) -> str:
     """Return a text with the column of each role.
 
-    >>> column_text({"query": "qid", "grade": "label"})
+    >>> describe_columns({"query": "qid", "grade": "label"})
     'query = qid, grade = label'
     """
     return ", ".join(f"{role} = {columns[role]}" for role in COLUMN_ALIASES if role in columns)
 
 
-def grade_share_text(scale: Scale, counts: NDArray[np.int64]) -> str:
+def describe_grade_shares(scale: Scale, counts: NDArray[np.int64]) -> str:
     """Return a text with the share of each grade.
 
-    >>> grade_share_text(Scale.parse("0-2"), np.array([2, 1, 1]))
+    >>> describe_grade_shares(Scale.parse("0-2"), np.array([2, 1, 1]))
     '0: 50.0%, 1: 25.0%, 2: 25.0%'
     """
     shares = counts / max(counts.sum(), 1)
@@ -137,7 +137,7 @@ def _grade_counts(judgments: AnyJudgments, tally: Tally, scale_index: int) -> ND
     return np.asarray(answers[1 : len(judgments.scales[scale_index]) + 1])
 
 
-def _range_text(counts: NDArray[np.int64]) -> str:
+def _describe_range(counts: NDArray[np.int64]) -> str:
     """Return a text with the minimum, maximum and median of integers; `counts` has the frequency of 0, 1, 2, ..."""
     below = np.cumsum(counts)
     low, middle, high = (int(np.searchsorted(below, round(q * (below[-1] - 1)), "right")) for q in (0, 0.5, 1))
@@ -147,20 +147,20 @@ def _range_text(counts: NDArray[np.int64]) -> str:
 def _extra_facts(judgments: Judgments) -> dict[str, str]:
     """Return a text per extra column, and the number of soft labels if there are any."""
     hard = judgments.with_hard_labels()
-    facts = {name: _extra_text(name, column, judgments) for name, column in hard.extras.items()}
+    facts = {name: _describe_extra_column(name, column, judgments) for name, column in hard.extras.items()}
     if (shares := judgments.shares()) is not None:
         facts["soft labels"] = counted(int((~np.isnan(shares).all(axis=1)).sum()), "judgment")
     return facts
 
 
-def _extra_text(name: str, values: NDArray[Any], judgments: Judgments) -> str:
+def _describe_extra_column(name: str, column: NDArray[Any], judgments: Judgments) -> str:
     """Return a text that summarizes an extra column: time, duration, cost or honeypot."""
     if name == "honeypot":
-        is_honeypot = values != NO_HONEYPOT
-        is_right = judgments.grade[is_honeypot] == values[is_honeypot]
+        is_honeypot = column != NO_HONEYPOT
+        is_right = judgments.grade[is_honeypot] == column[is_honeypot]
         return f"{counted(len(is_right), 'judgment')}, {is_right.mean():.1%} right" if len(is_right) else "none"
-    missing = np.isnat(values) if name == "time" else np.isnan(values)
-    known = values[~missing]
+    missing = np.isnat(column) if name == "time" else np.isnan(column)
+    known = column[~missing]
     if not len(known):
         return "none"
     if name == "time":
@@ -180,14 +180,14 @@ def _bad_row_messages(judgments: AnyJudgments) -> Iterator[Message]:
             problem = f"{counted(n, 'row')} cannot be used ({reason}), the first: {example.location}: {example.problem}"
             yield Message(problem, "bad-rows", fixes=example.fixes)
         else:
-            yield _note("rows-left-out", f"{counted(n, 'row')} left out ({reason})")
+            yield _make_note("rows-left-out", f"{counted(n, 'row')} left out ({reason})")
 
 
-def _note(kind: str, problem: str, fix: Fix | None = None) -> Message:
+def _make_note(kind: str, problem: str, fix: Fix | None = None) -> Message:
     return Message(problem, kind, "note", fixes=() if fix is None else (fix,))
 
 
-def _notes(judgments: AnyJudgments, tally: Tally) -> Iterator[Message]:
+def _judgment_notes(judgments: AnyJudgments, tally: Tally) -> Iterator[Message]:
     report = judgments.report
     yield from unused_judgment_notes(report)
     if judgments.n_assessors == 1:
@@ -198,7 +198,7 @@ def _notes(judgments: AnyJudgments, tally: Tally) -> Iterator[Message]:
         yield Message(problem, "no-overlap", "warning", fixes=(Fix("let some documents be judged twice"),))
     elif tally.items_by_size[1]:
         single = counted(int(tally.items_by_size[1]), "document")
-        yield _note("single-judgments", f"{single} of {judgments.n_items:,} with a single judgment")
+        yield _make_note("single-judgments", f"{single} of {judgments.n_items:,} with a single judgment")
     if judgments.n_queries == judgments.n_items > 1:
         yield _one_document_per_query(judgments)
     yield from _assessor_notes(tally)
@@ -207,7 +207,7 @@ def _notes(judgments: AnyJudgments, tally: Tally) -> Iterator[Message]:
         yield from _scale_notes(judgments.scales[0], _grade_counts(judgments, tally, 0), report.guessed)
     elif not judgments.maps_to_one_scale:
         problem = "the scales differ and have no map to one scale, so votes and Dawid-Skene cannot use them"
-        yield _note("scales-differ", problem, Fix("add the column maps_to to the scales file"))
+        yield _make_note("scales-differ", problem, Fix("add the column maps_to to the scales file"))
 
 
 def unused_judgment_notes(report: ReadReport) -> Iterator[Message]:
@@ -218,9 +218,9 @@ def unused_judgment_notes(report: ReadReport) -> Iterator[Message]:
     """
     if report.repeats:
         problem = f"{counted(report.repeats, 'repeated judgment')} of an assessor on the same document"
-        yield _note("repeats", problem, Fix("the last one is used, unless you choose with {}", "repeats", "first"))
+        yield _make_note("repeats", problem, Fix("the last one is used, unless you choose with {}", "repeats", "first"))
     if report.excluded:
-        yield _note("excluded", f"{counted(report.excluded, 'judgment')} of excluded assessors left out")
+        yield _make_note("excluded", f"{counted(report.excluded, 'judgment')} of excluded assessors left out")
 
 
 def _one_document_per_query(judgments: AnyJudgments) -> Message:
@@ -248,7 +248,7 @@ def _id_messages(judgments: AnyJudgments) -> Iterator[Message]:
         problem = f"there are {assessors} and only {counted(len(judgments.documents), 'document')}"
         columns = judgments.report.columns
         swapped = f"document={columns.get('assessor', 'assessor')},assessor={columns.get('document', 'document')}"
-        yield _note("few-documents", problem, Fix("if the columns are swapped, give {}", "columns", swapped))
+        yield _make_note("few-documents", problem, Fix("if the columns are swapped, give {}", "columns", swapped))
 
 
 def _scale_notes(scale: Scale, counts: NDArray[np.int64], inferred: bool) -> Iterator[Message]:
@@ -256,12 +256,12 @@ def _scale_notes(scale: Scale, counts: NDArray[np.int64], inferred: bool) -> Ite
     names = np.array(scale.names, object)
     unused = names[counts == 0].tolist()
     rare = names[(counts > 0) & (counts < RARE_GRADE_SHARE * counts.sum())].tolist()
-    if inferred and len(names) - len(unused) > MANY_GRADES:
+    if inferred and len(names) - len(unused) > MAX_GRADES_WITHOUT_WARNING:
         problem = f"there are {len(names) - len(unused)} different grades, which may be scores or shares"
         rounded, given = Fix("if they are, round them"), Fix("if they are grades, give {}", "grades", str(scale))
         yield Message(problem, "many-grades", "warning", fixes=(rounded, given))
     if unused and not inferred:
-        yield _note("unused-grades", f"the grades {_listed(unused)} of the scale {scale} do not occur")
+        yield _make_note("unused-grades", f"the grades {_list_first_names(unused)} of the scale {scale} do not occur")
     elif unused and counts.any():
         yield inferred_scale_note(scale, counts)
     if rare:
@@ -284,14 +284,14 @@ def _common_range(scale: Scale, counts: NDArray[np.int64]) -> str | None:
     return f"{int(scale.values[common[0]])}-{int(scale.values[common[-1]])}"
 
 
-def _listed(names: list[str]) -> str:
+def _list_first_names(names: list[str]) -> str:
     """Return the first names, and the number of the others.
 
-    >>> _listed(["0", "1"]), _listed([*"abcdefghijkl"])
+    >>> _list_first_names(["0", "1"]), _list_first_names([*"abcdefghijkl"])
     ('0, 1', 'a, b, c, d, e, f, g, h and 4 more')
     """
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return ", ".join(names[:MAX_LISTED]) + more
+    more = f" and {len(names) - MAX_LISTED_GRADES} more" if len(names) > MAX_LISTED_GRADES else ""
+    return ", ".join(names[:MAX_LISTED_GRADES]) + more
 
 
 def inferred_scale_note(scale: Scale, counts: NDArray[np.int64]) -> Message:
@@ -308,9 +308,13 @@ def inferred_scale_note(scale: Scale, counts: NDArray[np.int64]) -> Message:
     used, unused = names[counts > 0].tolist(), names[counts == 0].tolist()
     if len(used) == 1:
         problem = f"the only grade is {used[0]}, so the scale is not known and {scale} is assumed"
-        return _note("inferred-scale", problem, Fix("give it with {}", "grades", f"0-{max(int(scale.values[-1]), 1)}"))
-    problem = f"the grades {_listed(unused)} do not occur; the scale {scale} is assumed, up to the highest grade"
-    return _note("inferred-scale", problem, Fix("if it is another, give it with {}", "grades"))
+        return _make_note(
+            "inferred-scale", problem, Fix("give it with {}", "grades", f"0-{max(int(scale.values[-1]), 1)}")
+        )
+    problem = (
+        f"the grades {_list_first_names(unused)} do not occur; the scale {scale} is assumed, up to the highest grade"
+    )
+    return _make_note("inferred-scale", problem, Fix("if it is another, give it with {}", "grades"))
 
 
 def uncertain_scale_note(judgments: Judgments) -> Message | None:
@@ -334,8 +338,8 @@ def _assessor_notes(tally: Tally) -> Iterator[Message]:
     is_constant = tally.answers_by_assessor.max(axis=1) == n_judgments
     n_constant = int((is_constant & (n_judgments >= MIN_JUDGMENTS_TO_NOTE_CONSTANT)).sum())
     if n_single:
-        yield _note("assessors-with-one-judgment", f"{counted(n_single, 'assessor')} with a single judgment")
+        yield _make_note("assessors-with-one-judgment", f"{counted(n_single, 'assessor')} with a single judgment")
     if n_constant:
         least = MIN_JUDGMENTS_TO_NOTE_CONSTANT
         problem = f"{counted(n_constant, 'assessor')} with {least} judgments or more and only one answer"
-        yield _note("constant-assessors", problem)
+        yield _make_note("constant-assessors", problem)

@@ -17,7 +17,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
 from crowdrank.errors import InputError, Message
 from crowdrank.judgments import frames
-from crowdrank.judgments.columns import FEATURES_USED, SHARE_NAME
+from crowdrank.judgments.columns import FEATURES_USED, PROBABILITY_COLUMN_PATTERN
 from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.scale import Scale, add_scale_column
 
@@ -256,7 +256,7 @@ class Judgments(AnyJudgments):
         """Return the judgments without the probabilities of grades."""
         if not self.has_soft_labels:
             return self
-        hard = {name: column for name, column in self.extras.items() if not SHARE_NAME.fullmatch(name)}
+        hard = {name: column for name, column in self.extras.items() if not PROBABILITY_COLUMN_PATTERN.fullmatch(name)}
         return replace(self, extras=hard)
 
     def shares(self) -> Floats | None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from crowdrank._estimator import load_class, require_integer, require_one_of
+from crowdrank._estimator import load_estimator_class, require_integer, require_one_of
 from crowdrank._folders import Fields, FolderKind, is_number, require
 from crowdrank._progress import Report, reporting
 from crowdrank._saved_estimators import FittedEstimator
@@ -334,7 +334,7 @@ class Remapper(FittedEstimator):
 
     @classmethod
     def _registered_classes(cls) -> Iterable[type[Any]]:
-        return (load_class("label_learning", path) for path in REMAPPERS)
+        return (load_estimator_class("label_learning", path) for path in REMAPPERS)
 
     def _saved_parameters(self) -> dict[str, Any]:
         """Return the parameters; a loss function is saved by its name."""

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from crowdrank._files import write_together
-from crowdrank.judgments.columns import share_name
+from crowdrank.judgments.columns import probability_column
 from crowdrank.judgments.scale import Scale, add_scale_column
 from crowdrank.llm_judges.replies import OK, STATUSES, Reply, combine_samples, excerpt
 from crowdrank.readers.write import write_table
@@ -104,7 +104,7 @@ class JudgeLabels:
         calls = [sorted(group, key=lambda one: one.sample) for group in by_pair.values()]
         rows = [_label_row(group) for group in calls]
         values = sorted({value for group in calls if _has_probabilities(group) for value in group[0].scale.values})
-        schema = pa.schema([*LABEL_SCHEMA, *(pa.field(share_name(value), pa.float64()) for value in values)])
+        schema = pa.schema([*LABEL_SCHEMA, *(pa.field(probability_column(value), pa.float64()) for value in values)])
         columns = {name: [row.get(name) for row in rows] for name in schema.names}
         listed = {name: [row[name] for row in failures] for name in FAILURE_SCHEMA.names}
         scales = {group[0].scale for group in calls}

@@ -178,7 +178,7 @@ def read_requests(path: Path) -> list[tuple[str, str, str]]:
     """Read query, document and assessor of each request; the assessor is "" if the request names nobody."""
     opened, _ = open_source(path, allow_books=False)
     columns = REQUEST_ROLES.find_columns(opened.names, opened.name)
-    table = RoleTable.of(opened.read(list(dict.fromkeys(columns.values())), BadRows()), opened, columns)
+    table = RoleTable.from_table(opened.read(list(dict.fromkeys(columns.values())), BadRows()), opened, columns)
     queries, documents = (map(str, table.row_ids(role).to_pylist()) for role in ("query", "document"))
     cells = table.cells["assessor"].to_pylist() if "assessor" in columns else [None] * len(table)
     named = ("" if cell is None or not str(cell).strip() else str(cell) for cell in cells)

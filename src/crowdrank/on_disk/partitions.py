@@ -39,7 +39,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Integers
 from crowdrank.errors import DataWarning, Fix, InputError, UsageError, shown
 from crowdrank.judgments import frames, ids
-from crowdrank.judgments.columns import SCALE_COLUMN, Roles, parse_column_map, share_columns
+from crowdrank.judgments.columns import SCALE_COLUMN, Roles, find_probability_columns, parse_column_map
 from crowdrank.judgments.scale import Scale
 from crowdrank.on_disk.sharded import (
     SHARDS_FOLDER,
@@ -61,7 +61,7 @@ from crowdrank.readers.files import (
     to_address,
 )
 from crowdrank.readers.limits import MAX_BYTES, parse_bytes
-from crowdrank.readers.merge import SharedTables, complete_report, merge_rows, unify_tables
+from crowdrank.readers.merge import SharedTables, complete_report, merge_rows, merge_summaries
 from crowdrank.readers.parquet import damaged_rows_error, require_parquet_rows
 from crowdrank.readers.read_options import EncodeOptions, compile_family_pattern, excluded_ids, parse_unjudgeable
 from crowdrank.readers.scale_rules import ScaleRules
@@ -76,7 +76,7 @@ SHARDS_VERSION = 2
 """Number of the version of cached shards; those of other versions are built again. The second has soft labels."""
 MAX_ROWS_PER_PART = 1 << 21
 """Maximum number of rows of a part (consecutive row groups of a file), unless a single row group has more."""
-ROLES = Roles(("document", "assessor", "grade"), ("query", "family"))
+PARTITION_ROLES = Roles(("document", "assessor", "grade"), ("query", "family"))
 """Roles of the columns that must be and can be in each file.
 
 The probabilities of grades (p0, p1, ...) are read, too; other columns, such as time and cost, are not.
@@ -223,7 +223,7 @@ def _build_shards(
 
     """
     with closing(run_tasks(partial(split_part, plan=plan, folder=draft_folder), parts, "reading")) as summaries:
-        tables = unify_tables(require_same_types(summaries), plan.options, address)
+        tables = merge_summaries(require_same_types(summaries), plan.options, address)
     build = partial(build_shard, tables=tables, plan=plan, parts=parts, folder=draft_folder)
     shards: list[BuiltShard] = []
     counts = np.zeros((tables.header.n_assessors, 2), np.int64)
@@ -255,7 +255,10 @@ def _assemble_judgments(
     """Return judgments that consist of the shards, with one read report for all of them."""
     stored = tuple(built.shard for built in shards if built.shard is not None)
     whole_queries = plan.by == "query" or len(stored) == 1
-    layout: dict[str, Any] = {"whole_queries": whole_queries, "share_names": tuple(share_columns(plan.columns))}
+    layout: dict[str, Any] = {
+        "whole_queries": whole_queries,
+        "share_names": tuple(find_probability_columns(plan.columns)),
+    }
     judgments = sharded_judgments(draft_folder, stored, tables.header, counts, **layout)
     unusual_forms: dict[str, Any] = {}
     for role in ("query", "document"):
@@ -282,7 +285,7 @@ def summarize_file(address: str, columns: Mapping[str, str], max_bytes: int = MA
     with open_address(address) as stream:
         file = pq.ParquetFile(stream)
         metadata, schema = file.metadata, file.schema_arrow
-        require_parquet_rows(metadata, ROLES.required, max_bytes, address)
+        require_parquet_rows(metadata, PARTITION_ROLES.required, max_bytes, address)
         rows_per_group = tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
         scale = None
         if SCALE_COLUMN in schema.names and sum(rows_per_group):
@@ -290,9 +293,11 @@ def summarize_file(address: str, columns: Mapping[str, str], max_bytes: int = MA
             scale = Scale.from_cell(str(cells[0].as_py()))
     if not sum(rows_per_group):
         return FileSummary(address, {}, {}, ())
-    column_map = {role: name for role, name in columns.items() if role in (*ROLES.required, *ROLES.optional)}
-    by_role = ROLES.find_columns(schema.names, address, column_map)
-    by_role |= {name: name for name in share_columns(schema.names) if name not in by_role.values()}
+    column_map = {
+        role: name for role, name in columns.items() if role in (*PARTITION_ROLES.required, *PARTITION_ROLES.optional)
+    }
+    by_role = PARTITION_ROLES.find_columns(schema.names, address, column_map)
+    by_role |= {name: name for name in find_probability_columns(schema.names) if name not in by_role.values()}
     types = {role: type_category(schema.field(name).type) for role, name in by_role.items()}
     return FileSummary(address, by_role, types, rows_per_group, scale)
 
@@ -438,7 +443,7 @@ class PartSource(Source):
             raise damaged_rows_error(self.name)
         return pa.table({name: frames.to_plain_values(table[name], self.name, name) for name in names})
 
-    def place(self, row: int) -> str:
+    def locate_row(self, row: int) -> str:
         """Return the place of a row for error messages: its number in the file, from 1."""
         return f"row {self.part.first_row + row + 1}"
 
@@ -455,19 +460,22 @@ def type_category(data_type: pa.DataType) -> str:
     return "text" if any(test(data_type) for test in (*text, pa.types.is_large_binary)) else str(data_type)
 
 
-def types_differ_error(role: str, column_name: str, here: tuple[str, str], there: tuple[str, str]) -> InputError:
+def types_differ_error(
+    role: str, column_name: str, refused_file_and_type: tuple[str, str], earlier_file_and_type: tuple[str, str]
+) -> InputError:
     """Return the error for a column whose type differs between two files.
 
     Args:
         role: role of the column.
         column_name: name of the column.
-        here: address of the file that is refused, and the type there.
-        there: address of an earlier file, and the type there.
+        refused_file_and_type: address of the file that is refused, and the type there.
+        earlier_file_and_type: address of an earlier file, and the type there.
 
     """
-    problem = f"the {role} is of the type {here[1]} here and {there[1]} in {there[0]}"
+    earlier_file, earlier_type = earlier_file_and_type
+    problem = f"the {role} is of the type {refused_file_and_type[1]} here and {earlier_type} in {earlier_file}"
     fix = f"write every {role} as one type in all files"
-    return InputError(problem, kind="types-differ", source=here[0], column=column_name, fix=fix)
+    return InputError(problem, kind="types-differ", source=refused_file_and_type[0], column=column_name, fix=fix)
 
 
 def require_same_types(summaries: Iterable[PartSummary]) -> Iterator[PartSummary]:
@@ -511,7 +519,7 @@ def split_part(part: FilePart, plan: ShardPlan, folder: Path) -> PartSummary:
         columns["query"] = rows.query[1].take(pa.array(rows.query[0][order]))
     if rows.family is not None:
         columns["family"] = pa.array(rows.family[order])
-    columns |= {name: pa.array(rows.extras[name].values[order]) for name in share_columns(rows.extras)}
+    columns |= {name: pa.array(rows.extras[name].values[order]) for name in find_probability_columns(rows.extras)}
     _write_batches(pa.table(columns), bounds, _part_file(folder, part.number))
     return summary
 
@@ -593,7 +601,7 @@ def _read_rows(part: FilePart, shard_number: int, tables: SharedTables, folder: 
         query=column.get("query"),
         family=np.asarray(column["family"]) if "family" in column else None,
         source_rows=np.asarray(column["row"]),
-        extras={name: ParsedColumn(np.asarray(column[name])) for name in share_columns(column)},
+        extras={name: ParsedColumn(np.asarray(column[name])) for name in find_probability_columns(column)},
     )
 
 

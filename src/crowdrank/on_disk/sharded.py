@@ -36,7 +36,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Codes, Integers
 from crowdrank.errors import InputError, OnDiskError
 from crowdrank.judgments import ids as id_codes
-from crowdrank.judgments.columns import SHARE_NAME, share_columns
+from crowdrank.judgments.columns import PROBABILITY_COLUMN_PATTERN, find_probability_columns
 from crowdrank.judgments.table import (
     UNJUDGEABLE,
     AnyJudgments,
@@ -229,19 +229,19 @@ class ShardedJudgments(AnyJudgments):
             )
             self._check_shard(shard, stored)
             if file_state not in _files_with_valid_shares:
-                storage.check_shares(stored)
+                storage.check_grade_probabilities(stored)
                 _files_with_valid_shares.add(file_state)
         no_ids = pa.array([], pa.string())
         return replace(stored, queries=no_ids, documents=no_ids)
 
-    def _check_shard(self, shard: StoredShard, stored: Judgments) -> None:
+    def _check_shard(self, shard: StoredShard, codes: Judgments) -> None:
         """Raise an error if the codes of a shard are invalid or contradict its counts."""
-        storage.check_codes(stored)
+        storage.check_codes(codes)
         drops_unjudgeable = "drop" in self.steps  # the numbers in `shards` are then those of graded judgments
-        graded = int((stored.grade != UNJUDGEABLE).sum())
-        expected, actual = (shard.judgeable, graded) if drops_unjudgeable else (shard.judgments, len(stored))
+        graded = int((codes.grade != UNJUDGEABLE).sum())
+        expected, actual = (shard.judgeable, graded) if drops_unjudgeable else (shard.judgments, len(codes))
         require(expected == actual and shard.judgeable == graded, "there are more or fewer judgments than were read")
-        require(drops_unjudgeable or shard.items == stored.n_items, "there are more or fewer documents than were read")
+        require(drops_unjudgeable or shard.items == codes.n_items, "there are more or fewer documents than were read")
 
     def query_indexes(self, position: int) -> Codes:
         """Return the index of each query of a shard among all queries, which are in order of first appearance.
@@ -361,14 +361,17 @@ def load_sharded(folder: str | Path) -> ShardedJudgments:
 def _share_names(header: Fields) -> tuple[str, ...]:
     """Return the columns with the probabilities of grades; shards of earlier versions have none."""
     names = header.sequence("share_names") if "share_names" in header.values else []
-    require(all(isinstance(name, str) and SHARE_NAME.fullmatch(name) for name in names), "a column has another name")
+    require(
+        all(isinstance(name, str) and PROBABILITY_COLUMN_PATTERN.fullmatch(name) for name in names),
+        "a column has another name",
+    )
     return tuple(names)
 
 
 def sharded_judgments(
     folder: str | Path,
     shards: tuple[StoredShard, ...],
-    stored: AssessorTable,
+    assessor_table: AssessorTable,
     counts: Integers,
     *,
     whole_queries: bool,
@@ -378,17 +381,17 @@ def sharded_judgments(
     return ShardedJudgments(
         folder=str(folder),
         shards=shards,
-        stored=stored,
+        stored=assessor_table,
         counts=counts,
         whole_queries=whole_queries,
         share_names=share_names,
-        **assessor_fields(stored),
+        **assessor_fields(assessor_table),
     )
 
 
 def _parse_shard(json_object: Any) -> StoredShard:
     """Return a shard from its JSON object in the header file."""
-    shard: StoredShard = storage.from_json(StoredShard, json_object, "a shard")
+    shard: StoredShard = storage.value_from_json(StoredShard, json_object, "a shard")
     sizes = (shard.judgments, shard.items, shard.queries, shard.documents)
     require(shard.number <= MAX_SHARDS and max(sizes) <= MAX_ROWS_PER_SHARD, "a shard is too large")
     return shard
@@ -456,7 +459,7 @@ def write_shard(folder: str | Path, shard_number: int, judgments: Judgments) -> 
         np.diff(judgments.offsets).astype(np.int32),
         judgments.item_query,
         judgments.item_document,
-        *(judgments.extras[name] for name in share_columns(judgments.extras)),
+        *(judgments.extras[name] for name in find_probability_columns(judgments.extras)),
     ]
     with numbered_path(folder, "codes", shard_number, ".npy").open("wb") as stream:
         for array in codes:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from crowdrank import _folders
 from crowdrank._folders import Fields, is_integer, is_text, require, require_array, require_range
-from crowdrank.judgments.columns import SHARE_NAME, SHARE_SUM_TOLERANCE
+from crowdrank.judgments.columns import PROBABILITY_COLUMN_PATTERN, PROBABILITY_SUM_TOLERANCE
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, AssessorTable, Judgments, ReadReport
 from crowdrank.readers.files import arrow_file
@@ -89,11 +89,11 @@ def header_from_json(header: Fields) -> dict[str, Any]:
     """Return the fields of an assessor table, by name, from the object that :func:`header_to_json` returned."""
     common = header.values["common_scale"]
     return {
-        "scales": tuple(map(restore_scale, header.sequence("scales"))),
+        "scales": tuple(map(scale_from_json, header.sequence("scales"))),
         "scale_maps": tuple(None if codes is None else tuple(codes) for codes in header.sequence("scale_maps")),
-        "common_scale": None if common is None else restore_scale(common),
+        "common_scale": None if common is None else scale_from_json(common),
         "unjudgeable": tuple(header.texts("unjudgeable")),
-        "report": from_json(ReadReport, header.object("report"), "the read report"),
+        "report": value_from_json(ReadReport, header.object("report"), "the read report"),
     }
 
 
@@ -179,10 +179,10 @@ def check_judgments(judgments: Judgments) -> None:
     item = judgments.item_query.astype(np.int64) * len(judgments.documents) + judgments.item_document
     require((np.diff(item) > 0).all() or len(np.unique(item)) == len(item), "a document of a query occurs twice")
     for name, column in judgments.extras.items():
-        is_share = SHARE_NAME.fullmatch(name) is not None
+        is_share = PROBABILITY_COLUMN_PATTERN.fullmatch(name) is not None
         require(is_share or name in EXTRA_DTYPES, f"there is an unknown column {name!r}")
         require_array(name, column, np.dtype(np.float64) if is_share else EXTRA_DTYPES[name], (len(judgments),))
-    check_shares(judgments)
+    check_grade_probabilities(judgments)
     if "honeypot" in judgments.extras:
         _check_grades("honeypot", judgments.extras["honeypot"], judgments, NO_HONEYPOT)
     if judgments.labels is not None:
@@ -194,14 +194,14 @@ def check_judgments(judgments: Judgments) -> None:
         require(len(set(judgments.labels)) == len(judgments.labels), "a label occurs twice")
 
 
-def check_shares(judgments: Judgments) -> None:
+def check_grade_probabilities(judgments: Judgments) -> None:
     """Raise ValueError unless the probabilities of the grades of each soft label sum to 1."""
-    columns = [column for name, column in judgments.extras.items() if SHARE_NAME.fullmatch(name)]
+    columns = [column for name, column in judgments.extras.items() if PROBABILITY_COLUMN_PATTERN.fullmatch(name)]
     if columns:
         table, by_grade = np.column_stack(columns), judgments.shares()
         is_hard = np.isnan(table).all(axis=1)
         require(((table >= 0) & (table <= 1) | np.isnan(table)).all(), "a probability is not from 0 to 1")
-        is_off = np.abs(np.nansum(table, axis=1) - 1) > SHARE_SUM_TOLERANCE
+        is_off = np.abs(np.nansum(table, axis=1) - 1) > PROBABILITY_SUM_TOLERANCE
         require(not (is_off & ~is_hard).any(), "probabilities do not sum to 1")
         on_scale = is_hard if by_grade is None else is_hard == np.isnan(by_grade).all(axis=1)
         require(on_scale.all(), "probabilities are of grades off the scale")
@@ -267,13 +267,13 @@ def check_ids(table_name: str, ids: pa.Array) -> None:
     require(are_distinct, f"one of {table_name} is missing or occurs twice")
 
 
-def restore_scale(saved: Any) -> Scale:
+def scale_from_json(names_and_values: Any) -> Scale:
     """Return a scale from its saved form, [names, values].
 
-    >>> str(restore_scale([["0", "1", "2"], [0.0, 1.0, 2.0]]))
+    >>> str(scale_from_json([["0", "1", "2"], [0.0, 1.0, 2.0]]))
     '0-2'
     """
-    names, values = saved
+    names, values = names_and_values
     require(isinstance(names, list) and all(map(is_text, names)), "the grades of a scale are not texts")
     scale = Scale.parse(names)
     is_same = scale.names == tuple(names) and scale.values == tuple(values)
@@ -281,40 +281,42 @@ def restore_scale(saved: Any) -> Scale:
     return scale
 
 
-def from_json(kind: Any, value: Any, name: str) -> Any:
+def value_from_json(expected_type: Any, json_value: Any, name: str) -> Any:
     """Return a value of a type from its JSON form; raise ValueError if it is of another type.
 
     Args:
-        kind: int (of at least 0), str, bool, a dataclass, or a tuple, mapping or union of these; other types are not
-            checked.
-        value: the JSON value.
+        expected_type: int (of at least 0), str, bool, a dataclass, or a tuple, mapping or union of these; other types
+            are not checked.
+        json_value: the JSON value.
         name: name of the value in errors.
 
-    >>> from_json(Mapping[str, tuple[int, int]], {"ann": [2, 1]}, "repeats")
+    >>> value_from_json(Mapping[str, tuple[int, int]], {"ann": [2, 1]}, "repeats")
     {'ann': (2, 1)}
 
     """
-    origin, kinds = get_origin(kind), get_args(kind)
-    if kind in JSON_TYPES:
-        is_valid, description = JSON_TYPES[kind]
-        require(is_valid(value), f"{name} is not {description}")
-        return value
-    if isinstance(kind, type) and is_dataclass(kind):
-        hints = get_type_hints(kind)
-        require(isinstance(value, dict) and set(value) == set(hints), f"{name} is incomplete")
-        return kind(**{key: from_json(hints[key], one, key) for key, one in value.items()})
+    origin, kinds = get_origin(expected_type), get_args(expected_type)
+    if expected_type in JSON_TYPES:
+        is_valid, description = JSON_TYPES[expected_type]
+        require(is_valid(json_value), f"{name} is not {description}")
+        return json_value
+    if isinstance(expected_type, type) and is_dataclass(expected_type):
+        hints = get_type_hints(expected_type)
+        require(isinstance(json_value, dict) and set(json_value) == set(hints), f"{name} is incomplete")
+        return expected_type(**{key: value_from_json(hints[key], one, key) for key, one in json_value.items()})
     if origin is tuple:
-        kinds = kinds[:1] * len(value) if kinds[1:] == (...,) else kinds
-        require(isinstance(value, list) and len(value) == len(kinds), f"{name} is not a list of the right length")
-        return tuple(from_json(one_kind, one, name) for one_kind, one in zip(kinds, value, strict=True))
+        kinds = kinds[:1] * len(json_value) if kinds[1:] == (...,) else kinds
+        require(
+            isinstance(json_value, list) and len(json_value) == len(kinds), f"{name} is not a list of the right length"
+        )
+        return tuple(value_from_json(one_kind, one, name) for one_kind, one in zip(kinds, json_value, strict=True))
     if origin is Mapping:
-        require(isinstance(value, dict) and all(map(is_text, value)), f"{name} is not a table")
-        return {key: from_json(kinds[1], one, name) for key, one in value.items()}
+        require(isinstance(json_value, dict) and all(map(is_text, json_value)), f"{name} is not a table")
+        return {key: value_from_json(kinds[1], one, name) for key, one in json_value.items()}
     if origin is UnionType:
-        return None if value is None else from_json(kinds[0], value, name)
+        return None if json_value is None else value_from_json(kinds[0], json_value, name)
     if origin is Literal:
-        require(value in kinds, f"{name} is not one of {', '.join(kinds)}")
-    return value
+        require(json_value in kinds, f"{name} is not one of {', '.join(kinds)}")
+    return json_value
 
 
 def restore_backend(saved_name: str) -> str:

@@ -85,7 +85,7 @@ def read_run_scores(data: RunData, path: Path) -> Floats:
     """Return the scores of the rows in a ranking, -inf for documents that it does not rank."""
     ranking = read_run_table(path)
     query, document = (ranking[name].combine_chunks() for name in ("query", "document"))
-    row = PairIndex.of_unique(query, document, str(path)).positions(data.features.query, data.features.document)
+    row = PairIndex.from_unique_ids(query, document, str(path)).positions(data.features.query, data.features.document)
     if (row < 0).all():
         raise no_common_documents("ranked", query, document, data.features)
     scores = ranking["score"].to_numpy()

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from crowdrank._disk import link_or_copy
-from crowdrank._files import CACHE, MANIFEST
+from crowdrank._files import CACHE_FOLDER_NAME, MANIFEST_FILE_NAME
 from crowdrank._folders import READ_FAILURES, read_parquet
 from crowdrank._text import counted
 from crowdrank.errors import InputError
@@ -37,7 +37,7 @@ def copy_previous_results(folder: Path, draft: Path, result: RunResult) -> None:
     source = folder / PREVIOUS if earlier is not None and _is_same_run(earlier, result) else folder
     if earlier is None or not source.is_dir():
         return
-    skipped = {CACHE, PREVIOUS, MANIFEST} if source == folder else set()
+    skipped = {CACHE_FOLDER_NAME, PREVIOUS, MANIFEST_FILE_NAME} if source == folder else set()
     for entry in source.iterdir():
         if entry.name in skipped or entry.name.startswith("."):
             continue

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 import crowdrank
-from crowdrank._files import CACHE, MANIFEST, locked
+from crowdrank._files import CACHE_FOLDER_NAME, MANIFEST_FILE_NAME, locked
 from crowdrank._folders import Manifest, check_output_folder, update_folder, write_folder
 from crowdrank._progress import reporting
 from crowdrank._text import counted
@@ -200,7 +200,7 @@ def prepare_data(
 
     checked = build(features if settings.rankers or settings.feature_labels else None)
     with profiler.stage("features"):
-        leaks = check_leaks(checked.leaks(), allow=settings.allow_leak)
+        leaks = check_leaks(checked.leaks(), allow_leaks=settings.allow_leak)
     data = checked if settings.rankers or not checked.has_features else build(None)
     return replace(data, notes=(*data.notes, *leaks)), checked.features if settings.feature_labels else None
 
@@ -209,10 +209,10 @@ def _open_cache(folder: Path | None, profiler: Profiler) -> StageCache:
     """Return the cache of finished stages in a folder; create the folder if it does not exist."""
     if folder is None:
         return StageCache(None, profiler)
-    if not (folder / MANIFEST).exists():
+    if not (folder / MANIFEST_FILE_NAME).exists():
         with write_folder(folder, RUN) as draft:
-            (draft / CACHE).mkdir()
-    return StageCache(folder / CACHE, profiler)
+            (draft / CACHE_FOLDER_NAME).mkdir()
+    return StageCache(folder / CACHE_FOLDER_NAME, profiler)
 
 
 @dataclass(eq=False)

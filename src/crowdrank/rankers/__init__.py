@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from crowdrank._estimator import load_class, unknown_name
+from crowdrank._estimator import load_estimator_class, unknown_name_error
 
 if TYPE_CHECKING:
     from crowdrank.rankers.ranker import Ranker
@@ -43,6 +43,6 @@ def get_ranker(name: str, **parameters: Any) -> Ranker:
 
     """
     if name not in RANKERS:
-        raise unknown_name("ranker", name, RANKERS)
-    ranker: Ranker = load_class("rankers", RANKERS[name])().set_params(**parameters)
+        raise unknown_name_error("ranker", name, RANKERS)
+    ranker: Ranker = load_estimator_class("rankers", RANKERS[name])().set_params(**parameters)
     return ranker

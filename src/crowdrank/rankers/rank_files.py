@@ -29,9 +29,9 @@ from crowdrank.readers.features import (
     FEATURE_ROLES,
     Features,
     concat_features,
-    letor_features,
+    features_from_letor,
+    features_from_table,
     read_features,
-    table_features,
 )
 from crowdrank.readers.inputs import open_input
 from crowdrank.readers.letor import LetorSource, feature_position, is_letor_feature
@@ -326,14 +326,14 @@ class FeatureBatches:
         """Yield the batches of one file."""
         if isinstance(source, LetorSource):
             for table in source.read_batches(source.names, self.n_rows):
-                features = letor_features(table, source, parse_bytes(None))
+                features = features_from_letor(table, source, parse_bytes(None))
                 self.used.update(features.names)
                 yield features.on_columns(self.names)
             return
         wanted = list(dict.fromkeys((*roles.values(), *self.names)))
         for table in source.read_batches(wanted, self.n_rows):
             if len(table):
-                yield table_features(table, source, roles, self.names)
+                yield features_from_table(table, source, roles, self.names)
 
     def read_all(self) -> Features:
         """Return all rows."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank._estimator import Estimator, load_class, unknown_name
+from crowdrank._estimator import Estimator, load_estimator_class, unknown_name_error
 from crowdrank._folders import Fields, FolderKind, is_scalar, require, require_floats
 from crowdrank._progress import Report, reporting
 from crowdrank._saved_estimators import FittedEstimator
@@ -70,7 +70,7 @@ class MetadataRequests(Estimator):
         known = self._requests()
         for name in requests:
             if name not in known[method]:
-                raise unknown_name(f"metadata of {method}", name, known[method])
+                raise unknown_name_error(f"metadata of {method}", name, known[method])
         self._metadata_request = {**known, method: {**known[method], **requests}}
         return self
 
@@ -344,14 +344,14 @@ class Ranker(MetadataRequests, FittedEstimator):
 
     @classmethod
     def _registered_classes(cls) -> Iterable[type[Any]]:
-        return (load_class("rankers", location) for location in RANKERS.values())
+        return (load_estimator_class("rankers", location) for location in RANKERS.values())
 
     @classmethod
     def _find_class(cls, class_name: str) -> type[Self] | None:
         """Return the class of a ranker; only its module is loaded, since others need further libraries."""
         for location in RANKERS.values():
             if location.endswith(f".{class_name}"):
-                found = load_class("rankers", location)
+                found = load_estimator_class("rankers", location)
                 return found if issubclass(found, cls) else None
         return super()._find_class(class_name)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from crowdrank._files import MANIFEST
+from crowdrank._files import MANIFEST_FILE_NAME
 from crowdrank._folders import Fields, FolderKind, require
 from crowdrank._saved_estimators import arrays_to_table, read_arrays
 from crowdrank._typing import Arrays
@@ -51,7 +51,9 @@ class SavedState:
         from crowdrank.rankers.ranker import Ranker
 
         texts, parts, existing = fields.texts("texts"), fields.texts("parts"), set(files)
-        expected = [(name, f"{name}.txt") for name in texts] + [(name, f"{name}/{MANIFEST}") for name in parts]
+        expected = [(name, f"{name}.txt") for name in texts] + [
+            (name, f"{name}/{MANIFEST_FILE_NAME}") for name in parts
+        ]
         for name, file in expected:
             require(_NAME.fullmatch(name) and file in existing, f"there is no {name!r} in it")
         return cls(

@@ -154,11 +154,11 @@ def read_weights(source: Any, labels: Labels) -> Floats:
     if (weight < 0).any():
         row = int(np.argmax(weight < 0))
         problem, fix = f"the weight {weight[row]:g} is below 0", "write a number of at least 0"
-        raise InputError(problem, source=opened.name, place=opened.place(row), column="weight", fix=fix)
+        raise InputError(problem, source=opened.name, place=opened.locate_row(row), column="weight", fix=fix)
     if not weight.any():
         fix = "give some documents a weight above 0"
         raise InputError("every weight is 0", source=opened.name, column="weight", fix=fix)
-    index = PairIndex.of_unique(*_id_columns(table, opened.name, opened), opened.name)
+    index = PairIndex.from_unique_ids(*_id_columns(table, opened.name, opened), opened.name)
     position = index.positions(labels.query, labels.document)
     if (position < 0).any():
         first, n = int(np.argmax(position < 0)), int((position < 0).sum())
@@ -240,7 +240,7 @@ def _complete_ids(column: pa.ChunkedArray, name: str, source: str, opened: Sourc
 
 
 def _row_location(row: int, opened: Source | None) -> str:
-    return f"row {row + 1}" if opened is None else opened.place(row)
+    return f"row {row + 1}" if opened is None else opened.locate_row(row)
 
 
 @dataclass(frozen=True)
@@ -452,7 +452,7 @@ class Instances:
         known = as_features(features)
         table = labels if isinstance(labels, Labels) else read_labels(labels)
         row = known.positions(table.query, table.document)
-        PairIndex.of_unique(table.query, table.document, table.source)
+        PairIndex.from_unique_ids(table.query, table.document, table.source)
         counts = InstanceCounts.of(row, known, table.query, table.document, len(row))
         counts.check(missing)
         weight = table.certainty() if isinstance(weights, str) and weights == "certainty" else weights

@@ -1,4 +1,4 @@
-"""Parse cells and columns of cells: answers, numbers, times, durations, costs, and probabilities (p0, p1, ...)."""
+"""Parse the cells of a table: answers, numbers, times, durations, costs, and grade probabilities (p0, p1, ...)."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from numpy.typing import NDArray
 from crowdrank._typing import Booleans, Codes, Floats, Integers
 from crowdrank.errors import Fix, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.columns import SHARE_SUM_TOLERANCE, share_columns
+from crowdrank.judgments.columns import PROBABILITY_SUM_TOLERANCE, find_probability_columns
 from crowdrank.judgments.scale import parse_integer
 from crowdrank.readers.sources import BadRows, Source
 
 ColumnsByRole = dict[str, pa.ChunkedArray]
 """Columns of a table by role: query, document, assessor, grade, ..."""
 FIRST_ZONED_TIME, END_OF_ZONED_TIMES = np.datetime64("0001-01-02"), np.datetime64("10000-01-01")
-"""Range of UTC times that Arrow and Python parse alike from text with time zones; Python has no other dates."""
+"""First UTC time, and end of the range of times, that Arrow and Python parse alike from text with a time zone."""
 MAX_TIMESTAMP_SECONDS = 9e12
 """Maximum number of seconds before or after 1970 that fits into 64-bit microseconds."""
 MIN_PROBABILITY = 1e-9
-"""Minimum probability with which a document of a sample was drawn; its inverse is a weight."""
+"""Minimum valid probability of drawing a document of a sample; documents are weighted by its inverse."""
 SAMPLE_COLUMNS = ("probability", "round", "drawn")
 """Columns of a sample: probability with which the document was drawn, number of the draw, and number of documents
 of this draw."""
-NOT_DRAWN, NO_GRADE = "no probability: not drawn", "drawn, without a grade"
-"""Reasons for which rows are left out."""
+NOT_DRAWN_REASON, UNGRADED_REASON = "no probability: not drawn", "drawn, without a grade"
+"""Reasons, shown to the user, for which rows of a sample are left out."""
 
 
 def normalize_answer(answer: Any) -> str:
@@ -168,9 +168,9 @@ class ParsedColumn:
 
 
 def parse_extras(cells: ColumnsByRole) -> dict[str, ParsedColumn]:
-    """Return the parsed columns of optional roles, and those of the probabilities of grades, by role."""
+    """Parse the optional columns (time, duration, cost, honeypot, probabilities of grades); return them by role."""
     optional = {role: parse(cells[role]) for role, parse in PARSER_BY_ROLE.items() if role in cells}
-    return {**optional, **{name: _parse_shares(cells[name]) for name in share_columns(cells)}}
+    return {**optional, **{name: _parse_probabilities(cells[name]) for name in find_probability_columns(cells)}}
 
 
 def _parse_numbers(column: pa.ChunkedArray) -> ParsedColumn:
@@ -235,7 +235,7 @@ def _parse_answers(column: pa.ChunkedArray) -> ParsedColumn:
     return ParsedColumn(cell_index, None, cell_index, distinct_cells)
 
 
-def _parse_shares(column: pa.ChunkedArray) -> ParsedColumn:
+def _parse_probabilities(column: pa.ChunkedArray) -> ParsedColumn:
     """Parse a column of probabilities; a cell that is no number from 0 to 1 becomes infinite."""
     floats = parse_floats(column)
     if floats is None:
@@ -261,7 +261,7 @@ PARSER_BY_ROLE = {"time": _parse_times, "duration": _parse_numbers, "cost": _par
 # Probabilities of grades, and of draws of a sample.
 
 
-def read_shares(source: Source, on_bad_rows: str = "error") -> Floats:
+def read_grade_probabilities(source: Source, on_bad_rows: str = "error") -> Floats:
     """Read the probability of each grade, (n_rows, n_grades); each row sums to 1.
 
     Raises:
@@ -269,11 +269,11 @@ def read_shares(source: Source, on_bad_rows: str = "error") -> Floats:
 
     >>> import pandas as pd
     >>> from crowdrank.readers.sources import FrameSource
-    >>> read_shares(FrameSource(pd.DataFrame({"p0": [0.25], "p1": [0.75]})))
+    >>> read_grade_probabilities(FrameSource(pd.DataFrame({"p0": [0.25], "p1": [0.75]})))
     array([[0.25, 0.75]])
 
     """
-    names, fix = share_columns(source.names), "write probabilities that sum to 1, or drop the columns"
+    names, fix = find_probability_columns(source.names), "write probabilities that sum to 1, or drop the columns"
     table = source.read(names, BadRows(on_bad_rows))
     columns = []
     for name in names:
@@ -284,20 +284,20 @@ def read_shares(source: Source, on_bad_rows: str = "error") -> Floats:
     shares = np.column_stack(columns)
     total = shares.sum(axis=1)
     problem = f"the probabilities {names[0]} to {names[-1]} do not sum to 1"
-    source.require(np.abs(total - 1) <= SHARE_SUM_TOLERANCE, names[0], problem, fix, "not-a-share")
+    source.require(np.abs(total - 1) <= PROBABILITY_SUM_TOLERANCE, names[0], problem, fix, "not-a-share")
     return np.asarray(shares / total[:, None])
 
 
-def share_grades(names: Iterable[str]) -> Floats:
-    """Return the grades of columns of probabilities.
+def grades_of_probability_columns(names: Iterable[str]) -> Floats:
+    """Return the grade of each probability column: 2 for `p2`.
 
-    >>> share_grades(["p0", "p2"])
+    >>> grades_of_probability_columns(["p0", "p2"])
     array([0., 2.])
     """
     return np.array([float(name[1:]) for name in names])
 
 
-def read_draws(source: Source, names: Sequence[str]) -> Floats:
+def read_sample_columns(source: Source, names: Sequence[str]) -> Floats:
     """Read columns of a sample, some of `SAMPLE_COLUMNS`, (n_rows, n_columns).
 
     Raises:
@@ -316,8 +316,8 @@ def read_draws(source: Source, names: Sequence[str]) -> Floats:
     return np.column_stack(columns)
 
 
-class DrawnRows(Source):
-    """Rows of a table that were drawn with a known probability; the others are left out and counted.
+class SampledRows(Source):
+    """Source with only the rows that have a sampling probability; the others are left out and counted.
 
     Attributes:
         grade_column: name of the column of the grades; rows whose grade is blank are left out, too.
@@ -326,7 +326,7 @@ class DrawnRows(Source):
     >>> import pandas as pd
     >>> from crowdrank.readers.sources import FrameSource
     >>> table = FrameSource(pd.DataFrame({"document": ["a", "b"], "probability": [None, 0.5]}))
-    >>> DrawnRows(table).read(["document"], BadRows()).to_pylist()
+    >>> SampledRows(table).read(["document"], BadRows()).to_pylist()
     [{'document': 'b'}]
 
     """
@@ -344,10 +344,10 @@ class DrawnRows(Source):
         is_drawn = ~np.isnan(require_floats(table[column], self.source, column, allow_blanks=True, fixes=[fix]))
         is_ungraded = is_drawn & (False if grade is None else blank_cells(table[grade]))
         self._rows, self.n_ungraded = np.flatnonzero(is_drawn & ~is_ungraded), int(is_ungraded.sum())
-        bad_rows.count_left_out(NOT_DRAWN, len(table) - int(is_drawn.sum()))
-        bad_rows.count_left_out(NO_GRADE, self.n_ungraded)
+        bad_rows.count_left_out(NOT_DRAWN_REASON, len(table) - int(is_drawn.sum()))
+        bad_rows.count_left_out(UNGRADED_REASON, self.n_ungraded)
         return table.take(pa.array(self._rows)).select(list(names))
 
-    def place(self, row: int) -> str:
+    def locate_row(self, row: int) -> str:
         """Return the place in the file of a row that was read."""
-        return self.source.place(int(self._rows[row]))
+        return self.source.locate_row(int(self._rows[row]))

@@ -14,7 +14,7 @@ from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments, ReadReport
-from crowdrank.readers.merge import blank_extra, group_rows, item_fields, remove_rows, sum_repeats
+from crowdrank.readers.merge import blank_optional_column, group_rows, item_fields, remove_rows, sum_repeats
 
 SAME_SCALE_FIXES = (Fix("read both with the same {}", "grades"), Fix("read both with the same {}", "scales"))
 """Advice for judgments that cannot be combined because their scales differ."""
@@ -38,7 +38,7 @@ def combine(old: Judgments, new: Judgments) -> Judgments:
     assessor = np.concatenate([assessor_codes[0][old.assessor], assessor_codes[1][new.assessor]])
     families, assessor_family = _merge_families(old_and_new, assessor_codes, len(assessors))
     extras = {
-        name: np.concatenate([one.extras.get(name, blank_extra(name, len(one))) for one in old_and_new])
+        name: np.concatenate([one.extras.get(name, blank_optional_column(name, len(one))) for one in old_and_new])
         for name in dict.fromkeys((*old.extras, *new.extras))
     }
     order, offsets = group_rows(query, document, len(queries), len(documents))
@@ -58,9 +58,9 @@ def combine(old: Judgments, new: Judgments) -> Judgments:
     )
 
 
-def _find_replaced(row_order: Codes, offsets: Integers, assessor_codes: Codes, n_old: int) -> Booleans:
+def _find_replaced(row_order: Codes, offsets: Integers, assessor_codes: Codes, n_old_rows: int) -> Booleans:
     """Return a mask over `row_order` of the old rows that a new judgment of the same item and assessor replaces."""
-    is_new = row_order >= n_old
+    is_new = row_order >= n_old_rows
     item = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     pair = item * (int(assessor_codes.max(initial=0)) + 1) + assessor_codes[row_order]
     return ~is_new & np.isin(pair, pair[is_new])

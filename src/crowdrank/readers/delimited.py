@@ -20,7 +20,7 @@ import pyarrow.csv
 
 from crowdrank._typing import Integers
 from crowdrank.errors import Fix, InputError, shown
-from crowdrank.judgments.columns import n_known_names
+from crowdrank.judgments.columns import count_known_columns
 from crowdrank.readers.files import (
     FileHead,
     FileSource,
@@ -38,8 +38,8 @@ SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 """Separators that are detected, with their names in errors."""
 CSV_BLOCK_BYTES = 1 << 20
 """Number of bytes that Arrow's CSV parser reads at a time."""
-OPEN_QUOTE = "open-quote"
-"""Kind of the error about a quote that encloses more than a cell."""
+OPEN_QUOTE_ERROR_KIND = "open-quote"
+"""Error kind for a quote that encloses more than one cell."""
 EXPORT_AS_CSV_ADVICE = "export the table as CSV, or as an Excel workbook (.xlsx)"
 
 
@@ -55,12 +55,14 @@ class DelimitedSource(FileSource):
 
     _has_quotes = True  # whether quotes enclose cells; otherwise they are part of the text
 
-    def __init__(self, file: str | Path | FileHead, separator: str | None = None, preferred: str = ",") -> None:
+    def __init__(
+        self, file: str | Path | FileHead, separator: str | None = None, preferred_separator: str = ","
+    ) -> None:
         super().__init__(file)
-        self.separator = separator or preferred
+        self.separator = separator or preferred_separator
         self.names = self._read_header(self.separator)
         if separator is None and len(self.names) < 2:  # then the separator that gives the most columns
-            headers = {other: self._read_header(other) for other in (preferred, *SEPARATORS)}
+            headers = {other: self._read_header(other) for other in (preferred_separator, *SEPARATORS)}
             self.separator, self.names = max(headers.items(), key=lambda header: len(header[1]))
         if not self.names:
             raise no_rows_error(self.name)
@@ -132,7 +134,9 @@ class DelimitedSource(FileSource):
         """Raise InputError if the header, which is one column, contains another separator."""
         others = [other for other in SEPARATORS if other != self.separator and other in self.names[0]]
         # Of other characters, those that separate the names of known columns.
-        others += [other for other in re.findall(r"[^\w\"]", self.names[0]) if n_known_names(self.names[0], other) > 1]
+        others += [
+            other for other in re.findall(r"[^\w\"]", self.names[0]) if count_known_columns(self.names[0], other) > 1
+        ]
         if others:
             problem = f"the header {shown(self.names[0])} is one column when split at {self._separator_name()}"
             name = SEPARATORS.get(others[0], repr(others[0]))
@@ -150,11 +154,11 @@ class DelimitedSource(FileSource):
         try:
             table, malformed = self._parse(wanted)
         except InputError as problem:
-            if problem.kind != OPEN_QUOTE or not self._treat_stray_quotes(0):
+            if problem.kind != OPEN_QUOTE_ERROR_KIND or not self._must_parse_without_quotes(0):
                 raise
             table, malformed = self._parse(wanted)
         may_be_stray = not malformed.numbers or self.separator == "\t"
-        if may_be_stray and self._treat_stray_quotes(0 if malformed.numbers else len(table)):
+        if may_be_stray and self._must_parse_without_quotes(0 if malformed.numbers else len(table)):
             table, malformed = self._parse(wanted)
         last = table[self._last][-1].as_py() if len(table) else ""
         if malformed.has_newline or _has_newline(last):
@@ -184,17 +188,17 @@ class DelimitedSource(FileSource):
                     for first in range(0, len(table), n_rows):
                         yield table.slice(first, n_rows).select(names)
                 break
-            except _UnparsedRow as failure:
+            except _UnparsableRow as failure:
                 if not failure.is_long:
                     raise self._first_malformed_row() from failure
         else:
             raise _open_quote_error(self.name, "")
         if _has_newline(last_cell):
             self._refuse_open_quote()
-        if self._has_quotes and self._has_whole_lines(n_done):
+        if self._has_quotes and self._lines_are_rows(n_done):
             raise self._stray_quote_error()
 
-    def _treat_stray_quotes(self, n_rows: int) -> bool:
+    def _must_parse_without_quotes(self, n_rows: int) -> bool:
         """Return whether to parse again, because quotes are part of the text of a tab-separated file.
 
         Quotes are stray if they enclose line breaks although each line has the cells of a row.
@@ -206,14 +210,14 @@ class DelimitedSource(FileSource):
             InputError: quotes are stray in a file with another separator, where they should enclose cells.
 
         """
-        if not self._has_quotes or not self._has_whole_lines(n_rows):
+        if not self._has_quotes or not self._lines_are_rows(n_rows):
             return False
         if self.separator != "\t":
             raise self._stray_quote_error()
         self._has_quotes = False
         return True
 
-    def _has_whole_lines(self, n_rows: int) -> bool:
+    def _lines_are_rows(self, n_rows: int) -> bool:
         """Return whether the file has quotes, more lines than rows, and the cells of a row in each line."""
         if self._counts is None:
             with open_decompressed(self.head) as stream:
@@ -267,8 +271,8 @@ class DelimitedSource(FileSource):
                     if len(batch) > first:
                         yield pa.Table.from_batches([batch.slice(first)])
             except pa.ArrowInvalid as problem:
-                if _is_unparsed(problem):
-                    raise _UnparsedRow("straddling" in str(problem)) from problem
+                if _is_row_error(problem):
+                    raise _UnparsableRow("straddling" in str(problem)) from problem
                 raise
 
     def _parse(self, names: list[str]) -> tuple[pa.Table, _MalformedRows]:
@@ -302,7 +306,7 @@ class DelimitedSource(FileSource):
                     self._counts = _count_lines_and_quotes(rewind())
                 return table
             except pa.ArrowInvalid as problem:
-                if _is_unparsed(problem):
+                if _is_row_error(problem):
                     return None
                 raise
 
@@ -333,9 +337,9 @@ class DelimitedSource(FileSource):
         """Return the error for a row with another number of cells than the header."""
         quote = ", close a quote that spans lines" if has_newline else ""
         return InputError(
-            f"{_there_are(n_cells, 'cell')} where the header has {self._n_columns}",
+            f"{_there_are_text(n_cells, 'cell')} where the header has {self._n_columns}",
             source=self.name,
-            place=self._place_of_record(record_index),
+            place=self._locate_record(record_index),
             fix=[
                 f"correct the line{quote}",
                 Fix(f"if cells are not separated by {self._separator_name()}, give {{}}", "separator"),
@@ -343,16 +347,16 @@ class DelimitedSource(FileSource):
             ],
         )
 
-    def place(self, row: int) -> str:
+    def locate_row(self, row: int) -> str:
         """Return the place of a row for errors: its number, from 1 below the header, and its line in the file."""
-        return self._place_of_record(self._first_row + row if self._records is None else int(self._records[row]))
+        return self._locate_record(self._first_row + row if self._records is None else int(self._records[row]))
 
     def _take_rows(self, table: pa.Table, rows: Integers) -> pa.Table:
-        """Return some rows of the table that was read, for which `place` is then called."""
+        """Return some rows of the table that was read, for which `locate_row` is then called."""
         self._records = rows if self._records is None else self._records[rows]
         return table.take(pa.array(rows))
 
-    def _place_of_record(self, record_index: int) -> str:
+    def _locate_record(self, record_index: int) -> str:
         with open_decompressed(self.head) as stream:
             for position, (line, _) in enumerate(self._read_records(stream, self.separator)):
                 if position == record_index + 1:
@@ -377,15 +381,15 @@ class _MalformedRows:
         return "skip"
 
 
-class _UnparsedRow(Exception):  # noqa: N818
-    """Arrow cannot parse a row: it is longer than a block (`is_long`), or has another number of cells."""
+class _UnparsableRow(Exception):  # noqa: N818
+    """Raised if Arrow cannot parse a row: it is longer than a block (`is_long`), or has a wrong number of cells."""
 
     def __init__(self, is_long: bool) -> None:
         super().__init__()
         self.is_long = is_long
 
 
-def _is_unparsed(problem: pa.ArrowInvalid) -> bool:
+def _is_row_error(problem: pa.ArrowInvalid) -> bool:
     """Return whether Arrow's error is about a row that it cannot parse."""
     return re.search(r"straddling|parse error: (Row #\d+: )?Expected", str(problem)) is not None
 
@@ -422,12 +426,12 @@ class WhitespaceSource(LineSource):
         return pa.table({name: pa.array([row[position[name]] for row in rows], pa.string()) for name in names})
 
     def _malformed_row_error(self, line_number: int, words: list[str]) -> InputError:
-        problem = f"{_there_are(len(words), 'word')} where {len(self.names)} are expected"
+        problem = f"{_there_are_text(len(words), 'word')} where {len(self.names)} are expected"
         fix = f"a line has the words: {' '.join(self.names)}"
         return InputError(problem, source=self.name, place=f"line {line_number}", fix=fix)
 
 
-def _there_are(count: int, noun: str) -> str:
+def _there_are_text(count: int, noun: str) -> str:
     """Return "there is 1 word" or "there are 3 words"."""
     return f"there is 1 {noun}" if count == 1 else f"there are {count} {noun}s"
 
@@ -435,4 +439,4 @@ def _there_are(count: int, noun: str) -> str:
 def _open_quote_error(source_name: str, place: str) -> InputError:
     advice = "close it, or write it twice inside a quoted cell"
     problem = "a quote is opened and never closed"
-    return InputError(problem, source=source_name, place=place, kind=OPEN_QUOTE, fix=advice)
+    return InputError(problem, source=source_name, place=place, kind=OPEN_QUOTE_ERROR_KIND, fix=advice)

@@ -21,7 +21,7 @@ from crowdrank._arrow import release_unused_memory
 from crowdrank._typing import Booleans, Codes, Integers
 from crowdrank.errors import InputError, Location
 from crowdrank.judgments import ids
-from crowdrank.judgments.columns import share_columns
+from crowdrank.judgments.columns import find_probability_columns
 from crowdrank.judgments.ids import CodedIds
 from crowdrank.readers.cells import ColumnsByRole, ParsedColumn, encode_distinct, parse_extras
 from crowdrank.readers.read_options import EncodeOptions
@@ -123,7 +123,9 @@ def encode_part(cells: ColumnsByRole, origin: Origin, options: EncodeOptions, ba
         bad_rows=bad_rows,
         families=None if family is None else family[1],
         assessor_family=None if family is None else _first_families(family[0], assessor[0], len(assessor[1])),
-        share_grades=tuple(int(name[1:]) for name in share_columns(extras) if not np.isnan(extras[name].values).all()),
+        share_grades=tuple(
+            int(name[1:]) for name in find_probability_columns(extras) if not np.isnan(extras[name].values).all()
+        ),
         n_excluded=n_excluded,
         id_types={role: column[1].type for role, column in coded_ids.items() if column is not None},
     )

@@ -136,7 +136,7 @@ class ExcelSource(FileSource):
                 cell = cell.total_seconds()
             yield cell.isoformat() if isinstance(cell, datetime | date | time) else cell_to_text(cell)
 
-    def place(self, row: int) -> str:
+    def locate_row(self, row: int) -> str:
         """Return text that locates a row of the table: its number, and its row number in the sheet."""
         return f"row {row + 1} (row {self._rows[row]} of the sheet)"
 

@@ -86,7 +86,7 @@ class Features:
     @cached_property
     def pair_index(self) -> PairIndex:
         """Index of the rows; InputError if a document of a query has two rows."""
-        return PairIndex.of_unique(self.query, self.document, "the features")
+        return PairIndex.from_unique_ids(self.query, self.document, "the features")
 
     def on_columns(self, names: Sequence[str]) -> Features:
         """Return the features with the columns `names`, in this order; missing columns are filled with zeros.
@@ -143,7 +143,9 @@ def read_features(
 
     """
     files = open_input(source, format, separator, max_bytes, allow_books=False)
-    parts = [_read_features_from(one, parse_column_map(columns), parse_bytes(max_bytes)) for one in files.sources]
+    parts = [
+        _read_features_from_source(one, parse_column_map(columns), parse_bytes(max_bytes)) for one in files.sources
+    ]
     features = concat_features(parts, [one.name for one in files.sources])
     features = replace(features, notes=(*files.notes, *features.notes))
     for note in features.notes:
@@ -189,13 +191,13 @@ def read_signal(
     """
     files = open_input(source, format, separator, max_bytes, allow_books=False)
     roles = {role: name for role, name in parse_column_map(columns).items() if role in ("query", "document")}
-    parts = [_read_signal_from(one, column, roles, parse_bytes(max_bytes)) for one in files.sources]
-    return average_repeats(concat_features(parts, [one.name for one in files.sources]))
+    parts = [_read_signal_from_source(one, column, roles, parse_bytes(max_bytes)) for one in files.sources]
+    return average_repeated_documents(concat_features(parts, [one.name for one in files.sources]))
 
 
-def _read_signal_from(source: Source, column: str, column_map: Mapping[str, str], max_bytes: int) -> Features:
+def _read_signal_from_source(source: Source, column: str, column_map: Mapping[str, str], max_bytes: int) -> Features:
     if isinstance(source, LetorSource):
-        features = _read_features_from(source, column_map, max_bytes)
+        features = _read_features_from_source(source, column_map, max_bytes)
         names = features.names
     else:
         names = tuple(source.names)
@@ -208,12 +210,12 @@ def _read_signal_from(source: Source, column: str, column_map: Mapping[str, str]
     found = FEATURE_ROLES.find_columns(source.names, source.name, column_map)
     roles = {role: name for role, name in found.items() if role != "grade"}
     table = source.read([*roles.values(), column], BadRows())
-    return table_features(table, source, roles, (column,))
+    return features_from_table(table, source, roles, (column,))
 
 
-def average_repeats(features: Features) -> Features:
+def average_repeated_documents(features: Features) -> Features:
     """Return one row per document with the mean of its rows; missing values do not count."""
-    index = PairIndex.of_ids(features.query, features.document)
+    index = PairIndex.from_ids(features.query, features.document)
     if index.repeated_row is None:
         return features
     known = ~np.isnan(features.matrix)
@@ -224,30 +226,30 @@ def average_repeats(features: Features) -> Features:
     return replace(features.take(index.first_rows), matrix=means)
 
 
-def _read_features_from(source: Source, column_map: Mapping[str, str], max_bytes: int) -> Features:
+def _read_features_from_source(source: Source, column_map: Mapping[str, str], max_bytes: int) -> Features:
     """Read features from one source."""
     if isinstance(source, LetorSource):
         table = source.read(source.names, BadRows())
         letor_grades = require_floats(table["grade"], source, "grade", allow_blanks=True)
-        return replace(letor_features(table, source, max_bytes), grade=letor_grades)
+        return replace(features_from_letor(table, source, max_bytes), grade=letor_grades)
     roles = FEATURE_ROLES.find_columns(source.names, source.name, column_map)
     table = source.read(source.names, BadRows())
-    rows = RoleTable.of(table, source, roles)
+    rows = RoleTable.from_table(table, source, roles)
     names, notes = _select_feature_columns(table, roles, source)
     if not names:
         raise InputError("there is no feature column", source=source.name, fix="add a column of numbers per feature")
-    features = table_features(table, source, roles, names)
+    features = features_from_table(table, source, roles, names)
     return replace(features, grade=rows.floats("grade", allow_blanks=True) if "grade" in roles else None, notes=notes)
 
 
-def letor_features(table: pa.Table, source: LetorSource, max_bytes: int) -> Features:
+def features_from_letor(table: pa.Table, source: LetorSource, max_bytes: int) -> Features:
     """Return the features of the lines that a LETOR source has read last, without grades."""
     matrix, names = source.features(max_bytes)
     query, document = (table[role].combine_chunks() for role in ("query", "document"))
     return Features(query, document, matrix, names, zeros_omitted=True)
 
 
-def table_features(table: pa.Table, source: Source, roles: Mapping[str, str], names: Sequence[str]) -> Features:
+def features_from_table(table: pa.Table, source: Source, roles: Mapping[str, str], names: Sequence[str]) -> Features:
     """Return the columns `names` of a table that a source has read as features, without grades.
 
     Args:
@@ -257,7 +259,7 @@ def table_features(table: pa.Table, source: Source, roles: Mapping[str, str], na
         names: names of the features.
 
     """
-    rows = RoleTable.of(table, source, roles)
+    rows = RoleTable.from_table(table, source, roles)
     fixes = ["features are numbers: encode text as numbers, for example one column per value", "remove the column"]
     values = [require_floats(table[name], source, name, allow_blanks=True, fixes=fixes) for name in names]
     query, document = rows.row_ids("query"), rows.row_ids("document")

@@ -1,6 +1,6 @@
 """Open files here or in a store (s3://, gs://, ...): decompress, decode, limit the size, and explain failures.
 
-FileHead.of(path)          -> first bytes, compression and encoding of a file, from which readers recognize it
+FileHead.read(path)          -> first bytes, compression and encoding of a file, from which readers recognize it
 open_decompressed(head)    -> stream of decompressed bytes, as UTF-8
 arrow_file(head)           -> the same for Arrow
 open_address(address)      -> stream of a local or remote file
@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from crowdrank._files import MANIFEST
+from crowdrank._files import MANIFEST_FILE_NAME
 from crowdrank._text import counted
 from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.readers.limits import CHUNK_BYTES, MAX_BYTES, MAX_GZIP_RATIO, numbered_lines, too_large_error
@@ -79,13 +79,13 @@ class FileHead:
     encoding: str | None
 
     @classmethod
-    def of(cls, file: str | Path | FileHead) -> FileHead:
+    def read(cls, file: str | Path | FileHead) -> FileHead:
         """Read the head of a file, unless it is given; raise InputError if the file cannot be read."""
         if isinstance(file, FileHead):
             return file
         path = local_path(file)
         with explain_errors(path), _open_raw(path) as raw:
-            size, kind = os.fstat(raw.fileno()).st_size, _compression(raw)
+            size, kind = os.fstat(raw.fileno()).st_size, _detect_compression(raw)
             with _decompress(raw, kind, path) as stream:
                 is_archive = kind == "zip" and path.suffix.lower() == ".zip"
                 name = Path(stream.name).name if is_archive else inner_name(path)
@@ -116,7 +116,7 @@ class FileSource(Source):
     """A file."""
 
     def __init__(self, file: str | Path | FileHead) -> None:
-        self.head = FileHead.of(file)
+        self.head = FileHead.read(file)
         self.path, self.name = self.head.path, str(self.head.path)
 
     @property
@@ -135,14 +135,14 @@ class LineSource(FileSource):
         self.names = list(names)
         self._lines: list[int] = []  # line number of each row
 
-    def place(self, row: int) -> str:
+    def locate_row(self, row: int) -> str:
         """Return the place of a row for errors: its line in the file."""
         return f"line {self._lines[row]}"
 
 
 def check_size(file: str | Path | FileHead, max_bytes: int = MAX_BYTES) -> None:
     """Raise InputError if a file has more than `max_bytes` bytes when decompressed."""
-    head = FileHead.of(file)
+    head = FileHead.read(file)
     size = len(head.content) if head.is_whole else head.size
     if head.compression is not None and not head.is_whole:
         if head.compression == "gzip" and size * MAX_GZIP_RATIO <= max_bytes:
@@ -170,7 +170,7 @@ def open_decompressed(file: str | Path | FileHead, *, text: bool = True) -> Iter
             encoding = file.encoding if text else None
             yield io.BytesIO(file.content if encoding is None else file.content.decode(encoding).encode())
             return
-        with _open_raw(path) as raw, _decompress(raw, _compression(raw), path) as stream:
+        with _open_raw(path) as raw, _decompress(raw, _detect_compression(raw), path) as stream:
             encoding = utf16_encoding(stream.peek(4)) if text else None
             yield stream if encoding is None else io.BytesIO(stream.read().decode(encoding).encode())
 
@@ -181,7 +181,7 @@ def arrow_file(file: str | Path | FileHead, *, text: bool = True) -> Iterator[Ca
 
     It is no Python file object, because Arrow's threads may outlive the interpreter.
     """
-    head = FileHead.of(file)
+    head = FileHead.read(file)
     with explain_errors(head.path, text):
         if head.is_whole or head.compression in ("xz", "zip") or (text and head.encoding is not None):
             with open_decompressed(head, text=text) as stream:
@@ -215,7 +215,7 @@ def _unreadable_error(path: Path, error: Exception, text: bool) -> InputError:
     reason = str(getattr(error, "strerror", None) or error).split("\n")[0].rstrip(".")[:160]
     match error:
         case FileNotFoundError() | NotADirectoryError():
-            problem = f"there is no such file{near(path.name, _names_beside(path))}"
+            problem = f"there is no such file{near(path.name, _list_sibling_names(path))}"
             return InputError(problem, source=str(path), kind="no-file", fix="check the path")
         case IsADirectoryError():
             return InputError("this is a folder", source=str(path), kind="folder", fix="give a file in it")
@@ -236,7 +236,7 @@ def _unreadable_error(path: Path, error: Exception, text: bool) -> InputError:
     return InputError(f"it cannot be read ({reason})", source=str(path), kind="damaged", fix=advice)
 
 
-def _names_beside(path: Path) -> list[str]:
+def _list_sibling_names(path: Path) -> list[str]:
     """Return the names in the folder of a path, none if it cannot be listed."""
     try:
         return [other.name for other in path.parent.iterdir()]
@@ -298,35 +298,35 @@ def _open_raw(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
-def _compression(raw: BinaryIO) -> str | None:
+def _detect_compression(stream: BinaryIO) -> str | None:
     """Return how an open file is compressed (gzip, bz2, xz or zip) by its first bytes; None if it is not."""
-    start = raw.read(10)
-    raw.seek(0)
+    start = stream.read(10)
+    stream.seek(0)
     kind = next((kind for kind, signature in COMPRESSIONS.items() if signature.match(start)), None)
     if kind != "zip":
         return kind
-    with zipfile.ZipFile(raw) as archive:
+    with zipfile.ZipFile(stream) as archive:
         is_workbook = bool(set(WORKBOOK_PARTS).intersection(archive.namelist()))
-    raw.seek(0)
+    stream.seek(0)
     return None if is_workbook else kind
 
 
-def _decompress(raw: BinaryIO, kind: str | None, path: Path) -> Any:
+def _decompress(stream: BinaryIO, compression: str | None, path: Path) -> Any:
     """Return a buffered stream of the decompressed bytes of an open file."""
-    match kind:
+    match compression:
         case "gzip":
-            return gzip.open(raw)
+            return gzip.open(stream)
         case "bz2":
-            return bz2.open(raw)
+            return bz2.open(stream)
         case "xz":
-            return lzma.open(raw)
+            return lzma.open(stream)
         case "zip":
-            archive = zipfile.ZipFile(raw)
-            return archive.open(_only_member(path, archive))
-    return raw
+            archive = zipfile.ZipFile(stream)
+            return archive.open(_single_zip_member(path, archive))
+    return stream
 
 
-def _only_member(path: Path, archive: zipfile.ZipFile) -> str:
+def _single_zip_member(path: Path, archive: zipfile.ZipFile) -> str:
     """Return the name of the only file in a ZIP archive; raise InputError if there are none or several."""
     names = [name for name in archive.namelist() if not name.startswith("__MACOSX/") and not name.endswith("/")]
     if len(names) != 1:
@@ -425,7 +425,7 @@ def visible_files(address: str | Path) -> list[str]:
     top = "" if str(address) == "." else str(address).rstrip("/")
     parts = {name: [part for part in name.removeprefix(top).split("/") if part] for name in names}
     hidden = {name for name in names if any(part.startswith((".", "_")) for part in parts[name])}
-    return sorted(name for name in names if name not in hidden and Path(name).name != MANIFEST)
+    return sorted(name for name in names if name not in hidden and Path(name).name != MANIFEST_FILE_NAME)
 
 
 def _local_files(folder: Path) -> list[str]:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from crowdrank._estimator import require_one_of
 from crowdrank.errors import Fix, InputError, UsageError, shown
 from crowdrank.judgments import frames
-from crowdrank.judgments.columns import n_known_names
+from crowdrank.judgments.columns import count_known_columns
 from crowdrank.readers.delimited import EXPORT_AS_CSV_ADVICE, SEPARATORS, DelimitedSource, WhitespaceSource
 from crowdrank.readers.excel import ExcelSource
 from crowdrank.readers.files import FileHead, check_size, is_database_url
@@ -31,7 +31,7 @@ from crowdrank.readers.judging_database import (
 from crowdrank.readers.letor import LetorSource
 from crowdrank.readers.limits import parse_bytes
 from crowdrank.readers.parquet import ParquetSource
-from crowdrank.readers.platforms import MTURK_COLUMN, TABLE_EXPORTS, TOLOKA_COLUMN, detect_platform
+from crowdrank.readers.platforms import MTURK_COLUMN, SOURCE_BY_PLATFORM, TOLOKA_COLUMN, detect_platform
 from crowdrank.readers.read_options import Format
 from crowdrank.readers.sources import BadRows, FrameSource, Source, no_rows_error
 
@@ -55,8 +55,8 @@ UNSUPPORTED_SIGNATURES = {
     b"\xff\xd8\xff": ("an image", EXPORT_AS_CSV_ADVICE),
 }
 """Description and advice for each unsupported format, by the first bytes of a file."""
-MAX_QRELS_ROWS = 10_000
-"""Maximum number of lines whose second column is checked to recognize qrels."""
+MAX_CHECKED_QRELS_LINES = 10_000
+"""Maximum number of lines whose second column is checked to recognize TREC qrels."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _format_by_content(head: FileHead, suffix: str | None) -> str | None:
         return "jsonl" if first.endswith("}") and second.startswith("{") else "json"
     if len(words) in (4, 6) and _is_iteration(words[1]) and _is_integer(words[3]) and "," not in first:
         if suffix not in ("qrels", "run"):
-            _require_constant_iteration(head.path, lines[:MAX_QRELS_ROWS], words[1])
+            _require_constant_iteration(head.path, lines[:MAX_CHECKED_QRELS_LINES], words[1])
         return "qrels" if len(words) == 4 else "run"
     has_three = len(words) == len(second.split()) == 3 and _is_integer(words[2]) and "," not in first
     if has_three and suffix != "qrels":
@@ -179,11 +179,11 @@ def _require_constant_iteration(path: Path, lines: Sequence[str], iteration: str
 
 
 def _format_by_header(header: str) -> str | None:
-    """Return the format of a table by its header, or None if fewer than two columns have known names."""
+    """Return the format (csv or tsv) of a table by its header, or None if fewer than two column names are known."""
     if header.split("\t") == ["topicID", "workerID", "docID", "gold", "label"]:
         return "trec-rf10"
     is_export = TOLOKA_COLUMN in header or MTURK_COLUMN in header
-    if n_known_names(header, "".join(SEPARATORS)) < 2 and not is_export:
+    if count_known_columns(header, "".join(SEPARATORS)) < 2 and not is_export:
         return None
     return "tsv" if "\t" in header else "csv"
 
@@ -231,7 +231,7 @@ def open_source(
             raise UsageError("is for files; leave it out for a DataFrame", parameter="format")
         return FrameSource(source), LAYOUT_BY_FORMAT.get(format or "", FormatLayout())
     limit = parse_bytes(max_bytes)
-    head = open_head(source) if isinstance(source, str | Path) else source
+    head = open_path(source) if isinstance(source, str | Path) else source
     if isinstance(head, DatabaseAddress):
         return _open_database(head, format, limit)
     check_size(head, limit)
@@ -246,13 +246,13 @@ def open_source(
     return source, LAYOUT_BY_FORMAT.get(format or detected, FormatLayout())
 
 
-def open_head(source: str | Path) -> FileHead | DatabaseAddress:
+def open_path(source: str | Path) -> FileHead | DatabaseAddress:
     """Read the head of a file, or return the address of a database; raise InputError if there is neither."""
     if is_database_url(source) or "?project=" in str(source):
         address = find_database(source)
         if address is not None:
             return address
-    head = FileHead.of(source)
+    head = FileHead.read(source)
     return DatabaseAddress(str(head.path)) if head.content.startswith(SQLITE_SIGNATURE) else head
 
 
@@ -295,13 +295,13 @@ def _open_delimited(head: FileHead, format: str, separator: str | None, allow_bo
     table = DelimitedSource(head, separator, "\t" if format in ("tsv", "toloka") else ",")
     is_book = format == "quepid" and table.names[:2] == ["query", "docid"] and len(table.names) > 2
     platform = "quepid" if is_book else detect_platform(table)
-    if format in TABLE_EXPORTS and platform != format:
+    if format in SOURCE_BY_PLATFORM and platform != format:
         problem = f"it is not an export of {format}: its columns differ"
         fix = Fix("leave the format out, or give {}", "format", "csv")
         raise InputError(problem, source=table.name, kind="other-format", fix=fix)
     if platform is None or (platform == "quepid" and not allow_books):
         return table
-    return TABLE_EXPORTS[platform](head, table.separator)
+    return SOURCE_BY_PLATFORM[platform](head, table.separator)
 
 
 SOURCE_BY_FORMAT: Mapping[str, Callable[[FileHead], Source]] = {
@@ -315,7 +315,7 @@ SOURCE_BY_FORMAT: Mapping[str, Callable[[FileHead], Source]] = {
 
 def _open_file(head: FileHead, format: str, separator: str | None, max_bytes: int, allow_books: bool) -> Source:
     """Open a file as the source class of its format."""
-    if format in ("csv", "tsv", *TABLE_EXPORTS):
+    if format in ("csv", "tsv", *SOURCE_BY_PLATFORM):
         return _open_delimited(head, format, separator, allow_books)
     if format in ("parquet", "xlsx"):
         return (ParquetSource if format == "parquet" else ExcelSource)(head, max_bytes)

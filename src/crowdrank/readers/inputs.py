@@ -23,24 +23,24 @@ from crowdrank.judgments.columns import (
     PRIOR_RELEVANCE,
     SCALE_COLUMN,
     Roles,
+    find_probability_columns,
     parse_column_map,
     quote_names,
-    share_columns,
 )
 from crowdrank.judgments.frames import is_frame
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import NO_QUERY
 from crowdrank.readers.cells import ColumnsByRole, parse_floats, require_floats
 from crowdrank.readers.files import FileHead, FileSource, local_path, open_decompressed, visible_files
-from crowdrank.readers.formats import FormatLayout, detect_format, open_head, open_source
+from crowdrank.readers.formats import FormatLayout, detect_format, open_path, open_source
 from crowdrank.readers.judging_database import DatabaseAddress, find_database
 from crowdrank.readers.sources import BadRows, Origin, Source, no_rows_error
 
 if TYPE_CHECKING:
     from narwhals.typing import IntoFrame
 
-LABEL_CONFIG = "label_config.json"
-"""Name of doccano's file of labels, which stands beside its exports and has no judgments."""
+DOCCANO_LABELS_FILE = "label_config.json"
+"""Name of the file with the label names that doccano writes beside its exports; it has no judgments."""
 TableLike: TypeAlias = "str | Path | Sequence[str | Path] | IntoFrame"
 """A file, a folder, a glob pattern, a list of them, or a DataFrame."""
 
@@ -84,7 +84,7 @@ class RoleTable:
     bad_rows: BadRows = field(default_factory=BadRows)
 
     @classmethod
-    def of(cls, table: pa.Table, source: Source, columns: Mapping[str, str]) -> RoleTable:
+    def from_table(cls, table: pa.Table, source: Source, columns: Mapping[str, str]) -> RoleTable:
         """Return the columns of a table that was read, by role; raise InputError if there are no rows."""
         if not len(table):
             raise no_rows_error(source.name)
@@ -141,8 +141,8 @@ def open_input(
     configs: list[tuple[FileHead, list[str]]] = []
     open_one = partial(open_source, format=format, separator=separator, max_bytes=max_bytes, allow_books=allow_books)
     for file in _expand_paths(source, format, notes):
-        if isinstance(file, FileHead) and file.path.name == LABEL_CONFIG:
-            labels = _config_labels(file)
+        if isinstance(file, FileHead) and file.path.name == DOCCANO_LABELS_FILE:
+            labels = _read_doccano_labels(file)
             if labels is not None:
                 configs.append((file, labels))
                 continue
@@ -157,11 +157,11 @@ def open_input(
         raise UsageError("An empty list of files was given; give at least one file.")
     notes += [note for opened, _ in pairs for note in opened.notes]
     named = next((labels for _, labels in configs if labels), None)
-    label_scale = None if named is None else _label_scale(named)
+    label_scale = None if named is None else _scale_of_labels(named)
     return OpenInput([opened for opened, _ in pairs], pairs[0][1], notes, label_scale)
 
 
-def _config_labels(file: FileHead) -> list[str] | None:
+def _read_doccano_labels(file: FileHead) -> list[str] | None:
     """Return the labels of a `label_config.json` of doccano, or None if the file is something else."""
     with open_decompressed(file) as stream:
         try:
@@ -170,7 +170,7 @@ def _config_labels(file: FileHead) -> list[str] | None:
             return None
 
 
-def _label_scale(labels: list[str]) -> Scale | None:
+def _scale_of_labels(labels: list[str]) -> Scale | None:
     """Return labels as a scale, by the numbers in them or else in their order; None if they are no scale."""
     try:
         return Scale.of_numbered_names(labels) or Scale.parse(labels)
@@ -194,9 +194,9 @@ def _expand_paths(source: Any, format: str | None, notes: list[Message]) -> Iter
         if not matches:
             raise InputError("no file matches the pattern", source=str(path), kind="no-file", fix="check the pattern")
         for match in matches:
-            yield from _folder_files(Path(match), format, notes) if Path(match).is_dir() else [open_head(match)]
+            yield from _folder_files(Path(match), format, notes) if Path(match).is_dir() else [open_path(match)]
     else:
-        yield open_head(source)
+        yield open_path(source)
 
 
 def _is_folder(path: Path) -> bool:
@@ -210,7 +210,7 @@ def _folder_files(folder: Path, format: str | None, notes: list[Message]) -> Ite
     """Yield the files of a folder whose format is recognized; add a note about the others to `notes`."""
     files, others = visible_files(folder), []
     for name in files:
-        file = open_head(name)
+        file = open_path(name)
         if format is not None or _has_known_format(file):
             yield file
         else:
@@ -262,7 +262,7 @@ def read_roles(
     for number, source in enumerate(inputs.sources):
         found, bad_rows = roles.find_columns(source.names, source.name, column_map), BadRows(on_bad_rows)
         if soft_labels:
-            found |= {name: name for name in share_columns(source.names) if name not in found.values()}
+            found |= {name: name for name in find_probability_columns(source.names) if name not in found.values()}
         table = source.read(list(dict.fromkeys(found.values())), bad_rows)
         cells = {role: table[name] for role, name in found.items()}
         tables.append(RoleTable(Origin(source, found, number), cells, bad_rows))
@@ -272,8 +272,8 @@ def read_roles(
     return tables
 
 
-def stated_scale(tables: Sequence[RoleTable]) -> Scale | None:
-    """Return the scale that the column `scale` of the tables states, or None.
+def scale_from_column(tables: Sequence[RoleTable]) -> Scale | None:
+    """Return the scale that the cells of the column `scale` name, or None if there is no such column.
 
     Raises:
         InputError: the tables state several scales.
@@ -294,24 +294,24 @@ def stated_scale(tables: Sequence[RoleTable]) -> Scale | None:
     return next(iter(scales), None)
 
 
-def input_scale(inputs: OpenInput) -> Scale | None:
-    """Return the scale that the column `scale` of opened files states, or None."""
+def read_scale_column(inputs: OpenInput) -> Scale | None:
+    """Read the column `scale` of opened files and return the scale that it names, or None."""
     tables = []
     for source in inputs.sources:
         if SCALE_COLUMN in source.names:
             cells = source.read([SCALE_COLUMN], BadRows("skip"))[SCALE_COLUMN]
             tables.append(RoleTable(Origin(source, {}), {SCALE_COLUMN: cells}))
-    return stated_scale(tables)
+    return scale_from_column(tables)
 
 
-def constant_column(value: str, n_rows: int) -> pa.ChunkedArray:
+def constant_column(cell: str, n_rows: int) -> pa.ChunkedArray:
     """Return a dictionary-encoded column of `n_rows` equal cells."""
     codes = pa.array(np.zeros(n_rows, np.int32))
-    return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, pa.array([value]))])
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, pa.array([cell]))])
 
 
-def feature_notes(inputs: OpenInput) -> list[Message]:
-    """Return a note for each file with the consensus of a model that used features."""
+def features_used_notes(inputs: OpenInput) -> list[Message]:
+    """Return a note for each file that is the consensus of a model that used document features."""
     return [
         Message(
             "its labels used features of the documents, so that they favor rankers that use the same features",

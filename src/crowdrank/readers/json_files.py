@@ -27,7 +27,7 @@ from crowdrank.readers.sources import SKIP_BAD_ROWS, BadRows, no_rows_error
 
 MAX_EXACT_INTEGER = 2**53
 """Largest integer up to which a float64 holds every integer exactly."""
-NOT_LABELED, SEVERAL_LABELS = "not labeled", "several labels"
+NOT_LABELED_REASON, SEVERAL_LABELS_REASON = "not labeled", "several labels"
 """Reasons under which rows with an empty list of labels, and with a list of different labels, are counted."""
 
 
@@ -79,13 +79,13 @@ class JsonLinesSource(FileSource):
                     yield line_number, row
 
     def _to_table(self, rows: Iterable[tuple[int, dict[str, Any]]], names: Sequence[str]) -> pa.Table:
-        """Return the columns `names` of objects, and store their line numbers for `place`."""
+        """Return the columns `names` of objects, and store their line numbers for `locate_row`."""
         self._lines = []
         columns: dict[str, list[Any]] = {name: [] for name in names}
         for line_number, row in rows:
             self._lines.append(line_number)
             for name, column in columns.items():
-                column.append(only_label(name, row.get(name)))
+                column.append(unwrap_label(name, row.get(name)))
         return pa.table({name: self._typed_column(name, cells) for name, cells in columns.items()})
 
     def _typed_column(self, name: str, cells: list[Any]) -> pa.Array:
@@ -94,9 +94,9 @@ class JsonLinesSource(FileSource):
         for row, cell in enumerate(cells):
             if cell is None:
                 continue
-            if json_kind(cell) not in (kind or json_kind(cell), ""):
+            if json_type(cell) not in (kind or json_type(cell), ""):
                 raise self._type_error(row, name, cell, "has another type than the values before it")
-            kind = json_kind(cell)
+            kind = json_type(cell)
             if not kind:
                 raise self._type_error(row, name, cell, "is a list or an object")
         if any(type(cell) is float for cell in cells):
@@ -115,7 +115,7 @@ class JsonLinesSource(FileSource):
     ) -> InputError:
         return self.cell_error(row, column, f"{shown(cell)} {problem}", fix)
 
-    def place(self, row: int) -> str:
+    def locate_row(self, row: int) -> str:
         """Return the place of a row for errors: its number, and its line in the file."""
         return f"row {self._first_row + row + 1} (line {self._lines[row]})"
 
@@ -126,21 +126,21 @@ def label_problem(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
     >>> [label_problem({"label": labels, "Comments": []}, ["label"]) for labels in ([], ["2"], ["1", "2"])]
     ['not labeled', None, 'several labels']
     """
-    numbers = [len(labels) for name in names if (labels := _labels_in(name, row.get(name))) is not None]
-    return NOT_LABELED if 0 in numbers else SEVERAL_LABELS if max(numbers, default=1) > 1 else None
+    numbers = [len(labels) for name in names if (labels := _distinct_labels(name, row.get(name))) is not None]
+    return NOT_LABELED_REASON if 0 in numbers else SEVERAL_LABELS_REASON if max(numbers, default=1) > 1 else None
 
 
-def only_label(column: str, cell: Any) -> Any:
+def unwrap_label(column: str, cell: Any) -> Any:
     """Return the label in a cell that may be a list with one label, as doccano exports them; others are unchanged.
 
-    >>> [only_label("label", value) for value in (["2"], [[0, 5, "2"]], "2")]
+    >>> [unwrap_label("label", value) for value in (["2"], [[0, 5, "2"]], "2")]
     ['2', '2', '2']
     """
-    labels = _labels_in(column, cell)
+    labels = _distinct_labels(column, cell)
     return labels[0] if labels else cell
 
 
-def _labels_in(column: str, cell: Any) -> list[Any] | None:
+def _distinct_labels(column: str, cell: Any) -> list[Any] | None:
     """Return the different labels in a list of labels; None if the cell is something else."""
     if not isinstance(cell, list) or column.casefold() in ID_COLUMN_NAMES:
         return None
@@ -159,7 +159,7 @@ def parse_json(text: str) -> Any:
     >>> parse_json('{"id": 9007199254740993.0}')
     {'id': '9007199254740993.0'}
     """
-    return json.loads(text, parse_float=_parse_float, object_pairs_hook=_unique_keys)
+    return json.loads(text, parse_float=_parse_float, object_pairs_hook=_object_with_unique_keys)
 
 
 def _parse_float(text: str) -> float | str:
@@ -170,11 +170,11 @@ def _parse_float(text: str) -> float | str:
     return text if abs(number) >= MAX_EXACT_INTEGER and "e" not in text.casefold() else number
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_with_unique_keys(keys_and_values: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object; raise JsonError if a key occurs twice."""
-    unique = dict(pairs)
-    if len(unique) < len(pairs):
-        names = [name for name, _ in pairs]
+    unique = dict(keys_and_values)
+    if len(unique) < len(keys_and_values):
+        names = [name for name, _ in keys_and_values]
         twice = next(name for name in names if names.count(name) > 1)
         raise JsonError(f"the key {shown(twice)} occurs twice in one object")
     return unique
@@ -195,7 +195,7 @@ def _parse_json_object(text: str) -> tuple[dict[str, Any] | None, str]:
     return (value, "") if unusable is None else (None, f"the key {shown(unusable)} is not text")
 
 
-def json_kind(cell: Any) -> str:
+def json_type(cell: Any) -> str:
     """Return the kind of a JSON value: "text", "truth" for a boolean, "number", or "" for a list or an object."""
     return {str: "text", bool: "truth", int: "number", float: "number"}.get(type(cell), "")
 
@@ -241,15 +241,15 @@ def is_encodable(cell: str) -> bool:
 
 MAX_JSON_DEPTH = 100
 """Maximum nesting depth of a JSON document in which `judgmentRatings` are searched."""
-ID_COLUMNS = ("query", "document", "assessor", "family")
+JSON_ID_COLUMNS = ("query", "document", "assessor", "family")
 """Columns that hold ids, in which the number 1 and the text "1" must not both occur."""
 ANSWER_KINDS = ("choices", "rating", "number", "text")
 """Kinds of answers of Label Studio, which are keys of the value of a region."""
-ANSWERS, TRUE_ANSWERS = "answers", "true answers"
+ANSWERS_KEY, TRUE_ANSWERS_KEY = "answers", "true answers"
 """Keys under which the answers of an annotation are kept until the question for the grade is known."""
-RESERVED_COLUMNS = ("query", "document", "assessor", "family", "time", "duration", "honeypot")
+LABEL_STUDIO_COLUMNS = ("query", "document", "assessor", "family", "time", "duration", "honeypot")
 """Columns of a Label Studio export that are not answers."""
-DEFAULT_COLUMNS = ("document", "assessor", "grade")
+EMPTY_EXPORT_COLUMNS = ("document", "assessor", "grade")
 """Columns of a Label Studio export in which no annotation can be used."""
 
 
@@ -264,11 +264,11 @@ class JsonSource(FileSource):
         self._place_of_row: list[str] = []
         self._malformed: list[InputError] = []
         self._left_out: Counter[str] = Counter()
-        self._id_columns: Sequence[str] | None = ID_COLUMNS  # None: all columns
+        self._id_columns: Sequence[str] | None = JSON_ID_COLUMNS  # None: all columns
         self._rows = self._parse_rows(value)
         if not (self._rows or self._malformed or self._left_out):
             raise no_rows_error(self.name)
-        self.names = list(dict.fromkeys(name for row in self._rows for name in row)) or list(DEFAULT_COLUMNS)
+        self.names = list(dict.fromkeys(name for row in self._rows for name in row)) or list(EMPTY_EXPORT_COLUMNS)
         unusable = next((name for name in self.names if not is_encodable(name)), None)
         if unusable is not None:
             raise InputError(f"the key {shown(unusable)} is not text", source=self.name, fix="rename it")
@@ -283,7 +283,7 @@ class JsonSource(FileSource):
         if isinstance(tasks, list) and any(isinstance(task, dict) and "data" in task for task in tasks):
             self.units = {"duration": "seconds"}
             rows = [row for task_index, task in enumerate(tasks) for row in self._label_studio_rows(task_index, task)]
-            return [{**row, **answers} for row, answers in zip(rows, self._choose_questions(rows), strict=True)]
+            return [{**row, **answers} for row, answers in zip(rows, self._assign_answer_columns(rows), strict=True)]
         if isinstance(value, list) and all(isinstance(row, dict) for row in value):
             self._place_of_object = [f"object {index + 1}" for index in range(len(value))]
             self._id_columns = None
@@ -337,7 +337,7 @@ class JsonSource(FileSource):
         item_ids = {role: data[name] for role, name in match_roles({name: name for name in data}).items()}
         if "document" not in item_ids and task.get("id") is not None:
             item_ids["document"] = task["id"]
-        used_annotations = self._used_annotations(place, task, annotations)
+        used_annotations = self._submitted_annotations(place, task, annotations)
         true_answers = next(
             (_annotation_answers(annotation) for annotation in used_annotations if annotation.get("ground_truth")), {}
         )
@@ -353,24 +353,24 @@ class JsonSource(FileSource):
                 "assessor": assessor,
                 "time": annotation.get("created_at"),
                 "duration": annotation.get("lead_time"),
-                ANSWERS: _annotation_answers(annotation),
-                TRUE_ANSWERS: true_answers,
+                ANSWERS_KEY: _annotation_answers(annotation),
+                TRUE_ANSWERS_KEY: true_answers,
             }
 
-    def _choose_questions(self, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def _assign_answer_columns(self, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Yield the columns with the answers of each annotation, and remove the answers from `rows`.
 
         The answers to the only question, or to the only one that is named like a grade, are the grade. Otherwise each
         question has a column. Questions that are answered by text count only if there are no others.
         """
-        answers, true_answers = ([row.pop(key) for row in rows] for key in (ANSWERS, TRUE_ANSWERS))
+        answers, true_answers = ([row.pop(key) for row in rows] for key in (ANSWERS_KEY, TRUE_ANSWERS_KEY))
         asked = Counter(question for given in answers for question in given)
         questions = [one for one in asked if one.kind != "text"] or list(asked)
         named = [one for one in questions if one.name.casefold() in GRADE_LIKE_COLUMNS]
         is_only = len({one.name for one in questions} - {""}) <= 1
         grade = questions[0] if is_only and questions else named[0] if len(named) == 1 else None
         if grade is None:
-            names = [f"{one.name} (answer)" if one.name in RESERVED_COLUMNS else one.name for one in questions]
+            names = [f"{one.name} (answer)" if one.name in LABEL_STUDIO_COLUMNS else one.name for one in questions]
             for given in answers:
                 yield {
                     name: _merge_answers(given, asked.keys() - {question})
@@ -387,7 +387,7 @@ class JsonSource(FileSource):
             row = {"grade": _merge_answers(given, others)}
             yield row if not true else {**row, "honeypot": _merge_answers(true, others)}
 
-    def _used_annotations(self, place: str, task: dict[str, Any], annotations: list[Any]) -> list[dict[str, Any]]:
+    def _submitted_annotations(self, place: str, task: dict[str, Any], annotations: list[Any]) -> list[dict[str, Any]]:
         """Return the annotations of a task that were not canceled; count the others, and predictions, as left out."""
         objects = [annotation for annotation in annotations if isinstance(annotation, dict)]
         self._malformed += [
@@ -429,7 +429,7 @@ class JsonSource(FileSource):
         kind_by_text: dict[str, str] = {}
         cells = []
         for row_index, row in enumerate(rows):
-            value = only_label(column, row.get(column))
+            value = unwrap_label(column, row.get(column))
             text = cell_to_text(value)
             cells.append(text)
             if text is None:
@@ -437,12 +437,12 @@ class JsonSource(FileSource):
             if not is_encodable(text):
                 problem = f"{shown(value)} is not text"
                 raise self.cell_error(row_index, column, problem, "write it without lone surrogates")
-            if exact and kind_by_text.setdefault(text, json_kind(value)) != json_kind(value):
+            if exact and kind_by_text.setdefault(text, json_type(value)) != json_type(value):
                 problem = f"{text} occurs as a number and as text, which may be two ids"
                 raise self.cell_error(row_index, column, problem, "write it as one type everywhere")
         return cells
 
-    def place(self, row: int) -> str:
+    def locate_row(self, row: int) -> str:
         """Return the place of a row for errors: its task or object in the document."""
         return self._place_of_row[row]
 
@@ -494,8 +494,8 @@ def _annotation_answers(annotation: Mapping[str, Any]) -> dict[_Question, list[A
     return answers
 
 
-def _merge_answers(answers: Mapping[_Question, list[Any]], others: Collection[_Question]) -> Any:
-    """Return the answer to all questions but `others`, a list of different answers, or None."""
-    known = (answer for question, given in answers.items() if question not in others for answer in given)
+def _merge_answers(answers: Mapping[_Question, list[Any]], excluded_questions: Collection[_Question]) -> Any:
+    """Return the answer to all questions but `excluded_questions`, a list of different answers, or None."""
+    known = (answer for question, given in answers.items() if question not in excluded_questions for answer in given)
     different = list(dict.fromkeys(known))
     return different[0] if len(different) == 1 else different or None

@@ -31,8 +31,8 @@ SQLITE_SIGNATURE = b"SQLite format 3\0"
 """First bytes of an SQLite file."""
 CANNOT_JUDGE = "cannot-judge"
 """Answer of assessors who cannot judge a document."""
-EARLIER_GENERATION, TRAINING = "answer of an earlier generation", "answer to a training pair"
-"""Reasons for which answers are left out."""
+EARLIER_GENERATION_REASON, TRAINING_PAIR_REASON = "answer of an earlier generation", "answer to a training pair"
+"""Reasons, shown to the user, for which answers are left out."""
 PROJECTS_SQL = "SELECT name, grades FROM project ORDER BY name"
 ANSWERS_SQL = """
 SELECT query, document, assessor, kind, family, answer, grade, received, active_ms, price, pair_kind, gold_grade,
@@ -381,9 +381,9 @@ def answer_table(rows: Iterable[Row], grades: Sequence[str], bad_rows: BadRows) 
     kept = []
     for row in rows:
         if row["pair_kind"] == "training":
-            bad_rows.count_left_out(TRAINING, 1)
+            bad_rows.count_left_out(TRAINING_PAIR_REASON, 1)
         elif not row["is_current"]:
-            bad_rows.count_left_out(EARLIER_GENERATION, 1)
+            bad_rows.count_left_out(EARLIER_GENERATION_REASON, 1)
         else:
             kept.append(_answer_row(row, grades))
     table = pa.Table.from_pylist(kept, ANSWER_SCHEMA.set(6, pa.field("time", pa.int64())))
@@ -423,9 +423,9 @@ def _grade_name(code: int, grades: Sequence[str]) -> str:
     return grades[code]
 
 
-def _parse_json(value: Any) -> Any:
+def _parse_json(cell: Any) -> Any:
     """Return the value of a JSON column, which SQLite has as text."""
-    return json.loads(value) if isinstance(value, str) else value
+    return json.loads(cell) if isinstance(cell, str) else cell
 
 
 @contextmanager

@@ -11,10 +11,10 @@ import pandas as pd
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import Fix, InputError, Location, Message
 
-MIN_QUERIES = 10
-"""Minimum number of queries with different expert grades for the check."""
-THRESHOLD = 0.99
-"""Mean nDCG@10 or rank correlation with the expert grades from which on a feature counts as a leak."""
+MIN_GRADED_QUERIES = 10
+"""Minimum number of queries, each with at least two different expert grades, to look for leaks."""
+MIN_LEAK_AGREEMENT = 0.99
+"""Minimum mean nDCG@10, or rank correlation with the expert grades, at which a feature counts as a leak."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Leak:
 
 
 def find_leaks(names: Sequence[str], X: Floats, grades: Floats, query: Integers) -> list[Leak]:
-    """Return the features that rank documents as the expert grades do; none if fewer than `MIN_QUERIES` are graded.
+    """Return the features that rank documents as the expert grades do; needs `MIN_GRADED_QUERIES` graded queries.
 
     Args:
         names: names of the features.
@@ -56,21 +56,25 @@ def find_leaks(names: Sequence[str], X: Floats, grades: Floats, query: Integers)
     frame = pd.Series(grades).groupby(query)
     varies = (frame.transform("max") > frame.transform("min")).to_numpy()
     X, grades, query = X[varies], grades[varies], np.unique(query[varies], return_inverse=True)[1]
-    if not len(query) or query.max() + 1 < MIN_QUERIES or _mean_ndcg(np.zeros(len(grades)), grades, query) >= THRESHOLD:
+    if (
+        not len(query)
+        or query.max() + 1 < MIN_GRADED_QUERIES
+        or _mean_ndcg(np.zeros(len(grades)), grades, query) >= MIN_LEAK_AGREEMENT
+    ):
         return []  # in the last case, every ranking is as good
     correlations = np.maximum(_rank_correlations(X, grades, query), _rank_correlations(-X, grades, query))
     leaks = []
     for number, name in enumerate(names):
         both = (np.nan_to_num(sign * X[:, number], nan=-np.inf) for sign in (1, -1))
         ndcg = max(_mean_ndcg(score, grades, query) for score in both)
-        if max(ndcg, correlations[number]) >= THRESHOLD:
+        if max(ndcg, correlations[number]) >= MIN_LEAK_AGREEMENT:
             leaks.append(Leak(name, ndcg, float(correlations[number])))
     return leaks
 
 
-def check_leaks(leaks: Sequence[Leak], *, allow: bool) -> list[Message]:
+def check_leaks(leaks: Sequence[Leak], *, allow_leaks: bool) -> list[Message]:
     """Return a warning for each feature that holds the expert grades; raise InputError unless these are allowed."""
-    if leaks and not allow:
+    if leaks and not allow_leaks:
         raise InputError(replace(leaks[0].message(), severity="error"))
     return [leak.message() for leak in leaks]
 

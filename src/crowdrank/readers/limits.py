@@ -76,14 +76,14 @@ def numbered_lines(stream: BinaryIO, source: str) -> Iterator[tuple[int, bytes]]
         yield line_number, line.removeprefix(b"\xef\xbb\xbf") if line_number == 1 else line
 
 
-def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield lists of `size` rows; the last may be shorter.
+def batched(rows: Iterable[T], batch_size: int) -> Iterator[list[T]]:
+    """Yield lists of `batch_size` rows; the last may be shorter.
 
     >>> list(batched("abcde", 2))
     [['a', 'b'], ['c', 'd'], ['e']]
     """
     remaining = iter(rows)
-    while batch := list(islice(remaining, size)):
+    while batch := list(islice(remaining, batch_size)):
         yield batch
 
 

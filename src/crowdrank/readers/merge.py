@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from crowdrank._arrow import from_numpy, from_texts
+from crowdrank._arrow import from_numpy, texts_to_arrow
 from crowdrank._typing import Arrays, Booleans, Codes, Grades, Integers
 from crowdrank.errors import Fix, InputError, Location, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.columns import SHARE_NAME, SHARE_SUM_TOLERANCE, share_columns
+from crowdrank.judgments.columns import PROBABILITY_COLUMN_PATTERN, PROBABILITY_SUM_TOLERANCE, find_probability_columns
 from crowdrank.judgments.ids import CodedIds
 from crowdrank.judgments.scale import Scale, parse_integer
 from crowdrank.judgments.table import (
@@ -41,7 +41,7 @@ from crowdrank.readers.encode import Part, PartRows, PartSummary
 from crowdrank.readers.read_options import MISSING_GRADE, OFF_SCALE_GRADE, EncodeOptions
 from crowdrank.readers.scale_rules import shifted_scales_warning
 from crowdrank.readers.sources import (
-    BAD_SHARES,
+    BAD_PROBABILITIES_REASON,
     BadRows,
     Origin,
     columns_by_role,
@@ -53,12 +53,12 @@ BINARY_SCALES = (
     ("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"),
     *((name, "relevant") for name in ("irrelevant", "not relevant", "nonrelevant", "non-relevant", "not_relevant")),
 )  # fmt: skip
-"""Names in lower case of two grades whose order is known."""
+"""Pairs of grade names (not relevant, relevant), in lower case, that are recognized without a given scale."""
 
 
 @dataclass(frozen=True, eq=False)
 class PartCodes:
-    """Maps from the codes of one part to the shared codes.
+    """Maps from the codes of one part of the input to the codes that all parts share.
 
     Attributes:
         origin: source of the part.
@@ -97,7 +97,7 @@ class SharedTables:
     scale_is_inferred: bool  # whether the scale was inferred from the grades
 
 
-def unify_tables(summaries: Iterable[PartSummary], options: EncodeOptions, source: str) -> SharedTables:
+def merge_summaries(summaries: Iterable[PartSummary], options: EncodeOptions, source: str) -> SharedTables:
     """Merge the tables of all parts: assessors in order of first appearance, their families, and the scales.
 
     Args:
@@ -106,7 +106,7 @@ def unify_tables(summaries: Iterable[PartSummary], options: EncodeOptions, sourc
         source: name of the whole input, for messages.
 
     """
-    union, bad_rows = _AssessorUnion(), BadRows(options.on_bad_rows)
+    union, bad_rows = _MergedAssessors(), BadRows(options.on_bad_rows)
     parts: list[PartCodes] = []
     report = ReadReport(guessed=options.scale is None and options.scale_rules is None)
     for summary in summaries:
@@ -150,11 +150,11 @@ def _grade_counts_by_file(parts: Sequence[PartCodes], scale: Scale) -> dict[str,
     return counts
 
 
-class _AssessorUnion:
+class _MergedAssessors:
     """Union of the assessors and families of the parts that were added."""
 
     def __init__(self) -> None:
-        self.assessors = from_texts([])
+        self.assessors = texts_to_arrow([])
         self.families: pa.Array | None = None
         self.family = np.empty(0, np.int32)  # (n_assessors,), -1 without a family
 
@@ -165,7 +165,7 @@ class _AssessorUnion:
         family[: len(self.family)] = self.family
         new_families = None
         if summary.families is not None and summary.assessor_family is not None:
-            known_families = from_texts([]) if self.families is None else self.families
+            known_families = texts_to_arrow([]) if self.families is None else self.families
             (_, new_families), self.families = ids.merge([known_families, summary.families])
             part_family = np.append(new_families, -1)[summary.assessor_family]
             family[assessor] = np.where(family[assessor] < 0, part_family, family[assessor])
@@ -238,7 +238,7 @@ def _infer_scale(parts: Sequence[PartCodes], options: EncodeOptions) -> Scale:
 
 
 def _named_scale(names: Sequence[str], known_scale: Scale | None) -> Scale | None:
-    """Return the scale of named grades: the known one if it has all of them, yes and no, or by numbers in the names."""
+    """Return the scale of grade names: the known scale, a binary one such as no/yes, or ordered by numbers in them."""
     if known_scale is not None and all(known_scale.code(name) is not None for name in names):
         return known_scale
     known_names = {name.casefold(): name for name in reversed(names)}
@@ -289,14 +289,14 @@ class MergedRows:
         return ids.first_rows(self.query, int(self.query.max()) + 1)[:-1][: len(size)][size > 0], size[size > 0]
 
 
-def sum_repeats(parts: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, Any]:
+def sum_repeats(repeats_by_part: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, Any]:
     """Return the fields of a read report about repeated judgments, summed over parts.
 
     >>> sum_repeats([{"ann": (2, 1)}, {"ann": (1, 1), "bob": (1, 0)}])
     {'repeats': 4, 'repeats_by_assessor': {'ann': (3, 2), 'bob': (1, 0)}}
     """
     total: dict[str, tuple[int, int]] = {}
-    for part in parts:
+    for part in repeats_by_part:
         for assessor, (n, n_equal) in part.items():
             n_before, n_equal_before = total.get(assessor, (0, 0))
             total[assessor] = n_before + n, n_equal_before + n_equal
@@ -313,7 +313,7 @@ def merge_parts(parts: Sequence[Part], options: EncodeOptions, source: str | Non
 
     """
     source = parts[0].rows.origin.source.name if source is None else source
-    tables = unify_tables([part.summary for part in parts], options, source)
+    tables = merge_summaries([part.summary for part in parts], options, source)
     bad_rows = tables.bad_rows
     merged = merge_rows([part.rows for part in parts], tables, bad_rows, options.repeats)
     bad_rows.raise_first_error()
@@ -369,14 +369,14 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
         The merged rows; None if no row can be used, or if there is a bad row and bad rows are errors.
 
     """
-    recoded_parts = [_RecodedRows(rows, tables, bad_rows) for rows in parts]
+    recoded_parts = [_SharedCodeRows(rows, tables, bad_rows) for rows in parts]
     assessor, grade, row_mask = (
         _concat_arrays([getattr(part, name) for part in recoded_parts]) for name in ("assessor", "grade", "row_mask")
     )
     if not row_mask.any() or (bad_rows.first_places and not bad_rows.skip):
         return None
     names = dict.fromkeys(name for part in recoded_parts for name in part.extras)
-    extras = {name: _concat_arrays([part.extra_column(name) for part in recoded_parts]) for name in names}
+    extras = {name: _concat_arrays([part.optional_column(name) for part in recoded_parts]) for name in names}
     (query, queries), (document, documents) = (
         _concat_ids([getattr(rows, role) for rows in parts], recoded_parts) for role in ("query", "document")
     )
@@ -407,7 +407,7 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
 
 
 def group_rows(query: Codes, document: Codes, n_queries: int, n_documents: int) -> tuple[Codes, Integers]:
-    """Group rows by item; return the row order and the offset of each item in it (see `kernels.group_rows`)."""
+    """Group rows by item; return the row order and the offset of each item in it (see `ids.group_rows`)."""
     if n_queries == 1 and len(document) >= ids.MIN_ROWS_FOR_HASH_TABLE:
         order, ends = np.empty(len(document), np.int32), np.zeros(n_documents + 1, np.int64)
         if ids.group_by_code(document, order, ends):
@@ -428,7 +428,7 @@ def remove_rows(row_order: Codes, offsets: Integers, is_removed: Booleans) -> tu
 
 
 def _repeats_by_assessor(assessors: pa.Array, counts: Integers) -> dict[str, tuple[int, int]]:
-    """Return the counts of :func:`kernels.find_repeats` by assessor id, for assessors with repeats."""
+    """Return by assessor id the number of repeated judgments, and of those equal to the previous one."""
     with_repeats = np.flatnonzero(counts[:, 0])
     names = assessors.take(from_numpy(with_repeats)).to_pylist()
     return {str(name): (n, n_equal) for name, (n, n_equal) in zip(names, counts[with_repeats].tolist(), strict=True)}
@@ -453,7 +453,7 @@ def item_fields(
     }
 
 
-class _RecodedRows:
+class _SharedCodeRows:
     """Rows of a part with shared codes; rows with a bad grade, family or optional column are counted.
 
     Attributes:
@@ -477,19 +477,19 @@ class _RecodedRows:
         self.grade: Grades = part.grade[0].take(rows.answer) if one_scale else part.grade[self.row_scale, rows.answer]
         if part.has_bad_answers:
             self._check_grades()
-        self.extras = {role: self._recode_extra(role, column) for role, column in rows.extras.items()}
-        self._check_shares()
+        self.extras = {role: self._recode_optional_column(role, column) for role, column in rows.extras.items()}
+        self._check_probabilities()
 
-    def extra_column(self, name: str) -> NDArray[Any]:
+    def optional_column(self, name: str) -> NDArray[Any]:
         """Return an optional column such as `time`, with blank values if the part lacks it."""
-        return self.extras[name] if name in self.extras else blank_extra(name, len(self.grade))
+        return self.extras[name] if name in self.extras else blank_optional_column(name, len(self.grade))
 
-    def _count_bad(self, is_bad: Booleans, reason: str, error: Callable[[int, int], InputError]) -> None:
-        """Count bad rows; `error` is a function of the row in the part and in the source."""
+    def _count_bad(self, is_bad: Booleans, reason: str, row_error: Callable[[int, int], InputError]) -> None:
+        """Count bad rows; `row_error` is a function of the row in the part and in the source."""
 
         def locate_error(row: int) -> tuple[tuple[int, int], InputError]:
             source_row = self.rows.source_row(row)
-            return (self.rows.origin.part_number, source_row), error(row, source_row)
+            return (self.rows.origin.part_number, source_row), row_error(row, source_row)
 
         self.bad_rows.count_bad(is_bad, self.row_mask, reason, locate_error)
 
@@ -521,10 +521,10 @@ class _RecodedRows:
 
         self._count_bad(self.grade == OFF_SCALE_GRADE, "grade off the scale", error)
 
-    def _recode_extra(self, role: str, column: ParsedColumn) -> NDArray[Any]:
+    def _recode_optional_column(self, role: str, column: ParsedColumn) -> NDArray[Any]:
         """Return the values of an optional column such as `time`; count rows whose value cannot be parsed as bad."""
         origin, header = self.rows.origin, self.tables.header
-        if SHARE_NAME.fullmatch(role):
+        if PROBABILITY_COLUMN_PATTERN.fullmatch(role):
             return np.where(self.grade == UNJUDGEABLE, np.nan, column.values)
         if role != "honeypot":
             reason = "time not a date" if role == "time" else f"{role} not a number"
@@ -540,9 +540,9 @@ class _RecodedRows:
         self._count_bad(codes == OFF_SCALE_GRADE, "honeypot off the scale", error)
         return np.where(codes == MISSING_GRADE, NO_HONEYPOT, codes).astype(np.int8)
 
-    def _check_shares(self) -> None:
+    def _check_probabilities(self) -> None:
         """Count rows as bad whose probabilities of grades are not from 0 to 1, off the scale, or do not sum to 1."""
-        names = share_columns(self.extras)
+        names = find_probability_columns(self.extras)
         if not names:
             return
         scales, origin = self.tables.header.scales, self.rows.origin
@@ -555,8 +555,8 @@ class _RecodedRows:
         problem = "it is not a probability from 0 to 1"
         self._count_bad(
             no_share.any(axis=1),
-            BAD_SHARES,
-            lambda row, at: origin.share_error(at, first_name(no_share, row), problem),
+            BAD_PROBABILITIES_REASON,
+            lambda row, at: origin.probability_error(at, first_name(no_share, row), problem),
         )
         by_scale = np.array([[name not in scale.share_names for name in names] for scale in scales])
         off_scale: Booleans = by_scale[self.row_scale] & (shares > 0)
@@ -565,21 +565,23 @@ class _RecodedRows:
             name = first_name(off_scale, row)
             return origin.bad_grade_error(at, name, int(name[1:]), self._scale(row), inferred=False)
 
-        self._count_bad(np.asarray(off_scale.any(axis=1)), BAD_SHARES, scale_error)
-        is_off: Booleans = np.abs(np.nansum(shares, axis=1) - 1) > SHARE_SUM_TOLERANCE
+        self._count_bad(np.asarray(off_scale.any(axis=1)), BAD_PROBABILITIES_REASON, scale_error)
+        is_off: Booleans = np.abs(np.nansum(shares, axis=1) - 1) > PROBABILITY_SUM_TOLERANCE
         is_soft = ~np.isnan(shares).all(axis=1)
-        self._count_bad(is_soft & is_off, BAD_SHARES, lambda row, at: origin.share_error(at, names[0], not_one))
+        self._count_bad(
+            is_soft & is_off, BAD_PROBABILITIES_REASON, lambda row, at: origin.probability_error(at, names[0], not_one)
+        )
 
 
 def _concat_arrays(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
-def _concat_ids(columns: Sequence[CodedIds | pa.Array | None], recoded_parts: Sequence[_RecodedRows]) -> CodedIds:
+def _concat_ids(columns: Sequence[CodedIds | pa.Array | None], recoded_parts: Sequence[_SharedCodeRows]) -> CodedIds:
     """Concatenate the query or document ids of all parts; parts without query ids share one query."""
     if not any(column is None or isinstance(column, tuple) for column in columns):
         return ids.encode(pa.chunked_array(columns))
-    constant = from_texts([NO_QUERY])
+    constant = texts_to_arrow([NO_QUERY])
     return ids.concat(
         [
             (np.zeros(len(part.grade), np.int32), constant) if column is None else column
@@ -602,7 +604,7 @@ def _locate_row(parts: Sequence[PartRows], merged_row: int) -> tuple[str, str]:
     """Return the source name and the place of a row, given its index among the rows of all parts."""
     for part_rows in parts:
         if merged_row < len(part_rows):
-            return part_rows.origin.source.name, part_rows.origin.source.place(part_rows.source_row(merged_row))
+            return part_rows.origin.source.name, part_rows.origin.source.locate_row(part_rows.source_row(merged_row))
         merged_row -= len(part_rows)
     raise IndexError(merged_row)
 
@@ -623,7 +625,7 @@ def _without_unused_assessors(judgments: Judgments) -> Judgments:
     return replace(judgments, assessor=assessor, **assessor_fields(judgments.select_assessors(np.flatnonzero(used))))
 
 
-def blank_extra(role: str, n_rows: int) -> NDArray[Any]:
+def blank_optional_column(role: str, n_rows: int) -> NDArray[Any]:
     """Return a column of blank values for an optional role such as `time`."""
     if role == "time":
         return np.full(n_rows, np.datetime64("NaT", "us"))

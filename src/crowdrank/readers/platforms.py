@@ -29,9 +29,9 @@ from crowdrank.judgments.columns import (
     COLUMN_ALIASES,
     GRADE_LIKE_COLUMNS,
     ID_COLUMN_ALIASES,
-    KNOWN_NAMES,
+    KNOWN_COLUMN_NAMES,
+    find_probability_columns,
     quote_names,
-    share_columns,
 )
 from crowdrank.judgments.scale import parse_integer
 from crowdrank.readers.cells import parse_number
@@ -41,8 +41,8 @@ from crowdrank.readers.sources import BadRows, Source, no_rows_error
 
 TOLOKA_COLUMN, MTURK_COLUMN = "ASSIGNMENT:worker_id", "AssignmentStatus"
 """Columns by which exports of Toloka and MTurk are recognized."""
-MAX_RATING, MAX_RATING_ROWS = 10, 1000
-"""Maximum rating of Quepid, and maximum number of rows of a table that are checked for ratings."""
+MAX_QUEPID_RATING, MAX_ROWS_CHECKED_FOR_RATINGS = 10, 1000
+"""Maximum rating in Quepid; maximum number of rows that are checked to recognize a Quepid export."""
 USED_ASSIGNMENT_STATES = ("", "submitted", "accepted", "approved")
 """States of assignments whose answers are used, in lower case."""
 UNUSED_ASSIGNMENT_STATES = ("rejected", "expired", "skipped", "active", "abandoned", "returned", "blocked")
@@ -83,7 +83,7 @@ class PlatformExport(DelimitedSource):
         if self.status_column in filter_columns:
             is_used &= _is_used_assignment(table[self.status_column], bad_rows)
         if worker_column in filter_columns:  # tasks without a worker are not yet done
-            assigned = np.asarray(_is_filled(table[worker_column]))
+            assigned = np.asarray(_is_not_blank(table[worker_column]))
             bad_rows.count_left_out("no worker", int((is_used & ~assigned).sum()))
             is_used &= assigned
         table = self._take_rows(table, np.flatnonzero(is_used))
@@ -151,7 +151,7 @@ class MTurkSource(PlatformExport):
         """Return a column with times in ISO 8601, costs without a dollar sign, and the selected values as grades."""
         column = super().convert_column(name, table)
         if name == "time":
-            return pa.chunked_array([pa.array(map(_mturk_time, column.to_pylist()), pa.string())])
+            return pa.chunked_array([pa.array(map(_mturk_time_to_iso, column.to_pylist()), pa.string())])
         if name == "grade" and self.grade_columns:
             return self._selected_values(table)
         return pc.utf8_ltrim(column, " $") if name == "cost" else column
@@ -166,10 +166,10 @@ class MTurkSource(PlatformExport):
         return pa.chunked_array([pa.array(["|".join(values) or None for values in selected], pa.string())])
 
 
-def _mturk_time(cell: str | None) -> str | None:
+def _mturk_time_to_iso(cell: str | None) -> str | None:
     """Return a time of MTurk's site in ISO 8601; other cells are returned unchanged.
 
-    >>> _mturk_time("Fri Nov 07 12:38:00 PST 2014"), _mturk_time("2019-12-01T13:04:59Z")
+    >>> _mturk_time_to_iso("Fri Nov 07 12:38:00 PST 2014"), _mturk_time_to_iso("2019-12-01T13:04:59Z")
     ('2014-11-07T20:38:00Z', '2019-12-01T13:04:59Z')
     """
     words = (cell or "").split()
@@ -196,7 +196,7 @@ class QuepidSource(DelimitedSource):
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return one row per rating; documents without a rating are left out and counted."""
         wide = super().read(["query", "docid", *self.raters], bad_rows)
-        is_rated = np.column_stack([np.asarray(_is_filled(wide[name])) for name in self.raters])
+        is_rated = np.column_stack([np.asarray(_is_not_blank(wide[name])) for name in self.raters])
         row_indexes, rater_indexes = np.nonzero(is_rated)
         if not len(row_indexes) and not bad_rows.skipped:
             raise no_rows_error(self.name)
@@ -223,16 +223,16 @@ def _without_formula_guard(rater: str) -> str:
     return rater[1:] if rater[0:1] == " " and rater[1:2] in tuple("-=+@") else rater
 
 
-def _is_filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return whether each cell has more than white space."""
+def _is_not_blank(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return whether each cell has other characters than white space."""
     return pc.not_equal(pc.utf8_trim_whitespace(pc.fill_null(column, "")), "")
 
 
-def match_roles(fields: Mapping[str, str]) -> dict[str, str]:
+def match_roles(column_by_field: Mapping[str, str]) -> dict[str, str]:
     """Return the column of each role for which the name of exactly one field fits.
 
     Args:
-        fields: columns of the file by the name of their field, which has no prefix of the platform.
+        column_by_field: columns of the file by the name of their field, which has no prefix of the platform.
 
 
     >>> match_roles({"docid": "INPUT:docid", "rating": "OUTPUT:rating", "text": "INPUT:text"})
@@ -241,19 +241,19 @@ def match_roles(fields: Mapping[str, str]) -> dict[str, str]:
     columns: dict[str, str] = {}
     for role in ("query", "document", "grade", "honeypot", "family"):
         name_tiers = (ID_COLUMN_ALIASES.get(role, ()), (role,), COLUMN_ALIASES[role])
-        matches = ([name for name in fields if name.casefold() in alternatives] for alternatives in name_tiers)
+        matches = ([name for name in column_by_field if name.casefold() in alternatives] for alternatives in name_tiers)
         names = next(filter(None, matches), [])
         if len(names) == 1:
-            columns[role] = fields[names[0]]
+            columns[role] = column_by_field[names[0]]
     return columns
 
 
-TABLE_EXPORTS: Mapping[str, Callable[[FileHead, str], Source]] = {
+SOURCE_BY_PLATFORM: Mapping[str, Callable[[FileHead, str], Source]] = {
     "toloka": TolokaSource,
     "mturk": MTurkSource,
     "quepid": QuepidSource,
 }
-"""Source class of each platform that exports text tables."""
+"""Source class by name of the platform, for platforms that export text tables."""
 
 
 def detect_platform(table: DelimitedSource) -> str | None:
@@ -281,11 +281,11 @@ def _has_ratings(table: DelimitedSource) -> bool:
     """
     others = [name.casefold() for name in table.names[2:]]
     if (
-        (KNOWN_NAMES | GRADE_LIKE_COLUMNS).intersection(others)
-        or share_columns(others)
+        (KNOWN_COLUMN_NAMES | GRADE_LIKE_COLUMNS).intersection(others)
+        or find_probability_columns(others)
         or len(set(table.names)) < len(table.names)
     ):
         return False
-    cells = [cell for record in table.first_rows(MAX_RATING_ROWS) for cell in record[2:] if cell.strip()]
+    cells = [cell for record in table.first_rows(MAX_ROWS_CHECKED_FOR_RATINGS) for cell in record[2:] if cell.strip()]
     ratings = [parse_integer(cell) for cell in cells if not math.isnan(parse_number(cell))]
-    return 2 * len(ratings) >= len(cells) and all(one is not None and 0 <= one <= MAX_RATING for one in ratings)
+    return 2 * len(ratings) >= len(cells) and all(one is not None and 0 <= one <= MAX_QUEPID_RATING for one in ratings)

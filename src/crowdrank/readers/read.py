@@ -19,22 +19,29 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.errors import Fix, InputError, Location, Message, UsageError, shown
 from crowdrank.judgments import ids
-from crowdrank.judgments.columns import GOLD_COLUMN_ALIASES, Roles, quote_names, share_columns
+from crowdrank.judgments.columns import GOLD_COLUMN_ALIASES, Roles, find_probability_columns, quote_names
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.scale import GradeMap, GradeMapLike, Scale
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
-from crowdrank.readers.cells import SAMPLE_COLUMNS, ColumnsByRole, DrawnRows, blank_cells, read_draws, read_shares
+from crowdrank.readers.cells import (
+    SAMPLE_COLUMNS,
+    ColumnsByRole,
+    SampledRows,
+    blank_cells,
+    read_grade_probabilities,
+    read_sample_columns,
+)
 from crowdrank.readers.encode import encode_part
 from crowdrank.readers.inputs import (
-    LABEL_CONFIG,
+    DOCCANO_LABELS_FILE,
     OpenInput,
     RoleTable,
     TableLike,
     constant_column,
-    feature_notes,
+    features_used_notes,
     open_input,
     read_roles,
-    stated_scale,
+    scale_from_column,
 )
 from crowdrank.readers.judging_database import CANNOT_JUDGE, JudgingDatabase, SampledAnswers
 from crowdrank.readers.merge import merge_parts
@@ -57,12 +64,12 @@ JUDGMENT_ROLES = Roles(ITEM_ROLES, ("query", "family", "time", "duration", "cost
 """Roles of the columns of a file of judgments; the assessor can be the name of the file."""
 GOLD_ROLES = Roles(ITEM_ROLES, ("query", "scale"), GOLD_COLUMN_ALIASES)
 """Roles of the columns of a file of expert grades."""
-MANY_REPEATS = 0.3
-"""Share of rows that repeat a judgment from which on a column for the query may be missing."""
-FILE_NAME = "{file}"
-"""Value of `assessor_name` for the name of each file."""
-KIND, EXPERT = "kind", "expert"
-"""Column of requests with the kind of assessor, and a kind, which is also the name of an expert who has none."""
+MIN_REPEAT_SHARE_TO_WARN = 0.3
+"""Minimum share of rows that repeat a judgment for the warning that the query column may be missing."""
+FILE_NAME_PLACEHOLDER = "{file}"
+"""Value of `assessor_name` that names each assessor by the file of the judgments."""
+KIND_COLUMN, EXPERT_KIND = "kind", "expert"
+"""Column with the kind of assessor, and the kind for experts; it is also the id of experts without one."""
 
 
 def read_judgments(
@@ -130,7 +137,7 @@ def read_judgments(
     names_assessor = assessor_name is not None or not isinstance(inputs.sources[0], FrameSource)
     roles = JUDGMENT_ROLES if names_assessor else replace(JUDGMENT_ROLES, required=(*ITEM_ROLES, "assessor"))
     tables = read_roles(inputs, roles, columns, inputs.layout.columns, on_bad_rows, soft_labels=True)
-    expert_notes = [] if assessor_name is not None else _experts_named(tables)
+    expert_notes = [] if assessor_name is not None else _name_unnamed_experts(tables)
     file_names = _name_assessors(tables, assessor_name)
     options = EncodeOptions(
         scale=_parse_scale(grades, inputs, [] if scales is not None else tables),
@@ -142,7 +149,7 @@ def read_judgments(
         family_pattern=compile_family_pattern(family_pattern),
         on_bad_rows=on_bad_rows,
     )
-    judgments = _merge_tables(inputs, tables, options)
+    judgments = _encode_and_merge(inputs, tables, options)
     notes = expert_notes if assessor_name is not None else [*expert_notes, *_file_name_notes(file_names)]
     notes += _repeat_warnings(judgments, set(file_names.values()), repeats)
     notes += _missing_query_warnings(judgments)
@@ -155,7 +162,7 @@ def read_judgments(
 def _parse_scale(grades: str | Sequence[object] | None, inputs: OpenInput, tables: Sequence[RoleTable]) -> Scale | None:
     """Return the scale that the user gave or that the source states, or None if it is to be inferred."""
     grades = grades if grades is not None else inputs.layout.grades or None
-    return stated_scale(tables) if grades is None else Scale.parse(grades)
+    return scale_from_column(tables) if grades is None else Scale.parse(grades)
 
 
 def _default_unjudgeable(inputs: OpenInput, tables: Sequence[RoleTable]) -> Sequence[str]:
@@ -177,41 +184,41 @@ def _name_assessors(tables: Sequence[RoleTable], assessor_name: str | None) -> d
 
     """
     unnamed = [table for table in tables if "assessor" not in table.cells]
-    if assessor_name is not None and not unnamed and _fill_assessors(tables, assessor_name):
+    if assessor_name is not None and not unnamed and _fill_blank_assessors(tables, assessor_name):
         return {}
     if assessor_name is not None and not unnamed:
         column = tables[0].origin.columns["assessor"]
         problem = f"is given, but the assessor is in the column {column!r}; leave it out"
         raise UsageError(problem, parameter="assessor_name")
-    if assessor_name not in (None, FILE_NAME) and len(unnamed) > 1:
+    if assessor_name not in (None, FILE_NAME_PLACEHOLDER) and len(unnamed) > 1:
         problem = f"would make one assessor of {counted(len(unnamed), 'file')}"
-        fixes = [Fix("leave it out"), Fix("use the names of the files with {}", "assessor_name", FILE_NAME)]
+        fixes = [Fix("leave it out"), Fix("use the names of the files with {}", "assessor_name", FILE_NAME_PLACEHOLDER)]
         raise UsageError(problem, parameter="assessor_name", kind="several-files", fix=fixes)
     if assessor_name is None and unnamed and all(map(_may_hide_assessors, unnamed)):
         raise _hidden_assessor_error(unnamed)
     names = {table.origin.source.name: table.origin.source.stem for table in unnamed}
-    if assessor_name not in (None, FILE_NAME):
+    if assessor_name not in (None, FILE_NAME_PLACEHOLDER):
         names = dict.fromkeys(names, str(assessor_name))
     for table in unnamed:
         table.cells["assessor"] = constant_column(names[table.origin.source.name], len(table))
     return names
 
 
-def _fill_assessors(tables: Sequence[RoleTable], assessor_name: str) -> int:
+def _fill_blank_assessors(tables: Sequence[RoleTable], assessor_name: str) -> int:
     """Write a name into the blank cells of columns for the assessor; return their number."""
     n_filled = 0
     for table in tables:
         is_missing = blank_cells(table.cells["assessor"])
         if is_missing.any():
-            name = table.origin.source.stem if assessor_name == FILE_NAME else assessor_name
+            name = table.origin.source.stem if assessor_name == FILE_NAME_PLACEHOLDER else assessor_name
             cells = table.cells["assessor"].cast(pa.string())
             table.cells["assessor"] = pc.if_else(pa.chunked_array([pa.array(is_missing)]), name, cells)
             n_filled += int(is_missing.sum())
     return n_filled
 
 
-def _experts_named(tables: Sequence[RoleTable]) -> list[Message]:
-    """Name the experts of requests that name nobody, `expert`, and return a note on it.
+def _name_unnamed_experts(tables: Sequence[RoleTable]) -> list[Message]:
+    """Write the assessor id `expert` into the rows of unnamed experts, and return a note about it.
 
     These are tables with a column `kind`, as `collect next` writes them, whose rows without an assessor are of the
     kind expert.
@@ -219,15 +226,15 @@ def _experts_named(tables: Sequence[RoleTable]) -> list[Message]:
     named = 0
     for table in tables:
         source = table.origin.source
-        if KIND not in source.names or "assessor" not in table.cells:
+        if KIND_COLUMN not in source.names or "assessor" not in table.cells:
             continue
         is_missing = blank_cells(table.cells["assessor"])
-        kinds = source.read([KIND], BadRows("skip"))[KIND]
-        if len(kinds) == len(is_missing) and set(kinds.filter(pa.array(is_missing)).to_pylist()) == {EXPERT}:
-            named += _fill_assessors([table], EXPERT)
+        kinds = source.read([KIND_COLUMN], BadRows("skip"))[KIND_COLUMN]
+        if len(kinds) == len(is_missing) and set(kinds.filter(pa.array(is_missing)).to_pylist()) == {EXPERT_KIND}:
+            named += _fill_blank_assessors([table], EXPERT_KIND)
     if not named:
         return []
-    problem = f"{counted(named, 'row')} of the kind {EXPERT} without an assessor are of {EXPERT!r}"
+    problem = f"{counted(named, 'row')} of the kind {EXPERT_KIND} without an assessor are of {EXPERT_KIND!r}"
     fix = Fix("give another name with {}", "assessor_name")
     return [Message(problem, "assessor-from-kind", "note", fixes=(fix,))]
 
@@ -244,7 +251,7 @@ def _hidden_assessor_error(tables: Sequence[RoleTable]) -> InputError:
     if len(tables) == 1:
         by_name = Fix("if one assessor judged them all, give {}", "assessor_name", source.stem)
     else:
-        by_name = Fix("if each file is of one assessor, give {}", "assessor_name", FILE_NAME)
+        by_name = Fix("if each file is of one assessor, give {}", "assessor_name", FILE_NAME_PLACEHOLDER)
     problem = f"{problem}; the columns are: {quote_names(source.names)}"
     return InputError(problem, source=source.name, kind="no-column", fix=[by_column, by_name])
 
@@ -277,15 +284,15 @@ def _repeat_warnings(judgments: Judgments, assessors: set[str], repeats: Repeats
 def _missing_query_warnings(judgments: Judgments) -> list[Message]:
     """Return a warning if there is no column for the query, and assessors judged most documents several times."""
     report = judgments.report
-    if "query" in report.columns or report.repeats < MANY_REPEATS * report.rows:
+    if "query" in report.columns or report.repeats < MIN_REPEAT_SHARE_TO_WARN * report.rows:
         return []
     problem = f"there is no column for the query, and {report.repeats:,} of {counted(report.rows, 'row')} repeat others"
     fix = Fix("if a column has the query, name it with {}", "columns", "query=NAME")
     return [Message(problem, "no-query", "warning", fixes=(fix,))]
 
 
-def _label_order_note(scale: Scale) -> Message:
-    problem = f"the grades are in the order of the labels in {LABEL_CONFIG}: {scale}"
+def _label_order_note(label_scale: Scale) -> Message:
+    problem = f"the grades are in the order of the labels in {DOCCANO_LABELS_FILE}: {label_scale}"
     return Message(problem, "order-of-labels", "note", fixes=(Fix("give another with {}", "grades"),))
 
 
@@ -296,13 +303,13 @@ def _has_repeated_pairs(cells: ColumnsByRole) -> bool:
     return bool(np.unique(pairs, axis=1).shape[1] < pairs.shape[1])
 
 
-def _merge_tables(inputs: OpenInput, tables: Sequence[RoleTable], options: EncodeOptions) -> Judgments:
+def _encode_and_merge(inputs: OpenInput, tables: Sequence[RoleTable], options: EncodeOptions) -> Judgments:
     """Return the judgments of several tables, whose rows are those of one table in the order of the files."""
     parts = [encode_part(table.cells, table.origin, options, table.bad_rows) for table in tables]
     judgments = merge_parts(parts, options, inputs.name)
     parts.clear()
     release_unused_memory(len(judgments))
-    all_notes = (*judgments.report.notes, *inputs.notes, *feature_notes(inputs))
+    all_notes = (*judgments.report.notes, *inputs.notes, *features_used_notes(inputs))
     return replace(judgments, report=replace(judgments.report, notes=all_notes))
 
 
@@ -356,13 +363,13 @@ def read_gold(
     inputs = replace(inputs, sources=sources)
     tables = read_roles(inputs, GOLD_ROLES, columns, inputs.layout.gold_columns, on_bad_rows)
     options = _gold_options(inputs, tables, grades, unjudgeable, on_bad_rows, scale)
-    judged = _merge_grades(inputs, tables, options)
+    judged = _merge_expert_grades(inputs, tables, options)
     _refuse_contradictory_grades(judged, inputs.name)
-    used = _use_unjudgeable(judged, unjudgeable_as)
-    names = [share_columns(table.origin.source.names) for table in tables]
+    used = _replace_unjudgeable(judged, unjudgeable_as)
+    names = [find_probability_columns(table.origin.source.names) for table in tables]
     shared = names[0] if all(one == names[0] for one in names) else []
-    extras = _item_columns(tables, used, shared, partial(read_shares, on_bad_rows=on_bad_rows))
-    return replace(Gold.of(used), grade_map=grade_map, extras=extras)
+    extras = _item_columns(tables, used, shared, partial(read_grade_probabilities, on_bad_rows=on_bad_rows))
+    return replace(Gold.from_judgments(used), grade_map=grade_map, extras=extras)
 
 
 def _gold_options(
@@ -382,14 +389,14 @@ def _gold_options(
     )
 
 
-def _merge_grades(inputs: OpenInput, tables: Sequence[RoleTable], options: EncodeOptions) -> Judgments:
+def _merge_expert_grades(inputs: OpenInput, tables: Sequence[RoleTable], options: EncodeOptions) -> Judgments:
     """Return the expert grades of several tables as judgments of one assessor; the tables are kept."""
     named = [replace(table, cells={**table.cells, "assessor": constant_column("gold", len(table))}) for table in tables]
-    return _merge_tables(inputs, named, options)
+    return _encode_and_merge(inputs, named, options)
 
 
-def _use_unjudgeable(judged: Judgments, unjudgeable_as: UnjudgeableAs) -> Judgments:
-    """Return grades with 'cannot judge' as the lowest grade or dropped, and count what is dropped or repeated."""
+def _replace_unjudgeable(judged: Judgments, unjudgeable_as: UnjudgeableAs) -> Judgments:
+    """Replace 'cannot judge' by the lowest grade or drop it; count dropped and repeated grades in the report."""
     used = judged.with_unjudgeable(unjudgeable_as)
     skipped = Counter(judged.report.skipped) + Counter({"cannot judge": len(judged) - len(used)})
     report = replace(judged.report, skipped=dict(skipped), repeats=len(used) - used.n_items)
@@ -427,31 +434,31 @@ def read_sample(
 
     """
     inputs = open_input(source)
-    sources = [_drawn_rows(one, inputs.layout.gold_columns) for one in inputs.sources]
+    sources = [_sampled_rows(one, inputs.layout.gold_columns) for one in inputs.sources]
     if any(one is None for one in sources):
         return read_gold(source, grades=grades, unjudgeable=unjudgeable, scale=scale)
     drawn = [one for one in sources if one is not None]
     notes = [note for one in drawn if isinstance(one, SampledAnswers) for note in one.notes]
     inputs = replace(inputs, sources=drawn, notes=[*inputs.notes, *notes])
     tables = read_roles(inputs, GOLD_ROLES, None, inputs.layout.gold_columns)
-    judged = _merge_grades(inputs, tables, _gold_options(inputs, tables, grades, unjudgeable, named_scale=scale))
-    used = _with_median_first(_use_unjudgeable(judged, "lowest"))
+    judged = _merge_expert_grades(inputs, tables, _gold_options(inputs, tables, grades, unjudgeable, named_scale=scale))
+    used = _with_median_grade_first(_replace_unjudgeable(judged, "lowest"))
     names = [name for name in SAMPLE_COLUMNS if all(name in one.names for one in drawn)]
-    draws = _item_columns(tables, used, names, partial(read_draws, names=names))
+    draws = _item_columns(tables, used, names, partial(read_sample_columns, names=names))
     _refuse_second_draws(tables, used, draws, inputs.name)
-    n_ungraded = sum(one.n_ungraded for one in drawn if isinstance(one, DrawnRows))
+    n_ungraded = sum(one.n_ungraded for one in drawn if isinstance(one, SampledRows))
     warnings = _ungraded_warnings(draws, n_ungraded, inputs.name)
     report = replace(used.report, notes=(*used.report.notes, *warnings))
-    return replace(Gold.of(replace(used, report=report)), extras=draws)
+    return replace(Gold.from_judgments(replace(used, report=report)), extras=draws)
 
 
-def _drawn_rows(source: Source, gold_columns: Mapping[str, str]) -> Source | None:
+def _sampled_rows(source: Source, gold_columns: Mapping[str, str]) -> Source | None:
     """Return the rows of a source that were drawn with a known probability; None if it has no probabilities."""
     if isinstance(source, JudgingDatabase):
         return source.sample()
     if SAMPLE_COLUMNS[0] not in source.names:
         return None
-    return DrawnRows(source, GOLD_ROLES.find_columns(source.names, source.name, gold_columns)["grade"])
+    return SampledRows(source, GOLD_ROLES.find_columns(source.names, source.name, gold_columns)["grade"])
 
 
 def read_draw_columns(
@@ -467,9 +474,9 @@ def read_draw_columns(
     names = [name for name in SAMPLE_COLUMNS if all(name in one.names for one in inputs.sources)]
     if names[:2] != list(SAMPLE_COLUMNS[:2]) or isinstance(inputs.sources[0], JudgingDatabase):
         return {}
-    inputs = replace(inputs, sources=[DrawnRows(one) for one in inputs.sources])
+    inputs = replace(inputs, sources=[SampledRows(one) for one in inputs.sources])
     tables = read_roles(inputs, Roles(("document",), ("query",)), columns, inputs.layout.columns, "skip")
-    by_item = _item_columns(tables, judgments, names, partial(read_draws, names=names))
+    by_item = _item_columns(tables, judgments, names, partial(read_sample_columns, names=names))
     return {name: judgments.by_row(values) for name, values in by_item.items()}
 
 
@@ -481,14 +488,14 @@ def _refuse_second_draws(
     known = np.nan_to_num(np.column_stack(list(draws.values())))
     for table in tables:
         item = judgments.positions(*(table.row_ids(role) for role in ("query", "document")))
-        own = np.nan_to_num(read_draws(table.origin.source, list(draws)))
+        own = np.nan_to_num(read_sample_columns(table.origin.source, list(draws)))
         is_other = (item >= 0) & (own != known[item]).any(axis=1)
         if is_other.any():
             one = int(item[np.argmax(is_other)])
             query, document = (shown(column[one].as_py()) for column in judgments.item_ids())
             problem = f"the document {document} of query {query} was drawn twice, with another draw or probability"
             raise InputError(problem, source=source_name, kind="drawn-twice", fix=fix)
-    for number, n_drawn, n_graded in _round_sizes(draws):
+    for number, n_drawn, n_graded in _draw_sizes(draws):
         if n_graded > n_drawn:
             problem = f"draw {number:g} has {counted(n_graded, 'document')}, but {n_drawn:,} were drawn in it"
             raise InputError(
@@ -496,8 +503,8 @@ def _refuse_second_draws(
             )
 
 
-def _round_sizes(draws: Mapping[str, Floats]) -> list[tuple[float, int, int]]:
-    """Return number, number of drawn and of graded documents of each draw whose size is known."""
+def _draw_sizes(draws: Mapping[str, Floats]) -> list[tuple[float, int, int]]:
+    """Return (draw number, number of drawn documents, number of graded ones) of each draw of known size."""
     if "drawn" not in draws or "round" not in draws:
         return []
     draw, n_drawn = draws["round"], draws["drawn"]
@@ -505,10 +512,10 @@ def _round_sizes(draws: Mapping[str, Floats]) -> list[tuple[float, int, int]]:
     return [(float(one), int(np.nanmin(n_drawn[draw == one])), int((draw == one).sum())) for one in known]
 
 
-def _ungraded_warnings(draws: Mapping[str, Floats], n_blank: int, source_name: str) -> list[Message]:
+def _ungraded_warnings(draws: Mapping[str, Floats], n_blank_grades: int, source_name: str) -> list[Message]:
     """Return a warning if drawn documents have no grade, given the number of rows with a blank one."""
     n_graded = len(draws[SAMPLE_COLUMNS[0]])
-    n_ungraded = max(n_blank, sum(size - graded for _, size, graded in _round_sizes(draws)))
+    n_ungraded = max(n_blank_grades, sum(size - graded for _, size, graded in _draw_sizes(draws)))
     if not n_ungraded:
         return []
     drawn = counted(n_graded + n_ungraded, "drawn document")
@@ -517,8 +524,8 @@ def _ungraded_warnings(draws: Mapping[str, Floats], n_blank: int, source_name: s
     return [Message(problem, "sample-incomplete", "warning", Location(source_name), (fix,))]
 
 
-def _with_median_first(judgments: Judgments) -> Judgments:
-    """Return judgments whose first grade of each item is the median, the lower one of two."""
+def _with_median_grade_first(judgments: Judgments) -> Judgments:
+    """Reorder judgments so that the first grade of each item is its median (the lower of two medians)."""
     item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
     in_order = judgments.grade[np.lexsort((judgments.grade, item))]
     first, last = judgments.offsets[:-1], judgments.offsets[1:] - 1

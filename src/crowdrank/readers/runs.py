@@ -18,10 +18,10 @@ from crowdrank.readers.inputs import (
     OpenInput,
     RoleTable,
     TableLike,
-    feature_notes,
+    features_used_notes,
     open_input,
     read_roles,
-    stated_scale,
+    scale_from_column,
 )
 from crowdrank.readers.read_options import Format
 from crowdrank.readers.sources import columns_by_role, no_rows_error
@@ -91,14 +91,14 @@ def read_run_table(
         raise no_rows_error(inputs.name)
     rows = {role: ids.concat_arrays([table.row_ids(role) for table in tables]) for role in ("query", "document")}
     rows["score"] = pa.array(np.concatenate([table.floats("score") for table in tables]))
-    scale = stated_scale(tables) or scale
+    scale = scale_from_column(tables) or scale
     if any("grade" in table.cells for table in tables):
-        rows["grade"] = _grades([table.with_grade_values(scale) for table in tables])
+        rows["grade"] = _concat_grades([table.with_grade_values(scale) for table in tables])
     frame = frames.from_arrow(pa.table(rows), inputs.sources[0].backend)
-    return RunTable(frame, columns_by_role(table.origin for table in tables), tuple(feature_notes(inputs)))
+    return RunTable(frame, columns_by_role(table.origin for table in tables), tuple(features_used_notes(inputs)))
 
 
-def _grades(tables: Sequence[RoleTable]) -> pa.Array:
+def _concat_grades(tables: Sequence[RoleTable]) -> pa.Array:
     """Return the grades of all rows as numbers, or as text if one is a name that is not on a known scale."""
     graded = [table.cells.get("grade", pa.chunked_array([pa.nulls(len(table), pa.float64())])) for table in tables]
     if any(parse_floats(cells) is None for cells in graded):

@@ -21,10 +21,10 @@ from crowdrank.readers.sources import BadRows
 
 MAX_WILDCARDS = 100
 """Maximum number of wildcards in a pattern for ids; the time to match is quadratic in it."""
-ROLES = ("assessor", "family", "file")
-"""Columns of a scales file that say for whom a scale is."""
-ABSENCE_LEVEL = 0.001
-"""A grade that a file lacks is not on its scale if chance explains its absence with less than this probability."""
+RULE_COLUMNS = ("assessor", "family", "file")
+"""Columns of a scales file that a rule can match: the assessor, the family or the input file."""
+MAX_CHANCE_OF_ABSENCE = 0.001
+"""Maximum probability of a grade's absence by chance at which the grade is taken to be off the file's scale."""
 GIVE_COMMON_SCALE_FIX = Fix("give the common scale with {}", "grades")
 
 
@@ -56,7 +56,7 @@ class ScaleRules:
         check_size(path)
         source = DelimitedSource(path)
         refuse_duplicate_columns(source.names, source.name)
-        roles = [name for name in ROLES if name in source.names]
+        roles = [name for name in RULE_COLUMNS if name in source.names]
         if not roles or "grades" not in source.names:
             problem = f"there is no column '{'grades' if roles else 'assessor'}'"
             fix = "a scales file has the columns assessor (or family, or file), grades and, optionally, maps_to"
@@ -207,28 +207,29 @@ def shifted_scales_warning(counts: Mapping[str, Integers], scale: Scale) -> Mess
     if not low or not high:
         return None
     low_total, high_total = (np.sum(list(group.values()), axis=0) for group in (low, high))
-    certain_low = _lacks_grade(low, float(high_total[-1] / high_total.sum()))
-    certain_high = _lacks_grade(high, float(low_total[0] / low_total.sum()))
+    certain_low = _files_lacking_grade(low, float(high_total[-1] / high_total.sum()))
+    certain_high = _files_lacking_grade(high, float(low_total[0] / low_total.sum()))
     if not certain_low or not certain_high:
         return None
     lowest, highest = scale.names[0], scale.names[-1]
     problem = (
-        f"the files may have different scales: {_file_list(certain_low)} never {_have(certain_low)} {highest} and "
-        f"{_file_list(certain_high)} never {_have(certain_high)} {lowest}"
+        f"the files may have different scales: {_join_file_names(certain_low)} never "
+        f"{_has_or_have(certain_low)} {highest} and "
+        f"{_join_file_names(certain_high)} never {_has_or_have(certain_high)} {lowest}"
     )
     by_file = Fix("give the scale of each file with {} (columns file and grades)", "scales", "scales.csv")
     same = Fix(f"if all files have the scale {scale}, give {{}}", "grades", str(scale))
     return Message(problem, "shifted-scales", "warning", fixes=(by_file, same))
 
 
-def _lacks_grade(counts: Mapping[str, Integers], share: float) -> list[str]:
+def _files_lacking_grade(counts: Mapping[str, Integers], grade_share: float) -> list[str]:
     """Return the files whose lack of a grade with this share elsewhere is not chance."""
-    return [file for file, grades in counts.items() if (1 - share) ** int(grades.sum()) < ABSENCE_LEVEL]
+    return [file for file, grades in counts.items() if (1 - grade_share) ** int(grades.sum()) < MAX_CHANCE_OF_ABSENCE]
 
 
-def _file_list(files: Sequence[str]) -> str:
+def _join_file_names(files: Sequence[str]) -> str:
     return files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
 
 
-def _have(files: Sequence[str]) -> str:
+def _has_or_have(files: Sequence[str]) -> str:
     return "has" if len(files) == 1 else "have"

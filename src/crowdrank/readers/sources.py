@@ -24,14 +24,14 @@ from crowdrank.judgments import frames
 from crowdrank.judgments.columns import COLUMN_ALIASES, SCALE_COLUMN
 from crowdrank.judgments.scale import MAX_GRADES, Scale, parse_integer
 
-MALFORMED_LINE = "malformed line"
+MALFORMED_LINE_REASON = "malformed line"
 """Reason for a line that cannot be split into cells."""
-BAD_SHARES = "unusable probabilities"
+BAD_PROBABILITIES_REASON = "unusable probabilities"
 """Reason for a row whose columns p0, p1, ... are no probabilities of its grades."""
 BAD_ROW_REASONS = (
     "no query", "no document", "no assessor", "another family", "no grade", "grade off the scale",
     "time not a date", "duration not a number", "cost not a number", "honeypot off the scale",
-    BAD_SHARES,
+    BAD_PROBABILITIES_REASON,
 )  # fmt: skip
 """Reasons why a row is bad, in the order of the checks; the error is about the first reason that occurs."""
 SKIP_BAD_ROWS = Fix("leave such rows out with {}", "on_bad_rows", "skip")
@@ -115,8 +115,8 @@ class BadRows:
         """Count lines that cannot be split into cells; raise the error unless bad rows are skipped."""
         if not self.skip:
             raise error
-        self.examples.setdefault(MALFORMED_LINE, error.message)
-        self.count_left_out(MALFORMED_LINE, n_lines)
+        self.examples.setdefault(MALFORMED_LINE_REASON, error.message)
+        self.count_left_out(MALFORMED_LINE_REASON, n_lines)
 
     def count_left_out(self, reason: str, n_rows: int) -> None:
         """Count rows that a source does not return, because its format marks them as not to be used.
@@ -179,7 +179,7 @@ class Source(ABC):
     def read_batches(self, names: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
         """Yield the columns `names` in tables of at most `n_rows` rows; malformed lines raise an error.
 
-        A format that cannot be read in parts gives one table. `place` refers to the table that was yielded last.
+        A format that cannot be read in parts gives one table. `locate_row` refers to the table that was yielded last.
         """
         yield self.read(names, BadRows())
 
@@ -190,7 +190,7 @@ class Source(ABC):
             yield table
             self._first_row += len(table)
 
-    def place(self, row: int) -> str:
+    def locate_row(self, row: int) -> str:
         """Return the place in the file, for errors, of a row of the table that was read last."""
         return f"row {self._first_row + row + 1}"
 
@@ -198,7 +198,7 @@ class Source(ABC):
         self, row: int, column: str, problem: str, fix: str | Fix | Sequence[str | Fix], kind: str | None = None
     ) -> InputError:
         """Return an error about a cell of the table that `read` returned."""
-        return InputError(problem, source=self.name, place=self.place(row), column=column, fix=fix, kind=kind)
+        return InputError(problem, source=self.name, place=self.locate_row(row), column=column, fix=fix, kind=kind)
 
     def require(
         self, is_valid: Any, column: str, problem: str, fix: str | Sequence[str], kind: str | None = None
@@ -302,7 +302,7 @@ class Origin:
         advice = "write it as 2024-05-31T10:15:00" if role == "time" else "write a number from 0 up"
         return self.cell_error(row, role, f"{shown(cell)} is not a {role}", [advice, "leave it blank"])
 
-    def share_error(self, row: int, column: str, problem: str) -> InputError:
+    def probability_error(self, row: int, column: str, problem: str) -> InputError:
         """Return the error for a row whose probabilities of grades cannot be used."""
         fixes: list[str | Fix] = ["write probabilities that sum to 1, or leave all of them blank", SKIP_BAD_ROWS]
         return self.cell_error(row, column, problem, fixes, "not-a-share")

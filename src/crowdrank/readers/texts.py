@@ -22,7 +22,7 @@ TEXT_COLUMN_ALIASES = {
     "url": ("url", "link"),
 }
 """Names of the columns of texts by role, in lower case, in order of preference."""
-DOCUMENT_TEXTS = ("title", "text", "url")
+DOCUMENT_TEXT_ROLES = ("title", "text", "url")
 """Roles of the texts of a document."""
 MAX_TEXT_LENGTH = 1000
 """Default maximum number of characters of a text, enough for reports; a longer one is truncated."""
@@ -55,7 +55,7 @@ class Texts:
             if texts or query in self.queries:
                 row = {"query": query, "document": document, "query_text": self.queries.get(query, ""), **texts}
                 rows.append(row)
-        names = ("query", "document", "query_text", *DOCUMENT_TEXTS)
+        names = ("query", "document", "query_text", *DOCUMENT_TEXT_ROLES)
         return pa.table({name: pa.array([row.get(name, "") for row in rows], pa.string()) for name in names})
 
 
@@ -132,13 +132,15 @@ def _find_column(role: str, names: Sequence[str], id_columns: dict[str, str]) ->
     return next((by_name[alias] for alias in TEXT_COLUMN_ALIASES[role] if alias in by_name), None)
 
 
-def _known_ids(table: pa.Table, column: str | None, known: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
+def _known_ids(
+    table: pa.Table, column: str | None, known_ids: pa.Array
+) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
     """Return the id of each row as text, "" if it is missing or not known."""
     if column is None:
         return np.full(len(table), "", dtype=object)
     codes, names = ids.encode(table[column])
     texts = np.array([*map(str, names.to_pylist()), ""], dtype=object)
-    texts[:-1][ids.match(known, names) < 0] = ""
+    texts[:-1][ids.match(known_ids, names) < 0] = ""
     return texts[codes]
 
 

@@ -22,7 +22,7 @@ from crowdrank.judgments.frames import column_to_arrow
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.scale import Scale
-from crowdrank.judgments.summary import Inspection, column_text, grade_share_text, inspect
+from crowdrank.judgments.summary import Inspection, describe_columns, describe_grade_shares, inspect
 from crowdrank.judgments.table import AnyJudgments
 from crowdrank.readers.features import Features, FeaturesLike, read_features
 from crowdrank.readers.inputs import TableLike
@@ -36,10 +36,10 @@ MIN_GRADED_DOCUMENTS = 10
 """Minimum number of documents with an expert grade to look for copies of the grade among the features."""
 MIN_COMPARED_DOCUMENTS = 30
 """Minimum number of documents with expert grades and judgments to compare them."""
-CHANCE_Z, SURE_Z = 2.0, 4.0
-"""Agreement in standard errors below which it may be chance, and from which it is not."""
-BETTER_Z = 3.0
-"""Difference of two agreements in standard errors from which the larger one is clearly better."""
+MAX_CHANCE_Z, MIN_SURE_Z = 2.0, 4.0
+"""Agreement of two sets of grades, in standard errors: below the first it may be chance, from the second it is not."""
+MIN_BETTER_Z = 3.0
+"""Minimum difference of two agreements, in standard errors, for the larger one to be clearly better."""
 MAX_SHIFTED_ROWS = 50_000
 """Maximum number of expert grades with which to look for shifted ids."""
 InputData = TypeVar("InputData")
@@ -89,7 +89,7 @@ class ValidationReport:
 
 
 @dataclass(frozen=True, eq=False)
-class _Pairs:
+class _InputPairs:
     """The (query, document) pairs of an input."""
 
     name: str
@@ -144,16 +144,18 @@ def validate(
 
     given = read_options or {}
     options, skips = {**given, "on_bad_rows": "skip"}, given.get("on_bad_rows") == "skip"
-    summary = _inspect_usable if skips else inspect
+    summary = _inspect_judgments if skips else inspect
     judgment_table = read_input("judgments", judgments, lambda source: _load_judgments(source, options), summary)
     expert_grades = read_input("gold", gold, lambda source: _load_gold(source, gold_options or {}), _inspect_gold)
     feature_matrix = read_input("features", features, _load_features, _inspect_features)
-    pairs = [_Pairs("features", feature_matrix.query, feature_matrix.document)] if feature_matrix is not None else []
+    pairs = (
+        [_InputPairs("features", feature_matrix.query, feature_matrix.document)] if feature_matrix is not None else []
+    )
     for run_index, source in enumerate(runs):
         name = "run" if len(runs) == 1 else f"run {run_index + 1}"
         run_pairs = read_input(name, source, partial(_read_run_pairs, input_name=name), _inspect_run)
         pairs += [] if run_pairs is None else [run_pairs]
-    fit_messages = list(_fit_messages(judgment_table, expert_grades, pairs))
+    fit_messages = list(_mismatch_messages(judgment_table, expert_grades, pairs))
     if expert_grades is not None and feature_matrix is not None:
         fit_messages += _leak_warnings(expert_grades, feature_matrix)
     return ValidationReport(inputs, tuple(fit_messages))
@@ -178,13 +180,13 @@ def _load_features(source: Any) -> Features:
         return read_features(source)
 
 
-def _read_run_pairs(source: Any, input_name: str) -> _Pairs:
+def _read_run_pairs(source: Any, input_name: str) -> _InputPairs:
     ranking = read_run(source)
     query, document = (column_to_arrow(ranking, role).combine_chunks() for role in ("query", "document"))
-    return _Pairs(input_name, query, document)
+    return _InputPairs(input_name, query, document)
 
 
-def _inspect_usable(judgments: AnyJudgments) -> Inspection:
+def _inspect_judgments(judgments: AnyJudgments) -> Inspection:
     """Inspect judgments; rows that cannot be used are notes."""
     found = inspect(judgments)
     notes = (replace(one, severity="note") if one.kind == "bad-rows" else one for one in found.messages)
@@ -196,8 +198,8 @@ def _inspect_gold(gold: Gold) -> Inspection:
         "rows": f"{gold.report.rows:,}",
         "queries": f"{len(gold.query.unique()):,}",
         "documents": f"{len(gold):,}",
-        "columns": column_text(gold.report.columns),
-        "grades": grade_share_text(gold.scale, np.bincount(gold.code, minlength=len(gold.scale))),
+        "columns": describe_columns(gold.report.columns),
+        "grades": describe_grade_shares(gold.scale, np.bincount(gold.code, minlength=len(gold.scale))),
     }
     skipped = gold.report.skipped.items()
     left_out = (Message(f"{counted(n, 'row')} left out ({reason})", "rows-left-out", "note") for reason, n in skipped)
@@ -216,8 +218,8 @@ def _inspect_features(features: Features) -> Inspection:
         "missing values": f"{missing.mean():.1%}",
     }
     if features.columns:
-        facts["columns"] = column_text(features.columns)
-    messages = [*_duplicate_errors(_Pairs("features", features.query, features.document)), *features.notes]
+        facts["columns"] = describe_columns(features.columns)
+    messages = [*_duplicate_errors(_InputPairs("features", features.query, features.document)), *features.notes]
     if constant:
         listed = ", ".join(constant[:5]) + (", ..." if len(constant) > 5 else "")
         problem = f"{counted(len(constant), 'feature')} with the same value in all rows: {listed}"
@@ -225,33 +227,33 @@ def _inspect_features(features: Features) -> Inspection:
     return Inspection(facts, tuple(messages))
 
 
-def _inspect_run(run: _Pairs) -> Inspection:
+def _inspect_run(run: _InputPairs) -> Inspection:
     facts = {"queries": f"{len(run.query.unique()):,}", "documents": f"{len(run.query):,}"}
     return Inspection(facts, tuple(_duplicate_errors(run)))
 
 
-def _duplicate_errors(pairs: _Pairs) -> Iterator[Message]:
+def _duplicate_errors(pairs: _InputPairs) -> Iterator[Message]:
     """Yield an error if a (query, document) pair occurs twice."""
-    row = PairIndex.of_ids(pairs.query, pairs.document).repeated_row
+    row = PairIndex.from_ids(pairs.query, pairs.document).repeated_row
     if row is not None:
         problem = f"the document {_pair_text(pairs, row)} occurs twice"
         fixes = (Fix("leave one row for each document of a query"),)
         yield Message(problem, "duplicate-documents", fixes=fixes)
 
 
-def _pair_text(pairs: _Pairs, row: int) -> str:
+def _pair_text(pairs: _InputPairs, row: int) -> str:
     return f"{shown(pairs.document[row].as_py())} (query {shown(pairs.query[row].as_py())})"
 
 
-def _fit_messages(
-    judgments: AnyJudgments | None, gold: Gold | None, other_pairs: Sequence[_Pairs]
+def _mismatch_messages(
+    judgments: AnyJudgments | None, gold: Gold | None, other_pairs: Sequence[_InputPairs]
 ) -> Iterator[Message]:
     """Yield messages about pairs and scales that do not match those of the judgments.
 
     Without judgments, the other inputs are compared with the expert grades.
     """
     if gold is not None and judgments is not None:
-        yield from _overlap_messages(_Pairs("expert grades", gold.query, gold.document), "judgments", judgments)
+        yield from _overlap_messages(_InputPairs("expert grades", gold.query, gold.document), "judgments", judgments)
         yield from check_expert_grades(gold, judgments)
     base = gold.as_judgments() if judgments is None and gold is not None else judgments
     if base is not None:
@@ -259,21 +261,21 @@ def _fit_messages(
             yield from _overlap_messages(pairs, "expert grades" if judgments is None else "judgments", base)
 
 
-def _overlap_messages(pairs: _Pairs, base_name: str, base: AnyJudgments) -> Iterator[Message]:
+def _overlap_messages(pairs: _InputPairs, base_name: str, base_judgments: AnyJudgments) -> Iterator[Message]:
     """Yield messages about pairs that do not occur in a base input, and about ids that differ only in form.
 
     Args:
         pairs: pairs of the input to check.
         base_name: name of the base input in messages.
-        base: judgments or expert grades to compare with.
+        base_judgments: judgments or expert grades to compare with.
 
     """
     is_matched = np.zeros(len(pairs.query), bool)
-    for table in base.iterate():
+    for table in base_judgments.iterate():
         is_matched |= table.positions(pairs.query, pairs.document) >= 0
     n_matched, total = int(is_matched.sum()), len(is_matched)
     if n_matched == 0:
-        example_pair = _Pairs("", *next(iter(base.iterate())).item_ids())
+        example_pair = _InputPairs("", *next(iter(base_judgments.iterate())).item_ids())
         problem = f"no document of the {pairs.name} occurs in the {base_name}: {_pair_text(pairs, 0)} but"
         fixes = (Fix("write the ids of queries and documents in the same form in both"),)
         yield Message(f"{problem} {_pair_text(example_pair, 0)}", "nothing-in-common", fixes=fixes)
@@ -281,17 +283,17 @@ def _overlap_messages(pairs: _Pairs, base_name: str, base: AnyJudgments) -> Iter
         share = f"{n_matched:,} of {total:,} documents of the {pairs.name} ({n_matched / total:.1%})"
         yield Message(f"{share} occur in the {base_name}", "partial-overlap", "note")
     if n_matched < total:
-        yield from _look_alike_warnings(pairs, base_name, base)
+        yield from _look_alike_warnings(pairs, base_name, base_judgments)
 
 
-def _look_alike_warnings(pairs: _Pairs, base_name: str, base: AnyJudgments) -> Iterator[Message]:
+def _look_alike_warnings(pairs: _InputPairs, base_name: str, base_judgments: AnyJudgments) -> Iterator[Message]:
     """Yield a warning if query ids, and one if document ids, occur in the base input only in another form."""
     for role, input_ids in (("query", pairs.query.unique()), ("document", pairs.document.unique())):
         has_exact, has_alike = np.zeros(len(input_ids), bool), np.zeros(len(input_ids), bool)
         example = ""
-        for table in base.iterate():
+        for table in base_judgments.iterate():
             base_ids = table.queries if role == "query" else table.documents
-            alike_index = ids.match(normal_forms(base_ids), normal_forms(input_ids))
+            alike_index = ids.match(normalize_ids(base_ids), normalize_ids(input_ids))
             has_exact |= ids.match(base_ids, input_ids) >= 0
             has_alike |= alike_index >= 0
             differing = np.flatnonzero((alike_index >= 0) & ~has_exact)
@@ -304,10 +306,10 @@ def _look_alike_warnings(pairs: _Pairs, base_name: str, base: AnyJudgments) -> I
             yield Message(f"{problem}, such as {example}", "look-alike-ids", "warning", fixes=fixes)
 
 
-def normal_forms(ids: pa.Array) -> pa.Array:
+def normalize_ids(ids: pa.Array) -> pa.Array:
     """Return ids in lower case and in one Unicode form, without white space, leading zeros and a final `.0`.
 
-    >>> normal_forms(pa.array([" Q007 ", "q7.0"])).to_pylist()
+    >>> normalize_ids(pa.array([" Q007 ", "q7.0"])).to_pylist()
     ['q7', 'q7']
     """
     text = pc.utf8_lower(pc.utf8_normalize(ids.cast(pa.string()), form="NFKC"))
@@ -335,14 +337,14 @@ def check_expert_grades(gold: Gold, judgments: AnyJudgments) -> list[Message]:
     if n < MIN_COMPARED_DOCUMENTS:
         return messages
     compared = f"the expert grades of {counted(n, 'document')} agree with the judgments"
-    shift = _find_shift(gold, judgments)
+    shift = _find_id_shift(gold, judgments)
     if shift is not None:
         problem = f"{compared} clearly better if {shift} instead of {correlation:.2f}"
         fixes = (Fix("correct the ids of the expert grades"),)
         return [*messages, Message(problem, "shifted-ids", "warning", fixes=fixes)]
-    if correlation * np.sqrt(n) >= CHANCE_Z:
+    if correlation * np.sqrt(n) >= MAX_CHANCE_Z:
         return messages
-    if correlation * np.sqrt(n) <= -SURE_Z:
+    if correlation * np.sqrt(n) <= -MIN_SURE_Z:
         problem = f"{compared} in reverse (correlation {correlation:.2f} within queries)"
         fixes = (Fix("check the order of the grades in both files"),)
         return [*messages, Message(problem, "reversed-grades", "warning", fixes=fixes)]
@@ -351,15 +353,15 @@ def check_expert_grades(gold: Gold, judgments: AnyJudgments) -> list[Message]:
     return [*messages, Message(problem, "experts-disagree", "warning", fixes=fixes)]
 
 
-def _mean_judgments(pairs: Sequence[tuple[pa.Array, pa.Array]], judgments: AnyJudgments) -> list[Floats]:
+def _mean_judgments(pair_lists: Sequence[tuple[pa.Array, pa.Array]], judgments: AnyJudgments) -> list[Floats]:
     """Return the mean judgment of each pair of query and document, on scales from 0 to 1; NaN without judgments.
 
     Args:
-        pairs: lists of pairs, each two arrays (n,).
+        pair_lists: lists of pairs, each two arrays (n,).
         judgments: the judgments, which are read once.
 
     """
-    means = [np.full(len(query), np.nan) for query, _ in pairs]
+    means = [np.full(len(query), np.nan) for query, _ in pair_lists]
     for table in judgments.iterate():
         highest = np.array([len(scale) - 1 for scale in table.scales])[table.assessor_scale[table.assessor]]
         is_grade = table.grade >= 0
@@ -367,22 +369,22 @@ def _mean_judgments(pairs: Sequence[tuple[pa.Array, pa.Array]], judgments: AnyJu
         total = np.bincount(item, np.where(is_grade, table.grade / highest, 0.0), table.n_items)
         count = np.bincount(item, is_grade, table.n_items)
         by_item = np.append(np.where(count > 0, total / np.maximum(count, 1), np.nan), np.nan)
-        for place, (query, document) in enumerate(pairs):
+        for place, (query, document) in enumerate(pair_lists):
             position = table.positions(query, document)
             means[place] = np.where(position >= 0, by_item[position], means[place])
     return means
 
 
-def _correlation_in_queries(gold: Gold, mean: Floats) -> tuple[float, int]:
+def _correlation_in_queries(gold: Gold, mean_judgments: Floats) -> tuple[float, int]:
     """Return the correlation of expert grades and mean judgments (n,) within queries, and the number of documents.
 
     Documents count if their query has different expert grades and different mean judgments.
     """
-    known = np.flatnonzero(~np.isnan(mean))
+    known = np.flatnonzero(~np.isnan(mean_judgments))
     query = gold.query.take(pa.array(known)).dictionary_encode().indices.to_numpy()
     n_documents = np.maximum(np.bincount(query), 1)
     centered = []
-    for values in (gold.code[known].astype(np.float64), mean[known]):
+    for values in (gold.code[known].astype(np.float64), mean_judgments[known]):
         centered.append(values - (np.bincount(query, values) / n_documents)[query])
     squares = [np.bincount(query, values**2) for values in centered]
     varies = ((squares[0] > 0) & (squares[1] > 0))[query]
@@ -392,7 +394,7 @@ def _correlation_in_queries(gold: Gold, mean: Floats) -> tuple[float, int]:
     return float(grade @ judged / np.sqrt((grade @ grade) * (judged @ judged))), int(varies.sum())
 
 
-def _find_shift(gold: Gold, judgments: AnyJudgments) -> str | None:
+def _find_id_shift(gold: Gold, judgments: AnyJudgments) -> str | None:
     """Return how to shift the expert grades so that they agree clearly better with the judgments, or None.
 
     The first `MAX_SHIFTED_ROWS` grades are compared with the judgments of the same ids, and of ids that are shifted by
@@ -412,8 +414,8 @@ def _find_shift(gold: Gold, judgments: AnyJudgments) -> str | None:
     (own, own_n), *others = (_correlation_in_queries(gold, mean) for mean in means)
     found = {}
     for text, (correlation, n) in zip(list(shifts)[1:], others, strict=True):
-        is_sure = n >= MIN_COMPARED_DOCUMENTS and correlation * np.sqrt(n) >= SURE_Z
-        if is_sure and n >= own_n / 2 and _fisher_z(correlation, n, own, own_n) >= BETTER_Z:
+        is_sure = n >= MIN_COMPARED_DOCUMENTS and correlation * np.sqrt(n) >= MIN_SURE_Z
+        if is_sure and n >= own_n / 2 and _fisher_z(correlation, n, own, own_n) >= MIN_BETTER_Z:
             found[correlation * np.sqrt(n)] = f"{text}: correlation within queries {correlation:.2f}"
     return found[max(found)] if found else None
 
@@ -424,19 +426,19 @@ def _fisher_z(first: float, n_first: int, second: float, n_second: int) -> float
     return float((values[0] - values[1]) / np.sqrt(1 / (n_first - 3) + 1 / max(n_second - 3, 1)))
 
 
-def _shifted_rows(column: pa.Array, step: int) -> pa.Array:
+def _shifted_rows(id_column: pa.Array, step: int) -> pa.Array:
     """Return the ids of the next or previous row; the last or first row keeps its id."""
-    return column.take(pa.array(np.clip(np.arange(len(column)) + step, 0, len(column) - 1)))
+    return id_column.take(pa.array(np.clip(np.arange(len(id_column)) + step, 0, len(id_column) - 1)))
 
 
-def _shifted_ids(column: pa.Array, step: int) -> pa.Array:
+def _shifted_ids(id_column: pa.Array, step: int) -> pa.Array:
     """Return ids whose last number is changed by a step; ids without a number, or with 0 less 1, are unchanged.
 
     >>> _shifted_ids(pa.array(["d9", "q7-099", "x", "0"]), 1).to_pylist()
     ['d10', 'q7-100', 'x', '1']
     """
     shifted = []
-    for name in map(str, column.to_pylist()):
+    for name in map(str, id_column.to_pylist()):
         match = re.fullmatch(r"(.*?)(\d{1,18})(\D*)", name, re.ASCII | re.DOTALL)
         number = int(match[2]) + step if match else -1
         shifted.append(f"{match[1]}{number:0{len(match[2])}d}{match[3]}" if match and number >= 0 else name)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
 """Suffixes of the formats for any table."""
 QRELS_SUFFIX = ".qrels"
-QRELS_COLUMNS = ("query", "document", "grade")
-FORMULA_START = "[=+\\-@\t\r\n＝＋－＠]"
+QRELS_TABLE_COLUMNS = ("query", "document", "grade")
+FORMULA_START_PATTERN = "[=+\\-@\t\r\n＝＋－＠]"
 """Regular expression for the first character of a spreadsheet formula (OWASP, CSV Injection)."""
 WHITE_SPACE_PATTERN = r"[ \t\n\v\f\r]"
 
@@ -42,7 +42,7 @@ def check_output(path: str | Path, *, allow_qrels: bool = False) -> None:
     with .gz).
     """
     suffixes = (*TABLE_SUFFIXES, *([QRELS_SUFFIX] if allow_qrels else []))
-    if _suffix(path) not in suffixes:
+    if _format_suffix(path) not in suffixes:
         raise UsageError(f"Cannot write {path}: its name ends in none of {', '.join(suffixes)} (or these with .gz).")
     check_output_file(path)
 
@@ -61,13 +61,13 @@ def check_outputs(
     for parameter, path in outputs.items():
         if path is not None:
             check_output(path, allow_qrels=parameter in qrels_parameters)
-    check_distinct(outputs, inputs)
+    check_distinct_paths(outputs, inputs)
 
 
-def check_distinct(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
+def check_distinct_paths(outputs: Mapping[str, Path | None], inputs: Iterable[Path | None] = ()) -> None:
     """Raise an error if outputs would replace an input or each other.
 
-    >>> check_distinct({"output": Path("a.csv")}, [Path("a.csv")])
+    >>> check_distinct_paths({"output": Path("a.csv")}, [Path("a.csv")])
     Traceback (most recent call last):
     crowdrank.errors.UsageError: output is a.csv, which is read; choose another name.
     """
@@ -85,7 +85,7 @@ def check_distinct(outputs: Mapping[str, Path | None], inputs: Iterable[Path | N
         first[path.resolve()] = parameter
 
 
-def _suffix(path: str | Path) -> str:
+def _format_suffix(path: str | Path) -> str:
     return Path(Path(path).name.lower().removesuffix(".gz")).suffix
 
 
@@ -95,7 +95,7 @@ def is_qrels(path: str | Path | None) -> bool:
     >>> is_qrels("labels.qrels.gz"), is_qrels("labels.csv"), is_qrels(None)
     (True, False, False)
     """
-    return path is not None and _suffix(path) == QRELS_SUFFIX
+    return path is not None and _format_suffix(path) == QRELS_SUFFIX
 
 
 def write_table(table: pa.Table, path: str | Path, *, csv_safe: bool = False) -> None:
@@ -118,7 +118,7 @@ def write_table(table: pa.Table, path: str | Path, *, csv_safe: bool = False) ->
     '{"a": 1}\n'
 
     """
-    check_output(path, allow_qrels=set(QRELS_COLUMNS) <= set(table.column_names))
+    check_output(path, allow_qrels=set(QRELS_TABLE_COLUMNS) <= set(table.column_names))
     release_unused_memory(len(table))
     if is_qrels(path):
         lines = qrels_lines(table)
@@ -137,7 +137,7 @@ def table_writer(path: str | Path, *, csv_safe: bool = False) -> Iterator[Callab
     """
     check_output(path)
     with output_stream(path) as stream, ExitStack() as closing:
-        match _suffix(path):
+        match _format_suffix(path):
             case ".parquet":
                 yield _parquet_appender(stream, closing)
             case ".jsonl":
@@ -153,14 +153,14 @@ def output_stream(path: str | Path) -> Iterator[IO[Any]]:
         yield stream
 
 
-def _parquet_appender(stream: IO[Any], closing: ExitStack) -> Callable[[pa.Table], None]:
+def _parquet_appender(stream: IO[Any], exit_stack: ExitStack) -> Callable[[pa.Table], None]:
     import pyarrow.parquet as pq
 
     writers: list[pq.ParquetWriter] = []
 
     def append(table: pa.Table) -> None:
         if not writers:
-            writers.append(closing.enter_context(pq.ParquetWriter(stream, table.schema)))
+            writers.append(exit_stack.enter_context(pq.ParquetWriter(stream, table.schema)))
         writers[0].write_table(table)
 
     return append
@@ -228,11 +228,11 @@ def _qrels_ids(column: pa.ChunkedArray, role: str) -> list[str]:
 
 
 def _convert_columns(
-    table: pa.Table, has_type: Callable[[pa.DataType], bool], convert: Callable[[pa.ChunkedArray], pa.ChunkedArray]
+    table: pa.Table, selects_type: Callable[[pa.DataType], bool], convert: Callable[[pa.ChunkedArray], pa.ChunkedArray]
 ) -> pa.Table:
     """Return the table with the columns of a type converted."""
     for position, field in enumerate(table.schema):
-        if has_type(field.type):
+        if selects_type(field.type):
             table = table.set_column(position, field.name, convert(table.column(position)))
     return table
 
@@ -244,10 +244,12 @@ def _decode_dictionaries(table: pa.Table) -> pa.Table:
 
 def _escape_formulas(table: pa.Table) -> pa.Table:
     """Return the table with `'` before every text and column name that begins like a formula."""
-    pattern = rf"\A({FORMULA_START})"
+    pattern = rf"\A({FORMULA_START_PATTERN})"
     for is_text in (pa.types.is_string, pa.types.is_large_string):
         table = _convert_columns(table, is_text, lambda text: pc.replace_substring_regex(text, pattern, r"'\1"))
-    return table.rename_columns([f"'{name}" if re.match(FORMULA_START, name) else name for name in table.column_names])
+    return table.rename_columns(
+        [f"'{name}" if re.match(FORMULA_START_PATTERN, name) else name for name in table.column_names]
+    )
 
 
 def _nan_as_null(table: pa.Table) -> pa.Table:

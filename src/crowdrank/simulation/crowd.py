@@ -10,27 +10,29 @@ import pandas as pd
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.simulation.simulated_documents import Documents, Texts
 
-HONEST = {"careful": 0.3, "ordinary": 0.5, "careless": 0.2}
+HONEST_KIND_SHARES = {"careful": 0.3, "ordinary": 0.5, "careless": 0.2}
 """Kinds of honest assessors and their shares of all honest assessors."""
-SPAMMERS = {"random-spammer": 0.5, "constant-spammer": 0.3, "center-spammer": 0.2}
+SPAMMER_KIND_SHARES = {"random-spammer": 0.5, "constant-spammer": 0.3, "center-spammer": 0.2}
 """Kinds of assessors who ignore the document, and their shares of all spammers."""
-ADVERSARY = "adversary"
+ADVERSARY_KIND = "adversary"
 """Kind of assessors who reverse the scale."""
-NOISE = {"careful": 0.06, "ordinary": 0.14, "careless": 0.3, ADVERSARY: 0.14}
+NOISE_BY_KIND = {"careful": 0.06, "ordinary": 0.14, "careless": 0.3, ADVERSARY_KIND: 0.14}
 """Standard deviation of the relevance that an assessor perceives, by kind of assessor; 1 is the whole scale."""
-SECONDS = {"careful": 30.0, "ordinary": 22.0, "careless": 14.0, ADVERSARY: 18.0} | dict.fromkeys(SPAMMERS, 4.0)
+SECONDS_BY_KIND = {"careful": 30.0, "ordinary": 22.0, "careless": 14.0, ADVERSARY_KIND: 18.0} | dict.fromkeys(
+    SPAMMER_KIND_SHARES, 4.0
+)
 """Median number of seconds for a document of average difficulty, by kind."""
-PRICE_NOISE = NOISE | dict.fromkeys(SPAMMERS, NOISE["careless"])
+PRICE_NOISE_BY_KIND = NOISE_BY_KIND | dict.fromkeys(SPAMMER_KIND_SHARES, NOISE_BY_KIND["careless"])
 """Noise that determines the price of a label; a spammer is paid like a careless assessor."""
 NO_FAMILY = -1
 """Code of assessors without a family."""
-CHUNK = 4_000_000
-"""Maximum number of random numbers in memory while assessors are chosen."""
-START = np.datetime64("2026-01-05T08:00:00", "s")
+MAX_RANDOM_NUMBERS = 4_000_000
+"""Maximum number of random numbers in memory while assessors are drawn for documents."""
+JUDGING_START = np.datetime64("2026-01-05T08:00:00", "s")
 """Time at which the judging begins."""
-ARRIVAL = 3 * 24 * 3600
+ARRIVAL_SECONDS = 3 * 24 * 3600
 """Number of seconds within which all assessors begin."""
-PAUSE = 5.0
+MEAN_PAUSE_SECONDS = 5.0
 """Mean number of seconds between two tasks of an assessor."""
 
 
@@ -85,7 +87,7 @@ class Assessors:
         >>> draw_assessors(np.random.default_rng(1), 2, spammers=1).reads_documents.tolist()
         [False, False]
         """
-        return ~np.isin(self.kind, list(SPAMMERS))
+        return ~np.isin(self.kind, list(SPAMMER_KIND_SHARES))
 
     @property
     def family_name(self) -> Texts:
@@ -181,7 +183,7 @@ class Assessors:
         central = np.clip(np.rint(rng.normal(highest / 2, 0.5, n_labels)), 0, highest)
         kind = self.kind[assessor]
         grades = np.select(
-            [kind == name for name in (*SPAMMERS, ADVERSARY)],
+            [kind == name for name in (*SPAMMER_KIND_SHARES, ADVERSARY_KIND)],
             [rng.integers(highest + 1, size=n_labels), self.favorite[assessor], central, highest - honest],
             default=honest,
         )
@@ -190,7 +192,7 @@ class Assessors:
 
 def draw_assessors(
     rng: np.random.Generator,
-    number: int,
+    n_assessors: int,
     *,
     spammers: float = 0.0,
     adversaries: float = 0.0,
@@ -212,50 +214,50 @@ def draw_assessors(
     for_kind, for_rigor, for_noise, for_activity, for_favorite, for_time, for_price, for_family, for_copies = rng.spawn(
         9
     )
-    kind = _kinds(for_kind, number, spammers, adversaries)
-    noise_factor = for_noise.lognormal(0, 0.2, number)
-    activity = for_activity.lognormal(0, 1.3, number)
-    family = _families(for_family, kind, families)
-    original = _originals(for_copies, kind, family, copies)
-    width = len(str(number))
+    kind = _draw_kinds(for_kind, n_assessors, spammers, adversaries)
+    noise_factor = for_noise.lognormal(0, 0.2, n_assessors)
+    activity = for_activity.lognormal(0, 1.3, n_assessors)
+    family = _draw_families(for_family, kind, families)
+    original = _draw_account_owners(for_copies, kind, family, copies)
+    width = len(str(n_assessors))
     return Assessors(
-        assessor=np.array([f"worker-{n:0{width}}" for n in range(1, number + 1)], dtype=object),
+        assessor=np.array([f"worker-{n:0{width}}" for n in range(1, n_assessors + 1)], dtype=object),
         kind=kind,
-        rigor=for_rigor.integers(grades - 1, size=number)[original],
-        noise=(noise * grades * _values_by_kind(NOISE, kind) * noise_factor)[original],
+        rigor=for_rigor.integers(grades - 1, size=n_assessors)[original],
+        noise=(noise * grades * _values_by_kind(NOISE_BY_KIND, kind) * noise_factor)[original],
         activity=activity / activity.sum(),
-        favorite=for_favorite.integers(label_grades, size=number)[original],
-        seconds=(_values_by_kind(SECONDS, kind) * for_time.lognormal(0, 0.25, number)).round(1)[original],
-        price=_prices(for_price, price, _values_by_kind(PRICE_NOISE, kind) * noise_factor)[original],
+        favorite=for_favorite.integers(label_grades, size=n_assessors)[original],
+        seconds=(_values_by_kind(SECONDS_BY_KIND, kind) * for_time.lognormal(0, 0.25, n_assessors)).round(1)[original],
+        price=_draw_prices(for_price, price, _values_by_kind(PRICE_NOISE_BY_KIND, kind) * noise_factor)[original],
         family=family,
         original=original,
         grades=grades,
         label_grades=label_grades,
         families=families,
-        family_error=family_error * grades * NOISE["ordinary"],
+        family_error=family_error * grades * NOISE_BY_KIND["ordinary"],
     )
 
 
-def _kinds(rng: np.random.Generator, number: int, spammers: float, adversaries: float) -> Texts:
-    """Return the kind of each assessor in random order; counts are the shares of `number`, rounded."""
+def _draw_kinds(rng: np.random.Generator, n_assessors: int, spammers: float, adversaries: float) -> Texts:
+    """Return the kind of each assessor in random order; counts are the shares of `n_assessors`, rounded."""
     honest = 1 - spammers - adversaries
-    shares = {kind: share * honest for kind, share in HONEST.items()}
-    shares |= {ADVERSARY: adversaries} | {kind: share * spammers for kind, share in SPAMMERS.items()}
-    ends = np.rint(np.cumsum(list(shares.values())) * number).astype(np.int64)
+    shares = {kind: share * honest for kind, share in HONEST_KIND_SHARES.items()}
+    shares |= {ADVERSARY_KIND: adversaries} | {kind: share * spammers for kind, share in SPAMMER_KIND_SHARES.items()}
+    ends = np.rint(np.cumsum(list(shares.values())) * n_assessors).astype(np.int64)
     kinds = np.repeat(np.array(list(shares), dtype=object), np.diff(ends, prepend=0))
     return np.asarray(rng.permutation(kinds))
 
 
-def _families(rng: np.random.Generator, kind: Texts, families: int) -> Integers:
+def _draw_families(rng: np.random.Generator, kind: Texts, families: int) -> Integers:
     """Assign the honest assessors to families whose sizes differ by at most one."""
     family = np.full(len(kind), NO_FAMILY, dtype=np.int64)
     if families:
-        honest = rng.permutation(np.flatnonzero(np.isin(kind, list(HONEST))))
+        honest = rng.permutation(np.flatnonzero(np.isin(kind, list(HONEST_KIND_SHARES))))
         family[honest] = np.arange(len(honest)) % families
     return family
 
 
-def _originals(rng: np.random.Generator, kind: Texts, family: Integers, copies: float) -> Integers:
+def _draw_account_owners(rng: np.random.Generator, kind: Texts, family: Integers, copies: float) -> Integers:
     """Return the owner of each account: for a share of them another assessor of the same kind and family."""
     original = np.arange(len(kind))
     group = pd.factorize(pd.MultiIndex.from_arrays([kind, family]))[0]
@@ -269,34 +271,36 @@ def _originals(rng: np.random.Generator, kind: Texts, family: Integers, copies: 
     return original
 
 
-def _prices(rng: np.random.Generator, price: float, noise: Floats) -> Floats:
+def _draw_prices(rng: np.random.Generator, price: float, noise: Floats) -> Floats:
     """Draw prices of a label with three significant digits, inversely proportional to the root of the noise."""
-    prices = price * np.sqrt(NOISE["ordinary"] / noise) * rng.lognormal(0, 0.15, len(noise))
+    prices = price * np.sqrt(NOISE_BY_KIND["ordinary"] / noise) * rng.lognormal(0, 0.15, len(noise))
     return np.array([float(f"{one:.3g}") for one in prices])
 
 
-def _values_by_kind(values: dict[str, float], kind: Texts) -> Floats:
+def _values_by_kind(value_by_kind: dict[str, float], kind: Texts) -> Floats:
     """Return the value for the kind of each assessor; 0 for kinds without one."""
-    return np.array([values.get(name, 0.0) for name in kind])
+    return np.array([value_by_kind.get(name, 0.0) for name in kind])
 
 
-def judge(rng: np.random.Generator, documents: Documents, assessors: Assessors, *, labels: int) -> pd.DataFrame:
-    """Draw `labels` judgments of every document, ordered by time; assessors are drawn in proportion to their activity.
+def draw_judgments(
+    rng: np.random.Generator, documents: Documents, assessors: Assessors, *, n_labels: int
+) -> pd.DataFrame:
+    """Draw `n_labels` judgments per document, ordered by time; assessors are drawn in proportion to activity.
 
     >>> from crowdrank.simulation.crowd import draw_assessors
     >>> from crowdrank.simulation.simulated_documents import draw_documents
     >>> documents = draw_documents(np.random.default_rng(0), queries=2, documents=2)
     >>> crowd = draw_assessors(np.random.default_rng(0), 9)
-    >>> judgments = judge(np.random.default_rng(0), documents, crowd, labels=3)
+    >>> judgments = draw_judgments(np.random.default_rng(0), documents, crowd, n_labels=3)
     >>> judgments.columns.tolist()
     ['query', 'document', 'assessor', 'grade', 'time', 'duration', 'cost', 'honeypot']
     >>> len(judgments)
     12
     """
     for_choice, for_labels, for_times, for_families = rng.spawn(4)
-    labels = min(labels, len(assessors))
-    item = np.repeat(np.arange(len(documents)), labels)
-    chosen = choose_assessors(for_choice, assessors.activity, len(documents), labels)
+    n_labels = min(n_labels, len(assessors))
+    item = np.repeat(np.arange(len(documents)), n_labels)
+    chosen = choose_assessors(for_choice, assessors.activity, len(documents), n_labels)
     assessor = chosen.ravel()
     difficulty = documents.difficulty[item]
     shared_error = assessors.shared_errors(for_families, documents.difficulty)[assessors.family[assessor], item]
@@ -315,7 +319,7 @@ def judge(rng: np.random.Generator, documents: Documents, assessors: Assessors, 
             "assessor": assessors.assessor[assessor],
             **family,
             "grade": grade[order],
-            "time": np.datetime_as_string(START + time[order], timezone="UTC").astype(object),
+            "time": np.datetime_as_string(JUDGING_START + time[order], timezone="UTC").astype(object),
             "duration": duration[order],
             "cost": assessors.price[assessor],
             "honeypot": _honeypot_grades(documents, assessors.label_grades).take(item).reset_index(drop=True),
@@ -323,7 +327,7 @@ def judge(rng: np.random.Generator, documents: Documents, assessors: Assessors, 
     )
 
 
-def choose_assessors(rng: np.random.Generator, activity: Floats, documents: int, labels: int) -> Integers:
+def choose_assessors(rng: np.random.Generator, activity: Floats, n_documents: int, n_labels: int) -> Integers:
     """Draw distinct assessors for every document in proportion to their activity, (documents, labels).
 
     The smallest of exponential waiting times are sequential draws without replacement (the Gumbel-top-k method without
@@ -333,17 +337,17 @@ def choose_assessors(rng: np.random.Generator, activity: Floats, documents: int,
     [0, 1, 2]
     """
     rate = activity.astype(np.float32)
-    chosen = np.empty((documents, labels), dtype=np.int64)
-    rows = max(1, CHUNK // len(rate))
-    for first in range(0, documents, rows):
+    chosen = np.empty((n_documents, n_labels), dtype=np.int64)
+    rows = max(1, MAX_RANDOM_NUMBERS // len(rate))
+    for first in range(0, n_documents, rows):
         part = chosen[first : first + rows]
         waiting = rng.standard_exponential((len(part), len(rate)), dtype=np.float32)
         waiting /= rate
-        part[:] = np.argpartition(waiting, labels - 1, axis=1)[:, :labels]
+        part[:] = np.argpartition(waiting, n_labels - 1, axis=1)[:, :n_labels]
     return chosen
 
 
-def copy_grades(grade: Integers, chosen: Integers, original: Integers) -> Integers:
+def copy_grades(grade: Integers, chosen_assessors: Integers, original: Integers) -> Integers:
     """Replace the grades (documents, labels) of copies by those of their originals where both judged a document.
 
     >>> grade, chosen = np.array([[0, 4, 1], [0, 4, 1]]), np.array([[0, 1, 2], [3, 1, 2]])
@@ -351,9 +355,9 @@ def copy_grades(grade: Integers, chosen: Integers, original: Integers) -> Intege
     [[0, 0, 1], [0, 4, 1]]
     """
     copied = grade.copy()
-    owner = original[chosen]
-    for column in range(chosen.shape[1]):
-        same_owner = owner == chosen[:, [column]]
+    owner = original[chosen_assessors]
+    for column in range(chosen_assessors.shape[1]):
+        same_owner = owner == chosen_assessors[:, [column]]
         copied = np.where(same_owner, grade[:, [column]], copied)
     return copied
 
@@ -366,8 +370,8 @@ def _draw_durations(rng: np.random.Generator, assessors: Assessors, assessor: In
 
 def _draw_times(rng: np.random.Generator, assessor: Integers, duration: Floats, n_assessors: int) -> Integers:
     """Draw the time of each label in whole seconds from the start; the tasks of an assessor do not overlap."""
-    arrival = rng.uniform(0, ARRIVAL, n_assessors)
-    spent = duration + rng.exponential(PAUSE, len(assessor))
+    arrival = rng.uniform(0, ARRIVAL_SECONDS, n_assessors)
+    spent = duration + rng.exponential(MEAN_PAUSE_SECONDS, len(assessor))
     order = np.lexsort((rng.random(len(assessor)), assessor))
     ordered = assessor[order]
     finished = np.cumsum(spent[order])

@@ -22,13 +22,13 @@ from crowdrank.readers.sources import no_rows_error
 Texts: TypeAlias = npt.NDArray[np.object_]
 INFORMATIVE_SHARE = 0.6
 """Share of the features that depend on relevance; the others are noise."""
-UNEXPLAINED = 0.35
+UNEXPLAINED_DEVIATION = 0.35
 """Standard deviation of the part of relevance that no feature explains; the explained part has about 1."""
-QUERY_SHIFT = 0.35
-"""Standard deviation of the part of relevance that all documents of a query share."""
+QUERY_DEVIATION = 0.35
+"""Standard deviation of the shift of relevance that all documents of a query share."""
 CANDIDATES_PER_HONEYPOT = 8
 """Number of random documents from which each honeypot is chosen."""
-SHAPES: tuple[tuple[int, Callable[..., Floats]], ...] = (
+RELEVANCE_SHAPES: tuple[tuple[int, Callable[..., Floats]], ...] = (
     (1, lambda a: 1.3 * np.tanh(1.5 * a)),  # saturating
     (2, lambda a, b: a * b),  # interaction
     (1, lambda a: 2.2 * (a > 0.7)),  # threshold
@@ -125,11 +125,11 @@ def draw_documents(
     ['1-1', '1-2', '1-3', '2-1']
     """
     for_documents, for_honeypots = rng.spawn(2)
-    query = np.repeat(np.arange(queries), _sizes(for_documents, queries, documents))
+    query = np.repeat(np.arange(queries), _draw_query_sizes(for_documents, queries, documents))
     offsets = for_documents.normal(size=(queries, features))
-    ordinary = _draw_ordinary(for_documents, query, offsets, grade_shares(grades, grade_ratio))
+    ordinary = _draw_ordinary_documents(for_documents, query, offsets, grade_shares(grades, grade_ratio))
     planted = _draw_honeypots(for_honeypots, round(len(query) * honeypots / (1 - honeypots)), offsets, grades)
-    return _with_ids(ordinary, planted, grades)
+    return _join_and_name_documents(ordinary, planted, grades)
 
 
 def grade_shares(grades: int, ratio: float = 0.5) -> Floats:
@@ -142,25 +142,27 @@ def grade_shares(grades: int, ratio: float = 0.5) -> Floats:
     return np.asarray(powers / powers.sum())
 
 
-def draw_difficulty(rng: np.random.Generator, number: int) -> Floats:
+def draw_difficulty(rng: np.random.Generator, n_documents: int) -> Floats:
     """Draw the difficulty of documents that are not honeypots; its median is 1.
 
     >>> round(float(np.median(draw_difficulty(np.random.default_rng(0), 9999))), 1)
     1.0
     """
-    return rng.lognormal(0, 0.5, number)
+    return rng.lognormal(0, 0.5, n_documents)
 
 
-def draw_honeypot_relevance(rng: np.random.Generator, top: Booleans, grades: int) -> tuple[Floats, Floats]:
+def draw_honeypot_relevance(
+    rng: np.random.Generator, has_highest_grade: Booleans, grades: int
+) -> tuple[Floats, Floats]:
     """Draw relevance and difficulty of honeypots, which are easy and have the highest or the lowest grade.
 
     >>> relevance, difficulty = draw_honeypot_relevance(np.random.default_rng(0), np.array([False, True]), 5)
     >>> relevance.round(1).tolist(), bool((difficulty < 0.3).all())
     ([-0.4, 4.5], True)
     """
-    margin = rng.uniform(0, 0.1, len(top))
-    relevance = np.where(top, grades - 0.5 - margin, -0.5 + margin)
-    return relevance, rng.uniform(0.1, 0.3, len(top))
+    margin = rng.uniform(0, 0.1, len(has_highest_grade))
+    relevance = np.where(has_highest_grade, grades - 0.5 - margin, -0.5 + margin)
+    return relevance, rng.uniform(0.1, 0.3, len(has_highest_grade))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,41 +175,45 @@ class _DocumentsWithoutIds:
     difficulty: Floats
 
 
-def _sizes(rng: np.random.Generator, queries: int, documents: int) -> Integers:
+def _draw_query_sizes(rng: np.random.Generator, queries: int, documents: int) -> Integers:
     spread = 0.3
     sizes = documents * rng.lognormal(-(spread**2) / 2, spread, queries)
     return np.maximum(1, np.rint(sizes)).astype(np.int64)
 
 
-def _draw_ordinary(rng: np.random.Generator, query: Integers, offsets: Floats, shares: Floats) -> _DocumentsWithoutIds:
+def _draw_ordinary_documents(
+    rng: np.random.Generator, query: Integers, offsets: Floats, shares: Floats
+) -> _DocumentsWithoutIds:
     hidden = rng.normal(size=(len(query), offsets.shape[1]))
-    shared = QUERY_SHIFT * rng.normal(size=len(offsets))
-    latent = _explained(hidden) + shared[query] + UNEXPLAINED * rng.normal(size=len(query))
+    shared = QUERY_DEVIATION * rng.normal(size=len(offsets))
+    latent = _explained_relevance(hidden) + shared[query] + UNEXPLAINED_DEVIATION * rng.normal(size=len(query))
     difficulty = draw_difficulty(rng, len(query))
-    return _DocumentsWithoutIds(query, _features(hidden, offsets[query]), _relevance(latent, shares), difficulty)
+    return _DocumentsWithoutIds(
+        query, _make_features(hidden, offsets[query]), _to_relevance(latent, shares), difficulty
+    )
 
 
-def _explained(hidden: Floats) -> Floats:
+def _explained_relevance(latent: Floats) -> Floats:
     """Return the part of relevance that the features explain.
 
-    It is a weighted sum of functions of the first features (`SHAPES`). If there are more features than these functions
-    need, they are used again on the next features, with half the weight.
+    It is a weighted sum of functions of the first features (`RELEVANCE_SHAPES`). If there are more features than these
+    functions need, they are used again on the next features, with half the weight.
     """
-    informative = max(1, round(hidden.shape[-1] * INFORMATIVE_SHARE))
+    informative = max(1, round(latent.shape[-1] * INFORMATIVE_SHARE))
     parts: list[Floats] = []
     weights: list[float] = []
     used = 0
     while used < informative:
         weight = 1.0 if not weights else weights[-1] / 2
-        for needed, shape in SHAPES:
+        for needed, shape in RELEVANCE_SHAPES:
             if used + needed <= informative:
-                parts.append(weight * shape(*np.moveaxis(hidden[..., used : used + needed], -1, 0)))
+                parts.append(weight * shape(*np.moveaxis(latent[..., used : used + needed], -1, 0)))
                 weights.append(weight)
                 used += needed
     return np.asarray(np.sum(parts, axis=0) / np.linalg.norm(weights))
 
 
-def _features(latent: Floats, offset: Floats) -> Floats:
+def _make_features(latent: Floats, offset: Floats) -> Floats:
     """Return the features: some normal, some skewed like counts, some with an offset per query."""
     features = latent.copy()
     features[:, 1::3] = np.exp(latent[:, 1::3])
@@ -216,29 +222,29 @@ def _features(latent: Floats, offset: Floats) -> Floats:
     return features.round(4)
 
 
-def _relevance(latent: Floats, shares: Floats) -> Floats:
+def _to_relevance(latent: Floats, shares: Floats) -> Floats:
     """Map latent values monotonically to the scale of grades, such that grades have their shares."""
     place = (np.argsort(np.argsort(latent)) + 0.5) / len(latent)
     borders = np.concatenate([[0.0], np.cumsum(shares)])
     return np.asarray(np.interp(place, borders, np.arange(len(borders)) - 0.5))
 
 
-def _draw_honeypots(rng: np.random.Generator, number: int, offsets: Floats, grades: int) -> _DocumentsWithoutIds:
+def _draw_honeypots(rng: np.random.Generator, n_honeypots: int, offsets: Floats, grades: int) -> _DocumentsWithoutIds:
     """Draw honeypots, half of them with the lowest and half with the highest grade.
 
     Each is the one of several candidates whose features fit its grade best.
     """
     queries, columns = offsets.shape
-    query = rng.integers(queries, size=number)
-    top = np.arange(number) % 2 == 1
-    candidates = rng.normal(size=(number, CANDIDATES_PER_HONEYPOT, columns))
-    fit = _explained(candidates) * np.where(top, 1, -1)[:, None]
-    hidden = candidates[np.arange(number), fit.argmax(axis=1)]
+    query = rng.integers(queries, size=n_honeypots)
+    top = np.arange(n_honeypots) % 2 == 1
+    candidates = rng.normal(size=(n_honeypots, CANDIDATES_PER_HONEYPOT, columns))
+    fit = _explained_relevance(candidates) * np.where(top, 1, -1)[:, None]
+    hidden = candidates[np.arange(n_honeypots), fit.argmax(axis=1)]
     relevance, difficulty = draw_honeypot_relevance(rng, top, grades)
-    return _DocumentsWithoutIds(query, _features(hidden, offsets[query]), relevance, difficulty)
+    return _DocumentsWithoutIds(query, _make_features(hidden, offsets[query]), relevance, difficulty)
 
 
-def _with_ids(ordinary: _DocumentsWithoutIds, honeypots: _DocumentsWithoutIds, grades: int) -> Documents:
+def _join_and_name_documents(ordinary: _DocumentsWithoutIds, honeypots: _DocumentsWithoutIds, grades: int) -> Documents:
     """Add the honeypots to the documents of their query, and ids that do not reveal them."""
     order = np.argsort(np.concatenate([ordinary.query, honeypots.query]), kind="stable")
     query, features, relevance, difficulty = (
@@ -294,7 +300,7 @@ def read_source(source: Any, queries: int | None = None) -> RealDocuments:
         raise UsageError("must name at least one file", parameter="source")
     parts = [_source_features(one) for one in sources]
     names = tuple(str(one) if isinstance(one, str | Path) else "the features" for one in sources)
-    grade = np.concatenate([_grades(part, name) for part, name in zip(parts, names, strict=True)])
+    grade = np.concatenate([_read_grades(part, name) for part, name in zip(parts, names, strict=True)])
     features = _with_all_positions(concat_features(parts, names), ", ".join(names))
     query, document = (np.array(ids.to_pylist(), dtype=object) for ids in (features.query, features.document))
     _refuse_one_grade_or_repeats(", ".join(names), query, document, grade)
@@ -340,7 +346,7 @@ def _source_features(source: Any) -> Features:
     return read_features(source, format="letor" if is_path and not known else None)
 
 
-def _grades(features: Features, name: str) -> Integers:
+def _read_grades(features: Features, name: str) -> Integers:
     grade = features.grade
     if grade is None:
         fixes = ("use a LETOR file", "use a table with a column 'grade'")
@@ -380,11 +386,11 @@ def _refuse_one_grade_or_repeats(source: str, query: Texts, document: Texts, gra
         raise InputError(problem, source=source, kind="repeated-document", fix="keep one of the rows")
 
 
-def _choose_honeypots(rng: np.random.Generator, graded: GradedDocuments, number: int) -> Booleans:
+def _choose_honeypots(rng: np.random.Generator, graded: GradedDocuments, n_honeypots: int) -> Booleans:
     bottom, top = (rng.permutation(np.flatnonzero(graded.grade == end)) for end in (0, graded.grades - 1))
-    from_top = min(number // 2, len(top) // 2)
-    from_bottom = min(number - from_top, len(bottom) // 2)
-    from_top = min(number - from_bottom, len(top) // 2)
+    from_top = min(n_honeypots // 2, len(top) // 2)
+    from_bottom = min(n_honeypots - from_top, len(bottom) // 2)
+    from_top = min(n_honeypots - from_bottom, len(top) // 2)
     chosen = np.zeros(len(graded), dtype=bool)
     chosen[bottom[:from_bottom]] = True
     chosen[top[:from_top]] = True

@@ -17,7 +17,7 @@ from crowdrank._estimator import OPTION_NAMES
 from crowdrank._folders import FolderKind, check_output_folder, write_folder
 from crowdrank.constraints import Number, check_parameter
 from crowdrank.errors import Fix, OutputError, UsageError, shown
-from crowdrank.simulation.crowd import draw_assessors, judge
+from crowdrank.simulation.crowd import draw_assessors, draw_judgments
 from crowdrank.simulation.simulated_documents import (
     MAX_GRADE,
     RealDocuments,
@@ -26,8 +26,8 @@ from crowdrank.simulation.simulated_documents import (
     real_documents,
 )
 
-WORLD = FolderKind("world", 1, "simulated world", "'crowdrank simulate'")
-_CONSTRAINTS = {
+WORLD_FOLDER = FolderKind("world", 1, "simulated world", "'crowdrank simulate'")
+_SETTING_CONSTRAINTS = {
     **dict.fromkeys(("queries", "documents", "labels", "assessors", "features"), Number(1, integer=True)),
     **dict.fromkeys(("grades", "label_grades"), Number(2, MAX_GRADE + 1, integer=True)),
     "random_state": Number(0, integer=True),
@@ -83,7 +83,7 @@ class WorldSettings:
             "families": Number(0, self.assessors, integer=True),
             "gold_queries": Number(0, self.queries, integer=True),
         }
-        for name, constraint in {**_CONSTRAINTS, **limits}.items():
+        for name, constraint in {**_SETTING_CONSTRAINTS, **limits}.items():
             value = getattr(self, name)
             check_parameter(name, value, [constraint])
             object.__setattr__(self, name, int(value) if constraint.integer else float(value))
@@ -133,7 +133,7 @@ class World:
         1 0 1-1 1
         1 0 1-2 0
         """
-        check_output_folder(folder, WORLD)
+        check_output_folder(folder, WORLD_FOLDER)
         _check_ids(self.documents)
         texts = {
             "judgments.csv": _csv_text(self.judgments),
@@ -143,7 +143,7 @@ class World:
             "documents.csv": _csv_text(self.documents),
             "world.json": _settings_text(self.settings),
         }
-        with write_folder(folder, WORLD) as draft:
+        with write_folder(folder, WORLD_FOLDER) as draft:
             for name, text in texts.items():
                 (draft / name).write_text(text, encoding="utf-8", newline="\n")
 
@@ -232,12 +232,12 @@ def simulate(
     settings = WorldSettings(**arguments)
     for_documents, for_assessors, for_judgments = np.random.default_rng(settings.random_state).spawn(3)
     if graded is None:
-        generated = draw_documents(for_documents, **_select(settings, _DOCUMENT_SETTINGS))
+        generated = draw_documents(for_documents, **_select_settings(settings, _DOCUMENT_SETTINGS))
     else:
         generated = real_documents(for_documents, graded, honeypots=settings.honeypots)
-    crowd = draw_assessors(for_assessors, settings.assessors, **_select(settings, _ASSESSOR_SETTINGS))
+    crowd = draw_assessors(for_assessors, settings.assessors, **_select_settings(settings, _ASSESSOR_SETTINGS))
     return World(
-        judgments=judge(for_judgments, generated, crowd, labels=settings.labels),
+        judgments=draw_judgments(for_judgments, generated, crowd, n_labels=settings.labels),
         gold=generated.gold_frame(settings.queries if settings.gold_queries is None else settings.gold_queries),
         features=generated.feature_frame(),
         assessors=crowd.frame(),
@@ -257,7 +257,7 @@ def _read_documents(arguments: Mapping[str, Any]) -> RealDocuments:
     return read_source(arguments["source"], arguments.get("queries"))
 
 
-def _select(settings: WorldSettings, names: Sequence[str]) -> dict[str, Any]:
+def _select_settings(settings: WorldSettings, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in names}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from crowdrank._files import MANIFEST
+from crowdrank._files import MANIFEST_FILE_NAME
 from crowdrank._typing import Floats
 from crowdrank.errors import InputError, NotFittedError, UsageError
 from crowdrank.evaluation.evaluate import evaluate
@@ -173,8 +173,8 @@ def check_damaged_files_are_refused(ranker: Ranker) -> None:
             (part / name).unlink()
             with raises(InputError, f"a missing {name}"):
                 type(ranker).load(part)
-        manifest = json.loads((whole / MANIFEST).read_text())
-        (whole / MANIFEST).write_text(json.dumps({**manifest, "format": 7, "crowdrank": "9.1"}))
+        manifest = json.loads((whole / MANIFEST_FILE_NAME).read_text())
+        (whole / MANIFEST_FILE_NAME).write_text(json.dumps({**manifest, "format": 7, "crowdrank": "9.1"}))
         with raises(InputError, "a saved ranker of another format"):
             type(ranker).load(whole)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crowdrank._estimator import load_class, unknown_name
+from crowdrank._estimator import load_estimator_class, unknown_name_error
 
 if TYPE_CHECKING:
     from crowdrank.rankers.export.exporter import Exporter
@@ -33,6 +33,6 @@ def get_exporter(name: str) -> Exporter:
 
     """
     if name not in EXPORTERS:
-        raise unknown_name("search engine", name, EXPORTERS)
-    exporter: Exporter = load_class("rankers.export", EXPORTERS[name])()
+        raise unknown_name_error("search engine", name, EXPORTERS)
+    exporter: Exporter = load_estimator_class("rankers.export", EXPORTERS[name])()
     return exporter

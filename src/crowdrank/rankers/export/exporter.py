@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import crowdrank
 from crowdrank._disk import file_digest, write_error
-from crowdrank._files import MANIFEST
+from crowdrank._files import MANIFEST_FILE_NAME
 from crowdrank._folders import FolderKind, Manifest, check_output_folder, write_folder
 from crowdrank._text import counted, markdown_text
 from crowdrank._typing import Booleans, Floats
@@ -364,7 +364,7 @@ def export(ranker: Ranker, to: str, path: str | Path, *, name: str = DEFAULT_NAM
 def _require_unedited(path: str | Path) -> None:
     """Raise OutputError if the user has edited a file of an earlier export, such as its template of queries."""
     folder = Path(path)
-    if not (folder / MANIFEST).exists():
+    if not (folder / MANIFEST_FILE_NAME).exists():
         return
     for file, digest in Manifest.read(folder).entries.items():
         if (folder / file).exists() and file_digest(folder / file) != digest:

@@ -159,7 +159,7 @@ def draw_pairs(inputs: DrawInputs, seed: int | None = None) -> Draw:
     query, document = (pa.array([getattr(pair, name) for pair in inputs.pairs]) for name in ("query", "document"))
     _require_pairs(runs, project.measure, query, document)
     pool = pool_of_runs(runs, project.measure)
-    pairs = [inputs.pairs[row] for row in PairIndex.of_ids(query, document).positions(pool.query, pool.document)]
+    pairs = [inputs.pairs[row] for row in PairIndex.from_ids(query, document).positions(pool.query, pool.document)]
     labels = _pool_labels(project, inputs.labels, pool)
     is_available = np.array([pair.is_available for pair in pairs])
     if not is_available.all():
@@ -309,7 +309,7 @@ def _require_pairs(runs: Mapping[str, pa.Table], measure: str, query: pa.Array, 
     """Raise Conflict if a document that the measure counts is not a pair of the project."""
     for name, run in runs.items():
         pool = pool_of_runs({name: run}, measure)
-        missing = np.flatnonzero(PairIndex.of_ids(query, document).positions(pool.query, pool.document) < 0)
+        missing = np.flatnonzero(PairIndex.from_ids(query, document).positions(pool.query, pool.document) < 0)
         if len(missing):
             example = f"{shown(pool.document[missing[0]].as_py())} of query {shown(pool.query[missing[0]].as_py())}"
             documents = f"{counted(len(missing), 'document')} of ranking {shown(name)}"

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, insert, select, update
 
 from crowdrank.errors import shown
-from crowdrank.judgments.columns import SHARE_SUM_TOLERANCE
+from crowdrank.judgments.columns import PROBABILITY_SUM_TOLERANCE
 from crowdrank.service.domain.assignment import (
     JudgingMember,
     Lease,
@@ -368,7 +368,7 @@ class _Recording:
             return None
         shares, n_grades = list(answer.probabilities), len(self.project.grades)
         is_valid = len(shares) == n_grades and all(0 <= share <= 1 for share in shares)
-        if answer.kind != "grade" or not is_valid or abs(sum(shares) - 1) > SHARE_SUM_TOLERANCE:
+        if answer.kind != "grade" or not is_valid or abs(sum(shares) - 1) > PROBABILITY_SUM_TOLERANCE:
             problem = f"probabilities must be {n_grades} numbers from 0 to 1 that sum to 1, beside a grade"
             raise Invalid(problem, place=place, kind="not-a-share", fix="send one per grade, or none")
         return shares
