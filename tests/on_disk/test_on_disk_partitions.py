@@ -409,7 +409,8 @@ def test_a_shard_is_verified_once_until_it_changes(tmp_path: Path, monkeypatch: 
     n_shards = len(judgments.shards)
     for _ in range(3):
         in_memory(judgments)
-    assert checks == {"check_codes": 3 * n_shards, "check_grade_probabilities": n_shards}  # the manifest has the digests
+    counted = {"check_codes": 3 * n_shards, "check_grade_probabilities": n_shards}
+    assert checks == counted  # the manifest has the digests
     sharded._verified_files.clear()  # as in the process of a worker
     for _ in range(2):
         in_memory(judgments)

@@ -70,6 +70,14 @@ PAUSE_TIMEOUT_SECONDS = 60.0
 """Seconds to wait for paused workers if no worker computes anything."""
 DASK_LOGGERS = ("distributed", "distributed.client", "tornado.application", "asyncio")
 """Names of the loggers of Dask in this process; failures are reported by ClusterError instead."""
+MAX_PASS_ATTEMPTS = 5
+"""Maximum number of attempts to run a pass if workers die."""
+PASSES_PER_SNAPSHOT = 16
+"""Number of passes between two snapshots of the local state that a model needs in the next pass."""
+SEND_TIMEOUT_SECONDS = 5.0
+"""Seconds to wait for a worker to which data is sent, in case it died."""
+MAX_COPIES_PER_WORKER = 4
+"""Maximum number of workers that copy the model parameters from one worker."""
 
 
 class DaskEngine:
@@ -370,14 +378,12 @@ def require_dask(starts_cluster: bool = False) -> Any:
     return distributed
 
 
-MAX_PASS_ATTEMPTS = 5
-"""Maximum number of attempts to run a pass if workers die."""
-PASSES_PER_SNAPSHOT = 16
-"""Number of passes between two snapshots of the local state that a model needs in the next pass."""
-SEND_TIMEOUT_SECONDS = 5.0
-"""Seconds to wait for a worker to which data is sent, in case it died."""
-MAX_COPIES_PER_WORKER = 4
-"""Maximum number of workers that copy the model parameters from one worker."""
+def worker_errors() -> tuple[type[BaseException], ...]:
+    """Return the exception classes that Dask raises if a worker or the scheduler is lost."""
+    from distributed import CancelledError, KilledWorker
+    from distributed.comm.core import CommClosedError
+
+    return CancelledError, KilledWorker, CommClosedError
 
 
 class DaskPasses(Generic[ShardT]):
@@ -543,15 +549,6 @@ class _WorkerPart(Generic[ShardT]):
     sums: list[Arrays]
 
 
-def _worker_passes(
-    model: ShardModel[ShardT], shards: InMemoryShards[ShardT], states: MemoryStates
-) -> LocalPasses[ShardT]:
-    """Return an object that runs passes in all threads of this worker."""
-    from distributed import get_worker
-
-    return LocalPasses(model, shards, get_worker().state.nthreads, states)
-
-
 def _start_part(
     model: ShardModel[ShardT],
     first_shard: int,
@@ -577,6 +574,15 @@ def _accumulate(
     states = part.states.copy()
     sums = _worker_passes(model, part.shards, states).subtree_sums(theta, subtree_sizes)
     return replace(part, states=states, sums=sums)
+
+
+def _worker_passes(
+    model: ShardModel[ShardT], shards: InMemoryShards[ShardT], states: MemoryStates
+) -> LocalPasses[ShardT]:
+    """Return an object that runs passes in all threads of this worker."""
+    from distributed import get_worker
+
+    return LocalPasses(model, shards, get_worker().state.nthreads, states)
 
 
 def _subtree_sum(part: _WorkerPart[ShardT], subtree_index: int) -> Arrays:
@@ -607,11 +613,3 @@ def _without_fitted_attributes(model: ShardModel[ShardT]) -> ShardModel[ShardT]:
     for name in [name for name in vars(bare) if name.endswith("_")]:
         delattr(bare, name)
     return bare
-
-
-def worker_errors() -> tuple[type[BaseException], ...]:
-    """Return the exception classes that Dask raises if a worker or the scheduler is lost."""
-    from distributed import CancelledError, KilledWorker
-    from distributed.comm.core import CommClosedError
-
-    return CancelledError, KilledWorker, CommClosedError

@@ -3,7 +3,7 @@
     summarize_file(address)         -> columns, rows and scale of a file
     split_into_parts(files)         -> consecutive row groups of the files
     split_part(part, ...)           -> writes the part's rows sorted by shard; returns its summary
-    unify_tables(summaries)         -> assessors, families and scales of all parts (`readers/merge.py`)
+    merge_summaries(summaries)      -> assessors, families and scales of all parts (`readers/merge.py`)
     build_shard(shard_number, ...)  -> merges the shard's rows of all parts and writes them
 
 Rows are in the order of the files by name, so that the result is that of reading one file with all rows into memory.

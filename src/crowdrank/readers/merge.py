@@ -3,8 +3,10 @@
 Each part has its own codes for assessors, families and answers; shared codes are the same for all parts. A family is a
 group of related assessors, such as the prompts of one LLM.
 
-merge_rows(rows, tables)  -> MergedRows: rows of the parts with shared codes, checked and grouped by item
-merge_parts(parts)        -> Judgments
+merge_parts(parts)          -> Judgments, by these steps:
+merge_summaries(summaries)  -> SharedTables: assessors, families and scales of all parts
+merge_rows(rows, tables)    -> MergedRows: rows of the parts with shared codes, checked and grouped by item
+complete_report(tables)     -> ReadReport: counts of unused rows and repeats, and notes
 
 An item is a query-document pair.
 """
@@ -54,6 +56,30 @@ BINARY_SCALES = (
     *((name, "relevant") for name in ("irrelevant", "not relevant", "nonrelevant", "non-relevant", "not_relevant")),
 )  # fmt: skip
 """Pairs of grade names (not relevant, relevant), in lower case, that are recognized without a given scale."""
+
+
+def merge_parts(parts: Sequence[Part], options: EncodeOptions, source: str | None = None) -> Judgments:
+    """Merge coded parts into judgments, as if all rows were in one table.
+
+    Args:
+        parts: coded parts, in order.
+        options: options for turning rows into judgments.
+        source: name of the whole input, for messages; by default the source of the first part.
+
+    """
+    source = parts[0].rows.origin.source.name if source is None else source
+    tables = merge_summaries([part.summary for part in parts], options, source)
+    bad_rows = tables.bad_rows
+    merged = merge_rows([part.rows for part in parts], tables, bad_rows, options.repeats)
+    bad_rows.raise_first_error()
+    if merged is None:
+        raise bad_rows.no_rows_left_error(source, assessors_excluded=bool(options.exclude))
+    if merged.repeat_error is not None:
+        raise merged.repeat_error[1]
+    judgments = merged.judgments if merged.used_rows is None else _without_unused_assessors(merged.judgments)
+    names = {"query": judgments.queries, "document": judgments.documents, "assessor": judgments.assessors}
+    ids_by_role = {role: (ids.unusual_forms(table), [table]) for role, table in names.items()}
+    return replace(judgments, report=complete_report(tables, [merged.repeats], ids_by_role, source))
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,16 +164,6 @@ def merge_summaries(summaries: Iterable[PartSummary], options: EncodeOptions, so
         shifted = shifted_scales_warning(_grade_counts_by_file(parts, header.scales[0]), header.scales[0])
         header = replace(header, report=replace(header.report, notes=() if shifted is None else (shifted,)))
     return SharedTables(header, parts, bad_rows, report.guessed)
-
-
-def _grade_counts_by_file(parts: Sequence[PartCodes], scale: Scale) -> dict[str, Integers]:
-    """Return the number of rows with each grade (n_grades,) by file name."""
-    counts: dict[str, Integers] = {}
-    for part in parts:
-        codes = part.grade[0, :-1]
-        total = counts.setdefault(part.origin.source.name, np.zeros(len(scale), np.int64))
-        np.add.at(total, codes[codes >= 0], part.answer_counts[codes >= 0])
-    return counts
 
 
 class _MergedAssessors:
@@ -264,6 +280,16 @@ def _common_units(parts: Sequence[PartCodes]) -> dict[str, str]:
     return {role: unit for role, (unit, *others) in units.items() if unit is not None and not others}
 
 
+def _grade_counts_by_file(parts: Sequence[PartCodes], scale: Scale) -> dict[str, Integers]:
+    """Return the number of rows with each grade (n_grades,) by file name."""
+    counts: dict[str, Integers] = {}
+    for part in parts:
+        codes = part.grade[0, :-1]
+        total = counts.setdefault(part.origin.source.name, np.zeros(len(scale), np.int64))
+        np.add.at(total, codes[codes >= 0], part.answer_counts[codes >= 0])
+    return counts
+
+
 @dataclass(frozen=True, eq=False)
 class MergedRows:
     """Judgments from the rows of several parts.
@@ -287,73 +313,6 @@ class MergedRows:
         """Return for each query of the judgments its first row and its number of used rows."""
         size = np.bincount(self.query if self.used_rows is None else self.query[self.used_rows])
         return ids.first_rows(self.query, int(self.query.max()) + 1)[:-1][: len(size)][size > 0], size[size > 0]
-
-
-def sum_repeats(repeats_by_part: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, Any]:
-    """Return the fields of a read report about repeated judgments, summed over parts.
-
-    >>> sum_repeats([{"ann": (2, 1)}, {"ann": (1, 1), "bob": (1, 0)}])
-    {'repeats': 4, 'repeats_by_assessor': {'ann': (3, 2), 'bob': (1, 0)}}
-    """
-    total: dict[str, tuple[int, int]] = {}
-    for part in repeats_by_part:
-        for assessor, (n, n_equal) in part.items():
-            n_before, n_equal_before = total.get(assessor, (0, 0))
-            total[assessor] = n_before + n, n_equal_before + n_equal
-    return {"repeats": sum(n for n, _ in total.values()), "repeats_by_assessor": total}
-
-
-def merge_parts(parts: Sequence[Part], options: EncodeOptions, source: str | None = None) -> Judgments:
-    """Merge coded parts into judgments, as if all rows were in one table.
-
-    Args:
-        parts: coded parts, in order.
-        options: options for turning rows into judgments.
-        source: name of the whole input, for messages; by default the source of the first part.
-
-    """
-    source = parts[0].rows.origin.source.name if source is None else source
-    tables = merge_summaries([part.summary for part in parts], options, source)
-    bad_rows = tables.bad_rows
-    merged = merge_rows([part.rows for part in parts], tables, bad_rows, options.repeats)
-    bad_rows.raise_first_error()
-    if merged is None:
-        raise bad_rows.no_rows_left_error(source, assessors_excluded=bool(options.exclude))
-    if merged.repeat_error is not None:
-        raise merged.repeat_error[1]
-    judgments = merged.judgments if merged.used_rows is None else _without_unused_assessors(merged.judgments)
-    names = {"query": judgments.queries, "document": judgments.documents, "assessor": judgments.assessors}
-    ids_by_role = {role: (ids.unusual_forms(table), [table]) for role, table in names.items()}
-    return replace(judgments, report=complete_report(tables, [merged.repeats], ids_by_role, source))
-
-
-def complete_report(
-    tables: SharedTables,
-    repeats: Iterable[Mapping[str, tuple[int, int]]],
-    ids_by_role: Mapping[str, tuple[dict[str, str], Iterable[pa.Array]]],
-    source: str,
-) -> ReadReport:
-    """Return the read report of all parts: counts of unused rows and of repeats, and notes about ids.
-
-    There is one note per role with ids that differ only in spaces, zeros or letter encoding.
-
-    Args:
-        tables: tables of all parts, after all rows were checked.
-        repeats: repeats by assessor id, as in `MergedRows`.
-        ids_by_role: for each role, the result of `ids.unusual_forms`, and arrays of all ids.
-        source: name of the whole input, for messages.
-
-    """
-    report, bad_rows = tables.header.report, tables.bad_rows
-    pairs = {role: ids.find_look_alikes(unusual, arrays) for role, (unusual, arrays) in ids_by_role.items()}
-    notes = tuple(
-        ids.look_alike_note(role, look_alikes, Location(source, column=report.columns[role]))
-        for role, look_alikes in pairs.items()
-        if look_alikes and role in report.columns
-    )
-    skipped, examples = dict(bad_rows.skipped), bad_rows.examples
-    notes = (*report.notes, *notes)
-    return replace(report, skipped=skipped, examples=examples, **sum_repeats(repeats), notes=notes)
 
 
 def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRows, repeats: str) -> MergedRows | None:
@@ -404,53 +363,6 @@ def merge_rows(parts: Sequence[PartRows], tables: SharedTables, bad_rows: BadRow
     judgments = Judgments(**fields, **grouped, **assessor_fields(tables.header))
     repeats_by_assessor = _repeats_by_assessor(tables.header.assessors, counts)
     return MergedRows(judgments, repeats_by_assessor, repeat, query_of_all_rows, kept_rows)
-
-
-def group_rows(query: Codes, document: Codes, n_queries: int, n_documents: int) -> tuple[Codes, Integers]:
-    """Group rows by item; return the row order and the offset of each item in it (see `ids.group_rows`)."""
-    if n_queries == 1 and len(document) >= ids.MIN_ROWS_FOR_HASH_TABLE:
-        order, ends = np.empty(len(document), np.int32), np.zeros(n_documents + 1, np.int64)
-        if ids.group_by_code(document, order, ends):
-            return order, np.concatenate([[0], ends[:-1]])
-    order, offsets = ids.group_rows(query, document, n_queries, n_documents)
-    return order, offsets
-
-
-def remove_rows(row_order: Codes, offsets: Integers, is_removed: Booleans) -> tuple[Codes, Integers]:
-    """Remove rows from a grouped row order; return the new order and offsets. Each item must keep a row.
-
-    >>> order, offsets = remove_rows(np.array([4, 2, 7]), np.array([0, 2, 3]), np.array([True, False, False]))
-    >>> order.tolist(), offsets.tolist()
-    ([2, 7], [0, 1, 2])
-    """
-    n_kept = np.concatenate([[0], np.cumsum(~is_removed)])
-    return row_order[~is_removed], n_kept[offsets]
-
-
-def _repeats_by_assessor(assessors: pa.Array, counts: Integers) -> dict[str, tuple[int, int]]:
-    """Return by assessor id the number of repeated judgments, and of those equal to the previous one."""
-    with_repeats = np.flatnonzero(counts[:, 0])
-    names = assessors.take(from_numpy(with_repeats)).to_pylist()
-    return {str(name): (n, n_equal) for name, (n, n_equal) in zip(names, counts[with_repeats].tolist(), strict=True)}
-
-
-def item_fields(
-    queries: CodedIds,
-    documents: CodedIds,
-    row_order: Codes,
-    offsets: Integers,
-    extras: Arrays,
-) -> dict[str, Any]:
-    """Return the fields of `Judgments` about items, and optional columns, given the row order and offsets by item."""
-    first = row_order[offsets[:-1]]
-    return {
-        "queries": queries[1],
-        "documents": documents[1],
-        "item_query": queries[0][first],
-        "item_document": documents[0][first],
-        "offsets": offsets,
-        "extras": {name: column[row_order] for name, column in extras.items()},
-    }
 
 
 class _SharedCodeRows:
@@ -573,6 +485,13 @@ class _SharedCodeRows:
         )
 
 
+def blank_optional_column(role: str, n_rows: int) -> NDArray[Any]:
+    """Return a column of blank values for an optional role such as `time`."""
+    if role == "time":
+        return np.full(n_rows, np.datetime64("NaT", "us"))
+    return np.full(n_rows, NO_HONEYPOT, np.int8) if role == "honeypot" else np.full(n_rows, np.nan)
+
+
 def _concat_arrays(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
@@ -588,6 +507,16 @@ def _concat_ids(columns: Sequence[CodedIds | pa.Array | None], recoded_parts: Se
             for column, part in zip(columns, recoded_parts, strict=True)
         ]
     )
+
+
+def group_rows(query: Codes, document: Codes, n_queries: int, n_documents: int) -> tuple[Codes, Integers]:
+    """Group rows by item; return the row order and the offset of each item in it (see `ids.group_rows`)."""
+    if n_queries == 1 and len(document) >= ids.MIN_ROWS_FOR_HASH_TABLE:
+        order, ends = np.empty(len(document), np.int32), np.zeros(n_documents + 1, np.int64)
+        if ids.group_by_code(document, order, ends):
+            return order, np.concatenate([[0], ends[:-1]])
+    order, offsets = ids.group_rows(query, document, n_queries, n_documents)
+    return order, offsets
 
 
 def _first_repeated_judgment(
@@ -618,6 +547,43 @@ def _repeat_error(first_row: tuple[str, str], second_row: tuple[str, str]) -> In
     return InputError(problem, kind="repeated-judgment", source=source if source == other else "", fix=fix)
 
 
+def remove_rows(row_order: Codes, offsets: Integers, is_removed: Booleans) -> tuple[Codes, Integers]:
+    """Remove rows from a grouped row order; return the new order and offsets. Each item must keep a row.
+
+    >>> order, offsets = remove_rows(np.array([4, 2, 7]), np.array([0, 2, 3]), np.array([True, False, False]))
+    >>> order.tolist(), offsets.tolist()
+    ([2, 7], [0, 1, 2])
+    """
+    n_kept = np.concatenate([[0], np.cumsum(~is_removed)])
+    return row_order[~is_removed], n_kept[offsets]
+
+
+def item_fields(
+    queries: CodedIds,
+    documents: CodedIds,
+    row_order: Codes,
+    offsets: Integers,
+    extras: Arrays,
+) -> dict[str, Any]:
+    """Return the fields of `Judgments` about items, and optional columns, given the row order and offsets by item."""
+    first = row_order[offsets[:-1]]
+    return {
+        "queries": queries[1],
+        "documents": documents[1],
+        "item_query": queries[0][first],
+        "item_document": documents[0][first],
+        "offsets": offsets,
+        "extras": {name: column[row_order] for name, column in extras.items()},
+    }
+
+
+def _repeats_by_assessor(assessors: pa.Array, counts: Integers) -> dict[str, tuple[int, int]]:
+    """Return by assessor id the number of repeated judgments, and of those equal to the previous one."""
+    with_repeats = np.flatnonzero(counts[:, 0])
+    names = assessors.take(from_numpy(with_repeats)).to_pylist()
+    return {str(name): (n, n_equal) for name, (n, n_equal) in zip(names, counts[with_repeats].tolist(), strict=True)}
+
+
 def _without_unused_assessors(judgments: Judgments) -> Judgments:
     """Remove assessors without a judgment, and families without an assessor."""
     used = np.bincount(judgments.assessor, minlength=judgments.n_assessors) > 0
@@ -625,8 +591,44 @@ def _without_unused_assessors(judgments: Judgments) -> Judgments:
     return replace(judgments, assessor=assessor, **assessor_fields(judgments.select_assessors(np.flatnonzero(used))))
 
 
-def blank_optional_column(role: str, n_rows: int) -> NDArray[Any]:
-    """Return a column of blank values for an optional role such as `time`."""
-    if role == "time":
-        return np.full(n_rows, np.datetime64("NaT", "us"))
-    return np.full(n_rows, NO_HONEYPOT, np.int8) if role == "honeypot" else np.full(n_rows, np.nan)
+def complete_report(
+    tables: SharedTables,
+    repeats: Iterable[Mapping[str, tuple[int, int]]],
+    ids_by_role: Mapping[str, tuple[dict[str, str], Iterable[pa.Array]]],
+    source: str,
+) -> ReadReport:
+    """Return the read report of all parts: counts of unused rows and of repeats, and notes about ids.
+
+    There is one note per role with ids that differ only in spaces, zeros or letter encoding.
+
+    Args:
+        tables: tables of all parts, after all rows were checked.
+        repeats: repeats by assessor id, as in `MergedRows`.
+        ids_by_role: for each role, the result of `ids.unusual_forms`, and arrays of all ids.
+        source: name of the whole input, for messages.
+
+    """
+    report, bad_rows = tables.header.report, tables.bad_rows
+    pairs = {role: ids.find_look_alikes(unusual, arrays) for role, (unusual, arrays) in ids_by_role.items()}
+    notes = tuple(
+        ids.look_alike_note(role, look_alikes, Location(source, column=report.columns[role]))
+        for role, look_alikes in pairs.items()
+        if look_alikes and role in report.columns
+    )
+    skipped, examples = dict(bad_rows.skipped), bad_rows.examples
+    notes = (*report.notes, *notes)
+    return replace(report, skipped=skipped, examples=examples, **sum_repeats(repeats), notes=notes)
+
+
+def sum_repeats(repeats_by_part: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, Any]:
+    """Return the fields of a read report about repeated judgments, summed over parts.
+
+    >>> sum_repeats([{"ann": (2, 1)}, {"ann": (1, 1), "bob": (1, 0)}])
+    {'repeats': 4, 'repeats_by_assessor': {'ann': (3, 2), 'bob': (1, 0)}}
+    """
+    total: dict[str, tuple[int, int]] = {}
+    for part in repeats_by_part:
+        for assessor, (n, n_equal) in part.items():
+            n_before, n_equal_before = total.get(assessor, (0, 0))
+            total[assessor] = n_before + n, n_equal_before + n_equal
+    return {"repeats": sum(n for n, _ in total.values()), "repeats_by_assessor": total}
