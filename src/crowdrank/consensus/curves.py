@@ -29,6 +29,10 @@ from crowdrank.consensus.latent import information, node_prior, normal_quantiles
 
 PRIOR_ASSESSORS = 5.0
 """Number of pseudo-assessors with the initial prior when the prior is learned."""
+LABELS_PER_PARAMETER = 2.0
+"""Number of labels per parameter up to which an assessor does not show how the shape of curves varies."""
+SHAPE_VARIANCE = 0.3
+"""Prior variance of the shape of curves, relative to the initial variance, before assessors with many labels show it."""
 SLOPE_SD = 0.5
 """Initial prior standard deviation of slopes."""
 OFFSET_SD = 0.7
@@ -124,6 +128,66 @@ class GaussianCurves:
         """Return which parameters keep their initial prior: with difficulty log alpha of the grades, otherwise none."""
         number = np.arange(len(self.initial_sd(n_answers)))
         return self.has_difficulty & (number >= n_answers) & (number < n_answers + n_grades)
+
+    def learn_prior(
+        self,
+        params: Floats,
+        covariance: Floats,
+        initial_mean: Floats,
+        n_labels: Floats,
+        missing: Booleans,
+        fixed: Booleans,
+    ) -> tuple[Floats, Floats]:
+        """Return the mean and covariance of the parameters over assessors (empirical Bayes).
+
+        A few labels show whether an assessor is strict or lenient, sharp or dull: they determine origin and unit of the
+        assessor's relevance. The shape of the curves beyond this would fit their noise. So the covariance of origin and
+        unit is learned from all assessors, and that of the shape from assessors with more than `LABELS_PER_PARAMETER`
+        labels per parameter. A constant that is common to all answers does not change probabilities, and its prior is
+        not learned.
+
+        Args:
+            params: (n_assessors, n_parameters).
+            covariance: posterior covariance of the parameters of each assessor.
+            initial_mean: initial prior mean, (n_parameters,).
+            n_labels: number of labels of each assessor, (n_assessors,).
+            missing: answers that the scale does not have, (n_answers,).
+            fixed: which parameters keep their initial prior, (n_parameters,).
+
+        """
+        sd = self.initial_sd(len(missing))
+        constants = self._common_constants(missing)
+        identified = np.eye(len(sd)) - constants.T @ constants
+        n = len(params) + PRIOR_ASSESSORS
+        mean = (params.sum(axis=0) + PRIOR_ASSESSORS * initial_mean) / n
+        mean = np.where(fixed, initial_mean, sd * (identified @ (mean / sd)))
+        away = (params - mean) / sd @ identified
+        spread = identified @ (covariance / np.outer(sd, sd)) @ identified
+        of_all = (away.T @ away + spread.sum(axis=0) + PRIOR_ASSESSORS * identified) / n
+        directions = self._origin_and_unit(mean) / sd @ identified * ~fixed
+        directions = np.linalg.qr(directions.T)[0].T * (np.abs(directions).max(axis=1, keepdims=True) > 0)
+        shape = SHAPE_VARIANCE * (identified - directions.T @ directions)
+        expected = directions.T @ (directions @ of_all @ directions.T) @ directions + shape
+        n_parameters = len(sd) - len(constants) - fixed.sum()
+        weight = np.maximum(0.0, 1.0 - LABELS_PER_PARAMETER * n_parameters / np.maximum(n_labels, 1e-9))
+        learned = (away.T * weight) @ away + np.tensordot(weight, spread, axes=1) + PRIOR_ASSESSORS * expected
+        learned = learned / (weight.sum() + PRIOR_ASSESSORS) + constants.T @ constants
+        learned = np.where(np.logical_or.outer(fixed, fixed), np.eye(len(sd)), learned) * np.outer(sd, sd)
+        return mean, (learned + learned.T) / 2
+
+    def _common_constants(self, missing: Booleans) -> Floats:
+        """Return orthonormal directions that change no probability: a constant for all answers, (n, n_parameters)."""
+        n_params = len(self.initial_sd(len(missing)))
+        if self.has_difficulty:
+            return np.zeros((0, n_params))
+        constants = np.kron(np.eye(n_params // len(missing)), ~missing)
+        return np.asarray(constants / np.sqrt((~missing).sum()))
+
+    def _origin_and_unit(self, params: Floats) -> Floats:
+        """Return the derivatives of parameters in the origin and in the log unit of relevance, (2, n_parameters)."""
+        step = 1e-4
+        moved = np.stack([self.standardized(params, step, 1.0), self.standardized(params, 0.0, 1.0 + step)])
+        return np.asarray((moved - params) / step)
 
     def coefficients(self, params: Floats) -> Floats:
         """Return the coefficients of log P(answer) in the features of a state, (n_assessors, n_features, n_answers)."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from crowdrank._folders import MAX_SAVED_FLOAT, PROBABILITY_RANGE, require_range
 from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
 from crowdrank.consensus import latent
-from crowdrank.consensus.curves import GaussianCurves, careful_curves, learn_prior
+from crowdrank.consensus.curves import GaussianCurves, careful_curves
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
 from crowdrank.consensus.e_step import expectation_step, expected_counts, relative_likelihood
 from crowdrank.consensus.families import FamilyAggregator
@@ -118,7 +118,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
 
     def __init__(
         self,
-        n_iter: int = 100,
+        n_iter: int = 500,
         tol: float = 1e-5,
         *,
         estimation: str = "marginal",
@@ -254,13 +254,17 @@ class GDA(FamilyAggregator, FeatureAggregator):
         )
         mean, covariance = theta["mean"].copy(), theta["covariance"].copy()
         if self.estimation == "marginal":
-            n_answers = counts.shape[1]
-            initial_sd = curves.initial_sd(n_answers)
+            n_answers, n_labels = counts.shape[1], counts.sum(axis=(1, 2))
             fixed = curves.has_fixed_prior(n_answers, n_answers - self._models_unjudgeable)
             for scale in np.flatnonzero(np.bincount(scale_of)):
                 rows = scale_of == scale
-                mean[scale], covariance[scale] = learn_prior(
-                    params[rows], posterior_covariance[rows], theta["initial_mean"][scale], initial_sd, fixed
+                mean[scale], covariance[scale] = curves.learn_prior(
+                    params[rows],
+                    posterior_covariance[rows],
+                    theta["initial_mean"][scale],
+                    n_labels[rows],
+                    theta["missing"][scale],
+                    fixed,
                 )
         return {"curves": params, "mean": mean, "covariance": covariance}
 

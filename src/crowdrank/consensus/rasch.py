@@ -85,7 +85,7 @@ class Rasch(EMAggregator):
 
     def __init__(
         self,
-        n_iter: int = 100,
+        n_iter: int = 500,
         tol: float = 1e-5,
         *,
         difficulty: bool = False,
