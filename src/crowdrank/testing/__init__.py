@@ -23,17 +23,17 @@ from crowdrank._estimator import Estimator
 from crowdrank.collection.policy import Policy
 from crowdrank.consensus.model import Aggregator
 from crowdrank.rankers.ranker import Ranker
-from crowdrank.testing import aggregator_checks, estimator_checks, policy_checks, ranker_checks
+from crowdrank.testing import aggregator_checks, estimator_checks, policy_checks, ranker_checks, robustness_checks
 from crowdrank.testing.ranker_checks import example_world
 
 __all__ = ["Check", "check_aggregator", "check_policy", "check_ranker", "example_world", "yield_checks"]
 
-CHECK_MODULES: dict[type[Estimator], ModuleType] = {
-    Aggregator: aggregator_checks,
-    Ranker: ranker_checks,
-    Policy: policy_checks,
+CHECK_MODULES: dict[type[Estimator], tuple[ModuleType, ...]] = {
+    Aggregator: (aggregator_checks, robustness_checks),
+    Ranker: (ranker_checks,),
+    Policy: (policy_checks,),
 }
-"""Module with the checks of each base class; the checks of `estimator_checks` apply to all classes."""
+"""Modules with the checks of each base class; the checks of `estimator_checks` apply to all classes."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ def yield_checks(estimator: Any) -> Iterator[Check]:
 
     """
     instance = estimator() if isinstance(estimator, type) else estimator
-    modules = [module for base, module in CHECK_MODULES.items() if isinstance(instance, base)]
+    modules = [module for base, group in CHECK_MODULES.items() if isinstance(instance, base) for module in group]
     if not modules:
         raise TypeError(f"{estimator!r} is neither an Aggregator nor a Ranker nor a Policy")
-    for module in (estimator_checks, modules[0]):
+    for module in (estimator_checks, *modules):
         functions = [function for name, function in vars(module).items() if name.startswith("check_")]
         yield from (Check(function, instance) for function in functions)
 
