@@ -32,7 +32,9 @@ PRIOR_ASSESSORS = 5.0
 LABELS_PER_PARAMETER = 2.0
 """Number of labels per parameter up to which an assessor does not show how the shape of curves varies."""
 SHAPE_VARIANCE = 0.3
-"""Prior variance of the shape of curves, relative to the initial variance, before assessors with many labels show it."""
+"""Prior variance of the shape of curves relative to the initial variance, while no assessor has labels to show it."""
+CURVATURE_SHAPE_VARIANCE = 0.03
+"""The same for the coefficients of squared relevance, which could bend the curves of a few labels at will."""
 SLOPE_SD = 0.5
 """Initial prior standard deviation of slopes."""
 OFFSET_SD = 0.7
@@ -166,7 +168,9 @@ class GaussianCurves:
         of_all = (away.T @ away + spread.sum(axis=0) + PRIOR_ASSESSORS * identified) / n
         directions = self._origin_and_unit(mean) / sd @ identified * ~fixed
         directions = np.linalg.qr(directions.T)[0].T * (np.abs(directions).max(axis=1, keepdims=True) > 0)
-        shape = SHAPE_VARIANCE * (identified - directions.T @ directions)
+        is_curvature = (np.arange(len(sd)) >= 2 * len(missing)) & (not self.has_difficulty)
+        relative = np.sqrt(np.where(is_curvature, CURVATURE_SHAPE_VARIANCE, SHAPE_VARIANCE))
+        shape = relative[:, None] * (identified - directions.T @ directions) * relative
         expected = directions.T @ (directions @ of_all @ directions.T) @ directions + shape
         n_parameters = len(sd) - len(constants) - fixed.sum()
         weight = np.maximum(0.0, 1.0 - LABELS_PER_PARAMETER * n_parameters / np.maximum(n_labels, 1e-9))
