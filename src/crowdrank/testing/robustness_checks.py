@@ -78,7 +78,7 @@ def _fitted_relevance(model: Aggregator, judgments: pd.DataFrame) -> Floats:
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", DataWarning)
         table = model.unfitted().fit(judgments).consensus_.document_table.to_pandas()
-    return table.sort_values("document")["relevance"].to_numpy()
+    return np.asarray(table.sort_values("document")["relevance"], np.float64)
 
 
 def check_short_tasks(model: Aggregator) -> None:
