@@ -9,6 +9,7 @@ from estimation_worlds import World, make_world
 
 import crowdrank
 from crowdrank._typing import Floats
+from crowdrank.collection.compare_runs import CompareRuns
 from crowdrank.estimation.by_document import N_FOLDS, Sample, calibrate_gains, document_weights, estimate_by_document
 from crowdrank.estimation.joined_runs import join_runs
 from crowdrank.evaluation.evaluate import evaluate
@@ -113,3 +114,15 @@ def test_intervals_cover_the_difference(bias: float) -> None:
         estimate = values.estimate(contrast, 0.95)
         covered += estimate.lower <= target <= estimate.upper
     assert 0.92 <= covered / n_worlds <= 0.975
+
+
+@pytest.mark.parametrize("share", [1e-2, 1e-6, 1e-12, 0.0])
+def test_a_query_without_relevant_labels_does_not_dominate(share: float) -> None:
+    world = make_world(60, seed=4)
+    labels = world.labels.copy()
+    labels.loc[labels["query"] == "q0", ["p0", "p1", "p2", "p3"]] = [1 - share, share, 0.0, 0.0]
+    requests = CompareRuns(world.runs, labels).next(world.truth[["query", "document"]], budget=100).frame
+    expert = requests.merge(world.truth, on=["query", "document"])
+    table = crowdrank.estimate(world.runs, labels, expert).table
+    assert table["estimate"].between(0, 1.2).all()
+    assert table["difference"].abs().max() < 0.3

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crowdrank._typing import Floats
-from crowdrank.estimation.by_query import ByQueryEstimator, prediction_powered_mean, prediction_weight, sample_mean
+from crowdrank.estimation.by_query import ByQueryEstimator, sample_mean
 
 WITH_LEVEL = 0.95
 
@@ -19,38 +19,65 @@ def draws(n: int, n_others: int, rng: np.random.Generator, *, reversed_labels: b
     return truth[:n], predicted[:n], predicted[n:]
 
 
+def make_estimator(truth: Floats, known: Floats, others: Floats) -> ByQueryEstimator:
+    """Return an estimator of one run whose queries may all differ."""
+    experts = np.append(truth, np.zeros(len(others)))[:, None]
+    n_queries = len(experts)
+    is_expert = np.arange(n_queries) < len(truth)
+    return ByQueryEstimator(np.append(known, others)[:, None], experts, is_expert, np.zeros(n_queries, np.bool_))
+
+
 @pytest.mark.parametrize("n", [30, 80])
-@pytest.mark.parametrize("reversed_labels", [False, True])
-def test_estimate_and_error_equal_those_of_ppi_python(n: int, reversed_labels: bool) -> None:
+def test_for_one_weight_estimate_and_error_equal_those_of_ppi_python(n: int) -> None:
     ppi_py = pytest.importorskip("ppi_py")
-    truth, known, others = draws(n, 150, np.random.default_rng(n), reversed_labels=reversed_labels)
-    mean, weight = prediction_powered_mean(truth, known, others)
-    assert mean.value == pytest.approx(float(ppi_py.ppi_mean_pointestimate(truth, known, others)[0]), rel=1e-12)
-    assert weight == 0.0 if reversed_labels else 0.3 < weight < 1.0
-    low, high = ppi_py.ppi_mean_ci(truth, known, others, alpha=0.05)
-    divided_by_n = np.sqrt(
-        weight**2 * others.var() / len(others) + (truth - weight * known).var() / n
-    )  # ppi-python divides sums of squares by n
-    assert (float(high[0]) - float(low[0])) / 2 == pytest.approx(1.959964 * divided_by_n, rel=1e-6)
+    truth, known, others = draws(n, 150, np.random.default_rng(n))
+    mean = make_estimator(truth, known, others)._mean(np.ones(1), np.full(n, 0.6))
+    assert mean.value == pytest.approx(
+        float(ppi_py.ppi_mean_pointestimate(truth, known, others, lam=0.6)[0]), rel=1e-12
+    )
+    divided_by_n = np.sqrt(0.6**2 * others.var() / len(others) + (truth - 0.6 * known).var() / n)
     assert mean.error == pytest.approx(divided_by_n, rel=1 / n)
     assert mean.error > divided_by_n
 
 
-def test_below_30_queries_the_weight_of_a_query_does_not_depend_on_it() -> None:
-    truth, known, others = draws(12, 50, np.random.default_rng(3))
-    values = []
-    for left_out in range(12):
-        rest = np.arange(12) != left_out
-        weight = prediction_weight(truth[rest], known[rest], others)
-        values.append(truth[left_out] - weight * (known[left_out] - others.mean()))
-    mean, _ = prediction_powered_mean(truth, known, others)
-    assert mean.value == pytest.approx(np.mean(values))
+def test_the_weight_of_a_query_does_not_depend_on_it() -> None:
+    truth, known, others = draws(40, 50, np.random.default_rng(3))
+    weights = make_estimator(truth, known, others).weights
+    changed = truth.copy()
+    changed[7] = 0.0
+    after = make_estimator(changed, known, others).weights
+    assert after[7] == weights[7]
+    assert (np.delete(after, 7) != np.delete(weights, 7)).all()
 
 
 def test_experts_for_all_queries_leave_nothing_to_the_labels() -> None:
-    truth, known, _ = draws(15, 0, np.random.default_rng(3))
-    mean, weight = prediction_powered_mean(truth, known, np.empty(0))
-    assert (mean, weight) == (sample_mean(truth), 0.0)
+    truth, known, others = draws(15, 0, np.random.default_rng(3))
+    estimate = make_estimator(truth, known, others).estimate(np.ones(1), WITH_LEVEL)
+    assert estimate.value == pytest.approx(truth.mean())
+    assert estimate.weight == 0.0
+
+
+def test_queries_with_equal_rankings_do_not_change_a_difference() -> None:
+    rng = np.random.default_rng(2)
+    labels, experts = rng.random((2, 60, 2))
+    is_equal, is_expert = np.arange(60) >= 40, np.arange(60) % 3 == 0
+    for values in (labels, experts):
+        values[is_equal, 1] = values[is_equal, 0]
+    difference = np.array([-1.0, 1.0])
+    estimate = ByQueryEstimator(labels, experts, is_expert, is_equal).estimate(difference, WITH_LEVEL)
+    fewer = ByQueryEstimator(labels[:40], experts[:40], is_expert[:40], is_equal[:40])
+    alone = fewer.estimate(difference, WITH_LEVEL)
+    assert estimate.experts == pytest.approx(alone.experts * 40 / 60)
+    rows = [ByQueryEstimator(labels, experts, is_expert, is_equal).estimate(run, WITH_LEVEL) for run in np.eye(2)]
+    assert rows[1].value - rows[0].value == pytest.approx(estimate.value)
+
+
+def test_rare_differences_have_no_interval_of_width_0() -> None:
+    labels = np.tile(np.linspace(0.2, 0.9, 50)[:, None], 2)
+    is_expert, is_equal = np.arange(50) < 12, np.arange(50) >= 25
+    estimate = ByQueryEstimator(labels, labels, is_expert, is_equal).estimate(np.array([-1.0, 1.0]), WITH_LEVEL)
+    assert (estimate.value, estimate.p) == (0.0, 1.0)
+    assert estimate.upper == -estimate.lower == pytest.approx(0.5 * (1 - 0.05 ** (1 / 12)) * 0.9)
 
 
 @pytest.mark.parametrize("n", [10, 20, 50])
@@ -60,18 +87,16 @@ def test_intervals_cover_the_mean(n: int, reversed_labels: bool) -> None:
     covered = 0
     for _ in range(n_worlds):
         truth, known, others = draws(n, 150, rng, reversed_labels=reversed_labels)
-        values = np.append(truth, np.zeros(len(others)))[:, None]
-        by_query = ByQueryEstimator(np.append(known, others)[:, None], values, np.arange(len(values)) < n)
-        estimate = by_query.estimate(np.ones(1), WITH_LEVEL)
+        estimate = make_estimator(truth, known, others).estimate(np.ones(1), WITH_LEVEL)
         covered += estimate.lower <= 0.5 <= estimate.upper
     assert 0.93 <= covered / n_worlds <= 0.97
 
 
 def test_good_labels_are_worth_many_expert_grades_and_bad_ones_none() -> None:
-    for reversed_labels, low, high in ((False, 1.5, 6.0), (True, 0.8, 1.0)):
+    for reversed_labels, low, high in ((False, 1.5, 6.0), (True, 1.0, 1.0)):
         truth, known, others = draws(40, 400, np.random.default_rng(5), reversed_labels=reversed_labels)
-        mean, _ = prediction_powered_mean(truth, known, others)
-        assert low <= (sample_mean(truth).error / mean.error) ** 2 <= high
+        worth = make_estimator(truth, known, others).estimate(np.ones(1), WITH_LEVEL).worth
+        assert low <= worth <= high
 
 
 def test_equal_differences_are_tested_by_their_sign() -> None:

@@ -15,7 +15,7 @@ from estimation_worlds import GRADES, make_world
 
 import crowdrank
 from crowdrank.errors import CrowdrankError, DataWarning, InputError, UsageError
-from crowdrank.estimation.by_query import prediction_powered_mean
+from crowdrank.estimation.by_query import ByQueryEstimator
 from crowdrank.evaluation.evaluate import evaluate
 from crowdrank.readers.cells import NOT_DRAWN_REASON
 from crowdrank.readers.read import read_sample
@@ -37,19 +37,18 @@ def values(gold: pd.DataFrame, measure: str) -> np.ndarray:
 def test_by_query_the_table_has_the_estimates_of_the_values_per_query(measure: str) -> None:
     table = estimate(measure=measure).table
     predicted, truth = values(WORLD.labels, measure), np.nan_to_num(values(EXPERT, measure))
-    for run, contrast in enumerate(([1.0, 0.0], [0.0, 1.0])):
-        mean, weight = prediction_powered_mean(
-            truth @ contrast, (predicted @ contrast)[:20], (predicted @ contrast)[20:]
-        )
+    experts = np.vstack([truth, np.zeros((len(predicted) - 20, 2))])
+    expected = ByQueryEstimator(predicted, experts, np.arange(len(predicted)) < 20, np.zeros(len(predicted), np.bool_))
+    for run, contrast in enumerate(np.eye(2)):
+        mean = expected.estimate(contrast, 0.95)
         assert table["estimate"][run] == pytest.approx(mean.value)
-        assert table["weight"][run] == pytest.approx(weight)
+        assert table["weight"][run] == pytest.approx(mean.weight)
         assert table["labels_only"][run] == pytest.approx(predicted[:, run].mean())
         assert table["experts_only"][run] == pytest.approx(truth[:, run].mean())
         assert table["bias"][run] == pytest.approx(table["labels_only"][run] - mean.value)
-    difference, _ = prediction_powered_mean(
-        *(part[:, 1] - part[:, 0] for part in (truth, predicted[:20], predicted[20:]))
-    )
+    difference = expected.estimate(np.array([-1.0, 1.0]), 0.95)
     assert table["difference"].tolist() == pytest.approx([0.0, difference.value])
+    assert table["difference"][1] == pytest.approx(table["estimate"][1] - table["estimate"][0])
     assert table["p"][1] == pytest.approx(difference.p)
     assert table["difference_lower"][1] < difference.value < table["difference_upper"][1]
     assert table["judged"].tolist() == [1.0, 1.0]
@@ -76,6 +75,7 @@ def test_without_experts_the_bias_is_unknown() -> None:
     assert result.unit == "none"
     table = result.table
     assert np.isnan(table["experts_only"]).all()
+    assert table["estimate"].tolist() == table["labels_only"].tolist()
     assert (table["lower"] < table["estimate"]).all()
     predicted = values(WORLD.labels, "nDCG@5")
     width = table["difference_upper"][1] - table["difference_lower"][1]

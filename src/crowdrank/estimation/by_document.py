@@ -16,11 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.estimation.by_query import ContrastEstimate, sample_mean
+from crowdrank.estimation.by_query import ContrastEstimate, is_difference, sample_mean, widen_if_sparse
 from crowdrank.evaluation.alignment import NO_GOLD_ROW, Alignment
 from crowdrank.evaluation.evaluate import RunScoring, cumulative_discounts, grade_gains, ideal_dcg
 from crowdrank.evaluation.measures import Measure
 
+LEVEL_SHARE = 0.1
+"""Weight of the squared mean of the runs beside their squared differences, when documents are drawn."""
 N_FOLDS = 5
 """Number of parts of the queries; the calibration of a part is fitted on the others."""
 MIN_CALIBRATION_GRADES = 10
@@ -68,7 +70,10 @@ class ByDocumentEstimator:
     def estimate(self, contrast: Floats, level: float) -> ContrastEstimate:
         """Return the estimate of a linear combination of the means of the runs, with weights (n_runs,)."""
         mean, alone = (sample_mean(values @ contrast) for values in (self.corrected, self.experts))
-        return mean.contrast(level, float((self.labels @ contrast).mean()), alone, self.weight)
+        estimate = mean.contrast(level, float((self.labels @ contrast).mean()), alone, self.weight)
+        if not is_difference(contrast):
+            return estimate
+        return widen_if_sparse(estimate, self.corrected @ contrast, float(np.abs(self.labels).max()), 1.0, level)
 
 
 def document_weights(aligned: Alignment, measure: Measure) -> Floats:
@@ -90,8 +95,9 @@ def document_weights(aligned: Alignment, measure: Measure) -> Floats:
     gains, pool = expected_gains(aligned, measure), RunScoring(aligned, skip_unjudged=False).pool
     longest = int(np.diff(pool.offsets).max())
     ideal = ideal_dcg(gains[pool.row], pool.query, pool.offsets, cumulative_discounts(longest), measure.cutoff)
-    best = ideal[ranking.query]
-    return np.asarray(np.divide(weight, best, out=np.zeros(len(weight)), where=best > 0))
+    # Labels that are nearly sure that nothing is relevant must not make the ideal DCG tiny.
+    lowest = float(document_gains(np.array([1.0]), measure)[0])
+    return np.asarray(weight / np.maximum(ideal, lowest)[ranking.query])
 
 
 def expected_gains(aligned: Alignment, measure: Measure) -> Floats:
@@ -157,7 +163,10 @@ def corrected_gains(predicted: Floats, sample: Sample, expert_gains: Floats) -> 
 
 
 def calibrate_gains(predicted: Floats, fold: Integers, sample: Sample, expert_gains: Floats) -> tuple[Floats, float]:
-    """Return predicted gains on the line of the expert gains, cross-fitted by query, and the mean slope.
+    """Return predicted gains on the curve of the expert gains, cross-fitted by query, and the mean slope.
+
+    The curve a x + b x / (x + 1) is 0 where the labels expect no gain, so that a query without relevant documents is
+    not moved by the others.
 
     Args:
         predicted: (n_gold + 1,) gains that the labels expect.
@@ -166,34 +175,34 @@ def calibrate_gains(predicted: Floats, fold: Integers, sample: Sample, expert_ga
         expert_gains: (n,) gains of the experts.
 
     """
-    calibrated, slopes = predicted.copy(), []
+    curve, calibrated, slopes = np.column_stack([predicted, predicted / (predicted + 1)]), predicted.copy(), []
     for number in range(N_FOLDS):
         fitted: Booleans = fold[sample.row] != number
-        intercept, slope = _fit_weighted_line(
-            predicted[sample.row[fitted]], expert_gains[fitted], 1 / sample.probability[fitted]
-        )
-        calibrated[fold == number] = intercept + slope * predicted[fold == number]
-        slopes.append(slope)
+        fit = _fit_curve(curve[sample.row[fitted]], expert_gains[fitted], 1 / sample.probability[fitted])
+        calibrated[fold == number] = np.maximum(curve[fold == number] @ fit, 0.0)
+        slopes.append(float(fit.sum()))
     return calibrated, float(np.mean(slopes))
 
 
-def _fit_weighted_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
-    """Return intercept and slope of the weighted least-squares line; (0, 1) with too few points."""
-    if len(x) < MIN_CALIBRATION_GRADES:
-        return 0.0, 1.0
-    total = weight.sum()
-    mean_x, mean_y = (weight @ x) / total, (weight @ y) / total
-    spread = weight @ (x - mean_x) ** 2
-    slope = float(weight @ ((x - mean_x) * (y - mean_y)) / spread) if np.ptp(x) > 0 else 0.0
-    return float(mean_y - slope * mean_x), slope
+def _fit_curve(curve: Floats, truth: Floats, weight: Floats) -> Floats:
+    """Return the weighted least-squares coefficients of a curve, (2,), shrunk towards no gain by one observation."""
+    if len(truth) < MIN_CALIBRATION_GRADES:
+        return np.array([1.0, 0.0])
+    root = np.sqrt(weight / weight.mean())[:, None]
+    ridge = np.eye(2) * float((curve**2).mean())
+    products = (root * curve).T @ (root * curve) + ridge
+    if not products.any():
+        return np.zeros(2)
+    return np.asarray(np.linalg.solve(products, (root * curve).T @ (root[:, 0] * truth)))
 
 
 def error_effects(alignments: list[Alignment], measure: Measure) -> Floats:
     """Return how much an error in the grade of each row of the gold changes a comparison of runs, (n_gold,).
 
     It is |w| sqrt(E (G - G^)^2): the weight of the document in the difference of a run to the mean of the runs (root
-    of the sum of squares over the runs), times the standard deviation of its gain by the probabilities of its grades.
-    Labels are often too sure, so that the mean variance of all documents counts as much as that of the document.
+    of the sum of squares over the runs; the weight in the mean of the runs counts `LEVEL_SHARE` as much, so that the
+    estimate of a single run has an interval, too), times the standard deviation of its gain by the probabilities of its
+    grades. Labels are often too sure, so that the mean variance of all documents counts as much as that of the document.
 
     Args:
         alignments: the runs, joined with the same gold: the labels.
@@ -206,10 +215,9 @@ def error_effects(alignments: list[Alignment], measure: Measure) -> Floats:
         ranking, weight = aligned.ranking, document_weights(aligned, measure)
         is_known = ranking.row != NO_GOLD_ROW
         weights.append(np.bincount(ranking.row[is_known], weight[is_known], n_rows))
-    differences = np.array(weights)
-    if len(weights) > 1:
-        differences -= differences.mean(axis=0)
-    return np.asarray(np.sqrt((differences**2).sum(axis=0) * gain_variances(alignments[0], measure)))
+    levels = np.mean(weights, axis=0)
+    squares = LEVEL_SHARE * levels**2 + ((np.array(weights) - levels) ** 2).sum(axis=0)
+    return np.asarray(np.sqrt(squares * gain_variances(alignments[0], measure)))
 
 
 def gain_variances(aligned: Alignment, measure: Measure) -> Floats:

@@ -10,6 +10,7 @@ This is unbiased for every lambda that does not depend on the same queries, howe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
@@ -21,10 +22,10 @@ from crowdrank.evaluation.measures import Measure
 
 ROUNDING_TOLERANCE = 1e-12
 """Standard errors up to this share of the mean are rounding errors of equal values."""
-MIN_QUERIES_WITHOUT_CROSS_FIT = 30
-"""Minimum number of expert queries for which the weight lambda is fitted without cross-fitting."""
+MIN_INFORMATIVE = 10
+"""Minimum number of expert queries that show a difference, for an interval of Student's t."""
 N_DRAWS_OF_MEANS = 500
-"""Number of bootstrap draws (of all grades, and of the queries) for intervals without experts."""
+"""Number of draws of all grades and of the queries."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,12 @@ class MeanWithError:
 
     value: float
     error: float
-    freedom: int
+    freedom: float
 
     def contrast(self, level: float, labels: float, experts_alone: MeanWithError, weight: float) -> ContrastEstimate:
         """Return the estimate with its interval of Student's t, given that of experts alone."""
         half = float(stdtrit(self.freedom, (1 + level) / 2)) * self.error
-        worth = (experts_alone.error / self.error) ** 2 if self.error > 0 else float("nan")
+        worth = max((experts_alone.error / self.error) ** 2, 1.0) if self.error > 0 else float("nan")
         estimate = ContrastEstimate(
             self.value, self.value - half, self.value + half, self.p, labels, experts_alone.value
         )
@@ -74,7 +75,7 @@ class MeanWithError:
     def p(self) -> float:
         """Two-sided p-value of the mean 0; by the sign test if all values are equal, which have no standard error."""
         if self.error <= ROUNDING_TOLERANCE * abs(self.value):
-            return 1.0 if self.value == 0 else 2.0**-self.freedom
+            return 1.0 if self.value == 0 else float(2.0**-self.freedom)
         return float(2 * stdtr(self.freedom, -abs(self.value / self.error)))
 
 
@@ -84,74 +85,174 @@ def sample_mean(values: Floats) -> MeanWithError:
     >>> sample_mean(np.array([1.0, 2.0, 3.0])).error
     0.5773502691896258
     """
-    return MeanWithError(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))), len(values) - 1)
+    error = float(values.std(ddof=1) / np.sqrt(len(values)))
+    return MeanWithError(float(values.mean()), error, degrees_of_freedom(values))
+
+
+def degrees_of_freedom(values: Floats) -> float:
+    """Return the degrees of freedom of the variance of values: n - 1, and fewer if their tails are heavy.
+
+    The variance of n values with kurtosis k has about 2 n / (k - 1) degrees of freedom (O'Neill 2014).
+
+    >>> degrees_of_freedom(np.array([0.0, 1.0, 2.0, 3.0])), degrees_of_freedom(np.append(np.zeros(99), 1.0)) < 3
+    (3.0, True)
+    """
+    squares = (values - values.mean()) ** 2
+    if not squares.any():
+        return len(values) - 1.0
+    kurtosis = len(values) * float((squares**2).sum()) / float(squares.sum()) ** 2
+    return float(np.clip(2 * len(values) / max(kurtosis - 1, 1e-9), 1.0, len(values) - 1))
 
 
 @dataclass(frozen=True)
 class ByQueryEstimator:
     """Values of runs by query, from labels and from experts.
 
+    Queries in which all runs have the same first documents cannot show a difference. They are a stratum of their own,
+    so that the share of such queries among the expert queries does not matter (post-stratification). All rows have the
+    same weight of the labels, so that the difference of two runs is the difference of their estimates.
+
     Attributes:
         labels: (n_queries, n_runs) values from the labels.
         experts: (n_queries, n_runs) values from the experts; only those of expert queries are used.
         is_expert: (n_queries,) whether experts graded the query.
+        is_equal: (n_queries,) whether all runs have the same first documents.
 
     """
 
     labels: Floats
     experts: Floats
     is_expert: Booleans
+    is_equal: Booleans
 
     def estimate(self, contrast: Floats, level: float) -> ContrastEstimate:
         """Return the estimate of a linear combination of the means of the runs, with weights (n_runs,)."""
-        predicted, truth = self.labels @ contrast, (self.experts @ contrast)[self.is_expert]
-        known, others = predicted[self.is_expert], predicted[~self.is_expert]
-        mean, weight = prediction_powered_mean(truth, known, others)
-        return mean.contrast(level, float(predicted.mean()), sample_mean(truth), weight)
+        combined, alone = (self._mean(contrast, weights) for weights in (self.weights, np.zeros(len(self.weights))))
+        labels = float((self.labels @ contrast).mean())
+        estimate = combined.contrast(level, labels, alone, float(self.weights.mean()))
+        if not is_difference(contrast):
+            return estimate
+        may_differ = self.is_expert & ~self.is_equal
+        largest = float(np.abs(np.concatenate([self.labels, self.experts])).max(initial=0.0))
+        share = float((~self.is_equal).mean())
+        return widen_if_sparse(estimate, (self.experts @ contrast)[may_differ], largest, share, level)
+
+    @cached_property
+    def strata(self) -> list[Booleans]:
+        """Queries of each stratum, (n_queries,) each; one if a stratum has fewer than two expert queries."""
+        parts = [self.is_equal, ~self.is_equal]
+        if any((part & self.is_expert).sum() < 2 for part in parts):
+            return [np.ones(len(self.is_equal), np.bool_)]
+        return parts
+
+    @cached_property
+    def weights(self) -> Floats:
+        """Weight of the labels for each expert query, fitted on the other expert queries, (n_expert_queries,)."""
+        n, n_others = int(self.is_expert.sum()), int((~self.is_expert).sum())
+        if not n_others:
+            return np.zeros(n)
+        n_runs = self.labels.shape[1]
+        contrasts = [*np.eye(n_runs), *(np.eye(n_runs)[1:] - np.eye(n_runs)[0])]
+        rows = np.flatnonzero(self.is_expert)
+        stratum = np.zeros(len(self.is_expert), np.int64)
+        for number, part in enumerate(self.strata):
+            stratum[part] = number
+        return left_out_weights(
+            np.column_stack([self.experts[rows] @ contrast for contrast in contrasts]),
+            np.column_stack([self.labels[rows] @ contrast for contrast in contrasts]),
+            stratum[rows],
+            n_others,
+        )
+
+    def _mean(self, contrast: Floats, weights: Floats) -> MeanWithError:
+        """Return the mean over all queries."""
+        predicted, truth = self.labels @ contrast, self.experts @ contrast
+        weight_of = np.zeros(len(predicted))
+        weight_of[self.is_expert] = weights
+        mean_weight, n_queries = float(weights.mean()), len(predicted)
+        parts = []
+        for part in self.strata:
+            known, others = part & self.is_expert, part & ~self.is_expert
+            share = part.sum() / n_queries
+            if not (predicted[part].any() or truth[known].any()):
+                parts.append((share, 0.0, 0.0, len(truth)))
+                continue
+            center = predicted[others].mean() if others.any() else predicted[known].mean()
+            corrected = truth[known] - weight_of[known] * (predicted[known] - center)
+            spread = mean_weight**2 * predicted[others].var(ddof=1) / others.sum() if others.sum() > 1 else 0.0
+            variance = spread + corrected.var(ddof=1) / known.sum()
+            parts.append((share, float(corrected.mean()), float(variance), degrees_of_freedom(corrected)))
+        value = sum(share * mean for share, mean, _, _ in parts)
+        within = [share**2 * variance for share, _, variance, _ in parts]
+        between = sum(share * (mean - value) ** 2 for share, mean, _, _ in parts) / n_queries
+        total = sum(within) + between
+        freedom = [one**2 / parts[number][3] for number, one in enumerate(within) if one > 0]
+        effective = sum(within) ** 2 / sum(freedom) if freedom else float(self.is_expert.sum() - 1)
+        return MeanWithError(float(value), float(np.sqrt(total)), max(float(effective), 1.0))
 
 
-def prediction_powered_mean(
-    expert_values: Floats, predictions: Floats, other_predictions: Floats
-) -> tuple[MeanWithError, float]:
-    """Return the mean of a population of queries, and the weight lambda of the predictions.
+def is_difference(contrast: Floats) -> bool:
+    """Return whether a contrast is a difference of different runs."""
+    return bool(contrast.any() and abs(contrast.sum()) < ROUNDING_TOLERANCE)
+
+
+def widen_if_sparse(
+    estimate: ContrastEstimate, differences: Floats, largest: float, share: float, level: float
+) -> ContrastEstimate:
+    """Return the estimate with an interval that holds if most of the known differences of queries are 0.
+
+    Large differences may be so rare that none of n queries shows them. With confidence `level`, their share of the
+    queries is at most 1 - (1 - level)^(1 / n).
 
     Args:
-        expert_values: (n,) values of the queries with experts.
-        predictions: (n,) predictions for the same queries.
-        other_predictions: (N,) predictions for other queries of the same population.
-
-    >>> truth = np.array([0.1, 0.5, 0.9, 0.4])
-    >>> mean, weight = prediction_powered_mean(truth, truth + 0.2, np.array([0.5, 0.7, 0.6, 0.9, 0.8, 0.4]))
-    >>> round(mean.value, 3), round(weight, 2)
-    (0.475, 0.81)
+        estimate: the estimate.
+        differences: (n,) known differences of queries in which the runs may differ.
+        largest: largest value of the measure, and so of a difference.
+        share: share of such queries among all queries.
+        level: level of the interval.
 
     """
-    n = len(expert_values)
-    if not len(other_predictions):
-        return sample_mean(expert_values), 0.0
-    if n < MIN_QUERIES_WITHOUT_CROSS_FIT:
-        keep = ~np.eye(n, dtype=np.bool_)
-        weights = np.array([prediction_weight(expert_values[row], predictions[row], other_predictions) for row in keep])
-    else:
-        weights = np.full(n, prediction_weight(expert_values, predictions, other_predictions))
-    center, weight = other_predictions.mean(), float(weights.mean())
-    corrected = expert_values - weights * (predictions - center)
-    variance = weight**2 * other_predictions.var(ddof=1) / len(other_predictions) if len(other_predictions) > 1 else 0.0
-    error = np.sqrt(variance + corrected.var(ddof=1) / n)
-    return MeanWithError(float(corrected.mean()), float(error), n - 1), weight
+    n_shown = int((np.abs(differences) > ROUNDING_TOLERANCE).sum())
+    if n_shown >= min(MIN_INFORMATIVE, max(len(differences), 2)):
+        return estimate
+    n = max(len(differences), 1)
+    bound = share * (1 - (1 - level) ** (1 / n)) * max(largest, ROUNDING_TOLERANCE)
+    lower, upper = min(estimate.lower, -bound), max(estimate.upper, bound)
+    return replace(estimate, lower=lower, upper=upper, p=max(estimate.p, 2.0 ** (1 - n_shown)) if n_shown else 1.0)
 
 
-def prediction_weight(expert_values: Floats, predictions: Floats, other_predictions: Floats) -> float:
-    """Return the weight from 0 to 1 that minimizes the variance: cov(m, m^) / ((1 + n/N) var(m^)), as in ppi-python.
+def left_out_weights(truth: Floats, predicted: Floats, stratum: Integers, n_others: int) -> Floats:
+    """Return the weight of the labels for each query, from 0 to 1, fitted on the other queries.
 
-    >>> prediction_weight(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0]))
-    0.41666666666666663
+    It minimizes the mean over contrasts of the variance relative to that of experts alone. For one contrast this is
+    cov(m, m^) / ((1 + n/N) var(m^)).
+
+    Args:
+        truth: (n, n_contrasts) values from the experts.
+        predicted: (n, n_contrasts) values from the labels.
+        stratum: (n,) stratum of each query.
+        n_others: number of queries without experts.
+
     """
-    variance = np.append(predictions, other_predictions).var(ddof=1)
-    if variance == 0:
-        return 0.0
-    covariance = ((expert_values - expert_values.mean()) * (predictions - predictions.mean())).mean()
-    return float(np.clip(covariance / ((1 + len(expert_values) / len(other_predictions)) * variance), 0.0, 1.0))
+    n = len(truth)
+    weights = np.zeros(n)
+    for left_out in range(n):
+        keep = np.arange(n) != left_out
+        known, guess = (_centered(values[keep], stratum[keep]) for values in (truth, predicted))
+        scale = (known**2).sum(axis=0)
+        has_spread = scale > 0
+        covariance = float(((known * guess).sum(axis=0)[has_spread] / scale[has_spread]).sum())
+        variance = float(((guess**2).sum(axis=0)[has_spread] / scale[has_spread]).sum())
+        if variance > 0:
+            weights[left_out] = np.clip(covariance / ((1 + n / n_others) * variance), 0.0, 1.0)
+    return weights
+
+
+def _centered(values: Floats, stratum: Integers) -> Floats:
+    """Return the values minus the mean of their stratum."""
+    counts = np.bincount(stratum)
+    means = np.column_stack([np.bincount(stratum, column) for column in values.T]) / np.maximum(counts, 1)[:, None]
+    return np.asarray(values - means[stratum])
 
 
 @dataclass(frozen=True)
@@ -163,13 +264,12 @@ class LabelsOnlyEstimator:
 
     def estimate(self, contrast: Floats, level: float) -> ContrastEstimate:
         """Return the estimate of a linear combination of the means of the runs, with weights (n_runs,)."""
-        draws = self.draws @ contrast
+        value, draws = float((self.labels @ contrast).mean()), self.draws @ contrast
+        draws = draws + (value - draws.mean())  # independent draws of all grades raise the ideal DCG
         lower, upper = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
         as_extreme = min((draws <= 0).sum(), (draws >= 0).sum())
         p = min(1.0, 2 * (as_extreme + 1) / (len(draws) + 1))
-        return ContrastEstimate(
-            float(draws.mean()), float(lower), float(upper), float(p), float((self.labels @ contrast).mean())
-        )
+        return ContrastEstimate(value, float(lower), float(upper), float(p), value)
 
 
 def draw_means(

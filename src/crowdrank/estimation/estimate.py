@@ -16,13 +16,7 @@ from crowdrank._text import counted, heading, html_table, panel, paragraph
 from crowdrank._typing import Floats
 from crowdrank.errors import DataWarning, Fix, InputError, Message, UsageError
 from crowdrank.estimation.by_document import estimate_by_document
-from crowdrank.estimation.by_query import (
-    MIN_QUERIES_WITHOUT_CROSS_FIT,
-    N_DRAWS_OF_MEANS,
-    ByQueryEstimator,
-    ContrastEstimate,
-    draw_means,
-)
+from crowdrank.estimation.by_query import N_DRAWS_OF_MEANS, ByQueryEstimator, ContrastEstimate, draw_means
 from crowdrank.estimation.joined_runs import JoinedRuns, as_sample, experts_made_the_labels, join_runs
 from crowdrank.evaluation.comparison import choose_baseline, holm, without_nan
 from crowdrank.evaluation.evaluate import as_run, used_features
@@ -134,7 +128,7 @@ class Estimate:
             intervals,
             "Documents without a label count as grade 0; a query without a relevant document counts 0.",
         ]
-        if self.unit == "query" and self.n_expert_queries < MIN_QUERIES_WITHOUT_CROSS_FIT:
+        if self.unit == "query":
             sentences.append("The weight of the labels for a query is fitted on the other expert queries.")
         if self.unit == "document" and self.measure.name == "nDCG":
             sentences.append("nDCG divides by the DCG of the best order by the labels, which experts do not change.")
@@ -245,7 +239,8 @@ def _make_estimator(joined: JoinedRuns, measure: Measure, unit: str, rng: np.ran
     if unit == "document":
         return estimate_by_document(runs, joined.queries, joined.is_labeled, joined.sample, measure, rng)
     is_expert = joined.is_expert_query[joined.queries]
-    return ByQueryEstimator(joined.label_values(measure), joined.expert_values(measure), is_expert)
+    values = joined.label_values(measure), joined.expert_values(measure)
+    return ByQueryEstimator(*values, is_expert, joined.equal_rankings(measure))
 
 
 def _result_rows(

@@ -86,6 +86,24 @@ class JoinedRuns:
         scorings = (RunScoring(replace(one, grades=grades), skip_unjudged=False) for one in self.alignments.values())
         return np.column_stack([scoring.values(measure) for scoring in scorings])[self.queries]
 
+    def equal_rankings(self, measure: Measure) -> Booleans:
+        """For each used query, return whether all runs have the same first documents in the same order, (n,).
+
+        Ties count as equal if the same documents are tied; documents without a label and expert grade count alike.
+        """
+        cutoff, is_equal, seen = measure.cutoff, np.ones(self.first.ranking.n_queries, np.bool_), list[Any]()
+        for aligned in self.alignments.values():
+            ranking = aligned.ranking
+            position = np.arange(len(ranking.query)) - ranking.offsets[:-1][ranking.query]
+            group = np.cumsum(ranking.new_group) - 1
+            first = position[np.flatnonzero(ranking.new_group)][group]
+            kept = slice(None) if cutoff is None else first < cutoff
+            order = np.lexsort((ranking.row[kept], first[kept], ranking.query[kept]))
+            seen.append(np.column_stack([ranking.query[kept], first[kept], ranking.row[kept]])[order])
+        for other in seen[1:]:
+            is_equal &= _equal_parts(seen[0], other, len(is_equal))
+        return is_equal[self.queries]
+
     def graded(self, measure: Measure) -> dict[str, float]:
         """Return the share of the first documents of each run that experts graded, in the queries of the experts."""
         assert self.sample is not None
@@ -103,6 +121,15 @@ class JoinedRuns:
             marked = replace(aligned, ranking=replace(ranking, row=row))
             shares[name] = float(RunScoring(marked, skip_unjudged=False).values(cutoff)[queries].mean())
         return shares
+
+
+def _equal_parts(one: Integers, other: Integers, n_queries: int) -> Booleans:
+    """Return for each query (first column, ascending) whether its rows are equal in both, (n_queries,)."""
+    sizes = [np.bincount(rows[:, 0], minlength=n_queries) for rows in (one, other)]
+    is_equal = sizes[0] == sizes[1]
+    kept = [rows[is_equal[rows[:, 0]]] for rows in (one, other)]
+    is_equal[np.unique(kept[0][(kept[0] != kept[1]).any(axis=1), 0])] = False
+    return np.asarray(is_equal)
 
 
 def join_runs(runs: Mapping[str, Any], labels: Any, expert: Any) -> JoinedRuns:
