@@ -186,7 +186,7 @@ def _compare_pair(
     for _ in range(N_DRAWS):
         queries = rng.integers(0, systems.n_queries, N_QUERIES)
         is_expert = np.arange(N_QUERIES) < n_expert
-        by_query = ByQueryEstimator(labels[queries, None], experts[queries, None], is_expert).estimate(
+        by_query = ByQueryEstimator.of_differences(labels[queries], experts[queries], is_expert).estimate(
             np.ones(1), LEVEL
         )
         by_document = _estimate_documents(systems, weight, [rows[query] for query in queries], budget, rng)
@@ -318,7 +318,7 @@ def _simulated_queries(quality: str, n_expert: int, rng: np.random.Generator) ->
     noise = rng.normal(0, 0.12, len(truth))
     predicted = {"good": truth, "biased": np.minimum(truth + 0.4, 1.0), "reversed": 1 - 0.5 * truth}[quality] + noise
     is_expert = np.arange(len(truth)) < n_expert
-    return ByQueryEstimator(predicted[:, None], truth[:, None], is_expert).estimate(np.ones(1), LEVEL), 0.5
+    return ByQueryEstimator.of_differences(predicted, truth, is_expert).estimate(np.ones(1), LEVEL), 0.5
 
 
 def _simulated_documents(quality: str, rng: np.random.Generator) -> tuple[ContrastEstimate, float]:

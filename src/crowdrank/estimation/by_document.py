@@ -202,7 +202,7 @@ def error_effects(alignments: list[Alignment], measure: Measure) -> Floats:
     It is |w| sqrt(E (G - G^)^2): the weight of the document in the difference of a run to the mean of the runs (root
     of the sum of squares over the runs; the weight in the mean of the runs counts `LEVEL_SHARE` as much, so that the
     estimate of a single run has an interval, too), times the standard deviation of its gain by the probabilities of its
-    grades. Labels are often too sure, so that the mean variance of all documents counts as much as that of the document.
+    grades. Labels are often too sure: the mean variance of all documents counts as much as that of the document.
 
     Args:
         alignments: the runs, joined with the same gold: the labels.

@@ -125,6 +125,11 @@ class ByQueryEstimator:
     is_expert: Booleans
     is_equal: Booleans
 
+    @classmethod
+    def of_differences(cls, labels: Floats, experts: Floats, is_expert: Booleans) -> ByQueryEstimator:
+        """Return the estimator of one value per query, (n_queries,) each, such as a difference of two runs."""
+        return cls(labels[:, None], experts[:, None], is_expert, np.zeros(len(labels), np.bool_))
+
     def estimate(self, contrast: Floats, level: float) -> ContrastEstimate:
         """Return the estimate of a linear combination of the means of the runs, with weights (n_runs,)."""
         combined, alone = (self._mean(contrast, weights) for weights in (self.weights, np.zeros(len(self.weights))))
@@ -170,12 +175,12 @@ class ByQueryEstimator:
         weight_of = np.zeros(len(predicted))
         weight_of[self.is_expert] = weights
         mean_weight, n_queries = float(weights.mean()), len(predicted)
-        parts = []
+        parts = list[tuple[float, float, float, float]]()
         for part in self.strata:
             known, others = part & self.is_expert, part & ~self.is_expert
-            share = part.sum() / n_queries
+            share = float(part.sum() / n_queries)
             if not (predicted[part].any() or truth[known].any()):
-                parts.append((share, 0.0, 0.0, len(truth)))
+                parts.append((share, 0.0, 0.0, float(len(truth))))
                 continue
             center = predicted[others].mean() if others.any() else predicted[known].mean()
             corrected = truth[known] - weight_of[known] * (predicted[known] - center)
