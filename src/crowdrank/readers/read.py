@@ -403,7 +403,7 @@ def read_sample(
     unjudgeable: str | int | Sequence[object] | None = None,
     scale: Scale | None = None,
 ) -> Gold:
-    """Read expert grades of a sample of documents, with the columns `probability` and `round` if the file has them.
+    """Read expert grades of a sample of documents, with the columns `probability` and `draw` if the file has them.
 
     Rows without a probability were not drawn, and are left out. Of several grades of a drawn document, the median is
     used, the lower one of two. A warning tells if drawn documents have no grade: their cell is blank, or a draw has
@@ -488,7 +488,7 @@ def _refuse_second_draws(
             query, document = (shown(column[one].as_py()) for column in judgments.item_ids())
             problem = f"the document {document} of query {query} was drawn twice, with another draw or probability"
             raise InputError(problem, source=source_name, kind="drawn-twice", fix=fix)
-    for number, n_drawn, n_graded in _round_sizes(draws):
+    for number, n_drawn, n_graded in _draw_sizes(draws):
         if n_graded > n_drawn:
             problem = f"draw {number:g} has {counted(n_graded, 'document')}, but {n_drawn:,} were drawn in it"
             raise InputError(
@@ -496,11 +496,11 @@ def _refuse_second_draws(
             )
 
 
-def _round_sizes(draws: Mapping[str, Floats]) -> list[tuple[float, int, int]]:
+def _draw_sizes(draws: Mapping[str, Floats]) -> list[tuple[float, int, int]]:
     """Return number, number of drawn and of graded documents of each draw whose size is known."""
-    if "drawn" not in draws or "round" not in draws:
+    if "drawn" not in draws or "draw" not in draws:
         return []
-    draw, n_drawn = draws["round"], draws["drawn"]
+    draw, n_drawn = draws["draw"], draws["drawn"]
     known = np.unique(draw[~np.isnan(n_drawn)])
     return [(float(one), int(np.nanmin(n_drawn[draw == one])), int((draw == one).sum())) for one in known]
 
@@ -508,7 +508,7 @@ def _round_sizes(draws: Mapping[str, Floats]) -> list[tuple[float, int, int]]:
 def _ungraded_warnings(draws: Mapping[str, Floats], n_blank: int, source_name: str) -> list[Message]:
     """Return a warning if drawn documents have no grade, given the number of rows with a blank one."""
     n_graded = len(draws[SAMPLE_COLUMNS[0]])
-    n_ungraded = max(n_blank, sum(size - graded for _, size, graded in _round_sizes(draws)))
+    n_ungraded = max(n_blank, sum(size - graded for _, size, graded in _draw_sizes(draws)))
     if not n_ungraded:
         return []
     drawn = counted(n_graded + n_ungraded, "drawn document")
