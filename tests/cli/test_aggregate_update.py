@@ -26,11 +26,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("n_iter", [(), ("--n-iter", 0), ("--n-iter", 2)])
-def test_the_model_is_updated_in_place(folder: Path, n_iter: tuple[object, ...]) -> None:
+@pytest.mark.parametrize("iterations", [(), ("--iterations", 0), ("--iterations", 2)])
+def test_the_model_is_updated_in_place(folder: Path, iterations: tuple[object, ...]) -> None:
     expected = Aggregator.load(folder / "model")
-    expected.add(folder / "new.csv", n_iter=int(str(n_iter[1])) if n_iter else ITERATIONS_AFTER_ADD)
-    words = ("aggregate", "--update", "model", "new.csv", *n_iter, "-o", "out.csv", "--json")
+    expected.add(folder / "new.csv", n_iter=int(str(iterations[1])) if iterations else ITERATIONS_AFTER_ADD)
+    words = ("aggregate", "--update", "model", "new.csv", *iterations, "-o", "out.csv", "--json")
     done = crowdrank(*words, cwd=folder)
     assert done.returncode == 0, done.stderr
     summary, new = json.loads(done.stdout), pd.read_csv(folder / "new.csv")
@@ -81,8 +81,8 @@ def test_new_judgments_are_read_on_the_scale_of_the_model(tmp_path: Path) -> Non
         (("--update", "model", "--expert", "old.csv"), "--expert"),
         (("--update", "model", "--checkpoint", "state"), "--checkpoint"),
         (("--update", "model", "--work", "shards"), "--work"),
-        (("--update", "model", "--n-iter", -1), "--n-iter"),
-        (("--n-iter", 3), "--n-iter"),
+        (("--update", "model", "--iterations", -1), "--iterations"),
+        (("--iterations", 3), "--iterations"),
     ],
 )
 def test_options_that_do_not_fit_together(folder: Path, words: tuple[object, ...], option: str) -> None:

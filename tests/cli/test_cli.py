@@ -95,7 +95,7 @@ def test_aggregate_speaks_json(world: Path, run: Run) -> None:
     done = run("aggregate", world / "judgments.csv", "--json", "-s", "n_iter=3")
     summary = json.loads(done.stdout)
     assert summary["method"] == "gda"
-    assert summary["n_iter"] == 3
+    assert summary["iterations"] == 3
     assert not summary["converged"]
     assert without_columns(done.stderr).startswith("Warning: GDA stopped after 3 iterations")
 

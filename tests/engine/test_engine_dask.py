@@ -165,7 +165,7 @@ def test_the_command_line_runs_on_a_cluster(other_cluster: tuple[str, Any], part
     done = CliRunner().invoke(app, [*command, "--work", work, "--json"])
     assert done.exit_code == 0, done.output
     assert "Dask: 1 worker at tcp://127.0.0.1:" in done.stderr
-    assert json.loads(done.stdout)["n_iter"] == 3
+    assert json.loads(done.stdout)["iterations"] == 3
 
 
 # Rankers and remappers.

@@ -51,7 +51,7 @@ def labels(terminal: Terminal, name: str) -> pd.DataFrame:
 def interrupt_update(terminal: Terminal, number: signal.Signals) -> int:
     """Start an update that takes long, send it a signal when it holds the model, and return its exit code."""
     script = str(Path(sysconfig.get_path("scripts")) / "crowdrank")
-    words = ["aggregate", "--update", "model", "tuesday.csv", "--n-iter", "1000000", "-o", "labels.csv"]
+    words = ["aggregate", "--update", "model", "tuesday.csv", "--iterations", "1000000", "-o", "labels.csv"]
     process = subprocess.Popen(
         [script, *words], cwd=terminal.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
@@ -82,7 +82,7 @@ def test_new_judgments_update_yesterdays_labels(crowd: Terminal) -> None:
     assert updated["relevance"].corr(fitted["relevance"]) > 0.99
     assert len(crowd.table("people.csv")) == whole["assessors"]
     # The last file again changes no judgment. (An earlier one would bring back answers that were changed since.)
-    again = crowd.json("aggregate", "--update", "model", "wednesday.csv", "-o", "labels.csv", "--n-iter", "1000")
+    again = crowd.json("aggregate", "--update", "model", "wednesday.csv", "-o", "labels.csv", "--iterations", "1000")
     assert (again["added"], again["replaced"] > 0, again["judgments"]) == (0, True, whole["judgments"])
     assert again["converged"]
     converged = labels(crowd, "labels.csv")

@@ -52,15 +52,15 @@ class UpdateOptions:
         "Saved model to add the judgments to, instead of fitting a new one. The updated model replaces it, or is "
         "written to --save.",
     )
-    n_iter: int | None = option(
+    iterations: int | None = option(
         None,
         "Number of iterations after the judgments are added; 0 keeps the parameters of assessors.",
         show_default="10",
     )
 
     def __post_init__(self) -> None:
-        if self.n_iter is not None:
-            require_integer("n_iter", self.n_iter, 0)
+        if self.iterations is not None:
+            require_integer("iterations", self.iterations, 0)
 
 
 @dataclass(frozen=True)
@@ -151,9 +151,9 @@ def aggregate(
             model, summary = _update_model(updating, inputs, outputs, computation)
             outputs.write(model, csv_safe=csv_safe)
     else:
-        if updating.n_iter is not None:
+        if updating.iterations is not None:
             fix = Fix("name the model with {}", "update")
-            raise UsageError("is for the update of a saved model", parameter="n_iter", fix=fix)
+            raise UsageError("is for the update of a saved model", parameter="iterations", fix=fix)
         model = model_options.build()
         report = _fit_model(model, inputs, prior, outputs, computation)
         summary = _summary(model_options.method, model, report, outputs)
@@ -216,7 +216,7 @@ def _update_model(
     scale = scale_options(model.judgments_)
     unset = {name: value for name, value in scale.items() if getattr(inputs.reading, name) is None}
     table = o.read_judgment_files(inputs.files, replace(inputs.reading, **unset))
-    n_iter = ITERATIONS_AFTER_ADD if updating.n_iter is None else updating.n_iter
+    n_iter = ITERATIONS_AFTER_ADD if updating.iterations is None else updating.iterations
     with computation.open() as engine:
         model.add(table, n_iter=n_iter, engine=engine, progress=True)
     if is_qrels(outputs.output):
@@ -296,7 +296,7 @@ def _summary(method: str, model: Aggregator, report: ReadReport, outputs: Output
         "repeats": report.repeats,
         "excluded": report.excluded,
         "unjudgeable": judgments.n_unjudgeable,
-        "n_iter": model.n_iter_,
+        "iterations": model.n_iter_,
         "converged": model.converged_,
         "unjudgeable_as": model.unjudgeable_as,
         "features_used": list(model.consensus_.features_used),
@@ -375,8 +375,8 @@ def _summary_sentence(summary: dict[str, Any], judgments: Judgments | ShardedJud
         parts.append(f"prior of relevance from {counted(len(summary['features_used']), 'feature')}")
     if summary["predicted"]:
         parts.append(f"{counted(summary['predicted'], 'document')} without judgments predicted")
-    if summary["n_iter"] > 1 and "choice" not in summary:
-        parts.append(f"{'converged' if summary['converged'] else 'stopped'} after {summary['n_iter']} iterations")
+    if summary["iterations"] > 1 and "choice" not in summary:
+        parts.append(f"{'converged' if summary['converged'] else 'stopped'} after {summary['iterations']} iterations")
     names = ("assessors_output", "posterior", "saved", "output")
     written = [str(summary[name]) for name in names if summary[name] is not None]
     return "; ".join([*parts, *([f"written to {', '.join(written)}"] if written else [])]) + "."
