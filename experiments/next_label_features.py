@@ -114,7 +114,7 @@ def _protocol(settings: Sequence[Setting], tables: Sequence[Table]) -> list[str]
         "document without a label has the score that its features predict, or without features the average one. No "
         "document counts as settled, so that every label is spent.",
         "A run named like a policy has no features. With -ranking, the labels are those of the policy without "
-        "features, and the consensus that is scored has features; with -choice it is the other way round; with "
+        "features, and the consensus that is scored has features; with -choice it is the reverse; with "
         "-features both have them. random needs no model to choose, so that random-features differs in the ranking "
         f"only. With -noise, {N_USELESS} features of noise take the place of the features.",
         "Without features a policy with a model requests a label for every document first. With features, documents "

@@ -14,10 +14,6 @@ from experiments.base import Experiment, Row, Table, Tell, quiet, select_names
 
 PARTS: dict[str, str] = {
     "short-tasks": "short_tasks",
-    "unused-grades": "unused_grades",
-    "families": "family_worlds",
-    "probabilities": "probabilities",
-    "assessors": "severity",
 }
 """Module of each part, by the name of the part."""
 

@@ -203,7 +203,7 @@ PAIRS = pd.DataFrame({"query": list("aabbcc"), "document": list("xyxyxy")})
 LABELS = PAIRS.assign(grade=[0, 1, 1, 0, 2, 0], p0=[0.7, 0.2, 0.3, 0.9, 0.1, 0.6]).assign(
     p1=lambda table: 0.9 - table["p0"], p2=0.1
 )
-SAMPLE = PAIRS.assign(grade=[0, 1, 2, 0, 1, 0], probability=[0.5, 1.0, 0.25, 0.5, 1.0, 0.125], round=[1, 1, 1, 2, 2, 2])
+SAMPLE = PAIRS.assign(grade=[0, 1, 2, 0, 1, 0], probability=[0.5, 1.0, 0.25, 0.5, 1.0, 0.125], draw=[1, 1, 1, 2, 2, 2])
 RUNS = {"live": PAIRS.assign(score=[3, 2, 1, 2, 1, 2]), "new": PAIRS.assign(score=[1.5, 2, 3, 2.5, 2, 1])}
 """Two runs with labels and a sample of expert grades, of which one is mutated."""
 

@@ -76,7 +76,7 @@ def test_documents_tied_at_the_cutoff_are_in_the_pool() -> None:
     ]
 
 
-def test_a_second_round_draws_other_documents_and_both_rounds_combine() -> None:
+def test_a_second_draw_has_other_documents_and_both_draws_combine() -> None:
     truth = {name: evaluate(run, TRUTH, "DCG@5", no_relevant="zero").means["DCG@5"] for name, run in RUNS.items()}
     pool, errors = pool_of_runs(RUNS, "DCG@5"), []
     for seed in range(30):
@@ -86,7 +86,7 @@ def test_a_second_round_draws_other_documents_and_both_rounds_combine() -> None:
         second = policy.next(pool, crowdrank.read_judgments(judged, grades="0-3"), budget=60).frame
         assert len(second) == 60
         assert not set(second["document"]) & set(first["document"])
-        assert set(second["round"]) == {61}
+        assert set(second["draw"]) == {61}
         sample = pd.concat([first, second.merge(TRUTH, on=["query", "document"])])
         table = crowdrank.estimate(RUNS, LABELS, sample, measure="DCG@5").table
         errors.append(table["difference"][1] - (truth["new"] - truth["live"]))
@@ -141,7 +141,7 @@ def test_the_command_writes_a_sample_that_estimate_reads(folder: Path) -> None:
     assert again.exit_code == 0, again.output
     second = pd.read_csv(folder / "second.csv")
     assert not set(second["document"]) & set(requests["document"])
-    assert set(second["round"]) == {2}
+    assert set(second["draw"]) == {2}
 
 
 @pytest.fixture
@@ -168,14 +168,14 @@ def estimated(folder: Path, expert: object) -> Result:
 
 def test_samples_that_are_added_to_a_file_give_the_estimate_of_the_samples(folder: Path, words: list[object]) -> None:
     for number in (1, 2):
-        assert set(drawn(folder, words, number)["round"]) == {number}
+        assert set(drawn(folder, words, number)["draw"]) == {number}
     by_glob = estimated(folder, folder / "graded-*.csv")
     for number, options in ((1, []), (2, ["--assessor-name", "ann"])):
         add = ["collect", "add", str(folder / "expert.csv"), str(folder / f"graded-{number}.csv"), *options, "--json"]
         done = CliRunner().invoke(app, add)
         assert json.loads(done.stdout)["batches"][0]["added"] == 60
     expert = pd.read_csv(folder / "expert.csv")
-    assert expert.groupby("assessor")["round"].agg(["min", "max", "size"]).to_numpy().tolist() == [
+    assert expert.groupby("assessor")["draw"].agg(["min", "max", "size"]).to_numpy().tolist() == [
         [2, 2, 60],
         [1, 1, 60],
     ]
@@ -183,7 +183,7 @@ def test_samples_that_are_added_to_a_file_give_the_estimate_of_the_samples(folde
     by_file = estimated(folder, folder / "expert.csv")
     assert json.loads(by_file.stdout)["runs"] == json.loads(by_glob.stdout)["runs"]
     assert json.loads(by_file.stdout)["warnings"] == []
-    assert set(drawn(folder, words, 3)["round"]) == {3}
+    assert set(drawn(folder, words, 3)["draw"]) == {3}
 
 
 def test_a_drawn_document_is_not_drawn_again(folder: Path, words: list[object]) -> None:
@@ -198,11 +198,11 @@ def test_a_drawn_document_is_not_drawn_again(folder: Path, words: list[object]) 
     assert refused.exception.kind == "drawn-twice"
 
 
-def test_one_document_in_two_rounds_was_drawn_twice() -> None:
-    frame = pd.DataFrame({"query": "q", "document": ["a", "b"], "grade": [0, 1], "probability": 0.5, "round": 1})
+def test_one_document_in_two_draws_was_drawn_twice() -> None:
+    frame = pd.DataFrame({"query": "q", "document": ["a", "b"], "grade": [0, 1], "probability": 0.5, "draw": 1})
     assert len(crowdrank.estimate(RUNS, LABELS, frame.assign(query="q0", document=["d0", "d1"])).table) == 2
     with pytest.raises(InputError) as caught:
-        crowdrank.estimate(RUNS, LABELS, pd.concat([frame, frame.head(1).assign(round=2)]))
+        crowdrank.estimate(RUNS, LABELS, pd.concat([frame, frame.head(1).assign(draw=2)]))
     assert caught.value.kind == "drawn-twice"
 
 

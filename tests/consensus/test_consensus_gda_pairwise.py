@@ -449,7 +449,7 @@ def test_copies_of_an_assessor_count_as_one() -> None:
 
 
 def mirrored(params: Floats) -> Floats:
-    """Assessors whose grades lie the other way round."""
+    """Assessors whose grades are reversed."""
     turned: Floats = params * np.repeat([-1.0, 1.0, 1.0], N_GRADES)
     return turned
 

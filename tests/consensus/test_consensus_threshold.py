@@ -38,7 +38,7 @@ def paper_features(grades: int) -> NDArray[np.float64]:
     return np.asarray(features.reshape(grades, grades, -1), np.float64)
 
 
-def reference_fit(frame: pd.DataFrame, grades: int, penalty: float, rounds: int) -> NDArray[np.float64]:
+def reference_fit(frame: pd.DataFrame, grades: int, penalty: float, n_iter: int) -> NDArray[np.float64]:
     """Return the posterior of EM whose M-step maximizes the penalized likelihood numerically, from the vote shares."""
     item, assessor, grade = (frame[name].to_numpy() for name in ("document", "assessor", "grade"))
     features, n = paper_features(grades), assessor.max() + 1
@@ -46,7 +46,7 @@ def reference_fit(frame: pd.DataFrame, grades: int, penalty: float, rounds: int)
     np.add.at(posterior, (item, grade), 1.0)
     posterior /= posterior.sum(axis=1, keepdims=True)
     sigma = np.zeros(n * features.shape[2])
-    for _ in range(rounds):
+    for _ in range(n_iter):
         counts = np.zeros((n, grades, grades))
         np.add.at(counts.transpose(0, 2, 1), (assessor, grade), posterior[item])
 
@@ -80,7 +80,7 @@ def probabilities(model: ThresholdDawidSkene) -> NDArray[np.float64]:
 def test_a_fixed_penalty_is_the_model_of_the_paper(grades: int) -> None:
     frame = labels(grades=grades)
     model = fit(frame, prior=0.5, n_iter=300, tol=0)
-    expected = reference_fit(frame, grades, penalty=0.5 * grades**2, rounds=60)
+    expected = reference_fit(frame, grades, penalty=0.5 * grades**2, n_iter=60)
     assert np.abs(probabilities(model) - expected).max() < 1e-4
 
 

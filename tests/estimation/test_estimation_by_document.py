@@ -65,16 +65,16 @@ def test_estimates_of_many_samples_have_the_true_mean_although_the_labels_are_bi
     assert spread[0] < 0.8 * spread[1]
 
 
-def test_rounds_are_combined_and_a_known_document_counts_exactly() -> None:
+def test_draws_are_combined_and_a_known_document_counts_exactly() -> None:
     rng, tables, singles = np.random.default_rng(2), [], []
     truth = evaluate(WORLD.runs["new"], WORLD.truth, "DCG@5", no_relevant="zero").means["DCG@5"]
     for _ in range(60):
         is_first = rng.random(len(WORLD.truth)) < 0.2
         is_second = ~is_first & (rng.random(len(WORLD.truth)) < 0.3)
-        rounds = WORLD.truth.assign(probability=np.where(is_first, 0.2, 0.3), round=np.where(is_first, 1, 2))
-        both = rounds[is_first | is_second]
+        draws = WORLD.truth.assign(probability=np.where(is_first, 0.2, 0.3), draw=np.where(is_first, 1, 2))
+        both = draws[is_first | is_second]
         tables.append(crowdrank.estimate(WORLD.runs, WORLD.labels, both, measure="DCG@5").table["estimate"][1])
-        first = rounds[is_first]
+        first = draws[is_first]
         singles.append(crowdrank.estimate(WORLD.runs, WORLD.labels, first, measure="DCG@5").table["estimate"][1])
     assert abs(np.mean(tables) - truth) < 4 * np.std(tables, ddof=1) / np.sqrt(60)
     assert np.std(tables) < 0.85 * np.std(singles)

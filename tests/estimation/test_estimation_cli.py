@@ -47,7 +47,7 @@ def test_the_command_prints_and_writes_the_estimates_of_the_library(folder: Path
 
 
 def test_named_grades_of_a_sample_are_read_by_their_scale(folder: Path) -> None:
-    sample = WORLD.expert(20).assign(probability=0.5, round=1)
+    sample = WORLD.expert(20).assign(probability=0.5, draw=1)
     named = sample.assign(grade=sample["grade"].map(dict(enumerate(("cannot-judge", "Fair", "Good", "Best")))))
     for name, table in (("sample", sample), ("named", named)):
         table.to_csv(folder / f"{name}.csv", index=False)

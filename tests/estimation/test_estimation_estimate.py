@@ -175,8 +175,8 @@ def test_duplicate_documents_in_a_run_are_refused() -> None:
 
 
 def test_rows_without_a_probability_were_not_drawn(tmp_path: Path) -> None:
-    drawn = EXPERT.assign(probability=0.5, round=1.0)
-    others = WORLD.truth[~WORLD.truth["query"].isin(EXPERT["query"])].assign(probability=np.nan, round=np.nan)
+    drawn = EXPERT.assign(probability=0.5, draw=1.0)
+    others = WORLD.truth[~WORLD.truth["query"].isin(EXPERT["query"])].assign(probability=np.nan, draw=np.nan)
     mixed = pd.concat([others, drawn, others], ignore_index=True)
     mixed.to_csv(tmp_path / "answers.csv", index=False)
     expected = estimate(expert=drawn).table

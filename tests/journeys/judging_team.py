@@ -19,7 +19,7 @@ from .conftest import Terminal
 
 GRADES = ("Not Relevant (0)", "Relevant (1)", "Highly Relevant (2)", "Perfectly Relevant (3)")
 ANNOTATORS = (1, 3, 4)
-"""Numbers of people who judged all passages of the agreement round of dl19-people."""
+"""Numbers of people who judged all passages of the agreement phase of dl19-people."""
 PASSWORD = "correct horse battery"
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 WAIT_SECONDS = 60

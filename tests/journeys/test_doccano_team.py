@@ -92,7 +92,7 @@ def test_eight_people(data_folder: Path, crowdrank: Terminal) -> None:
     assert len(both) == len(documents)
     assert both["relevance"].corr(both["grade_nist"].astype(int), method="spearman") > 0.4
 
-    # The eight judged the same documents in the agreement round only: who is strict can be read from it.
+    # The eight judged the same documents in the agreement phase only: who is strict can be read from it.
     documents, _ = check_labels(crowdrank, "agreement")
     assert set(documents["judgments"]) <= {7, 8}
     check_strictness(crowdrank, "agreement")

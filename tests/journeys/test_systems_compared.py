@@ -77,16 +77,16 @@ def test_experts_graded_some_documents(nist: pd.DataFrame, crowdrank: Terminal) 
     truth = {name: mean_dcg(crowdrank.table(f"{name}.csv"), nist, normalized=False) for name in RUNS}
     compare = ("--policy", "compare", "--runs", "live.csv,new.csv", "--labels", "consensus.parquet", "--kind", "expert")
     widths = []
-    for round_, name in enumerate(("first", "second"), 1):
+    for number, name in enumerate(("first", "second"), 1):
         crowdrank("collect", "next", "expert.csv", *compare, "--budget", 60, "-o", "sample.csv")
         sample = crowdrank.table("sample.csv")
         assert len(sample) == 60
-        assert sample["round"].nunique() == 1
+        assert sample["draw"].nunique() == 1
         assert sample["probability"].between(0, 1, inclusive="right").all()
         sample.merge(nist, on=["query", "document"]).to_csv(crowdrank.path(f"graded-{name}.csv"), index=False)
         experts = ("--labels", "consensus.parquet", "--expert", "graded-*.csv")
         estimate = crowdrank.json("estimate", "live.csv", "new.csv", *experts, "--measure", "DCG@10")
-        assert (estimate["unit"], estimate["expert_grades"]) == ("document", 60 * round_)
+        assert (estimate["unit"], estimate["expert_grades"]) == ("document", 60 * number)
         check(estimate, truth, 7 * (1 / np.log2(np.arange(2, 12))).sum())
         widths.append(estimate["runs"][1]["difference_upper"] - estimate["runs"][1]["difference_lower"])
         by_default = crowdrank.json("estimate", "live.csv", "new.csv", *experts)
@@ -94,4 +94,4 @@ def test_experts_graded_some_documents(nist: pd.DataFrame, crowdrank: Terminal) 
     assert widths[1] < widths[0]
     both = [crowdrank.table(f"graded-{name}.csv") for name in ("first", "second")]
     assert not pd.concat(both).duplicated(["query", "document"]).any()
-    assert pd.concat(both)["round"].nunique() == 2
+    assert pd.concat(both)["draw"].nunique() == 2

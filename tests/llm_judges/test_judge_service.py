@@ -195,7 +195,7 @@ def test_an_interrupt_gives_pairs_back(
     assert n_held(served) == 0
 
 
-def test_the_budget_holds_over_all_rounds(
+def test_the_budget_holds_over_all_batches(
     served: RunningService, jam: str, project: Project, run: Callable[..., Any]
 ) -> None:
     with serve(by_title) as endpoint:

@@ -68,7 +68,7 @@ def test_mq2008_is_ranked_as_well_as_by_lightgbm(data_folder: Path) -> None:
     assert abs(ours_mean - theirs_mean) < 0.01
 
 
-def test_early_stopping_keeps_the_best_round() -> None:
+def test_early_stopping_keeps_the_best_iteration() -> None:
     X, y, query = world(queries=30)
     held_out = world(seed=9, queries=30)
     ranker = LambdaMART(n_estimators=300, patience=10).fit(X, y, query=query, eval_set=held_out)

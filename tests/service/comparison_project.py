@@ -9,10 +9,10 @@ import pandas as pd
 
 from crowdrank.service.compare.draws import Draw, draw_pairs, read_draw_inputs, write_draw
 from crowdrank.service.compare.rankings import (
-    RoundProgress,
-    RoundsEstimate,
-    estimate_rounds,
-    list_rounds,
+    DrawProgress,
+    DrawsEstimate,
+    estimate_from_draws,
+    list_draws,
     ranking_table,
     set_ranking,
 )
@@ -45,7 +45,7 @@ class Comparison(Judging):
     """A project that compares two rankings, with an expert and a person."""
 
     def __init__(self, database: Database, *, runs: dict[str, pd.DataFrame] = RUNS, **settings: Any) -> None:
-        settings = {"quotas": {"expert": (1, 1)}, "measure": MEASURE, "pairs_per_round": 10, **settings}
+        settings = {"quotas": {"expert": (1, 1)}, "measure": MEASURE, "pairs_per_draw": 10, **settings}
         super().__init__(database, 0, ("expert", "human"), policy=settings.pop("policy", "compare"), **settings)
         self.add(*(PairRow(query, document, body="text") for query, document in GRADES))
         for name, run in runs.items():
@@ -71,10 +71,10 @@ class Comparison(Judging):
                 judged.append(pair)
         return judged
 
-    def rounds(self) -> list[RoundProgress]:
+    def draws(self) -> list[DrawProgress]:
         with self.database.read() as connection:
-            return list_rounds(connection, self.project)
+            return list_draws(connection, self.project)
 
-    def estimate(self) -> RoundsEstimate:
+    def estimate(self) -> DrawsEstimate:
         with self.database.read() as connection:
-            return estimate_rounds(connection, self.project, list_rounds(connection, self.project))
+            return estimate_from_draws(connection, self.project, list_draws(connection, self.project))

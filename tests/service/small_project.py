@@ -62,12 +62,12 @@ def _write(connection: Connection, name: str) -> None:
             document_id=documents[document],
             kind=kind,
             gold_grade=gold,
-            round=2 if document == "d2" else 1,
+            generation=2 if document == "d2" else 1,
         )
         for query, document, kind, gold in PAIRS
     ]
     for number, (person, pair, kind, grade, active) in enumerate(ANSWERS if people else []):
-        about = {"pair_id": pairs[pair], "assessor_id": people[person], "kind": kind, "grade": grade, "round": 1}
+        about = {"pair_id": pairs[pair], "assessor_id": people[person], "kind": kind, "grade": grade, "generation": 1}
         event = _add(
             connection,
             schema.event,

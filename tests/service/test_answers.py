@@ -21,7 +21,7 @@ def test_an_answer_in_time_counts(database: Database) -> None:
     lease = judging.lease(1)
     span = {"field": "body", "start": 0, "end": 4}
     receipt = judging.answer(1, lease, grade="2", comment="good", spans=[span], active_ms=1200, away_ms=30)
-    assert (receipt.grade, receipt.round, receipt.received) == ("2", 1, database.now())
+    assert (receipt.grade, receipt.generation, receipt.received) == ("2", 1, database.now())
     assert (receipt.is_late, receipt.is_counted, receipt.feedback) == (False, True, None)
     (event,) = judging.rows(schema.event)
     assert (event["grade"], event["comment"], event["spans"]) == (2, "good", [span])
@@ -296,19 +296,19 @@ def test_an_uncounted_answer_that_is_undone_takes_a_free_place(database: Databas
     judging.check_invariants()
 
 
-def test_a_late_answer_to_a_reopened_pair_stays_in_its_round(database: Database) -> None:
+def test_a_late_answer_to_a_reopened_pair_stays_in_its_generation(database: Database) -> None:
     judging = Judging(database, n_pairs=1)
     early = judging.judge(1)
     lease = judging.lease(2)
     judging.reopen(pair_ids=[1])
     assert judging.taken(1) == 0
     late = judging.answer(2, lease)
-    assert (late.round, late.is_late, late.is_counted) == (1, True, False)
+    assert (late.generation, late.is_late, late.is_counted) == (1, True, False)
     assert judging.taken(1) == 0
     judging.check_invariants()
     again = judging.judge(1, grade=3)
-    assert (early.round, again.round, again.is_counted) == (1, 2, True)
-    assert [(row["round"], row["grade"]) for row in judging.rows(schema.answer, assessor_id=1)] == [(2, 3)]
+    assert (early.generation, again.generation, again.is_counted) == (1, 2, True)
+    assert [(row["generation"], row["grade"]) for row in judging.rows(schema.answer, assessor_id=1)] == [(2, 3)]
     undone = judging.undo(2)
-    assert undone.lease is None, "the answer of the earlier round had no place"
+    assert undone.lease is None, "the answer of the earlier generation had no place"
     judging.check_invariants()

@@ -1,4 +1,4 @@
-"""Test the comparison of rankings by the API: rankings, rounds, and what judges see of them."""
+"""Test the comparison of rankings by the API: rankings, draws, and what judges see of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from crowdrank.service.store.database import Database
 from .service_world import World, create_world
 
 ALPHA = "/api/projects/alpha"
-SETTINGS = {"policy": "compare", "measure": "nDCG@5", "pairs_per_round": 6, "quotas": {"human": [1, 1]}}
+SETTINGS = {"policy": "compare", "measure": "nDCG@5", "pairs_per_draw": 6, "quotas": {"human": [1, 1]}}
 
 
 def trec_run(step: int) -> bytes:
@@ -45,21 +45,21 @@ def judge_all(world: World) -> list[dict[str, Any]]:
 
 def test_a_lead_compares_rankings(world: World) -> None:
     changed = world.request("lead", "PATCH", ALPHA, json=SETTINGS).json()
-    assert (changed["policy"], changed["measure"], changed["pairs_per_round"]) == ("compare", "nDCG@5", 6)
+    assert (changed["policy"], changed["measure"], changed["pairs_per_draw"]) == ("compare", "nDCG@5", 6)
     assert judge_all(world) == []
     add_rankings(world)
     listed = world.request("lead", "GET", f"{ALPHA}/rankings").json()
     assert [(one["name"], one["n_documents"]) for one in listed] == [("live", 60), ("new", 60)]
     for number in (1, 2):
-        drawn = world.request("lead", "POST", f"{ALPHA}/rounds")
+        drawn = world.request("lead", "POST", f"{ALPHA}/draws")
         assert (drawn.status_code, drawn.json()["number"], drawn.json()["n_pairs"]) == (201, number, 6)
         assert drawn.json()["messages"] == []
-        assert world.request("lead", "POST", f"{ALPHA}/rounds").json()["kind"] == "round-incomplete"
+        assert world.request("lead", "POST", f"{ALPHA}/draws").json()["kind"] == "draw-incomplete"
         seen = judge_all(world)
         assert len(seen) == 6
         assert set(seen[0]) == {"token", "expires", "content"}
-    found = world.request("lead token read", "GET", f"{ALPHA}/rounds").json()
-    assert [(one["n_complete"], one["is_complete"]) for one in found["rounds"]] == [(6, True), (6, True)]
+    found = world.request("lead token read", "GET", f"{ALPHA}/draws").json()
+    assert [(one["n_complete"], one["is_complete"]) for one in found["draws"]] == [(6, True), (6, True)]
     estimate = found["estimate"]
     assert (estimate["measure"], estimate["baseline"], estimate["expert_grades"]) == ("nDCG@5", "live", 12)
     live, new = estimate["runs"]
@@ -67,19 +67,19 @@ def test_a_lead_compares_rankings(world: World) -> None:
     assert new["difference_lower"] < new["difference"] < new["difference_upper"]
     answers = world.request("lead", "GET", f"{ALPHA}/answers.csv").text
     rows = list(csv.DictReader(io.StringIO(answers)))
-    assert sorted({row["round"] for row in rows}) == ["1", "2"]
+    assert sorted({row["draw"] for row in rows}) == ["1", "2"]
     assert all(0 < float(row["probability"]) <= 1 for row in rows)
     actions = [one["action"] for one in world.request("lead", "GET", f"{ALPHA}/audit").json()]
-    assert {"ranking.set", "round.draw"} <= set(actions)
+    assert {"ranking.set", "draw.add"} <= set(actions)
 
 
 def test_judges_do_not_see_the_comparison(world: World) -> None:
     world.request("lead", "PATCH", ALPHA, json=SETTINGS)
     add_rankings(world)
-    world.request("lead", "POST", f"{ALPHA}/rounds")
+    world.request("lead", "POST", f"{ALPHA}/draws")
     project = world.request("judge", "GET", ALPHA).json()
-    assert not {"policy", "measure", "pairs_per_round"} & set(project)
-    for end in ("rankings", "rounds"):
+    assert not {"policy", "measure", "pairs_per_draw"} & set(project)
+    for end in ("rankings", "draws"):
         assert world.request("judge", "GET", f"{ALPHA}/{end}").status_code == 403
     lease = world.request("judge", "POST", f"{ALPHA}/next").json()["leases"][0]
     assert set(lease["content"]) == {
@@ -108,17 +108,17 @@ def test_a_ranking_is_replaced_or_removed(world: World) -> None:
     assert world.request("lead", "DELETE", f"{ALPHA}/rankings/live").status_code == 204
     assert world.request("lead", "DELETE", f"{ALPHA}/rankings/live").json()["kind"] == "no-ranking"
     world.request("lead", "PATCH", ALPHA, json=SETTINGS)
-    assert world.request("lead", "POST", f"{ALPHA}/rounds").json()["kind"] == "few-rankings"
+    assert world.request("lead", "POST", f"{ALPHA}/draws").json()["kind"] == "few-rankings"
 
 
-def test_a_change_of_the_measure_needs_the_rounds_to_be_discarded(world: World) -> None:
+def test_a_change_of_the_measure_needs_the_draws_to_be_discarded(world: World) -> None:
     world.request("lead", "PATCH", ALPHA, json=SETTINGS)
     add_rankings(world)
-    world.request("lead", "POST", f"{ALPHA}/rounds")
+    world.request("lead", "POST", f"{ALPHA}/draws")
     refused = world.request("lead", "PATCH", ALPHA, json={"measure": "P@5", "policy": "random"})
-    assert (refused.status_code, refused.json()["kind"]) == (409, "rounds-drawn")
+    assert (refused.status_code, refused.json()["kind"]) == (409, "draws-exist")
     assert world.request("lead", "GET", ALPHA).json()["policy"] == "compare"
-    assert world.request("lead", "DELETE", f"{ALPHA}/rounds").status_code == 204
+    assert world.request("lead", "DELETE", f"{ALPHA}/draws").status_code == 204
     assert world.request("lead", "PATCH", ALPHA, json={"measure": "P@5"}).json()["measure"] == "P@5"
 
 

@@ -219,9 +219,9 @@ CASES: dict[tuple[str, str], Case] = {
     ("GET", "/api/projects/{project}/rankings"): Case(READER),
     ("POST", "/api/projects/{project}/rankings"): Case(LEAD, lambda world, number, actor: {}, success=422),  # no name
     ("DELETE", "/api/projects/{project}/rankings/{name}"): Case(LEAD, success=204, prepare=add_ranking),
-    ("GET", "/api/projects/{project}/rounds"): Case(READER),
-    ("POST", "/api/projects/{project}/rounds"): Case(LEAD, lambda world, number, actor: {}, success=409),  # policy
-    ("DELETE", "/api/projects/{project}/rounds"): Case(LEAD, success=204),
+    ("GET", "/api/projects/{project}/draws"): Case(READER),
+    ("POST", "/api/projects/{project}/draws"): Case(LEAD, lambda world, number, actor: {}, success=409),  # policy
+    ("DELETE", "/api/projects/{project}/draws"): Case(LEAD, success=204),
     # These end sessions, so they come last.
     ("POST", "/api/me/password"): Case(
         SESSION, lambda world, number, actor: {"current": PASSWORD, "password": PASSWORD}

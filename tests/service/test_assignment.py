@@ -228,7 +228,7 @@ def test_training_pairs_come_first_and_decide(database: Database, n_correct: int
         assert receipt.feedback is not None
         assert (receipt.feedback.is_correct, receipt.feedback.grade) == (place < n_correct, str(gold))
     assert judging.next(1).status == status
-    assert judging.next(2).status == "training", "each assessor has a round of their own"
+    assert judging.next(2).status == "training", "each assessor has a qualification test of their own"
 
 
 def test_a_training_pair_can_be_put_off_but_not_left_out(database: Database) -> None:
@@ -261,7 +261,7 @@ def test_without_training_pairs_nobody_qualifies(database: Database) -> None:
     assert judging.next(1).status == "judging", "the closed training pair is not needed"
 
 
-def test_without_a_qualification_round_everybody_judges(database: Database) -> None:
+def test_without_a_qualification_test_everybody_judges(database: Database) -> None:
     judging = Judging(database, qualification_share=1.0)
     judging.update(qualification_share=None)
     assert judging.next(1).status == "judging"

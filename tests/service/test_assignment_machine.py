@@ -50,7 +50,7 @@ class ModelPair:
     """A pair; `limits` are by kind of assessor, empty for gold pairs."""
 
     limits: dict[str, Limits]
-    round: int = 1
+    generation: int = 1
     is_open: bool = True
 
 
@@ -59,7 +59,7 @@ class ModelLease:
     token: str
     assessor: int
     pair: int
-    round: int
+    generation: int
     expires: int
     is_undo: bool = False
     end: str | None = None
@@ -67,7 +67,7 @@ class ModelLease:
 
 @dataclass
 class ModelAnswer:
-    round: int
+    generation: int
     kind: str
     is_counted: bool
 
@@ -84,18 +84,20 @@ class Model:
     n_events: int = 0
 
     def taken(self, pair: int, kind: str) -> int:
-        round_ = self.pairs[pair].round
-        leases = [one for one in self.leases.values() if (one.pair, one.round, one.end) == (pair, round_, None)]
+        generation = self.pairs[pair].generation
+        leases = [
+            one for one in self.leases.values() if (one.pair, one.generation, one.end) == (pair, generation, None)
+        ]
         answers = [
             assessor
             for (assessor, answered), one in self.answers.items()
-            if answered == pair and one.round == round_ and one.is_counted
+            if answered == pair and one.generation == generation and one.is_counted
         ]
         return sum(self.kinds[assessor] == kind for assessor in [*answers, *(lease.assessor for lease in leases)])
 
     def answered(self, assessor: int, pair: int, kinds: tuple[str, ...] = ("grade", "cannot-judge")) -> bool:
         answer = self.answers.get((assessor, pair))
-        return answer is not None and answer.round == self.pairs[pair].round and answer.kind in kinds
+        return answer is not None and answer.generation == self.pairs[pair].generation and answer.kind in kinds
 
     def unended(self, assessor: int, pair: int) -> ModelLease | None:
         found = [one for one in self.leases.values() if (one.assessor, one.pair, one.end) == (assessor, pair, None)]
@@ -132,38 +134,38 @@ class Model:
         return not limits or (kind in limits and self.taken(pair, kind) < limits[kind].k_max)
 
     def answer(self, assessor: int, pair: int, kind: str, lease: ModelLease | None, now: int) -> tuple[int, bool, bool]:
-        """Apply a new answer; return the expected round, is_late and is_counted."""
+        """Apply a new answer; return the expected generation, is_late and is_counted."""
         self.n_events += 1
         state, old = self.pairs[pair], self.answers.get((assessor, pair))
         is_late = lease is not None and (
             lease.end in ("expired", "returned") or (lease.end is None and lease.expires <= now)
         )
-        round_ = state.round if lease is None else lease.round
-        if round_ < state.round:
+        generation = state.generation if lease is None else lease.generation
+        if generation < state.generation:
             if kind == "later":
                 if old is None:
-                    self._store(assessor, pair, ModelAnswer(round_, kind, False))
-                return round_, is_late, False
-            if old is not None and old.round > round_:
-                return round_, is_late, False
-            counted = old is not None and old.round == round_ and old.kind != "later" and old.is_counted
-            self._store(assessor, pair, ModelAnswer(round_, kind, counted))
-            return round_, is_late, counted
+                    self._store(assessor, pair, ModelAnswer(generation, kind, False))
+                return generation, is_late, False
+            if old is not None and old.generation > generation:
+                return generation, is_late, False
+            counted = old is not None and old.generation == generation and old.kind != "later" and old.is_counted
+            self._store(assessor, pair, ModelAnswer(generation, kind, counted))
+            return generation, is_late, counted
         held = self.unended(assessor, pair)
         if held is not None:
             end = "returned" if kind == "later" else "answered"
             held.end = end if held.expires > now else "expired"
         if kind == "later":
             if not self.answered(assessor, pair):
-                self._store(assessor, pair, ModelAnswer(round_, kind, False))
-            return round_, is_late, False
+                self._store(assessor, pair, ModelAnswer(generation, kind, False))
+            return generation, is_late, False
         if self.answered(assessor, pair):
             assert old is not None
             counted = old.is_counted
         else:
             counted = held is not None or self.has_room(assessor, pair)
-        self._store(assessor, pair, ModelAnswer(round_, kind, counted))
-        return round_, is_late, counted
+        self._store(assessor, pair, ModelAnswer(generation, kind, counted))
+        return generation, is_late, counted
 
     def _store(self, assessor: int, pair: int, answer: ModelAnswer) -> None:
         self.answers[assessor, pair] = answer
@@ -231,7 +233,7 @@ class Machine(RuleBasedStateMachine):
                 assert self.model.unended(assessor, pair) is None
             assert lease.expires == now + 900_000
             self.model.leases[lease.token] = ModelLease(
-                lease.token, assessor, pair, self.model.pairs[pair].round, lease.expires
+                lease.token, assessor, pair, self.model.pairs[pair].generation, lease.expires
             )
         if len(found.leases) < wanted:
             assert self.model.wanted(assessor) == set(), "no pair is lost"
@@ -247,7 +249,7 @@ class Machine(RuleBasedStateMachine):
         )
         expected = self.model.answer(assessor, pair, kind, lease, self.clock())
         (receipt,) = self.judging.send(assessor, answer)
-        assert (receipt.round, receipt.is_late, receipt.is_counted) == expected
+        assert (receipt.generation, receipt.is_late, receipt.is_counted) == expected
         assert receipt.pair_id == pair
         self.sent.append((assessor, answer, receipt))
 
@@ -284,11 +286,11 @@ class Machine(RuleBasedStateMachine):
             return
         undone = self.judging.undo(assessor, named)
         model.remove(assessor, pair)
-        holds = old.round == model.pairs[pair].round and (old.is_counted or model.has_room(assessor, pair))
+        holds = old.generation == model.pairs[pair].generation and (old.is_counted or model.has_room(assessor, pair))
         assert (undone.pair_id, undone.lease is not None) == (pair, holds)
         if undone.lease is not None:
             token, expires = undone.lease.token, undone.lease.expires
-            model.leases[token] = ModelLease(token, assessor, pair, old.round, expires, is_undo=True)
+            model.leases[token] = ModelLease(token, assessor, pair, old.generation, expires, is_undo=True)
 
     @rule(seconds=st.sampled_from([1, 450, 900]))
     def wait(self, seconds: int) -> None:
@@ -301,7 +303,7 @@ class Machine(RuleBasedStateMachine):
         state = self.model.pairs[pair]
         state.is_open = True
         if not keep_answers:
-            state.round += 1
+            state.generation += 1
             state.limits = {kind: limits._replace(is_unsettled=True) for kind, limits in state.limits.items()}
             for lease in self.model.leases.values():
                 if lease.pair == pair and lease.end is None:
@@ -330,8 +332,8 @@ class Machine(RuleBasedStateMachine):
         state = self.model.pairs[pair]
         if not state.limits:
             return
-        row = PlanRow(pair, kind, state.round, 0, 9, wanted, float(wanted), more, "", "")
-        outdated = row._replace(round=state.round - 1, target=0, is_unsettled=not more)
+        row = PlanRow(pair, kind, state.generation, 0, 9, wanted, float(wanted), more, "", "")
+        outdated = row._replace(generation=state.generation - 1, target=0, is_unsettled=not more)
         self.judging.database.write(lambda connection: write_plan(connection, [row, outdated]))
         k_max = state.limits[kind].k_max
         state.limits[kind] = Limits(min(wanted, k_max), k_max, more)

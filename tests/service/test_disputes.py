@@ -96,7 +96,7 @@ def test_informative_assessors_weigh_more(database: Database) -> None:
     assert disputed(judging, snapshot) != disputed(judging)
 
 
-def test_gold_pairs_and_earlier_rounds_are_not_disputed(sqlite_database: Database) -> None:
+def test_gold_pairs_and_earlier_generations_are_not_disputed(sqlite_database: Database) -> None:
     judging = Judging(sqlite_database, 2)
     judging.add(PairRow("q", "gold", kind="gold", gold_grade=1))
     first, second, gold = (row["id"] for row in judging.rows(schema.pair))

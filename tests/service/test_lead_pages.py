@@ -519,32 +519,32 @@ def test_close_and_reopen_pairs_in_bulk(browser: Any, world: World, address: str
         view.wait_for_text(".done", "2")
         assert closed() == []
         with world.database.read() as connection:
-            assert {pair.round for pair in pairs.list_pairs(connection, project_of(world))} == {1}
+            assert {pair.generation for pair in pairs.list_pairs(connection, project_of(world))} == {1}
 
 
 @needs_browser
-def test_start_a_new_round_of_one_pair_and_of_several(browser: Any, world: World, address: str) -> None:
-    def rounds() -> list[int]:
+def test_start_a_new_generation_of_one_pair_and_of_several(browser: Any, world: World, address: str) -> None:
+    def generations() -> list[int]:
         with world.database.read() as connection:
-            return [pair.round for pair in pairs.list_pairs(connection, project_of(world), limit=3)]
+            return [pair.generation for pair in pairs.list_pairs(connection, project_of(world), limit=3)]
 
     with signed_in(browser, world, address) as view:
         view.page.goto(f"{address}/projects/alpha/pairs")
-        view.page.click("text=New round of selected")
+        view.page.click("text=New generation of selected")
         view.page.locator(".problem:visible").wait_for()  # no pair is selected
-        view.page.locator("#pairs button", has_text="New round").first.click()
+        view.page.locator("#pairs button", has_text="New generation").first.click()
         view.page.click("#confirmation >> text=Cancel")
-        view.page.locator("#pairs button", has_text="New round").first.click()
+        view.page.locator("#pairs button", has_text="New generation").first.click()
         view.page.click("#confirm")
-        view.wait_for_text("#pairs tr:nth-child(1)", "round 2")
-        assert rounds() == [2, 1, 1]
+        view.wait_for_text("#pairs tr:nth-child(1)", "generation 2")
+        assert generations() == [2, 1, 1]
         for place in (0, 1):
             view.page.locator("[name=pair_ids]").nth(place).check()
-        view.page.click("text=New round of selected")
+        view.page.click("text=New generation of selected")
         assert view.serious_problems() == []
         view.page.click("#confirm")
-        view.wait_for_text("#pairs tr:nth-child(1)", "round 3")
-        assert rounds() == [3, 2, 1]
+        view.wait_for_text("#pairs tr:nth-child(1)", "generation 3")
+        assert generations() == [3, 2, 1]
 
 
 @needs_browser
@@ -696,7 +696,7 @@ def test_compare_rankings_in_the_browser(browser: Any, world: World, address: st
         view.page.goto(f"{address}/projects/alpha/settings")
         view.page.fill("#policy", "compare")
         view.page.fill("#measure", "P@5")
-        view.page.fill("#pairs-per-round", "4")
+        view.page.fill("#pairs-per-draw", "4")
         view.page.fill("#human-min", "1")
         view.page.click("#settings button")
         view.wait_for_text(".done:visible", "saved")

@@ -61,7 +61,7 @@ def test_events_cannot_be_changed_or_deleted(database: Database) -> None:
         "INSERT INTO query (id, project_id, key) VALUES (1, 1, 'q')",
         "INSERT INTO document (id, project_id, key, fields, digest, changed) VALUES (1, 1, 'd', '{}', '', 1)",
         "INSERT INTO pair (id, project_id, query_id, document_id) VALUES (1, 1, 1, 1)",
-        "INSERT INTO event (project_id, pair_id, assessor_id, client_id, kind, grade, guidelines_version, round, "
+        "INSERT INTO event (project_id, pair_id, assessor_id, client_id, kind, grade, guidelines_version, generation, "
         "received) VALUES (1, 1, 1, 'a', 'grade', 0, 1, 1, 1)",
     ]
     database.write(lambda connection: [connection.execute(text(one)) for one in setup])

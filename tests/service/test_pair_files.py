@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from crowdrank.cli.app import app
 from crowdrank.errors import CrowdrankError, InputError, UsageError
-from crowdrank.service.compare.rankings import list_rankings, list_rounds
+from crowdrank.service.compare.rankings import list_draws, list_rankings
 from crowdrank.service.domain.pairs import PairRow, count_without_text, list_pairs
 from crowdrank.service.domain.projects import get_project
 from crowdrank.service.store.database import Database
@@ -116,10 +116,10 @@ def write_rankings(folder: Path, *, missing: bool = False) -> None:
 
 def compare_options(folder: Path) -> list[str]:
     runs = f"{folder / 'live.trec'},{folder / 'new.trec'}"
-    return ["--policy", "compare", "--runs", runs, "--measure", "P@3", "--pairs-per-round", "6"]
+    return ["--policy", "compare", "--runs", runs, "--measure", "P@3", "--pairs-per-draw", "6"]
 
 
-def test_a_project_that_compares_rankings_has_its_first_round(folder: Path) -> None:
+def test_a_project_that_compares_rankings_has_its_first_draw(folder: Path) -> None:
     write_rankings(folder)
     command = ["new-project", str(folder / "judging.db"), "jam", "--pairs", str(folder / "pool.csv"), "--json"]
     options = [*compare_options(folder), "--labels-from", "expert"]
@@ -129,10 +129,10 @@ def test_a_project_that_compares_rankings_has_its_first_round(folder: Path) -> N
     with database.read() as connection:
         project = get_project(connection, "jam")
         assert [one.name for one in list_rankings(connection, project)] == ["live", "new"]
-        (progress,) = list_rounds(connection, project)
+        (progress,) = list_draws(connection, project)
         wanted = [pair for pair in list_pairs(connection, project) if pair.quotas["expert"].target]
     database.close()
-    assert (project.policy, project.measure, project.pairs_per_round) == ("compare", "P@3", 6)
+    assert (project.policy, project.measure, project.pairs_per_draw) == ("compare", "P@3", 6)
     assert project.quotas == {"human": (0, 0), "llm": (0, 0), "expert": (1, 1)}
     assert (progress.number, progress.n_pairs, len(wanted)) == (1, 6, 6)
 

@@ -59,7 +59,7 @@ def test_a_project_has_the_settings_given(database: Database) -> None:
         ({"policy": "cleverest"}, "policy"),
         ({"measure": "AP"}, "measure"),
         ({"measure": "nDGC@10"}, "measure"),
-        ({"pairs_per_round": 0}, "pairs_per_round"),
+        ({"pairs_per_draw": 0}, "pairs_per_draw"),
         ({"settled": 1.0}, "settled"),
         ({"budget": -1.0}, "budget"),
         ({"colour": "red"}, "colour"),
@@ -211,18 +211,18 @@ def test_closed_pairs_are_not_handed_out(database: Database) -> None:
     assert judging.answer(1, held).is_counted
     assert judging.reopen(documents=["d0", "d1"], queries=["q0"], keep_answers=True) == 2
     assert {judging.judge(2).pair_id for _ in range(2)} == {1, 2}
-    assert {row["round"] for row in judging.rows(schema.pair)} == {1}
+    assert {row["generation"] for row in judging.rows(schema.pair)} == {1}
     judging.check_invariants()
 
 
-def test_a_reopened_pair_starts_a_new_round(database: Database) -> None:
+def test_a_reopened_pair_starts_a_new_generation(database: Database) -> None:
     judging = Judging(database, n_pairs=1)
     judging.judge(1)
     judging.lease(2)
     assert judging.reopen(pair_ids=[1, 99]) == 1
     assert judging.taken(1) == 0
     assert [row["end_kind"] for row in judging.rows(schema.lease)] == ["answered", "expired"]
-    assert [judging.judge(assessor).round for assessor in (1, 2)] == [2, 2]
+    assert [judging.judge(assessor).generation for assessor in (1, 2)] == [2, 2]
     assert judging.next(3).status == "done"
     assert len(judging.rows(schema.event)) == 3
     judging.check_invariants()
@@ -241,14 +241,14 @@ def test_pairs_are_reopened_by_condition(database: Database, clock: ManualClock)
     judging.answer(1, pair_id=3)
 
     def chosen(**conditions: Any) -> list[int]:
-        before = {row["id"]: row["round"] for row in judging.rows(schema.pair)}
+        before = {row["id"]: row["generation"] for row in judging.rows(schema.pair)}
         number = judging.reopen(**conditions)
-        changed = [row["id"] for row in judging.rows(schema.pair) if row["round"] > before[row["id"]]]
+        changed = [row["id"] for row in judging.rows(schema.pair) if row["generation"] > before[row["id"]]]
         assert len(changed) == number
         return sorted(changed)
 
     assert chosen(answered_before=start) == [1]
-    assert chosen(answered_before=start) == [], "answers of earlier rounds do not matter"
+    assert chosen(answered_before=start) == [], "answers of earlier generations do not matter"
     assert chosen(document_changed=True, queries=["q1"]) == []
     assert chosen(document_changed=True) == [2], "pair 3 was answered after the change"
     judging.answer(1, pair_id=1)

@@ -117,7 +117,7 @@ def test_adjudicated_grades_are_expert_grades(database: Database, database_targe
     decide(other_lead, "d1", 3)
     assert grades() == {"d0": 2, "d1": 3, "d9": 1}, "the latest decision counts"
     project.reopen(documents=["d0"])
-    assert grades() == {"d1": 3, "d9": 1}, "a decision of an earlier round does not count"
+    assert grades() == {"d1": 3, "d9": 1}, "a decision of an earlier generation does not count"
 
 
 def test_the_open_pairs_are_a_pool(database: Database, judged: str) -> None:
@@ -212,7 +212,7 @@ def test_commands_take_a_database(judged: str, tmp_path: Path, monkeypatch: pyte
     assert run("validate", judged)["valid"] is True
     assert run("collect", "status", judged, "-m", "majority")["labels"] == 4
     requested = run("collect", "next", judged, "--policy", "overlap-2", "--budget", "10", "-o", "requests.csv")
-    assert requested["requests"] == 2  # d2 has no answer in its round
+    assert requested["requests"] == 2  # d2 has no answer in its generation
     assert ledger_path(judged).exists()
     assert run("collect", "status", judged, "-m", "majority")["out"] == 2
 

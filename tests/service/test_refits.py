@@ -91,7 +91,7 @@ def test_steps_follow_answers_and_time(database: Database, clock: ManualClock, b
     clock.advance(1)
     assert [(step.kind, step.n_events) for step in background.run_due()] == [("update", 1)]
     clock.advance(60)
-    assert steps(background) == ["rounds"]
+    assert steps(background) == ["iterations"]
     judge_some(judging, 6, first=7)
     clock.advance(60)
     assert steps(background) == ["fit"], "twice the answers"
@@ -100,7 +100,7 @@ def test_steps_follow_answers_and_time(database: Database, clock: ManualClock, b
     judge_some(judging, 1, first=13)
     assert steps(background) == ["fit"], "once a day"
     judging.update(settled=0.9)
-    assert steps(background) == ["rounds"], "another plan"
+    assert steps(background) == ["iterations"], "another plan"
     (snapshot,) = judging.rows(schema.snapshot)
     assert snapshot["last_event_id"] == max(row["id"] for row in judging.rows(schema.event))
 
@@ -114,17 +114,17 @@ def test_intervals_can_be_set(sqlite_database: Database, clock: ManualClock) -> 
     clock.advance(500)
     assert steps(background) == []
     judge_some(judging, 1, first=10)
-    assert steps(background) == ["rounds"]
+    assert steps(background) == ["iterations"]
     judge_some(judging, 1, first=11)
     assert steps(background) == []
     clock.advance(600)
-    assert steps(background) == ["rounds"]
+    assert steps(background) == ["iterations"]
     judge_some(judging, 3, first=12)
-    assert steps(background) == ["rounds"], "15 answers, the last fit had 8"
+    assert steps(background) == ["iterations"], "15 answers, the last fit had 8"
     judge_some(judging, 3, first=15)
     assert steps(background) == ["fit"], "answers since the last fit count, not only those since the last iterations"
     judge_some(judging, 9, first=18)
-    assert steps(background) == ["rounds"], "27 answers, the last fit had 18"
+    assert steps(background) == ["iterations"], "27 answers, the last fit had 18"
 
 
 def judgments_of(connection: Connection, judging: Judging) -> Judgments:

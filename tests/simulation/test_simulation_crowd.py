@@ -57,7 +57,7 @@ def test_spammers_have_their_habits(judged: pd.DataFrame) -> None:
     assert of_kind(judged, "random-spammer")["grade"].value_counts(normalize=True).between(0.15, 0.25).all()
 
 
-def test_adversaries_turn_the_scale_round(judged: pd.DataFrame) -> None:
+def test_adversaries_reverse_the_scale(judged: pd.DataFrame) -> None:
     assert correlation(of_kind(judged, "adversary")) < -0.4
 
 

@@ -34,7 +34,7 @@ class CompareRuns(Policy):
 
     A document is drawn with a probability proportional to its weight in the difference of the rankings, times the
     uncertainty of its label. Documents that were judged or requested before are not drawn again; a later call is a
-    further draw, and `estimate` combines the draws (column `round`). Let the assessors answer all requests of a draw.
+    further draw, and `estimate` combines the draws (column `draw`). Let the assessors answer all requests of a draw.
 
     Args:
         runs: rankings by name, as in :func:`crowdrank.estimate`; without them, all documents are equally probable.
@@ -48,8 +48,8 @@ class CompareRuns(Policy):
     >>> pool = pd.DataFrame({"query": "q", "document": list("abcd")})
     >>> runs = {"old": pool.assign(score=[4, 3, 2, 1]), "new": pool.assign(score=[1, 3, 2, 4])}
     >>> requests = CompareRuns(runs, measure="DCG@3").next(pool, budget=2)
-    >>> requests.frame[["document", "probability", "round"]]
-      document  probability  round
+    >>> requests.frame[["document", "probability", "draw"]]
+      document  probability  draw
     0        a          0.9      1
     1        d          0.9      1
 

@@ -197,7 +197,7 @@ class Requests:
     def to_arrow(self) -> pa.Table:
         """Return a table: query, document, assessor, kind, price, reason; honeypot if the pool has them.
 
-        Requests for a sample also have the columns probability, round (number of the draw), and drawn (its pairs).
+        Requests for a sample also have the columns probability, draw (number of the draw), and drawn (its pairs).
         """
         rows, roster, assessors = pa.array(self.pair), self.pool.roster, pa.nulls(len(self), pa.string())
         if roster is not None:
@@ -214,7 +214,7 @@ class Requests:
             columns["honeypot"] = self.pool.honeypot.take(rows)
         if self.probability is not None:
             columns["probability"] = pa.array(self.probability, from_pandas=True)
-            columns["round"] = pa.array(np.full(len(self), self.draw))
+            columns["draw"] = pa.array(np.full(len(self), self.draw))
             columns["drawn"] = pa.array(np.full(len(self), int((~np.isnan(self.probability)).sum()) + self.unmet))
         return pa.table(columns)
 
@@ -247,11 +247,11 @@ SCHEMA = pa.schema(
         "price": pa.float64(),
         "had": pa.int64(),
         "asked": pa.string(),
-        "round": pa.int64(),
+        "draw": pa.int64(),
     }
 )
 """Columns of a list of requests. The assessor is null if anyone may answer; `had` is the number of judgments of the
-pair at the time of the request, `asked`; `round` is the number of the draw of a pair for a sample, and null otherwise.
+pair at the time of the request, `asked`; `draw` is the number of the draw of a pair for a sample, and null otherwise.
 """
 
 
@@ -306,8 +306,8 @@ class OutstandingRequests:
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         table = table.append_column("had", pa.array(had))
         table = table.append_column("asked", pa.array([now] * len(had), pa.string()))
-        if "round" not in table.column_names:
-            table = table.append_column("round", pa.nulls(len(had), pa.int64()))
+        if "draw" not in table.column_names:
+            table = table.append_column("draw", pa.nulls(len(had), pa.int64()))
         return cls(table.select(SCHEMA.names).cast(SCHEMA))
 
     @classmethod
@@ -317,7 +317,7 @@ class OutstandingRequests:
         if not Path(path).exists():
             return cls.none()
         source = DelimitedSource(path)
-        missing = [name for name in SCHEMA.names if name not in (*source.names, "round")]
+        missing = [name for name in SCHEMA.names if name not in (*source.names, "draw")]
         if missing:
             raise InputError(f"there is no column {missing[0]!r}", source=source.name, kind="no-column", fix=FIX)
         names = [name for name in SCHEMA.names if name in source.names]
@@ -331,10 +331,10 @@ class OutstandingRequests:
         by_name = RoleTable(Origin(source, {}), columns)
         columns["price"] = pa.array(parse_numbers(by_name, "price", FIX))
         columns["had"] = pa.array(parse_numbers(by_name, "had", FIX, integer=True))
-        columns["round"] = pa.nulls(len(table), pa.int64())
-        if "round" in names:
-            rounds = require_floats(table["round"], source, "round", allow_blanks=True, fixes=[FIX])
-            columns["round"] = pa.array(rounds, from_pandas=True)
+        columns["draw"] = pa.nulls(len(table), pa.int64())
+        if "draw" in names:
+            draws = require_floats(table["draw"], source, "draw", allow_blanks=True, fixes=[FIX])
+            columns["draw"] = pa.array(draws, from_pandas=True)
         return cls(pa.table(columns).cast(SCHEMA))
 
     def write(self, path: str | Path) -> None:
@@ -379,7 +379,7 @@ class OutstandingRequests:
 
     def number_draw(self, requests: Requests) -> Requests:
         """Return the requests of a new draw with the number after the last draw of the list, if it has any."""
-        last = pc.max(self.column("round")).as_py()
+        last = pc.max(self.column("draw")).as_py()
         return requests if requests.probability is None or last is None else replace(requests, draw=last + 1)
 
     def by_kind(self) -> Mapping[str, int]:

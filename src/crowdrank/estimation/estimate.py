@@ -170,7 +170,7 @@ def estimate(
             p1, ... are the probabilities of the grades. The consensus must not know the expert grades. From a database
             of the judging service, the labels at the first draw of the policy `compare` are used.
         expert: expert grades: DataFrame, path or `Gold` with query, document and grade; `probability` is the one with
-            which the document was drawn, and `round` numbers the draws; rows without a probability are left
+            which the document was drawn, and `draw` numbers the draws; rows without a probability are left
             out. A database of the judging service has the answers to the pairs that were drawn. None: no expert graded
             anything, and the bias of the labels stays unknown.
         measure: DCG, nDCG, P, RR, AP or ERR; by document DCG, nDCG or P.

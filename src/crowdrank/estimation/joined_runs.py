@@ -138,7 +138,7 @@ def join_runs(runs: Mapping[str, Any], labels: Any, expert: Any) -> JoinedRuns:
     Args:
         runs: DataFrames, paths or consensuses by name.
         labels: a consensus, a DataFrame or a path, with the columns query, document, grade and, if known, p0, p1, ...
-        expert: a DataFrame, a path or a `Gold` with query, document, grade and optionally probability and round.
+        expert: a DataFrame, a path or a `Gold` with query, document, grade and optionally probability and draw.
 
     Raises:
         InputError: a document occurs twice, a probability is invalid, or the inputs have nothing in common.
@@ -221,7 +221,7 @@ def _make_sample(rows: RoleTable, row: Integers) -> Sample:
     is_grade = (grades >= 0) & (grades < MAX_GRADES)
     source.require(is_grade, "grade", f"the grade is not between 0 and {MAX_GRADES - 1}", "correct it", "invalid-grade")
     ones = np.ones(len(row))
-    return Sample(row, grades, draws.get("probability", ones), draws.get("round", ones))
+    return Sample(row, grades, draws.get("probability", ones), draws.get("draw", ones))
 
 
 def _common_queries(alignments: Mapping[str, Alignment], query: pa.Array, n_labels: int) -> Integers:

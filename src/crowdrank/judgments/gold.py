@@ -52,7 +52,7 @@ class Gold:
     def frame(self) -> Any:
         """DataFrame with query, document, grade (its value), and further columns.
 
-        Those are the probabilities p0, p1, ... of the grades of a consensus, and `probability` and `round` of a sample.
+        Those are the probabilities p0, p1, ... of the grades of a consensus, and `probability` and `draw` of a sample.
         """
         values = np.array(self.scale.values)[self.code]
         columns = {"query": self.query, "document": self.document, "grade": pa.array(values.astype(np.int64))}

@@ -201,7 +201,7 @@ class ServiceJudging:
                 raise UsageError(problem, kind="other-scale", fix=fix)
 
     def work(self) -> Iterator[int]:
-        """Judge until no judge gets a pair; yield the number of grades sent after each round."""
+        """Judge until no judge gets a pair; yield the number of grades sent after each batch of pairs."""
         idle = set(self.stopped)
         while working := [judge for judge in self.judges if judge.name not in idle]:
             held = {judge.name: self._take(judge) for judge in working}

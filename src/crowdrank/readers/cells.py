@@ -28,7 +28,7 @@ MAX_TIMESTAMP_SECONDS = 9e12
 """Maximum number of seconds before or after 1970 that fits into 64-bit microseconds."""
 MIN_PROBABILITY = 1e-9
 """Minimum valid probability of drawing a document of a sample; documents are weighted by its inverse."""
-SAMPLE_COLUMNS = ("probability", "round", "drawn")
+SAMPLE_COLUMNS = ("probability", "draw", "drawn")
 """Columns of a sample: probability with which the document was drawn, number of the draw, and number of documents
 of this draw."""
 NOT_DRAWN_REASON, UNGRADED_REASON = "no probability: not drawn", "drawn, without a grade"
@@ -301,7 +301,7 @@ def read_sample_columns(source: Source, names: Sequence[str]) -> Floats:
     """Read columns of a sample, some of `SAMPLE_COLUMNS`, (n_rows, n_columns).
 
     Raises:
-        InputError: a probability is not above 0 and at most 1, or a round is not a number.
+        InputError: a probability is not above 0 and at most 1, or a draw is not a number.
 
     """
     columns = []

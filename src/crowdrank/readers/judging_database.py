@@ -36,7 +36,7 @@ EARLIER_GENERATION_REASON, TRAINING_PAIR_REASON = "answer of an earlier generati
 PROJECTS_SQL = "SELECT name, grades FROM project ORDER BY name"
 ANSWERS_SQL = """
 SELECT query, document, assessor, kind, family, answer, grade, received, active_ms, price, pair_kind, gold_grade,
-    comment, is_current, probabilities, probability, sample_round
+    comment, is_current, probabilities, probability, sample_draw
 FROM judgment WHERE project = :project ORDER BY received, query, document, assessor
 """
 PAIRS_SQL = """
@@ -58,7 +58,7 @@ SELECT query.key AS query, document.key AS document, answer.grade AS grade
 FROM answer JOIN event ON event.id = answer.event_id JOIN pair ON pair.id = answer.pair_id
 JOIN query ON query.id = pair.query_id JOIN document ON document.id = pair.document_id
 JOIN project ON project.id = pair.project_id
-WHERE project.name = :project AND pair.kind = 'real' AND answer.kind = 'grade' AND answer.round = pair.round
+WHERE project.name = :project AND pair.kind = 'real' AND answer.kind = 'grade' AND answer.generation = pair.generation
     AND event.comment = 'adjudicated' AND event.lease_id IS NULL
 ORDER BY event.id
 """
@@ -66,7 +66,7 @@ UNANSWERED_SQL = """
 SELECT count(DISTINCT pair_id) AS drawn, count(DISTINCT CASE WHEN NOT is_answered THEN pair_id END) AS unanswered FROM (
     SELECT sampled_pair.pair_id AS pair_id, EXISTS (
         SELECT 1 FROM answer JOIN assessor ON assessor.id = answer.assessor_id
-        WHERE answer.pair_id = pair.id AND answer.round = pair.round AND answer.kind <> 'later'
+        WHERE answer.pair_id = pair.id AND answer.generation = pair.generation AND answer.kind <> 'later'
             AND assessor.kind = sampled_pair.kind
     ) AS is_answered
     FROM sampled_pair JOIN pair ON pair.id = sampled_pair.pair_id JOIN project ON project.id = pair.project_id
@@ -74,8 +74,8 @@ SELECT count(DISTINCT pair_id) AS drawn, count(DISTINCT CASE WHEN NOT is_answere
 ) AS drawn_pairs
 """
 LABELS_SQL = """
-SELECT sample_round.labels AS labels FROM sample_round JOIN project ON project.id = sample_round.project_id
-WHERE project.name = :project AND sample_round.number = 1
+SELECT sample_draw.labels AS labels FROM sample_draw JOIN project ON project.id = sample_draw.project_id
+WHERE project.name = :project AND sample_draw.number = 1
 """
 ANSWER_SCHEMA = pa.schema(
     {
@@ -96,7 +96,7 @@ PAIR_SCHEMA = pa.schema(
 """Columns of pairs; `honeypot` is the correct grade of a gold pair."""
 EXPERT_SCHEMA = pa.schema(dict.fromkeys(("query", "document", "grade"), pa.string()))
 """Columns of expert grades."""
-SAMPLE_SCHEMA = pa.schema({"probability": pa.float64(), "round": pa.int64()})
+SAMPLE_SCHEMA = pa.schema({"probability": pa.float64(), "draw": pa.int64()})
 """Columns of answers to pairs that were drawn: probability and number of the draw."""
 
 Row = Mapping[str, Any]
@@ -369,7 +369,7 @@ class SampledAnswers(Source):
 def answer_table(rows: Iterable[Row], grades: Sequence[str], bad_rows: BadRows) -> pa.Table:
     """Return rows of the view `judgment` as a table with the columns that crowdrank recognizes.
 
-    The probabilities of the grades (p0, p1, ...) are columns if an answer has them; `probability` and `round` are
+    The probabilities of the grades (p0, p1, ...) are columns if an answer has them; `probability` and `draw` are
     columns if an answer is to a pair that was drawn.
 
     Args:
@@ -409,7 +409,7 @@ def _answer_row(row: Row, grades: Sequence[str]) -> dict[str, Any]:
         "honeypot": _gold_name(row, grades),
         "probabilities": None if row["probabilities"] is None else _parse_json(row["probabilities"]),
         "probability": row["probability"],
-        "round": row["sample_round"],
+        "draw": row["sample_draw"],
     }
 
 

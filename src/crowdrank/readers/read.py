@@ -410,7 +410,7 @@ def read_sample(
     unjudgeable: str | int | Sequence[object] | None = None,
     scale: Scale | None = None,
 ) -> Gold:
-    """Read expert grades of a sample of documents, with the columns `probability` and `round` if the file has them.
+    """Read expert grades of a sample of documents, with the columns `probability` and `draw` if the file has them.
 
     Rows without a probability were not drawn, and are left out. Of several grades of a drawn document, the median is
     used, the lower one of two. A warning tells if drawn documents have no grade: their cell is blank, or a draw has
@@ -505,9 +505,9 @@ def _refuse_second_draws(
 
 def _draw_sizes(draws: Mapping[str, Floats]) -> list[tuple[float, int, int]]:
     """Return (draw number, number of drawn documents, number of graded ones) of each draw of known size."""
-    if "drawn" not in draws or "round" not in draws:
+    if "drawn" not in draws or "draw" not in draws:
         return []
-    draw, n_drawn = draws["round"], draws["drawn"]
+    draw, n_drawn = draws["draw"], draws["drawn"]
     known = np.unique(draw[~np.isnan(n_drawn)])
     return [(float(one), int(np.nanmin(n_drawn[draw == one])), int((draw == one).sum())) for one in known]
 

@@ -67,7 +67,7 @@ def create_project_with_pairs(
     settings: Mapping[str, Any],
     rankings: Mapping[str, pa.Table] = MappingProxyType({}),
 ) -> CreatedProject:
-    """Create a project with its pairs in one transaction; with rankings, draw the first round of pairs."""
+    """Create a project with its pairs in one transaction; with rankings, draw the first pairs."""
     now = database.now()
 
     def create(connection: Connection) -> CreatedProject:

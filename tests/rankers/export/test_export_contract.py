@@ -107,7 +107,7 @@ def test_every_exporter_is_registered_once() -> None:
     assert set(EXPORTERS) == set(EVALUATORS)
 
 
-def test_an_export_has_the_rounds_that_the_ranker_uses(tmp_path: Path) -> None:
+def test_an_export_has_the_iterations_that_the_ranker_uses(tmp_path: Path) -> None:
     X, y, query = simple_data()
     rng = np.random.default_rng(2)
     ranker = LambdaMART(n_estimators=30, num_leaves=4, min_child_samples=3, patience=5)

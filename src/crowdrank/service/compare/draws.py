@@ -1,8 +1,8 @@
 """Draws of the policy `compare`: pairs drawn with known probabilities, to estimate which ranking is better.
 
-A round draws pairs among the first documents of the rankings, as `crowdrank collect next --policy compare` does. Only
-drawn pairs are handed out. A pair that the assessors of the sample have answered before is part of the next round with
-probability 1. Rankings and measure stay the same, so that all rounds draw from the same pairs and `crowdrank estimate`
+Pairs are drawn among the first documents of the rankings, as `crowdrank collect next --policy compare` does. Only
+drawn pairs are handed out. A pair that the assessors of the sample have answered before is part of the next draw with
+probability 1. Rankings and measure stay the same, so that all draws are from the same pairs and `crowdrank estimate`
 can combine them.
 """
 
@@ -27,9 +27,9 @@ from crowdrank.judgments.table import Judgments
 from crowdrank.readers.read import read_judgments
 from crowdrank.service.compare.rankings import (
     IS_ANSWERED,
-    RoundProgress,
+    DrawProgress,
     encode_table,
-    list_rounds,
+    list_draws,
     load_rankings,
     prices_of_asked_members,
     ranking_digests,
@@ -43,7 +43,7 @@ from crowdrank.service.store import schema
 MAX_SEED = 2**31
 """Upper limit of random seeds."""
 
-_ROUND, _SAMPLED, _PAIR, _ANSWER = schema.sample_round, schema.sampled_pair, schema.pair, schema.answer
+_DRAW, _SAMPLED, _PAIR, _ANSWER = schema.sample_draw, schema.sampled_pair, schema.pair, schema.answer
 
 
 class PoolPair(NamedTuple):
@@ -69,8 +69,8 @@ class DrawInputs:
 
     Attributes:
         project: the project.
-        number: number of the round.
-        version: what must not change until the draw is written: number of rounds, settings, digests of the rankings.
+        number: number of the draw.
+        version: what must not change until the draw is written: number of draws, settings, digests of the rankings.
         n_pairs: number of pairs to draw, as far as the budget reaches.
         rankings: rankings by name.
         pairs: pairs of the project.
@@ -112,29 +112,29 @@ def read_draw_inputs(connection: Connection, project: Project) -> DrawInputs:
     :func:`draw_pairs`, and :func:`write_draw`.
 
     Raises:
-        Conflict: the policy is another one, no label is wanted, the last round is not complete, there are fewer than
+        Conflict: the policy is another one, no label is wanted, the last draw is not complete, there are fewer than
             two rankings, or the budget is spent.
 
     """
-    rounds, kinds = list_rounds(connection, project), _judging_kinds(project)
+    draws, kinds = list_draws(connection, project), _judging_kinds(project)
     if not project.is_sampled:
         problem = f"the policy of project {shown(project.name)} is {project.policy}, which draws no pairs"
         raise Conflict(problem, kind="other-policy", fix=f"set the policy {COMPARE}")
     if not kinds:
         problem, fix = "no label is asked for", "set a minimum of at least 1 label per pair, usually of experts"
         raise Conflict(problem, kind="no-labels-wanted", fix=fix)
-    if rounds and not rounds[-1].is_complete:
-        last = rounds[-1]
-        problem = f"round {last.number} is not complete: {last.n_complete} of {last.n_pairs} pairs have their labels"
+    if draws and not draws[-1].is_complete:
+        last = draws[-1]
+        problem = f"draw {last.number} is not complete: {last.n_complete} of {last.n_pairs} pairs have their labels"
         fixes = [fix for warning in last.warnings for fix in warning.fixes]
-        raise Conflict(problem, kind="round-incomplete", fix=fixes or "wait for the answers")
+        raise Conflict(problem, kind="draw-incomplete", fix=fixes or "wait for the answers")
     rankings = load_rankings(connection, project)
     if len(rankings) < 2:
         problem = f"project {shown(project.name)} has {counted(len(rankings), 'ranking')}, and {COMPARE} needs two"
         raise Conflict(problem, kind="few-rankings", fix="add the rankings to compare")
     return DrawInputs(
         project=project,
-        number=len(rounds) + 1,
+        number=len(draws) + 1,
         version=_version(connection, project),
         n_pairs=_affordable_pairs(connection, project),
         rankings=rankings,
@@ -144,7 +144,7 @@ def read_draw_inputs(connection: Connection, project: Project) -> DrawInputs:
 
 
 def draw_pairs(inputs: DrawInputs, seed: int | None = None) -> Draw:
-    """Draw the pairs of a round.
+    """Draw pairs.
 
     Args:
         inputs: what the draw depends on.
@@ -179,15 +179,15 @@ def draw_pairs(inputs: DrawInputs, seed: int | None = None) -> Draw:
     return Draw(seed, sampled, labels, tuple(notes))
 
 
-def write_draw(connection: Connection, inputs: DrawInputs, draw: Draw, now: int) -> RoundProgress:
+def write_draw(connection: Connection, inputs: DrawInputs, draw: Draw, now: int) -> DrawProgress:
     """Store a draw, and ask for the labels of its pairs; raise Conflict if what it depends on has changed."""
     project = lock_project(connection, inputs.project.id)
     if _version(connection, project) != inputs.version:
-        problem = "the settings, rankings or rounds of the project have changed meanwhile"
+        problem = "the settings, rankings or draws of the project have changed meanwhile"
         raise Conflict(problem, kind="changed-meanwhile", fix="try again")
     row = {"measure": project.measure, "seed": draw.seed, "labels": encode_table(draw.labels), "created": now}
-    connection.execute(insert(_ROUND).values(project_id=project.id, number=inputs.number, **row))
-    kinds, fixed = _judging_kinds(project), {"project_id": project.id, "round": inputs.number}
+    connection.execute(insert(_DRAW).values(project_id=project.id, number=inputs.number, **row))
+    kinds, fixed = _judging_kinds(project), {"project_id": project.id, "draw": inputs.number}
     rows = [
         {"pair_id": pair_id, "kind": kind, "probability": probability, **fixed}
         for pair_id, probability in draw.pairs
@@ -196,22 +196,22 @@ def write_draw(connection: Connection, inputs: DrawInputs, draw: Draw, now: int)
     connection.execute(insert(_SAMPLED), rows)
     for kind in kinds:
         set_sample_targets(connection, project.id, inputs.number, kind, project.quotas[kind])
-    return list_rounds(connection, project)[-1]
+    return list_draws(connection, project)[-1]
 
 
 def _affordable_pairs(connection: Connection, project: Project) -> int:
-    """Return how many pairs of a round the budget buys at the highest prices; raise Conflict if it buys none."""
+    """Return how many pairs of a draw the budget buys at the highest prices; raise Conflict if it buys none."""
     if project.budget is None:
-        return project.pairs_per_round
+        return project.pairs_per_draw
     highest = {kind: max(prices.values()) for kind, prices in prices_of_asked_members(connection, project).items()}
     price = sum(project.quotas[kind].k_min * highest.get(kind, 0.0) for kind in _judging_kinds(project))
     if price == 0:
-        return project.pairs_per_round
+        return project.pairs_per_draw
     left = project.budget - committed_money(connection, project.id)
     if left < price:
         problem = f"{max(left, 0.0):g} is left of the budget, and the labels of a pair cost up to {price:g}"
         raise Conflict(problem, kind="budget-too-small", fix="raise the budget")
-    return min(project.pairs_per_round, int(left / price + TOLERANCE))
+    return min(project.pairs_per_draw, int(left / price + TOLERANCE))
 
 
 def _judging_kinds(project: Project) -> list[str]:
@@ -220,9 +220,9 @@ def _judging_kinds(project: Project) -> list[str]:
 
 
 def _version(connection: Connection, project: Project) -> tuple[object, ...]:
-    n_rounds = connection.execute(select(func.count()).where(_ROUND.c.project_id == project.id)).scalar_one()
-    settings = project.plan_settings, project.measure, project.pairs_per_round
-    return n_rounds, settings, ranking_digests(connection, project)
+    n_draws = connection.execute(select(func.count()).where(_DRAW.c.project_id == project.id)).scalar_one()
+    settings = project.plan_settings, project.measure, project.pairs_per_draw
+    return n_draws, settings, ranking_digests(connection, project)
 
 
 def _read_pairs(connection: Connection, project: Project, kinds: Sequence[str]) -> list[PoolPair]:
@@ -320,7 +320,7 @@ def _require_pairs(runs: Mapping[str, pa.Table], measure: str, query: pa.Array, 
 def _unavailable_note(number: int) -> Message:
     documents = f"{counted(number, 'document')} of the rankings cannot be drawn (gold, training or closed pairs)"
     problem = f"{documents}, so nothing corrects the labels there"
-    fix = Fix("discard the rounds, reopen the closed pairs, and draw again")
+    fix = Fix("discard the draws, reopen the closed pairs, and draw again")
     return Message(problem, "pairs-not-drawn", "warning", fixes=(fix,))
 
 

@@ -1,4 +1,4 @@
-"""Rankings of a project, the progress of rounds that compare them, and the estimate of which is better."""
+"""Rankings of a project, the progress of draws that compare them, and the estimate of which is better."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from crowdrank.readers.read_options import Format
 from crowdrank.readers.runs import read_run
 from crowdrank.readers.sources import BadRows, FrameSource
 from crowdrank.service.domain.progress import sampled_answers
-from crowdrank.service.domain.projects import Project, lock_project, require_no_rounds
+from crowdrank.service.domain.projects import Project, lock_project, require_no_draws
 from crowdrank.service.domain.quotas import change_quotas
 from crowdrank.service.service_errors import Conflict, Invalid, NotFound
 from crowdrank.service.store import schema
@@ -97,7 +97,7 @@ def set_ranking(connection: Connection, project: Project, name: str, table: pa.T
     if not 1 <= len(name) <= MAX_NAME or not all(letter.isalnum() or letter in "-_. " for letter in name):
         problem = f"must have 1 to {MAX_NAME} letters, digits, spaces, '-', '_' or '.'"
         raise Invalid(problem, parameter="name", kind="invalid-name", fix="use a name such as new-ranker")
-    require_no_rounds(connection, lock_project(connection, project.id))
+    require_no_draws(connection, lock_project(connection, project.id))
     content = encode_table(table)
     stored = StoredRanking(name, len(table), now)
     values = {**stored.__dict__, "content": content, "digest": hashlib.sha256(content).hexdigest()}
@@ -116,7 +116,7 @@ def remove_ranking(connection: Connection, project: Project, name: str) -> None:
     is_it = (_RANKING.c.project_id == project.id) & (_RANKING.c.name == name)
     if connection.execute(select(_RANKING.c.id).where(is_it)).first() is None:
         raise NotFound(f"project {shown(project.name)} has no ranking {shown(name)}", kind="no-ranking")
-    require_no_rounds(connection, current)
+    require_no_draws(connection, current)
     connection.execute(delete(_RANKING).where(is_it))
 
 
@@ -153,17 +153,17 @@ def decode_table(content: bytes) -> pa.Table:
     return pq.read_table(io.BytesIO(content))
 
 
-_ROUND, _SAMPLED, _PAIR, _ANSWER = schema.sample_round, schema.sampled_pair, schema.pair, schema.answer
-IS_ANSWERED = (_ANSWER.c.round == _PAIR.c.round) & (_ANSWER.c.kind != "later")
-"""Condition on an answer and its pair: it answers the pair in the current round."""
+_DRAW, _SAMPLED, _PAIR, _ANSWER = schema.sample_draw, schema.sampled_pair, schema.pair, schema.answer
+IS_ANSWERED = (_ANSWER.c.generation == _PAIR.c.generation) & (_ANSWER.c.kind != "later")
+"""Condition on an answer and its pair: it answers the pair in the current generation."""
 
 
 @dataclass(frozen=True)
-class RoundProgress:
-    """Progress of a round.
+class DrawProgress:
+    """Progress of a draw.
 
     Attributes:
-        number: number of the round, from 1 on.
+        number: number of the draw, from 1 on.
         measure: measure for which the pairs were drawn.
         seed: random seed of the draw.
         created: time of the draw, in milliseconds.
@@ -190,7 +190,7 @@ class RoundProgress:
 
     @property
     def warnings(self) -> tuple[Message, ...]:
-        """Why the round cannot become complete."""
+        """Why the draw cannot become complete."""
         found = []
         if self.n_unassignable:
             problem = f"nobody can judge {counted(self.n_unassignable, 'drawn document')}, so the sample is not random"
@@ -201,36 +201,36 @@ class RoundProgress:
         return tuple(Message(problem, "sample-incomplete", "warning", fixes=(Fix(fix),)) for problem, fix in found)
 
 
-def discard_rounds(connection: Connection, project: Project) -> int:
-    """Delete all rounds of a project, and hand out none of their pairs; the answers stay. Return their number."""
+def discard_draws(connection: Connection, project: Project) -> int:
+    """Delete all draws of a project, and hand out none of their pairs; the answers stay. Return their number."""
     project = lock_project(connection, project.id)
     connection.execute(delete(_SAMPLED).where(_SAMPLED.c.project_id == project.id))
-    number = connection.execute(delete(_ROUND).where(_ROUND.c.project_id == project.id)).rowcount
+    number = connection.execute(delete(_DRAW).where(_DRAW.c.project_id == project.id)).rowcount
     if project.is_sampled:
         for kind, quota in project.quotas.items():
             change_quotas(connection, project.id, kind, quota, is_sampled=True)
     return number
 
 
-def list_rounds(connection: Connection, project: Project) -> list[RoundProgress]:
-    """Return the rounds of a project and their progress."""
-    columns = _ROUND.c.number, _ROUND.c.measure, _ROUND.c.seed, _ROUND.c.created
-    rounds = connection.execute(select(*columns).where(_ROUND.c.project_id == project.id).order_by(_ROUND.c.number))
+def list_draws(connection: Connection, project: Project) -> list[DrawProgress]:
+    """Return the draws of a project and their progress."""
+    columns = _DRAW.c.number, _DRAW.c.measure, _DRAW.c.seed, _DRAW.c.created
+    draws = connection.execute(select(*columns).where(_DRAW.c.project_id == project.id).order_by(_DRAW.c.number))
     states = _pair_states(connection, project)
-    return [_round_progress(row, list(states.get(row.number, {}).values())) for row in rounds]
+    return [_draw_progress(row, list(states.get(row.number, {}).values())) for row in draws]
 
 
-def _round_progress(row: Row[*tuple[Any, ...]], states: Sequence[str]) -> RoundProgress:
+def _draw_progress(row: Row[*tuple[Any, ...]], states: Sequence[str]) -> DrawProgress:
     complete, closed, unassignable = (states.count(name) for name in ("complete", "closed", "unassignable"))
-    return RoundProgress(row.number, row.measure, row.seed, row.created, len(states), complete, closed, unassignable)
+    return DrawProgress(row.number, row.measure, row.seed, row.created, len(states), complete, closed, unassignable)
 
 
 def _pair_states(connection: Connection, project: Project) -> dict[int, dict[int, str]]:
-    """Return the state of each drawn pair by round and pair id: complete, closed, unassignable or waiting."""
+    """Return the state of each drawn pair by draw and pair id: complete, closed, unassignable or waiting."""
     answered = _answering_assessors(connection, project)
     able = {kind: set(prices) for kind, prices in prices_of_asked_members(connection, project).items()}
     rows = connection.execute(
-        select(_SAMPLED.c.round, _SAMPLED.c.pair_id, _SAMPLED.c.kind, _PAIR.c.is_open)
+        select(_SAMPLED.c.draw, _SAMPLED.c.pair_id, _SAMPLED.c.kind, _PAIR.c.is_open)
         .join_from(_SAMPLED, _PAIR)
         .where(_SAMPLED.c.project_id == project.id)
     )
@@ -246,14 +246,14 @@ def _pair_states(connection: Connection, project: Project) -> dict[int, dict[int
             state = "unassignable"
         else:
             state = "waiting"
-        of_round = states.setdefault(row.round, {})
-        if of_round.get(row.pair_id, "complete") == "complete":  # a pair is complete if all kinds have answered it
-            of_round[row.pair_id] = state
+        pair_states = states.setdefault(row.draw, {})
+        if pair_states.get(row.pair_id, "complete") == "complete":  # a pair is complete if all kinds have answered it
+            pair_states[row.pair_id] = state
     return states
 
 
 def _answering_assessors(connection: Connection, project: Project) -> dict[tuple[int, str], set[int]]:
-    """Return who answered each drawn pair in its current round, by pair id and kind."""
+    """Return who answered each drawn pair in its current generation, by pair id and kind."""
     assessor = schema.assessor
     rows = connection.execute(
         select(_SAMPLED.c.pair_id, _SAMPLED.c.kind, _ANSWER.c.assessor_id)
@@ -289,11 +289,11 @@ def prices_of_asked_members(connection: Connection, project: Project) -> dict[st
 
 
 @dataclass(frozen=True)
-class RoundsEstimate:
-    """Estimate of which ranking is better, from the rounds before the first incomplete one.
+class DrawsEstimate:
+    """Estimate of which ranking is better, from the draws before the first incomplete one.
 
     Attributes:
-        result: the estimate as a dictionary; None without a complete round, or if it failed.
+        result: the estimate as a dictionary; None without a complete draw, or if it failed.
         problem: why it failed.
 
     """
@@ -302,23 +302,23 @@ class RoundsEstimate:
     problem: str | None = None
 
 
-def estimate_rounds(connection: Connection, project: Project, rounds: Sequence[RoundProgress]) -> RoundsEstimate:
+def estimate_from_draws(connection: Connection, project: Project, draws: Sequence[DrawProgress]) -> DrawsEstimate:
     """Estimate which ranking is better.
 
-    An incomplete round is not a random sample: easy documents may have been answered first.
+    An incomplete draw is not a random sample: easy documents may have been answered first.
     """
-    complete = [one.number for one in takewhile(lambda one: one.is_complete, rounds)]
+    complete = [one.number for one in takewhile(lambda one: one.is_complete, draws)]
     if not complete:
-        return RoundsEstimate()
+        return DrawsEstimate()
     answers = sampled_answers(connection, project)
-    answers = answers.filter(pc.is_in(answers["round"], pa.array(complete)))
-    content = select(_ROUND.c.labels).where(_ROUND.c.project_id == project.id, _ROUND.c.number == 1)
+    answers = answers.filter(pc.is_in(answers["draw"], pa.array(complete)))
+    content = select(_DRAW.c.labels).where(_DRAW.c.project_id == project.id, _DRAW.c.number == 1)
     labels = decode_table(connection.execute(content).scalar_one())
     runs = load_rankings(connection, project)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CrowdrankWarning)  # the result lists them
         try:
             sample = read_sample(answers, grades=project.grades, unjudgeable=CANNOT_JUDGE)
-            return RoundsEstimate(estimate(runs, labels, sample, measure=rounds[0].measure).to_dict())
+            return DrawsEstimate(estimate(runs, labels, sample, measure=draws[0].measure).to_dict())
         except CrowdrankError as error:
-            return RoundsEstimate(problem=error.problem)
+            return DrawsEstimate(problem=error.problem)

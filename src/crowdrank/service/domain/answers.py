@@ -95,7 +95,7 @@ class Receipt:
     pair_id: int
     kind: str
     grade: str | None
-    round: int
+    generation: int
     is_late: bool
     is_counted: bool
     received: int
@@ -123,7 +123,7 @@ class _HeldLease:
     id: int
     token: str
     pair_id: int
-    round: int
+    generation: int
     expires: int
     ended: int | None
     end_kind: str | None
@@ -146,8 +146,8 @@ _QUOTAS = (
 )
 _STATE_COLUMNS = (
     select(
-        *(_PAIR.c[name] for name in ("id", "kind", "round", "gold_grade", "explanation")),
-        _ANSWER.c.round.label("answer_round"),
+        *(_PAIR.c[name] for name in ("id", "kind", "generation", "gold_grade", "explanation")),
+        _ANSWER.c.generation.label("answer_generation"),
         _ANSWER.c.kind.label("answer_kind"),
         _ANSWER.c.is_counted,
     )
@@ -181,13 +181,13 @@ _HELD_PAIRS = (
 class _Current:
     """Latest answer of the assessor to a pair."""
 
-    round: int
+    generation: int
     kind: str
     is_counted: bool
 
-    def answers(self, round_: int) -> bool:
-        """Return whether it answers the pair in a round."""
-        return self.round == round_ and self.kind != "later"
+    def answers(self, generation: int) -> bool:
+        """Return whether it answers the pair in a generation."""
+        return self.generation == generation and self.kind != "later"
 
 
 @dataclass
@@ -210,7 +210,7 @@ def _held_lease(row: Row[*tuple[Any, ...]], prefix: str = "") -> _HeldLease:
 
 def _current(row: Row[*tuple[Any, ...]]) -> _Current | None:
     """Return the latest answer of the assessor to a pair, from a row of its state."""
-    return None if row.answer_round is None else _Current(row.answer_round, row.answer_kind, row.is_counted)
+    return None if row.answer_generation is None else _Current(row.answer_generation, row.answer_kind, row.is_counted)
 
 
 def record_answers(
@@ -302,7 +302,9 @@ class _Recording:
             return False
         sent = {"tokens": list(tokens), "client_ids": [answer.client_id for answer in answers]}
         rows = self.connection.execute(_HELD_PAIRS, {**self.values, **sent}).all()
-        is_held = all(row.lease_ended is None and row.lease_round == row.round and not row.is_repeated for row in rows)
+        is_held = all(
+            row.lease_ended is None and row.lease_generation == row.generation and not row.is_repeated for row in rows
+        )
         if not is_held or len(rows) < len(tokens):
             return False
         for row in rows:
@@ -431,14 +433,14 @@ class _Recording:
         """Apply a new answer to the state of its pair; return the event."""
         state = self.states[content["pair_id"]]
         lease = None if answer.lease is None else self.leases[answer.lease]
-        pair_round = state.pair.round
-        round_ = pair_round if lease is None else lease.round
+        pair_generation = state.pair.generation
+        generation = pair_generation if lease is None else lease.generation
         is_late = lease is not None and self._is_late(lease)
-        if state.pair.kind == "training" and state.answer is not None and state.answer.answers(pair_round):
+        if state.pair.kind == "training" and state.answer is not None and state.answer.answers(pair_generation):
             problem = "the training pair is answered; its grade has been shown"
             raise Conflict(problem, place=place, kind="training-answered")
         self.n_without_lease += state.live is None and answer.kind != "later"
-        is_counted = self._take_place(state, answer, round_)
+        is_counted = self._take_place(state, answer, generation)
         event = {
             **content,
             "project_id": self.project.id,
@@ -450,7 +452,7 @@ class _Recording:
             "active_ms": answer.active_ms,
             "away_ms": answer.away_ms,
             "guidelines_version": self.project.guidelines_version,
-            "round": round_,
+            "generation": generation,
             "received": self.now,
         }
         self.events.append(event)
@@ -460,21 +462,21 @@ class _Recording:
         end = self.ended.get(lease.id, lease.end_kind)
         return end in ("expired", "returned") or (end is None and lease.expires <= self.now)
 
-    def _take_place(self, state: _State, answer: Answer, round_: int) -> bool:
+    def _take_place(self, state: _State, answer: Answer, generation: int) -> bool:
         """Change lease, quota and latest answer of a pair; return whether the answer counts."""
         current = state.answer
-        if round_ < state.pair.round:  # reopened since the lease
-            if current is not None and (current.round > round_ or answer.kind == "later"):
+        if generation < state.pair.generation:  # reopened since the lease
+            if current is not None and (current.generation > generation or answer.kind == "later"):
                 return False
-            is_counted = current is not None and current.answers(round_) and current.is_counted
+            is_counted = current is not None and current.answers(generation) and current.is_counted
         elif answer.kind == "later":
             if state.live is not None:
                 self._end(state, "returned")
                 self._change(state, -1)
-            if current is not None and current.answers(round_):
+            if current is not None and current.answers(generation):
                 return False
             is_counted = False
-        elif current is not None and current.answers(round_):
+        elif current is not None and current.answers(generation):
             is_counted = current.is_counted
         elif state.live is not None:
             self._end(state, "answered")
@@ -483,7 +485,7 @@ class _Recording:
             is_counted = state.pair.kind != "real" or state.n_free > 0
             if is_counted:
                 self._change(state, 1)
-        state.answer = _Current(round_, answer.kind, is_counted)
+        state.answer = _Current(generation, answer.kind, is_counted)
         self.latest[state.pair.id] = answer.client_id
         return is_counted
 
@@ -494,7 +496,7 @@ class _Recording:
 
     def _change(self, state: _State, change: int) -> None:
         state.n_free -= change
-        self.changes[LabelSlot(state.pair.id, self.member.kind, state.pair.round)] += change
+        self.changes[LabelSlot(state.pair.id, self.member.kind, state.pair.generation)] += change
 
     def _receipt(self, event: Mapping[str, Any]) -> Receipt:
         grades, pair = self.project.grades, self.states[event["pair_id"]].pair
@@ -502,7 +504,7 @@ class _Recording:
         if pair.kind == "training" and event["kind"] in ("grade", "cannot-judge"):
             is_correct = event["grade"] == pair.gold_grade
             feedback = Feedback(is_correct, grades[pair.gold_grade], pair.explanation)
-        stored = ("client_id", "pair_id", "kind", "round", "is_late", "is_counted", "received")
+        stored = ("client_id", "pair_id", "kind", "generation", "is_late", "is_counted", "received")
         grade = None if event["grade"] is None else grades[event["grade"]]
         return Receipt(**{name: event[name] for name in stored}, grade=grade, feedback=feedback)
 
@@ -522,7 +524,7 @@ class _Recording:
         added, changed = [], []
         for pair_id, client_id in self.latest.items():
             event, state = by_client_id[client_id], self.states[pair_id]
-            row = {name: event[name] for name in ("round", "kind", "grade", "is_counted")}
+            row = {name: event[name] for name in ("generation", "kind", "grade", "is_counted")}
             row["event_id"] = event_ids[client_id]
             if state.is_new:
                 added.append({"pair_id": pair_id, "assessor_id": self.member.assessor_id, **row})
@@ -587,21 +589,21 @@ def undo(
         "client_id": client_id,
         "kind": "withdrawn",
         "guidelines_version": project.guidelines_version,
-        "round": state.answer_round,
+        "generation": state.answer_generation,
         "received": now,
     }
     connection.execute(insert(_EVENT), event)
     if not _can_hold(state, quota):
         return WithdrawnAnswer(pair_id, None)
     if state.kind == "real" and not state.is_counted:
-        change_taken(connection, {LabelSlot(pair_id, member.kind, state.round): 1})
-    leases = insert_leases(connection, project, assessor_id, [(pair_id, state.round)], now, is_undo=True)
+        change_taken(connection, {LabelSlot(pair_id, member.kind, state.generation): 1})
+    leases = insert_leases(connection, project, assessor_id, [(pair_id, state.generation)], now, is_undo=True)
     return WithdrawnAnswer(pair_id, leases[0])
 
 
 def _can_hold(state: Row[*tuple[Any, ...]], quota: Row[*tuple[Any, ...]] | None) -> bool:
     """Return whether a place of the pair remains for the assessor whose answer was withdrawn."""
-    if state.answer_round < state.round:
+    if state.answer_generation < state.generation:
         return False
     return state.kind != "real" or state.is_counted or (quota is not None and quota.taken < quota.k_max)
 

@@ -61,7 +61,7 @@ MAX_GOLD = 200
 """Maximum number of gold pairs of which a random one is handed out."""
 
 Pair = tuple[int, int]
-"""Id and round of a pair."""
+"""Id and generation of a pair."""
 Status = Literal["judging", "training", "done", "paused", "not-qualified", "closed"]
 """What an assessor can do: judge the leased pairs, answer training pairs, or nothing for the reason given."""
 Reason = Literal["no-pairs", "settled", "budget-spent", "others-asked", "kind-not-asked"]
@@ -148,7 +148,7 @@ _ASKING_MEMBER = _MEMBER.add_columns(
     _N_ANSWERS.label("n_answers"), select(_LEASE.c.id).where(_IS_EXPIRED).exists().label("has_expired")
 )
 _EXPIRED = (
-    select(_LEASE.c.id, _LEASE.c.pair_id, schema.assessor.c.kind, _LEASE.c.round)
+    select(_LEASE.c.id, _LEASE.c.pair_id, schema.assessor.c.kind, _LEASE.c.generation)
     .join_from(_LEASE, schema.assessor)
     .where(_IS_EXPIRED)
     .order_by(_LEASE.c.expires)
@@ -175,7 +175,7 @@ _LIVE = (
 )
 _LIVE_BY_TOKEN = _LIVE.where(_LEASE.c.token.in_(bindparam("tokens", expanding=True)))
 _MINE = (
-    select(_LEASE.c.id, _LEASE.c.pair_id, _LEASE.c.round, _LEASE.c.token)
+    select(_LEASE.c.id, _LEASE.c.pair_id, _LEASE.c.generation, _LEASE.c.token)
     .join_from(_LEASE, _PAIR)
     .where(_LEASE.c.assessor_id == _ME, _LEASE.c.ended.is_(None), _PAIR.c.project_id == _OF_PROJECT)
     .order_by(_LEASE.c.id)
@@ -191,11 +191,11 @@ def _held(pair_id: Any) -> Any:
     )
 
 
-def _answered(pair_id: Any, round_: Any) -> Any:
-    """Whether I answered a pair in its current round, or put it off."""
+def _answered(pair_id: Any, generation: Any) -> Any:
+    """Whether I answered a pair in its current generation, or put it off."""
     return (
         select(_ANSWER.c.pair_id)
-        .where(_ANSWER.c.pair_id == pair_id, _ANSWER.c.assessor_id == _ME, _ANSWER.c.round == round_)
+        .where(_ANSWER.c.pair_id == pair_id, _ANSWER.c.assessor_id == _ME, _ANSWER.c.generation == generation)
         .exists()
     )
 
@@ -212,7 +212,7 @@ def _is_free(quota: FromClause) -> ColumnElement[bool]:
 
 _CANDIDATES = (
     select(_QUOTA.c.pair_id, _QUOTA.c.query_id)
-    .where(~_answered(_QUOTA.c.pair_id, _QUOTA.c.round), ~_held(_QUOTA.c.pair_id))
+    .where(~_answered(_QUOTA.c.pair_id, _QUOTA.c.generation), ~_held(_QUOTA.c.pair_id))
     .limit(bindparam("limit"))
 )
 _BY_PRIORITY = _CANDIDATES.where(_WANTS_LABELS).order_by(_QUOTA.c.priority.desc(), _QUOTA.c.shuffle)
@@ -239,7 +239,7 @@ _PUT_OFF = (
     .where(
         _ANSWER.c.assessor_id == _ME,
         text("answer.kind = 'later'"),
-        _ANSWER.c.round == _QUOTA.c.round,
+        _ANSWER.c.generation == _QUOTA.c.generation,
         _is_free(_QUOTA),
         ~_held(_QUOTA.c.pair_id),
         text("+quota.project_id = :in_project"),  # the sign keeps SQLite from starting with all wanted pairs
@@ -256,15 +256,15 @@ _FREE_PAIRS = (
 
 
 def _take_places(pairs: Select[Any]) -> ReturningUpdate[Any]:
-    """Return the statement that takes a place of each of some pairs, which it locks, and returns their rounds."""
+    """Return the statement that takes a place of each of some pairs, which it locks, and returns their generations."""
     taken = update(_QUOTA).where(_QUOTA.c.kind == _KIND, _QUOTA.c.pair_id.in_(pairs))
-    return taken.values(taken=_QUOTA.c.taken + 1).returning(_QUOTA.c.pair_id, _QUOTA.c.round)
+    return taken.values(taken=_QUOTA.c.taken + 1).returning(_QUOTA.c.pair_id, _QUOTA.c.generation)
 
 
 _SKIPPING = _take_places(_FREE_PAIRS.with_for_update(skip_locked=True))
 _WAITING = _take_places(_FREE_PAIRS.with_for_update())
 _CHECKS = (
-    select(_PAIR.c.id, _PAIR.c.round)
+    select(_PAIR.c.id, _PAIR.c.generation)
     .where(
         _PAIR.c.project_id == _OF_PROJECT, _PAIR.c.kind == bindparam("pair_kind"), _PAIR.c.is_open, ~_held(_PAIR.c.id)
     )
@@ -272,14 +272,14 @@ _CHECKS = (
     .limit(bindparam("limit"))
 )
 """Gold or training pairs."""
-_NEW_CHECKS = _CHECKS.where(~_answered(_PAIR.c.id, _PAIR.c.round))
+_NEW_CHECKS = _CHECKS.where(~_answered(_PAIR.c.id, _PAIR.c.generation))
 _PUT_OFF_CHECKS = _CHECKS.join_from(
     _PAIR,
     _ANSWER,
     and_(
         _ANSWER.c.pair_id == _PAIR.c.id,
         _ANSWER.c.assessor_id == _ME,
-        _ANSWER.c.round == _PAIR.c.round,
+        _ANSWER.c.generation == _PAIR.c.generation,
         _ANSWER.c.kind == "later",
     ),
 )
@@ -418,7 +418,7 @@ def return_leases(
         for row in connection.execute(_MINE, {"me": assessor_id, "in_project": project.id})
         if tokens is None or row.token in tokens
     ]
-    released = [(row.id, row.pair_id, member.kind, row.round) for row in rows]
+    released = [(row.id, row.pair_id, member.kind, row.generation) for row in rows]
     _end_leases(connection, released, "returned", now)
     return len(rows)
 
@@ -432,18 +432,18 @@ def insert_leases(
     *,
     is_undo: bool = False,
 ) -> list[Lease]:
-    """Insert leases on pairs, given by id and round, whose places are taken already; return them."""
+    """Insert leases on pairs, given by id and generation, whose places are taken already; return them."""
     rows: list[dict[str, Any]] = [
         {
             "token": secrets.token_urlsafe(16),
             "pair_id": pair_id,
             "assessor_id": assessor_id,
-            "round": round_,
+            "generation": generation,
             "issued": now,
             "expires": now + 1000 * project.lease_seconds,
             "is_undo": is_undo,
         }
-        for pair_id, round_ in pairs
+        for pair_id, generation in pairs
     ]
     if not rows:
         return []
@@ -466,7 +466,7 @@ def _lease(row: Row[*tuple[Any, ...]]) -> Lease:
 
 
 def _end_leases(connection: Connection, rows: Sequence[Sequence[Any]], end: str, now: int) -> None:
-    """End leases, given by id, pair, kind of assessor and round."""
+    """End leases, given by id, pair, kind of assessor and generation."""
     if rows:
         connection.execute(_END, {"ids": [row[0] for row in rows], "now": now, "end": end})
         release_places(connection, [LabelSlot(*row[1:]) for row in rows])
@@ -536,7 +536,7 @@ class _Claims:
     """Real pairs claimed for a member in one request.
 
     Attributes:
-        pairs: id and round of each pair claimed.
+        pairs: id and generation of each pair claimed.
         query_id: query of the last pair.
 
     """
@@ -583,7 +583,7 @@ class _Claims:
     def _take(self, chosen: dict[int, int], statement: ReturningUpdate[Any]) -> None:
         """Take places of the pairs that still have one."""
         found = self._connection.execute(statement, {**self._values, "pairs": list(chosen)})
-        taken = dict(sorted((row.pair_id, row.round) for row in found))
+        taken = dict(sorted((row.pair_id, row.generation) for row in found))
         self.pairs += taken.items()
         if statement is _WAITING:
             self._locked = {pair: query for pair, query in self._locked.items() if pair not in chosen}

@@ -113,7 +113,7 @@ class PairState:
     kind: str
     gold_grade: str | None
     is_open: bool
-    round: int
+    generation: int
     quotas: Mapping[str, QuotaState]
 
 
@@ -125,9 +125,9 @@ class PairFilter:
         pair_ids: ids of pairs.
         queries: ids of queries in the user's files.
         documents: ids of documents in the user's files.
-        document_changed: an answer of the current round was given before the last change of the document.
-        answered_before: an answer of the current round was received before this time.
-        guidelines_before: an answer of the current round was given under guidelines older than this version.
+        document_changed: an answer of the current generation was given before the last change of the document.
+        answered_before: an answer of the current generation was received before this time.
+        guidelines_before: an answer of the current generation was given under guidelines older than this version.
 
     """
 
@@ -366,7 +366,7 @@ def list_pairs(
             kind=row.kind,
             gold_grade=None if row.gold_grade is None else project.grades[row.gold_grade],
             is_open=row.is_open,
-            round=row.round,
+            generation=row.generation,
             quotas=quotas.get(row.id, {}),
         )
         for row in rows
@@ -386,28 +386,28 @@ def close_pairs(connection: Connection, project: Project, chosen: PairFilter) ->
 def reopen_pairs(
     connection: Connection, project: Project, chosen: PairFilter, now: int, *, keep_answers: bool = False
 ) -> int:
-    """Open pairs, and start a new round of each; return their number.
+    """Open pairs, and start a new generation of each; return their number.
 
-    Answers of earlier rounds stay, but no longer count. Leases of earlier rounds end.
+    Answers of earlier generations stay, but no longer count. Leases of earlier generations end.
 
     Args:
         connection: connection in a write transaction.
         project: project of the pairs.
         chosen: selects the pairs.
         now: time in milliseconds.
-        keep_answers: only open closed pairs again, without a new round.
+        keep_answers: only open closed pairs again, without a new generation.
 
     """
     number = 0
     for ids in _chosen_ids(connection, project, chosen):
         if not keep_answers:
-            _start_round(connection, project, ids, now)
+            _start_generation(connection, project, ids, now)
         number += _set_open(connection, ids, is_open=True)
     return number
 
 
-def _start_round(connection: Connection, project: Project, ids: Sequence[int], now: int) -> None:
-    """Start a new round of pairs: their leases end, and what the model said of them is forgotten."""
+def _start_generation(connection: Connection, project: Project, ids: Sequence[int], now: int) -> None:
+    """Start a new generation of pairs: their leases end, and what the model said of them is forgotten."""
     pair, quota, lease, standing = schema.pair, schema.quota, schema.lease, schema.standing
     is_live = and_(lease.c.pair_id.in_(ids), lease.c.ended.is_(None))
     connection.execute(select(lease.c.id).where(is_live).order_by(lease.c.id).with_for_update())
@@ -415,9 +415,9 @@ def _start_round(connection: Connection, project: Project, ids: Sequence[int], n
     connection.execute(
         select(quota.c.pair_id).where(of_pairs).order_by(quota.c.pair_id, quota.c.kind).with_for_update()
     )
-    connection.execute(update(pair).where(pair.c.id.in_(ids)).values(round=pair.c.round + 1))
-    new_round = {"round": quota.c.round + 1, "taken": 0, **first_priority(is_planned=project.is_planned)}
-    connection.execute(update(quota).where(of_pairs).values(new_round))
+    connection.execute(update(pair).where(pair.c.id.in_(ids)).values(generation=pair.c.generation + 1))
+    new_generation = {"generation": quota.c.generation + 1, "taken": 0, **first_priority(is_planned=project.is_planned)}
+    connection.execute(update(quota).where(of_pairs).values(new_generation))
     snapshots = select(schema.snapshot.c.id).where(schema.snapshot.c.project_id == project.id)
     connection.execute(delete(standing).where(standing.c.snapshot_id.in_(snapshots), standing.c.pair_id.in_(ids)))
     connection.execute(update(lease).where(is_live).values(ended=now, end_kind="expired"))
@@ -482,7 +482,7 @@ def _has_answer(condition: ColumnElement[bool]) -> ColumnElement[bool]:
         .select_from(joined)
         .where(
             answer.c.pair_id == schema.pair.c.id,
-            answer.c.round == schema.pair.c.round,
+            answer.c.generation == schema.pair.c.generation,
             or_(answer.c.kind == "grade", answer.c.kind == "cannot-judge"),
             condition,
         )

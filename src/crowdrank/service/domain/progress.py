@@ -40,11 +40,11 @@ _OF_SAMPLE = text(ANSWERS_SQL.replace("ORDER BY", "AND probability IS NOT NULL O
 
 
 def answers_of(connection: Connection, project: Project, queries: Sequence[str] | None = None) -> pa.Table:
-    """Return the latest answers of a project as a table; earlier rounds and training pairs are left out.
+    """Return the latest answers of a project as a table; earlier generations and training pairs are left out.
 
     The columns are those that crowdrank recognizes (query, document, assessor, family, grade, time, duration, cost,
     honeypot), the kind of assessor and the comment. Answers to pairs that the policy `compare` drew have the
-    probability of the draw and the number of its round; named grades have the column `scale`.
+    probability of the draw and the number of its draw; named grades have the column `scale`.
 
     Args:
         connection: connection of a transaction.
@@ -121,7 +121,7 @@ _CODED = (
     .where(
         schema.pair.c.project_id == bindparam("in_project"),
         schema.pair.c.kind != "training",
-        schema.answer.c.round == schema.pair.c.round,
+        schema.answer.c.generation == schema.pair.c.generation,
         schema.answer.c.kind != "later",
     )
     .order_by(schema.event.c.received, schema.query.c.key, schema.document.c.key, schema.assessor.c.name)
@@ -250,7 +250,7 @@ class PairCounts:
 
 @dataclass(frozen=True)
 class AssessorProgress:
-    """Work of a member, or of a former one. Answers are the latest of each pair, of all rounds and kinds of pairs.
+    """Work of a member, or of a former one. Answers are the latest of each pair, of all generations and kinds of pairs.
 
     Attributes:
         role: role in the project; None for former members.

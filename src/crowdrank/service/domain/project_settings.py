@@ -145,11 +145,11 @@ class ProjectSettings:
         max_length=100,
         page=PageField(COMPARISON, "Measure"),
     )
-    pairs_per_round: int = setting(
+    pairs_per_draw: int = setting(
         100,
         "Policy compare: number of pairs to draw at a time.",
         bounds=Bounds(1, 1_000_000),
-        page=PageField(COMPARISON, "Pairs per round"),
+        page=PageField(COMPARISON, "Pairs per draw"),
     )
     flag_action: Literal["notify", "honeypots", "pause"] = setting(
         "notify",

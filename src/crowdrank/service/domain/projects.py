@@ -199,7 +199,7 @@ def update_project(connection: Connection, project: Project, **settings: Any) ->
     stored = _stored({**{name: getattr(current, name) for name in SETTINGS}, **settings})
     changed = replace(current, **_parsed(stored))
     if changed.measure != current.measure:
-        require_no_rounds(connection, current)
+        require_no_draws(connection, current)
     if "budget" in settings:
         forget_spending(connection, [project.id])
     _change_plan(connection, current, changed)
@@ -219,12 +219,12 @@ def _change_plan(connection: Connection, current: Project, changed: Project) -> 
             change_quotas(connection, current.id, kind, quota, **modes)
 
 
-def require_no_rounds(connection: Connection, project: Project) -> None:
+def require_no_draws(connection: Connection, project: Project) -> None:
     """Raise Conflict if pairs were drawn: their probabilities hold only for these rankings and this measure."""
-    rounds = schema.sample_round
-    if connection.execute(select(rounds.c.number).where(rounds.c.project_id == project.id)).first() is not None:
+    draws = schema.sample_draw
+    if connection.execute(select(draws.c.number).where(draws.c.project_id == project.id)).first() is not None:
         problem = f"pairs were drawn for the rankings of project {shown(project.name)} by {project.measure}"
-        raise Conflict(problem, kind="rounds-drawn", fix="discard the rounds first; their answers stay")
+        raise Conflict(problem, kind="draws-exist", fix="discard the draws first; their answers stay")
 
 
 def project_of(row: Row[*tuple[Any, ...]]) -> Project:

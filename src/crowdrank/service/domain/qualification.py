@@ -1,4 +1,4 @@
-"""Qualification round and honeypots: how well assessors agree with the gold grades."""
+"""Qualification test and honeypots: how well assessors agree with the gold grades."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crowdrank.service.domain.projects import Project
 from crowdrank.service.store import schema
 
 _ANSWER, _PAIR, _MEMBERSHIP = schema.answer, schema.pair, schema.membership
-_IS_ANSWERED = and_(_ANSWER.c.round == _PAIR.c.round, _ANSWER.c.kind != "later")
+_IS_ANSWERED = and_(_ANSWER.c.generation == _PAIR.c.generation, _ANSWER.c.kind != "later")
 _IS_CORRECT = and_(_IS_ANSWERED, _ANSWER.c.kind == "grade", _ANSWER.c.grade == _PAIR.c.gold_grade)
 _IS_MINE = and_(_ANSWER.c.pair_id == _PAIR.c.id, _ANSWER.c.assessor_id == bindparam("me"))
 _TRAINING = (
@@ -51,7 +51,7 @@ def reset_qualification(connection: Connection, project: Project, assessor_id: i
 
 
 def honeypot_accuracy(connection: Connection, project: Project) -> dict[int, GoldAccuracy]:
-    """Return the accuracy on gold pairs of the current round, by assessor id; 'cannot judge' counts as wrong."""
+    """Return the accuracy on gold pairs of the current generation, by assessor id; 'cannot judge' counts as wrong."""
     statement = (
         select(_ANSWER.c.assessor_id, func.count().label("n"), func.count(case((_IS_CORRECT, 1))).label("n_correct"))
         .join_from(_PAIR, _ANSWER, _ANSWER.c.pair_id == _PAIR.c.id)

@@ -1,6 +1,6 @@
 """Quotas and budgets: how many labels of each kind of assessor a pair gets, and what a project may spend.
 
-A place is taken by a counted answer of the current round or by a lease that has not ended. To avoid deadlocks,
+A place is taken by a counted answer of the current generation or by a lease that has not ended. To avoid deadlocks,
 transactions lock rows in this order: membership, spending, lease, quota; quotas by pair and kind.
 
 The table `spending` has an upper bound of the price of all answers and live leases. Every new lease adds to it, and so
@@ -27,20 +27,20 @@ _QUOTA = schema.quota
 _IS_PLACE = (_QUOTA.c.pair_id == bindparam("of_pair")) & (_QUOTA.c.kind == bindparam("of_kind"))
 _CHANGE = (
     update(_QUOTA)
-    .where(_IS_PLACE, _QUOTA.c.round == bindparam("of_round"))
+    .where(_IS_PLACE, _QUOTA.c.generation == bindparam("of_generation"))
     .values(taken=_QUOTA.c.taken + bindparam("change"))
 )
 _LEASE = schema.lease
 _HELD = (
-    select(_LEASE.c.pair_id, schema.assessor.c.kind, _LEASE.c.round, func.count().label("n"))
+    select(_LEASE.c.pair_id, schema.assessor.c.kind, _LEASE.c.generation, func.count().label("n"))
     .join_from(_LEASE, schema.assessor)
     .where(_LEASE.c.ended.is_(None))
-    .group_by(_LEASE.c.pair_id, schema.assessor.c.kind, _LEASE.c.round)
+    .group_by(_LEASE.c.pair_id, schema.assessor.c.kind, _LEASE.c.generation)
     .subquery()
 )
 QUOTAS_WITH_LEASES = _QUOTA.outerjoin(
     _HELD,
-    and_(_HELD.c.pair_id == _QUOTA.c.pair_id, _HELD.c.kind == _QUOTA.c.kind, _HELD.c.round == _QUOTA.c.round),
+    and_(_HELD.c.pair_id == _QUOTA.c.pair_id, _HELD.c.kind == _QUOTA.c.kind, _HELD.c.generation == _QUOTA.c.generation),
 )
 N_COUNTED = _QUOTA.c.taken - func.coalesce(_HELD.c.n, 0)
 """Number of counted answers of a row of `QUOTAS_WITH_LEASES`."""
@@ -49,17 +49,17 @@ FIRST_PRIORITY = 1e6
 
 
 class LabelSlot(NamedTuple):
-    """One label that a pair gets from a kind of assessor, in one round of the pair."""
+    """One label that a pair gets from a kind of assessor, in one generation of the pair."""
 
     pair_id: int
     kind: str
-    round: int
+    generation: int
 
 
 def change_taken(connection: Connection, changes: Mapping[LabelSlot, int]) -> None:
     """Add to the numbers of places taken."""
     rows = [
-        {"of_pair": place.pair_id, "of_kind": place.kind, "of_round": place.round, "change": change}
+        {"of_pair": place.pair_id, "of_kind": place.kind, "of_generation": place.generation, "change": change}
         for place, change in sorted(changes.items())
         if change
     ]
@@ -93,7 +93,7 @@ def add_quotas(
         connection: connection in a write transaction.
         project_id: project of the pairs.
         quotas: number of labels per pair, by kind of assessor.
-        pairs: id, query id, round and whether it is open, of each pair.
+        pairs: id, query id, generation and whether it is open, of each pair.
         is_planned: whether fits of the model set the targets.
         is_sampled: whether labels are wanted only of pairs that are drawn.
 
@@ -104,14 +104,14 @@ def add_quotas(
             "kind": kind,
             "project_id": project_id,
             "query_id": query_id,
-            "round": round_,
+            "generation": generation,
             "is_open": is_open,
             "target": 0 if is_sampled else quota.k_min,
             "k_max": quota.k_max,
             **first_priority(is_planned=is_planned),
             "shuffle": random.random(),
         }
-        for pair_id, query_id, round_, is_open in pairs
+        for pair_id, query_id, generation, is_open in pairs
         for kind, quota in quotas.items()
         if quota.k_max > 0
     ]
@@ -144,7 +144,7 @@ def change_quotas(
     pair = schema.pair
     has_quota = select(_QUOTA.c.pair_id).where(_QUOTA.c.pair_id == pair.c.id, _QUOTA.c.kind == kind).exists()
     missing = connection.execute(
-        select(pair.c.id, pair.c.query_id, pair.c.round, pair.c.is_open).where(
+        select(pair.c.id, pair.c.query_id, pair.c.generation, pair.c.is_open).where(
             pair.c.project_id == project_id, pair.c.kind == "real", ~has_quota
         )
     )
@@ -152,12 +152,12 @@ def change_quotas(
     add_quotas(connection, project_id, {kind: quota}, [tuple(row) for row in missing], **modes)
 
 
-def set_sample_targets(connection: Connection, project_id: int, number: int, kind: str, quota: Quota) -> None:
-    """Set the targets of the pairs that were drawn in a round."""
-    drawn = _sampled(project_id, kind).where(schema.sampled_pair.c.round == number)
-    of_round = (_QUOTA.c.kind == kind) & _QUOTA.c.pair_id.in_(drawn)
-    connection.execute(select(_QUOTA.c.pair_id).where(of_round).order_by(_QUOTA.c.pair_id).with_for_update())
-    connection.execute(update(_QUOTA).where(of_round).values(target=quota.k_min))
+def set_sample_targets(connection: Connection, project_id: int, draw_number: int, kind: str, quota: Quota) -> None:
+    """Set the targets of the pairs of a draw."""
+    drawn = _sampled(project_id, kind).where(schema.sampled_pair.c.draw == draw_number)
+    is_drawn = (_QUOTA.c.kind == kind) & _QUOTA.c.pair_id.in_(drawn)
+    connection.execute(select(_QUOTA.c.pair_id).where(is_drawn).order_by(_QUOTA.c.pair_id).with_for_update())
+    connection.execute(update(_QUOTA).where(is_drawn).values(target=quota.k_min))
 
 
 def _sampled(project_id: int, kind: str) -> Select[tuple[int]]:

@@ -1,7 +1,7 @@
 """Which pairs the newest fit of the model settles, which are disputed, and the state of the model.
 
-A pair is disputed if at least two people or LLM judges gave it grades that differ, in its current round, and no lead
-has adjudicated it. "Cannot judge" is not a grade: it neither makes nor settles a dispute.
+A pair is disputed if at least two people or LLM judges gave it grades that differ, in its current generation, and no
+lead has adjudicated it. "Cannot judge" is not a grade: it neither makes nor settles a dispute.
 """
 
 from __future__ import annotations
@@ -118,13 +118,13 @@ def _certainty(row: Any) -> float:
 
 
 def _adjudications(project: Project) -> Select[Any]:
-    """Return a statement with the adjudicating answers to pairs in their current rounds: pair, grade, event."""
+    """Return a statement with the adjudicating answers to pairs in their current generations: pair, grade, event."""
     return (
         select(_ANSWER.c.pair_id, _ANSWER.c.grade, _ANSWER.c.event_id)
         .join_from(_ANSWER, _EVENT, _EVENT.c.id == _ANSWER.c.event_id)
         .join(_PAIR, _PAIR.c.id == _ANSWER.c.pair_id)
         .where(_EVENT.c.project_id == project.id, _EVENT.c.lease_id.is_(None), _EVENT.c.comment == ADJUDICATED)
-        .where(_ANSWER.c.round == _PAIR.c.round, _ANSWER.c.kind == "grade")
+        .where(_ANSWER.c.generation == _PAIR.c.generation, _ANSWER.c.kind == "grade")
     )
 
 
@@ -153,7 +153,7 @@ def disputed_pairs(connection: Connection, project: Project, snapshot: Snapshot 
         .join_from(_PAIR, _ANSWER, _ANSWER.c.pair_id == _PAIR.c.id)
         .join(of_fit, is_of_assessor, isouter=True)
         .where(_PAIR.c.project_id == project.id, _PAIR.c.kind == "real")
-        .where(_ANSWER.c.round == _PAIR.c.round, _ANSWER.c.kind == "grade")
+        .where(_ANSWER.c.generation == _PAIR.c.generation, _ANSWER.c.kind == "grade")
         .where(~_is_adjudicated(project))
         .group_by(_PAIR.c.id)
         .having(func.min(grade) < func.max(grade))
@@ -208,7 +208,7 @@ def filter_pairs(
 def read_answers(
     connection: Connection, project: Project, pair_ids: Sequence[int]
 ) -> dict[int, tuple[PairContent, list[GivenAnswer]]]:
-    """Return the texts of pairs and the answers to them in their current rounds, oldest first, by pair."""
+    """Return the texts of pairs and the answers to them in their current generations, oldest first, by pair."""
     found = {pair_id: (get_pair_content(connection, project, pair_id), list[GivenAnswer]()) for pair_id in pair_ids}
     assessor, document = schema.assessor, schema.document
     rows = connection.execute(
@@ -227,7 +227,7 @@ def read_answers(
         .join(_EVENT, _EVENT.c.id == _ANSWER.c.event_id)
         .join(assessor, assessor.c.id == _ANSWER.c.assessor_id)
         .join(document, document.c.id == _PAIR.c.document_id)
-        .where(_PAIR.c.id.in_(pair_ids), _ANSWER.c.round == _PAIR.c.round, _ANSWER.c.kind != "later")
+        .where(_PAIR.c.id.in_(pair_ids), _ANSWER.c.generation == _PAIR.c.generation, _ANSWER.c.kind != "later")
         .order_by(_EVENT.c.received, _EVENT.c.id)
     )
     for row in rows:

@@ -47,7 +47,7 @@ _ROWS = (
     select(
         _QUOTA.c.pair_id,
         _QUOTA.c.kind,
-        _QUOTA.c.round,
+        _QUOTA.c.generation,
         N_COUNTED.label("n_counted"),
         _QUOTA.c.k_max,
         _QUOTA.c.target,
@@ -82,7 +82,7 @@ _OF_QUERIES = _ROWS.where(schema.query.c.key.in_(bindparam("queries", expanding=
 _IS_ROW = (
     (_QUOTA.c.pair_id == bindparam("of_pair"))
     & (_QUOTA.c.kind == bindparam("of_kind"))
-    & (_QUOTA.c.round == bindparam("of_round"))
+    & (_QUOTA.c.generation == bindparam("of_generation"))
 )
 _NEW_TARGET = bindparam("new_target", type_=_QUOTA.c.target.type)
 _WRITE = (
@@ -101,7 +101,7 @@ class PlanRow(NamedTuple):
 
     pair_id: int
     kind: str
-    round: int
+    generation: int
     n_counted: int
     k_max: int
     target: int
@@ -302,7 +302,7 @@ def write_plan(connection: Connection, rows: Iterable[PlanRow]) -> None:
         {
             "of_pair": row.pair_id,
             "of_kind": row.kind,
-            "of_round": row.round,
+            "of_generation": row.generation,
             "new_target": row.target,
             "new_priority": row.priority,
             "new_is_unsettled": row.is_unsettled,

@@ -127,7 +127,7 @@ MAX_EVENTS = 1000
 MAX_UPDATED = 50
 """Maximum number of pairs that are updated with assessors fixed; for more, a few iterations take no longer."""
 
-StepKind = Literal["fit", "rounds", "update", "plan", "failed"]
+StepKind = Literal["fit", "iterations", "update", "plan", "failed"]
 logger = logging.getLogger(__name__)
 
 
@@ -137,8 +137,8 @@ class RefitStep:
 
     Attributes:
         project: name of the project.
-        kind: `fit` (until convergence), `rounds` (a few iterations), `update` (assessors fixed), `plan` (labels of a
-            project without answers), or `failed`.
+        kind: `fit` (until convergence), `iterations` (a few iterations), `update` (assessors fixed), `plan` (labels of
+            a project without answers), or `failed`.
         n_events: number of answers and changes of answers since the previous step.
         plan_changes: number of quotas whose target or priority changed.
 
@@ -167,7 +167,7 @@ class _State:
     n_new: int = 0  # events since the assessors were updated
     n_new_since_fit: int = 0  # events between the last full fit and the last update of the assessors
     n_fitted: int = 0  # answers at the last full fit
-    rounds_at: int = 0
+    iterated_at: int = 0
     fit_at: int = 0
     retry_at: int = 0
     plan_settings: tuple[object, ...] = ()  # settings and numbers of assessors of the last plan
@@ -175,7 +175,7 @@ class _State:
     def adopt(self, fitted: FittedProject, now: int, *, is_full: bool) -> None:
         """Keep a new fit."""
         self.n_new_since_fit = 0 if is_full else self.n_new_since_fit + self.n_new
-        self.fitted, self.n_new, self.rounds_at = fitted, 0, now
+        self.fitted, self.n_new, self.iterated_at = fitted, 0, now
         if is_full:
             self.fit_at, self.n_fitted = now, len(fitted.model.judgments_)
 
@@ -309,7 +309,7 @@ class Refits:
         state.n_new += len(new.ids)
         is_replanned = project.is_planned and state.plan_settings != settings
         kind = self._due_step(state, snapshot, new, now, is_replanned=is_replanned)
-        if kind in ("fit", "rounds"):
+        if kind in ("fit", "iterations"):
             kind, n_changed = self._fit(project, state, snapshot, kind, now)
         elif kind == "update" and state.fitted is not None:
             state.fitted = update_queries(self.database, project, state.fitted, new.queries, new.pair_ids)
@@ -326,7 +326,7 @@ class Refits:
         self, project: Project, state: _State, snapshot: Snapshot | None, kind: StepKind, now: int
     ) -> tuple[StepKind, int]:
         """Fit the model, or plan if all answers were withdrawn; return what was done and the changes of the plan."""
-        previous = state.fitted.model if kind == "rounds" and state.fitted is not None else None
+        previous = state.fitted.model if kind == "iterations" and state.fitted is not None else None
         try:
             fitted = fit_project(self.database, project, _method(project, snapshot), previous)
         except Conflict as error:
@@ -344,12 +344,12 @@ class Refits:
             return "fit" if new.ids else "plan" if is_replanned else None
         if snapshot is None or snapshot.method != state.fitted.snapshot.method:
             return "fit"
-        is_due = state.n_new >= self.n_answers or (state.n_new > 0 and now - state.rounds_at >= 1000 * self.seconds)
+        is_due = state.n_new >= self.n_answers or (state.n_new > 0 and now - state.iterated_at >= 1000 * self.seconds)
         is_doubled = state.n_new_since_fit + state.n_new >= state.n_fitted
         if is_due and (is_doubled or now - state.fit_at >= 1000 * self.full_seconds):
             return "fit"
         if is_due or is_replanned or snapshot.id != state.fitted.snapshot.id or len(new.pair_ids) > MAX_UPDATED:
-            return "rounds"
+            return "iterations"
         return "update" if new.ids and self.per_answer else None
 
     def _store_failure(self, project: Project, error: Exception | None, now: int) -> None:

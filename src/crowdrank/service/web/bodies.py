@@ -309,7 +309,7 @@ class PairView(ResponseBody):
     kind: str
     gold_grade: str | None
     is_open: bool
-    round: int
+    generation: int
     quotas: dict[str, QuotaState]
 
 
@@ -352,8 +352,8 @@ class MessageView(ResponseBody):
     fix: str | None
 
 
-class RoundView(ResponseBody):
-    """A round of pairs drawn with known probabilities, and its progress."""
+class DrawView(ResponseBody):
+    """A draw of pairs with known probabilities, and its progress."""
 
     number: int
     measure: str
@@ -364,7 +364,7 @@ class RoundView(ResponseBody):
     n_closed: int = Field(description="Number of closed pairs without their labels.")
     n_unassignable: int = Field(description="Number of open pairs without their labels that nobody can judge.")
     is_complete: bool
-    messages: list[MessageView] = Field(description="Warnings about the round; after a draw, also notes about it.")
+    messages: list[MessageView] = Field(description="Warnings about the draw; after a draw, also notes about it.")
 
 
 class RunEstimateView(ResponseBody):
@@ -388,7 +388,7 @@ class EstimateWarningView(ResponseBody):
 
 
 class ComparisonEstimateView(ResponseBody):
-    """Estimate of which ranking is better, from the complete rounds."""
+    """Estimate of which ranking is better, from the complete draws."""
 
     measure: str
     baseline: str
@@ -399,11 +399,11 @@ class ComparisonEstimateView(ResponseBody):
 
 
 class ComparisonView(ResponseBody):
-    """Rounds of a project, and the estimate from the complete ones; `estimate` is null before the first is complete."""
+    """Draws of a project, and the estimate from the complete ones; `estimate` is null before the first is complete."""
 
-    rounds: list[RoundView]
+    draws: list[DrawView]
     estimate: ComparisonEstimateView | None
-    problem: str | None = Field(description="Why there is no estimate, although a round is complete.")
+    problem: str | None = Field(description="Why there is no estimate, although a draw is complete.")
 
 
 # Judging.

@@ -89,8 +89,8 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
         model = model_status(connection, project, fitted, now)
         members = people.list_members(connection, project.id)
         reliabilities = [] if fitted is None else fits.list_reliabilities(connection, fitted.snapshot)
-        rounds = rankings.list_rounds(connection, project)
-        estimate = rankings.estimate_rounds(connection, project, rounds)
+        draws = rankings.list_draws(connection, project)
+        estimate = rankings.estimate_from_draws(connection, project, draws)
         n_without_text = 0 if summary.n_answers else count_without_text(connection, project)
     by_assessor = {one.assessor_id: one for one in reliabilities}
     return _render(
@@ -106,7 +106,7 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
         assessors=[(one, by_assessor.get(one.assessor_id)) for one in summary.assessors],
         max_information=math.log(len(project.grades)),
         n_without_text=n_without_text,
-        rounds=rounds,
+        draws=draws,
         estimate=estimate,
         sentence=sentence,
     )

@@ -1,4 +1,4 @@
-"""Endpoints of rankings and of the rounds in which pairs are drawn to compare them."""
+"""Endpoints of rankings and of the draws of pairs that compare them."""
 
 from __future__ import annotations
 
@@ -74,48 +74,48 @@ def remove_ranking(
     service.database.write(remove)
 
 
-@router.get("/rounds", response_model=bodies.ComparisonView)
-def get_rounds(access: AsReader, service: ServiceDependency) -> dict[str, Any]:
-    """Return the rounds in which pairs were drawn, and the estimate from the complete ones."""
+@router.get("/draws", response_model=bodies.ComparisonView)
+def get_draws(access: AsReader, service: ServiceDependency) -> dict[str, Any]:
+    """Return the draws of pairs, and the estimate from the complete ones."""
     with service.database.read() as connection:
-        found = rankings.list_rounds(connection, access.project)
-        estimate = rankings.estimate_rounds(connection, access.project, found)
+        found = rankings.list_draws(connection, access.project)
+        estimate = rankings.estimate_from_draws(connection, access.project, found)
     return {
-        "rounds": [_round_fields(one) for one in found],
+        "draws": [_draw_fields(one) for one in found],
         "estimate": estimate.result,
         "problem": estimate.problem,
     }
 
 
-@router.post("/rounds", response_model=bodies.RoundView, status_code=201)
-def draw_round(access: AsLead, service: ServiceDependency) -> dict[str, Any]:
-    """Draw the pairs of the next round with known probabilities, and hand them out."""
+@router.post("/draws", response_model=bodies.DrawView, status_code=201)
+def draw_pairs(access: AsLead, service: ServiceDependency) -> dict[str, Any]:
+    """Draw the next pairs with known probabilities, and hand them out."""
     with service.database.read() as connection:
         inputs = draws.read_draw_inputs(connection, access.project)
     draw, now = draws.draw_pairs(inputs), service.database.now()
 
-    def write(connection: Connection) -> rankings.RoundProgress:
+    def write(connection: Connection) -> rankings.DrawProgress:
         drawn = draws.write_draw(connection, inputs, draw, now)
         details = {"number": drawn.number, "pairs": drawn.n_pairs, "seed": drawn.seed}
-        access.audit(connection, "round.draw", details, now)
+        access.audit(connection, "draw.add", details, now)
         return drawn
 
-    return _round_fields(service.database.write(write), draw.notes)
+    return _draw_fields(service.database.write(write), draw.notes)
 
 
-@router.delete("/rounds", status_code=204)
-def discard_rounds(access: AsLead, service: ServiceDependency) -> None:
-    """Delete all rounds, so that rankings and measure can change; the answers stay."""
+@router.delete("/draws", status_code=204)
+def discard_draws(access: AsLead, service: ServiceDependency) -> None:
+    """Delete all draws, so that rankings and measure can change; the answers stay."""
     now = service.database.now()
 
     def discard(connection: Connection) -> None:
-        number = rankings.discard_rounds(connection, access.project)
-        access.audit(connection, "rounds.discard", {"rounds": number}, now)
+        number = rankings.discard_draws(connection, access.project)
+        access.audit(connection, "draws.discard", {"draws": number}, now)
 
     service.database.write(discard)
 
 
-def _round_fields(one: rankings.RoundProgress, notes: Iterable[Message] = ()) -> dict[str, Any]:
+def _draw_fields(one: rankings.DrawProgress, notes: Iterable[Message] = ()) -> dict[str, Any]:
     messages = [
         {"problem": message.problem, "kind": message.kind, "severity": message.severity, "fix": _fix_text(message)}
         for message in (*notes, *one.warnings)

@@ -196,7 +196,7 @@ def close_pairs(body: bodies.PairSelection, access: AsLead, service: ServiceDepe
 
 @router.post("/projects/{project}/pairs/reopen")
 def reopen_pairs(body: bodies.PairReopening, access: AsLead, service: ServiceDependency) -> bodies.ChangedPairs:
-    """Open pairs, and start a new round of each, so that earlier answers no longer count."""
+    """Open pairs, and start a new generation of each, so that earlier answers no longer count."""
     now, chosen = service.database.now(), pairs.PairFilter(**body.model_dump(exclude={"keep_answers"}))
 
     def reopen(connection: Connection) -> int:

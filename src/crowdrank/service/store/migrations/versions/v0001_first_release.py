@@ -15,8 +15,8 @@ SELECT project.name AS project, query.key AS query, document.key AS document, as
     assessor.kind AS kind, assessor.family AS family, assessor.price AS price, pair.kind AS pair_kind,
     pair.gold_grade AS gold_grade, answer.kind AS answer, answer.grade AS grade, event.received AS received,
     event.active_ms AS active_ms, event.comment AS comment, answer.is_counted AS is_counted,
-    answer.round = pair.round AS is_current, event.is_late AS is_late, event.probabilities AS probabilities,
-    sampled_pair.probability AS probability, sampled_pair.round AS sample_round
+    answer.generation = pair.generation AS is_current, event.is_late AS is_late, event.probabilities AS probabilities,
+    sampled_pair.probability AS probability, sampled_pair.draw AS sample_draw
 FROM answer
 JOIN event ON event.id = answer.event_id
 JOIN pair ON pair.id = answer.pair_id

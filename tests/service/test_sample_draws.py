@@ -21,7 +21,7 @@ from crowdrank.readers.read import read_judgments, read_labels, read_sample
 from crowdrank.service.compare.draws import DrawInputs, PoolPair, draw_pairs, read_draw_inputs, write_draw
 from crowdrank.service.compare.rankings import (
     decode_table,
-    discard_rounds,
+    discard_draws,
     list_rankings,
     parse_ranking,
     remove_ranking,
@@ -43,14 +43,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::crowdrank.errors.DataWarning")
 
 def as_sample(requests: pd.DataFrame) -> pd.DataFrame:
     """Return drawn documents with their true grades."""
-    return requests.merge(TRUTH, on=["query", "document"])[["query", "document", "grade", "probability", "round"]]
+    return requests.merge(TRUTH, on=["query", "document"])[["query", "document", "grade", "probability", "draw"]]
 
 
 def sampled_frame(comparison: Comparison) -> pd.DataFrame:
     with comparison.database.read() as connection:
         answers = sampled_answers(connection, comparison.project)
-    frame: pd.DataFrame = answers.select(["query", "document", "grade", "probability", "round"]).to_pandas()
-    return frame.astype({"grade": int}).sort_values(["round", "query", "document"], ignore_index=True)
+    frame: pd.DataFrame = answers.select(["query", "document", "grade", "probability", "draw"]).to_pandas()
+    return frame.astype({"grade": int}).sort_values(["draw", "query", "document"], ignore_index=True)
 
 
 def targets(comparison: Comparison, kind: str = "expert") -> list[int]:
@@ -70,14 +70,14 @@ def test_estimates_from_database_export_and_files_are_equal(
     for number in (1, 2):
         comparison.draw()
         drawn = CompareRuns(RUNS, measure=MEASURE, random_state=7).next(pool, judged, budget=10).frame
-        samples.append(as_sample(drawn.assign(round=number)))
+        samples.append(as_sample(drawn.assign(draw=number)))
         assert comparison.next(HUMAN).leases == ()
         assert set(comparison.judge_all()) == set(zip(drawn["query"], drawn["document"], strict=True))
         judged = read_judgments(pd.concat(samples).assign(assessor="expert"), grades="0-3")
     comparison.check_invariants()
-    sample = pd.concat(samples).sort_values(["round", "query", "document"], ignore_index=True)
+    sample = pd.concat(samples).sort_values(["draw", "query", "document"], ignore_index=True)
     pd.testing.assert_frame_equal(sampled_frame(comparison), sample, check_dtype=False)
-    (row,) = [row for row in comparison.rows(schema.sample_round) if row["number"] == 1]
+    (row,) = [row for row in comparison.rows(schema.sample_draw) if row["number"] == 1]
     labels = decode_table(row["labels"])
     expected = crowdrank.estimate(RUNS, labels, sample, measure=MEASURE).rows.to_pandas()
     assert expected["difference"][1] != 0
@@ -108,7 +108,7 @@ def simulated_inputs(comparison: Comparison, labels: pa.Table) -> DrawInputs:
 
 
 def drawn_rows(inputs: DrawInputs, seed: int, number: int) -> tuple[pd.DataFrame, DrawInputs, pa.Table]:
-    """Draw a round; return its documents with their grades, the inputs of the next round, and the labels."""
+    """Draw pairs; return its documents with their grades, the inputs of the next draw, and the labels."""
     draw = draw_pairs(inputs, seed)
     probabilities = dict(draw.pairs)
     pairs = [pair._replace(is_drawn=pair.is_drawn or pair.pair_id in probabilities) for pair in inputs.pairs]
@@ -117,12 +117,12 @@ def drawn_rows(inputs: DrawInputs, seed: int, number: int) -> tuple[pd.DataFrame
         for pair in pairs
         if pair.pair_id in probabilities
     ]
-    frame = pd.DataFrame(rows, columns=["query", "document", "grade", "probability", "round"])
+    frame = pd.DataFrame(rows, columns=["query", "document", "grade", "probability", "draw"])
     return frame, replace(inputs, number=number + 1, pairs=pairs), draw.labels
 
 
 def test_the_estimate_over_many_draws_is_unbiased(sqlite_database: Database) -> None:
-    comparison = Comparison(sqlite_database, measure="DCG@3", pairs_per_round=16)
+    comparison = Comparison(sqlite_database, measure="DCG@3", pairs_per_draw=16)
     rng = np.random.default_rng(1)
     biased = np.minimum(TRUTH["grade"] + rng.integers(0, 3, len(TRUTH)), 3)  # above the true grades
     shares = np.full((len(PAIRS), 4), 0.1) + 0.6 * np.eye(4)[biased]
@@ -160,7 +160,7 @@ def test_labels_of_the_newest_fit_are_kept_from_the_first_draw_on(sqlite_databas
     comparison.judge_all()
     fit_project(sqlite_database, comparison.project, "majority")
     comparison.draw()
-    stored = {row["number"]: decode_table(row["labels"]) for row in comparison.rows(schema.sample_round)}
+    stored = {row["number"]: decode_table(row["labels"]) for row in comparison.rows(schema.sample_draw)}
     assert stored[1].equals(labels)
     assert not stored[2].equals(labels)
     assert read_labels(tmp_path / "judging.db").frame["grade"].tolist() == found["grade"].tolist()
@@ -177,24 +177,24 @@ def test_pairs_answered_before_are_drawn_with_certainty(sqlite_database: Databas
     assert (query, document) not in comparison.judge_all()
     frame = sampled_frame(comparison)
     row = frame[(frame["query"] == query) & (frame["document"] == document)]
-    assert row[["grade", "probability", "round"]].to_numpy().tolist() == [[2.0, 1.0, 1.0]]
+    assert row[["grade", "probability", "draw"]].to_numpy().tolist() == [[2.0, 1.0, 1.0]]
 
 
 def test_of_several_labels_of_a_pair_the_median_is_used(sqlite_database: Database, tmp_path: Path) -> None:
     quotas = {"expert": (1, 1), "human": (1, 1)}
-    comparison = Comparison(sqlite_database, quotas=quotas, pairs_per_round=4)
+    comparison = Comparison(sqlite_database, quotas=quotas, pairs_per_draw=4)
     comparison.draw()
     comparison.judge_all(EXPERT)
-    assert comparison.rounds()[0].n_complete == 0
+    assert comparison.draws()[0].n_complete == 0
     comparison.judge_all(HUMAN, **{f"d{number}": 0 for number in range(6)})
-    assert comparison.rounds()[0].is_complete
+    assert comparison.draws()[0].is_complete
     assert len(sampled_frame(comparison)) == 8
     sample = read_sample(tmp_path / "judging.db")
     assert (len(sample), set(sample.code)) == (4, {0})
 
 
 def test_a_document_that_cannot_be_judged_has_the_lowest_grade(sqlite_database: Database, tmp_path: Path) -> None:
-    comparison = Comparison(sqlite_database, pairs_per_round=2)
+    comparison = Comparison(sqlite_database, pairs_per_draw=2)
     comparison.draw()
     comparison.judge(EXPERT, kind="cannot-judge")
     comparison.judge(EXPERT, grade=3)
@@ -206,7 +206,7 @@ def test_a_document_that_cannot_be_judged_has_the_lowest_grade(sqlite_database: 
 
 
 def test_settings_keep_the_drawn_pairs(database: Database) -> None:
-    comparison = Comparison(database, pairs_per_round=5)
+    comparison = Comparison(database, pairs_per_draw=5)
     assert targets(comparison) == []
     comparison.draw()
     assert targets(comparison) == [1] * 5
@@ -223,7 +223,7 @@ def test_settings_keep_the_drawn_pairs(database: Database) -> None:
         counts = project_status(connection, comparison.project, database.now()).pairs
     assert (counts.complete, counts.unfinished) == (5, 0)
     comparison.check_invariants()
-    assert comparison._write(discard_rounds) == 1
+    assert comparison._write(discard_draws) == 1
     assert targets(comparison) == []
     assert len(comparison.rows(schema.answer)) == 5
 
@@ -231,19 +231,19 @@ def test_settings_keep_the_drawn_pairs(database: Database) -> None:
 def test_no_more_pairs_are_drawn_than_the_budget_buys(database: Database) -> None:
     comparison = Comparison(database, quotas={"expert": (1, 1), "human": (2, 2)}, budget=10.0)
     assert len(comparison.draw().pairs) == 3  # a pair costs 3
-    comparison._write(discard_rounds)
+    comparison._write(discard_draws)
     comparison.update(budget=2.0)
     with pytest.raises(Conflict) as caught:
         comparison.draw()
     assert caught.value.kind == "budget-too-small"
 
 
-def test_a_round_whose_judges_are_not_asked_cannot_become_complete(sqlite_database: Database) -> None:
-    comparison = Comparison(sqlite_database, pairs_per_round=4)
+def test_a_draw_whose_judges_are_not_asked_cannot_become_complete(sqlite_database: Database) -> None:
+    comparison = Comparison(sqlite_database, pairs_per_draw=4)
     comparison.draw()
     comparison.update(quotas={"human": (1, 1)})
     assert comparison.next(HUMAN).leases == comparison.next(EXPERT).leases == ()
-    assert comparison.rounds()[0].n_unassignable == 4
+    assert comparison.draws()[0].n_unassignable == 4
     comparison.update(quotas={"expert": (1, 1)})
     assert len(comparison.judge_all()) == 4
 
@@ -258,7 +258,7 @@ def test_honeypots_are_handed_out_beside_the_sample(sqlite_database: Database) -
 
 
 def test_gold_and_closed_pairs_are_not_drawn(sqlite_database: Database) -> None:
-    comparison = Comparison(sqlite_database, runs={}, pairs_per_round=1000)
+    comparison = Comparison(sqlite_database, runs={}, pairs_per_draw=1000)
     extended = {
         name: pd.concat([run, pd.DataFrame({"query": ["q0"], "document": ["gold"], "score": [100.0]})])
         for name, run in RUNS.items()
@@ -280,23 +280,23 @@ def test_gold_and_closed_pairs_are_not_drawn(sqlite_database: Database) -> None:
     assert not drawn & {("q0", "gold"), ("q1", closed)}
 
 
-def test_a_round_is_incomplete_without_all_answers(database: Database, database_target: str) -> None:
-    comparison = Comparison(database, pairs_per_round=4)
+def test_a_draw_is_incomplete_without_all_answers(database: Database, database_target: str) -> None:
+    comparison = Comparison(database, pairs_per_draw=4)
     comparison.draw()
     comparison.set_member(EXPERT, is_paused=True)
-    (progress,) = comparison.rounds()
+    (progress,) = comparison.draws()
     assert (progress.n_pairs, progress.n_complete, progress.n_unassignable) == (4, 0, 4)
     assert [warning.kind for warning in progress.warnings] == ["sample-incomplete"]
     comparison.set_member(EXPERT, is_paused=False, relative_information=0.2)
     comparison.update(min_information=0.5)
-    assert comparison.rounds()[0].n_unassignable == 4
+    assert comparison.draws()[0].n_unassignable == 4
     comparison.update(min_information=None)
-    assert comparison.rounds()[0].warnings == ()
+    assert comparison.draws()[0].warnings == ()
     left = comparison.lease(EXPERT).content
     comparison.close(pair_ids=[left.pair_id])
     comparison._write(return_all)
     assert len(comparison.judge_all()) == 3
-    (progress,) = comparison.rounds()
+    (progress,) = comparison.draws()
     assert (progress.n_complete, progress.n_closed) == (3, 1)
     assert [warning.kind for warning in progress.warnings] == ["sample-incomplete"]
     assert comparison.estimate().result is None
@@ -305,12 +305,12 @@ def test_a_round_is_incomplete_without_all_answers(database: Database, database_
     assert "sample-incomplete" in [warning.kind for warning in found.warnings]
     with pytest.raises(Conflict) as caught:
         comparison.draw()
-    assert caught.value.kind == "round-incomplete"
+    assert caught.value.kind == "draw-incomplete"
     comparison.reopen(pair_ids=[left.pair_id], keep_answers=True)
     assert len(comparison.judge_all()) == 1
-    assert comparison.rounds()[0].is_complete
+    assert comparison.draws()[0].is_complete
     assert len(comparison.draw().pairs) == 4
-    assert comparison.estimate().result is not None  # of the first round
+    assert comparison.estimate().result is not None  # of the first draw
 
 
 def return_all(connection: Any, project: Any) -> None:
@@ -353,7 +353,7 @@ def test_a_draw_that_is_impossible_is_refused(
     if kind == "pairs-missing":
         assert "2 documents of ranking 'new'" in caught.value.problem
         assert "'y' of query 'q1'" in caught.value.problem
-    assert comparison.rows(schema.sample_round) == comparison.rows(schema.sampled_pair) == []
+    assert comparison.rows(schema.sample_draw) == comparison.rows(schema.sampled_pair) == []
 
 
 def test_documents_below_the_cutoff_and_other_queries_need_no_pairs(sqlite_database: Database) -> None:
@@ -366,15 +366,15 @@ def test_documents_below_the_cutoff_and_other_queries_need_no_pairs(sqlite_datab
     assert result["queries"] == N_QUERIES
 
 
-def test_rounds_end_when_all_pairs_are_drawn(sqlite_database: Database) -> None:
-    comparison = Comparison(sqlite_database, pairs_per_round=1000)
+def test_draws_end_when_all_pairs_are_drawn(sqlite_database: Database) -> None:
+    comparison = Comparison(sqlite_database, pairs_per_draw=1000)
     assert {probability for _, probability in comparison.draw().pairs} == {1.0}
     comparison.judge_all()
     with pytest.raises(Conflict) as caught:
         comparison.draw()
     assert caught.value.kind == "all-drawn"
     truth = {name: evaluate(run, TRUTH, "P@3", no_relevant="zero").means["P@3"] for name, run in RUNS.items()}
-    comparison._write(discard_rounds)
+    comparison._write(discard_draws)
     comparison.update(measure="P@3")
     comparison.draw()  # all pairs are answered
     result = comparison.estimate().result
@@ -382,7 +382,7 @@ def test_rounds_end_when_all_pairs_are_drawn(sqlite_database: Database) -> None:
     assert {row["run"]: row["estimate"] for row in result["runs"]} == pytest.approx(truth)
 
 
-def test_rankings_and_measure_stay_until_the_rounds_are_discarded(sqlite_database: Database) -> None:
+def test_rankings_and_measure_stay_until_the_draws_are_discarded(sqlite_database: Database) -> None:
     comparison = Comparison(sqlite_database)
     comparison.draw()
     changes: list[Callable[[], object]] = [
@@ -394,9 +394,9 @@ def test_rankings_and_measure_stay_until_the_rounds_are_discarded(sqlite_databas
     for change in changes:
         with pytest.raises(Conflict) as caught:
             change()
-        assert caught.value.kind == "rounds-drawn"
-    comparison.update(measure=MEASURE, pairs_per_round=3)
-    comparison._write(discard_rounds)
+        assert caught.value.kind == "draws-exist"
+    comparison.update(measure=MEASURE, pairs_per_draw=3)
+    comparison._write(discard_draws)
     for change in changes:
         change()
     with sqlite_database.read() as connection:
@@ -405,7 +405,7 @@ def test_rankings_and_measure_stay_until_the_rounds_are_discarded(sqlite_databas
         comparison._write(remove_ranking, "new")
 
 
-def test_two_draws_at_the_same_time_make_one_round(database: Database) -> None:
+def test_two_requests_at_the_same_time_make_one_draw(database: Database) -> None:
     comparison = Comparison(database)
     with database.read() as connection:
         inputs = read_draw_inputs(connection, comparison.project)
@@ -414,7 +414,7 @@ def test_two_draws_at_the_same_time_make_one_round(database: Database) -> None:
     with pytest.raises(Conflict) as caught:
         database.write(lambda connection: write_draw(connection, inputs, draw, 1))
     assert caught.value.kind == "changed-meanwhile"
-    assert len(comparison.rows(schema.sample_round)) == 1
+    assert len(comparison.rows(schema.sample_draw)) == 1
 
 
 @pytest.mark.parametrize(
@@ -450,7 +450,7 @@ def test_rankings_are_read_as_by_estimate() -> None:
 @pytest.mark.parametrize("content", [b"", b"PAR1 damaged PAR1"])
 def test_damaged_labels_are_refused(sqlite_database: Database, tmp_path: Path, content: bytes) -> None:
     Comparison(sqlite_database).draw()
-    damage = update(schema.sample_round).values(labels=content)
+    damage = update(schema.sample_draw).values(labels=content)
     sqlite_database.write(lambda connection: connection.execute(damage))
     with pytest.raises(InputError) as caught:
         read_labels(tmp_path / "judging.db")
