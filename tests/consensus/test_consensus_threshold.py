@@ -146,7 +146,7 @@ def test_detected_families_are_shown_and_used() -> None:
     world = simulate(queries=30, documents=20, assessors=12, labels=12, families=2, random_state=1)
     judgments = read_judgments(world.judgments)
     plain = replace(judgments, families=None, assessor_family=None)
-    independent, detected = fit(plain), fit(plain, families="auto")
+    independent, detected = fit(plain), fit(plain, families="found")
     assert detected.consensus_.assessors["family"].notna().any()
     assert np.abs(probabilities(independent) - probabilities(detected)).max() > 0.05
 

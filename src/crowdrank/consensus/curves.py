@@ -139,6 +139,7 @@ class GaussianCurves:
         n_labels: Floats,
         missing: Booleans,
         fixed: Booleans,
+        weights: Floats | None = None,
     ) -> tuple[Floats, Floats]:
         """Return the mean and covariance of the parameters over assessors (empirical Bayes).
 
@@ -155,17 +156,19 @@ class GaussianCurves:
             n_labels: number of labels of each assessor, (n_assessors,).
             missing: answers that the scale does not have, (n_answers,).
             fixed: which parameters keep their initial prior, (n_parameters,).
+            weights: weight of each assessor, (n_assessors,); by default 1.
 
         """
+        own = np.ones(len(params)) if weights is None else weights
         sd = self.initial_sd(len(missing))
         constants = self._common_constants(missing)
         identified = np.eye(len(sd)) - constants.T @ constants
-        n = len(params) + PRIOR_ASSESSORS
-        mean = (params.sum(axis=0) + PRIOR_ASSESSORS * initial_mean) / n
+        n = own.sum() + PRIOR_ASSESSORS
+        mean = (own @ params + PRIOR_ASSESSORS * initial_mean) / n
         mean = np.where(fixed, initial_mean, sd * (identified @ (mean / sd)))
         away = (params - mean) / sd @ identified
         spread = identified @ (covariance / np.outer(sd, sd)) @ identified
-        of_all = (away.T @ away + spread.sum(axis=0) + PRIOR_ASSESSORS * identified) / n
+        of_all = ((away.T * own) @ away + np.tensordot(own, spread, axes=1) + PRIOR_ASSESSORS * identified) / n
         directions = self._origin_and_unit(mean) / sd @ identified * ~fixed
         directions = np.linalg.qr(directions.T)[0].T * (np.abs(directions).max(axis=1, keepdims=True) > 0)
         is_curvature = (np.arange(len(sd)) >= 2 * len(missing)) & (not self.has_difficulty)
@@ -173,7 +176,7 @@ class GaussianCurves:
         shape = relative[:, None] * (identified - directions.T @ directions) * relative
         expected = directions.T @ (directions @ of_all @ directions.T) @ directions + shape
         n_parameters = len(sd) - len(constants) - fixed.sum()
-        weight = np.maximum(0.0, 1.0 - LABELS_PER_PARAMETER * n_parameters / np.maximum(n_labels, 1e-9))
+        weight = own * np.maximum(0.0, 1.0 - LABELS_PER_PARAMETER * n_parameters / np.maximum(n_labels, 1e-9))
         learned = (away.T * weight) @ away + np.tensordot(weight, spread, axes=1) + PRIOR_ASSESSORS * expected
         learned = learned / (weight.sum() + PRIOR_ASSESSORS) + constants.T @ constants
         learned = np.where(np.logical_or.outer(fixed, fixed), np.eye(len(sd)), learned) * np.outer(sd, sd)
@@ -499,7 +502,12 @@ def grade_means(used: Floats) -> Floats:
 
 
 def learn_prior(
-    params: Floats, covariance: Floats, initial_mean: Floats, initial_sd: Floats, fixed: Booleans | bool = False
+    params: Floats,
+    covariance: Floats,
+    initial_mean: Floats,
+    initial_sd: Floats,
+    fixed: Booleans | bool = False,
+    weights: Floats | None = None,
 ) -> tuple[Floats, Floats]:
     """Return the mean and covariance of the parameters over assessors (empirical Bayes).
 
@@ -507,16 +515,19 @@ def learn_prior(
 
     Args:
         params: (n_assessors, n_parameters).
-        covariance: posterior covariance of the parameters of each assessor, (n_assessors, n_parameters, n_parameters).
+        covariance: posterior covariances of the parameters, which are added up, (n, n_parameters, n_parameters).
         initial_mean: initial prior mean, (n_parameters,).
         initial_sd: initial prior standard deviation, (n_parameters,).
         fixed: which parameters keep their initial prior, (n_parameters,).
+        weights: weight of each assessor in the mean and the spread of `params`, (n_assessors,); None: all are 1.
 
     """
-    n = len(params) + PRIOR_ASSESSORS
-    mean = np.where(fixed, initial_mean, (params.sum(axis=0) + PRIOR_ASSESSORS * initial_mean) / n)
+    total, spread = params.sum(axis=0) if weights is None else weights @ params, covariance.sum(axis=0)
+    n = (len(params) if weights is None else weights.sum()) + PRIOR_ASSESSORS
+    mean = np.where(fixed, initial_mean, (total + PRIOR_ASSESSORS * initial_mean) / n)
     away = params - mean
-    learned = (away.T @ away + covariance.sum(axis=0) + PRIOR_ASSESSORS * np.diag(initial_sd**2)) / n
+    squares = away.T @ (away if weights is None else weights[:, None] * away)
+    learned = (squares + spread + PRIOR_ASSESSORS * np.diag(initial_sd**2)) / n
     return mean, np.where(np.logical_or.outer(fixed, fixed), np.diag(initial_sd**2), learned)
 
 

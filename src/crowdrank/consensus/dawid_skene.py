@@ -13,6 +13,7 @@ from crowdrank._folders import MAX_SAVED_FLOAT, PROBABILITY_RANGE
 from crowdrank._numba import map_in_order, njit
 from crowdrank._typing import Arrays
 from crowdrank.consensus.e_step import expectation_step, expected_counts
+from crowdrank.consensus.families import FamilyAggregator, assessor_weights, prior_weights
 from crowdrank.consensus.feature_prior import FeatureAggregator, GradePrior, LabelEstimates, count_by_score
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.model import Inputs, ThetaArray
@@ -46,20 +47,26 @@ def prior_matrix(prior: float | tuple[float, float], n_grades: int) -> NDArray[n
 
 
 def learn_pseudo_counts(
-    counts: NDArray[np.float64], before: NDArray[np.float64], right: int = 0, n_jobs: int = 1
+    counts: NDArray[np.float64],
+    before: NDArray[np.float64],
+    right: int = 0,
+    n_jobs: int = 1,
+    weights: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     """Return the Dirichlet prior of the answers to each true grade, by Minka's fixed-point iteration (2000).
 
     It maximizes the likelihood of counts[a, :, c] under Dirichlet-multinomials with parameters [:, c]. One assessor
     with weak counts is added, so that a few assessors who agree do not make the prior infinitely strong. `right` is
-    the right answer to the first true grade; the next answer is right for the next true grade, and so on.
+    the right answer to the first true grade; the next answer is right for the next true grade, and so on. `weights`
+    are those of the assessors, (n_assessors,), by default 1.
     """
     # counts (n_assessors, n_answers, n_true), before (n_answers, n_true) -> as before
     n_answers, n_true = before.shape
     counts = np.concatenate([counts, prior_matrix(WEAK, n_answers)[None, :, right : right + n_true]])
+    weights = np.ones(len(counts)) if weights is None else np.append(weights, 1.0)
     totals, pseudo = counts.sum(axis=1), np.clip(before, 1e-3, 1e3)
     for _ in range(20):
-        seen, asked = _dirichlet_sums(counts, totals, pseudo, n_jobs)
+        seen, asked = _dirichlet_sums(counts, totals, weights, pseudo, n_jobs)
         pseudo, change = dirichlet_step(pseudo, seen, asked, 1e-3, 1e3)
         if change < 1e-3:
             break
@@ -67,23 +74,28 @@ def learn_pseudo_counts(
 
 
 def _dirichlet_sums(
-    counts: NDArray[np.float64], totals: NDArray[np.float64], pseudo: NDArray[np.float64], n_jobs: int
+    counts: NDArray[np.float64],
+    totals: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    pseudo: NDArray[np.float64],
+    n_jobs: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the sums over assessors of Minka's fixed-point iteration, in blocks."""
     n_blocks = -(-len(counts) // ASSESSORS_PER_BLOCK)
     if n_blocks == 1:  # small fits make thousands of these calls
-        seen, asked = dirichlet_sums(counts, totals, pseudo)
+        seen, asked = dirichlet_sums(counts, totals, weights, pseudo)
         return seen, asked
 
     def block_sums(block: int) -> Arrays:
         some = slice(block * ASSESSORS_PER_BLOCK, (block + 1) * ASSESSORS_PER_BLOCK)
-        return dict(zip(("seen", "asked"), dirichlet_sums(counts[some], totals[some], pseudo), strict=True))
+        sums = dirichlet_sums(counts[some], totals[some], weights[some], pseudo)
+        return dict(zip(("seen", "asked"), sums, strict=True))
 
     total = tree_sum(map_in_order(block_sums, range(n_blocks), min(n_jobs, n_blocks)), n_blocks)
     return total["seen"], total["asked"]
 
 
-class DawidSkene(FeatureAggregator):
+class DawidSkene(FamilyAggregator, FeatureAggregator):
     """Dawid-Skene: every assessor has a confusion matrix, estimated together with the true grades by EM.
 
     Args:
@@ -95,6 +107,10 @@ class DawidSkene(FeatureAggregator):
             grade take part. Or fixed: (on, off) the diagonal, or one number for both. 0 is plain maximum likelihood,
             with a floor of 1e-10 and the rows of each assessor normalized over the grades that the assessor used, as in
             crowd-kit.
+        families: assessors who err together: from the family `column` of the judgments, or `none`; `auto` uses the
+            column and warns of groups found in the answers, `found` uses these groups.
+        family_correlation: correlation rho of the errors within a family: the n judgments of a family on a document
+            count as n / (1 + (n - 1) rho). With levels of families, one number per level, coarsest first.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: level of the interval from `lower` to `upper`.
         grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
@@ -125,6 +141,8 @@ class DawidSkene(FeatureAggregator):
         tol: float = 1e-5,
         *,
         prior: str | float | tuple[float, float] = "learned",
+        families: str = "column",
+        family_correlation: float | tuple[float, ...] = 1.0,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
         grade_by: str = DEFAULT_RULE,
@@ -132,13 +150,11 @@ class DawidSkene(FeatureAggregator):
         self.n_iter = n_iter
         self.tol = tol
         self.prior = prior
+        self.families = families
+        self.family_correlation = family_correlation
         self.unjudgeable_as = unjudgeable_as
         self.interval = interval
         self.grade_by = grade_by
-
-    def _shard_weights(self, shard: Shard) -> Arrays:
-        """Return local state with the `weight` of each judgment; it is empty if all are 1."""
-        return {}
 
     def _with_states(self, shard: Shard) -> Shard:
         """Return the shard with states as its grades; a modeled 'cannot judge' is one more, valued as the lowest."""
@@ -162,12 +178,14 @@ class DawidSkene(FeatureAggregator):
             posterior = local["posterior"]
             counts = expected_counts(shard, posterior, shard.n_grades)
             statistics = {"counts": counts, "state_counts": posterior.sum(axis=0), "log_likelihood": np.zeros(1)}
+            statistics |= assessor_weights(shard, weight)
             return local, statistics | self._score_statistics(shard, posterior, weight)
         prior = theta["shares"] if shard.score is None else self._item_priors(shard, theta)
         gold = shard.gold_sets.astype(np.float64)
         # The posterior of the previous pass is overwritten, because new memory takes time.
         reused, frequencies = local.get("posterior"), theta.get("frequencies", theta["shares"])
         new, statistics = expectation_step(shard, theta["likelihood"], gold, prior, weight, frequencies, reused)
+        statistics |= assessor_weights(shard, weight)
         return {**local, **new}, statistics | self._score_statistics(shard, new["posterior"], weight)
 
     def _score_statistics(
@@ -205,16 +223,23 @@ class DawidSkene(FeatureAggregator):
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         state_counts = statistics["state_counts"]
         shares = np.maximum(state_counts / state_counts.sum(), FLOOR)
-        pseudo = self._pseudo_counts(theta, statistics["counts"], n_jobs)
+        weights = prior_weights(statistics, statistics["counts"].sum(axis=(1, 2)))
+        pseudo = self._pseudo_counts(theta, statistics["counts"], n_jobs, weights)
         likelihood = self._likelihood(statistics["counts"], pseudo)
         by_features = self._learn_features(theta, statistics)
         return {"shares": shares, "likelihood": likelihood, "pseudo": pseudo, **by_features}
 
-    def _pseudo_counts(self, theta: Arrays | None, counts: NDArray[np.float64], n_jobs: int) -> NDArray[np.float64]:
+    def _pseudo_counts(
+        self,
+        theta: Arrays | None,
+        counts: NDArray[np.float64],
+        n_jobs: int,
+        weights: NDArray[np.float64] | None,
+    ) -> NDArray[np.float64]:
         """Return the Dirichlet prior of the answers g to true grade c as [g, c]."""
         if self.prior == "learned":
             before = prior_matrix(WEAK, counts.shape[1]) if theta is None else theta["pseudo"]
-            return learn_pseudo_counts(counts, before, n_jobs=n_jobs)
+            return learn_pseudo_counts(counts, before, n_jobs=n_jobs, weights=weights)
         assert not isinstance(self.prior, str)
         return prior_matrix(self.prior, counts.shape[1])
 
@@ -240,7 +265,7 @@ class DawidSkene(FeatureAggregator):
             grades[:, 0] += more["unjudgeable"]
         if shard.score is not None:
             more[PRIOR_RELEVANCE] = np.exp(self._item_priors(shard, theta)) @ self._with_states(shard).values
-        return {**discrete_rows(grades, shard.values, self.interval), **more}
+        return {**discrete_rows(grades, shard.values, self.interval), **more, **self._effective_sizes(shard)}
 
     def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return theta["shares"] / theta["shares"].sum(), theta["likelihood"]
@@ -289,16 +314,23 @@ class OneCoinDawidSkene(DawidSkene):
     2
     """
 
-    def _pseudo_counts(self, theta: Arrays | None, counts: NDArray[np.float64], n_jobs: int) -> NDArray[np.float64]:
+    def _pseudo_counts(
+        self,
+        theta: Arrays | None,
+        counts: NDArray[np.float64],
+        n_jobs: int,
+        weights: NDArray[np.float64] | None,
+    ) -> NDArray[np.float64]:
         """Return the Beta prior of right and wrong answers, spread over the matrix of pseudo-counts."""
         n_grades = counts.shape[1]
         if self.prior != "learned":
-            fixed: NDArray[np.float64] = super()._pseudo_counts(theta, counts, n_jobs) / n_grades
+            fixed: NDArray[np.float64] = super()._pseudo_counts(theta, counts, n_jobs, weights) / n_grades
             return fixed
         right = np.trace(counts, axis1=1, axis2=2)
         answers = np.stack([right, counts.sum(axis=(1, 2)) - right], axis=1)[:, :, None]  # as for one true grade
         before = np.array([1.0, 0.5]) if theta is None else _right_and_wrong(theta["pseudo"])
-        (right_count,), (wrong_count,) = learn_pseudo_counts(answers, before[:, None], n_jobs=n_jobs)
+        learned = learn_pseudo_counts(answers, before[:, None], n_jobs=n_jobs, weights=weights)
+        (right_count,), (wrong_count,) = learned
         return prior_matrix((right_count / n_grades, wrong_count / (n_grades * (n_grades - 1))), n_grades)
 
     def _likelihood(self, counts: NDArray[np.float64], pseudo: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -396,7 +428,7 @@ def _digamma(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _dirichlet_sums_numpy(
-    counts: NDArray[np.float64], totals: NDArray[np.float64], pseudo: NDArray[np.float64]
+    counts: NDArray[np.float64], totals: NDArray[np.float64], weights: NDArray[np.float64], pseudo: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     n_assessors, n_answers, n_true = counts.shape
     strength = pseudo.sum(axis=0)
@@ -406,16 +438,17 @@ def _dirichlet_sums_numpy(
     np.add(counts, pseudo, out=values[1:, :-1])
     np.add(totals, strength, out=values[1:, -1])
     values = _digamma(values)
-    sums = (values[1:] - values[0]).sum(axis=0)
+    sums = ((values[1:] - values[0]) * weights[:, None, None]).sum(axis=0)
     return sums[:-1], sums[-1]
 
 
 @njit(nogil=True, numpy=_dirichlet_sums_numpy)
 def dirichlet_sums(
-    counts: NDArray[np.float64], totals: NDArray[np.float64], pseudo: NDArray[np.float64]
+    counts: NDArray[np.float64], totals: NDArray[np.float64], weights: NDArray[np.float64], pseudo: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the sums over assessors of digamma(count + pseudo) - digamma(pseudo), per answer and in total."""
-    # counts (n_assessors, n_answers, n_true), totals (n_assessors, n_true), pseudo (n_answers, n_true)
+    """Return the weighted sums over assessors of digamma(count + pseudo) - digamma(pseudo), per answer and in total."""
+    # counts (n_assessors, n_answers, n_true), totals (n_assessors, n_true), weights (n_assessors,),
+    # pseudo (n_answers, n_true)
     # -> (n_answers, n_true), (n_true,)
     n_assessors, n_answers, n_true = counts.shape
     seen, asked = np.zeros((n_answers, n_true)), np.zeros(n_true)
@@ -430,9 +463,9 @@ def dirichlet_sums(
             for c in range(n_true):
                 count = counts[a, g, c]
                 if count > 0.0:
-                    seen[g, c] += digamma(count + pseudo[g, c]) - floor[g, c]
+                    seen[g, c] += weights[a] * (digamma(count + pseudo[g, c]) - floor[g, c])
         for c in range(n_true):
-            asked[c] += digamma(totals[a, c] + strength[c]) - floors[c]
+            asked[c] += weights[a] * (digamma(totals[a, c] + strength[c]) - floors[c])
     return seen, asked
 
 

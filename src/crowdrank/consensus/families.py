@@ -1,212 +1,184 @@
-"""Families: groups of assessors who make the same errors, such as prompts of one language model or copies of a spammer.
-
-`find_families` compares the correlations of assessors. Two assessors with independent errors correlate as the product
-of their reliabilities; members of one family correlate more. The reliability of assessor a comes from triads with two
-of the most similar others, b and c: c(a, b) c(a, c) / c(b, c). Correlations divided by both reliabilities are about 1
-within a family and lower between families. This needs no consensus, which would follow the largest family.
-"""
+"""Models in which families of assessors with correlated errors count less than independent assessors."""
 
 from __future__ import annotations
 
-from itertools import combinations
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from crowdrank._numba import njit
-from crowdrank._typing import Arrays, Booleans, Codes, Floats, Integers
+from crowdrank._text import counted
+from crowdrank._typing import Arrays, Codes, Floats
+from crowdrank.consensus.family_weights import correlation_increments, effective_number, nested_weights
+from crowdrank.consensus.find_families import FoundFamilies, find_families
 from crowdrank.consensus.model import EMAggregator, Table
-from crowdrank.constraints import Constraints, Number, OneOf
-from crowdrank.engine.shards import Shard, items_of
+from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
+from crowdrank.engine.shards import Shard
+from crowdrank.errors import DataWarning, Fix, shown
 from crowdrank.judgments import ids
+from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 from crowdrank.on_disk.sharded import ShardedJudgments
 
-MAX_ASSESSORS = 2_000
-"""Maximum number of assessors to compare, the most active ones: the work grows with the square."""
-MIN_COMMON = 30
-"""Minimum number of documents that two assessors must have in common to be compared."""
-NEIGHBORS, NEIGHBOR_SHARE = 10, 0.25
-"""Two assessors of a family are among each other's nearest `NEIGHBORS`, or nearest share of a small crowd."""
-TRIAD_NEIGHBORS = 4
-"""Number of nearest assessors in the triads whose median is the reliability."""
-MARGIN, STANDARD_ERRORS = 0.05, 4.0
-"""Minimum distance of the similarity in a family from the typical one, and standard errors on top of it."""
-MIN_CORRELATION = 0.05
-"""Minimum correlation in a triad."""
+FOUND_SEPARATOR = "/"
+"""Separator of the levels in the names of families that were found."""
+SHOWN_GROUPS = 3
+"""Maximum number of groups that a warning names."""
 
 
 class FamilyAggregator(EMAggregator):
     """Base of models in which the judgments of a family count less than independent ones.
 
-    The n judgments of a family on a document have the total weight n / (1 + (n - 1) family_correlation).
+    The weights of the judgments of a document are R^-1 1, R being the correlation matrix of their errors; with one
+    level of families, n judgments of a family have the total weight n / (1 + (n - 1) family_correlation).
+
+    Attributes:
+        found_families_: families found in the answers, if `families` is `auto` or `found`.
+
     """
 
     _parameter_constraints: ClassVar[Constraints] = {
-        "families": [OneOf("column", "auto", "none")],
-        "family_correlation": [Number(0, 1)],
+        "families": [OneOf("column", "auto", "found", "none")],
+        "family_correlation": [Number(0, 1), SequenceOf(Number(0, 1))],
     }
 
     families: str
-    family_correlation: float
+    family_correlation: float | tuple[float, ...]
+    found_families_: FoundFamilies | None = None
 
-    def _annotate(self, table: Table) -> Table:
-        """Return the judgments with families found in them, if `families` is `auto`."""
-        if self.families != "auto":
-            return table
+    def _annotate(self, table: Table, gold: Gold | None) -> tuple[Table, list[DataWarning]]:
+        """Find families if asked to, use them if `families` is `found`, and warn about them."""
+        self.found_families_ = None
+        if self.families not in ("auto", "found"):
+            return table, []
         # Judgments on disk: a sample of whole queries.
         sample = table.sample() if isinstance(table, ShardedJudgments) else table
-        family = find_families(self._prepare(sample.with_families(None, None)))
-        return _assign_families(table, sample.assessors, family)
+        prepared = super()._prepare(sample)
+        codes = None if gold is None else gold.for_items(prepared).code
+        expert = None if codes is None else np.where(codes < 0, np.nan, codes.astype(np.float64))
+        found = find_families(prepared, expert)
+        self.found_families_ = found
+        if self.families == "found":
+            return _assign_families(table, prepared.assessors, found), _warnings(found, prepared, applied=True)
+        return table, _warnings(found, prepared, applied=False)
 
     def _prepare(self, table: Table) -> Table:
         """Return the judgments with the families of the column, those found in the fit, or none."""
         prepared = super()._prepare(table)
         if self.families == "none":
             return prepared.with_families(None, None)
-        if self.families == "auto" and prepared.families is None and hasattr(self, "judgments_"):
-            return _assign_families(prepared, self.judgments_.assessors, self.judgments_.family_of)
+        if self.families == "found" and hasattr(self, "judgments_"):
+            fitted = self.judgments_
+            row = ids.match(fitted.assessors, prepared.assessors)
+            codes = np.full(len(row), -1) if fitted.assessor_family is None else fitted.assessor_family[row]
+            family = np.where(row < 0, -1, codes).astype(np.int32)
+            names, separator = fitted.families, fitted.family_separator
+            return prepared.with_families(names, family, separator, fitted.family_correlations)
         return prepared
 
-    def _weights(self, offsets: Integers, assessor: Codes, family: Codes) -> Floats | None:
-        """Return the weight of each judgment, (n,), or None if every family has one member."""
-        if self.family_correlation == 0 or int(family.max(initial=0)) + 1 == len(family):
+    def _increments(self, levels: Codes, estimated: Floats | None) -> Floats:
+        return correlation_increments(self.family_correlation, levels, estimated)
+
+    def _weights(self, judgments: Shard | Judgments, estimated: Floats | None) -> Floats | None:
+        """Return the weight of each judgment, (n,), or None if no two assessors are of one family."""
+        levels = judgments.family_levels
+        increments = self._increments(levels, estimated)
+        if int(levels[0].max(initial=0)) + 1 == levels.shape[1] or not increments.any():
             return None
-        weights: Floats = family_weights(offsets, assessor, family, self.family_correlation)
+        weights: Floats = nested_weights(judgments.offsets, judgments.assessor, levels, increments)
         return weights
 
     def _shard_weights(self, shard: Shard) -> Arrays:
         """Return local state with the `weight` of each judgment; it is empty if all are 1."""
-        weight = self._weights(shard.offsets, shard.assessor, shard.family)
+        weight = self._weights(shard, shard.correlations)
         return {} if weight is None else {"weight": weight}
 
     def _judgment_weights(self, prepared: Judgments) -> Floats | None:
         """Return the weight of each judgment, (n,), or None if all are 1."""
-        return self._weights(prepared.offsets, prepared.assessor, prepared.family_of)
+        return self._weights(prepared, prepared.estimated_correlations)
+
+    def _effective_sizes(self, shard: Shard) -> Arrays:
+        """Return the rows with the number of independent judgments that those of a document are worth, `n_eff`."""
+        weight = self._weights(shard, shard.correlations)
+        if weight is None:
+            return {}
+        return {"n_eff": np.add.reduceat(np.append(weight, 0.0), shard.offsets[:-1]) * (np.diff(shard.offsets) > 0)}
+
+    @property
+    def n_eff_(self) -> float:
+        """Number of independent assessors that the assessors of the fit are worth, if all judge a document."""
+        self._require_fitted()
+        prepared = self._prepare(self.judgments_)
+        levels = prepared.family_levels
+        return effective_number(levels, self._increments(levels, prepared.estimated_correlations))
 
 
-def _assign_families(table: Table, assessors: pa.Array, family: Codes) -> Table:
-    """Return judgments with the `family` of each of the `assessors`; other assessors and single members have none."""
+def assessor_weights(shard: Shard, weight: Floats | None) -> Arrays:
+    """Return the statistic `assessor_weight`: sum of the weights of an assessor's judgments, (n_assessors,), if any."""
+    if weight is None:
+        return {}
+    return {"assessor_weight": np.bincount(shard.assessor, weight, minlength=shard.n_assessors)}
+
+
+def prior_weights(statistics: Arrays, judgments: Floats) -> Floats | None:
+    """Return the weight of each assessor in a prior learned from all assessors, or None if all are 1.
+
+    It is the mean weight of the assessor's judgments, so that copies in a family do not change the prior.
+    """
+    if "assessor_weight" not in statistics:
+        return None
+    return np.asarray(statistics["assessor_weight"] / np.maximum(judgments, 1e-300))
+
+
+def _assign_families(table: Table, assessors: pa.Array, found: FoundFamilies) -> Table:
+    """Return judgments with the found families; other assessors and single members have none."""
     row = ids.match(assessors, table.assessors)
-    is_shared = np.bincount(family) > 1
-    number = np.where(is_shared, np.cumsum(is_shared) - 1, -1)[family]
-    codes = np.where(row < 0, -1, number[np.maximum(row, 0)]).astype(np.int32)
-    names = pa.array([f"family {one + 1}" for one in range(int(is_shared.sum()))], pa.string())
-    return table.with_families(names, codes)
+    names, correlations = [""] * len(assessors), {}
+    for number, group in enumerate(found.groups, start=1):
+        finer = np.unique(found.finer[group])
+        for place, code in enumerate(finer, start=1):
+            members = group[found.finer[group] == code]
+            name = f"family {number}"
+            correlations[name] = float(found.correlation[members[0]])
+            if len(finer) > 1:
+                name = f"{name}{FOUND_SEPARATOR}{place}"
+                correlations[name] = float(found.finer_correlation[members[0]])
+            for member in members:
+                names[member] = name
+    if not correlations:
+        return table.with_families(None, None)
+    known = list(dict.fromkeys(name for name in names if name))
+    code_of = {"": -1, **{name: code for code, name in enumerate(known)}}
+    codes = np.append(np.array([code_of[name] for name in names], np.int32), np.int32(-1))
+    return table.with_families(pa.array(known, pa.string()), codes[row], FOUND_SEPARATOR, correlations)
 
 
-def _family_weights(offsets: Integers, assessor: Codes, family: Codes, correlation: float) -> Floats:
-    n_families = int(family.max(initial=-1)) + 1
-    _, place, members = np.unique(
-        items_of(offsets) * n_families + family[assessor], return_inverse=True, return_counts=True
-    )
-    weights: Floats = 1.0 / (1.0 + (members[place] - 1.0) * correlation)
-    return weights
+def _warnings(found: FoundFamilies, judgments: Judgments, *, applied: bool) -> list[DataWarning]:
+    """Return warnings about what was found, what is ambiguous, and what cannot be tested."""
+    if found.untestable:
+        problem = "Families of assessors cannot be found: too few documents were judged by the same assessors"
+        return [DataWarning(problem, kind="families-untestable", fix="name the families in a column family")]
+    names = judgments.assessors.to_pylist()
+    groups = [group for group in found.groups if applied or len(np.unique(judgments.family_of[group])) > 1]
+    if not groups:
+        return []
+    count = f"{counted(len(names), 'assessor')} count as {found.n_eff:.1f}"
+    some = "; ".join(_members([names[one] for one in group]) for group in groups[:SHOWN_GROUPS])
+    problem = f"{counted(len(groups), 'group')} of assessors err together ({some}): {count}"
+    declare = "name the families in a column family, if you know them"
+    if applied:
+        result = [DataWarning(f"{problem}; their judgments have less weight", kind="families-applied", fix=declare)]
+    else:
+        fix: list[Any] = [declare, Fix("use the found ones with {}", "families", "found")]
+        result = [DataWarning(f"{problem}; all count in full", kind="families-found", fix=fix)]
+    if found.ambiguous:
+        problem = "The answers do not tell which of the groups of assessors is right and which errs together"
+        fix = [declare, "add expert grades of some documents"]
+        result.append(DataWarning(problem, kind="families-ambiguous", fix=fix))
+    return result
 
 
-@njit(nogil=True, numpy=_family_weights)
-def family_weights(offsets: Integers, assessor: Codes, family: Codes, correlation: float) -> Floats:
-    """Return the weight of each judgment, (n,): 1 / (1 + (m - 1) correlation) for m judgments of a family on an item.
-
-    Args:
-        offsets: first judgment of each item, and the end, (n_items + 1,).
-        assessor: assessor of each judgment, (n,).
-        family: family of each assessor, (n_assessors,).
-        correlation: correlation of the errors of a family.
-
-    """
-    weight, members = np.empty(len(assessor)), np.zeros(family.max() + 1)
-    for item in range(len(offsets) - 1):
-        for j in range(offsets[item], offsets[item + 1]):
-            members[family[assessor[j]]] += 1.0
-        for j in range(offsets[item], offsets[item + 1]):
-            weight[j] = 1.0 / (1.0 + (members[family[assessor[j]]] - 1.0) * correlation)
-        for j in range(offsets[item], offsets[item + 1]):
-            members[family[assessor[j]]] = 0.0
-    return weight
-
-
-def find_families(judgments: Judgments) -> Codes:
-    """Return the family of each assessor, numbered in the order of first members; most have one member.
-
-    >>> from crowdrank import read_judgments, simulate
-    >>> world = simulate(queries=30, documents=20, assessors=12, labels=12, families=2, random_state=1)
-    >>> family = find_families(read_judgments(world.judgments))
-    >>> bool((np.bincount(family) > 1).any())
-    True
-    """
-    from scipy.sparse.csgraph import connected_components
-
-    counts = np.bincount(judgments.assessor, minlength=judgments.n_assessors)
-    active = np.argsort(-counts, kind="stable")[:MAX_ASSESSORS]
-    correlation, common = correlations(judgments, active)
-    similar = _are_similar(np.where(common >= MIN_COMMON, correlation, np.nan), common)
-    _, group = connected_components(similar, directed=False)
-    family = len(active) + np.arange(judgments.n_assessors)
-    family[active] = group
-    _, first, number = np.unique(family, return_index=True, return_inverse=True)
-    order = np.argsort(np.argsort(first))
-    return order[number].astype(np.int32)
-
-
-def correlations(judgments: Judgments, assessors: Integers) -> tuple[Floats, Floats]:
-    """Return the correlation of each two assessors over the items that both judged, and the number of these items.
-
-    Both have the shape (n, n). The correlation is 0 if one of the two gave the same answer to all these items.
-    """
-    import scipy.sparse
-
-    item = items_of(judgments.offsets)
-    shape = (judgments.n_items, judgments.n_assessors)
-
-    def by_item(values: Floats) -> scipy.sparse.csc_array:
-        return scipy.sparse.coo_array((values, (item, judgments.assessor)), shape=shape).tocsc()[:, assessors]
-
-    grade = judgments.grade.astype(np.float64)
-    judged, grades, squares = by_item(np.ones(len(grade))), by_item(grade), by_item(grade**2)
-    common = (judged.T @ judged).toarray()
-    n = np.maximum(common, 1.0)
-    mean, mean_square = (grades.T @ judged).toarray() / n, (squares.T @ judged).toarray() / n
-    covariance = (grades.T @ grades).toarray() / n - mean * mean.T
-    variance = np.maximum(mean_square - mean**2, 0.0)
-    scale = np.sqrt(variance * variance.T)
-    return np.divide(covariance, scale, out=np.zeros_like(scale), where=scale > 1e-12), common
-
-
-def _are_similar(correlation: Floats, common: Floats) -> Booleans:
-    """Return which two assessors correlate more than their reliabilities explain, (n, n).
-
-    Args:
-        correlation: (n, n), NaN for assessors with too few documents in common.
-        common: number of documents in common, (n, n).
-
-    """
-    n = len(correlation)
-    known = np.where(np.isnan(correlation) | np.eye(n, dtype=bool), -np.inf, correlation)
-    order = np.argsort(-known, axis=1, kind="stable")
-    reliability = np.array([_reliability(known, a, order[a, :TRIAD_NEIGHBORS]) for a in range(n)])
-    product = np.outer(reliability, reliability)
-    similarity = np.where(np.isfinite(known), known, np.nan) / product
-    typical = np.array([_typical_similarity(row[np.isfinite(row)]) for row in similarity])
-    near = np.zeros((n, n), dtype=bool)
-    np.put_along_axis(near, order[:, : min(NEIGHBORS, max(int(n * NEIGHBOR_SHARE), 2))], values=True, axis=1)
-    standard_error = 1 / (np.sqrt(np.maximum(common, 1.0)) * product)
-    bound = (typical[:, None] + typical[None, :]) / 2 + MARGIN + STANDARD_ERRORS * standard_error
-    similar: Booleans = near & near.T & (similarity > bound)
-    return similar
-
-
-def _reliability(known: Floats, a: int, nearest: Integers) -> float:
-    """Return the correlation of assessor a with the quantity that the nearest assessors measure; NaN without triads."""
-    triads = [
-        known[a, b] * known[a, c] / known[b, c]
-        for b, c in combinations(nearest, 2)
-        if min(known[a, b], known[a, c], known[b, c]) > MIN_CORRELATION
-    ]
-    return float(np.sqrt(np.clip(np.median(triads), 0.01, 1.0))) if triads else np.nan
-
-
-def _typical_similarity(similarity: Floats) -> float:
-    """Return the lower quartile: assessors of other families may be the minority."""
-    return float(np.quantile(similarity, 0.25)) if len(similarity) else np.nan
+def _members(names: list[Any]) -> str:
+    """Return the number of members and the first ones."""
+    more = ", ..." if len(names) > SHOWN_GROUPS else ""
+    return f"{len(names)}: {', '.join(shown(name) for name in names[:SHOWN_GROUPS])}{more}"

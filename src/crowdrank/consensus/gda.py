@@ -14,7 +14,7 @@ from crowdrank.consensus import latent
 from crowdrank.consensus.curves import GaussianCurves, careful_curves
 from crowdrank.consensus.dawid_skene import learn_pseudo_counts
 from crowdrank.consensus.e_step import expectation_step, expected_counts, relative_likelihood
-from crowdrank.consensus.families import FamilyAggregator
+from crowdrank.consensus.families import FamilyAggregator, assessor_weights, prior_weights
 from crowdrank.consensus.feature_prior import (
     INITIAL_WEIGHT,
     FeatureAggregator,
@@ -78,11 +78,13 @@ class GDA(FamilyAggregator, FeatureAggregator):
         difficulty: each document has a difficulty eps, integrated out on a grid; the column `difficulty` has its mean
             (higher is harder).
         tied_variance: one width w for all grades of an assessor (as in the paper) instead of one per grade.
-        families: groups of assessors who make the same errors: those of the family `column` of the judgments, those
-            found from correlations between assessors (`auto`), or `none`.
+        families: groups of assessors who make the same errors: those of the family `column` of the judgments, or
+            `none`; `auto` uses the column and warns of groups that it finds in the answers; `found` uses these groups
+            with their estimated correlations in place of the column.
         family_correlation: correlation of the errors in a family, from 0 (independent) to 1 (copies). n judgments of a
             family on a document count as n / (1 + (n - 1) family_correlation). For prompts of one language model 1
-            ranks best; for the crowd of one vendor, 0.25 or 0.5 gives better grades.
+            ranks best; for the crowd of one vendor, 0.25 or 0.5 gives better grades. With levels of families, one
+            number per level, coarsest first; a single one is that of the finest level, and each coarser level has half.
         unjudgeable_as: how to use 'cannot judge' answers: as the `lowest` grade, not at all (`drop`), or as one more
             answer (`model`). With `model`, a document either has a relevance or cannot be judged and ranks low.
         interval: level of the interval from `lower` to `upper`.
@@ -126,7 +128,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         difficulty: bool = False,
         tied_variance: bool = True,
         families: str = "column",
-        family_correlation: float = 1.0,
+        family_correlation: float | tuple[float, ...] = 1.0,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
         grade_by: str = DEFAULT_RULE,
@@ -184,7 +186,8 @@ class GDA(FamilyAggregator, FeatureAggregator):
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
         """Run the E-step, or count the answers of each assessor if there are no parameters yet."""
         if theta is None:
-            used = count_answers(shard, int(self._models_unjudgeable))
+            weight = local.get("weight")
+            used = count_answers(shard, int(self._models_unjudgeable), weight) | assessor_weights(shard, weight)
             scores = {} if shard.score is None else {"score_products": np.zeros(2)}
             return local, {**used, **latent.count_expert_grades(shard, used["used"].shape[1]), **scores}
         n_nodes, gold = len(theta["nodes"]), self._gold(theta)
@@ -199,6 +202,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
             at = mode_weights(new["posterior"], n_nodes)
             statistics["counts"] = expected_counts(shard, at, table.shape[1], relative)
         statistics["expert_states"] = latent.count_states(shard, new["posterior"])
+        statistics |= assessor_weights(shard, weight)
         return {**local, **new}, statistics
 
     def _item_priors(self, shard: Shard, theta: Arrays) -> Floats:
@@ -215,7 +219,9 @@ class GDA(FamilyAggregator, FeatureAggregator):
         if theta is None:
             return self._initial(statistics)
         counts = statistics["counts"]
-        new = {**theta, **self._update_curves(theta, counts)}
+        judgments = counts.sum(axis=(1, 2))
+        weights = prior_weights(statistics, judgments)
+        new = {**theta, **self._update_curves(theta, counts, weights)}
         new["expert_cuts"] = self._expert_cuts(theta, statistics["expert_states"])
         if self.estimation == "marginal":
             location, scale = relevance_moments(statistics)
@@ -227,10 +233,10 @@ class GDA(FamilyAggregator, FeatureAggregator):
         unjudgeable = 0.0
         if self._models_unjudgeable:
             before = theta["unjudgeable_counts"]
-            new["unjudgeable_counts"] = learn_pseudo_counts(counts[:, :, -1:], before, right=len(before) - 1)
+            new["unjudgeable_counts"] = learn_pseudo_counts(counts[:, :, -1:], before, len(before) - 1, weights=weights)
             unjudgeable = float(statistics["state_counts"][-1] / statistics["state_counts"].sum())
         new["shares"] = self._prior(unjudgeable, len(new["nodes"]))
-        return self._with_probabilities(new, counts.sum(axis=(1, 2)), counts[:, :, -1:])
+        return self._with_probabilities(new, statistics.get("assessor_weight", judgments), counts[:, :, -1:])
 
     def _expert_cuts(self, theta: Arrays, expert_states: Floats) -> Floats:
         by_node = by_difficulty(expert_states, len(theta["nodes"])).sum(axis=1)
@@ -240,7 +246,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         """Return the parameters with an initial correlation of relevance and the prediction from features."""
         return {**theta, "feature_weight": np.array([estimates.initial_weight()])}
 
-    def _update_curves(self, theta: Arrays, counts: Floats) -> Arrays:
+    def _update_curves(self, theta: Arrays, counts: Floats, weights: Floats | None = None) -> Arrays:
         """Return the parameters of curves after a Newton step, and the mean and covariance of their prior."""
         scale_of, curves = theta["scale_of"], self._curves(theta)
         missing = theta["missing"][scale_of]
@@ -265,6 +271,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
                     n_labels[rows],
                     theta["missing"][scale],
                     fixed,
+                    weights=None if weights is None else weights[rows],
                 )
         return {"curves": params, "mean": mean, "covariance": covariance}
 
@@ -303,9 +310,11 @@ class GDA(FamilyAggregator, FeatureAggregator):
             prior = states_prior(self._difficulties())
             at_states = self._gold(theta)[:, : len(prior)] * prior
             on_gold = statistics["on_gold"] @ (at_states / at_states.sum(axis=1, keepdims=True))
+            weights = prior_weights(statistics, statistics["given"].sum(axis=1))
             for _ in range(GOLD_STEPS):
-                theta |= self._update_curves(theta, on_gold)
-        return self._with_probabilities(theta, statistics["given"].sum(axis=1), 0.0)
+                theta |= self._update_curves(theta, on_gold, weights)
+        judgments = statistics.get("assessor_weight", statistics["given"].sum(axis=1))
+        return self._with_probabilities(theta, judgments, 0.0)
 
     def _prior(self, unjudgeable: float, n_nodes: int) -> Floats:
         """Return P(state), (n_states,); the last state is 'cannot be judged' if that is modeled."""
@@ -361,6 +370,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
             rows["lower"] = np.minimum(rows["lower"], rows["relevance"])
             rows["upper"] = np.maximum(rows["upper"], rows["relevance"])
         restrict_to_gold(rows["p"], shard)
+        rows |= self._effective_sizes(shard)
         if shard.score is not None:
             rows[PRIOR_RELEVANCE] = prior_moments(shard.score, float(theta["feature_weight"][0]))[0]
         if self._models_unjudgeable:

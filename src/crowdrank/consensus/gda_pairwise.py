@@ -106,9 +106,11 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         ordinal: force mu_0 <= mu_1 <= ...; a reversed assessor then counts as a random one.
         difficulty: estimate a difficulty eps of each document (column `difficulty`, higher is harder).
         tied_variance: one width w for all grades of an assessor (the paper's choice), or one for each grade.
-        families: assessors with correlated errors: by the family `column` of the judgments, found from correlations
-            (`auto`), or `none`. The n judgments of a family on a document count n / (1 + (n - 1) family_correlation).
-        family_correlation: correlation of the errors of a family, from 0 (independent) to 1 (copies).
+        families: assessors with correlated errors: by the family `column` of the judgments, or `none`; `auto` uses the
+            column and warns of groups found in the answers, `found` uses these groups. The n judgments of a family on
+            a document count n / (1 + (n - 1) family_correlation).
+        family_correlation: correlation of the errors of a family, from 0 (independent) to 1 (copies); with levels of
+            families, one number per level, coarsest first.
         random_state: seed of the partners.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: level of `lower` and `upper`, of a normal posterior.
@@ -154,7 +156,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         difficulty: bool = False,
         tied_variance: bool = True,
         families: str = "column",
-        family_correlation: float = 1.0,
+        family_correlation: float | tuple[float, ...] = 1.0,
         random_state: int = 0,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
@@ -187,7 +189,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         groups = np.flatnonzero(np.diff(key, prepend=-1))
         share = shard.grade / np.maximum(np.array(shard.scale_sizes)[shard.scale_of[shard.assessor]] - 1, 1)
         mean = standardized(np.bincount(item, share, minlength=shard.n_items) / np.maximum(sizes, 1), query_items)
-        weight = self._weights(shard.offsets, shard.assessor, shard.family)
+        weight = self._weights(shard, shard.correlations)
         return {
             "mode": mean,
             "relevance": INITIAL_UNIT * mean,
@@ -207,7 +209,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         """Take a step of the documents; return derivatives by the assessors' parameters, or the spread of relevance."""
         n_params = 3 * shard.n_grades
         slope, curve = np.zeros((shard.n_assessors, n_params)), np.zeros((shard.n_assessors, n_params, n_params))
-        judgments = np.bincount(shard.assessor, minlength=shard.n_assessors).astype(float)
+        judgments = np.bincount(shard.assessor, local["weight"], minlength=shard.n_assessors)
         statistics = {"slope": slope, "curve": curve, "judgments": judgments}
         if theta is None:
             grades = latent.count_expert_grades(shard, shard.n_grades)["expert_grades"]
@@ -388,6 +390,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
             rows = {PRIOR_RELEVANCE: prior.mean}
         rows |= self._normal_rows(relevance, variance, level / unit, uncertainty / unit**2, theta)
         restrict_to_gold(rows["p"], shard)
+        rows |= self._effective_sizes(shard)
         return {**rows, "difficulty": np.exp(local["log_eps"])} if self.difficulty else rows
 
     def _item_priors(self, shard: Shard, theta: Arrays) -> Floats:

@@ -77,12 +77,13 @@ def states_prior(difficulties: Floats, n_nodes: int = N_NODES) -> Floats:
     return np.outer(density / density.sum(), node_prior(n_nodes)).ravel()
 
 
-def count_answers(shard: Shard, n_more: int = 0) -> Arrays:
+def count_answers(shard: Shard, n_more: int = 0, weight: Floats | None = None) -> Arrays:
     """Return the statistics of the first pass.
 
     Args:
         shard: the judgments.
         n_more: number of answers that are not grades; they follow the grades.
+        weight: weight of each judgment in `used`, (n,); None: all are 1.
 
     Returns:
         `used`: number of judgments with each answer by scale, (n_scales, n_answers), NaN if a scale has no such grade;
@@ -92,8 +93,9 @@ def count_answers(shard: Shard, n_more: int = 0) -> Arrays:
     n_grades, n_scales = max(shard.scale_sizes), len(shard.scale_sizes)
     used, given = np.zeros((n_scales, n_grades + n_more)), np.zeros((shard.n_assessors, n_scales))
     answers, share = (shard, 1.0) if shard.soft is None else (shard.soft, shard.soft.share)
+    used_share = share if weight is None else weight if shard.soft is None else shard.soft.weights(weight)
     scale = shard.scale_of[answers.assessor]
-    np.add.at(used, (scale, answers.grade), share)
+    np.add.at(used, (scale, answers.grade), used_share)
     np.add.at(given, (answers.assessor, scale), share)
     for number, size in enumerate(shard.scale_sizes):
         used[number, size:n_grades] = np.nan

@@ -369,9 +369,9 @@ class EMAggregator(Aggregator):
         """Return rows of theta[name] for new assessors with these scales: by default the mean of all assessors."""
         return np.repeat(theta[name].mean(axis=0, keepdims=True), len(scale_of), axis=0)
 
-    def _annotate(self, table: Table) -> Table:
-        """Return the judgments with what is estimated before a fit, such as families of assessors that err together."""
-        return table
+    def _annotate(self, table: Table, gold: Gold | None) -> tuple[Table, list[DataWarning]]:
+        """Return the judgments with what is estimated before a fit, such as families of assessors, and warnings."""
+        return table, []
 
     def _start_fit(self, table: Any, gold: Gold | None, start: FitStart, options: FitOptions) -> FitStart:
         """Return where EM starts; a model may first estimate further values, such as predictions from features."""
@@ -398,7 +398,7 @@ class EMAggregator(Aggregator):
         self, judgments: Any, gold: Gold | None, start: FitStart, options: FitOptions, n_iter: int | None = None
     ) -> Self:
         """Run EM for `n_iter` iterations, or until convergence, and set the attributes of a fitted model."""
-        table = self._annotate(judgments)
+        table, early_warnings = self._annotate(judgments, gold)
         start = self._start_fit(table, gold, start, options)
         state, consensus, data_warnings = self._run(table, gold, start, options, n_iter)
         self.theta_, self.feature_scores_ = state.theta, start.scores
@@ -406,7 +406,7 @@ class EMAggregator(Aggregator):
         self.history_, self.n_iter_, self.converged_ = state.history, len(state.history), state.converged
         if judgments.has_soft_labels and "soft labels" not in self.takes:
             data_warnings.append(hard_labels_used(type(self).__name__))
-        for warning in (*start.warnings, *data_warnings):
+        for warning in (*early_warnings, *start.warnings, *data_warnings):
             warnings.warn(warning, stacklevel=4)
         if not self.converged_ and n_iter is None:
             problem = f"{type(self).__name__} stopped after {self.n_iter_} iterations and had not converged"

@@ -26,7 +26,7 @@ from crowdrank.judgments.table import Judgments
 from crowdrank.on_disk.sharded import ShardedJudgments
 from crowdrank.on_disk.storage import check_ids
 
-DOCUMENT_ESTIMATES = ("relevance", "sd", "lower", "upper", "difficulty", "unjudgeable", PRIOR_RELEVANCE)
+DOCUMENT_ESTIMATES = ("relevance", "sd", "lower", "upper", "difficulty", "unjudgeable", PRIOR_RELEVANCE, "n_eff")
 """Estimates that a model may have of a document besides its grade, in the order of the columns."""
 NOTEBOOK_DOCUMENTS = ("query", "document", "relevance", "lower", "upper", "grade", "judgments")
 NOTEBOOK_ASSESSORS = ("assessor", "family", "judgments", "informativeness", "accuracy", "ability", "precision")

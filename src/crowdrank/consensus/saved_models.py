@@ -319,7 +319,15 @@ class CheckpointedFit:
         if isinstance(judgments, ShardedJudgments):
             digest.update(judgments.fingerprint().encode())
             return [] if gold is None else [gold.sets, *(array for grades in gold.graded_items for array in grades)]
-        names = ("offsets", "assessor", "grade", "item_query", "assessor_scale", "family_of")
+        names = (
+            "offsets",
+            "assessor",
+            "grade",
+            "item_query",
+            "assessor_scale",
+            "family_levels",
+            "estimated_correlations",
+        )
         known = [None] if gold is None else [gold.sets, gold.code]
         return [*known, *(getattr(judgments, name) for name in names), judgments.shares()]
 

@@ -14,7 +14,7 @@ from crowdrank._typing import Arrays, Floats, Grades
 from crowdrank.consensus.curves import blocks, learn_prior
 from crowdrank.consensus.dawid_skene import FLOOR, DawidSkene
 from crowdrank.consensus.e_step import SMALLEST
-from crowdrank.consensus.families import FamilyAggregator
+from crowdrank.consensus.families import prior_weights
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import softmax
 from crowdrank.consensus.model import ThetaArray
@@ -28,7 +28,7 @@ MAX_HALVINGS = 8
 """Maximum number of times that a Newton step is halved."""
 
 
-class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
+class ThresholdDawidSkene(DawidSkene):
     """Dawid-Skene whose confusions depend on the thresholds between grades (ordinal minimax conditional entropy).
 
     The log odds of answering s rather than s - 1 have one of two values per assessor, by whether the true grade is at
@@ -43,10 +43,10 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
             Bayes). A number gamma is the fixed penalty of Zhou et al., gamma G^2 / 2 times the squares of their
             coefficients, which shrinks an assessor with few judgments to uninformative answers.
         grade_prior: prior probabilities of the true grades: `uniform` as in the paper, or `learned`.
-        families: assessors who err together: from the family `column` of the judgments, detected from correlations of
-            the answers (`auto`), or `none`.
+        families: assessors who err together: from the family `column` of the judgments, or `none`; `auto` uses the
+            column and warns of groups found in the answers, `found` uses these groups.
         family_correlation: correlation rho of the errors within a family: the n judgments of a family on a document
-            count as n / (1 + (n - 1) rho).
+            count as n / (1 + (n - 1) rho). With levels of families, one number per level, coarsest first.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`), left out (`drop`), or as one more answer
             (`model`). With `model`, a document has a grade or cannot be judged; then it counts as the lowest grade, and
             assessors who do not notice answer as they do for the lowest grade.
@@ -82,15 +82,22 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
         prior: str | float = "learned",
         grade_prior: str = "uniform",
         families: str = "column",
-        family_correlation: float = 1.0,
+        family_correlation: float | tuple[float, ...] = 1.0,
         unjudgeable_as: str = "lowest",
         interval: float = 0.95,
         grade_by: str = DEFAULT_RULE,
     ) -> None:
-        super().__init__(n_iter, tol, prior=prior, unjudgeable_as=unjudgeable_as, interval=interval, grade_by=grade_by)
+        super().__init__(
+            n_iter,
+            tol,
+            prior=prior,
+            families=families,
+            family_correlation=family_correlation,
+            unjudgeable_as=unjudgeable_as,
+            interval=interval,
+            grade_by=grade_by,
+        )
         self.grade_prior = grade_prior
-        self.families = families
-        self.family_correlation = family_correlation
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         """Update coefficients by a Newton step, then the prior and the shares of grades."""
@@ -106,9 +113,10 @@ class ThresholdDawidSkene(FamilyAggregator, DawidSkene):
         mean, covariance = theta["mean"], theta["covariance"]
         features = threshold_features(n_states, self._models_unjudgeable)
         precision = np.linalg.inv(covariance)
-        coefficients, spread = newton_step(counts, theta["coefficients"], features, mean, precision, n_jobs)
+        weights = prior_weights(statistics, counts.sum(axis=(1, 2)))
+        coefficients, spread = newton_step(counts, theta["coefficients"], features, mean, precision, n_jobs, weights)
         if self.prior == "learned":
-            mean, covariance = learn_prior(coefficients, spread[None], initial_mean, initial_sd)
+            mean, covariance = learn_prior(coefficients, spread[None], initial_mean, initial_sd, weights=weights)
         return {
             "shares": self._shares(statistics["state_counts"]),
             "frequencies": statistics["state_counts"] / statistics["state_counts"].sum(),
@@ -180,7 +188,13 @@ def answer_probabilities(coefficients: Floats, features: Floats) -> Floats:
 
 
 def newton_step(
-    counts: Floats, coefficients: Floats, features: Floats, mean: Floats, precision: Floats, n_jobs: int = 1
+    counts: Floats,
+    coefficients: Floats,
+    features: Floats,
+    mean: Floats,
+    precision: Floats,
+    n_jobs: int = 1,
+    weights: Floats | None = None,
 ) -> tuple[Floats, Floats]:
     """Update the penalized multinomial regressions of all assessors by one Newton step.
 
@@ -191,6 +205,7 @@ def newton_step(
         mean: prior mean, (n_features,).
         precision: inverse prior covariance, (n_features, n_features).
         n_jobs: number of threads.
+        weights: weight of each assessor in the sum of covariances, (n_assessors,); None: all are 1.
 
     Returns:
         The coefficients, and the sum over assessors of their Laplace covariances.
@@ -198,14 +213,20 @@ def newton_step(
     """
 
     def step(part: slice) -> tuple[Floats, Floats]:
-        return _newton_step(counts[part], coefficients[part], features, mean, precision)
+        own = None if weights is None else weights[part]
+        return _newton_step(counts[part], coefficients[part], features, mean, precision, own)
 
     steps = list(map_in_order(step, blocks(len(counts)), n_jobs))
     return np.concatenate([updated for updated, _ in steps]), np.sum([spread for _, spread in steps], axis=0)
 
 
 def _newton_step(
-    counts: Floats, coefficients: Floats, features: Floats, mean: Floats, precision: Floats
+    counts: Floats,
+    coefficients: Floats,
+    features: Floats,
+    mean: Floats,
+    precision: Floats,
+    weights: Floats | None,
 ) -> tuple[Floats, Floats]:
     n_assessors, n_features = coefficients.shape
     flat = features.reshape(-1, n_features)
@@ -232,4 +253,5 @@ def _newton_step(
         if not worse.any():
             break
         size[worse] /= 2
-    return coefficients + size * step, covariance.sum(axis=0)
+    total_covariance = covariance.sum(axis=0) if weights is None else np.tensordot(weights, covariance, 1)
+    return coefficients + size * step, total_covariance

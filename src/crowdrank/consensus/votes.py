@@ -12,7 +12,7 @@ from crowdrank._folders import PROBABILITY_RANGE
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays
 from crowdrank.consensus.assembly import add_agreements
-from crowdrank.consensus.families import family_weights
+from crowdrank.consensus.family_weights import nested_weights
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, choose_grades
 from crowdrank.consensus.latent import normal_quantile
 from crowdrank.consensus.model import EMAggregator, Inputs, ThetaArray
@@ -148,7 +148,8 @@ class FamilyMean(Average):
     """
 
     def _weights(self, shard: Shard) -> NDArray[np.float64]:
-        return np.asarray(family_weights(shard.offsets, shard.assessor, shard.family, 1.0))
+        finest = shard.family_levels[-1:]
+        return np.asarray(nested_weights(shard.offsets, shard.assessor, finest, np.ones(finest.shape)))
 
 
 class Highest(_Vote):

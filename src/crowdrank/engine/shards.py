@@ -87,17 +87,19 @@ class Shard:
     gold_sets: NDArray[
         np.bool_
     ]  # (n_expert_grades + 1, n_grades) grades that `gold` stands for; the last row is for -1
-    family: NDArray[np.int32]  # (n_assessors,) index of each assessor's family (group of related assessors)
+    family_levels: NDArray[np.int32]  # (n_levels, n_assessors) family of each assessor, coarsest level first
     scale_of: NDArray[np.int8]  # (n_assessors,) index of each assessor's grade scale
     scale_sizes: tuple[int, ...]  # number of grades of each scale
     values: NDArray[np.float64]  # (n_grades,) value of each grade of the main scale
     score: NDArray[np.float64] | None = None  # (n_items,) prediction from features, NaN without one; None: no features
+    # (n_levels, n_assessors) correlation of the errors in the family, if it was estimated
+    correlations: NDArray[np.float64] | None = None
     soft: Answers | None = None  # answers of soft labels; None: each judgment is an answer
 
     @property
     def n_assessors(self) -> int:
         """Number of assessors in all shards together."""
-        return len(self.family)
+        return int(self.family_levels.shape[1])
 
     @property
     def n_grades(self) -> int:
@@ -131,7 +133,9 @@ def split_into_shards(
     [1, 1, 1]
     """
     score = None if scores is None else scores[0]
-    whole = _whole_shard(judgments, gold, judgments.item_query, judgments.family_of, score)
+    whole = _whole_shard(
+        judgments, gold, judgments.item_query, judgments.family_levels, judgments.estimated_correlations, score
+    )
     shards = []
     for start, stop in pairwise(_shard_bounds(judgments, locality, shard_size)):
         first, last = judgments.offsets[start], judgments.offsets[stop]
@@ -151,7 +155,12 @@ def split_into_shards(
 
 
 def _whole_shard(
-    judgments: Judgments, gold: ItemGold | None, item_query: Codes, family: Codes, score: Floats | None
+    judgments: Judgments,
+    gold: ItemGold | None,
+    item_query: Codes,
+    family_levels: Codes,
+    correlations: Floats | None,
+    score: Floats | None,
 ) -> Shard:
     """Return one shard that holds all judgments."""
     values = np.array(judgments.main_scale.values)
@@ -163,7 +172,8 @@ def _whole_shard(
         item_query=item_query,
         gold=gold_code,
         gold_sets=gold_sets,
-        family=family,
+        family_levels=family_levels,
+        correlations=correlations,
         scale_of=judgments.assessor_scale,
         scale_sizes=tuple(len(scale) for scale in judgments.scales),
         values=values,
@@ -262,8 +272,8 @@ class OnDiskShards:
         return range(len(self.judgments.shards)) if self.indices is None else self.indices
 
     @cached_property
-    def _family(self) -> NDArray[np.int32]:
-        return self.judgments.family_of
+    def _families(self) -> tuple[Codes, Floats | None]:
+        return self.judgments.family_levels, self.judgments.estimated_correlations
 
     def load(self, shard_index: int) -> Shard:
         """Read the shard at an index from disk; it is not cached, so that only shards in use take memory."""
@@ -272,7 +282,7 @@ class OnDiskShards:
         gold = None if self.gold is None else self.gold.shard(stored_index, table.n_items)
         item_query = self.judgments.query_indexes(stored_index)[table.item_query]
         score = None if self.scores is None else self.scores[stored_index]
-        return _whole_shard(table, gold, item_query, self._family, score)
+        return _whole_shard(table, gold, item_query, *self._families, score)
 
     def subset(self, start: int, stop: int) -> OnDiskShards:
         """Return the shards with indices from `start` (inclusive) to `stop` (exclusive)."""

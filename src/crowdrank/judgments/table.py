@@ -55,7 +55,8 @@ class ReadReport:
 class AssessorTable:
     """Assessors with their scales and families, and the read report of their judgments.
 
-    A family is a group of related assessors, such as the prompts of one LLM.
+    A family is a group of related assessors, such as the prompts of one LLM. With a `family_separator`, families are
+    nested: `acme/large` is a family within `acme`.
     """
 
     assessors: pa.Array  # (n_assessors,) ids
@@ -65,6 +66,9 @@ class AssessorTable:
     common_scale: Scale | None = None  # the scale that `scale_maps` map to
     families: pa.Array | None = None  # (n_families,) ids
     assessor_family: Codes | None = None  # (n_assessors,) index in `families`, or -1
+    family_separator: str | None = None  # separator of the levels in ids of families; None: one level
+    # correlation of the errors of two assessors by the id of the family that both are in, if it was estimated
+    family_correlations: Mapping[str, float] = field(default_factory=dict)
     unjudgeable: tuple[str, ...] = ()  # answers that mean 'cannot judge'
     report: ReadReport = field(default_factory=ReadReport)
     backend: str = "pandas"  # DataFrame library of results
@@ -81,6 +85,44 @@ class AssessorTable:
         is_alone = family_index < 0
         n_families = 0 if self.families is None else len(self.families)
         return np.where(is_alone, n_families + np.cumsum(is_alone) - 1, family_index).astype(np.int32)
+
+    @property
+    def family_levels(self) -> Codes:
+        """Index of each assessor's family at each level (n_levels, n_assessors), from the coarsest to the finest.
+
+        The last row is `family_of`. An assessor without a family at a level is a family of its own there.
+        """
+        finest = self.family_of
+        paths = self._family_paths()
+        levels = [finest]
+        for depth in range(max(map(len, paths), default=1) - 1, 0, -1):
+            # A family whose id has fewer parts than this level is its own family there.
+            coarse = {path[:depth]: code for code, path in reversed(list(enumerate(paths)))}
+            parent = np.array([coarse[path[:depth]] for path in paths], np.int32)
+            levels.append(np.where(finest < len(paths), np.append(parent, 0)[np.minimum(finest, len(paths))], finest))
+        return np.stack(levels[::-1]).astype(np.int32)
+
+    @property
+    def estimated_correlations(self) -> Floats | None:
+        """Correlation of an assessor's errors with others of the same family at each level (n_levels, n_assessors).
+
+        None if the correlations were not estimated; 0 for an assessor without a family.
+        """
+        if not self.family_correlations:
+            return None
+        paths, finest = self._family_paths(), self.family_of
+        n_levels = max(map(len, paths), default=1)
+        values = np.zeros((n_levels, len(paths) + 1))
+        for code, path in enumerate(paths):
+            for level in range(n_levels):
+                name = (self.family_separator or "").join(path[: level + 1])
+                values[level, code] = self.family_correlations.get(name, 0.0)
+        return np.asarray(values[:, np.minimum(finest, len(paths))])
+
+    def _family_paths(self) -> list[tuple[str, ...]]:
+        """Return the id of each family as a tuple of its levels."""
+        names = [] if self.families is None else [str(name) for name in self.families.to_pylist()]
+        return [tuple(name.split(self.family_separator)) if self.family_separator else (name,) for name in names]
 
     @property
     def scale(self) -> Scale:
@@ -101,9 +143,21 @@ class AssessorTable:
         """Whether there is only one scale, or every scale has a map to the common scale."""
         return len(self.scales) == 1 or (self.common_scale is not None and all(self.scale_maps))
 
-    def with_families(self, families: pa.Array | None, assessor_family: Codes | None) -> Self:
+    def with_families(
+        self,
+        families: pa.Array | None,
+        assessor_family: Codes | None,
+        separator: str | None = None,
+        correlations: Mapping[str, float] | None = None,
+    ) -> Self:
         """Return a copy with other families of assessors, or without families."""
-        return replace(self, families=families, assessor_family=assessor_family)
+        return replace(
+            self,
+            families=families,
+            assessor_family=assessor_family,
+            family_separator=separator,
+            family_correlations=correlations or {},
+        )
 
     def select_assessors(self, assessor_codes: Integers) -> AssessorTable:
         """Return the table of the assessors with these codes, in this order; unused families are left out."""

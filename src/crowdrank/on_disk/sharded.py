@@ -294,8 +294,10 @@ class ShardedJudgments(AnyJudgments):
 
     def fingerprint(self) -> str:
         """Return a digest of the shards, the assessors and the changes that :meth:`load` makes."""
-        digest = hashlib.blake2b(repr((self.steps, [shard.digest for shard in self.shards])).encode())
-        for array in (self.new_codes, self.assessor_scale, self.assessor_family):
+        digest = hashlib.blake2b(
+            repr((self.steps, [shard.digest for shard in self.shards], self.family_separator)).encode()
+        )
+        for array in (self.new_codes, self.assessor_scale, self.assessor_family, self.estimated_correlations):
             digest.update(b"-" if array is None else array.tobytes())
         return digest.hexdigest()
 

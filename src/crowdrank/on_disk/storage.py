@@ -80,6 +80,8 @@ def header_to_json(table: AssessorTable) -> dict[str, Any]:
         "scales": [scale_to_json(scale) for scale in table.scales],
         "scale_maps": table.scale_maps,
         "common_scale": scale_to_json(table.common_scale),
+        "family_separator": table.family_separator,
+        "family_correlations": dict(table.family_correlations),
         "unjudgeable": table.unjudgeable,
         "report": asdict(table.report),
     }
@@ -87,11 +89,16 @@ def header_to_json(table: AssessorTable) -> dict[str, Any]:
 
 def header_from_json(header: Fields) -> dict[str, Any]:
     """Return the fields of an assessor table, by name, from the object that :func:`header_to_json` returned."""
-    common = header.values["common_scale"]
+    common, separator = header.values["common_scale"], header.values["family_separator"]
+    correlations = header.object("family_correlations")
+    require(separator is None or _folders.is_text(separator), "the separator of families is not text")
+    require(all(0.0 <= value <= 1.0 for value in correlations.values()), "a correlation is not from 0 to 1")
     return {
         "scales": tuple(map(scale_from_json, header.sequence("scales"))),
         "scale_maps": tuple(None if codes is None else tuple(codes) for codes in header.sequence("scale_maps")),
         "common_scale": None if common is None else scale_from_json(common),
+        "family_separator": separator,
+        "family_correlations": correlations,
         "unjudgeable": tuple(header.texts("unjudgeable")),
         "report": value_from_json(ReadReport, header.object("report"), "the read report"),
     }

@@ -299,7 +299,7 @@ def _content(table: Judgments) -> list[Any]:
     ids = [table.queries, table.documents, table.assessors]
     codes = [table.item_query, table.item_document, table.offsets, table.assessor, table.grade, table.assessor_scale]
     scales = [[str(scale) for scale in table.scales], [list(codes or ()) for codes in table.scale_maps]]
-    families = [] if table.families is None else [table.families, table.assessor_family]
+    families = [] if table.families is None else [table.families, table.assessor_family, table.family_levels]
     extras = [part for name in sorted(table.extras) for part in (name, table.extras[name])]
     return [*ids, *codes, *scales, *families, *extras]
 

@@ -51,6 +51,8 @@ def combine(old: Judgments, new: Judgments) -> Judgments:
         assessor_scale=_merge_assessor_scales(old_and_new, assessor_codes, assessors),
         families=families,
         assessor_family=assessor_family,
+        family_separator=new.family_separator or old.family_separator,
+        family_correlations={**old.family_correlations, **new.family_correlations},
         report=_merge_reports(old.report, new.report, int(is_replaced.sum())),
         assessor=assessor[order],
         grade=grade[order],
