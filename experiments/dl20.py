@@ -38,7 +38,7 @@ COVERED = 8_000
 PER_FAMILY = (1, 3, 9)
 VARIANTS: Variants = {
     "gda-difficulty": ("gda", {"difficulty": True, "tied_variance": False}),
-    "gda-found": ("gda", {"families": "auto"}),
+    "gda-found": ("gda", {"families": "found"}),
     "gda-independent": ("gda", {"families": "none"}),
 }
 

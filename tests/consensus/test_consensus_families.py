@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from crowdrank import GDA, Judgments, evaluate, read_judgments, simulate
+from crowdrank import GDA, Judgments, evaluate, read_judgments, read_partitions, simulate
 from crowdrank.consensus import e_step_kernels
 from crowdrank.consensus.family_weights import correlation_increments, nested_weights
 from crowdrank.consensus.find_families import correlations, find_families
@@ -254,3 +254,52 @@ def test_one_voice_beats_the_mean_of_family_means_on_dl20() -> None:
     means = evaluate(GDA().fit(judges).consensus_, gold, measures, unjudged="skip").means
     assert all(means[name] >= goal for name, goal in zip(measures, (0.68, 0.61, 0.70), strict=True))
     assert isinstance(judges.families, pa.Array)
+
+
+def nested_frame() -> pd.DataFrame:
+    names = [f"{vendor}/{model}/{prompt}" for vendor in "ab" for model in "xy" for prompt in (1, 2)]
+    frame: pd.DataFrame = crowd(np.arange(8), n=60).frame
+    frame["assessor"] = frame["assessor"].map(dict(enumerate(names)))
+    return frame
+
+
+def test_separators_in_names_give_nested_families(tmp_path: Path) -> None:
+    judgments = read_judgments(nested_frame(), family_separator="/")
+    assert judgments.family_levels.tolist() == [[0, 0, 0, 0, 2, 2, 2, 2], [0, 0, 1, 1, 2, 2, 3, 3]]
+    model = GDA(family_correlation=(0.3, 1.0)).fit(judgments)
+    expected = 4 / 1.3  # a model counts as one judge, and two models of a vendor as 2 / 1.3
+    assert model.n_eff_ == pytest.approx(expected)
+    assert model.consensus_.documents["n_eff"].to_numpy() == pytest.approx(np.full(60, expected))
+    model.save(tmp_path / "model")
+    assert GDA.load(tmp_path / "model").n_eff_ == pytest.approx(expected)
+
+
+def test_nested_families_on_disk_weigh_as_in_memory(tmp_path: Path) -> None:
+    frame = nested_frame().assign(query="q")
+    (tmp_path / "in").mkdir()
+    frame.to_parquet(tmp_path / "in" / "part.parquet")
+    on_disk = read_partitions(tmp_path / "in", work=tmp_path / "work", family_separator="/", grades="0-3")
+    stored, memory = (
+        GDA().fit(table) for table in (on_disk, read_judgments(frame, family_separator="/", grades="0-3"))
+    )
+    assert relevance(stored) == pytest.approx(relevance(memory), abs=1e-9)
+    assert "n_eff" in stored.consensus_.documents
+
+
+def test_ambiguous_families_count_once_and_experts_decide() -> None:
+    """Members that share one view: a family of 12 and 12 single ones fit as well as the reverse."""
+    rng, n = np.random.default_rng(3), 1_500
+    true = rng.normal(size=n)
+    view = np.repeat([[1.0] * 12 + [0.0] * 12], n, axis=0) * (0.62 * rng.normal(size=(n, 1)))
+    seen = true[:, None] + view + 0.5 * rng.normal(size=(n, 24))
+    grade = (seen[..., None] > [-0.3, 0.5, 1.3]).sum(axis=-1)
+    document, assessor = np.indices(grade.shape)
+    columns = {"document": document.ravel(), "assessor": assessor.ravel(), "grade": grade.ravel()}
+    judgments = read_judgments(pd.DataFrame(columns), grades="0-3")
+    found = find_families(judgments)
+    assert found.ambiguous
+    assert found.n_eff == pytest.approx(2.0)
+    expert = np.where(np.arange(n) < 600, (true[:, None] > [-0.3, 0.5, 1.3]).sum(axis=1), np.nan)
+    rooted = find_families(judgments, expert)
+    assert not rooted.ambiguous
+    assert [group.tolist() for group in rooted.groups] == [list(range(12))]

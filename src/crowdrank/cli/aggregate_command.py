@@ -23,6 +23,7 @@ from crowdrank.cli.console import (
 from crowdrank.cli.from_settings import CommandLineOptions, FieldsOf
 from crowdrank.cli.options import read_folder, require_unset
 from crowdrank.consensus import METHODS
+from crowdrank.consensus.families import FamilyAggregator
 from crowdrank.errors import Fix, Location, Message, UsageError
 from crowdrank.readers.read_options import GoldReadOptions, ReadOptions
 
@@ -346,12 +347,12 @@ def _format_score(score: float | None) -> str:
 
 
 def _family_sizes(model: Aggregator) -> dict[str, Any]:
-    """Return the sizes of the families (groups of related assessors) that the model found, if it searched for them."""
-    if model.get_params().get("families") != "auto":
+    """Return the sizes of the families that the model found, if it searched, and how many assessors all count as."""
+    if not isinstance(model, FamilyAggregator):
         return {}
-    family = model.judgments_.assessor_family
-    codes = [] if family is None else [int(code) for code in family if code >= 0]
-    return {"families": sorted((codes.count(code) for code in set(codes)), reverse=True)}
+    found = model.found_families_
+    sizes = {} if found is None else {"families": [len(group) for group in found.groups]}
+    return sizes | ({"n_eff": model.n_eff_} if model.judgments_.families is not None else {})
 
 
 def _summary_sentence(summary: dict[str, Any], judgments: Judgments | ShardedJudgments) -> str:
@@ -371,6 +372,8 @@ def _summary_sentence(summary: dict[str, Any], judgments: Judgments | ShardedJud
     if "families" in summary:
         sizes = ", ".join(f"{size:,}" for size in summary["families"])
         parts.append(f"families of {sizes} assessors found" if sizes else "no families found")
+    if "n_eff" in summary:
+        parts.append(f"{counted(summary['assessors'], 'assessor')} count as {summary['n_eff']:.1f}")
     if summary["features_used"]:
         parts.append(f"prior of relevance from {counted(len(summary['features_used']), 'feature')}")
     if summary["predicted"]:

@@ -47,6 +47,8 @@ HERMITE_TERMS = 30
 """Number of terms of the series of the covariance of cut normal variables."""
 LARGE_FAMILY = 4
 """Minimum size of a family that may take the place of relevance."""
+MAX_MOVED = 8
+"""Maximum size of a family whose members may move to a larger one."""
 MAX_DETECTABLE = 0.7
 """Largest value of the smallest detectable correlation of errors; above it, families are untestable."""
 
@@ -105,15 +107,15 @@ def find_families(judgments: Judgments, expert: Floats | None = None) -> FoundFa
     shares = [np.bincount(judgments.grade[judgments.assessor == one]) for one in active]
     shares += [] if expert is None else [np.bincount(expert[np.isfinite(expert)].astype(np.int64))]
     latent, efficiency = latent_correlations(correlation, shares)
-    search = Search(
-        latent, np.where(common >= MIN_COMMON, (common - 3.0) * efficiency, 0.0), has_expert=expert is not None
-    )
+    precision, has_expert = np.where(common >= MIN_COMMON, common - 3.0, 0.0), expert is not None
+    search = Search(latent, precision * efficiency, has_expert=has_expert)
     best, untestable = search.run()
     best, ambiguous = (best, False) if untestable else search.check_root(best)
     n = len(active)
     family, finer = (_spread(codes[:n], active, judgments.n_assessors) for codes in (best.top, best.sub))
     rho, finer_rho = np.zeros((2, judgments.n_assessors))
-    top_rho, sub_rho = search.error_correlations(best)
+    answers = Search(correlation, precision, has_expert=has_expert)  # weights are those of the answers as given
+    top_rho, sub_rho = answers.error_correlations(answers.fit(best.top, best.sub, best.reliability))
     rho[active], finer_rho[active] = top_rho[best.top[:n]], (top_rho[best.top] + sub_rho[best.sub])[:n]
     if ambiguous:
         rho, finer_rho = (np.where(np.bincount(family)[family] > 1, 1.0, 0.0) for _ in range(2))
@@ -193,7 +195,7 @@ def latent_correlations(correlation: Floats, shares: list[Integers]) -> tuple[Fl
         value: Floats = np.zeros_like(rho)
         for product in products[::-1]:
             value = (value + product) * rho
-        return value
+        return np.asarray(value)
 
     low, high = np.full(correlation.shape, -MAX_CORRELATION), np.full(correlation.shape, MAX_CORRELATION)
     for _ in range(30):
@@ -314,7 +316,7 @@ class Search:
                 seen.add(key)
             if one.penalized_loss < best.penalized_loss - 1e-6:
                 best = one
-        return self.join_left_out(self.drop_useless(best)), False
+        return self.move_members(self.join_left_out(self.drop_useless(best))), False
 
     def starts(self) -> Iterator[Codes]:
         """Yield families to start from: none, and clusters of assessors with similar correlations to the others."""
@@ -435,6 +437,20 @@ class Search:
             best = min(others, key=lambda other: other.loss, default=fit)
             if best.loss < fit.loss - PENALTY / 2 * self.spread(fit):
                 fit = best
+        return fit
+
+    def move_members(self, fit: Fit) -> Fit:
+        """Return a fit without small families if their members fit better alone or in a large family.
+
+        A family may hold single assessors together with a member that was left out of its own family.
+        """
+        sizes = np.bincount(fit.top)
+        if sizes.max() <= MAX_MOVED:
+            return fit
+        for code in np.flatnonzero((sizes > 1) & (sizes <= MAX_MOVED)):
+            other = self.join_left_out(self.fit(*fit.without(int(code)), fit.reliability))
+            if other.penalized_loss < fit.penalized_loss:
+                return self.move_members(other)
         return fit
 
     def check_root(self, fit: Fit) -> tuple[Fit, bool]:

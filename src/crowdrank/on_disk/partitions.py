@@ -110,6 +110,7 @@ def read_partitions(
     repeats: str = "last",
     exclude: str | Path | Collection[object] | None = None,
     family_pattern: str | None = None,
+    family_separator: str | None = None,
     on_bad_rows: str = "error",
     max_bytes: int | str | None = None,
     by: str | None = None,
@@ -128,8 +129,8 @@ def read_partitions(
         work: a new folder for the shards, about 20 bytes per judgment, and 8 per column of probabilities (p0, p1, ...).
             Shards of the same files and options are used again. By default a temporary folder, which is deleted when
             Python ends.
-        columns, grades, scales, unjudgeable, repeats, exclude, family_pattern, on_bad_rows: as in `read_judgments`;
-            rows are in the order of the files by name.
+        columns, grades, scales, unjudgeable, repeats, exclude, family_pattern, family_separator, on_bad_rows: as in
+            `read_judgments`; rows are in the order of the files by name.
         max_bytes: as in `read_judgments`, for each file.
         by: put all judgments of a `query` or of a `document` into the same shard. Use `document` for very large
             queries; models that compare documents of a query need `query`. By default `query`, or `document` if there
@@ -170,6 +171,7 @@ def read_partitions(
         repeats=repeats,
         exclude=excluded_ids(exclude),
         family_pattern=compile_family_pattern(family_pattern),
+        family_separator=family_separator,
         on_bad_rows=on_bad_rows,
     )
     in_parallel = partial(map_in_order, n_jobs=n_jobs) if engine is None else engine.each

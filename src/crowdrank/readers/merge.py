@@ -150,10 +150,13 @@ def merge_summaries(summaries: Iterable[PartSummary], options: EncodeOptions, so
     families, family = union.families or None, union.family  # an empty column states no families
     if families is None and options.family_pattern is not None:
         family, families = _families_by_pattern(union.assessors, options, source)
+    elif families is None and options.family_separator is not None:
+        family, families = _families_by_separator(union.assessors, options.family_separator, source)
     header = AssessorTable(
         assessors=union.assessors,
         families=families,
         assessor_family=None if families is None else family,
+        family_separator=None if families is None else options.family_separator,
         unjudgeable=options.unjudgeable,
         report=replace(report, units=_common_units(parts), columns=columns_by_role(part.origin for part in parts)),
         backend=parts[0].origin.source.backend,
@@ -203,6 +206,17 @@ def _families_by_pattern(assessors: pa.Array, options: EncodeOptions, source: st
     if not len(families):
         problem = f"no assessor's id matches {options.family_pattern.pattern!r}"
         fix = Fix(f"change {{}}; the first id is {shown(assessors[0].as_py())}", "family_pattern")
+        raise InputError(problem, kind="no-family", source=source, fix=fix)
+    return family, families
+
+
+def _families_by_separator(assessors: pa.Array, separator: str, source: str) -> tuple[Codes, pa.Array]:
+    """Derive families from assessor ids: everything before the last separator, which may have several levels."""
+    names = [str(name).rpartition(separator)[0] or None for name in assessors.to_pylist()]
+    family, families = ids.encode(pa.chunked_array([pa.array(names, pa.string())]))
+    if not len(families):
+        problem = f"no assessor's id has the separator {separator!r}"
+        fix = Fix(f"change {{}}; the first id is {shown(assessors[0].as_py())}", "family_separator")
         raise InputError(problem, kind="no-family", source=source, fix=fix)
     return family, families
 

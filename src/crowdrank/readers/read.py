@@ -84,6 +84,7 @@ def read_judgments(
     repeats: Repeats = "last",
     exclude: str | Path | Collection[object] | None = None,
     family_pattern: str | None = None,
+    family_separator: str | None = None,
     assessor_name: str | None = None,
     on_bad_rows: OnBadRows = "error",
     max_bytes: int | str | None = None,
@@ -115,6 +116,8 @@ def read_judgments(
         exclude: ids of assessors to leave out, or a file with one id per line.
         family_pattern: a regular expression whose first group, matched from the start of an assessor's id, is the
             family, if there is no column for it: `(.*)_p[0-9]+` for judges called model_p7.
+        family_separator: separator of the levels of nested families, such as `/` in vendor/model. Without a column or
+            pattern, the family is the part of an assessor's id before the last separator.
         assessor_name: the assessor of a file without a column for it, or of the blank cells in it. By default, the name
             of each such file without its suffix, unless documents are repeated in all of them; `{file}` uses the names
             of the files then, too. Blank cells of requests of the kind expert are of `expert`.
@@ -147,6 +150,7 @@ def read_judgments(
         repeats=repeats,
         exclude=excluded_ids(exclude),
         family_pattern=compile_family_pattern(family_pattern),
+        family_separator=family_separator,
         on_bad_rows=on_bad_rows,
     )
     judgments = _encode_and_merge(inputs, tables, options)

@@ -59,6 +59,9 @@ class ReadOptions:
     repeats: Repeats = option("last", "Which of several judgments of one assessor on one document to use.")
     exclude: Path | None = option(None, "File with the ids of assessors to exclude, one per line.")
     family_pattern: str | None = option(None, "Regular expression for the family in assessor ids, such as '(.*)_p'.")
+    family_separator: str | None = option(
+        None, "Separator of levels in families, such as / in vendor/model; without families, in assessor ids."
+    )
     assessor_name: str | None = option(
         None, "Assessor of a file without a column for it; by default, and with {file}, the name of each such file."
     )
@@ -107,10 +110,13 @@ class EncodeOptions:
     repeats: str = "last"
     exclude: tuple[str, ...] = ()
     family_pattern: re.Pattern[str] | None = None
+    family_separator: str | None = None
     on_bad_rows: str = "error"
 
     def __post_init__(self) -> None:
         require_one_of("repeats", self.repeats, get_args(Repeats))
+        if self.family_separator == "":
+            raise UsageError("is empty", parameter="family_separator")
         require_one_of("on_bad_rows", self.on_bad_rows, get_args(OnBadRows))
 
     def is_unjudgeable(self, answer: object) -> bool:

@@ -23,6 +23,10 @@ NO_PRIOR_PARAMETERS = {"prior": 0, "ability_sd": float("inf")}
 """Parameters that switch off the prior on assessors, for models that have these parameters."""
 
 
+COPIES_TOLERANCE = 0.05
+"""Largest mean change of relevance by copies within a family, in standard deviations."""
+
+
 def example_judgments(
     random_state: int = 0, n_items: int = 60, n_assessors: int = 8, n_grades: int = 3, judged_share: float = 0.6
 ) -> pd.DataFrame:
@@ -254,6 +258,22 @@ def check_features(model: Aggregator) -> None:
     plain = _fit_copy(model, rest).consensus_
     assert not plain.features_used, "a consensus without features must record none"
     assert plain.prediction_table is None, "a consensus without features must have judged documents only"
+
+
+def check_copies_in_a_family_change_nothing(model: Aggregator) -> None:
+    """Check that copies of an assessor in one family with correlation 1 hardly change results, if families are used."""
+    parameters = model.get_params(deep=False)
+    if "family_correlation" not in parameters:
+        return
+    model = model.set_params(families="column", family_correlation=1.0)
+    frame = example_judgments(n_items=120).assign(family=lambda made: made["assessor"])
+    copies = [frame[frame["assessor"] == "w0"].assign(assessor=f"copy {number}") for number in range(4)]
+    alone, many = (_document_frame(_fit_copy(model, one)) for one in (frame, pd.concat([frame, *copies])))
+    gap = float((alone["relevance"] - many.loc[alone.index, "relevance"]).abs().mean())
+    limit = COPIES_TOLERANCE * float(alone["relevance"].std())
+    assert gap < limit, f"copies within a family must not change relevance, which changed by {gap:.3f}"
+    expected = frame.groupby(["query", "document"]).size().loc[many.index]
+    assert np.allclose(many["n_eff"], expected), "copies within a family must count as one judgment"
 
 
 def check_save_keeps_other_files(model: Aggregator) -> None:
