@@ -242,7 +242,7 @@ def _numbered(codes: Codes) -> Codes:
 
 def _indicators(codes: Codes | Integers) -> Floats:
     """Return whether each assessor is in each family, (n, n_families)."""
-    return (codes[:, None] == np.unique(codes)).astype(np.float64)
+    return np.asarray(codes[:, None] == np.unique(codes), np.float64)
 
 
 @dataclass(frozen=True, eq=False)
