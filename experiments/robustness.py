@@ -14,6 +14,7 @@ from experiments.base import Experiment, Row, Table, Tell, quiet, select_names
 
 PARTS: dict[str, str] = {
     "short-tasks": "short_tasks",
+    "families": "family_worlds",
 }
 """Module of each part, by the name of the part."""
 
