@@ -41,7 +41,7 @@ TESTED = ("GradeAccuracy", "GradeMAE")
 BASELINE = "dawid-skene"
 VARIANTS: Variants = {
     "dawid-skene-no-prior": ("dawid-skene", {"prior": 0}),
-    "threshold-penalty": ("threshold-dawid-skene", {"prior": 1.0}),
+    "threshold-penalty": ("threshold-dawid-skene", {"prior": 1.0, "grade_prior": "uniform"}),
     "gda-widths": ("gda", {"tied_variance": False}),
 }
 LABELS = 3

@@ -42,7 +42,8 @@ class ThresholdDawidSkene(DawidSkene):
         prior: normal prior of the coefficients. `learned` learns its mean and covariance from the assessors (empirical
             Bayes). A number gamma is the fixed penalty of Zhou et al., gamma G^2 / 2 times the squares of their
             coefficients, which shrinks an assessor with few judgments to uninformative answers.
-        grade_prior: prior probabilities of the true grades: `uniform` as in the paper, or `learned`.
+        grade_prior: prior probabilities of the true grades: `learned`, or `uniform` as in the paper, which gives
+            documents grades that nobody uses.
         families: assessors who err together: from the family `column` of the judgments, or `none`; `auto` uses the
             column and warns of groups found in the answers, `found` uses these groups.
         family_correlation: correlation rho of the errors within a family: the n judgments of a family on a document
@@ -80,7 +81,7 @@ class ThresholdDawidSkene(DawidSkene):
         tol: float = 1e-5,
         *,
         prior: str | float = "learned",
-        grade_prior: str = "uniform",
+        grade_prior: str = "learned",
         families: str = "column",
         family_correlation: float | tuple[float, ...] = 1.0,
         unjudgeable_as: str = "lowest",
