@@ -32,7 +32,7 @@ from crowdrank.pipeline.selection import (
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.pipeline.training import CandidateTraining
 from crowdrank.pipeline.training_view import RemapperKind
-from crowdrank.rankers.ensemble import PRIOR_QUERIES, shrunk_weights
+from crowdrank.rankers.ensemble import EQUAL_WEIGHT_PRIOR_QUERIES, shrunk_weights
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import AUTO_TREES, GLS
 from crowdrank.rankers.model_selection import Validation
@@ -330,7 +330,8 @@ def test_ensemble_weights_are_shrunk_towards_uniform() -> None:
 
     few, many = found(4), found(400)
     assert 1 / 3 < few[0] < 0.5
-    assert few[1] > PRIOR_QUERIES / (4 + PRIOR_QUERIES) / 3 - 1e-9  # the equal part of each is never taken away
+    equal_part = EQUAL_WEIGHT_PRIOR_QUERIES / (4 + EQUAL_WEIGHT_PRIOR_QUERIES) / 3
+    assert few[1] > equal_part - 1e-9  # it is never taken away
     assert many[0] > 0.85
 
 

@@ -13,7 +13,7 @@ from crowdrank._typing import Floats
 from crowdrank.label_learning.gradient_ascent import LabelFunctions, LearnedFunctions, Settings, sigmoid
 from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.remapper import Remapper
-from crowdrank.rankers.ranker import normalized
+from crowdrank.rankers.ranker import divide_by_sum
 from crowdrank.rankers.saved_rankers import SavedState
 from crowdrank.rankers.training_data import Standardizer
 
@@ -178,7 +178,7 @@ class LinearCoefficients(LearnedFunctions):
 
     def importances(self, n_features: int) -> tuple[Floats, Floats]:
         """Return the absolute coefficients of standardized features, each vector normalized to sum 1."""
-        return normalized(np.abs(self.beta[:-1])), normalized(np.abs(self.alpha[:-1]))
+        return divide_by_sum(np.abs(self.beta[:-1])), divide_by_sum(np.abs(self.alpha[:-1]))
 
     def state(self) -> SavedState:
         """Return the coefficients and the standardization."""

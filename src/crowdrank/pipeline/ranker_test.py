@@ -37,7 +37,7 @@ from crowdrank.pipeline.selection import (
     only_crowd,
 )
 from crowdrank.pipeline.training import CandidateTraining
-from crowdrank.rankers.ensemble import N_HALVES, PRIOR_QUERIES
+from crowdrank.rankers.ensemble import EQUAL_WEIGHT_PRIOR_QUERIES, N_RANDOM_HALVES
 
 ALTERNATIVES = ("average", "expert-only", "best-feature")
 """Simple candidates that, like the baseline, the selected one must beat to count as better."""
@@ -306,9 +306,9 @@ def describe_protocol(test: RankerTest) -> tuple[str, ...]:
         rule = "" if settings.deployable else leads
         lines.append(
             f"The candidate with the highest mean {settings.measure} is selected{rule}. The weights of ensembles are "
-            f"averages over {N_HALVES} halves of the selection queries, shrunk towards equal weights with the weight "
-            f"of {PRIOR_QUERIES} queries; those for a fold are chosen on other folds, which are ranked by models "
-            "that have not seen the expert grades of the fold either."
+            f"averages over {N_RANDOM_HALVES} halves of the selection queries, shrunk towards equal weights with the "
+            f"weight of {EQUAL_WEIGHT_PRIOR_QUERIES} queries; those for a fold are chosen on other folds, which are "
+            "ranked by models that have not seen the expert grades of the fold either."
         )
     if settings.deployable:
         lines.append("Only single forests could be selected, so that search engines can evaluate the ranker.")
