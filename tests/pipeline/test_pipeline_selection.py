@@ -22,10 +22,10 @@ from crowdrank.pipeline.selection import (
     ExpertScorer,
     ExpertSplit,
     SelectionResult,
-    choose,
     choose_forest,
     refit,
     select_candidate,
+    select_or_default,
     split_expert_queries,
     train_and_select,
 )
@@ -302,7 +302,7 @@ def test_safe_candidate_is_selected_unless_another_leads_clearly() -> None:
 
 
 def test_without_values_the_crowd_ensemble_or_a_preferred_forest_is_selected() -> None:
-    choice = choose({}, 3)
+    choice = select_or_default({}, 3)
     assert choice.name == CROWD
     assert choose_forest(["average", "gda"], {}, choice).name == "gda"
     assert choose_forest(["average"], {}, choice).name == "average"
@@ -313,7 +313,7 @@ def test_without_values_the_crowd_ensemble_or_a_preferred_forest_is_selected() -
 
 def test_the_best_forest_is_selected() -> None:
     values = {"average": np.array([0.4, 0.5]), "gda": np.array([0.3, 0.5]), CROWD: np.array([0.6, 0.6])}
-    choice = choose(values, 2)
+    choice = select_or_default(values, 2)
     assert choice.name == CROWD
     assert choose_forest(["average", "gda"], values, choice).name == "average"
 

@@ -16,8 +16,8 @@ from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS
 from crowdrank.errors import Message
 from crowdrank.evaluation.comparison import format_p
-from crowdrank.pipeline.contrasts import ALPHA, DETECTABLE, EXPERT_QUERIES, Contrast
-from crowdrank.pipeline.result_tables import DIFFERS, describe_next
+from crowdrank.pipeline.contrasts import ALPHA, DETECTABLE_STANDARD_ERRORS, EXPERT_QUERIES, Contrast
+from crowdrank.pipeline.result_tables import DIFFERS_FROM_EXPERT, describe_next
 from crowdrank.pipeline.run_data import EXPERT_DOUBTS
 from crowdrank.pipeline.run_result import ALTERNATIVE
 from crowdrank.readers.letor import is_letor_feature
@@ -396,7 +396,7 @@ def _more_test_queries(data: ReportData) -> list[str]:
     if contrast.difference < 0:  # more queries would show that the alternative is better
         return []
     # A difference that is not significant on n queries needs more than n, whatever the interval says.
-    needed = max(math.ceil(n * (DETECTABLE * error / size) ** 2), n + 1, MIN_TEST_QUERIES)
+    needed = max(math.ceil(n * (DETECTABLE_STANDARD_ERRORS * error / size) ** 2), n + 1, MIN_TEST_QUERIES)
     return [
         f"Have experts grade more queries: this difference would be significant with a probability of 80% on about "
         f"{needed:,} test queries; there were {n:,}."
@@ -410,7 +410,7 @@ def _label_next(data: ReportData) -> list[str]:
     is_open = data.next["judgments"] < len(data.assessors)
     listed = data.next[is_open] if is_open.any() and len(data.assessors) > 1 else data.next
     names = "; ".join(_document_name(data, row) for row in listed.head(N_NEXT).to_dict("records"))
-    if data.next["reason"].iloc[0] == DIFFERS:
+    if data.next["reason"].iloc[0] == DIFFERS_FROM_EXPERT:
         return [f"Check the documents whose label differs most from the expert grade: first {names} (all: next.csv)."]
     if len(data.assessors) > 1 and not is_open.any():
         return [f"All assessors judged the least certain documents. Ask others: first {names} (all: next.csv)."]
