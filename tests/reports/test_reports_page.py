@@ -169,7 +169,7 @@ def test_paid_is_the_sum_of_costs(ranker_data: ReportData) -> None:
     judgments = ranker_data.model.judgments_
     assessor = np.array(judgments.assessors.to_pylist())[judgments.assessor]
     cost = pd.DataFrame({"assessor": assessor, "cost": judgments.extras["cost"]})
-    assert ranker_data.paid == pytest.approx(cost.groupby("assessor")["cost"].sum().to_dict())
+    assert ranker_data.cost_by_assessor == pytest.approx(cost.groupby("assessor")["cost"].sum().to_dict())
 
 
 def test_trust_follows_the_agreement_with_experts(ranker_data: ReportData) -> None:
