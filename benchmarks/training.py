@@ -37,15 +37,15 @@ def _step_seconds() -> dict[str, float]:
     X, document, Y, experts = _random_data()
     regression, unweighted = LabelRegression(X, document), LabelRegression(X, document)
     (V, training), (W, validation) = (
-        (rows[0], ObjectiveSpec("DCG@10").on(RankingData.from_ids(*rows))) for rows in experts
+        (rows[0], ObjectiveSpec("DCG@10").build_objective(RankingData.from_ids(*rows))) for rows in experts
     )
     label, weight = Y[:, 0].copy(), np.full(len(Y), 0.5)
 
-    def step(regression: LabelRegression, weight: Any, of_weight: bool) -> tuple[Any, Any]:
+    def step(regression: LabelRegression, weight: Any, with_weight_gradient: bool) -> tuple[Any, Any]:
         regression.solve(label, weight, 1e4)
         score = regression.predict(V)
         training.value(score), validation.value(regression.predict(W))
-        return regression.gradients(V, training.gradient(score), of_weight=of_weight)
+        return regression.gradients(V, training.gradient(score), with_weight_gradient=with_weight_gradient)
 
     gradients = step(regression, weight, True)
     step(unweighted, weight, False)

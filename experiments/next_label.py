@@ -185,9 +185,10 @@ def setting_tables(
     full = average_repeats([full_evaluation(one, measures) for one in crowds])
     grid = [budget * crowds[0].full.n_items * (number + 1) / ROUNDS for number in range(ROUNDS)]
     areas = {
-        name: average_repeats([curve.at(money) for curve in found for money in grid]) for name, found in curves.items()
+        name: average_repeats([curve.at_cost(money) for curve in found for money in grid])
+        for name, found in curves.items()
     }
-    ends = {name: average_repeats([curve.at(grid[-1]) for curve in found]) for name, found in curves.items()}
+    ends = {name: average_repeats([curve.at_cost(grid[-1]) for curve in found]) for name, found in curves.items()}
     return [
         area_table(setting, areas),
         end_table(setting, {FULL: full, **ends}),
@@ -249,7 +250,7 @@ def curve_table(
     """Return the main measure after each round."""
     rows: list[Row] = []
     for name, found in curves.items():
-        means = [np.mean([curve.at(money).means[MAIN] for curve in found]) for money in grid]
+        means = [np.mean([curve.at_cost(money).means[MAIN] for curve in found]) for money in grid]
         steps = {f"{money / documents:.2f}": float(mean) for money, mean in zip(grid, means, strict=True)}
         bought = float(np.mean([curve.points[-1].labels / documents for curve in found]))
         rows.append({"run": name, "labels a document": bought, **steps})

@@ -83,7 +83,7 @@ def small_distilled_forests() -> Iterator[None]:
 
     assert distillation.distill.__kwdefaults__ is not None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distillation, "MIN_CELLS", 20_000)
+        patch.setattr(distillation, "MIN_DISTILLATION_CELLS", 20_000)
         patch.setitem(distillation.distill.__kwdefaults__, "n_trees", 50)
         yield
 

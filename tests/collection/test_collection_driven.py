@@ -17,7 +17,7 @@ import crowdrank
 from crowdrank import GDA, GLAD, Average, DawidSkene, Judgments, read_judgments
 from crowdrank.collection import get_policy, policy_kernels
 from crowdrank.collection.belief import (
-    SMALL_CHUNK,
+    PAIRS_PER_SMALL_CHUNK,
     Belief,
     column_entropy,
     exponential_gains,
@@ -27,7 +27,7 @@ from crowdrank.collection.belief import (
 from crowdrank.collection.model_policies import MIN_DCG, gains_if_known, value_of_labels
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.replay import Crowd, replay
-from crowdrank.collection.requests import BLOCK, Budget, PoolState, RankedRequests
+from crowdrank.collection.requests import MAX_REQUESTS_PER_BLOCK, Budget, PoolState, RankedRequests
 from crowdrank.errors import UsageError
 from crowdrank.readers.combine import combine
 
@@ -110,7 +110,7 @@ def test_information_is_bayes_rule() -> None:
 
 
 def test_the_belief_of_a_line_is_near_the_posterior_itself() -> None:
-    belief = Belief.of(PoolState.of(Pool.of(judged()), judged()), gda())
+    belief = Belief.from_model(PoolState.of(Pool.of(judged()), judged()), gda())
     exact = gda().posterior().drop(columns=["query", "document"]).to_numpy()
     assert np.abs(belief.posterior(np.arange(judged().n_items)) - exact).sum(axis=1).mean() < 0.15
     drop = belief.information(np.arange(judged().n_items))
@@ -119,7 +119,7 @@ def test_the_belief_of_a_line_is_near_the_posterior_itself() -> None:
 
 
 def test_what_is_looked_up_on_the_grid_is_what_is_worked_out() -> None:
-    belief = Belief.of(PoolState.of(Pool.of(judged()), judged()), gda())
+    belief = Belief.from_model(PoolState.of(Pool.of(judged()), judged()), gda())
     pair = np.arange(judged().n_items)
     spelt_out = belief.posterior(pair)
     np.testing.assert_allclose(
@@ -151,7 +151,7 @@ def test_small_kernels_are_numpy() -> None:
 
 def test_what_answers_tell_is_bayes_rule_however_many_are_asked() -> None:
     rng = np.random.default_rng(0)
-    n = 2 * SMALL_CHUNK + 3
+    n = 2 * PAIRS_PER_SMALL_CHUNK + 3
     shares, curves = np.eye(4)[rng.integers(0, 4, n)].T, rng.dirichlet(np.ones(3), (5, 4)).transpose(0, 2, 1).copy()
     shares[:, 3:] = rng.dirichlet(np.ones(4), n - 3).T
     expected = [[references.information(column, one) for one in curves] for column in shares.T]
@@ -163,7 +163,7 @@ def test_what_answers_tell_is_bayes_rule_however_many_are_asked() -> None:
 
 def test_the_belief_of_grades_is_the_consensus() -> None:
     model = DawidSkene().fit(judged())
-    belief = Belief.of(PoolState.of(Pool.of(judged()), judged()), model)
+    belief = Belief.from_model(PoolState.of(Pool.of(judged()), judged()), model)
     shares = model.consensus_.documents[model.consensus_.share_names].to_numpy()
     np.testing.assert_array_equal(belief.posterior(np.arange(judged().n_items)), shares)
     np.testing.assert_allclose(belief.certainty(np.arange(judged().n_items)), shares.max(axis=1))
@@ -173,7 +173,7 @@ def test_pairs_without_a_label_come_first_and_have_the_prior() -> None:
     frame = judged().frame
     new = pd.DataFrame({"query": frame["query"].iloc[0], "document": ["new-1", "new-2"]})
     pool = Pool.read(pd.concat([frame[["query", "document"]], new]))
-    belief = Belief.of(PoolState.of(pool, judged()), gda())
+    belief = Belief.from_model(PoolState.of(pool, judged()), gda())
     np.testing.assert_allclose(belief.posterior(np.array([len(pool) - 1]))[0], belief.prior)
     for name in ("widest-interval", "entropy", "ndcg@3"):
         asked = get_policy(name).next(pool, judged(), gda(), 5)
@@ -182,7 +182,7 @@ def test_pairs_without_a_label_come_first_and_have_the_prior() -> None:
 
 
 def test_settled_pairs_are_not_asked_about() -> None:
-    belief = Belief.of(PoolState.of(Pool.of(judged()), judged()), gda())
+    belief = Belief.from_model(PoolState.of(Pool.of(judged()), judged()), gda())
     sure = np.flatnonzero(belief.certainty(np.arange(judged().n_items)) >= 0.7)
     assert 0 < len(sure) < judged().n_items
     for name in ("widest-interval", "entropy", "ndcg@10"):
@@ -197,7 +197,7 @@ def test_each_asks_first_for_what_it_wants_most() -> None:
     width = (table["upper"] - table["lower"]).to_numpy()
     wide = get_policy("widest-interval").set_params(settled=None).next(pool, judged(), gda(), 5)
     assert width[wide.pair].min() >= np.sort(width)[-5]
-    belief = Belief.of(PoolState.of(pool, judged()), gda())
+    belief = Belief.from_model(PoolState.of(pool, judged()), gda())
     drop = belief.information(np.arange(len(pool)))
     much = get_policy("entropy").set_params(settled=None).next(pool, judged(), gda(), 5)
     assert drop[much.pair].min() >= np.sort(drop)[-5]
@@ -206,7 +206,7 @@ def test_each_asks_first_for_what_it_wants_most() -> None:
 def test_the_value_of_a_label_follows_from_the_model_of_answers() -> None:
     model = gda()
     state = PoolState.of(Pool.of(model.judgments_), model.judgments_)
-    belief, highest = Belief.of(state, model), float(exponential_gains(model.consensus_.scale).max())
+    belief, highest = Belief.from_model(state, model), float(exponential_gains(model.consensus_.scale).max())
     knowledge = gains_if_known(state, belief.gain_distribution, 10, highest)
     expected = belief.relative_information(np.arange(len(state.pool))) * knowledge
     np.testing.assert_allclose(value_of_labels(model)[belief.row], expected)
@@ -249,7 +249,7 @@ def test_a_family_that_spoke_is_asked_less() -> None:
         warnings.simplefilter("ignore")
         model = GDA().fit(table)
     state = PoolState.of(Pool.of(table).with_roster(Roster.of(["a0", "b0", "new"])), table)
-    belief = Belief.of(state, model)
+    belief = Belief.from_model(state, model)
     assert state.pool.roster is not None
     result, alone = belief._family_answers(np.array([0]), state.pool.roster), np.array([[3.0, 0.0, 0.0]])
     np.testing.assert_array_equal(result, alone)
@@ -269,7 +269,7 @@ def test_variety_spreads_the_work() -> None:
 def test_an_expert_of_whom_nothing_is_known_tells_more_than_anyone() -> None:
     for model in (gda(), DawidSkene().fit(judged())):
         roster = Roster.of(["new expert", "new face"], ["expert", "crowd"])
-        belief = Belief.of(PoolState.of(Pool.of(judged()).with_roster(roster), judged()), model)
+        belief = Belief.from_model(PoolState.of(Pool.of(judged()).with_roster(roster), judged()), model)
         result = belief.assessor_information(np.arange(10), roster)
         assert (result[:, 0] > result[:, 1]).all()
 
@@ -310,7 +310,7 @@ def test_without_a_model_one_is_fitted() -> None:
 
 def test_ranked_in_order_without_sorting_all() -> None:
     rng = np.random.default_rng(0)
-    priority = rng.integers(0, 50, 3 * BLOCK).astype(float)
+    priority = rng.integers(0, 50, 3 * MAX_REQUESTS_PER_BLOCK).astype(float)
     ranked = RankedRequests(np.arange(len(priority)), priority, np.zeros(len(priority), np.int8), ("why",))
     for first in (0, 10, 5000, len(priority)):
         order = np.concatenate(list(ranked.blocks(first)))
@@ -340,7 +340,7 @@ def test_what_is_worked_out_late_is_what_is_worked_out_for_all() -> None:
         whole = ranked.wanted()
         asked = policy.next(pool, judged(), model, 10)
         assert asked.pair.tolist() == whole.pair[np.argsort(-whole.priority, kind="stable")][:10].tolist()
-        assert (Belief.of(state, model).certainty(whole.pair) < 0.9).all()
+        assert (Belief.from_model(state, model).certainty(whole.pair) < 0.9).all()
         assert (ranked.priority[np.isin(ranked.pair, whole.pair)] >= whole.priority).all()
 
 
@@ -353,8 +353,8 @@ def test_a_replay_buys_each_label_once_and_keeps_to_its_money() -> None:
         labels = [point.labels for point in curve.points]
         assert labels == sorted(set(labels))
         assert labels[-1] == int(curve.bought.sum()) == curve.points[-1].money <= 100
-        assert curve.at(10) is curve.points[0].evaluation
-        assert curve.at(100) is curve.points[-1].evaluation
+        assert curve.at_cost(10) is curve.points[0].evaluation
+        assert curve.at_cost(100) is curve.points[-1].evaluation
         again = replay(policy, Crowd.of(full), world.gold, ["nDCG@5"], budget=100, rounds=5)
         assert (again.bought == curve.bought).all()
 

@@ -72,7 +72,7 @@ def unlabeled() -> Any:
 
 
 def belief(model: Aggregator) -> Belief:
-    return Belief.of(PoolState.of(pool(), judged()), model)
+    return Belief.from_model(PoolState.of(pool(), judged()), model)
 
 
 def test_the_belief_of_an_unlabeled_pair_is_its_prior_on_the_line() -> None:
@@ -114,7 +114,7 @@ def test_labeled_pairs_keep_their_rows_and_pairs_without_features_the_prior() ->
     assert row[state.item >= 0].tolist() == state.item[state.item >= 0].tolist()
     assert row[unlabeled()[0]] == -1
     assert (state.item == PoolState.of(pool(), judged()).item).all()
-    found = Belief.of(state, model)
+    found = Belief.from_model(state, model)
     np.testing.assert_allclose(found.posterior(unlabeled()[:1])[0], found.prior)
     for name in MODEL_POLICIES:
         first = get_policy(name).next(pool(), judged(), model, 2)

@@ -122,9 +122,9 @@ def test_a_settled_pair_has_the_entropy_of_its_level() -> None:
     judged = read_judgments(simulate(queries=4, documents=6, labels=4, random_state=2).judgments)
     state = PoolState.of(Pool.of(judged), judged)
     shares = np.array([0.9, 0.025, 0.025, 0.025, 0.025])
-    by_grades = Belief.of(state, DawidSkene().fit(judged))
+    by_grades = Belief.from_model(state, DawidSkene().fit(judged))
     assert by_grades.settled_entropy(0.9) == pytest.approx(-(shares * np.log(shares)).sum())
-    on_line = Belief.of(state, GDA().fit(judged))
+    on_line = Belief.from_model(state, GDA().fit(judged))
     assert 0 < on_line.settled_entropy(0.99) < on_line.settled_entropy(0.9) < entropy(on_line.prior)
 
 

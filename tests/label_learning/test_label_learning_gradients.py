@@ -133,7 +133,7 @@ def test_slopes_of_labels_are_finite_differences(objective: Any, mu: float) -> N
     world = drawn()
     spec = ObjectiveSpec(objective)
     spec.set_range(world["lists"].grade)
-    training = spec.on(world["lists"])
+    training = spec.build_objective(world["lists"])
     regression = LabelRegression(world["X"], world["document"])
     rng = np.random.default_rng(1)
     target, weight = rng.normal(size=len(world["label"])), rng.random(len(world["label"])) + 0.1
@@ -149,7 +149,7 @@ def test_slopes_of_labels_are_finite_differences(objective: Any, mu: float) -> N
     assert found[1] is not None
     assert close(found[0], of_target)
     assert close(found[1], of_weight)
-    assert regression.gradients(world["V"], np.ones(30), of_weight=False)[1] is None
+    assert regression.gradients(world["V"], np.ones(30), with_weight_gradient=False)[1] is None
 
 
 def moved(functions: Any, parameters: Floats, mode: str) -> tuple[Floats, Floats]:
@@ -169,7 +169,7 @@ def test_gradients_of_functions_are_finite_differences(kind: str, mode: str, obj
     world = drawn(3)
     spec = ObjectiveSpec("DCG@3", measure="softrank") if objective == "softrank" else ObjectiveSpec(objective)
     spec.set_range(world["lists"].grade)
-    training: Any = spec.on(world["lists"])
+    training: Any = spec.build_objective(world["lists"])
     regression = LabelRegression(world["X"], world["document"])
     functions: Any
     if kind == "linear":
@@ -182,7 +182,7 @@ def test_gradients_of_functions_are_finite_differences(kind: str, mode: str, obj
     def gradients() -> tuple[Floats, Any]:
         regression.solve(functions.target, functions.weight, 2.0)
         score = regression.predict(world["V"])
-        return score, regression.gradients(world["V"], training.gradient(score), of_weight="W" in mode)
+        return score, regression.gradients(world["V"], training.gradient(score), with_weight_gradient="W" in mode)
 
     for _ in range(3):  # away from the start, where all weights are equal
         functions.step(*gradients()[1], 0.3)
@@ -225,7 +225,7 @@ def test_softrank_is_the_expected_measure_of_noisy_scores(measure: str) -> None:
 
 def test_softrank_refuses_other_measures() -> None:
     with pytest.raises(UsageError) as caught:
-        ObjectiveSpec("ERR", measure="softrank").on(drawn()["lists"])
+        ObjectiveSpec("ERR", measure="softrank").build_objective(drawn()["lists"])
     assert caught.value.parameter == "measure"
 
 
@@ -234,7 +234,7 @@ def test_a_logistic_score_is_a_probability_and_predictions_are_logits() -> None:
     spec.set_range(np.array([0.0, 4.0]))
     factor, offset = spec.output_scale
     assert expit(factor * 0.5 + offset) == 0.5
-    objective = spec.on(RankingData.from_ids(np.eye(2), [0, 4], ["a", "b"]))
+    objective = spec.build_objective(RankingData.from_ids(np.eye(2), [0, 4], ["a", "b"]))
     assert objective.value(np.array([0.1, 0.9])) > objective.value(np.array([0.5, 0.5]))
     assert objective.value(np.array([0.9, 0.1])) < objective.value(np.array([0.5, 0.5]))
 
@@ -270,7 +270,7 @@ def test_unknown_objectives_are_refused(objective: str) -> None:
 
 def test_losses_must_return_two_arrays() -> None:
     with pytest.raises(UsageError) as caught:
-        ObjectiveSpec(lambda s, y: (0.0, 0.0)).on(drawn()["lists"]).value(np.zeros(30))  # type: ignore[arg-type,return-value]
+        ObjectiveSpec(lambda s, y: (0.0, 0.0)).build_objective(drawn()["lists"]).value(np.zeros(30))  # type: ignore[arg-type,return-value]
     assert caught.value.parameter == "objective"
 
 

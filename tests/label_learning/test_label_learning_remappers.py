@@ -362,7 +362,7 @@ def test_no_grid_ends_at_the_best_value(cls: Any, world: Any, labels: LabelFeatu
     for name, limits in remapper._grid_limits.items():
         grid = sorted({step[name] for step in remapper.history_})
         best = remapper.best_params_[name]
-        assert grid[0] < best < grid[-1] or limits.beyond(grid, best) is None
+        assert grid[0] < best < grid[-1] or limits.next_value_outside(grid, best) is None
 
 
 def test_neighboring_settings_are_no_better() -> None:
@@ -667,13 +667,13 @@ def test_the_order_of_rows_breaks_no_ties(world: Any, labels: LabelFeatures, mon
     order = np.lexsort((-rows.y, rows.lists))
     expert = (rows.features.matrix[order], rows.y[order], rows.lists[order])
     made: list[RankingData] = []
-    on = ObjectiveSpec.on
+    build_objective = ObjectiveSpec.build_objective
 
     def record(spec: ObjectiveSpec, data: RankingData) -> Any:
         made.append(data)
-        return on(spec, data)
+        return build_objective(spec, data)
 
-    monkeypatch.setattr(ObjectiveSpec, "on", record)
+    monkeypatch.setattr(ObjectiveSpec, "build_objective", record)
     LinearRemapper(**{**few, "n_iter": 0}).fit(labels, world.features, expert)
     steering, stopping = made
     falling = [np.mean(np.diff(lists.grade)[np.diff(lists.query) == 0] <= 0) for lists in (steering, stopping)]

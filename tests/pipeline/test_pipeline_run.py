@@ -417,7 +417,7 @@ def test_stages_of_another_version_are_not_used(world: World, tmp_path: Path, mo
     data, folder, keys = build_run_data(world.judgments, world.features, world.gold), tmp_path / "stages", []
     for version in ("one", "two"):
         for module in (consensus_fits, training):
-            monkeypatch.setattr(module, "code", lambda version=version: version)
+            monkeypatch.setattr(module, "source_code_digest", lambda version=version: version)
         cache = StageCache(folder)
         fits = ConsensusFits(data, cache)
         fits.fit("majority")

@@ -22,17 +22,17 @@ from crowdrank.pipeline.selection import (
     ExpertScorer,
     ExpertSplit,
     SelectionResult,
-    choose,
     choose_forest,
     refit,
     select_candidate,
+    select_or_default,
     split_expert_queries,
     train_and_select,
 )
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.pipeline.training import CandidateTraining
 from crowdrank.pipeline.training_view import RemapperKind
-from crowdrank.rankers.ensemble import PRIOR_QUERIES, shrunk_weights
+from crowdrank.rankers.ensemble import EQUAL_WEIGHT_PRIOR_QUERIES, shrunk_weights
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import AUTO_TREES, GLS
 from crowdrank.rankers.model_selection import Validation
@@ -302,7 +302,7 @@ def test_safe_candidate_is_selected_unless_another_leads_clearly() -> None:
 
 
 def test_without_values_the_crowd_ensemble_or_a_preferred_forest_is_selected() -> None:
-    choice = choose({}, 3)
+    choice = select_or_default({}, 3)
     assert choice.name == CROWD
     assert choose_forest(["average", "gda"], {}, choice).name == "gda"
     assert choose_forest(["average"], {}, choice).name == "average"
@@ -313,7 +313,7 @@ def test_without_values_the_crowd_ensemble_or_a_preferred_forest_is_selected() -
 
 def test_the_best_forest_is_selected() -> None:
     values = {"average": np.array([0.4, 0.5]), "gda": np.array([0.3, 0.5]), CROWD: np.array([0.6, 0.6])}
-    choice = choose(values, 2)
+    choice = select_or_default(values, 2)
     assert choice.name == CROWD
     assert choose_forest(["average", "gda"], values, choice).name == "average"
 
@@ -330,7 +330,8 @@ def test_ensemble_weights_are_shrunk_towards_uniform() -> None:
 
     few, many = found(4), found(400)
     assert 1 / 3 < few[0] < 0.5
-    assert few[1] > PRIOR_QUERIES / (4 + PRIOR_QUERIES) / 3 - 1e-9  # the equal part of each is never taken away
+    equal_part = EQUAL_WEIGHT_PRIOR_QUERIES / (4 + EQUAL_WEIGHT_PRIOR_QUERIES) / 3
+    assert few[1] > equal_part - 1e-9  # it is never taken away
     assert many[0] > 0.85
 
 

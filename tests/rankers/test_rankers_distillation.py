@@ -21,7 +21,7 @@ from terminal import crowdrank as command
 
 @pytest.fixture(autouse=True)
 def default_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distillation, "MIN_CELLS", 2_000_000)
+    monkeypatch.setattr(distillation, "MIN_DISTILLATION_CELLS", 2_000_000)
     assert distillation.distill.__kwdefaults__ is not None
     monkeypatch.setitem(distillation.distill.__kwdefaults__, "n_trees", distillation.N_TREES)
 
@@ -56,7 +56,7 @@ def test_mixed_rows_improve_the_imitation(
     train, test = (world.features.iloc[rows] for rows in split(world))
     correlation = {}
     for n_cells in (0, 400_000):
-        monkeypatch.setattr(distillation, "MIN_CELLS", n_cells)
+        monkeypatch.setattr(distillation, "MIN_DISTILLATION_CELLS", n_cells)
         forest = crowdrank.distill(ensemble, train, n_trees=200)
         correlation[n_cells] = rank_correlation(forest.predict(test), ensemble.predict(test), test["query"])
     assert correlation[400_000] > correlation[0] + 0.01

@@ -24,7 +24,7 @@ def fitted() -> GLS:
 
 
 def test_statistics_ignore_missing_values() -> None:
-    found = FeatureStatistics.of(X)
+    found = FeatureStatistics.from_matrix(X)
     np.testing.assert_array_equal(found.minimum, [-2.0, 0.0, np.nan])
     np.testing.assert_array_equal(found.maximum, [1.0, 9.0, np.nan])
     np.testing.assert_array_equal(found.missing_share, [0.25, 0.0, 1.0])
@@ -34,12 +34,12 @@ def test_statistics_survive_save_and_load(fitted: GLS, tmp_path: Path) -> None:
     fitted.save(tmp_path / "ranker")
     loaded = Ranker.load(tmp_path / "ranker").feature_statistics_
     assert loaded is not None
-    for name, array in FeatureStatistics.of(X).arrays.items():
+    for name, array in FeatureStatistics.from_matrix(X).arrays.items():
         np.testing.assert_array_equal(loaded.arrays[name], array)
 
 
 def test_saved_ranges_can_be_of_any_size() -> None:
-    found = FeatureStatistics.from_arrays(FeatureStatistics.of(np.array([[-1e300, 1e300]])).arrays, 2)
+    found = FeatureStatistics.from_arrays(FeatureStatistics.from_matrix(np.array([[-1e300, 1e300]])).arrays, 2)
     assert found is not None
     assert (found.minimum.tolist(), found.maximum.tolist()) == ([-1e300, 1e300], [-1e300, 1e300])
 
@@ -74,7 +74,7 @@ def test_a_ranker_saved_without_statistics_is_loaded_and_saved_again(fitted: GLS
     ],
 )
 def test_damaged_statistics_are_refused(name: str, value: Any) -> None:
-    arrays = FeatureStatistics.of(X).arrays
+    arrays = FeatureStatistics.from_matrix(X).arrays
     if value is None:
         del arrays[name]
     else:

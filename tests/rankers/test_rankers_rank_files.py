@@ -304,7 +304,7 @@ GIVEN = np.array(
 
 @pytest.mark.parametrize("n_rows", [1, 3, 4])
 def test_features_are_compared_with_those_of_the_training(n_rows: int) -> None:
-    check = FeatureCheck(list("abcdef"), FeatureStatistics.of(TRAINING))
+    check = FeatureCheck(list("abcdef"), FeatureStatistics.from_matrix(TRAINING))
     for batch in batches_of(GIVEN, n_rows):
         check.add(batch)
     table = check.table().to_pylist()

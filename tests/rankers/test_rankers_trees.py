@@ -16,7 +16,7 @@ from crowdrank.errors import Fix, InputError, UsageError
 from crowdrank.rankers.ensemble import search_weights, standardize_within_query
 from crowdrank.rankers.lambdas import LambdaObjective
 from crowdrank.rankers.model_selection import Validation
-from crowdrank.rankers.ranker import Ranker, normalized
+from crowdrank.rankers.ranker import Ranker, divide_by_sum
 from crowdrank.rankers.training_data import RankingData
 from crowdrank.simulation.world import simulate
 
@@ -235,7 +235,7 @@ def test_importances_are_normalized_in_each_tree() -> None:
     shares = per_tree.div(per_tree.sum(axis=1), axis=0).mean()
     expected = np.array([shares.get(name, 0.0) for name in ranker.features_])
     assert np.allclose(ranker.feature_importances_, expected, atol=1e-4)
-    total = normalized(ranker.booster_.feature_importance("gain"))
+    total = divide_by_sum(ranker.booster_.feature_importance("gain"))
     assert not np.allclose(total, expected, atol=1e-3)  # the first trees have the largest gains
 
 

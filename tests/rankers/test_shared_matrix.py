@@ -76,8 +76,8 @@ def test_a_loss_with_targets_has_a_data_set_of_its_own(values: Any) -> None:
 
 def test_rows_that_were_sorted_are_not_shared(values: Any) -> None:
     shared, y = SharedMatrix(values, NAMES), labels(values, 1)
-    assert RankingData.from_ids(shared, y, QUERY).given is shared
+    assert RankingData.from_ids(shared, y, QUERY).original_matrix is shared
     mixed = np.random.default_rng(1).permutation(QUERY)
     with pytest.warns(UserWarning, match="adjacent"):
-        assert RankingData.from_ids(shared, y, mixed).given is None
-    assert RankingData.from_ids(shared, y, QUERY).take_queries(np.array([0, 1])).given is None
+        assert RankingData.from_ids(shared, y, mixed).original_matrix is None
+    assert RankingData.from_ids(shared, y, QUERY).take_queries(np.array([0, 1])).original_matrix is None

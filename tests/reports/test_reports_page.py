@@ -29,7 +29,7 @@ from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import CARELESS
 from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import CrowdrankWarning, InputError, Message, OutputError, UsageError
-from crowdrank.pipeline.contrasts import Contrast, decide
+from crowdrank.pipeline.contrasts import Contrast, decide_verdict
 from crowdrank.pipeline.result_tables import N_ROWS, markdown
 from crowdrank.pipeline.run_result import RunResult
 from crowdrank.reports import cards, charts, embedded_charts, svg_images
@@ -85,7 +85,7 @@ def with_contrast(data: ReportData, **figures: Any) -> ReportData:
     assert contrast is not None
     others = tuple(one for one in data.rankers.contrasts if one is not contrast)
     new = replace(contrast, **figures)
-    return with_rankers(data, contrasts=(new, *others), verdict=decide([new]))
+    return with_rankers(data, contrasts=(new, *others), verdict=decide_verdict([new]))
 
 
 def embedded(page: str, name: str) -> Any:
@@ -169,7 +169,7 @@ def test_paid_is_the_sum_of_costs(ranker_data: ReportData) -> None:
     judgments = ranker_data.model.judgments_
     assessor = np.array(judgments.assessors.to_pylist())[judgments.assessor]
     cost = pd.DataFrame({"assessor": assessor, "cost": judgments.extras["cost"]})
-    assert ranker_data.paid == pytest.approx(cost.groupby("assessor")["cost"].sum().to_dict())
+    assert ranker_data.cost_by_assessor == pytest.approx(cost.groupby("assessor")["cost"].sum().to_dict())
 
 
 def test_trust_follows_the_agreement_with_experts(ranker_data: ReportData) -> None:
@@ -473,7 +473,7 @@ def test_a_run_without_experts_is_not_tested(majority_run: Path) -> None:
 
 @pytest.mark.usefixtures("no_charts")
 def test_a_selected_baseline_is_not_better(ranker_data: ReportData) -> None:
-    data = with_rankers(ranker_data, chosen=ranker_data.baseline, verdict=decide([], is_baseline=True))
+    data = with_rankers(ranker_data, chosen=ranker_data.baseline, verdict=decide_verdict([], is_baseline=True))
     assert better_card(data).tone == "open"
     assert gain_card(data).interval is None
     assert render(data)
@@ -734,7 +734,7 @@ def test_a_contrast_that_was_not_tested_is_left_out(ranker_data: ReportData) -> 
     only: tuple[Contrast, ...] = tuple(
         one for one in ranker_data.rankers.contrasts if one.other == ranker_data.baseline
     )
-    assert better_card(with_rankers(ranker_data, contrasts=only, verdict=decide(only))).comparisons == []
+    assert better_card(with_rankers(ranker_data, contrasts=only, verdict=decide_verdict(only))).comparisons == []
 
 
 def with_alternatives(data: ReportData, figures: dict[str, tuple[float, float]]) -> ReportData:
@@ -742,7 +742,7 @@ def with_alternatives(data: ReportData, figures: dict[str, tuple[float, float]])
     contrast = data.rankers.contrast(data.chosen, data.baseline)
     assert contrast is not None
     new = [replace(contrast, other=name, difference=size, p=p) for name, (size, p) in figures.items()]
-    return with_rankers(data, contrasts=tuple(new), verdict=decide(new), alternative=data.rankers.ranker)
+    return with_rankers(data, contrasts=tuple(new), verdict=decide_verdict(new), alternative=data.rankers.ranker)
 
 
 @pytest.mark.parametrize(

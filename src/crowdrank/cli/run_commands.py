@@ -268,9 +268,15 @@ def print_candidates(result: RunResult, rankers: RankerResults) -> None:
 
 def print_feature_labels(labels: FeatureLabels) -> None:
     """Print the figures of labels with and without features, at most 80 characters wide."""
-    from crowdrank.pipeline.feature_labels import WITH, WITHOUT
+    from crowdrank.pipeline.feature_labels import WITH_FEATURES, WITHOUT_FEATURES
 
-    columns = {"figure": "figure", WITHOUT: "without", WITH: "with", "difference": "difference", "p": "p"}
+    columns = {
+        "figure": "figure",
+        WITHOUT_FEATURES: "without",
+        WITH_FEATURES: "with",
+        "difference": "difference",
+        "p": "p",
+    }
     cells = [[row[name] for name in columns] for row in labels.rows()]
     print_line("")
     print_cells(list(columns.values()), cells, title="Labels with and without features")

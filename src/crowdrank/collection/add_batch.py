@@ -253,8 +253,8 @@ def batch_scale(old: Judgments | None, grades: str | None) -> Scale | None:
 ROLES = ("query", "document", "assessor", "grade", "family", "time", "duration", "cost", "honeypot", "scale")
 """Roles of the columns of a file of judgments; the probabilities of grades (p0, p1, ...) and `SAMPLE_COLUMNS` are
 further ones."""
-KEY = ("query", "document", "assessor")
-"""Roles that identify a judgment."""
+JUDGMENT_KEY_ROLES = ("query", "document", "assessor")
+"""Roles of the columns that together identify a judgment."""
 OTHER_FILE_FIX = Fix("write all judgments to another file with {}", "output")
 TIME_ZONE_PATTERN = re.compile(r":\d\d.*(Z|[+-]\d\d:?\d\d)\s*$", re.IGNORECASE)
 Key = tuple[str, str, str]
@@ -345,7 +345,7 @@ class JudgmentFile:
             old = pq.read_table(pa.py_buffer(stream.read()))
         column_of = {role: name for name, role in self.role_of.items()}
         if replacing:
-            names = [column_of.get(role) for role in KEY]
+            names = [column_of.get(role) for role in JUDGMENT_KEY_ROLES]
             cells = [[NO_QUERY] * len(old) if name is None else old[name].to_pylist() for name in names]
             replaced = {_key(row) for row in replacing}
             old = old.filter(pa.array([tuple(map(str, key)) not in replaced for key in zip(*cells, strict=True)]))
@@ -434,7 +434,7 @@ def _add_to_json_lines(file: JudgmentFile, raw: bytes, new: dict[Key, Row], chan
     for number, line in enumerate(lines) if changed else ():
         if line.strip():
             cells = json.loads(line.decode("utf-8-sig"))
-            key = _key({role: cells.get(column_of[role], NO_QUERY) for role in KEY})
+            key = _key({role: cells.get(column_of[role], NO_QUERY) for role in JUDGMENT_KEY_ROLES})
             if key in new:
                 records[key] = number, cells
     renamed = {
@@ -522,7 +522,7 @@ def _without_blanks(row: Row) -> Row:
 
 
 def _key(row: Mapping[str, Any]) -> Key:
-    query, document, assessor = (str(row.get(role, NO_QUERY)) for role in KEY)
+    query, document, assessor = (str(row.get(role, NO_QUERY)) for role in JUDGMENT_KEY_ROLES)
     return query, document, assessor
 
 

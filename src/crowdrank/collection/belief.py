@@ -28,15 +28,21 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.scale import Scale
 
-MEANS, SDS = np.linspace(-3.4, 3.4, 137), np.linspace(0.0, 1.3, 53)
-"""Axes of a grid of normal distributions of relevance: their means, and their standard deviations."""
-GRID = tuple((float(axis[0]), float(axis[1] - axis[0])) for axis in (MEANS, SDS))
-"""First value and step of the axes of the grid."""
-POINTS, WEIGHTS = (np.asarray(one, np.float64) for one in np.polynomial.hermite_e.hermegauss(5))
-WEIGHTS /= WEIGHTS.sum()
-"""Gauss-Hermite points and weights for expectations under a normal distribution."""
-CHUNK, SMALL_CHUNK = 1 << 14, 16
-"""Number of pairs in memory at a time: for one answer, and for the answers of all assessors."""
+GRID_MEANS = np.linspace(-3.4, 3.4, 137)
+"""First axis of a grid of normal distributions of relevance: their means."""
+GRID_SDS = np.linspace(0.0, 1.3, 53)
+"""Second axis of the grid: their standard deviations."""
+GRID = tuple((float(axis[0]), float(axis[1] - axis[0])) for axis in (GRID_MEANS, GRID_SDS))
+"""First value and step of each axis of the grid."""
+HERMITE_POINTS = np.asarray(np.polynomial.hermite_e.hermegauss(5)[0], np.float64)
+"""Gauss-Hermite points of the standard normal distribution, at which a function is evaluated for its expectation."""
+HERMITE_WEIGHTS = np.asarray(np.polynomial.hermite_e.hermegauss(5)[1], np.float64)
+HERMITE_WEIGHTS /= HERMITE_WEIGHTS.sum()
+"""Weights of these points in the expectation, which sum to 1."""
+PAIRS_PER_CHUNK = 1 << 14
+"""Number of pairs in memory at a time, for functions of one answer."""
+PAIRS_PER_SMALL_CHUNK = 16
+"""Number of pairs in memory at a time, for functions of the answers of all assessors."""
 MIN_PROBABILITY = 1e-300
 UNLABELED = (0.0, 1.0)
 """Mean and standard deviation of the relevance of a pair without a label and without a prediction."""
@@ -76,7 +82,7 @@ class Belief:
     >>> from crowdrank.collection.pool import Pool
     >>> rows = {"document": list("aabbcc"), "assessor": list("xyxyxy"), "grade": [1, 1, 0, 0, 0, 1]}
     >>> votes = read_judgments(pd.DataFrame(rows))
-    >>> belief = Belief.of(PoolState.of(Pool.of(votes), votes), DawidSkene().fit(votes))
+    >>> belief = Belief.from_model(PoolState.of(Pool.of(votes), votes), DawidSkene().fit(votes))
     >>> belief.posterior(np.arange(3)).shape
     (3, 2)
     """
@@ -90,7 +96,7 @@ class Belief:
     _columns: dict[str, Floats] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, state: PoolState, model: Aggregator) -> Belief:
+    def from_model(cls, state: PoolState, model: Aggregator) -> Belief:
         """Return the belief of a fitted model; raise UsageError if it does not describe answers."""
         estimator = model.assessor_estimator_
         states = estimator.answer_states()
@@ -143,7 +149,7 @@ class Belief:
         return p
 
     def column(self, name: str) -> Floats:
-        """Return a column of the consensus, with the predictions last, (n_rows,)."""
+        """Return a column of the consensus: first judged documents, then predicted ones, (n_rows,)."""
         if name not in self._columns:
             self._columns[name] = self.model.consensus_.numbers(name)
         return self._columns[name]
@@ -213,24 +219,28 @@ class Belief:
         """
         if not self.is_latent:
             return self._state_probabilities(pair), self.gain[:, None]
-        row, gain = self.row[pair], np.empty((len(POINTS), len(pair)))
+        row, gain = self.row[pair], np.empty((len(HERMITE_POINTS), len(pair)))
         mean, sd = self.column("relevance"), self.column("sd")
         policy_kernels.interpolate_at_points(
-            row, mean, sd, UNLABELED, POINTS, self._grid, self.gain[: self.n_nodes], gain
+            row, mean, sd, UNLABELED, HERMITE_POINTS, self._grid, self.gain[: self.n_nodes], gain
         )
         if not self._has_unjudgeable_state:
-            return WEIGHTS[:, None], gain
+            return HERMITE_WEIGHTS[:, None], gain
         unjudgeable = np.where(row >= 0, self.column("unjudgeable")[np.maximum(row, 0)], self.prior[-1])
-        return np.vstack([WEIGHTS[:, None] * (1 - unjudgeable), unjudgeable]), np.vstack([gain, np.zeros(len(pair))])
+        return np.vstack([HERMITE_WEIGHTS[:, None] * (1 - unjudgeable), unjudgeable]), np.vstack(
+            [gain, np.zeros(len(pair))]
+        )
 
     def _evaluate(self, pair: Integers, function: Callable[[Floats], Floats]) -> Floats:
         """Return a function of the state probabilities of each pair (n,), interpolated if possible."""
         values = np.empty(len(pair))
         if not self.is_latent or self._has_unjudgeable_state:
-            for start in range(0, len(pair), CHUNK):
-                values[start : start + CHUNK] = function(self._state_probabilities(pair[start : start + CHUNK]))
+            for start in range(0, len(pair), PAIRS_PER_CHUNK):
+                values[start : start + PAIRS_PER_CHUNK] = function(
+                    self._state_probabilities(pair[start : start + PAIRS_PER_CHUNK])
+                )
             return values
-        table = function(grid_probabilities(self.n_nodes)).reshape(len(MEANS), len(SDS))
+        table = function(grid_probabilities(self.n_nodes)).reshape(len(GRID_MEANS), len(GRID_SDS))
         mean, sd = self.column("relevance"), self.column("sd")
         policy_kernels.interpolate_bilinear(self.row[pair], mean, sd, UNLABELED, GRID, table, values)
         return values
@@ -313,7 +323,7 @@ def normal_on_nodes(mean: Floats, sd: Floats, n_nodes: int = N_NODES) -> Floats:
 @cache
 def grid_probabilities(n_nodes: int = N_NODES) -> Floats:
     """Return the normal distributions of the grid on the nodes (n_nodes, n_means * n_sds)."""
-    means, sds = np.meshgrid(MEANS, SDS, indexing="ij")
+    means, sds = np.meshgrid(GRID_MEANS, GRID_SDS, indexing="ij")
     return normal_on_nodes(means.ravel(), sds.ravel(), n_nodes)
 
 
@@ -352,8 +362,8 @@ def mutual_information_by_assessor(likelihood: Floats, p: Floats) -> Floats:
     n_assessors, n_answers, n_states = likelihood.shape
     flat = np.ascontiguousarray(likelihood.transpose(1, 0, 2)).reshape(n_answers * n_assessors, n_states)
     information = -p.T @ entropy(likelihood.transpose(0, 2, 1)).T
-    for start in range(0, p.shape[1], SMALL_CHUNK):
-        chunk = slice(start, start + SMALL_CHUNK)
+    for start in range(0, p.shape[1], PAIRS_PER_SMALL_CHUNK):
+        chunk = slice(start, start + PAIRS_PER_SMALL_CHUNK)
         answers = (p[:, chunk].T @ flat.T).reshape(-1, n_answers, n_assessors)
         information[chunk] -= np.einsum("nga,nga->na", answers, np.log(np.maximum(answers, MIN_PROBABILITY)))
     return np.maximum(information, 0.0)

@@ -22,8 +22,8 @@ from crowdrank.judgments import ids
 VARIETY = 0.35
 """Default of `variety`: the middle of the best two of 0, 0.25, 0.5 and 1 on half of RF10's topics."""
 MIN_DCG = 1e-12
-"""Minimum DCG that expected gains of nDCG are relative to."""
-CHUNK = 1 << 14
+"""Minimum DCG by which expected gains are divided, so that no query divides by 0."""
+PAIRS_PER_CHUNK = 1 << 14
 """Number of pairs whose gains are computed at a time."""
 
 
@@ -105,7 +105,7 @@ class ModelPolicy(Policy):
     def rank_requests(self, state: PoolState, model: Aggregator | None) -> RankedRequests:
         """Rank pairs about which nothing is known first, then the others by priority."""
         assert model is not None
-        belief = Belief.of(state, model)
+        belief = Belief.from_model(state, model)
         pair = shuffled(np.flatnonzero(state.open_pairs), self.random_state)
         bound = self.priority_bound(belief, pair)
         if bound is None:
@@ -130,7 +130,7 @@ class ModelPolicy(Policy):
         """Return the expected information of each assessor, lower for those with many labels."""
         if model is None or state.pool.roster is None:
             return None
-        information = Belief.of(state, model).assessor_information(pair, state.pool.roster)
+        information = Belief.from_model(state, model).assessor_information(pair, state.pool.roster)
         return information / (1.0 + state.load) ** self.variety
 
 
@@ -225,7 +225,7 @@ def gains_if_known(
     discount, gain = 1 / np.log2(np.arange(2, k + 2)), np.empty(len(order))
     first = 0
     while first < len(offsets) - 1:  # whole queries, few enough to fit into the cache of the processor
-        last = max(int(np.searchsorted(offsets, offsets[first] + CHUNK, side="right")) - 1, first + 1)
+        last = max(int(np.searchsorted(offsets, offsets[first] + PAIRS_PER_CHUNK, side="right")) - 1, first + 1)
         start, stop = offsets[first], offsets[last]
         chance, outcome = gain_distribution(order[start:stop])
         query_offsets = offsets[first : last + 1] - start
@@ -254,7 +254,7 @@ def value_of_labels(model: Aggregator, k: int = 10) -> Floats:
     gains = exponential_gains(consensus.scale)
     pair = np.arange(len(state.pool))
     if describes_answers(model):
-        belief = Belief.of(state, model)
+        belief = Belief.from_model(state, model)
         row, share = belief.row, belief.relative_information(pair)
         value = share * gains_if_known(state, belief.gain_distribution, k, float(gains.max()))
     else:

@@ -12,8 +12,10 @@ AllowedAssessors = tuple[Integers, Codes]
 FloatPair = tuple[float, float]
 """Mean and standard deviation, or the first value and the step of an axis of a grid."""
 Grid = tuple[FloatPair, FloatPair]
-NO_ASSESSOR, TOO_EXPENSIVE = -1, -2
-"""Values in place of an assessor for a request that nobody may answer, or nobody for the money that is left."""
+NO_ASSESSOR = -1
+"""Value in place of an assessor for a request that nobody may answer."""
+TOO_EXPENSIVE = -2
+"""Value in place of an assessor for a request that nobody answers for the money that is left."""
 
 
 @njit(cache=True, nogil=True)

@@ -25,8 +25,8 @@ from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.judgments.table import Judgments
 from crowdrank.readers.features import Features, as_features
 
-MAX_ITER = 10
-"""Maximum number of iterations of a fit that starts from that of the previous round."""
+MAX_REFIT_ITERATIONS = 10
+"""Maximum number of iterations of a fit that starts from the fit of the previous round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +86,8 @@ class Curve:
         """Return labels, money and the mean of each measure after each round."""
         return [{"labels": point.labels, "money": point.money, **point.evaluation.means} for point in self.points]
 
-    def at(self, money: float) -> Evaluation:
-        """Return the evaluation when an amount of money was spent: the last one within it, or the first."""
+    def at_cost(self, money: float) -> Evaluation:
+        """Return the last evaluation that cost at most this money; the first one if all cost more."""
         within = [point for point in self.points if point.money <= money + 1e-6]
         return (within[-1] if within else self.points[0]).evaluation
 
@@ -171,7 +171,7 @@ def refit(
     if previous is None or previous.judgments_.scales != judgments.scales:
         return new.fit(judgments, features=features)
     if "n_iter" in (parameters := new.get_params()):
-        new.set_params(n_iter=min(int(parameters["n_iter"]), MAX_ITER))
+        new.set_params(n_iter=min(int(parameters["n_iter"]), MAX_REFIT_ITERATIONS))
     return new.fit(judgments, features=features, init=previous)
 
 

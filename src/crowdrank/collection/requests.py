@@ -35,8 +35,8 @@ from crowdrank.readers.judging_database import find_database
 from crowdrank.readers.sources import BadRows, Origin
 from crowdrank.readers.write import write_table
 
-BLOCK = 4096
-"""Maximum number of requests that are assigned at a time."""
+MAX_REQUESTS_PER_BLOCK = 4096
+"""Maximum number of requests in a block; requests are assigned block by block."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class RankedRequests:
                 is_done[rows[~is_first]] = False
                 yield from _sorted_blocks(rows[is_first], priority[is_first], n_first)
                 break
-        yield from _sorted_blocks(*self._priorities(np.flatnonzero(~is_done)), BLOCK)
+        yield from _sorted_blocks(*self._priorities(np.flatnonzero(~is_done)), MAX_REQUESTS_PER_BLOCK)
 
     def _head_sizes(self, n_first: int) -> Iterator[int]:
         """Yield numbers of rows to examine; with upper bounds, the first `n_first` may be among more rows."""
@@ -144,7 +144,7 @@ class RankedRequests:
 
 def _sorted_blocks(rows: Integers, priority: Floats, size: int) -> Iterator[Integers]:
     by_priority = rows[np.argsort(-priority, kind="stable")]
-    size = min(max(size, 64), BLOCK)
+    size = min(max(size, 64), MAX_REQUESTS_PER_BLOCK)
     for start in range(0, len(by_priority), size):
         yield by_priority[start : start + size]
 
@@ -238,7 +238,7 @@ class Requests:
         }
 
 
-FIX = "correct the file, or delete it to forget all requests"
+REQUEST_FILE_FIX = "correct the file, or delete it to forget all requests"
 DATE = r"^\d{4}-\d\d-\d\d(?:T\d\d:\d\d:\d\d(?:Z|[+-]\d\d:\d\d))?$"
 """Regular expression for the time of a request."""
 SCHEMA = pa.schema(
@@ -319,21 +319,23 @@ class OutstandingRequests:
         source = DelimitedSource(path)
         missing = [name for name in SCHEMA.names if name not in (*source.names, "draw")]
         if missing:
-            raise InputError(f"there is no column {missing[0]!r}", source=source.name, kind="no-column", fix=FIX)
+            raise InputError(
+                f"there is no column {missing[0]!r}", source=source.name, kind="no-column", fix=REQUEST_FILE_FIX
+            )
         names = [name for name in SCHEMA.names if name in source.names]
         table = source.read(names, BadRows())
         columns = {name: pc.fill_null(table[name], "") for name in names}
         for name in ("query", "document"):
-            source.require(pc.not_equal(columns[name], ""), name, f"the {name} is missing", FIX)
+            source.require(pc.not_equal(columns[name], ""), name, f"the {name} is missing", REQUEST_FILE_FIX)
         is_date = pc.match_substring_regex(columns["asked"], DATE)
-        source.require(is_date, "asked", "this is not a date such as 2024-05-31T12:00:00Z", FIX)
+        source.require(is_date, "asked", "this is not a date such as 2024-05-31T12:00:00Z", REQUEST_FILE_FIX)
         columns["assessor"] = pc.if_else(pc.equal(columns["assessor"], ""), None, columns["assessor"])
         by_name = RoleTable(Origin(source, {}), columns)
-        columns["price"] = pa.array(parse_numbers(by_name, "price", FIX))
-        columns["had"] = pa.array(parse_numbers(by_name, "had", FIX, integer=True))
+        columns["price"] = pa.array(parse_numbers(by_name, "price", REQUEST_FILE_FIX))
+        columns["had"] = pa.array(parse_numbers(by_name, "had", REQUEST_FILE_FIX, integer=True))
         columns["draw"] = pa.nulls(len(table), pa.int64())
         if "draw" in names:
-            draws = require_floats(table["draw"], source, "draw", allow_blanks=True, fixes=[FIX])
+            draws = require_floats(table["draw"], source, "draw", allow_blanks=True, fixes=[REQUEST_FILE_FIX])
             columns["draw"] = pa.array(draws, from_pandas=True)
         return cls(pa.table(columns).cast(SCHEMA))
 

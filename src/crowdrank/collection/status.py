@@ -70,7 +70,7 @@ def collection_status(
     spent = float(np.where(np.isnan(cost), price, cost).sum())
     n_settled, n_needed = None, None
     if describes_answers(model):
-        n_settled, n_needed = _count_settled(Belief.of(state, model), state, pair, settled)
+        n_settled, n_needed = _count_settled(Belief.from_model(state, model), state, pair, settled)
     return Status(
         documents=len(pair),
         judged=int((state.n_labels[pair] > 0).sum()),

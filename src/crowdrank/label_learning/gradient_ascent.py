@@ -109,7 +109,7 @@ class GradientAscent:
             report(iteration, value)
             if iteration == self.n_iter or iteration - best.iteration >= self.patience:
                 break
-            gradients = regression.gradients(V, training.gradient(score), of_weight=self.learns_weights)
+            gradients = regression.gradients(V, training.gradient(score), with_weight_gradient=self.learns_weights)
             functions.step(*gradients, settings["learning_rate"])
         assert best is not None
         return best
@@ -124,16 +124,18 @@ class GridLimits:
         geometric: the ratio of neighboring values is constant; otherwise their difference is.
 
     >>> limits = GridLimits(1e-3, 1e3)
-    >>> limits.beyond([0.1, 1.0], 0.1), limits.beyond([0.1, 1.0, 10.0], 1.0), limits.beyond([100.0, 1000.0], 1000.0)
-    (0.01, None, None)
+    >>> limits.next_value_outside([0.1, 1.0], 0.1), limits.next_value_outside([100.0, 1000.0], 1000.0)
+    (0.01, None)
+    >>> limits.next_value_outside([0.1, 1.0, 10.0], 1.0) is None
+    True
     """
 
     low: float
     high: float
     geometric: bool = True
 
-    def beyond(self, grid: Sequence[float], value: float) -> float | None:
-        """Return the next value outside an ascending grid if `value` is its end and the limits permit it."""
+    def next_value_outside(self, grid: Sequence[float], value: float) -> float | None:
+        """Return the value that extends an ascending grid at `value`; None if that is no end or at a limit."""
         if value not in (grid[0], grid[-1]):
             return None
         inner = grid[1] if value == grid[0] else grid[-2]
@@ -191,7 +193,7 @@ def _best_on_grid(
 ) -> float:
     """Return the best value of a grid, the current one of equals; extend the grid while the best is at its end."""
     best = max([current, *grid], key=measure)
-    while limits is not None and (outside := limits.beyond(grid, best)) is not None:
+    while limits is not None and (outside := limits.next_value_outside(grid, best)) is not None:
         grid[:] = sorted([*grid, outside])
         if measure(outside) <= measure(best):
             break
@@ -289,18 +291,20 @@ class LabelRegression:
         """Return the scores of rows that are standardized like X."""
         return np.asarray(V @ self.coefficients[:-1] + self.coefficients[-1])
 
-    def gradients(self, V: Floats, score_gradient: Floats, *, of_weight: bool = True) -> tuple[Floats, Floats | None]:
-        """Return dM/dt and (if `of_weight`) dM/dw of every label, from dM/ds of the rows of V (MGBDT eq. 12).
+    def gradients(
+        self, V: Floats, score_gradient: Floats, *, with_weight_gradient: bool = True
+    ) -> tuple[Floats, Floats | None]:
+        """Return dM/dt and, if `with_weight_gradient`, dM/dw of every label from dM/ds of rows V (MGBDT eq. 12).
 
         dM/dt = w (X u) and dM/dw = (t - X b)(X u), where u = Z^-1 V' dM/ds.
         """
         assert self._weight is not None
         right = np.append(score_gradient @ V, score_gradient.sum())
         u = linalg.cho_solve(self._factor, right, check_finite=False)
-        if not of_weight:
+        if not with_weight_gradient:
             return self._weight * (self.X @ u[:-1] + u[-1])[self.document], None
         product, fitted = np.empty(len(self.X)), np.empty(len(self.X))
-        objectives.two_products(self.X, u[:-1], self.coefficients[:-1], product, fitted)
+        objectives.multiply_by_two_vectors(self.X, u[:-1], self.coefficients[:-1], product, fitted)
         product = (product + u[-1])[self.document]
         residual = self._target - (fitted + self.coefficients[-1])[self.document]
         return self._weight * product, residual * product
@@ -405,7 +409,9 @@ class LabeledDocuments:
         X = self._extend(X)
         self.standardizer = Standardizer.fit(X, np.diff(labels.judgments.offsets).astype(np.float64))
         self._X = self.standardizer(X)
-        self._experts = [(self.standardizer(self._extend(part.features)), objective.on(part)) for part in expert_parts]
+        self._experts = [
+            (self.standardizer(self._extend(part.features)), objective.build_objective(part)) for part in expert_parts
+        ]
         self._regressions: dict[int, LabelRegression] = {}
 
     def _extend(self, X: Floats) -> Floats:

@@ -13,7 +13,7 @@ from crowdrank._typing import Floats
 from crowdrank.label_learning.gradient_ascent import LabelFunctions, LearnedFunctions, Settings, sigmoid
 from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.remapper import Remapper
-from crowdrank.rankers.ranker import normalized
+from crowdrank.rankers.ranker import divide_by_sum
 from crowdrank.rankers.saved_rankers import SavedState
 from crowdrank.rankers.training_data import Standardizer
 
@@ -22,8 +22,10 @@ MAX_DEVIATION = 20.0
 
 A feature that is 1 for one label in 400 and 0 otherwise lies 20 out; a smaller limit would slow its coefficient down.
 """
-TARGET_LOW, TARGET_SPAN = 0.5, float(expit(1.0)) - 0.5
-"""Sigma of REMAP's start for the lowest label (0), and the distance to that of the highest label (1)."""
+TARGET_LOW = 0.5
+"""Sigmoid of the lowest label (0), REMAP's target of this label before the first step."""
+TARGET_SPAN = float(expit(1.0)) - 0.5
+"""Sigmoid of the highest label (1) minus that of the lowest."""
 
 
 class LinearRemapper(Remapper):
@@ -148,8 +150,8 @@ class LinearFunctions(LabelFunctions):
     def step(self, target_gradient: Floats, weight_gradient: Floats | None, learning_rate: float) -> None:
         """Move both coefficient vectors by `learning_rate` along their gradients."""
         beta, alpha = self.gradient(target_gradient, weight_gradient)
-        self.beta = self.beta + learning_rate * _unit(beta)
-        self.alpha = self.alpha + learning_rate * _unit(alpha)
+        self.beta = self.beta + learning_rate * _unit_vector(beta)
+        self.alpha = self.alpha + learning_rate * _unit_vector(alpha)
         raw = self.inputs.products(np.column_stack([self.beta, self.alpha]))
         if "T" in self.mode:
             self.target = rescaled_target(self.offset + raw[:, 0])
@@ -178,7 +180,7 @@ class LinearCoefficients(LearnedFunctions):
 
     def importances(self, n_features: int) -> tuple[Floats, Floats]:
         """Return the absolute coefficients of standardized features, each vector normalized to sum 1."""
-        return normalized(np.abs(self.beta[:-1])), normalized(np.abs(self.alpha[:-1]))
+        return divide_by_sum(np.abs(self.beta[:-1])), divide_by_sum(np.abs(self.alpha[:-1]))
 
     def state(self) -> SavedState:
         """Return the coefficients and the standardization."""
@@ -204,6 +206,6 @@ def rescaled_target(argument: Floats) -> Floats:
     return (sigmoid(argument) - TARGET_LOW) / TARGET_SPAN
 
 
-def _unit(vector: Floats) -> Floats:
+def _unit_vector(vector: Floats) -> Floats:
     length = float(np.linalg.norm(vector))
     return vector / length if length > 0 else vector

@@ -198,7 +198,7 @@ RANKING_OBJECTIVES: dict[str, type[RankingObjective]] = {
 
 
 class ObjectiveSpec:
-    """The objective that a remapper is asked for; `on` builds it for any expert-graded rows.
+    """The objective that a remapper is asked for; `build_objective` builds it for any expert-graded rows.
 
     The named losses see expert grades scaled to [0, 1] by the range of the training grades, as targets start in [0, 1];
     a loss function of the user sees grades as they are.
@@ -228,7 +228,7 @@ class ObjectiveSpec:
                     "every expert grade is the same", kind="equal-expert-grades", fix="give expert grades that differ"
                 )
 
-    def on(self, data: RankingData) -> Objective:
+    def build_objective(self, data: RankingData) -> Objective:
         """Return the objective on these rows."""
         if isinstance(self.objective, str) and self.ranks:
             return RANKING_OBJECTIVES[self.measure](data, self.objective, self.gains)
@@ -265,8 +265,8 @@ def scale_rows(X: Floats, root: Floats, target: Floats, first: int, last: int, s
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def two_products(X: Floats, a: Floats, b: Floats, product_a: Floats, product_b: Floats) -> None:
-    """Set X a and X b in one pass over X, in about half the time of two products."""
+def multiply_by_two_vectors(X: Floats, a: Floats, b: Floats, product_a: Floats, product_b: Floats) -> None:
+    """Write X a into `product_a` and X b into `product_b`, in one pass over X: about half the time of two products."""
     # X (n, k); a, b (k,); product_a, product_b (n,)
     for i in range(X.shape[0]):
         s, t = 0.0, 0.0

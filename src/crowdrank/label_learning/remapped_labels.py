@@ -14,8 +14,8 @@ from crowdrank.judgments import frames
 from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.rankers.training_labels import Instances, Labels
 
-TAIL = 0.005
-"""Share of the documents at either end that the rescaling of targets ignores."""
+CLIPPED_SHARE = 0.005
+"""Share of the documents at either end of the targets whose targets are clipped when targets are rescaled."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +137,7 @@ def rescale_labels(target: Floats, weight: Floats) -> tuple[Floats, Floats]:
     >>> target.round(2).tolist(), weight.tolist()
     ([0.0, 0.5, 1.0], [0.5, 1.0, 1.5])
     """
-    low, high = np.quantile(target, [TAIL, 1 - TAIL])
+    low, high = np.quantile(target, [CLIPPED_SHARE, 1 - CLIPPED_SHARE])
     scaled = np.clip((target - low) / (high - low), 0, 1) if high > low else np.zeros(len(target))
     return scaled, weight / weight.mean()
 

@@ -27,7 +27,7 @@ from crowdrank.engine.passes import Engine, LocalEngine
 from crowdrank.errors import CrowdrankError, DataWarning, Fix, InputError, Message
 from crowdrank.label_learning.label_features import LabelFeatures, label_features
 from crowdrank.pipeline.run_data import RunData
-from crowdrank.pipeline.stage_cache import StageCache, code, digest
+from crowdrank.pipeline.stage_cache import StageCache, digest, source_code_digest
 from crowdrank.rankers.training_data import MAX_GRADE
 from crowdrank.readers.features import Features
 
@@ -77,7 +77,7 @@ def load_fit(path: Path, cache: StageCache) -> Fit:
         scratch.close()
 
 
-MANY_LABELS = 10
+MANY_JUDGMENTS_PER_DOCUMENT = 10
 """Mean number of judgments per document above which the pairwise model uses fewer partners per judgment."""
 FEW_PARTNERS = 5
 """Number of partners per judgment in the pairwise model if documents have many judgments."""
@@ -151,12 +151,12 @@ class ConsensusFits:
 
     def key(self, method: str) -> str:
         """Return the cache key of a method: labels, parameters and source code."""
-        return digest(code(), self.data.digests["labels"], method, self.method_parameters(method))
+        return digest(source_code_digest(), self.data.digests["labels"], method, self.method_parameters(method))
 
     def method_parameters(self, method: str) -> dict[str, Any]:
         """Return the parameters of a method that are not the defaults."""
         labels = self.data.labels
-        many = method == "gda-pairwise" and len(labels) > MANY_LABELS * labels.n_items
+        many = method == "gda-pairwise" and len(labels) > MANY_JUDGMENTS_PER_DOCUMENT * labels.n_items
         return {**({"partners": FEW_PARTNERS} if many else {}), **self.parameters.get(method, {})}
 
     def _fit_model(self, method: str, report: Report | bool, features: Features | None) -> Fit:

@@ -13,8 +13,8 @@ ALPHA = 0.05
 """Significance level; intervals have the level 1 - ALPHA."""
 MIN_TEST_QUERIES = 6
 """With fewer test queries, a randomization test gives every difference a p-value above 0.05."""
-DETECTABLE = 2.8
-"""Number of standard errors of a difference that is significant with a probability of 80%."""
+DETECTABLE_STANDARD_ERRORS = 2.8
+"""Size of a difference, in its standard errors, at which a test finds it significant with a probability of 80%."""
 EXPERT_QUERIES = 50
 """Number of expert-graded queries whose benefit is stated if there are none."""
 
@@ -85,14 +85,14 @@ class Verdict:
         return cls(**{**fields, **{name: tuple(fields[name]) for name in ("alternatives", "beaten")}})
 
 
-def decide(contrasts: Sequence[Contrast], *, is_baseline: bool = False) -> Verdict:
+def decide_verdict(contrasts: Sequence[Contrast], *, is_baseline: bool = False) -> Verdict:
     """Return the verdict from the differences of the selected ranker to each alternative.
 
     >>> def contrast(other: str, difference: float, p: float) -> Contrast:
     ...     return Contrast("gda", other, 0.5 + difference, 0.5, difference, 0.0, 0.0, p, 0, 0, 0)
-    >>> decide([contrast("majority", 0.1, 0.001), contrast("average", 0.05, 0.06)])
+    >>> decide_verdict([contrast("majority", 0.1, 0.001), contrast("average", 0.05, 0.06)])
     Verdict(answer='open', alternatives=('majority', 'average'), decisive='average', p=0.06, beaten=('majority',))
-    >>> decide([contrast("majority", 0.1, 0.001), contrast("best-feature", -0.1, 0.01)]).answer
+    >>> decide_verdict([contrast("majority", 0.1, 0.001), contrast("best-feature", -0.1, 0.01)]).answer
     'worse'
     """
     names, n = tuple(one.other for one in contrasts), len(contrasts)

@@ -31,7 +31,7 @@ from crowdrank.pipeline.selection import (
 from crowdrank.pipeline.stage_cache import StageCache
 from crowdrank.pipeline.training import CandidateTraining
 from crowdrank.pipeline.training_view import FIT, TrainingView
-from crowdrank.rankers.distillation import MIN_CELLS, N_TREES, distill
+from crowdrank.rankers.distillation import MIN_DISTILLATION_CELLS, N_TREES, distill
 from crowdrank.rankers.ensemble import shrunk_weights
 from crowdrank.rankers.linear import GLS
 
@@ -202,7 +202,7 @@ def _time_forests(training: CandidateTraining, split: ExpertSplit, queries: Inte
         seconds.append(time.perf_counter() - start)
     per_tree = max(0.0, float(np.diff(seconds)[0])) / (FEW_TREES[1] - FEW_TREES[0])
     n_trees = int(settings.forest.get("n_trees", N_TREES))
-    whole, sampled = (max(MIN_CELLS, n * len(X.names)) for n in (len(data.query), len(rows)))
+    whole, sampled = (max(MIN_DISTILLATION_CELLS, n * len(X.names)) for n in (len(data.query), len(rows)))
     return n_forests / n_parallel * (seconds[0] + per_tree * (n_trees - FEW_TREES[0])) * whole / sampled
 
 

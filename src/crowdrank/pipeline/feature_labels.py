@@ -22,8 +22,10 @@ from crowdrank.pipeline.contrasts import Contrast, contrast_values, difference_t
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.run_settings import RunSettings
 
-WITH, WITHOUT = "with features", "without features"
-"""Names of the two kinds of labels."""
+WITH_FEATURES = "with features"
+"""Name of the labels that also use the features of the documents."""
+WITHOUT_FEATURES = "without features"
+"""Name of the labels that use judgments alone."""
 WEIGHTS = {"feature_weight": "weight of the features", "feature_slope": "slope of log odds on the features"}
 """Parameters of models that say how much the features count, and their names."""
 NOT_FOR_RANKERS = (
@@ -74,7 +76,7 @@ class FeatureLabels:
             same_scale: whether experts and assessors use the same grades.
 
         """
-        labels = {WITHOUT: _Labels.of(without), WITH: _Labels.of(model)}
+        labels = {WITHOUT_FEATURES: _Labels.of(without), WITH_FEATURES: _Labels.of(model)}
         plain, other = labels.values()
         theta: Mapping[str, Floats] = getattr(model, "theta_", {})
         name = next((one for one in WEIGHTS if one in theta), None)
@@ -121,7 +123,7 @@ class FeatureLabels:
             ("documents with another grade", "", f"{self.n_changed:,} of {self.n_documents:,}", "", "", ""),
             (self.weight_name, "", "not used" if self.weight is None else f"{self.weight:.2f}", "", "", ""),
         ]
-        names = ("figure", WITHOUT, WITH, "difference", "95% interval", "p")
+        names = ("figure", WITHOUT_FEATURES, WITH_FEATURES, "difference", "95% interval", "p")
         return [dict(zip(names, row, strict=True)) for row in figures]
 
     def describe(self) -> str:
@@ -183,11 +185,11 @@ def _agreement(
             by_measure["GradeAccuracy"][name] = np.bincount(query, is_equal) / np.bincount(query)
     contrasts = {}
     for measure_name, found in by_measure.items():
-        ours, theirs = found[WITH], found[WITHOUT]
+        ours, theirs = found[WITH_FEATURES], found[WITHOUT_FEATURES]
         known = ~np.isnan(ours) & ~np.isnan(theirs)
         if known.any():
             seed = settings.random_state
             contrasts[measure_name] = contrast_values(
-                f"labels {WITH}", ours[known], f"labels {WITHOUT}", theirs[known], seed
+                f"labels {WITH_FEATURES}", ours[known], f"labels {WITHOUT_FEATURES}", theirs[known], seed
             )
     return contrasts

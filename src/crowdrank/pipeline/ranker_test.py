@@ -17,19 +17,19 @@ from crowdrank.pipeline.baseline import describe_baseline
 from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.contrasts import (
     ALPHA,
-    DETECTABLE,
+    DETECTABLE_STANDARD_ERRORS,
     EXPERT_QUERIES,
     MIN_TEST_QUERIES,
     Contrast,
     Verdict,
     contrast_values,
-    decide,
+    decide_verdict,
     difference_text,
 )
 from crowdrank.pipeline.ensembles import ENSEMBLES, WEIGHTED
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.selection import (
-    LEAD,
+    MIN_LEAD_STANDARD_ERRORS,
     MIN_SELECTION_QUERIES,
     ExpertScorer,
     ExpertSplit,
@@ -37,7 +37,7 @@ from crowdrank.pipeline.selection import (
     only_crowd,
 )
 from crowdrank.pipeline.training import CandidateTraining
-from crowdrank.rankers.ensemble import N_HALVES, PRIOR_QUERIES
+from crowdrank.rankers.ensemble import EQUAL_WEIGHT_PRIOR_QUERIES, N_RANDOM_HALVES
 
 ALTERNATIVES = ("average", "expert-only", "best-feature")
 """Simple candidates that, like the baseline, the selected one must beat to count as better."""
@@ -123,7 +123,7 @@ class RankerTest:
             return None
         names = [name for name in dict.fromkeys((self.baseline, *ALTERNATIVES)) if name in self.outcome.scores]
         contrasts = [self.contrast(self.chosen, name) for name in names if name != self.chosen]
-        return decide(contrasts, is_baseline=self.chosen == self.baseline)
+        return decide_verdict(contrasts, is_baseline=self.chosen == self.baseline)
 
     @property
     def preferred(self) -> str | None:
@@ -152,7 +152,7 @@ class RankerTest:
         return ExpertScorer(self.training.data, self.split.test, self.settings)
 
 
-def describe(candidate: str) -> str:
+def describe_candidate(candidate: str) -> str:
     """Return what a candidate or an ensemble is, as a phrase such as 'LambdaMART on majority votes'."""
     if candidate in BY_NAME:
         return BY_NAME[candidate].description
@@ -165,7 +165,13 @@ def summarize(test: RankerTest) -> list[str]:
         return _without_experts(test)
     if test.comparison is None:
         return [_selected(test), "No expert-graded query was held out for a test."]
-    parts = [_gain(test), _selected(test), _best(test), _learned_labels(test), _detectable_difference(test)]
+    parts = [
+        _describe_verdict_paragraph(test),
+        _selected(test),
+        _describe_best_candidate(test),
+        _learned_labels(test),
+        _detectable_difference(test),
+    ]
     return [part for part in parts if part]
 
 
@@ -174,13 +180,14 @@ def _selected(test: RankerTest) -> str:
     if not test.split.folds:
         return (
             f"{counted(n, 'expert-graded query')} {'is' if n == 1 else 'are'} too few to select a ranker (at least "
-            f"{MIN_SELECTION_QUERIES} besides the test queries are needed), so the ranker is {name} ({describe(name)})."
+            f"{MIN_SELECTION_QUERIES} besides the test queries are needed), so the ranker is {name} "
+            f"({describe_candidate(name)})."
         )
     queries = f"{n_selection} other expert-graded queries" if n_selection < n else f"all {n} expert-graded queries"
-    return f"The ranker {name} ({describe(name)}) was selected on {queries}: {test.outcome.reason}."
+    return f"The ranker {name} ({describe_candidate(name)}) was selected on {queries}: {test.outcome.reason}."
 
 
-def _gain(test: RankerTest) -> str:
+def _describe_verdict_paragraph(test: RankerTest) -> str:
     """Return the verdict: the comparison of the selected candidate with all alternatives."""
     verdict = test.verdict
     assert verdict is not None
@@ -214,7 +221,7 @@ def describe_verdict(verdict: Verdict) -> str:
             return f"{beaten}{', but ' * bool(beaten)}not shown to be better than {enumerate_names(open_ones)}"
 
 
-def _best(test: RankerTest) -> str:
+def _describe_best_candidate(test: RankerTest) -> str:
     """Return whether another candidate is better on the test queries."""
     best = max(test.outcome.scores, key=test.mean)
     if np.isclose(test.mean(best), test.mean(test.chosen)):
@@ -249,13 +256,15 @@ def _detectable_difference(test: RankerTest) -> str:
     if n < MIN_TEST_QUERIES:
         return f"With {counted(n, 'test query')} no difference can be significant."
     off = test.values(test.chosen) - test.values(test.baseline)
-    smallest = DETECTABLE * float(off.std(ddof=1)) / np.sqrt(n)
+    smallest = DETECTABLE_STANDARD_ERRORS * float(off.std(ddof=1)) / np.sqrt(n)
     return f"With {n} test queries, a difference is significant with a probability of 80% from about {smallest:.3f} on."
 
 
 def _without_experts(test: RankerTest) -> list[str]:
     name = test.chosen
-    text = f"Without expert grades no ranker can be selected or tested; the ranker is {name} ({describe(name)})."
+    text = (
+        f"Without expert grades no ranker can be selected or tested; the ranker is {name} ({describe_candidate(name)})."
+    )
     if not len(test.split.test):
         return [text, "There are too few judged queries to estimate what expert grades would show."]
     return [text, benefit_of_experts(test.values(name), test.values(test.baseline), test.settings.measure)]
@@ -270,7 +279,8 @@ def benefit_of_experts(ours: Floats, theirs: Floats, measure: str, n: int = EXPE
     """
     sd = float(np.std(ours - theirs, ddof=1)) if len(ours) > 1 else float("nan")
     return (
-        f"{n} expert-graded queries would show differences in {measure} from about {DETECTABLE * sd / np.sqrt(n):.3f} "
+        f"{n} expert-graded queries would show differences in {measure} "
+        f"from about {DETECTABLE_STANDARD_ERRORS * sd / np.sqrt(n):.3f} "
         "on (with a probability of 80%), and would allow to select a ranker and to learn labels."
     )
 
@@ -302,13 +312,16 @@ def describe_protocol(test: RankerTest) -> tuple[str, ...]:
             "train only candidates that do not rank the query."
         )
     if split.folds:
-        leads = f" if it leads {WEIGHTED} by more than {LEAD:g} standard errors of the difference, otherwise {WEIGHTED}"
+        leads = (
+            f" if it leads {WEIGHTED} by more than {MIN_LEAD_STANDARD_ERRORS:g} standard errors of the difference, "
+            f"otherwise {WEIGHTED}"
+        )
         rule = "" if settings.deployable else leads
         lines.append(
             f"The candidate with the highest mean {settings.measure} is selected{rule}. The weights of ensembles are "
-            f"averages over {N_HALVES} halves of the selection queries, shrunk towards equal weights with the weight "
-            f"of {PRIOR_QUERIES} queries; those for a fold are chosen on other folds, which are ranked by models "
-            "that have not seen the expert grades of the fold either."
+            f"averages over {N_RANDOM_HALVES} halves of the selection queries, shrunk towards equal weights with the "
+            f"weight of {EQUAL_WEIGHT_PRIOR_QUERIES} queries; those for a fold are chosen on other folds, which are "
+            "ranked by models that have not seen the expert grades of the fold either."
         )
     if settings.deployable:
         lines.append("Only single forests could be selected, so that search engines can evaluate the ranker.")

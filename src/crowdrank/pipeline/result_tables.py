@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from crowdrank.pipeline.selection import SelectionResult
     from crowdrank.rankers.ranker import Ranker
 
-LABELS = {
+LABEL_COLUMN_BY_METHOD = {
     "majority": "grade",
     "average": "relevance",
     "family-mean": "relevance",
     "dawid-skene": "expected-grade",
     "gda": "expected-grade",
 }
-"""Consensus methods whose labels stand in the training table, and which of their values."""
+"""Kind of label of each consensus method that is a column of the training table."""
 MIN_DIFFERENCE = 0.5
 """Minimum difference between a label and the expert grade to check the document, in expert grades."""
-DIFFERS = "differs from the expert grade"
+DIFFERS_FROM_EXPERT = "differs from the expert grade"
 """Reason to check a document in a table of what to label next."""
 FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm", "significant")
 """Figures of the comparison that stand in the table of candidates."""
@@ -74,7 +74,7 @@ def next_table(documents: pa.Table, model: Aggregator, data: RunData, measure: s
     priority, reason = value_of_labels(model, k), f"may change the top {k}"
     if len(is_open) and not is_open.any():
         priority = _differences_to_experts(documents, choose_grades(shares, model.grade_by).astype(np.int64), data)
-        is_open, reason = priority >= MIN_DIFFERENCE, DIFFERS
+        is_open, reason = priority >= MIN_DIFFERENCE, DIFFERS_FROM_EXPERT
     width = pc.subtract(documents["upper"], documents["lower"])
     table = documents.append_column("priority", pa.array(priority)).append_column("width", width)
     spread = _gain_spread(shares, documents["judgments"].to_numpy(), exponential_gains(scale))
@@ -105,14 +105,14 @@ def describe_next(table: pa.Table) -> str:
     """Return in a sentence what a table of :func:`next_table` lists."""
     if not len(table):
         return "Every judged document has an expert grade, and no label is known to differ: have new documents judged."
-    if table["reason"][0].as_py() == DIFFERS:
+    if table["reason"][0].as_py() == DIFFERS_FROM_EXPERT:
         return "Every judged document has an expert grade. These differ most from the consensus: check them."
     return "Documents where another label is most useful: it may change the order of the first documents of the query."
 
 
 def comparison_table(test: RankerTest) -> pa.Table:
     """Return one row per candidate, those with the highest mean on the selection queries first."""
-    from crowdrank.pipeline.ranker_test import describe
+    from crowdrank.pipeline.ranker_test import describe_candidate
 
     means = test.selection_means
     order = sorted(test.outcome.scores, key=lambda name: -means.get(name, 0.0))
@@ -120,7 +120,7 @@ def comparison_table(test: RankerTest) -> pa.Table:
     rows: list[dict[str, Any]] = [
         {
             "candidate": name,
-            "about": describe(name),
+            "about": describe_candidate(name),
             "chosen": name == test.chosen,
             "selection_mean": means.get(name),
             "selection_queries": len(test.split.development) or None,
@@ -131,7 +131,7 @@ def comparison_table(test: RankerTest) -> pa.Table:
         for name in order
     ]
     rows += [
-        {"candidate": name, "about": describe(name), "note": f"left out: {reason}"}
+        {"candidate": name, "about": describe_candidate(name), "note": f"left out: {reason}"}
         for name, reason in test.outcome.failed.items()
     ]
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -174,7 +174,7 @@ def training_table(data: RunData, fits: ConsensusFits, outcome: SelectionResult)
         "part": _parts(data, outcome)[rows],
         "labels": data.n_labels[rows],
     }
-    for method, target in LABELS.items():
+    for method, target in LABEL_COLUMN_BY_METHOD.items():
         if fits.has(method):
             columns[method.replace("-", "_")] = fits.labels(method, target)[rows]
     for name, remapped in outcome.remapped.items():
@@ -223,8 +223,8 @@ def feature_table(data: RunData, ranker: Ranker) -> pa.Table:
 
 N_ROWS = 10
 """Maximum number of rows of a table."""
-MIN_FIXED = 0.01
-"""Minimum number that is shown with four decimals; smaller ones have two significant digits."""
+MIN_FIXED_POINT_NUMBER = 0.01
+"""Minimum absolute value of a number with four decimals; smaller numbers have two significant digits."""
 
 
 def markdown(result: RunResult) -> str:
@@ -355,5 +355,5 @@ def _cell(value: Any) -> str:
     if value is None or value != value:
         return ""
     if isinstance(value, float):
-        return f"{value:.4f}" if value == 0 or abs(value) >= MIN_FIXED else f"{value:.2g}"
+        return f"{value:.4f}" if value == 0 or abs(value) >= MIN_FIXED_POINT_NUMBER else f"{value:.2g}"
     return markdown_text(str(value))

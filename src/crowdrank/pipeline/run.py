@@ -257,7 +257,7 @@ class _Runner:
             model=model,
             tables=tables,
             rankers=None,
-            summary=(*_choice(model), *([] if feature_labels is None else [feature_labels.describe()])),
+            summary=(*_describe_method_choice(model), *([] if feature_labels is None else [feature_labels.describe()])),
             protocol=(),
             notes=(*self.data.notes, *self.fits.notes),
             sizes=_sizes(self.data),
@@ -333,8 +333,8 @@ def _n_families(data: RunData) -> int:
     return len(np.unique(family[family >= 0])) + int((family < 0).sum())
 
 
-def _choice(model: Aggregator) -> list[str]:
-    """Return why a consensus method chose other ones, if it did."""
+def _describe_method_choice(model: Aggregator) -> list[str]:
+    """Return which methods a consensus method such as `auto` chose, and why; nothing for other methods."""
     return [f"Consensus by auto: {model.reason_}"] if isinstance(model, Auto) else []
 
 

@@ -157,7 +157,7 @@ class RunData:
 
     def feature_table(self) -> pa.Table:
         """Return the name, the share of missing values and the range of each feature."""
-        statistics = FeatureStatistics.of(self.features.matrix)
+        statistics = FeatureStatistics.from_matrix(self.features.matrix)
         return pa.table(
             {
                 "feature": list(self.features.names),

@@ -36,12 +36,12 @@ from crowdrank.pipeline.training import CandidateTraining
 from crowdrank.rankers.ranker import Ranker
 from crowdrank.rankers.single_feature import SingleFeature
 
-MIN_GRADED = 10
-"""Minimum number of graded documents of a test query, below which the comparison of candidates says little."""
-HELD_OUT = 0.2
+MIN_GRADED_DOCUMENTS = 10
+"""Number of graded documents of a test query below which the comparison of candidates says little."""
+HELD_OUT_SHARE = 0.2
 """Share of the judged queries that are held out if there are no expert grades."""
-MIN_QUERIES = 10
-"""Minimum number of judged queries of which some are held out."""
+MIN_QUERIES_TO_HOLD_OUT = 10
+"""Minimum number of judged queries; with fewer, none are held out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,9 +207,9 @@ def _consensus_as_experts(data: RunData, fits: ConsensusFits, settings: RunSetti
     grade = np.round(fits.labels(settings.method, "expected-grade"))
     judged = replace(data, expert=grade)
     queries, none = judged.graded_queries, np.empty(0, np.int64)
-    if len(queries) < MIN_QUERIES:
+    if len(queries) < MIN_QUERIES_TO_HOLD_OUT:
         return replace(data, expert=np.full(len(grade), np.nan)), ExpertSplit((), none)
-    n_held_out = max(2, round(HELD_OUT * len(queries)))
+    n_held_out = max(2, round(HELD_OUT_SHARE * len(queries)))
     held_out = np.random.default_rng(settings.random_state).permutation(queries)[:n_held_out]
     return judged, ExpertSplit((), np.sort(held_out))
 
@@ -235,7 +235,7 @@ def _few_grades_notes(test: RankerTest) -> tuple[Message, ...]:
         int(np.median(np.bincount(data.query[rows], minlength=len(data.query_ids))[queries]))
         for rows in (data.graded_rows(queries), data.rows_of(queries))
     )
-    if n_graded >= MIN_GRADED or n_graded == n_documents:
+    if n_graded >= MIN_GRADED_DOCUMENTS or n_graded == n_documents:
         return ()
     problem = (
         f"half of the {counted(len(queries), 'test query')} have at most {n_graded:,} graded documents (of "

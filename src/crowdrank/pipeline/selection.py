@@ -27,7 +27,7 @@ from crowdrank.rankers.ranker import Ranker
 
 MIN_SELECTION_QUERIES = 5
 """Minimum number of expert-graded queries for a selection."""
-LEAD = 2.0
+MIN_LEAD_STANDARD_ERRORS = 2.0
 """Number of standard errors by which a candidate must lead the safe one to be selected."""
 PREFERRED_FOREST = "gda"
 """Single forest that is selected if nothing can be measured."""
@@ -231,7 +231,7 @@ def train_and_select(
     controls = [candidate.name for candidate in trained.candidates if candidate.is_control]
     forests = [name for name, one in trained.rankers.items() if isinstance(one, BoostedTrees) and name not in controls]
     n_graded = len(data.graded_queries)
-    choice = choose({name: one for name, one in values.items() if name not in runs}, n_graded)
+    choice = select_or_default({name: one for name, one in values.items() if name not in runs}, n_graded)
     return SelectionResult(
         split=split,
         candidates=trained.candidates,
@@ -257,8 +257,8 @@ def refit(training: CandidateTraining, outcome: SelectionResult, name: str, repo
 # Selection by the measure of each candidate on each query.
 
 
-def choose(values: Mapping[str, Floats], n_graded: int) -> SelectedCandidate:
-    """Select a candidate.
+def select_or_default(values: Mapping[str, Floats], n_graded: int) -> SelectedCandidate:
+    """Select a candidate by its values, or a default if there are none.
 
     Args:
         values: measure of each candidate on each selection query; empty if there is no selection.
@@ -294,7 +294,7 @@ def choose_forest(forests: Sequence[str], values: Mapping[str, Floats], choice: 
 def select_candidate(values: Mapping[str, Floats], safe: str = WEIGHTED) -> SelectedCandidate:
     """Select a candidate that is clearly better than the safe one, otherwise the safe one.
 
-    The candidate with the highest mean is selected if it leads the safe one by more than `LEAD` standard errors:
+    The candidate with the highest mean is selected if it leads the safe one by more than `MIN_LEAD_STANDARD_ERRORS`:
     among a dozen candidates one leads by a standard error by chance, and an ensemble of all is hard to beat.
 
     Args:
@@ -311,10 +311,16 @@ def select_candidate(values: Mapping[str, Floats], safe: str = WEIGHTED) -> Sele
     difference = values[best] - values[safe]
     lead = float(difference.mean())
     standard_error = float(difference.std(ddof=1) / np.sqrt(len(difference))) if len(difference) > 1 else np.inf
-    if lead > LEAD * standard_error:
-        reason = f"it leads {safe} by {lead:.4f} on the selection queries, more than {LEAD:g} standard errors"
+    if lead > MIN_LEAD_STANDARD_ERRORS * standard_error:
+        reason = (
+            f"it leads {safe} by {lead:.4f} on the selection queries, "
+            f"more than {MIN_LEAD_STANDARD_ERRORS:g} standard errors"
+        )
         return SelectedCandidate(best, reason)
-    reason = f"it is the default, and {best} leads it by only {lead:.4f} on them, less than {LEAD:g} standard errors"
+    reason = (
+        f"it is the default, and {best} leads it by only {lead:.4f} on them, "
+        f"less than {MIN_LEAD_STANDARD_ERRORS:g} standard errors"
+    )
     return SelectedCandidate(safe, reason)
 
 

@@ -289,13 +289,13 @@ def _update_with(state: Any, part: Any) -> None:
         case Features():
             _update(state, [part.query, part.document, part.matrix, list(part.names)])
         case Judgments():
-            _update(state, _content(part))
+            _update(state, _judgment_content(part))
         case _:
             state.update(json.dumps(part, sort_keys=True, default=str).encode())
 
 
-def _content(table: Judgments) -> list[Any]:
-    """Return everything in judgments that a result may depend on."""
+def _judgment_content(table: Judgments) -> list[Any]:
+    """Return the parts of judgments that a result may depend on, for their digest."""
     ids = [table.queries, table.documents, table.assessors]
     codes = [table.item_query, table.item_document, table.offsets, table.assessor, table.grade, table.assessor_scale]
     scales = [[str(scale) for scale in table.scales], [list(codes or ()) for codes in table.scale_maps]]
@@ -437,6 +437,6 @@ def _delete(path: Path) -> None:
         path.unlink()
 
 
-def code() -> str:
+def source_code_digest() -> str:
     """Return the digest of the package's source, which is part of every key."""
     return source_digest()

@@ -22,7 +22,7 @@ from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.ensembles import MemberScores, fold_pairs
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.run_settings import RunSettings
-from crowdrank.pipeline.stage_cache import StageCache, code, digest
+from crowdrank.pipeline.stage_cache import StageCache, digest, source_code_digest
 from crowdrank.pipeline.training_view import TrainingView
 from crowdrank.rankers.ranker import Ranker
 
@@ -115,7 +115,7 @@ class CandidateTraining:
         self.data, self.fits, self.settings, self.cache = data, fits, settings, cache
         self.progress = FitProgress()
         fit_settings = {name: getattr(settings, name) for name in FIT_SETTINGS}
-        self._base_key = digest(code(), data.digests["features"], fit_settings)
+        self._base_key = digest(source_code_digest(), data.digests["features"], fit_settings)
 
     # Views and their keys.
 

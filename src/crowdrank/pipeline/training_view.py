@@ -39,8 +39,9 @@ REMAPPER_PARAMETERS: Mapping[RemapperKind, Mapping[str, Any]] = {
 }
 """Parameters of remappers: larger steps and less patience than the defaults do as well in half the time."""
 MAX_LABELS_PER_DOCUMENT = 5
+"""Maximum number of labels per document that a remapper is fitted to; it is then applied to all labels."""
 MAX_DOCUMENTS = 20_000
-"""Maximum number of labels per document and of documents used to fit a remapper, which is then applied to all."""
+"""Maximum number of documents that a remapper is fitted to; it is then applied to all documents."""
 MIN_REMAPPER_QUERIES = 4
 """Minimum number of expert-graded queries to fit a remapper: some for the gradients, some for early stopping."""
 

@@ -24,15 +24,16 @@ from crowdrank.constraints import Constraints, InstanceOf, Number
 from crowdrank.errors import InputError, UsageError
 from crowdrank.rankers.lambdas import Objective
 from crowdrank.rankers.model_selection import Validation
-from crowdrank.rankers.ranker import N_JOBS, Ranker, normalized
+from crowdrank.rankers.ranker import N_JOBS, Ranker, divide_by_sum
 from crowdrank.rankers.saved_rankers import SavedState
 from crowdrank.rankers.training_data import RankingData, SharedMatrix
 
 if TYPE_CHECKING:
     from crowdrank.engine.passes import Engine
 
-END = "end of trees\n"
-_HEADER = {
+END_OF_TREES_LINE = "end of trees\n"
+"""Line after the last tree in LightGBM's text."""
+_HEADER_PATTERNS = {
     "version": r"v\d+",
     "num_class": "1",
     "num_tree_per_iteration": "1",
@@ -45,17 +46,17 @@ _HEADER = {
     "feature_infos": r"[^ ]+(?: [^ ]+)*",
     "tree_sizes": r"\d{1,9}(?: \d{1,9})*",
 }
-"""Keys of the lines before the trees, and patterns of their values."""
-_TAIL = re.compile(
+"""Pattern of the value of each key in the lines before the trees."""
+_TEXT_AFTER_TREES = re.compile(
     r"\n*feature_importances:\n(?:[^ =\[\n]+=\d+\n)*\n*"
     r"parameters:\n(?:\[\w+: .*\]\n)*\n*end of parameters\n+(?:pandas_categorical:null\n*)?"
 )
-"""Text after the trees."""
+"""Pattern of the text after the trees: feature importances and parameters."""
 _NODE_VALUES = ("split_gain", "internal_value", "internal_weight", "internal_count")
 _LEAF_VALUES = ("leaf_weight", "leaf_count")
-_LINE = re.compile(r"[a-z_]+=[^\r\n]*")
-"""One line of a tree."""
-_MAX_LINES = 22
+_TREE_LINE = re.compile(r"[a-z_]+=[^\r\n]*")
+"""Pattern of a line of a tree: a key and its value."""
+_MAX_LINES_PER_TREE = 22
 """Maximum number of lines per tree that LightGBM reads."""
 _INTEGERS = re.compile(r"[0-9 -]*")
 _NUMBERS = re.compile(r"[0-9a-z .+-]*")
@@ -107,11 +108,11 @@ class BoostedTrees(Ranker):
     ) -> None:
         n_jobs = self.n_jobs or default_threads(data.features.size)
         loss = self._loss(data, n_jobs, **options)
-        self._set_trees(*boost(self, data, loss, tree_settings(self, n_jobs), validation, report))
+        self._set_trees(*train_booster(self, data, loss, tree_settings(self, n_jobs), validation, report))
 
     def _set_trees(self, booster: Any, best_iteration: int, history: list[float]) -> None:
         self.feature_importances_ = tree_importances(booster, best_iteration)
-        self.booster_, self.best_iteration_, self.history_ = without_data(booster), best_iteration, history
+        self.booster_, self.best_iteration_, self.history_ = drop_training_data(booster), best_iteration, history
 
     def _score(self, features: Floats, query: Any = None) -> Floats:
         n_jobs = prediction_threads(self.n_jobs, features.size)
@@ -154,7 +155,7 @@ def prediction_threads(n_jobs: int | None, n_cells: int) -> int:
 
 
 def tree_settings(ranker: BoostedTrees, n_jobs: int) -> dict[str, Any]:
-    """Return LightGBM's parameters, with which trees do not depend on the number of threads."""
+    """Return LightGBM's parameters; with them, trees do not depend on the number of threads."""
     return {
         "learning_rate": ranker.learning_rate,
         "num_leaves": ranker.num_leaves,
@@ -168,7 +169,7 @@ def tree_settings(ranker: BoostedTrees, n_jobs: int) -> dict[str, Any]:
     }
 
 
-def boost(
+def train_booster(
     ranker: BoostedTrees,
     data: RankingData,
     loss: Loss,
@@ -176,7 +177,7 @@ def boost(
     validation: Validation | None,
     report: Report,
 ) -> tuple[Any, int, list[float]]:
-    """Return a booster, its number of iterations to use, and the validation measure after each iteration."""
+    """Train trees; return the booster, the number of trees to use, and the validation measure after each iteration."""
     lgb, min_leaf, objective = import_lightgbm(), int(settings["min_data_in_leaf"]), loss.objective
     require_rows(data, min_leaf)
     history: list[float] = []
@@ -204,7 +205,7 @@ def boost(
 
 
 def _dataset(data: RankingData, loss: Loss, parameters: Mapping[str, Any]) -> Any:
-    """Return LightGBM's data set; losses that are objectives of the scores share that of a shared matrix.
+    """Return LightGBM's data set; rankers of one `SharedMatrix` share it if their loss is an objective of the scores.
 
     LightGBM drops features that cannot be split into leaves of its default size, unless it knows the actual one.
     Parameters of the data, such as max_bin, and those that need the raw data, such as linear_tree, are read here.
@@ -220,8 +221,8 @@ def _dataset(data: RankingData, loss: Loss, parameters: Mapping[str, Any]) -> An
             params=dict(parameters),
         )
 
-    if isinstance(data.given, SharedMatrix) and loss.target is None and loss.weight is None:
-        return data.given.binned(parameters, make)
+    if isinstance(data.original_matrix, SharedMatrix) and loss.target is None and loss.weight is None:
+        return data.original_matrix.binned(parameters, make)
     return make()
 
 
@@ -257,7 +258,7 @@ def lightgbm_names(names: tuple[str, ...]) -> list[str]:
     return list(found)
 
 
-def without_data(booster: Any) -> Any:
+def drop_training_data(booster: Any) -> Any:
     """Return the booster without its training data and buffers, which are larger than its trees."""
     return booster.model_from_string(booster.model_to_string(num_iteration=-1)).free_dataset()
 
@@ -266,7 +267,7 @@ def tree_importances(booster: Any, n_trees: int) -> Floats:
     """Return the mean over trees of each feature's share in the gain of the tree's splits, (n_features,)."""
     totals = [booster.feature_importance("gain", iteration=number) for number in range(1, n_trees + 1)]
     gains = np.maximum(np.diff(totals, axis=0, prepend=0.0), 0.0)
-    return normalized(sum(map(normalized, gains)))
+    return divide_by_sum(sum(map(divide_by_sum, gains)))
 
 
 def import_lightgbm() -> Any:
@@ -290,8 +291,8 @@ def check_trees(text: str, n_features: int, names: Sequence[str] | None = None) 
 
     """
     head, start, rest = text.partition("Tree=")
-    require(start and END in rest, "the trees are incomplete")
-    body, _, tail = (start + rest).partition(END)
+    require(start and END_OF_TREES_LINE in rest, "the trees are incomplete")
+    body, _, tail = (start + rest).partition(END_OF_TREES_LINE)
     require(body.isascii(), "the trees are not plain text")
     sizes = _check_header(head, n_features, names)
     require(body.rstrip("\n").count("Tree=") == len(sizes), "there are more or fewer trees than tree_sizes says")
@@ -300,7 +301,7 @@ def check_trees(text: str, n_features: int, names: Sequence[str] | None = None) 
         _check_tree(body[place : place + size], number, n_features)
         place += size
     require(not body[place:].strip("\n"), "the sizes of the trees do not add up")
-    require(_TAIL.fullmatch(tail), "the text after the trees cannot be read")
+    require(_TEXT_AFTER_TREES.fullmatch(tail), "the text after the trees cannot be read")
     return len(sizes)
 
 
@@ -308,10 +309,10 @@ def _check_header(head: str, n_features: int, names: Sequence[str] | None) -> li
     """Check the lines before the trees; return the length of each tree in characters."""
     name, *lines = head.splitlines()
     require(name == "tree", "it does not begin with 'tree'")
-    found = _pairs(lines)
+    found = _parse_key_values(lines)
     for key, value in found.items():
-        require(key in _HEADER and re.fullmatch(_HEADER[key], value), f"{key} cannot be read")
-    missing = set(_HEADER) - {"objective", "average_output", "monotone_constraints"} - set(found)
+        require(key in _HEADER_PATTERNS and re.fullmatch(_HEADER_PATTERNS[key], value), f"{key} cannot be read")
+    missing = set(_HEADER_PATTERNS) - {"objective", "average_output", "monotone_constraints"} - set(found)
     require(not missing, f"{min(missing, default='')} is missing")
     require(int(found["max_feature_idx"]) == n_features - 1, "the trees have other features")
     for key in ("feature_names", "feature_infos"):
@@ -321,7 +322,7 @@ def _check_header(head: str, n_features: int, names: Sequence[str] | None) -> li
     return [int(size) for size in found["tree_sizes"].split(" ")]
 
 
-def _pairs(lines: list[str]) -> dict[str, str]:
+def _parse_key_values(lines: list[str]) -> dict[str, str]:
     pairs = [line.partition("=")[::2] for line in lines if line]
     found = dict(pairs)
     require(len(found) == len(pairs), "a line occurs twice")
@@ -332,8 +333,10 @@ def _check_tree(block: str, number: int, n_features: int) -> None:
     require(block.startswith(f"Tree={number}\n") and block.endswith("\n"), f"tree {number} is incomplete")
     lines = block.rstrip("\n").split("\n")[1:]
     # LightGBM stops reading at a blank line, and reads on to the next = where a line has none.
-    require(len(lines) <= _MAX_LINES and all(map(_LINE.fullmatch, lines)), f"tree {number} cannot be read")
-    found = _pairs(lines)
+    require(
+        len(lines) <= _MAX_LINES_PER_TREE and all(map(_TREE_LINE.fullmatch, lines)), f"tree {number} cannot be read"
+    )
+    found = _parse_key_values(lines)
     n = int(_integers(found, "num_leaves", 1)[0])
     n_categorical = int(_integers(found, "num_cat", 1)[0])
     require(n >= 1 and n_categorical >= 0, f"tree {number} has no leaves")

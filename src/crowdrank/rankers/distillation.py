@@ -18,10 +18,10 @@ from crowdrank.rankers.training_data import RankingData, id_column, query_codes,
 
 N_TREES = 500
 """Default number of trees of a distilled forest."""
-MIN_CELLS = 2_000_000
-"""Number of cells (rows times features) up to which rows with mixed features are added."""
-MAX_COPIES = 40
-"""Maximum number of mixed rows per row."""
+MIN_DISTILLATION_CELLS = 2_000_000
+"""Number of cells (rows times features) below which rows with mixed features are added to the training data."""
+MAX_MIXED_ROWS_PER_ROW = 40
+"""Maximum number of mixed rows that are added per original row."""
 
 
 def distill(
@@ -89,7 +89,9 @@ def distill(
 
 
 def add_mixed_rows(matrix: Floats, query: Integers, rng: np.random.Generator) -> tuple[Floats, Integers]:
-    """Append queries whose documents take each feature from one of two rows, until there are about `MIN_CELLS` cells.
+    """Append rows that mix the features of two rows each, up to about `MIN_DISTILLATION_CELLS` cells in all.
+
+    Every added query has as many rows as an original one, and its mixed rows take each feature from one of two rows.
 
     Args:
         matrix: (n, n_features).
@@ -102,7 +104,7 @@ def add_mixed_rows(matrix: Floats, query: Integers, rng: np.random.Generator) ->
 
     """
     n, n_queries = len(matrix), int(query.max()) + 1
-    n_copies = min(MAX_COPIES, max(0, round(MIN_CELLS / matrix.size) - 1))
+    n_copies = min(MAX_MIXED_ROWS_PER_ROW, max(0, round(MIN_DISTILLATION_CELLS / matrix.size) - 1))
     if not n_copies:
         return matrix, query
     parts, queries = [matrix], [query]

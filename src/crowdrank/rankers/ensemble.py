@@ -15,19 +15,19 @@ from crowdrank.errors import UsageError
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import GLS
 from crowdrank.rankers.model_selection import Validation
-from crowdrank.rankers.ranker import N_JOBS, Ranker, normalized
+from crowdrank.rankers.ranker import N_JOBS, Ranker, divide_by_sum
 from crowdrank.rankers.saved_rankers import SavedState
 from crowdrank.rankers.training_data import RankingData, query_codes
 
 if TYPE_CHECKING:
     from crowdrank.engine.passes import Engine
 
-N_HALVES = 10
-"""Number of random halves of the queries on which weights are searched; a single search overfits."""
-PRIOR_QUERIES = 30
-"""Strength of the shrinkage towards equal weights, as a number of queries."""
-MIN_GAIN = 1e-12
-"""Minimum improvement of the measure for which a weight is changed."""
+N_RANDOM_HALVES = 10
+"""Number of random halves of the queries; weights are searched on each and averaged, as a single search overfits."""
+EQUAL_WEIGHT_PRIOR_QUERIES = 30
+"""Number of queries that the equal weights count as when found weights are shrunk towards them."""
+MIN_MEASURE_GAIN = 1e-12
+"""Minimum increase of the measure at which the search changes a weight; smaller ones are rounding errors."""
 
 
 class Ensemble(Ranker):
@@ -100,7 +100,7 @@ class Ensemble(Ranker):
         made._check_parameters()
         for member in members:
             member._require_fitted()
-        made.members_, made.weights_, made.history_ = list(members), normalized(weights), []
+        made.members_, made.weights_, made.history_ = list(members), divide_by_sum(weights), []
         made.features_, made._has_feature_names = members[0].features_, members[0]._has_feature_names
         made.feature_importances_ = made._importances()
         made.feature_statistics_ = members[0].feature_statistics_
@@ -116,7 +116,7 @@ class Ensemble(Ranker):
 
     def _importances(self) -> Floats:
         weighted = (weight * m.feature_importances_ for weight, m in zip(self.weights_, self.members_, strict=True))
-        return normalized(sum(weighted))
+        return divide_by_sum(sum(weighted))
 
     def _learn(self, data: RankingData, validation: Validation | None, report: Report, engine: Engine | None) -> None:
         self.members_ = self._all_members()
@@ -213,7 +213,7 @@ def search_weights(scores: Floats, measure: Callable[[Floats], float], steps: in
                 trial = (1 - step / steps) * rest
                 trial[member] = step / steps
                 value = measure(trial @ scores)
-                if value > best + MIN_GAIN:
+                if value > best + MIN_MEASURE_GAIN:
                     weights, best, improved = trial, value, True
     return weights, best
 
@@ -223,11 +223,13 @@ def shrunk_weights(scores: Floats, validation: Validation, steps: int, random_st
     n = int(validation.defined.sum())
     rng = np.random.default_rng(random_state)
     total = np.zeros(len(scores))
-    for _ in range(N_HALVES):
+    for _ in range(N_RANDOM_HALVES):
         half = rng.permutation(n)[: (n + 1) // 2]
 
         def mean_of_half(score: Floats, half: Integers = half) -> float:
             return float(validation.per_query(score)[half].sum() / len(half))
 
         total += search_weights(scores, mean_of_half, steps)[0]
-    return np.asarray((n * total / N_HALVES + PRIOR_QUERIES / len(scores)) / (n + PRIOR_QUERIES))
+    return np.asarray(
+        (n * total / N_RANDOM_HALVES + EQUAL_WEIGHT_PRIOR_QUERIES / len(scores)) / (n + EQUAL_WEIGHT_PRIOR_QUERIES)
+    )

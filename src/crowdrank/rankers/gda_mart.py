@@ -212,7 +212,7 @@ class JudgmentObjective(PairwiseObjective):
     ) -> None:
         super().__init__(data, ranker.truncation, n_jobs)
         gain = data.gain(effective_gains(ranker.measure, ranker.gains))
-        self.swaps = SwapMeasure.of(data, gain, ranker.measure, ranker.truncation)
+        self.swaps = SwapMeasure.from_gains(data, gain, ranker.measure, ranker.truncation)
         self.max_pairs, self.min_curvature = ranker.max_pairs, float(ranker.min_curvature)
         self.items, self.random_state = np.asarray(items, dtype=np.int64), int(ranker.random_state)
         self.weight = np.ones(0) if data.weight is None else data.weight
@@ -231,7 +231,7 @@ class JudgmentObjective(PairwiseObjective):
         if "difficulty" in model.consensus_.document_table.column_names:
             self.ease = model.consensus_.document_table["difficulty"].to_numpy()[items] ** -0.5
 
-    def _pass(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
+    def _add_query_gradients(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
         from crowdrank.rankers import lambda_kernels
 
         lambda_kernels.judgment_gradients(

@@ -13,7 +13,7 @@ import numpy as np
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import Fix, InputError, UsageError
 from crowdrank.evaluation.measures import Measure, effective_gains, parse_measure
-from crowdrank.rankers.training_data import RankingData, differ_within
+from crowdrank.rankers.training_data import RankingData, labels_differ_within_query
 
 WEIGHTINGS = ("product", "left", "post")
 PAIR_TARGETS = ("grade", "posterior")
@@ -33,7 +33,7 @@ class PairwiseObjective(ABC):
         self._pool = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
 
     @abstractmethod
-    def _pass(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
+    def _add_query_gradients(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
         """Write gradient and Hessian for the queries from `first` up to `last`."""
 
     def __call__(self, score: Floats) -> Gradients:
@@ -42,7 +42,7 @@ class PairwiseObjective(ABC):
         gradient, hessian = np.empty(len(score)), np.empty(len(score))
 
         def run(chunk: tuple[int, int]) -> None:
-            self._pass(*chunk, score, gradient, hessian)
+            self._add_query_gradients(*chunk, score, gradient, hessian)
 
         list(map(run, self._chunks) if self._pool is None else self._pool.map(run, self._chunks))
         return gradient, hessian
@@ -81,13 +81,13 @@ class LambdaObjective(PairwiseObjective):
         # Without a measure only the order of labels counts, so that they need no gains.
         has_gains = measure is not None or data.probabilities is not None
         self.gain = data.gain(effective_gains(measure, gains)) if has_gains else data.grade
-        self.swaps = SwapMeasure.of(data, self.gain, measure, self.truncation)
+        self.swaps = SwapMeasure.from_gains(data, self.gain, measure, self.truncation)
         self.weight = np.ones(0) if data.weight is None else data.weight
         codes = {"product": lambda_kernels.PRODUCT, "left": lambda_kernels.LEFT, "post": lambda_kernels.POST}
         self.weighting = lambda_kernels.UNWEIGHTED if data.weight is None else codes[weighting]
         self.probabilities, self.below = _soft_targets(data, pair_targets)
 
-    def _pass(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
+    def _add_query_gradients(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
         from crowdrank.rankers import lambda_kernels
 
         lambda_kernels.lambda_gradients(
@@ -114,12 +114,12 @@ class LambdaObjective(PairwiseObjective):
         scores, gradient, hessian = (np.zeros(len(self.gain)) for _ in range(3))
         scores[rows] = score
         for query in queries:
-            self._pass(int(query), int(query) + 1, scores, gradient, hessian)
+            self._add_query_gradients(int(query), int(query) + 1, scores, gradient, hessian)
         return np.asarray(gradient[rows])
 
     def has_pairs(self) -> bool:
         """Return whether any query has two documents of different gains."""
-        return differ_within(self.gain, self.data.offsets)
+        return labels_differ_within_query(self.gain, self.data.offsets)
 
 
 class SwapMeasure(NamedTuple):
@@ -139,7 +139,7 @@ class SwapMeasure(NamedTuple):
     code: int
 
     @classmethod
-    def of(cls, data: RankingData, gain: Floats, measure: str | Measure | None, truncation: int) -> SwapMeasure:
+    def from_gains(cls, data: RankingData, gain: Floats, measure: str | Measure | None, truncation: int) -> SwapMeasure:
         """Return a measure of documents with these gains; the ideal of nDCG without a cutoff ends at `truncation`."""
         from crowdrank.rankers import lambda_kernels
 

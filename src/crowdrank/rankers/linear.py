@@ -15,7 +15,7 @@ from crowdrank._progress import Report
 from crowdrank._typing import Arrays, Booleans, Floats
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.rankers.model_selection import Validation, choose_value, require_one_value
-from crowdrank.rankers.ranker import N_JOBS, Ranker, normalized
+from crowdrank.rankers.ranker import N_JOBS, Ranker, divide_by_sum
 from crowdrank.rankers.saved_rankers import SavedState
 from crowdrank.rankers.training_data import RankingData, Standardizer, sum_squares, sum_values, weighted_mean
 from crowdrank.rankers.tree_features import TreeFeatures
@@ -28,8 +28,9 @@ ROWS_PER_BLOCK = 1 << 16
 MIN_PIVOT = 1e-10
 """Minimum pivot of a Cholesky factor, relative to the largest diagonal element."""
 AUTO_RIDGE = 0.03
+"""Ridge of mu="auto" without validation queries, divided by the sum of weights."""
 AUTO_RIDGES = (0.001, 0.01, 0.1, 1.0)
-"""Ridge of mu="auto" without validation queries, and start of the grid with them, per unit of weight."""
+"""First ridges that mu="auto" tries on validation queries, divided by the sum of weights."""
 AUTO_TREES = (0, 100, 200, 300)
 """Numbers of trees that tree_features="auto" tries."""
 
@@ -146,7 +147,7 @@ class GLS(Ranker):
         elif max(counts) > 0:
             self.tree_features_ = TreeFeatures(max(counts), n_jobs=self.n_jobs, random_state=self.random_state)
             X = np.hstack([X, self.tree_features_._fit_data(data, target, report)])
-        equations = NormalEquations.of(*merge_equal_rows(X, target, weight), engine or LocalEngine())
+        equations = NormalEquations.from_rows(*merge_equal_rows(X, target, weight), engine or LocalEngine())
         self.intercept_, self.standardizer_ = equations.intercept, equations.standardizer
         best_count, self.mu_ = self._choose(equations, counts, grid, validation)
         n_columns = data.features.shape[1] + best_count
@@ -189,9 +190,9 @@ class GLS(Ranker):
         """Return absolute coefficients; those of trees are divided among the features of their splits."""
         sizes = np.abs(self.coef_)
         if self.tree_features_ is None:
-            return normalized(sizes)
+            return divide_by_sum(sizes)
         trees = self.tree_features_.trees_.feature_importances_
-        return normalized(sizes[:n_features] + sizes[n_features:].sum() * trees)
+        return divide_by_sum(sizes[:n_features] + sizes[n_features:].sum() * trees)
 
     def _score(self, features: Floats, query: Any = None) -> Floats:
         return np.asarray(self.standardizer_(self._extend(features)) @ self.coef_ + self.intercept_)
@@ -277,7 +278,7 @@ class _RowSums:
             return local, {"squares": sum_squares(X, weight, theta["mean"])}
         rows = Standardizer(theta["mean"], theta["scale"])(X)
         weighted = rows * weight[:, None]
-        return local, {"Z": rows.T @ weighted, "right": weighted.T @ (target - theta["intercept"])}
+        return local, {"Z": rows.T @ weighted, "right_hand_side": weighted.T @ (target - theta["intercept"])}
 
     def _finish(self, block: Arrays, local: Arrays, theta: Arrays) -> Arrays:
         """Return the results of rows: none."""
@@ -292,7 +293,8 @@ class NormalEquations:
         X, target, weight: the rows.
         standardizer: standardizer of the columns of X; since it centers them, the intercept is separate.
         intercept: weighted mean of the targets.
-        Z, right: X'WX and X'W(t - intercept) of the standardized columns.
+        Z: X'WX of the standardized columns.
+        right_hand_side: X'W(t - intercept) of the standardized columns.
 
     """
 
@@ -302,11 +304,11 @@ class NormalEquations:
     standardizer: Standardizer
     intercept: float
     Z: Floats
-    right: Floats
+    right_hand_side: Floats
 
     @classmethod
-    def of(cls, X: Floats, target: Floats, weight: Floats, engine: Engine) -> NormalEquations:
-        """Return the equations of rows; an engine sums over blocks of rows."""
+    def from_rows(cls, X: Floats, target: Floats, weight: Floats, engine: Engine) -> NormalEquations:
+        """Return the equations of some rows; the engine sums them over blocks of rows."""
         ends = np.linspace(0, len(X), max(1, len(X) // ROWS_PER_BLOCK) + 1).astype(int)
         blocks = [
             {"X": X[first:last], "target": target[first:last], "weight": weight[first:last]}
@@ -318,7 +320,7 @@ class NormalEquations:
         squares = passes.accumulate({"mean": weighted_mean(sums)})["squares"]
         standardizer = Standardizer.from_sums(sums, squares)
         products = passes.accumulate({**standardizer.arrays, "intercept": np.array(intercept)})
-        return cls(X, target, weight, standardizer, intercept, products["Z"], products["right"])
+        return cls(X, target, weight, standardizer, intercept, products["Z"], products["right_hand_side"])
 
     def solve(self, mu: float, n_columns: int | None = None) -> Floats:
         """Return the coefficients of the first columns (all by default) for a ridge; constant columns have 0."""
@@ -326,17 +328,17 @@ class NormalEquations:
         coef = np.zeros(len(used))
         if used.any():
             places = np.flatnonzero(used)
-            coef[used] = self._solve_used(self.Z[np.ix_(places, places)], self.right[places], mu, used)
+            coef[used] = self._solve_used(self.Z[np.ix_(places, places)], self.right_hand_side[places], mu, used)
         return coef
 
-    def _solve_used(self, Z: Floats, right: Floats, mu: float, used: Booleans) -> Floats:
+    def _solve_used(self, Z: Floats, right_hand_side: Floats, mu: float, used: Booleans) -> Floats:
         from scipy import linalg
 
         ridged = Z + mu * np.eye(len(Z))
         try:
             factor = linalg.cho_factor(ridged, lower=True)
             if (np.diag(factor[0]) ** 2).min() > MIN_PIVOT * np.diag(ridged).max():
-                return np.asarray(linalg.cho_solve(factor, right))
+                return np.asarray(linalg.cho_solve(factor, right_hand_side))
         except linalg.LinAlgError:
             pass  # collinear features without a ridge: the minimum-norm solution follows
         root = np.sqrt(self.weight)

@@ -17,7 +17,7 @@ from crowdrank.evaluation.measures import Measure
 from crowdrank.rankers.lambdamart import LAMBDA_CONSTRAINTS, lambda_objective
 from crowdrank.rankers.lambdas import LambdaObjective
 from crowdrank.rankers.model_selection import Validation
-from crowdrank.rankers.ranker import Ranker, normalized
+from crowdrank.rankers.ranker import Ranker, divide_by_sum
 from crowdrank.rankers.saved_rankers import SavedState
 from crowdrank.rankers.training_data import RankingData, Standardizer
 
@@ -150,7 +150,7 @@ class LambdaRankNet(Ranker):
         for (weight, _), inputs in zip(self.layers_[:0:-1], activations[-2:0:-1], strict=True):
             derivative = (derivative @ weight.T) * (inputs > 0)
         derivative = derivative @ self.layers_[0][0].T
-        return normalized(np.abs(derivative).mean(axis=0) * (self.standardizer_.scale > 0))
+        return divide_by_sum(np.abs(derivative).mean(axis=0) * (self.standardizer_.scale > 0))
 
     def _state(self) -> SavedState:
         arrays = dict(self.standardizer_.arrays)

@@ -375,7 +375,7 @@ def whole_queries(batches: Iterator[Features]) -> Iterator[Features]:
     types = None
     for batch in batches:
         types = types or (batch.query.type, batch.document.type)
-        starts, runs = query_runs(batch)
+        starts, runs = adjacent_query_groups(batch)
         is_continued = bool(pending) and runs[0] == open_query
         completed = [*([open_query] if pending and not is_continued else []), *runs[:-1]]
         n_new = len(finished) + len(completed)
@@ -391,8 +391,8 @@ def whole_queries(batches: Iterator[Features]) -> Iterator[Features]:
         yield _concat(pending)
 
 
-def query_runs(features: Features) -> tuple[list[int], list[Any]]:
-    """Return the first row of each run of equal queries, and the query of each run."""
+def adjacent_query_groups(features: Features) -> tuple[list[int], list[Any]]:
+    """Return the first row and the query of each group of adjacent rows with the same query."""
     encoded = features.query.dictionary_encode()
     codes = np.asarray(encoded.indices)
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
@@ -416,7 +416,7 @@ class FeatureCheck:
         names: names of the features.
         training: statistics of the training rows.
 
-    >>> training = FeatureStatistics.of(np.array([[0.0, 1.0], [1.0, 2.0]]))
+    >>> training = FeatureStatistics.from_matrix(np.array([[0.0, 1.0], [1.0, 2.0]]))
     >>> check = FeatureCheck(["bm25", "clicks"], training)
     >>> check.add(np.array([[0.5, np.nan], [2.0, np.nan]]))
     >>> check.table().select(["feature", "problem", "outside"]).to_pylist()
@@ -433,7 +433,7 @@ class FeatureCheck:
 
     def add(self, features: Floats) -> None:
         """Add the rows of a matrix, (n, n_features)."""
-        found = FeatureStatistics.of(features)
+        found = FeatureStatistics.from_matrix(features)
         self._minimum, self._maximum = np.fmin(self._minimum, found.minimum), np.fmax(self._maximum, found.maximum)
         self._n_missing += found.missing_share * len(features)
         # A comparison with NaN is false: values of features without a range are not outside of it.

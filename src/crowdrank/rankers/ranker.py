@@ -29,8 +29,8 @@ from crowdrank.rankers.training_data import (
     FeatureStatistics,
     RankingData,
     SharedMatrix,
-    differ_within,
     id_column,
+    labels_differ_within_query,
     select_features,
 )
 
@@ -247,9 +247,11 @@ class Ranker(MetadataRequests, FittedEstimator):
         measure = None if validation is None else Validation(validation, self.validate_by, self.gains)
         self._learn(data, measure, report, engine, **options)
         self.features_, self._has_feature_names = data.names, data.has_names
-        given = data.given
+        original_matrix = data.original_matrix
         self.feature_statistics_ = (
-            given.statistics if isinstance(given, SharedMatrix) else FeatureStatistics.of(data.features)
+            original_matrix.statistics
+            if isinstance(original_matrix, SharedMatrix)
+            else FeatureStatistics.from_matrix(data.features)
         )
         return self
 
@@ -390,8 +392,8 @@ def unique_ids(query: Any) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def normalized(amounts: Any) -> Floats:
-    """Return amounts divided by their sum, unless that is 0."""
+def divide_by_sum(amounts: Any) -> Floats:
+    """Return amounts divided by their sum; unchanged if the sum is 0."""
     values = np.asarray(amounts, dtype=np.float64)
     return values / values.sum() if values.sum() > 0 else values
 
@@ -457,7 +459,7 @@ def warn_missing_values(features: Floats, names: Sequence[str], ranker: str) -> 
 
 def require_differences(values: Floats, offsets: Integers) -> None:
     """Raise InputError unless some query has two documents with different labels (or gains)."""
-    if not differ_within(values, offsets):
+    if not labels_differ_within_query(values, offsets):
         fix = "give labels that differ within queries"
         raise InputError("no query has two documents of different labels", kind="no-differences", fix=fix)
 

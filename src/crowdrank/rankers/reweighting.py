@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from crowdrank.engine.passes import Engine
 
 DEFAULT_DELTA = 0.5
+"""Delta of delta="auto" without validation queries."""
 AUTO_DELTAS = (0.25, 0.5, 1.0)
-"""Delta of delta="auto" without validation queries, and start of the grid with them."""
+"""First deltas that delta="auto" tries on validation queries."""
 
 
 class RD(Ranker):

@@ -38,10 +38,10 @@ class FeatureStatistics:
     missing_share: Floats
 
     @classmethod
-    def of(cls, features: Floats) -> Self:
+    def from_matrix(cls, features: Floats) -> Self:
         """Return the statistics of a matrix, (n, n_features), that has at least one row.
 
-        >>> statistics = FeatureStatistics.of(np.array([[1.0, np.nan], [3.0, np.nan]]))
+        >>> statistics = FeatureStatistics.from_matrix(np.array([[1.0, np.nan], [3.0, np.nan]]))
         >>> statistics.minimum.tolist(), statistics.maximum.tolist(), statistics.missing_share.tolist()
         ([1.0, nan], [3.0, nan], [0.0, 1.0])
         """
@@ -158,8 +158,8 @@ ID_COLUMNS = ("query", "document")
 """Columns of a frame that hold ids instead of features."""
 MAX_GRADE = 30
 """Highest grade that has the exponential gain 2^grade - 1."""
-MAX_LISTED = 10
-"""Maximum number of missing features that an error names."""
+MAX_MISSING_FEATURES_IN_MESSAGE = 10
+"""Maximum number of missing features that an error message names."""
 SHAPE_FIX = "give one row per document and one column per feature"
 FITTED_FIX = "give the features that it was fitted on"
 
@@ -185,7 +185,7 @@ class RankingData:
         order: (n,) position of each row in the input.
         names: names of the features.
         has_names: whether the names come from the user; otherwise they are f1, f2, ...
-        given: the object that has these features as they are, or None.
+        original_matrix: the matrix that the user gave, if `features` has the same rows in the same order; else None.
 
     """
 
@@ -197,7 +197,7 @@ class RankingData:
     order: Integers
     names: tuple[str, ...]
     has_names: bool = True
-    given: NamedMatrix | None = None
+    original_matrix: NamedMatrix | None = None
 
     @classmethod
     def from_ids(
@@ -228,7 +228,7 @@ class RankingData:
         codes = query_codes(query, len(matrix))
         data = cls.from_codes(matrix, y, codes, sample_weight, names=own_names, source=source)
         is_unchanged = isinstance(X, NamedMatrix) and X.matrix is data.features and X.names == data.names
-        return replace(data, given=X) if is_unchanged else data
+        return replace(data, original_matrix=X) if is_unchanged else data
 
     @classmethod
     def from_codes(
@@ -273,7 +273,7 @@ class RankingData:
             weight=None if self.weight is None else self.weight[rows],
             probabilities=None if self.probabilities is None else self.probabilities[rows],
             order=self.order[rows],
-            given=None,
+            original_matrix=None,
         )
 
     def take_queries(self, queries: Integers) -> RankingData:
@@ -413,9 +413,10 @@ def require_features(found: Sequence[str], names: Sequence[str], source: str = "
     known = set(found)
     missing = [name for name in names if name not in known]
     if missing:
-        verb, more = "is" if len(missing) == 1 else "are", ", ..." if len(missing) > MAX_LISTED else ""
+        verb = "is" if len(missing) == 1 else "are"
+        more = ", ..." if len(missing) > MAX_MISSING_FEATURES_IN_MESSAGE else ""
         others = [name for name in found if name not in set(names)]
-        listed = ", ".join(f"{shown(name)}{near(name, others)}" for name in missing[:MAX_LISTED])
+        listed = ", ".join(f"{shown(name)}{near(name, others)}" for name in missing[:MAX_MISSING_FEATURES_IN_MESSAGE])
         problem = f"the ranker needs {counted(len(missing), 'feature')} that {verb} missing ({listed}{more})"
         unnamed = len(missing) == len(names) and tuple(names) == default_names(len(names))
         fix = "if it was fitted to a matrix, give a matrix" if unnamed else FITTED_FIX
@@ -540,10 +541,10 @@ def checked_weights(sample_weight: Any, n: int) -> Floats | None:
     return weight
 
 
-def differ_within(values: Floats, offsets: Integers) -> bool:
+def labels_differ_within_query(values: Floats, offsets: Integers) -> bool:
     """Return whether any query has two rows with different values, (n,) or (n, n_columns).
 
-    >>> differ_within(np.array([1.0, 1.0, 0.0]), np.array([0, 2, 3]))
+    >>> labels_differ_within_query(np.array([1.0, 1.0, 0.0]), np.array([0, 2, 3]))
     False
     """
     starts = offsets[:-1]
@@ -607,4 +608,4 @@ class SharedMatrix(NamedMatrix):
     @cached_property
     def statistics(self) -> FeatureStatistics:
         """Range and share of missing values of each feature."""
-        return FeatureStatistics.of(self.matrix)
+        return FeatureStatistics.from_matrix(self.matrix)

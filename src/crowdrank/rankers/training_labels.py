@@ -36,9 +36,10 @@ from crowdrank.readers.sources import BadRows, Source, no_rows_error
 TARGETS = ("probabilities", "expected-grade", "grade", "relevance")
 PROBABILITY_COLUMN = re.compile(r"p(\d+)")
 """Name of a column with the probability of a grade."""
-MISSING = ("warn", "skip", "error")
-MAX_NAMED = 3
-"""Maximum number of documents that a message names."""
+MISSING_FEATURE_ACTIONS = ("warn", "skip", "error")
+"""What to do with labeled documents without features."""
+MAX_DOCUMENTS_IN_MESSAGE = 3
+"""Maximum number of documents without features that a message names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,7 +295,7 @@ class InstanceCounts:
 
     def check(self, missing: str) -> None:
         """Raise InputError if no document has labels and features; handle documents without features by `missing`."""
-        require_one_of("missing", missing, MISSING)
+        require_one_of("missing", missing, MISSING_FEATURE_ACTIONS)
         if not self.documents:
             features = f"the features have {self.unlabeled[0]}" if self.unlabeled else "there are no features"
             labels = f", the labels {self.examples[0]}" if self.examples else ""
@@ -317,7 +318,8 @@ def _describe(n: int, examples: tuple[str, ...], present: str, absent: str) -> s
 
 def _name_documents(query: pa.Array, document: pa.Array, rows: Integers) -> tuple[str, ...]:
     return tuple(
-        f"{shown(document[int(row)].as_py())} of query {shown(query[int(row)].as_py())}" for row in rows[:MAX_NAMED]
+        f"{shown(document[int(row)].as_py())} of query {shown(query[int(row)].as_py())}"
+        for row in rows[:MAX_DOCUMENTS_IN_MESSAGE]
     )
 
 

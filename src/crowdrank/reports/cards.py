@@ -16,13 +16,13 @@ from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS
 from crowdrank.errors import Message
 from crowdrank.evaluation.comparison import format_p
-from crowdrank.pipeline.contrasts import ALPHA, DETECTABLE, EXPERT_QUERIES, Contrast
-from crowdrank.pipeline.result_tables import DIFFERS, describe_next
+from crowdrank.pipeline.contrasts import ALPHA, DETECTABLE_STANDARD_ERRORS, EXPERT_QUERIES, Contrast
+from crowdrank.pipeline.result_tables import DIFFERS_FROM_EXPERT, describe_next
 from crowdrank.pipeline.run_data import EXPERT_DOUBTS
 from crowdrank.pipeline.run_result import ALTERNATIVE
 from crowdrank.readers.letor import is_letor_feature
 from crowdrank.reports.formatting import distinct_lines, one_line, percent, signed
-from crowdrank.reports.report_data import N_NEXT, ReportData
+from crowdrank.reports.report_data import N_NEXT_DOCUMENTS_SHOWN, ReportData
 
 MAX_NAMES = 5
 """Maximum number of assessors that a sentence names."""
@@ -117,7 +117,7 @@ def _ranker_cards(data: ReportData) -> list[Card]:
 
 def _make_card(data: ReportData, question: str, make: Callable[[ReportData], Card]) -> Card:
     """Return a card, or one that says why it could not be made."""
-    card = data.attempt(f"The answer to {question!r}", lambda: make(data))
+    card = data.make_or_warn(f"The answer to {question!r}", lambda: make(data))
     return Card(question, "Not available", "none", [str(card)]) if isinstance(card, Message) else card
 
 
@@ -169,10 +169,10 @@ def _other_alternatives(data: ReportData, decisive: str) -> list[str]:
 def _compared(data: ReportData, one: Contrast) -> str:
     """Return a difference with its significance."""
     significant = f"{'not ' * (one.p > ALPHA)}significant (p {format_p(one.p)})"
-    return f"{_size(one)} {_preposition(one)} {data.short_name(one.other)}: {significant}"
+    return f"{_difference_size(one)} {_preposition(one)} {data.short_name(one.other)}: {significant}"
 
 
-def _size(contrast: Contrast) -> str:
+def _difference_size(contrast: Contrast) -> str:
     return signed(contrast.difference) if contrast.percent is None else f"{signed(contrast.percent, 1)}%"
 
 
@@ -197,7 +197,7 @@ def gain_card(data: ReportData) -> Card:
     ]
     interval = (contrast.lower, contrast.difference, contrast.upper)
     versus = f" {_preposition(contrast)} {name}"
-    return Card(question, _size(contrast), TONES[verdict.answer], sentences, versus, interval=interval)
+    return Card(question, _difference_size(contrast), TONES[verdict.answer], sentences, versus, interval=interval)
 
 
 def trust_card(data: ReportData) -> Card:
@@ -334,8 +334,10 @@ def _random_assessors(data: ReportData) -> list[str]:
         return []
     weight = data.weight_in_consensus(flagged) if data.models_assessors else data.equal_weights
     effect = f" have {weight} in the consensus" if weight else " are used as they are"
-    cost = sum(data.paid.get(str(name), 0.0) for name in flagged["assessor"])
-    total = f" They cost {cost:,.2f} of {sum(data.paid.values()):,.2f} ({data.unit('cost')})." if cost else ""
+    cost = sum(data.cost_by_assessor.get(str(name), 0.0) for name in flagged["assessor"])
+    total = (
+        f" They cost {cost:,.2f} of {sum(data.cost_by_assessor.values()):,.2f} ({data.unit('cost')})." if cost else ""
+    )
     return [
         f"Stop paying {counted(len(flagged), 'assessor')} who answer{'s' * (len(flagged) == 1)} at random: "
         f"{_names(flagged)}. Their {_share_of_judgments(data, flagged)}{effect}.{total}"
@@ -396,7 +398,7 @@ def _more_test_queries(data: ReportData) -> list[str]:
     if contrast.difference < 0:  # more queries would show that the alternative is better
         return []
     # A difference that is not significant on n queries needs more than n, whatever the interval says.
-    needed = max(math.ceil(n * (DETECTABLE * error / size) ** 2), n + 1, MIN_TEST_QUERIES)
+    needed = max(math.ceil(n * (DETECTABLE_STANDARD_ERRORS * error / size) ** 2), n + 1, MIN_TEST_QUERIES)
     return [
         f"Have experts grade more queries: this difference would be significant with a probability of 80% on about "
         f"{needed:,} test queries; there were {n:,}."
@@ -409,8 +411,8 @@ def _label_next(data: ReportData) -> list[str]:
         return [describe_next(data.result.tables["next"])]
     is_open = data.next["judgments"] < len(data.assessors)
     listed = data.next[is_open] if is_open.any() and len(data.assessors) > 1 else data.next
-    names = "; ".join(_document_name(data, row) for row in listed.head(N_NEXT).to_dict("records"))
-    if data.next["reason"].iloc[0] == DIFFERS:
+    names = "; ".join(_document_name(data, row) for row in listed.head(N_NEXT_DOCUMENTS_SHOWN).to_dict("records"))
+    if data.next["reason"].iloc[0] == DIFFERS_FROM_EXPERT:
         return [f"Check the documents whose label differs most from the expert grade: first {names} (all: next.csv)."]
     if len(data.assessors) > 1 and not is_open.any():
         return [f"All assessors judged the least certain documents. Ask others: first {names} (all: next.csv)."]

@@ -54,12 +54,12 @@ def _draw_section(
     data: ReportData, name: str, list_charts: Callable[[ReportData], Iterator[ChartMaker]]
 ) -> list[Figure]:
     """Return the figures of a section; a chart that cannot be drawn becomes a figure that says so."""
-    charts = data.attempt(f"The charts of the section {name!r}", lambda: list(list_charts(data)))
+    charts = data.make_or_warn(f"The charts of the section {name!r}", lambda: list(list_charts(data)))
     if isinstance(charts, Message):
         return [Figure("", "", is_wide=False, problem=str(charts))]
     figures = []
     for title, make in charts:
-        figure = data.attempt(f"The chart {title!r}", lambda make=make: _draw_if_any(make()))  # type: ignore[misc]
+        figure = data.make_or_warn(f"The chart {title!r}", lambda make=make: _draw_if_any(make()))  # type: ignore[misc]
         if isinstance(figure, Message):
             figure = Figure(title, "", is_wide=False, problem=str(figure))
         if figure is not None:

@@ -152,7 +152,7 @@ def render(data: ReportData) -> str:
     tables = {name: table for name, table in made.items() if isinstance(table, Table)}
 
     def section(name: str, caller: Callable[[], str]) -> str:
-        content = data.attempt(f"The section {name!r}", caller)
+        content = data.make_or_warn(f"The section {name!r}", caller)
         return Markup('<p class="failed">{}</p>').format(content) if isinstance(content, Message) else content
 
     values: dict[str, Any] = {

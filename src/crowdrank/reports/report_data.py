@@ -26,11 +26,11 @@ from crowdrank.reports.formatting import percent
 T = TypeVar("T")
 UNKNOWN_UNIT = "unit of the file"
 """Unit of durations and costs whose unit is not known."""
-UNINFORMATIVE = 0.05
-"""Maximum informativeness of an uninformative assessor, as a share of the median."""
+MAX_UNINFORMATIVE_SHARE = 0.05
+"""Share of the median informativeness below which an assessor counts as uninformative."""
 MAX_DOCUMENTS = 500
 """Maximum number of documents in a table of the report."""
-N_NEXT = 3
+N_NEXT_DOCUMENTS_SHOWN = 3
 """Number of documents to label next that the first screen names."""
 
 
@@ -49,8 +49,8 @@ class ReportData:
     folder: Path
     failures: list[Message] = field(default_factory=list)
 
-    def attempt(self, part: str, make: Callable[[], T]) -> T | Message:
-        """Return what a function makes; if it fails, a warning that names the part, which is added to `failures`."""
+    def make_or_warn(self, part: str, make: Callable[[], T]) -> T | Message:
+        """Return what `make` returns; if it fails, add a warning that names the part to `failures` and return it."""
         made, messages = attempt(part, make)
         self.failures.extend(messages)
         return messages[0] if messages else cast(T, made)
@@ -283,20 +283,20 @@ class ReportData:
         width: Floats = (self.documents["upper"] - self.documents["lower"]).to_numpy(np.float64)
         return width
 
-    def wanted(self) -> Integers:
+    def next_document_positions(self) -> Integers:
         """Return the positions of the documents to label next, the most useful first."""
         place = pd.MultiIndex.from_frame(self.documents[["query", "document"]])
         rows = self.next.head(MAX_DOCUMENTS)
         return np.asarray(place.get_indexer(pd.MultiIndex.from_frame(rows[["query", "document"]])), dtype=np.int64)
 
     def most_disputed(self) -> Integers:
-        """Return the positions of the documents on which answers of informative assessors differ, by how far."""
+        """Return the positions of documents on which informative assessors differ, the largest differences first."""
         n_disputed = int((self.dispute > 0).sum())
         return np.argsort(-self.dispute, kind="stable")[: min(n_disputed, MAX_DOCUMENTS)]
 
     def shown_documents(self) -> list[tuple[str, str]]:
         """Return the queries and documents that the tables of the report show."""
-        rows = self.documents.iloc[np.union1d(self.wanted(), self.most_disputed())]
+        rows = self.documents.iloc[np.union1d(self.next_document_positions(), self.most_disputed())]
         return list(dict.fromkeys(zip(rows["query"], rows["document"], strict=True)))
 
     @property
@@ -404,7 +404,7 @@ class ReportData:
         return "compared_with" in self.assessors and bool((self.assessors["compared_with"] == "experts").any())
 
     @cached_property
-    def paid(self) -> dict[str, float]:
+    def cost_by_assessor(self) -> dict[str, float]:
         """Cost of the judgments of each assessor, if it is known."""
         table = self.model.judgments_
         if "cost" not in table.extras:
@@ -442,6 +442,6 @@ def informativeness_level(nats: float, median: float) -> str:
     ['none', 'low', 'typical', 'high']
     """
     share = nats / median if median > 0 else 1.0
-    if share < UNINFORMATIVE:
+    if share < MAX_UNINFORMATIVE_SHARE:
         return "none"
     return "low" if share < CARELESS else "typical" if share <= CAREFUL else "high"

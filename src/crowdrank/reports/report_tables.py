@@ -134,13 +134,13 @@ def make_tables(data: ReportData) -> dict[str, Table | Message]:
     makers: dict[str, Callable[[], Table]] = {
         "assessors": lambda: assessor_table(data),
         "pairs": lambda: pair_table(data),
-        "next": lambda: document_table(data, RANK.title, data.wanted(), "next.csv"),
+        "next": lambda: document_table(data, RANK.title, data.next_document_positions(), "next.csv"),
         "disputed": lambda: document_table(data, "spread (grades)", data.most_disputed()),
         "next-with-features": lambda: next_table(data),
     }
     if data.has_rankers:
         makers |= {"rankers": lambda: ranker_table(data), "features": lambda: feature_table(data)}
-    tables = {name: data.attempt(f"The table {name!r}", make) for name, make in makers.items()}
+    tables = {name: data.make_or_warn(f"The table {name!r}", make) for name, make in makers.items()}
     return {name: table for name, table in tables.items() if isinstance(table, Message) or table.rows}
 
 
@@ -187,10 +187,10 @@ def _time_and_cost(data: ReportData) -> list[Column]:
     if "duration" in data.assessors and data.assessors["duration"].notna().any():
         title = f"time per judgment ({data.unit('duration')})"
         columns.append(Column(title, "number", f"median; {_unit_help(data, 'duration')}", "duration", 1))
-    if data.paid:
-        title, paid = f"cost ({data.unit('cost')})", data.paid
+    if data.cost_by_assessor:
+        title, cost_by_assessor = f"cost ({data.unit('cost')})", data.cost_by_assessor
         help = f"cost of all judgments; {_unit_help(data, 'cost')}"
-        columns.append(Column(title, "number", help, lambda row: rounded(paid.get(row["assessor"]))))
+        columns.append(Column(title, "number", help, lambda row: rounded(cost_by_assessor.get(row["assessor"]))))
     return columns
 
 

@@ -148,7 +148,7 @@ def check_save_and_load(ranker: Ranker) -> None:
             assert type(loaded) is type(ranker), "load must return a ranker of the same class"
             assert loaded.features_ == fitted.features_, "load must restore the names of features"
             assert_arrays_equal(loaded.feature_importances_, fitted.feature_importances_, "load")
-            for name, array in FeatureStatistics.of(X).arrays.items():
+            for name, array in FeatureStatistics.from_matrix(X).arrays.items():
                 assert loaded.feature_statistics_ is not None, "load must restore the statistics of features"
                 assert_arrays_equal(loaded.feature_statistics_.arrays[name], array, "load")
             assert_arrays_equal(loaded.predict(X, query), fitted.predict(X, query), "load")

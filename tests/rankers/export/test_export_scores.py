@@ -24,7 +24,7 @@ from crowdrank.rankers.export.exportable_models import (
     read_forest,
 )
 from crowdrank.rankers.export.exporter import ForestExporter, Target, find_exportable
-from crowdrank.rankers.export.solr import SLACK, lowered_threshold
+from crowdrank.rankers.export.solr import SOLR_THRESHOLD_SLACK, lowered_threshold
 from crowdrank.rankers.single_feature import SingleFeature
 
 from .engine_evaluators import EVALUATORS, Rows, Scores, xgboost_model
@@ -268,12 +268,14 @@ def test_solr_thresholds_are_right_to_a_rounding_error(threshold: float) -> None
     wanted = np.float32(float32_at_most(threshold))
     lowered = np.float32(lowered_threshold(threshold))
     assert lowered == lowered_threshold(threshold), "it is a float32 number"
-    assert lowered + SLACK <= wanted
-    assert float(wanted) - float(lowered + SLACK) <= max(np.spacing(np.abs(lowered)), np.spacing(np.abs(wanted)))
+    assert lowered + SOLR_THRESHOLD_SLACK <= wanted
+    assert float(wanted) - float(lowered + SOLR_THRESHOLD_SLACK) <= max(
+        np.spacing(np.abs(lowered)), np.spacing(np.abs(wanted))
+    )
 
 
 @pytest.mark.parametrize("threshold", [0.5, 2.5, 1e-35, 100.25, 7.0, 1e6])
 def test_common_solr_thresholds_separate_float32_neighbors(threshold: float) -> None:
-    effective = np.float32(lowered_threshold(threshold)) + SLACK
+    effective = np.float32(lowered_threshold(threshold)) + SOLR_THRESHOLD_SLACK
     value = np.float32(float32_at_most(threshold)) if threshold > 1e-30 else np.float32(0)
     assert value <= effective < np.nextafter(np.float32(threshold), np.float32(np.inf))

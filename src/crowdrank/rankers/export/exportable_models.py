@@ -216,10 +216,10 @@ def fold_standardization(ranker: GLS) -> LinearModel:
     return LinearModel(ranker.features_, weights, float(ranker.intercept_ - weights @ mean), mean)
 
 
-def single_weight(ranker: SingleFeature) -> LinearModel:
+def single_feature_model(ranker: SingleFeature) -> LinearModel:
     """Return a ranker by one feature as a linear model; a value outside of the training range stands for missing ones.
 
-    >>> model = single_weight(SingleFeature().fit([[5.0, 1.0], [4.0, 3.0]], [0, 1], query=["q", "q"]))
+    >>> model = single_feature_model(SingleFeature().fit([[5.0, 1.0], [4.0, 3.0]], [0, 1], query=["q", "q"]))
     >>> model.weights.tolist(), model.fill.tolist()
     ([-1.0, 0.0], [6.0, nan])
     """

@@ -32,7 +32,7 @@ from crowdrank.rankers.export.exportable_models import (
     float32_at_most,
     fold_standardization,
     read_forest,
-    single_weight,
+    single_feature_model,
     split_points,
 )
 from crowdrank.rankers.linear import GLS
@@ -48,9 +48,10 @@ UPLOAD_SCRIPTS = Path(__file__).parent / "upload_scripts"
 DEPLOYABLE_FIX = "export the folder `deployable` that `crowdrank run` writes: one forest that imitates the ensemble"
 ONE_FOREST_FIX = "train one forest, such as LambdaMART, or let `crowdrank distill` make one of another ranker"
 MAX_NAMES_IN_MESSAGE = 3
-N_ROWS = 20
+N_PARITY_ROWS = 20
+"""Number of rows in `parity.csv`, by which the scores of an engine are compared with those of the ranker."""
 N_COMPLETE_ROWS = 14
-"""Number of rows without missing values; the others have some if the engine has missing values."""
+"""Number of these rows without missing values; the others have some if the engine supports missing values."""
 MISSING_SHARE = 0.3
 """Probability that a feature is missing in the other rows."""
 RANDOM_STATE = 0
@@ -120,7 +121,7 @@ class Exporter(ABC):
         name_rule: what names of features must look like, for messages.
         adds_intercept: whether a linear model of the engine has an intercept; otherwise all scores lack it.
         reads_missing: whether a missing value reaches the trees; otherwise it counts as 0.
-        margin: distance that rows for comparison keep from thresholds, which the engine changes by as much.
+        margin: minimum distance of values in `parity.csv` from thresholds, which the engine may shift by as much.
 
     """
 
@@ -220,7 +221,7 @@ def find_exportable(ranker: Ranker) -> BoostedTrees | LinearModel:
     if isinstance(ranker, BoostedTrees):
         return ranker
     if isinstance(ranker, SingleFeature):
-        return single_weight(ranker)
+        return single_feature_model(ranker)
     if isinstance(ranker, GLS) and ranker.tree_features_ is None:
         return fold_standardization(ranker)
     kind = type(ranker).__name__
@@ -269,7 +270,7 @@ def parity_rows(
         margin: minimum distance from the nearest threshold of each value that is derived from it.
 
     Returns:
-        (N_ROWS, n_features), all of which are float32 numbers.
+        (N_PARITY_ROWS, n_features), all of which are float32 numbers.
 
     """
     if isinstance(model, LinearModel):
@@ -278,14 +279,14 @@ def parity_rows(
         points = [one[np.abs(one) < MAX_FLOAT32] for one in split_points(model)]
     low, high = _ranges(points, statistics)
     rng = np.random.default_rng(RANDOM_STATE)
-    rows = low + rng.random((N_ROWS, len(points))) * (high - low)
+    rows = low + rng.random((N_PARITY_ROWS, len(points))) * (high - low)
     rows[0], rows[1], rows[2] = low, high, 0.0
     for feature, thresholds in enumerate(points):
         if len(thresholds):
-            at_threshold = rng.choice(thresholds, N_ROWS)
+            at_threshold = rng.choice(thresholds, N_PARITY_ROWS)
             above = np.array(list(map(float32_above, at_threshold))) + margin
             at_most = np.array(list(map(float32_at_most, at_threshold))) - margin
-            kind = rng.integers(0, 3, N_ROWS)  # at the threshold, just above it, or anywhere in the range
+            kind = rng.integers(0, 3, N_PARITY_ROWS)  # at the threshold, just above it, or anywhere in the range
             kind[:3] = 2
             rows[:, feature] = np.choose(kind, [at_most, above, rows[:, feature]])
     if with_missing:
@@ -304,7 +305,7 @@ def _ranges(points: list[Floats], statistics: FeatureStatistics | None) -> tuple
 
 
 def _missing_cells(rng: np.random.Generator, n_features: int) -> Booleans:
-    cells = rng.random((N_ROWS, n_features)) < MISSING_SHARE
+    cells = rng.random((N_PARITY_ROWS, n_features)) < MISSING_SHARE
     cells[:N_COMPLETE_ROWS] = False
     cells[-1] = True
     return cells
@@ -418,7 +419,7 @@ def _readme(
     files = {
         **guide.files,
         "features.csv": "features, with their ranges and shares of missing values in training",
-        "parity.csv": f"{N_ROWS} rows of features, and the score that the engine must return for each (to 1e-5)",
+        "parity.csv": f"{N_PARITY_ROWS} rows of features, and the score that the engine must return for each (to 1e-5)",
     }
     steps = list(guide.steps)
     if isinstance(model, LinearModel) and not exporter.adds_intercept:

@@ -16,7 +16,7 @@ from crowdrank.rankers.boosting import BoostedTrees
 from crowdrank.rankers.export.exportable_models import Forest, LinearModel, Tree, float32, float32_at_most, split_points
 from crowdrank.rankers.export.exporter import PLACEHOLDER, ForestExporter, Guide, Target, list_features, nested_nodes
 
-SLACK = np.float32(1e-6)
+SOLR_THRESHOLD_SLACK = np.float32(1e-6)
 """Number that Solr adds to every threshold (NODE_SPLIT_SLACK)."""
 MAX_THRESHOLD_ERROR = 1e-3
 """Maximum relative error of a threshold in Solr without a warning."""
@@ -129,15 +129,15 @@ def _feature_template(name: str, store: str, default: float | None) -> dict[str,
 def lowered_threshold(threshold: float) -> float:
     """Return the largest float32 that, with Solr's 1e-6 added in single precision, is at most the threshold.
 
-    >>> float(np.float32(lowered_threshold(0.5)) + SLACK)
+    >>> float(np.float32(lowered_threshold(0.5)) + SOLR_THRESHOLD_SLACK)
     0.5
     """
     wanted = np.float32(float32_at_most(threshold))
-    lowered = np.maximum(wanted - SLACK, np.float32(-np.finfo(np.float32).max))
+    lowered = np.maximum(wanted - SOLR_THRESHOLD_SLACK, np.float32(-np.finfo(np.float32).max))
     with np.errstate(over="ignore"):
         for _ in range(2):  # rounding moves the sum by one step at most
             lowered = np.nextafter(lowered, np.float32(np.inf))
-    while lowered + SLACK > wanted:
+    while lowered + SOLR_THRESHOLD_SLACK > wanted:
         lowered = np.nextafter(lowered, np.float32(-np.inf))
     return float(lowered)
 
@@ -145,5 +145,5 @@ def lowered_threshold(threshold: float) -> float:
 def _is_inexact(threshold: float) -> bool:
     """Return whether a threshold has a large relative error in Solr."""
     wanted = float32_at_most(threshold)
-    error = wanted - float(np.float32(lowered_threshold(threshold)) + SLACK)
+    error = wanted - float(np.float32(lowered_threshold(threshold)) + SOLR_THRESHOLD_SLACK)
     return abs(wanted) > MIN_THRESHOLD and error > MAX_THRESHOLD_ERROR * abs(wanted)

@@ -234,7 +234,7 @@ def wanted_labels(project: Project, state: PoolState, model: Aggregator | None) 
     priority = np.full(n, -np.inf)
     np.maximum.at(priority, ranked.pair, np.where(ranked.reason == 0, FIRST_PRIORITY, ranked.priority))
     if project.settled is not None and model is not None and not policy.takes_model and describes_answers(model):
-        n_more[Belief.of(state, model).certainty(np.arange(n)) >= project.settled] = 0
+        n_more[Belief.from_model(state, model).certainty(np.arange(n)) >= project.settled] = 0
     # A scheme fixes the number of labels; all others ask for one at a time, and may ask again.
     is_unsettled = np.zeros(n, bool) if isinstance(policy, Scheme) else n_more > 0
     return WantedLabels(n_more, np.where(n_more > 0, priority, 0.0), is_unsettled)
@@ -248,7 +248,7 @@ def _kind_values(
     information: Mapping[str, Floats] = {}
     mean = np.ones(n)
     if model is not None and describes_answers(model) and len(set(roster.kind)) > 1:
-        belief, pairs = Belief.of(state, model), np.arange(n)
+        belief, pairs = Belief.from_model(state, model), np.arange(n)
         information, mean = belief.kind_information(pairs, roster), belief.information(pairs)
     for kind in kinds:
         prices = roster.price[roster.kind == ROSTER_KINDS[kind]]
@@ -293,7 +293,7 @@ def grade_certainty(model: Aggregator) -> Floats:
     if not describes_answers(model):
         return np.asarray(np.max([documents[name].to_numpy() for name in model.consensus_.share_names], axis=0))
     pool = Pool(*(documents[name].combine_chunks() for name in ("query", "document")))
-    return Belief.of(PoolState.of(pool, model.judgments_), model).certainty(np.arange(len(pool)))
+    return Belief.from_model(PoolState.of(pool, model.judgments_), model).certainty(np.arange(len(pool)))
 
 
 def write_plan(connection: Connection, rows: Iterable[PlanRow]) -> None:
