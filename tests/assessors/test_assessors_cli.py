@@ -25,7 +25,16 @@ def test_it_shows_the_table_the_flags_and_alpha(world: Path, tmp_path: Path) -> 
     lines = done.stdout.strip().splitlines()
     assert lines[0].startswith("Best and worst assessors")
     shown = [line.split() for line in lines[2:-2] if line.strip()]
-    assert shown[0] == ["assessor", "judgments", "informativeness", "slope", "bias", "honeypots", "flag"]
+    assert shown[0] == [
+        "assessor",
+        "judgments",
+        "informativeness",
+        "slope",
+        "bias",
+        "bias_reference",
+        "honeypots",
+        "flag",
+    ]
     assert lines[-2].startswith("15 assessors: ")
     assert lines[-2].endswith("; written to who.csv.")
     assert lines[-1].startswith("Krippendorff's alpha (ordinal) 0.")

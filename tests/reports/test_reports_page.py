@@ -356,7 +356,7 @@ def test_random_assessors_are_named(ranker_data: ReportData) -> None:
 @pytest.mark.parametrize(("slope", "is_inverted"), [(-1.0, True), (0.1, False)])
 def test_reversed_assessors_are_named(ranker_data: ReportData, slope: float, is_inverted: bool) -> None:
     table = ranker_data.assessors.assign(flag="")
-    table.loc[:1, "flag"], table.loc[:1, "model_slope"] = "reversed", slope
+    table.loc[:1, "flag"], table.loc[:1, "model_direction"] = "reversed", slope
     step = next_card(with_tables(ranker_data, assessors=table)).steps[0]
     assert all(name in step for name in table["assessor"].head(2))
     assert f"{table['judgments'].head(2).sum():,} judgments" in step

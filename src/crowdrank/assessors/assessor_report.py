@@ -32,6 +32,7 @@ from crowdrank.assessors.reference import (
     corrected_information,
     count_pairs,
     crowd_curve,
+    expert_grades_on_scale,
     expert_offset,
     information_sd,
     interval,
@@ -39,6 +40,7 @@ from crowdrank.assessors.reference import (
     leave_one_out_consensus,
     nearest_expert_grades,
 )
+from crowdrank.assessors.severity import Severity, fit_severity
 from crowdrank.consensus.fit_data import as_gold, as_judgments
 from crowdrank.consensus.latent import information
 from crowdrank.consensus.model import Aggregator
@@ -57,8 +59,9 @@ MIN_JUDGMENTS = 10
 """Minimum number of judgments for any other flag than `few`: standard errors of fewer are unreliable."""
 REVERSED = -0.2
 """Maximum slope of a `reversed` assessor; the upper end of the interval must be below half of it."""
-INDEPENDENCE_LEVEL = 0.01
-"""Answers with a p-value below this depend on the documents: such an assessor is not `random`."""
+NO_SLOPE, NO_INFORMATION = 0.1, 0.1
+"""Shares of the typical slope and of the median information that the lower ends of the intervals of a `random` assessor
+do not exceed."""
 BIAS_MARGIN = 1 / 8
 """Minimum bias of a `strict` or `lenient` assessor as a share of the scale's range (half a grade on 0-4); the interval
 must exclude half of it."""
@@ -73,6 +76,7 @@ class AssessorEvidence:
     Attributes:
         comparison: comparison with the reference grades.
         by_experts: whether the reference grades are those of experts, otherwise of the other assessors.
+        severity: bias of the assessors, with a reference of its own.
         informativeness: in nats.
         information_error: standard error of the informativeness.
         n_grades: number of grades of the scale.
@@ -81,26 +85,10 @@ class AssessorEvidence:
 
     comparison: AssessorComparison
     by_experts: Booleans
+    severity: Severity
     informativeness: Floats
     information_error: Floats
     n_grades: int
-
-    @property
-    def near_zero(self) -> Booleans:
-        """Whether the slope is significantly smaller than half of the typical slope, in either direction."""
-        lower, upper = self.comparison.slope_interval
-        return (lower > -UNRELIABLE_SLOPE) & (upper < UNRELIABLE_SLOPE)
-
-    @property
-    def independent(self) -> Booleans:
-        """Whether the answers show no dependence on the documents."""
-        is_flat = (self.comparison.slope_interval[0] <= 0) & self.near_zero
-        return is_flat & (self.comparison.p_value > INDEPENDENCE_LEVEL)
-
-    @property
-    def untypical(self) -> Booleans:
-        """Whether the answers are significantly less probable than typical answers to the same documents."""
-        return self.comparison.typical_z < -float(ndtri((1 + LEVEL) / 2))
 
     @property
     def few(self) -> Booleans:
@@ -108,9 +96,33 @@ class AssessorEvidence:
 
         Equal answers to documents that nearly all have the same grade are those of a typical assessor too.
         """
-        lower, upper = self.comparison.slope_interval
-        known = (lower > 0) | (upper < 0) | self.near_zero
-        return (self.comparison.n < MIN_JUDGMENTS) | ~known | (self.independent & ~self.untypical)
+        return (
+            (self.comparison.n < MIN_JUDGMENTS)
+            | ~_slope_is_known(self.comparison)
+            | (_is_independent(self.comparison) & ~_is_untypical(self.comparison))
+        )
+
+    @property
+    def bias_margin(self) -> float:
+        """Minimum bias of a strict or lenient assessor, in grades."""
+        return BIAS_MARGIN * (self.n_grades - 1)
+
+    @property
+    def bias_interval(self) -> tuple[Floats, Floats]:
+        """Lower and upper ends of the interval of the bias; NaN if unknown."""
+        return interval(self.severity.bias, self.severity.error)
+
+    @property
+    def bias(self) -> Floats:
+        """Bias in grades; NaN if its interval is too wide to tell a strict assessor from a lenient one."""
+        lower, upper = self.bias_interval
+        return np.where(upper - lower <= 2 * self.bias_margin, self.severity.bias, np.nan)
+
+    @property
+    def bias_reference(self) -> list[str]:
+        """Reference of each bias: experts, others, or thin (too few shared documents)."""
+        names = np.where(self.severity.by_experts, "experts", "others")
+        return [str(name) for name in np.where(np.isnan(self.bias), "thin", names)]
 
     @property
     def median(self) -> float:
@@ -119,27 +131,59 @@ class AssessorEvidence:
         return float(np.median(self.informativeness[enough] if enough.any() else self.informativeness))
 
 
+def _is_near_zero(compared: AssessorComparison) -> Booleans:
+    """Return whether the interval of the slope is below half of the typical slope, in both directions."""
+    lower, upper = compared.slope_interval
+    return np.asarray((lower > -UNRELIABLE_SLOPE) & (upper < UNRELIABLE_SLOPE))
+
+
+def _is_independent(compared: AssessorComparison) -> Booleans:
+    """Return whether the answers contain no information that matters, by the intervals of slope and information."""
+    information_lower = interval(compared.information, compared.information_error)[0]
+    is_flat = _is_near_zero(compared) & (compared.slope_interval[0] <= NO_SLOPE)
+    return np.asarray(is_flat & (information_lower <= NO_INFORMATION))
+
+
+def _is_untypical(compared: AssessorComparison) -> Booleans:
+    """Return whether the answers are significantly less probable than typical answers to the same documents."""
+    return np.asarray(compared.typical_z < -float(ndtri((1 + LEVEL) / 2)))
+
+
+def _is_random(compared: AssessorComparison) -> Booleans:
+    return np.asarray(_is_independent(compared) & _is_untypical(compared))
+
+
+def _is_reversed(compared: AssessorComparison) -> Booleans:
+    return np.asarray((compared.slope_interval[1] < REVERSED / 2) & (compared.slope <= REVERSED))
+
+
+def _slope_is_known(compared: AssessorComparison) -> Booleans:
+    """Return whether the slope has a known sign or is known to be small."""
+    lower, upper = compared.slope_interval
+    return np.asarray((lower > 0) | (upper < 0) | _is_near_zero(compared))
+
+
 def flag(evidence: AssessorEvidence) -> NDArray[np.object_]:
     """Return one flag per assessor, or an empty text; of several flags the first in this function applies.
 
     >>> comparison = AssessorComparison(np.array([200, 200, 5]), np.array([1.0, 0.0, 0.9]), np.array([0.05, 0.05, 0.6]),
-    ...                         np.zeros(3), np.full(3, 0.1), np.array([0.0, 0.6, 0.2]),
-    ...                         np.array([0.0, -5.0, 0.0]))
-    >>> flag(AssessorEvidence(comparison, np.zeros(3, bool), np.array([0.5, 0.0, 0.4]), np.full(3, 0.02), 5)).tolist()
+    ...                         np.array([1.0, 0.0, 0.8]), np.full(3, 0.1), np.array([0.0, -5.0, 0.0]))
+    >>> severity = Severity(np.zeros(3), np.full(3, 0.1), np.zeros(3, bool), np.zeros(3, int))
+    >>> nats = np.array([0.5, 0.0, 0.4])
+    >>> flag(AssessorEvidence(comparison, np.zeros(3, bool), severity, nats, np.full(3, 0.02), 5)).tolist()
     ['careful', 'random', 'few']
     """
     compared = evidence.comparison
-    slope_upper = compared.slope_interval[1]
-    bias_lower, bias_upper = compared.bias_interval
+    bias, (bias_lower, bias_upper) = evidence.bias, evidence.bias_interval
     information_lower, information_upper = interval(evidence.informativeness, evidence.information_error)
-    margin = BIAS_MARGIN * (evidence.n_grades - 1)
+    margin = evidence.bias_margin
     conditions = {
         "few": evidence.few,
-        "reversed": (slope_upper < REVERSED / 2) & (compared.slope <= REVERSED),
-        "random": evidence.independent & evidence.untypical,
+        "reversed": _is_reversed(compared),
+        "random": _is_random(compared),
         "careless": information_upper < CARELESS * evidence.median,
-        "strict": (bias_upper < -margin / 2) & (compared.bias <= -margin),
-        "lenient": (bias_lower > margin / 2) & (compared.bias >= margin),
+        "strict": (bias_upper < -margin / 2) & (bias <= -margin),
+        "lenient": (bias_lower > margin / 2) & (bias >= margin),
         "careful": information_lower > CAREFUL * evidence.median,
     }
     return np.select(list(conditions.values()), list(conditions), "").astype(object)
@@ -148,31 +192,38 @@ def flag(evidence: AssessorEvidence) -> NDArray[np.object_]:
 def evidence_sentences(evidence: AssessorEvidence) -> list[str]:
     """Return a sentence per assessor with the numbers behind its flag.
 
-    >>> values = [200], [0.02], [0.05], [-0.4], [0.1], [0.6], [-5.0]
-    >>> comparison = AssessorComparison(*map(np.array, values))
-    >>> evidence = AssessorEvidence(comparison, np.array([False]), np.array([0.01]), np.array([0.02]), 5)
+    >>> comparison = AssessorComparison(*map(np.array, ([200], [0.02], [0.05], [0.0], [0.1], [-5.0])))
+    >>> severity = Severity(np.array([-0.4]), np.array([0.1]), np.array([True]), np.array([0]))
+    >>> nats, error = np.array([0.01]), np.array([0.02])
+    >>> evidence = AssessorEvidence(comparison, np.array([False]), severity, nats, error, 5)
     >>> for part in evidence_sentences(evidence)[0].split("; "): print(part)
     200 judgments compared with other assessors
     slope 0.02 (95% interval -0.08 to 0.12)
-    bias -0.40 grades (95% interval -0.60 to -0.20)
+    bias v. experts -0.40 grades (95% interval -0.60 to -0.20)
     informativeness 0.010 nats (median 0.010).
     """
     compared, median = evidence.comparison, evidence.median
     slope = _with_interval(compared.slope, *compared.slope_interval, unit="")
-    bias = _with_interval(compared.bias, *compared.bias_interval, unit=" grades")
-    rows = zip(compared.n.tolist(), evidence.by_experts, slope, bias, evidence.informativeness, strict=True)
+    bias = _with_interval(evidence.bias, *evidence.bias_interval, unit=" grades")
+    references = [BIAS_TEXTS[name] for name in evidence.bias_reference]
+    rows = zip(compared.n.tolist(), evidence.by_experts, slope, references, bias, evidence.informativeness, strict=True)
     return [
         f"{counted(n, 'judgment')} compared with {'experts' if by_experts else 'other assessors'}; slope {slope_text}; "
-        f"bias {bias_text}; informativeness {nats:.3f} nats (median {median:.3f})."
-        for n, by_experts, slope_text, bias_text, nats in rows
+        f"bias {reference} {bias_text}; informativeness {nats:.3f} nats (median {median:.3f})."
+        for n, by_experts, slope_text, reference, bias_text, nats in rows
     ]
+
+
+BIAS_TEXTS = {"experts": "v. experts", "others": "v. others", "thin": "with too few shared documents:"}
+"""Reference of a bias in words."""
 
 
 def _with_interval(estimate: Floats, lower: Floats, upper: Floats, unit: str) -> list[str]:
     """Return each estimate with its interval as text."""
+    texts = ["unknown" if np.isnan(value) else f"{value:z.2f}{unit}" for value in estimate]
     return [
-        "unknown" if np.isnan(low) else f"{value:z.2f}{unit} ({LEVEL:.0%} interval {low:z.2f} to {high:z.2f})"
-        for value, low, high in zip(estimate, lower, upper, strict=True)
+        text if np.isnan(low) else f"{text} ({LEVEL:.0%} interval {low:z.2f} to {high:z.2f})"
+        for text, low, high in zip(texts, lower, upper, strict=True)
     ]
 
 
@@ -191,20 +242,23 @@ class AssessorReport:
         assessor, judgments: id, and number of judgments. family: family of the assessor, if families are known.
         informativeness: information about relevance in one answer, in nats; info_0, info_1, ...: its part by answer.
             With expert grades, it is a weighted mean of the information measured against them and the model's.
-        slope, slope_lower, slope_upper: increase of the answers with those of the other assessors, with its 95%
-            interval: 1 is typical, 0 random, negative reversed. model_slope: the same from the model's curves.
-        bias, bias_lower, bias_upper: mean answer minus the mean answer of the other assessors on the same documents, in
-            grades, with its 95% interval.
+        slope, slope_lower, slope_upper: increase of the answers with the reference `compared_with`, with its 95%
+            interval: 1 is typical, 0 random, negative reversed. model_direction: increase of the expected answer with
+            the crowd's by the model's curves; negative if the model reads the answers backwards.
+        bias, bias_lower, bias_upper: bias of the assessor in a joint fit of assessors and documents, in grades, with
+            its 95% interval. bias_reference: experts, others (the mean of the connected assessors), or thin: too few
+            shared documents to tell; the bias is then unknown.
         agreement: share of answers equal to the consensus grade.
         repeats, repeats_equal, self_agreement: repeated judgments of a document, number and share of equal answers;
             only if there are any.
         honeypots, honeypots_right, honeypot_share, honeypot_lower, honeypot_upper: accuracy, with Wilson's interval.
         gold_judgments, gold_right, gold_accuracy, gold_lower, gold_upper: the same for expert grades, if there are any.
-        gold_bias, gold_bias_lower, gold_bias_upper: mean answer minus the expert grade. If an expert grade stands for
-            several grades, the nearest counts; without a map of the scales, accuracy and bias are unknown.
+            If an expert grade stands for several grades, the nearest counts; without a map of the scales, the accuracy
+            is unknown.
         gold_tau: Kendall's tau-b of answers and expert grades.
         duration: median, if known.
-        compared_with: reference of the flag: experts (from 20 judgments on expert-graded documents) or others.
+        compared_with: reference of the slope: experts (from 20 judgments on expert-graded documents, unless they leave
+            open what the others decide) or others.
         flag: careful, lenient, strict, careless, random, reversed, few (too few judgments), or blank.
         evidence: the numbers behind the flag.
 
@@ -351,9 +405,11 @@ def _quality_columns(table: Judgments, states: States | None, gold: ItemGold | N
         n_judgments = np.bincount(table.assessor, minlength=table.n_assessors)
         error = information_sd(states[1] * states[0]) / np.sqrt(n_judgments)
     by_experts = np.zeros(table.n_assessors, bool)
+    expert_grade, expert_bias_error = None, BIAS_MARGIN * (len(table.scale) - 1) / 4
     if gold is not None:
-        experts = compare_with_experts(table, gold)
-        by_experts = experts.n >= MIN_EXPERT_JUDGMENTS
+        experts, expert_grade = compare_with_experts(table, gold), expert_grades_on_scale(table, gold)
+        # A few expert grades that decide nothing do not replace a comparison with the others that does.
+        by_experts = (experts.n >= MIN_EXPERT_JUDGMENTS) & (_slope_is_known(experts) | ~_slope_is_known(others))
         comparison = others.replace_where(by_experts, experts)
         measured, _, measured_error = corrected_information(_gold_counts(table, gold))
         # The model's values are rescaled to the mean of the measured ones: both are then in the same unit.
@@ -361,29 +417,32 @@ def _quality_columns(table: Judgments, states: States | None, gold: ItemGold | N
         weight = experts.n / (experts.n + MIN_EXPERT_JUDGMENTS)
         informativeness = weight * measured + (1 - weight) * scale * informativeness
         error = weight * measured_error + (1 - weight) * scale * error
-    evidence = AssessorEvidence(comparison, by_experts, informativeness, error, len(table.scale))
+    unreliable = _is_random(comparison) | _is_reversed(comparison)
+    severity = fit_severity(table, expert_grade, unreliable, expert_bias_error)
+    evidence = AssessorEvidence(comparison, by_experts, severity, informativeness, error, len(table.scale))
     return {
         "informativeness": informativeness,
         **{f"info_{int(value)}": parts[:, code] for code, value in enumerate(table.scale.values)},
-        "slope": others.slope,
-        **dict(zip(("slope_lower", "slope_upper"), others.slope_interval, strict=True)),
-        "model_slope": others.slope if states is None else model_slopes(table, states),
-        "bias": others.bias,
-        **dict(zip(("bias_lower", "bias_upper"), others.bias_interval, strict=True)),
+        "slope": comparison.slope,
+        **dict(zip(("slope_lower", "slope_upper"), comparison.slope_interval, strict=True)),
+        "model_direction": others.slope if states is None else model_directions(table, states),
+        "bias": evidence.bias,
+        **dict(zip(("bias_lower", "bias_upper"), evidence.bias_interval, strict=True)),
+        "bias_reference": evidence.bias_reference,
         "compared_with": np.where(by_experts, "experts", "others").astype(object),
         "flag": flag(evidence),
         "evidence": evidence_sentences(evidence),
     }
 
 
-def model_slopes(table: Judgments, states: States) -> Floats:
+def model_directions(table: Judgments, states: States) -> Floats:
     """Return the increase of each assessor's expected answer with the crowd's over the states of a model.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
     >>> table = read_judgments(pd.DataFrame({"document": ["a", "a"], "assessor": ["x", "y"], "grade": [0, 1]}))
     >>> curves = np.stack([np.eye(2), np.full((2, 2), 0.5)])
-    >>> model_slopes(table, (np.array([0.5, 0.5]), curves)).tolist()
+    >>> model_directions(table, (np.array([0.5, 0.5]), curves)).tolist()
     [2.0, 0.0]
     """
     prior, likelihood = states
@@ -444,20 +503,15 @@ def _gold_counts(table: Judgments, gold: ItemGold) -> Integers:
 
 
 def _gold_columns(table: Judgments, gold: ItemGold) -> Columns:
-    """Return accuracy, bias and Kendall's tau against expert grades."""
+    """Return accuracy and Kendall's tau against expert grades."""
     nearest = nearest_expert_grades(table.grade, table.by_row(gold.code), gold.sets)
     counts = accuracy(table, np.nan_to_num(nearest, nan=NO_HONEYPOT).astype(np.int8))
-    compared = compare_with_experts(table, gold)
-    lower, upper = compared.bias_interval
     return {
-        "gold_judgments": compared.n,
+        "gold_judgments": _gold_counts(table, gold).sum(axis=(1, 2)),
         "gold_right": counts["right"],
         "gold_accuracy": counts["share"],
         "gold_lower": counts["lower"],
         "gold_upper": counts["upper"],
-        "gold_bias": compared.bias,
-        "gold_bias_lower": lower,
-        "gold_bias_upper": upper,
         "gold_tau": kendall_tau(_gold_counts(table, gold)),
     }
 

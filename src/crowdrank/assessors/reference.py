@@ -7,11 +7,11 @@ even random answers would look informative.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
-from scipy.special import chdtrc, ndtri, softmax
+from scipy.special import ndtri, softmax
 
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
@@ -50,17 +50,6 @@ def count_pairs(judgments: Judgments, reference: Grades, n_references: int | Non
 def _degrees_of_freedom(counts: Integers) -> Integers:
     n_answers, n_references = (counts.any(axis=axis).sum(axis=1) for axis in (2, 1))
     return np.asarray(np.maximum(n_answers - 1, 0) * np.maximum(n_references - 1, 0))
-
-
-def independence_p_values(counts: Integers) -> Floats:
-    """Return per assessor the p-value of the G test that answers are independent of the reference grades.
-
-    >>> independence_p_values(np.array([[[20, 0], [0, 20]], [[10, 10], [10, 10]]])).round(3).tolist()
-    [0.0, 1.0]
-    """
-    g_statistic = 2 * counts.sum(axis=(1, 2)) * mutual_information(counts)[0]
-    freedom = _degrees_of_freedom(counts)
-    return np.asarray(np.where(freedom > 0, chdtrc(np.maximum(freedom, 1), g_statistic), 1.0))
 
 
 def typical_scores(counts: Integers) -> Floats:
@@ -250,7 +239,7 @@ def _sum_of_others(judgments: Judgments, first: int, last: int, evidence: Floats
 LEVEL = 0.95
 """Level of the intervals of slopes and biases."""
 UNRELIABLE_SLOPE = 0.5
-"""The slope of random and reversed assessors is significantly below this share of the typical slope."""
+"""The interval of the slope of random and reversed assessors is below this share of the typical slope."""
 _ROUNDING = 1e-9
 
 
@@ -263,9 +252,8 @@ class AssessorComparison:
         slope: increase of the answer per grade of the reference, divided by that of the median assessor: 1 is typical,
             0 random, negative reversed; NaN if unknown.
         slope_error: standard error of the slope; infinite if unknown.
-        bias: mean of answer minus reference, in grades; NaN if n is 0.
-        bias_error: standard error of the bias; infinite if n is below 2.
-        p_value: p-value of the test that answers are independent of the reference grades.
+        information: mutual information of answers and reference grades as a share of the median assessor's.
+        information_error: standard error of that share.
         typical_z: standard score of the mean probability of the answers among all assessors, given the reference
             grades: 0 is typical, negative if the answers are less probable than typical ones.
 
@@ -274,20 +262,14 @@ class AssessorComparison:
     n: Integers
     slope: Floats
     slope_error: Floats
-    bias: Floats
-    bias_error: Floats
-    p_value: Floats
+    information: Floats
+    information_error: Floats
     typical_z: Floats
 
     @property
     def slope_interval(self) -> tuple[Floats, Floats]:
         """Lower and upper ends of the interval of the slope; NaN if unknown."""
         return interval(self.slope, self.slope_error)
-
-    @property
-    def bias_interval(self) -> tuple[Floats, Floats]:
-        """Lower and upper ends of the interval of the bias; NaN if unknown."""
-        return interval(self.bias, self.bias_error)
 
     def replace_where(self, mask: Booleans, other: Self) -> Self:
         """Return a copy with the values of another comparison for the assessors in `mask`."""
@@ -296,9 +278,7 @@ class AssessorComparison:
 
 
 def compare_with_others(judgments: Judgments, consensus: LeaveOneOutConsensus) -> AssessorComparison:
-    """Compare answers with the leave-one-out consensus, and for the bias with the mean answer of the other assessors.
-
-    Random and reversed assessors are left out of that mean: they would make all others look strict or lenient.
+    """Compare the answers of each assessor with the leave-one-out consensus.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
@@ -308,20 +288,24 @@ def compare_with_others(judgments: Judgments, consensus: LeaveOneOutConsensus) -
     >>> compare_with_others(table, leave_one_out_consensus(table)).slope.round(2).tolist()
     [1.0, 1.0, 1.0, -0.33]
     """
-    compared = _compare(judgments, consensus.expected, consensus.grade)
-    unreliable = compared.slope_interval[1] < UNRELIABLE_SLOPE
-    answer = np.where(unreliable[judgments.assessor], UNJUDGEABLE, judgments.grade)
-    mean_of_others = leave_one_out_consensus(replace(judgments, grade=answer)).expected
-    bias, bias_error = _measure_bias(judgments, mean_of_others)
-    return replace(compared, bias=bias, bias_error=bias_error)
+    return _compare(judgments, consensus.expected, consensus.grade)
 
 
 def compare_with_experts(judgments: Judgments, experts: ItemGold) -> AssessorComparison:
-    """Compare answers with expert grades. The bias is unknown if their scale has no map to that of the judgments."""
+    """Compare the answers of each assessor with expert grades, which may have a scale of their own."""
     codes = judgments.by_row(experts.code)
-    compared = _compare(judgments, np.where(codes < 0, np.nan, codes), codes, experts.n_expert_grades)
-    bias, bias_error = _measure_bias(judgments, nearest_expert_grades(judgments.grade, codes, experts.sets))
-    return replace(compared, bias=bias, bias_error=bias_error)
+    return _compare(judgments, np.where(codes < 0, np.nan, codes), codes, experts.n_expert_grades)
+
+
+def expert_grades_on_scale(judgments: Judgments, experts: ItemGold) -> Floats:
+    """Return the expert grade of each document on the scale of the judgments (n_items,); NaN if unknown.
+
+    Of several grades that an expert grade stands for, the nearest to the mean answer counts.
+    """
+    judged = judgments.grade >= 0
+    answers = judgments.grade[judged].astype(np.float64)
+    mean_answer = mean_and_error(answers, judgments.item[judged], judgments.n_items)[0]
+    return nearest_expert_grades(mean_answer, experts.code, experts.sets)
 
 
 def nearest_expert_grades(answers: Floats | Grades, expert_codes: Grades, sets: Booleans | None) -> Floats:
@@ -353,16 +337,12 @@ def _compare(
     assessor, answer, size = judgments.assessor[used], judgments.grade[used].astype(np.float64), judgments.n_assessors
     slope, slope_error = fit_slopes(answer, reference[used], assessor, size)
     counts = count_pairs(judgments, reference_codes, n_references)
-    bias, bias_error = _measure_bias(judgments, reference)
     n = np.bincount(assessor, minlength=size)
-    p_values, typical_z = independence_p_values(counts), typical_scores(counts)
-    return AssessorComparison(n, slope, slope_error, bias, bias_error, p_values, typical_z)
-
-
-def _measure_bias(judgments: Judgments, reference: Floats) -> tuple[Floats, Floats]:
-    used = ~np.isnan(reference) & (judgments.grade >= 0)
-    difference = judgments.grade[used] - reference[used]
-    return mean_and_error(difference, judgments.assessor[used], judgments.n_assessors)
+    nats, _, nats_error = corrected_information(counts)
+    typical = max(_weighted_median(nats, n), _ROUNDING)
+    information, information_error = nats / typical, nats_error / typical
+    z = typical_scores(counts)
+    return AssessorComparison(n, slope, slope_error, information, information_error, z)
 
 
 def fit_slopes(answer: Floats, reference: Floats, assessor: Codes, n_assessors: int) -> tuple[Floats, Floats]:

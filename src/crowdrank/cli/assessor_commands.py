@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from crowdrank.assessors.agreement import Alpha
     from crowdrank.assessors.assessor_report import AssessorReport
 
-SHOWN_COLUMNS = ["assessor", "judgments", "informativeness", "slope", "bias", "gold_bias", "honeypots", "flag"]
+SHOWN_COLUMNS = ["assessor", "judgments", "informativeness", "slope", "bias", "bias_reference", "honeypots", "flag"]
 """Columns of the assessor report that the terminal shows, if the report has them."""
 MAX_ROWS = 10
 """Maximum number of assessors and of pairs on the terminal: the best and the worst."""

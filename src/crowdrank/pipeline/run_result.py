@@ -118,7 +118,8 @@ TABLE_FILES = {
 }
 """Tables of a run and their files; a run has some or all of them."""
 TEXT_COLUMNS = (
-    *("assessor", "other", "query", "document", "candidate", "about", "note", "flag", "evidence", "compared_with"),
+    *("assessor", "other", "query", "document", "candidate", "about", "note", "flag", "evidence"),
+    *("compared_with", "bias_reference"),
     *("feature", "remapper", "run", "reason"),
 )
 """Columns of CSV files that are read as text, even if an id looks like a number."""

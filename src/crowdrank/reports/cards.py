@@ -350,7 +350,7 @@ def _reversed_assessors(data: ReportData) -> list[str]:
         return []
     if not data.models_assessors:
         effect = "are used as they are: exclude these assessors, or use the consensus method gda, which weights them"
-    elif (flagged["model_slope"] < 0).all():
+    elif (flagged["model_direction"] < 0).all():
         effect = f"are inverted by the consensus and have {data.weight_in_consensus(flagged)}"
     else:
         effect = f"have {data.weight_in_consensus(flagged)} in the consensus"

@@ -170,10 +170,16 @@ def assessor_table(data: ReportData) -> Table:
         Column(
             "slope",
             "interval",
-            "increase of the answers with those of the others: 1 is typical, 0 random, negative reversed",
+            "increase of the answers with the reference of the evidence: 1 is typical, 0 random, negative reversed",
             _interval("slope_lower", "slope", "slope_upper"),
         ),
-        Column("bias (grades)", "difference", "mean answer minus that of the others on the same documents", "bias"),
+        Column("bias (grades)", "difference", "from a joint fit of assessors and documents; empty if unknown", "bias"),
+        Column(
+            "bias v.",
+            "text",
+            "reference of the bias; thin: too few shared documents",
+            lambda row: row["bias_reference"],
+        ),
         *(column for column in ASSESSOR_SHARES if column.value in frame and frame[column.value].notna().any()),
         *_time_and_cost(data),
         Column("evidence", "line", "why the assessor has this flag", lambda row: minus_signs(row["evidence"])),
