@@ -57,11 +57,11 @@ def copies(seed: int, copied: int = 12) -> tuple[pd.DataFrame, pd.DataFrame]:
 def test_copies_do_not_vote_for_themselves(seed: int) -> None:
     frame, gold = copies(seed)
     model = Auto(candidates=("majority", "average", "family-mean", "dawid-skene")).fit(frame)
-    assert chosen(model)["family-mean"].startswith("ranking")
+    assert model.reason_.ranking in ("family-mean", "dawid-skene")  # both use the families
     assert (model.reason_.n_folds, model.reason_.unit) == (4, "family")
     # Without families the copies predict each other.
     blind = Auto(candidates=("majority", "average", "dawid-skene")).fit(frame.drop(columns="family"))
-    outvoted = DawidSkene().fit(frame)
+    outvoted = DawidSkene(families="none").fit(frame)
     tau, *worse = (evaluate(one.consensus_.documents, gold, ["Tau"]).means["Tau"] for one in (model, blind, outvoted))
     assert tau > max(worse) + 0.1
 

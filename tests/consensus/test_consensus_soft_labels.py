@@ -143,7 +143,7 @@ def reference_dawid_skene(rows: pd.DataFrame, n_iter: int, pseudo: Any) -> tuple
 
 def test_dawid_skene_is_the_em_of_the_reference() -> None:
     rows, pseudo = soft_rows(), np.where(np.eye(GRADES, dtype=bool), 1.0, 0.3)
-    model = fit(DawidSkene(n_iter=7, tol=0, prior=(1.0, 0.3)), rows)
+    model = fit(DawidSkene(n_iter=7, tol=0, prior=(1.0, 0.3), families="none"), rows)
     posterior, confusions, prior = reference_dawid_skene(rows, 7, pseudo)
     ids = rows[["query", "document"]].drop_duplicates()
     found = documents(model)[NAMES].loc[pd.MultiIndex.from_frame(ids)]

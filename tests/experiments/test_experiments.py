@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -278,7 +279,9 @@ def test_auto_is_near_the_best(data_folder: Path, monkeypatch: pytest.MonkeyPatc
     # Without GLAD, which takes most of the time and is nowhere near the best.
     candidates = tuple(name for name in CANDIDATES if name != "glad")
     monkeypatch.setattr(auto, "Auto", lambda: Auto(candidates=candidates))
-    sets = auto.public_sets()
+    crowd, web, judges = auto.public_sets()
+    # The expert grades of web5 are those of its own assessors; without these, only the order is judged.
+    sets = [crowd, replace(auto.without_experts(web), measures=("TauB",)), judges]
     methods = [name for name in candidates if name in METHODS]
     outcomes = {one.name: auto.outcome(one, methods, tell=quiet) for one in sets}
     table = auto.regret_table(sets, outcomes)

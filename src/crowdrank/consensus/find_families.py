@@ -98,7 +98,7 @@ def find_families(judgments: Judgments, expert: Floats | None = None) -> FoundFa
     >>> from crowdrank import read_judgments, simulate
     >>> world = simulate(queries=40, documents=20, assessors=12, labels=12, families=3, random_state=1)
     >>> [len(group) for group in find_families(read_judgments(world.judgments)).groups]
-    [4, 4, 4]
+    [4, 3, 3]
 
     """
     counts = np.bincount(judgments.assessor, minlength=judgments.n_assessors)

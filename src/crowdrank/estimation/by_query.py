@@ -53,6 +53,11 @@ class ContrastEstimate:
     weight: float = float("nan")
     worth: float = float("nan")
 
+    def clipped(self, lowest: float, highest: float) -> ContrastEstimate:
+        """Return the estimate with value and interval within the range of the measure."""
+        value, lower, upper = np.clip([self.value, self.lower, self.upper], lowest, highest).tolist()
+        return replace(self, value=value, lower=lower, upper=upper)
+
 
 @dataclass(frozen=True)
 class MeanWithError:

@@ -212,7 +212,8 @@ def estimate(
     estimator = _make_estimator(joined, parsed, chosen, np.random.default_rng(random_state))
     n_grades = 0 if joined.sample is None else len(joined.sample)
     graded = dict.fromkeys(joined.alignments, float("nan")) if joined.sample is None else joined.graded(parsed)
-    rows = _result_rows(estimator, list(joined.alignments), baseline, level, n_grades)
+    limit = float("inf") if parsed.name == "DCG" else 1.0
+    rows = _result_rows(estimator, list(joined.alignments), baseline, level, n_grades, limit)
     rows = [{**row, "judged": judged[row["run"]], "graded": graded[row["run"]]} for row in rows]
     result = Estimate(
         rows=pa.Table.from_pylist(rows),
@@ -244,12 +245,13 @@ def _make_estimator(joined: JoinedRuns, measure: Measure, unit: str, rng: np.ran
 
 
 def _result_rows(
-    estimator: ContrastEstimator, names: list[str], baseline: str, level: float, n_grades: int
+    estimator: ContrastEstimator, names: list[str], baseline: str, level: float, n_grades: int, limit: float
 ) -> list[dict[str, Any]]:
     unit_vectors = dict(zip(names, np.eye(len(names)), strict=True))
-    means = {name: estimator.estimate(vector, level) for name, vector in unit_vectors.items()}
+    means = {name: estimator.estimate(vector, level).clipped(0.0, limit) for name, vector in unit_vectors.items()}
     differences = {
-        name: estimator.estimate(vector - unit_vectors[baseline], level) for name, vector in unit_vectors.items()
+        name: estimator.estimate(vector - unit_vectors[baseline], level).clipped(-limit, limit)
+        for name, vector in unit_vectors.items()
     }
     p = np.array([float("nan") if name == baseline else differences[name].p for name in names])
     rows = []
