@@ -47,7 +47,10 @@ def example_estimate() -> crowdrank.Estimate:
     world = crowdrank.simulate(queries=30, random_state=1)
     labels = crowdrank.MajorityVote().fit(world.judgments).consensus_
     noise = np.random.default_rng(1).normal(size=(2, len(world.gold)))
-    runs = {name: world.gold.assign(score=world.gold.grade + draw) for name, draw in zip(("live", "new"), noise)}
+    runs = {
+        name: world.gold.assign(score=world.gold.grade + draw)
+        for name, draw in zip(("live", "new"), noise, strict=True)
+    }
     expert = world.gold[world.gold["query"].isin(world.gold["query"].unique()[:10])]
     return crowdrank.estimate(runs, labels, expert)
 
