@@ -173,18 +173,23 @@ def assessor_table(data: ReportData) -> Table:
             "increase of the answers with the reference of the evidence: 1 is typical, 0 random, negative reversed",
             _interval("slope_lower", "slope", "slope_upper"),
         ),
-        Column("bias (grades)", "difference", "from a joint fit of assessors and documents; empty if unknown", "bias"),
-        Column(
-            "bias v.",
-            "text",
-            "reference of the bias; thin: too few shared documents",
-            lambda row: row["bias_reference"],
-        ),
+        *_bias_columns(frame),
         *(column for column in ASSESSOR_SHARES if column.value in frame and frame[column.value].notna().any()),
         *_time_and_cost(data),
         Column("evidence", "line", "why the assessor has this flag", lambda row: minus_signs(row["evidence"])),
     ]
     return Table.build(columns, order, sorted_by="advice", file="assessors.csv", total=len(frame), descending=False)
+
+
+def _bias_columns(assessors: pd.DataFrame) -> list[Column]:
+    """Return the column of the bias with its reference in the title, or with a column of references if they differ."""
+    references = sorted(set(assessors.loc[assessors["bias"].notna(), "bias_reference"]))
+    title = f"bias v. {references[0]} (grades)" if len(references) == 1 else "bias (grades)"
+    help = "from a joint fit of assessors and documents; empty where assessors share too few documents"
+    columns = [Column(title, "difference", help, "bias")]
+    if len(references) > 1:
+        columns.append(Column("bias v.", "text", "reference of the bias", lambda row: row["bias_reference"]))
+    return columns
 
 
 def _time_and_cost(data: ReportData) -> list[Column]:
