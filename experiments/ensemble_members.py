@@ -9,7 +9,7 @@ import numpy as np
 
 from crowdrank._text import counted
 from crowdrank.errors import UsageError
-from crowdrank.evaluation.comparison import bootstrap_interval, fisher_randomization
+from crowdrank.evaluation.comparison import difference_interval, fisher_randomization
 from crowdrank.pipeline.candidates import BY_NAME, Candidate
 from crowdrank.pipeline.ensembles import WEIGHTED
 from experiments.base import Experiment, Row, Table, Tell, quiet, seeds_text, select_names
@@ -80,7 +80,7 @@ def _protocol(seeds: Sequence[int], budget: int) -> list[str]:
         "further features; remap-trees is least squares on labels remapped by linear functions (targets and weights) "
         f"with such features. {describe_tree_counts()}",
         f"New {seeds_text(seeds)}; nothing was selected or tuned on them. One configuration of each member was tried.",
-        "p and the interval pair the test queries of all seeds (Fisher's randomization test, two-sided; 95% bootstrap "
+        "p and the interval pair the test queries of all seeds (Fisher's randomization test, two-sided; 95% "
         "interval); the value of an MQ2008 query that is tested with several seeds is its mean. p by seed pairs the "
         "means of the seeds. The p-values are not adjusted for the number of comparisons.",
     ]
@@ -115,7 +115,7 @@ def difference_row(outcomes: Sequence[Outcome], run: str, other: str, means: Map
     """Return the difference of two ensembles over queries and over seeds."""
     test = paired_difference(outcomes, run, other)
     by_seed = [np.array([one.values[name].mean() for one in outcomes]) for name in (run, other)]
-    lower, upper = bootstrap_interval(by_seed[0] - by_seed[1])
+    lower, upper = difference_interval(by_seed[0] - by_seed[1])
     return {
         "run": f"{run} (over {other})",
         "mean": means[run],

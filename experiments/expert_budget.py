@@ -17,7 +17,7 @@ from crowdrank import Features
 from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
-from crowdrank.evaluation.comparison import bootstrap_interval, fisher_randomization
+from crowdrank.evaluation.comparison import difference_interval, fisher_randomization
 from crowdrank.pipeline.candidates import (
     BY_NAME,
     TREE_FEATURES,
@@ -128,7 +128,7 @@ def _protocol() -> list[str]:
         "that of the selected one. In hindsight, it is relative to the best candidate of each draw, which is partly "
         "luck.",
         "Tests pair the queries of all draws (Fisher's randomization test, two-sided); the value of a query that is "
-        "tested in several draws is its mean. Intervals are 95% bootstrap intervals over queries.",
+        "tested in several draws is its mean. Intervals are 95% intervals over queries.",
         "The weights of ensemble-weighted, and the rule that it is selected unless another candidate leads by two "
         "standard errors, were designed on other seeds (0 to 6), but with the test queries of DL20 in view, which has "
         "no others.",
@@ -334,7 +334,7 @@ def regret(draws: Sequence[Outcome]) -> float:
 def paired_difference(draws: Sequence[Outcome], run: str, other: str) -> dict[str, float]:
     """Return the mean difference of two runs over the test queries of all draws, its interval and p-value."""
     ours, theirs = (mean_by_query(draws, name) for name in (run, other))
-    lower, upper = bootstrap_interval(ours - theirs)
+    lower, upper = difference_interval(ours - theirs)
     p = fisher_randomization(ours, theirs)
     return {"difference": float((ours - theirs).mean()), "lower": lower, "upper": upper, "p": p}
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from crowdrank.errors import UsageError
 from crowdrank.evaluation.comparison import (
-    bootstrap_interval,
-    bootstrap_intervals,
+    difference_interval,
+    difference_intervals,
     effect_size,
     fisher_p_values,
     fisher_randomization,
@@ -61,7 +61,7 @@ def test_pairs_with_nan_are_dropped() -> None:
     assert fisher_randomization(a, b) == fisher_randomization(*kept)
     assert paired_t(a, b) == paired_t(*kept)
     assert effect_size(a, b) == effect_size(*kept)
-    assert bootstrap_interval([0.1, np.nan, 0.3]) == bootstrap_interval([0.1, 0.3])
+    assert difference_interval([0.1, np.nan, 0.3]) == difference_interval([0.1, 0.3])
 
 
 def test_columns_together_are_as_columns_alone() -> None:
@@ -70,14 +70,14 @@ def test_columns_together_are_as_columns_alone() -> None:
     zeros = np.zeros(60)
     alone = [fisher_randomization(column, zeros, random_state=3) for column in differences.T]
     assert fisher_p_values(differences, random_state=3).tolist() == alone
-    intervals = [bootstrap_interval(column, random_state=3) for column in differences.T]
-    np.testing.assert_allclose(bootstrap_intervals(differences, random_state=3), intervals, atol=1e-15)
+    intervals = [difference_interval(column, random_state=3) for column in differences.T]
+    np.testing.assert_allclose(difference_intervals(differences, random_state=3), intervals, atol=1e-15)
 
 
 def test_many_queries_are_taken_in_blocks() -> None:
     a = RNG.normal(0.001, 0.3, 3000)
     assert fisher_randomization(a, np.zeros(3000), n=2000) == pytest.approx(paired_t(a, np.zeros(3000)), abs=0.05)
-    low, high = bootstrap_interval(a, n=2000)
+    low, high = difference_interval(a, n=2000)
     half = 1.96 * a.std(ddof=1) / np.sqrt(3000)
     assert (low, high) == pytest.approx((a.mean() - half, a.mean() + half), abs=0.15 * half)
 
@@ -111,14 +111,36 @@ def test_effect_size() -> None:
     assert np.isnan(effect_size([0.5], [0.1]))
 
 
-def test_no_queries_no_interval() -> None:
-    assert np.isnan(bootstrap_interval([])).all()
+def test_without_two_queries_there_is_no_interval() -> None:
+    assert np.isnan([difference_interval([]), difference_interval([0.3])]).all()
+
+
+@pytest.mark.parametrize("n_queries", [6, 9, 13, 40])
+def test_the_interval_holds_what_the_randomization_test_does_not_reject(n_queries: int) -> None:
+    differences = RNG.normal(0.05, 0.2, n_queries)
+    low, high = difference_interval(differences)
+    inside, outside = np.linspace(low + 1e-3, high - 1e-3, 20), [low - 1e-3, high + 1e-3]
+    assert all(fisher_randomization(differences, np.full(n_queries, off)) > 0.05 for off in inside)
+    assert all(fisher_randomization(differences, np.full(n_queries, off)) <= 0.05 for off in outside)
+
+
+def test_five_queries_have_the_interval_of_student() -> None:
+    differences = RNG.normal(size=5)
+    t = scipy.stats.ttest_1samp(differences, 0.0).confidence_interval(0.95)
+    assert difference_interval(differences) == pytest.approx((t.low, t.high))
+
+
+@pytest.mark.parametrize(("n_queries", "mean"), [(8, 0.0), (12, 0.1), (30, 0.1)])
+def test_intervals_of_few_queries_hold_the_truth_as_often_as_they_say(n_queries: int, mean: float) -> None:
+    differences = np.random.default_rng(5).normal(mean, 0.2, (n_queries, 1500))
+    low, high = difference_intervals(differences, n=999).T
+    assert 0.93 <= ((low <= mean) & (mean <= high)).mean() <= 0.97
 
 
 def test_the_global_random_state_is_left_alone() -> None:
     before = np.random.get_state()[1].tolist()  # type: ignore[index] # noqa: NPY002
     fisher_randomization(RNG.normal(size=30), np.zeros(30))
-    bootstrap_interval(RNG.normal(size=30))
+    difference_interval(RNG.normal(size=30))
     assert np.random.get_state()[1].tolist() == before  # type: ignore[index] # noqa: NPY002
 
 
@@ -133,5 +155,5 @@ def test_invalid_arguments_are_refused() -> None:
         fisher_randomization([1.0], [2.0], n=0)
     assert refused.value.parameter == "n"
     with pytest.raises(UsageError) as refused:
-        bootstrap_interval([1.0], level=95)
+        difference_interval([1.0], level=95)
     assert refused.value.parameter == "level"

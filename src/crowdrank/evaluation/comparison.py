@@ -1,4 +1,4 @@
-"""Compare runs with a baseline: means, differences, bootstrap intervals, significance tests and effect sizes.
+"""Compare runs with a baseline: means, differences with intervals, significance tests and effect sizes.
 
 Values are paired by query; pairs with a NaN (an excluded query) are dropped. All columns of differences share the same
 random signs and resamples, so that testing several runs together gives the same result as testing each alone.
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
 from crowdrank._estimator import require_one_of
 from crowdrank._text import counted, heading, html_table, panel, paragraph
@@ -109,7 +109,7 @@ class Comparison:
         """One row per measure and run.
 
         Columns: measure, run, mean; queries (paired with the baseline), difference (to the baseline), lower and upper
-        (of its bootstrap interval), p, p_holm (adjusted over the runs of the measure), effect_size, significant, best,
+        (of its interval), p, p_holm (adjusted over the runs of the measure), effect_size, significant, best,
         depends_on_unjudged (whether the sign or the significance changes with the treatment of documents without gold).
         """
         return self._to_frame(self.rows)
@@ -171,7 +171,7 @@ class Comparison:
             f"p is the p-value of {_TEST_DESCRIPTIONS[self.test]}.",
             "p_holm is p adjusted by Holm's method over the runs of each measure; "
             f"a difference with p_holm of at most {self.alpha:g} is significant.",
-            f"Intervals are {1 - self.alpha:.4g} percentile bootstrap intervals of the mean difference over queries.",
+            f"Intervals of level {1 - self.alpha:.4g} hold the mean differences that the test does not reject.",
             "The effect size is the mean difference divided by the standard deviation of the differences.",
             *([GOLD_USED_FEATURES_NOTE] if self._first_evaluation.gold_used_features else []),
         ]
@@ -208,7 +208,7 @@ def compare(
         baseline: name of a run, by default the first.
         test: 'fisher' (randomization test) or 't' (paired t-test).
         alpha: significance level; intervals have the level 1 - alpha.
-        random_state: random seed of the randomization test and the bootstrap.
+        random_state: random seed of the randomization test and the intervals.
         ties: as in :func:`crowdrank.evaluation.evaluate`.
         unjudged: likewise.
         no_relevant: likewise.
@@ -362,13 +362,13 @@ def _p_values_and_intervals(
         groups.setdefault(present[:, column].tobytes(), []).append(column)
     for columns in groups.values():
         part = differences[present[:, columns[0]]][:, columns]
-        intervals[columns] = bootstrap_intervals(
-            part, level=confidence_level, n=_N_RESAMPLES, random_state=random_state
-        )
         if test == "fisher":
-            p[columns] = fisher_p_values(part, n=_N_RESAMPLES, random_state=random_state)
+            sampling: dict[str, int] = {"n": _N_RESAMPLES, "random_state": random_state}
+            p[columns] = fisher_p_values(part, **sampling)
+            intervals[columns] = difference_intervals(part, level=confidence_level, **sampling)
         else:
             p[columns] = [paired_t(column, np.zeros(len(column))) for column in part.T]
+            intervals[columns] = _t_intervals(part, confidence_level)
     return p, intervals
 
 
@@ -458,17 +458,28 @@ def paired_t(a: ArrayLike, b: ArrayLike) -> float:
     return float(2 * stdtr(differences.size - 1, -abs(t)))
 
 
-def bootstrap_interval(
+def difference_interval(
     differences: ArrayLike, level: float = 0.95, n: int = 10_000, random_state: int = 0
 ) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of the mean difference over queries; NaN if there are no queries.
+    """Return the interval of the mean difference over queries that inverts Fisher's randomization test.
 
-    >>> low, high = bootstrap_interval([0.1, 0.2, 0.3, 0.2])
+    It holds the differences that the test does not reject, so that it excludes 0 if the p-value is at most 1 - level
+    (up to the chance of random subsets, if there are more than `n`). These lie between two quantiles of the means of random subsets of the queries (Hartigan, Using subsample values as
+    typical values, JASA 1969). With so few queries that the test rejects nothing (five at the level 0.95), it is the
+    interval of Student's t; with fewer than two, it is NaN.
+
+    Args:
+        differences: differences of two runs by query, (n_queries,); NaN is left out.
+        level: probability that the interval holds the mean difference, if differences are symmetric around it.
+        n: maximum number of subsets; if there are fewer, all are used.
+        random_state: random seed.
+
+    >>> low, high = difference_interval([0.1, 0.2, 0.3, 0.2, 0.1, 0.3])
     >>> round(low, 3), round(high, 3)
-    (0.125, 0.275)
+    (0.1, 0.3)
     """
     column = np.asarray(differences, dtype=np.float64)
-    low, high = bootstrap_intervals(column[~np.isnan(column)][:, None], level=level, n=n, random_state=random_state)[0]
+    low, high = difference_intervals(column[~np.isnan(column)][:, None], level=level, n=n, random_state=random_state)[0]
     return float(low), float(high)
 
 
@@ -519,24 +530,39 @@ def fisher_p_values(differences: Floats, *, n: int = 10_000, random_state: int =
     return p
 
 
-def bootstrap_intervals(differences: Floats, *, level: float = 0.95, n: int = 10_000, random_state: int = 0) -> Floats:
-    """Return the `bootstrap_interval` of each column of differences (n_queries, n_columns), as (n_columns, 2).
+def difference_intervals(differences: Floats, *, level: float = 0.95, n: int = 10_000, random_state: int = 0) -> Floats:
+    """Return the `difference_interval` of each column of differences (n_queries, n_columns), as (n_columns, 2).
 
-    >>> bootstrap_intervals(np.array([[1.0, 2.0], [1.0, 2.0]]))
+    >>> difference_intervals(np.array([[1.0, 2.0], [1.0, 2.0]]))
     array([[1., 1.], [2., 2.]])
     """
     _require_resamples(n)
     if not 0 < level < 1:
         raise UsageError(f"must be between 0 and 1, such as 0.95, not {level}", parameter="level")
-    n_queries, n_columns = differences.shape
-    if n_queries == 0:
-        return np.full((n_columns, 2), np.nan)
-    means = (
-        np.concatenate([weights @ differences for weights in _bootstrap_weights(n_queries, n, random_state)])
-        / n_queries
-    )
-    tail = (1 - level) / 2
-    return np.asarray(np.quantile(means, [tail, 1 - tail], axis=0).T)
+    n_queries = differences.shape[0]
+    exact = n_queries < n.bit_length()  # 2^n_queries <= n
+    n_subsets = 2**n_queries if exact else n + 1  # with the empty subset, as in the p-value
+    rank = math.floor((1 - level) / 2 * n_subsets + _ROUNDING_TOLERANCE)
+    if rank == 0:
+        return _t_intervals(differences, level)
+    blocks = _all_signs(n_queries) if exact else _random_signs(n_queries, n, random_state)
+    means = np.sort(np.concatenate([_subset_means(differences, signs > 0) for signs in blocks]), axis=0)
+    return np.asarray(np.stack([means[rank - 1], means[-rank]], axis=1))
+
+
+def _subset_means(differences: Floats, subsets: NDArray[np.bool_]) -> Floats:
+    """Return the mean of each column over each subset of queries that is not empty, (n_subsets, n_columns)."""
+    weights = subsets[subsets.any(axis=1)].astype(np.float64)
+    return np.asarray(weights @ differences / weights.sum(axis=1, keepdims=True))
+
+
+def _t_intervals(differences: Floats, level: float) -> Floats:
+    """Return the interval of Student's t of each column's mean, (n_columns, 2)."""
+    n_queries = differences.shape[0]
+    if n_queries < 2:
+        return np.full((differences.shape[1], 2), np.nan)
+    width = stdtrit(n_queries - 1, (1 + level) / 2) * differences.std(axis=0, ddof=1) / np.sqrt(n_queries)
+    return np.asarray(differences.mean(axis=0)[:, None] + width[:, None] * [-1, 1])
 
 
 def _paired_differences(a: ArrayLike, b: ArrayLike) -> Floats:
@@ -580,17 +606,6 @@ def _random_signs(n_queries: int, n: int, random_state: int) -> Iterator[Floats]
 
 def _bits_to_signs(bits: NDArray[Any]) -> Floats:
     return 2 * bits.astype(np.float64) - 1
-
-
-def _bootstrap_weights(n_queries: int, n: int, random_state: int) -> Iterator[Floats]:
-    """Yield blocks of bootstrap weights: how often each query is drawn, (n_resamples, n_queries)."""
-    rng = np.random.default_rng(random_state)
-    block = max(1, _MAX_VALUES_PER_BLOCK // n_queries)
-    for start in range(0, n, block):
-        rows = min(block, n - start)
-        drawn = rng.integers(0, n_queries, size=(rows, n_queries)) + np.arange(rows)[:, None] * n_queries
-        times = np.bincount(drawn.ravel(), minlength=rows * n_queries)
-        yield times.reshape(rows, n_queries).astype(np.float64)
 
 
 def _require_resamples(n: int) -> None:

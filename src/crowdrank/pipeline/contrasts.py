@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from crowdrank._typing import Floats
-from crowdrank.evaluation.comparison import bootstrap_intervals, fisher_randomization, format_p
+from crowdrank.evaluation.comparison import difference_intervals, fisher_randomization, format_p
 
 ALPHA = 0.05
 """Significance level; intervals have the level 1 - ALPHA."""
@@ -26,7 +26,7 @@ class Contrast:
     Attributes:
         candidate, other: names of the candidates.
         mean, other_mean: their mean values of the measure.
-        difference, lower, upper: difference of the means with its bootstrap interval.
+        difference, lower, upper: difference of the means with its interval.
         p: p-value of a paired randomization test.
         n_better, n_worse, n_equal: number of queries on which the candidate is better, worse and equal.
 
@@ -112,7 +112,7 @@ def decide_verdict(contrasts: Sequence[Contrast], *, is_baseline: bool = False) 
 def contrast_values(candidate: str, ours: Floats, other: str, theirs: Floats, random_state: int) -> Contrast:
     """Return the difference between two candidates, given the measure of each on each query, (n_queries,)."""
     off = ours - theirs
-    lower, upper = bootstrap_intervals(off[:, None], level=1 - ALPHA, random_state=random_state)[0]
+    lower, upper = difference_intervals(off[:, None], level=1 - ALPHA, random_state=random_state)[0]
     return Contrast(
         candidate,
         other,

@@ -330,7 +330,7 @@ def ranker_table(data: ReportData) -> Table:
             Column(
                 f"over {data.baseline_name}",
                 "interval",
-                f"difference to {data.baseline_name} on the test queries, with its 95% bootstrap interval",
+                f"difference to {data.baseline_name} on the test queries, with its 95% interval",
                 _interval(*(f"{measure} {name}" for name in ("lower", "difference", "upper"))),
                 4,
                 signed=True,

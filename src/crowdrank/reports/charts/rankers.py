@@ -153,7 +153,7 @@ def ranker_comparison(comparison: Any, measure: str | None = None, *, chosen: st
     return styled(
         alt.layer(zero, intervals, dots, means),
         f"{measure} of all rankers, compared with {name}",
-        "bars are 95% bootstrap intervals of the difference; the mean is on the right",
+        "bars are 95% intervals of the difference; the mean is on the right",
         f"p-values come from the {TEST_NAMES.get(test, test)} test, not from the bars",
         width=theme.WIDTH,
         height=alt.Step(22),
