@@ -5,7 +5,7 @@
     _estimate             annotate the judgments, learn predictions from features, run EM, warn
     _run                  prepare the judgments, open passes over their shards, resume a checkpoint
     iterate               M-step, E-step of all shards and objective, until `has_converged`
-    Assembly.conclude     the consensus from the rows of the documents
+    ConsensusBuilder.build     the consensus from the rows of the documents
 
 A model implements the hooks `_start` and `_accumulate` (E-step), `_maximize` (M-step) and `_finish` (rows). Afterwards
 `infer` applies the parameters to other judgments, `add` continues with more, `save` and `load` store them.
@@ -31,7 +31,7 @@ from crowdrank._saved_estimators import FittedEstimator
 from crowdrank._text import counted, heading, panel, paragraph
 from crowdrank._typing import Arrays
 from crowdrank.consensus import METHODS, inspection, saved_models
-from crowdrank.consensus.assembly import CONSENSUS, Assembly
+from crowdrank.consensus.assembly import CONSENSUS_FOLDER, ConsensusBuilder
 from crowdrank.consensus.crowdkit import CrowdKitMethods
 from crowdrank.consensus.data_warnings import hard_labels_used
 from crowdrank.consensus.feature_scores import FeatureScores
@@ -443,8 +443,8 @@ class EMAggregator(Aggregator):
                 raise_after_failure(problem, passes, state, checkpoint)
             if isinstance(report, ProgressBar):
                 report.stage(f"{name}: writing", 1)
-            fitted = Assembly(self, prepared, state.theta, state.statistics, gold_codes, start.scores)
-            consensus, data_warnings = fitted.conclude(passes)
+            fitted = ConsensusBuilder(self, prepared, state.theta, state.statistics, gold_codes, start.scores)
+            consensus, data_warnings = fitted.build(passes)
         if checkpoint is not None:
             checkpoint.remove()
         return state, consensus, data_warnings
@@ -478,7 +478,7 @@ class EMAggregator(Aggregator):
     def _infer(self, judgments: Judgments) -> Consensus:
         prepared, theta, passes = self._open_passes(judgments)
         statistics = passes.accumulate(theta)
-        assembly = Assembly(self, prepared, theta, statistics, scores=self.feature_scores_)
+        assembly = ConsensusBuilder(self, prepared, theta, statistics, scores=self.feature_scores_)
         return assembly.consensus(passes)
 
     def _open_passes(self, table: Judgments) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
@@ -608,6 +608,6 @@ def raise_after_failure(
 
 def _with_output(table: Judgments | ShardedJudgments, output: Path) -> ShardedJudgments:
     if isinstance(table, ShardedJudgments):
-        check_output_folder(output, CONSENSUS)
+        check_output_folder(output, CONSENSUS_FOLDER)
         return replace(table, output=output)
     raise UsageError("is for judgments on disk; those in memory have their consensus in consensus_", parameter="output")
