@@ -113,8 +113,8 @@ CASES: dict[Kernel, Callable[[np.random.Generator], tuple[Any, ...]]] = {
         rng.random((ITEMS, 3)),
         np.zeros((ASSESSORS, GRADES, 3)),
     ),
-    e_step_kernels.expect_states(GRADES): lambda rng: expect(rng, GRADES),
-    e_step_kernels.expect_states(7): lambda rng: expect(rng, 7),
+    e_step_kernels.make_e_step_kernel(GRADES): lambda rng: expect(rng, GRADES),
+    e_step_kernels.make_e_step_kernel(7): lambda rng: expect(rng, 7),
     e_step_kernels.weighted_e_step: weighted,
     e_step_kernels.soft_e_step: soft,
     e_step_kernels.count_soft_answers: lambda rng: (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from crowdrank._typing import Arrays, Booleans, Floats, Integers
-from crowdrank.consensus.curves import project
+from crowdrank.consensus.curves import project_onto_constraints
 from crowdrank.consensus.latent import NODES, PRIOR, pair_information, softmax
 from crowdrank.engine.shards import Shard
 
@@ -133,7 +133,7 @@ def in_grade_order(params: Floats, basis: Floats, covariance: Floats, own_grades
     rises = (np.eye(n_steps, basis.shape[1], 1) - np.eye(n_steps, basis.shape[1])).astype(np.float64)
     active: Booleans = np.arange(n_steps) < own_grades[:, None] - 1
     free = params @ np.linalg.pinv(basis).T
-    return project(free, covariance, rises, active) @ basis.T
+    return project_onto_constraints(free, covariance, rises, active) @ basis.T
 
 
 def standardized_params(theta: Arrays) -> Floats:

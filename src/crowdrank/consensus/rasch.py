@@ -10,7 +10,7 @@ import numpy as np
 from crowdrank._folders import POSITIVE_RANGE, PROBABILITY_RANGE, require_range
 from crowdrank._typing import Arrays, Floats, Integers
 from crowdrank.consensus import latent
-from crowdrank.consensus.curves import blocks, careful_curves, learn_prior
+from crowdrank.consensus.curves import assessor_blocks, careful_curves, learn_prior
 from crowdrank.consensus.e_step import expectation_step
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import (
@@ -262,7 +262,7 @@ def threshold_step(
     """
     steps = [
         _threshold_step(counts[block], thresholds[block], relevance, difficulties, mean[block], precision[block])
-        for block in blocks(len(thresholds))
+        for block in assessor_blocks(len(thresholds))
     ]
     return np.concatenate([stepped for stepped, _ in steps]), np.concatenate([spread for _, spread in steps])
 

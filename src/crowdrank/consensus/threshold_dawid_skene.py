@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from crowdrank._folders import PROBABILITY_RANGE
 from crowdrank._numba import map_in_order
 from crowdrank._typing import Arrays, Floats, Grades
-from crowdrank.consensus.curves import blocks, learn_prior
+from crowdrank.consensus.curves import assessor_blocks, learn_prior
 from crowdrank.consensus.dawid_skene import FLOOR, DawidSkene
 from crowdrank.consensus.e_step import SMALLEST
 from crowdrank.consensus.families import prior_weights
@@ -217,7 +217,7 @@ def newton_step(
         own = None if weights is None else weights[part]
         return _newton_step(counts[part], coefficients[part], features, mean, precision, own)
 
-    steps = list(map_in_order(step, blocks(len(counts)), n_jobs))
+    steps = list(map_in_order(step, assessor_blocks(len(counts)), n_jobs))
     return np.concatenate([updated for updated, _ in steps]), np.sum([spread for _, spread in steps], axis=0)
 
 
