@@ -16,7 +16,7 @@ from crowdrank._numba import njit
 from crowdrank._typing import Codes, Floats, Integers
 from crowdrank.engine.shards import items_of
 
-SMALLEST_VARIANCE = 1e-9
+MIN_WEIGHT_DENOMINATOR = 1e-9
 """Minimum denominator of a weight, for families whose errors have the correlation 1."""
 
 
@@ -57,7 +57,7 @@ def _nested_weights(offsets: Integers, assessor: Codes, levels: Codes, increment
         _, place = np.unique(key, return_inverse=True)
         total = np.bincount(place, weights)[place]
         if level == len(levels) - 1:
-            weights = 1.0 / np.maximum(1.0 - own.sum(axis=0) + total * own[level], SMALLEST_VARIANCE)
+            weights = 1.0 / np.maximum(1.0 - own.sum(axis=0) + total * own[level], MIN_WEIGHT_DENOMINATOR)
         else:
             weights = weights / (1.0 + own[level] * total)
     return weights
@@ -91,7 +91,7 @@ def nested_weights(offsets: Integers, assessor: Codes, levels: Codes, increments
                     rest = 1.0
                     for finer in range(n_levels):
                         rest -= increments[finer, a]
-                    weight[j] = 1.0 / max(rest + shared * rho, SMALLEST_VARIANCE)
+                    weight[j] = 1.0 / max(rest + shared * rho, MIN_WEIGHT_DENOMINATOR)
                 else:
                     weight[j] /= 1.0 + rho * shared
             for j in range(offsets[item], offsets[item + 1]):

@@ -16,11 +16,11 @@ from crowdrank._numba import njit
 from crowdrank._typing import Codes, Floats, Grades, Integers
 
 CURVATURE_STRIDE = 4
-"""If partners are drawn, every fourth pair contributes to the curvature by assessors' parameters, to guide steps."""
+"""Every how many pairs the curvature by the assessors' parameters is computed if partners are drawn (subsampling)."""
 BLOCK_SIZE = 96
 """Number of judgments computed together."""
 SIMD_LANES = 8
-"""Loops over a block compute a multiple of this number of judgments: whole vector registers."""
+"""Number of judgments in a vector register; loops over a block compute a multiple of it."""
 RESIDUAL, FACTOR, WEIGHT, VARIANCE, SHARE = range(5)
 """Columns of the values of a judgment: relevance minus the mean of its grade, precision factor, weight, variance of
 relevance, and weight divided by the total weight of its partners."""
@@ -49,7 +49,7 @@ AT_RESIDUAL, AT_FACTOR, AT_WEIGHT, AT_SPREAD = (np.uint64(n) * ROW for n in rang
 """Rows of `Block.values`: residual and precision factor of the partner, weight of the pair, and variance of the
 difference, negative if it is taken one standard deviation below its mean."""
 AT_GIVEN, AT_GIVEN_FACTOR, AT_LOWEST = (np.uint64(n) * ROW for n in range(4, 7))
-"""Rows of `Block.values`: relevance minus mean and precision factor of the given grade, exponent of the lowest one."""
+"""Rows of `Block.values`: relevance minus mean of the given grade, its precision factor, exponent of grade 0."""
 AT_TOTAL, AT_MEAN, AT_WIDTH, AT_SQUARE = (np.uint64(n) * ROW for n in range(7, 11))
 """Rows of `Block.values`: sums over grades of exp(exponent), and of exp(exponent) times the derivatives of the exponent
 by mean and log width, and the square of the first; `differentiate` replaces sums by means, and the total by its
