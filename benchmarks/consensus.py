@@ -77,7 +77,7 @@ def _kernel_and_floor() -> tuple[float, float]:
     likelihood = np.ascontiguousarray(rng.dirichlet(np.ones(n_grades), (n_assessors, n_grades)).transpose(0, 2, 1))
     posterior, counts = np.empty(shard.n_items * n_grades), np.zeros(likelihood.size)
     shares, classes = np.full(n_grades, 1 / n_grades), np.zeros(n_grades)
-    expect = e_step_kernels.expect_states(n_grades)
+    expect = e_step_kernels.make_e_step_kernel(n_grades)
 
     def kernel() -> None:
         expect(

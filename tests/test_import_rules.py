@@ -108,7 +108,7 @@ from crowdrank.consensus.glad import expect_abilities
 frame = pandas.DataFrame({"task": [1, 1, 2], "worker": ["a", "b", "a"], "label": [0, 1, 2]})
 crowdrank.DawidSkene(5, 1.0).fit(frame)
 crowdrank.GLAD(5, 1.0).fit(frame)
-for kernel in (e_step_kernels.expect_states(3), expect_abilities, result.posterior_summaries):
+for kernel in (e_step_kernels.make_e_step_kernel(3), expect_abilities, result.posterior_summaries):
     print(sum(kernel.compiled.stats.cache_misses.values()))
 """
 

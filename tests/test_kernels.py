@@ -113,8 +113,8 @@ CASES: dict[Kernel, Callable[[np.random.Generator], tuple[Any, ...]]] = {
         rng.random((ITEMS, 3)),
         np.zeros((ASSESSORS, GRADES, 3)),
     ),
-    e_step_kernels.expect_states(GRADES): lambda rng: expect(rng, GRADES),
-    e_step_kernels.expect_states(7): lambda rng: expect(rng, 7),
+    e_step_kernels.make_e_step_kernel(GRADES): lambda rng: expect(rng, GRADES),
+    e_step_kernels.make_e_step_kernel(7): lambda rng: expect(rng, 7),
     e_step_kernels.weighted_e_step: weighted,
     e_step_kernels.soft_e_step: soft,
     e_step_kernels.count_soft_answers: lambda rng: (
@@ -128,7 +128,7 @@ CASES: dict[Kernel, Callable[[np.random.Generator], tuple[Any, ...]]] = {
     votes.count_weighted_votes: lambda rng: (*(table := judgments(rng))[::2], rng.random(len(table[2])), GRADES),
     grade_rules.minimize_loss: lambda rng: (rng.dirichlet(np.full(4, 0.2), 50).round(1), rng.random((4, 4)).round(1)),
     assembly.add_agreements: agreements,
-    data_warnings.mean_shares: lambda rng: (*judgments(rng), rng.integers(1, GRADES, ASSESSORS)),
+    data_warnings.mean_scaled_grades: lambda rng: (*judgments(rng), rng.integers(1, GRADES, ASSESSORS)),
     data_warnings.find_groups: groups,
     assembly.add_codes: lambda rng: (judgments(rng)[1], np.zeros(ASSESSORS, np.int64)),
     family_weights.nested_weights: lambda rng: (

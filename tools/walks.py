@@ -49,7 +49,7 @@ WALKS = {
             Step("consensus/model.py", "Aggregator.fit", "start, iterate and finish a fit"),
             Step("consensus/gda.py", "GDA._accumulate", "E-step: relevance of each document"),
             Step("consensus/gda.py", "GDA._maximize", "M-step: parameters of each assessor"),
-            Step("consensus/assembly.py", "Assembly.conclude", "make tables with ids of documents and assessors"),
+            Step("consensus/assembly.py", "ConsensusBuilder.build", "make tables with ids of documents and assessors"),
             Step("assessors/assessor_report.py", "assess", "compute informativeness and flags"),
             Step("pipeline/selection.py", "train_and_select", "train rankers on the labels, select one"),
             Step("pipeline/ranker_test.py", "summarize", "test it on queries that were held out"),

@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crowdrank import read_judgments
-from crowdrank.assessors.agreement import METRICS, alpha_of, krippendorff_alpha, pairwise_agreement, weighted_kappa
+from crowdrank.assessors.agreement import (
+    METRICS,
+    alpha_from_coincidences,
+    krippendorff_alpha,
+    pairwise_agreement,
+    weighted_kappa,
+)
 from crowdrank.errors import UsageError
 
 OBSERVERS = [
@@ -89,7 +95,7 @@ def test_the_bootstrap_equals_drawing_documents_one_by_one() -> None:
     each = each / (votes.sum(axis=1) - 1)[:, None, None]
     rng = np.random.default_rng(5)
     drawn = np.stack([each[rng.integers(len(each), size=len(each))].sum(axis=0) for _ in range(4000)])
-    lower, upper = np.quantile(alpha_of(drawn, np.arange(4.0), "interval"), [0.025, 0.975])
+    lower, upper = np.quantile(alpha_from_coincidences(drawn, np.arange(4.0), "interval"), [0.025, 0.975])
     assert alpha.lower == pytest.approx(lower, abs=0.01)
     assert alpha.upper == pytest.approx(upper, abs=0.01)
 

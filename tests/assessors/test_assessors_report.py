@@ -440,7 +440,7 @@ def test_an_assessors_own_answers_are_left_out_also_repeated_ones() -> None:
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model = GDA().fit(world(5, queries=10, assessors=10).judgments)
     whole = leave_one_out_consensus(model.judgments_, model.answer_states())
-    monkeypatch.setattr("crowdrank.assessors.reference._BLOCK", 7)
+    monkeypatch.setattr("crowdrank.assessors.reference._JUDGMENTS_PER_BLOCK", 7)
     cut = leave_one_out_consensus(model.judgments_, model.answer_states())
     np.testing.assert_allclose(cut.expected, whole.expected)
     np.testing.assert_array_equal(cut.grade, whole.grade)

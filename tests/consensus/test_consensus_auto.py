@@ -291,10 +291,10 @@ def test_the_command_line_shows_the_choice(tmp_path: Path) -> None:
 
 def test_whole_families_are_held_out_in_folds_of_about_one_size() -> None:
     judgments = read_judgments(simulate(queries=30, assessors=40, families=6, random_state=1).judgments)
-    fold, family = held_out.folds(judgments, 3), judgments.family_of[judgments.assessor]
+    fold, family = held_out.assign_folds(judgments, 3), judgments.family_of[judgments.assessor]
     assert all(len(set(fold[family == one])) == 1 for one in np.unique(family))
     alone = read_judgments(simulate(queries=30, assessors=40, random_state=1).judgments)
-    sizes = np.bincount(held_out.folds(alone, 5))
+    sizes = np.bincount(held_out.assign_folds(alone, 5))
     assert sizes.max() < 1.3 * sizes.min()
 
 
@@ -303,7 +303,7 @@ def test_whole_families_are_held_out_in_folds_of_about_one_size() -> None:
 def test_tied_items_share_their_places(seed: int, n: int, bins: int) -> None:
     rng = np.random.default_rng(seed)
     relevance, query = rng.integers(0, 4, n).astype(float), np.sort(rng.integers(0, 2, n))
-    found = held_out.rank_shares(relevance, query, bins)
+    found = held_out.rank_bin_memberships(relevance, query, bins)
     for item in range(n):
         mine = np.flatnonzero(query == query[item])
         below, tied = (relevance[mine] < relevance[item]).sum(), (relevance[mine] == relevance[item]).sum()

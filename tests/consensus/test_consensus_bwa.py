@@ -17,12 +17,12 @@ from scipy.stats import gamma, norm
 from crowdrank import BWA, Average, Gold, Judgments, evaluate, read_gold, read_judgments
 from crowdrank.consensus.bwa import (
     INITIAL_BIAS_VARIANCE,
-    INITIAL_GAMMA,
+    INITIAL_PRECISION_PRIOR,
     PRIOR_ASSESSORS,
-    ROUNDING,
-    gold_bounds,
+    ROUNDING_VARIANCE,
+    expert_grade_ranges,
     grade_probabilities,
-    learn_gamma,
+    learn_precision_prior,
     update_items,
 )
 from crowdrank.errors import UsageError
@@ -58,7 +58,7 @@ def test_the_pass_equals_its_twin(seed: int) -> None:
     sets = np.array([[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 1], [1, 1, 1, 1, 1]], dtype=np.bool_)
     precision, bias, grade_values = rng.gamma(2, 1, 4), rng.normal(0, 1, 4), np.array([0.0, 0.5, 2.0, 3.0, 4.0])
     mean, variance, first, second = np.empty(9), np.empty(9), np.zeros(4), np.zeros(4)
-    judged = offsets, assessor, grade, gold, *gold_bounds(sets, grade_values), grade_values
+    judged = offsets, assessor, grade, gold, *expert_grade_ranges(sets, grade_values), grade_values
     update_items(*judged, 2.0, 0.5, precision, bias, mean, variance, first, second)
     weight = 0.5 + np.bincount(item, precision[assessor], 9)
     total = 0.5 * 2.0 + np.bincount(item, precision[assessor] * (grade_values[grade] - bias[assessor]), 9)
@@ -100,7 +100,12 @@ def slow_bound(model: BWA, judged: list[tuple[int, int, int]], table: pd.DataFra
     bound = 0.0
     relevance, sds = table["relevance"].to_numpy(), table["sd"].to_numpy()
     for d, a, grade in judged:
-        off = (grade - relevance[d] - theta["bias"][a]) ** 2 + sds[d] ** 2 + theta["bias_uncertainty"][a] + ROUNDING
+        off = (
+            (grade - relevance[d] - theta["bias"][a]) ** 2
+            + sds[d] ** 2
+            + theta["bias_uncertainty"][a]
+            + ROUNDING_VARIANCE
+        )
         bound += 0.5 * (expected_log[a] - np.log(2 * np.pi) - expected[a] * off)
     for mean, sd in zip(relevance, sds, strict=True):
         bound += norm.logpdf(mean, middle, np.sqrt(spread)) - 0.5 * sd**2 / spread
@@ -108,7 +113,7 @@ def slow_bound(model: BWA, judged: list[tuple[int, int, int]], table: pd.DataFra
     a0, b0 = theta["gamma"]
     for own_shape, own_rate, times in [
         *zip(shape, rate, [1.0] * len(shape), strict=True),
-        (*INITIAL_GAMMA, PRIOR_ASSESSORS),
+        (*INITIAL_PRECISION_PRIOR, PRIOR_ASSESSORS),
     ]:
         log_mean = digamma(own_shape) - np.log(own_rate)
         bound += times * (a0 * np.log(b0) - gammaln(a0) + (a0 - 1) * log_mean - b0 * own_shape / own_rate)
@@ -134,7 +139,7 @@ def test_the_learned_gamma_is_the_likeliest(seed: int) -> None:
     shape = rng.gamma(2, 5, 12) + 1
     rate = shape / rng.gamma(3, 0.5, 12)
     times = np.append(np.ones(12), PRIOR_ASSESSORS)
-    shapes, rates = np.append(shape, INITIAL_GAMMA[0]), np.append(rate, INITIAL_GAMMA[1])
+    shapes, rates = np.append(shape, INITIAL_PRECISION_PRIOR[0]), np.append(rate, INITIAL_PRECISION_PRIOR[1])
 
     def loss(logs: NDArray[np.float64]) -> float:
         a, b = np.exp(logs)
@@ -142,7 +147,7 @@ def test_the_learned_gamma_is_the_likeliest(seed: int) -> None:
         return -float(times @ terms)
 
     best = minimize(loss, np.zeros(2), tol=1e-12).x
-    assert np.allclose(np.log(learn_gamma(shape, rate)), best, atol=1e-3)
+    assert np.allclose(np.log(learn_precision_prior(shape, rate)), best, atol=1e-3)
 
 
 def test_what_the_judgments_were_drawn_from_is_found() -> None:
@@ -175,7 +180,7 @@ def test_assessors_who_never_disagree_are_not_infinitely_precise() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = BWA().fit(frame)
-    assert (model.consensus_.assessors["precision"] < 1 / ROUNDING).all()
+    assert (model.consensus_.assessors["precision"] < 1 / ROUNDING_VARIANCE).all()
     table = model.consensus_.documents
     assert (table["grade"] == table["document"] % 3).all()
     assert (table["sd"] > 0.05).all()

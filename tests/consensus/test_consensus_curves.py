@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from crowdrank._typing import Booleans, Floats
-from crowdrank.consensus.curves import GaussianCurves, learn_prior, project
+from crowdrank.consensus.curves import GaussianCurves, learn_prior, project_onto_constraints
 from crowdrank.consensus.latent import DIFFICULTIES, N_NODES, NODES, PRIOR, mode_weights, states_prior
 
 KINDS = {
@@ -174,7 +174,7 @@ def test_projections_are_the_nearest_points(seed: int) -> None:
     covariance = root @ root.transpose(0, 2, 1) + 0.1 * np.eye(8)
     rows = np.diff(np.eye(8), axis=0)[:3]
     active = np.array([[True, True, True], [True, True, True], [True, False, False]])
-    found = project(start, covariance, rows, active)
+    found = project_onto_constraints(start, covariance, rows, active)
     for a in range(3):
         own = rows[active[a]]
         assert (own @ found[a] > -1e-6).all()

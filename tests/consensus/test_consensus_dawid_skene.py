@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 
 from crowdrank import Average, DawidSkene, Judgments, MajorityVote, OneCoinDawidSkene, evaluate, read_judgments
 from crowdrank.consensus import e_step_kernels
-from crowdrank.consensus.dawid_skene import WEAK, confusions, digamma, dirichlet_step, learn_pseudo_counts, prior_matrix
+from crowdrank.consensus.dawid_skene import (
+    WEAK_PSEUDO_COUNTS,
+    confusions,
+    digamma,
+    dirichlet_step,
+    learn_pseudo_counts,
+    prior_matrix,
+)
 from crowdrank.errors import ConvergenceWarning, UsageError
 from crowdrank.readers.datasets import dataset
 
@@ -104,7 +111,7 @@ def test_the_kernel_equals_its_twin_also_where_products_underflow(seed: int, per
     shares = rng.dirichlet(np.ones(n_grades))
     posterior, counts = np.empty((items, n_grades)), np.zeros((assessors, n_grades, n_grades))
     classes = np.zeros(n_grades)
-    total = e_step_kernels.expect_states(n_grades)(
+    total = e_step_kernels.make_e_step_kernel(n_grades)(
         offsets,
         assessor,
         grade,
@@ -232,7 +239,7 @@ def test_digamma_equals_scipys(x: float) -> None:
 
 def dirichlet_multinomial(counts: NDArray[np.float64], pseudo: NDArray[np.float64]) -> float:
     """The log likelihood that the learned prior maximizes, one assessor of weak answers among them."""
-    counts = np.concatenate([counts, prior_matrix(WEAK, counts.shape[1])[None]])
+    counts = np.concatenate([counts, prior_matrix(WEAK_PSEUDO_COUNTS, counts.shape[1])[None]])
     log_gamma = scipy.special.gammaln
     per_answer = log_gamma(counts + pseudo) - log_gamma(pseudo)
     strength = pseudo.sum(axis=0)
@@ -260,7 +267,7 @@ def test_the_learned_prior_climbs_its_likelihood_to_the_top(seed: int) -> None:
             for _ in range(80)
         ]
     ).astype(float)
-    pseudo, before = prior_matrix(WEAK, 3), -np.inf
+    pseudo, before = prior_matrix(WEAK_PSEUDO_COUNTS, 3), -np.inf
     for _ in range(60):
         pseudo = learn_pseudo_counts(counts, pseudo)
         assert dirichlet_multinomial(counts, pseudo) >= before - 1e-9
@@ -316,6 +323,6 @@ def test_an_item_that_is_impossible_in_every_state_stays_open(n: int) -> None:
     posterior, counts, totals = np.empty(2), np.zeros(4), np.zeros(2)
     likelihood = np.array([0.0, 0.0, 1.0, 1.0])  # grade 0 is never given
     args = (offsets, assessor, grade, np.full(1, -1, np.int8), 2, np.full(2, 0.5), likelihood, np.ones(4))
-    found = e_step_kernels.expect_states(2)(*args, posterior, counts, totals)
+    found = e_step_kernels.make_e_step_kernel(2)(*args, posterior, counts, totals)
     assert posterior.tolist() == [0.5, 0.5]
     assert np.isfinite(found)

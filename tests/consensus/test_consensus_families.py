@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from crowdrank import GDA, Judgments, evaluate, read_judgments, read_partitions, simulate
 from crowdrank.consensus import e_step_kernels
 from crowdrank.consensus.family_weights import correlation_increments, nested_weights
-from crowdrank.consensus.find_families import correlations, find_families
+from crowdrank.consensus.find_families import assessor_correlations, find_families
 from crowdrank.errors import DataWarning
 from crowdrank.readers.datasets import dataset
 from experiments.base import gold_in
@@ -93,7 +93,7 @@ def test_weighted_posteriors_equal_their_definition(seed: int) -> None:
 
 def test_correlations_equal_pandas() -> None:
     judgments = read_judgments(simulate(queries=10, documents=20, assessors=8, labels=5, random_state=2).judgments)
-    found, common = correlations(judgments, np.arange(judgments.n_assessors))
+    found, common = assessor_correlations(judgments, np.arange(judgments.n_assessors))
     item = np.repeat(np.arange(judgments.n_items), np.diff(judgments.offsets))
     wide = pd.DataFrame({"item": item, "assessor": judgments.assessor, "grade": judgments.grade}).pivot(
         index="item", columns="assessor", values="grade"

@@ -27,8 +27,8 @@ from crowdrank.consensus.feature_scores import (
     assign_folds,
     cross_fit,
     fit_ridge,
-    permutation_z,
-    scale_within,
+    permutation_z_score,
+    scale_within_groups,
     usable_features,
 )
 from crowdrank.consensus.latent import DIFFICULTIES, standard_nodes, states_prior
@@ -378,10 +378,10 @@ def test_out_of_fold_predictions_of_noise_are_not_correlated_with_it() -> None:
 def test_shuffled_scores_have_standard_normal_z() -> None:
     rng = np.random.default_rng(0)
     target, group = rng.exponential(size=600), np.repeat(np.arange(40), 15)
-    found = [permutation_z(target[rng.permutation(600)], target, group) for _ in range(400)]
+    found = [permutation_z_score(target[rng.permutation(600)], target, group) for _ in range(400)]
     assert np.mean(found) == pytest.approx(0, abs=0.15)
     assert np.std(found) == pytest.approx(1, abs=0.1)
-    assert permutation_z(target, target, group) > 10
+    assert permutation_z_score(target, target, group) > 10
 
 
 def test_ridge_equals_the_normal_equations_and_fills_missing_values() -> None:
@@ -402,8 +402,8 @@ def test_scaling_keeps_missing_values_and_ignores_the_order_of_rows() -> None:
     rng = np.random.default_rng(0)
     matrix, group = rng.normal(size=(50, 2)), rng.integers(0, 5, 50)
     matrix[::7, 0] = np.nan
-    scaled, order = scale_within(matrix, group), rng.permutation(50)
-    assert scale_within(matrix[order], group[order]) == pytest.approx(scaled[order], nan_ok=True)
+    scaled, order = scale_within_groups(matrix, group), rng.permutation(50)
+    assert scale_within_groups(matrix[order], group[order]) == pytest.approx(scaled[order], nan_ok=True)
     for one in range(5):
         assert np.nanmin(scaled[group == one], axis=0) == pytest.approx(0)
         assert np.nanmax(scaled[group == one], axis=0) == pytest.approx(1)

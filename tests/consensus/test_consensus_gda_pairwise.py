@@ -16,12 +16,12 @@ from crowdrank._typing import Floats
 from crowdrank.consensus import gda_pairwise, gda_pairwise_documents, gda_pairwise_likelihood
 from crowdrank.consensus.gda_pairwise_assessors import (
     PRIOR_SD,
+    empty_step_history,
+    extend_step_history,
     extrapolated_step,
-    no_recent,
     pairwise_informativeness,
     prior_mean,
     standardized_params,
-    with_recent,
 )
 from crowdrank.consensus.gda_pairwise_documents import draw_partners, posterior_variance
 from crowdrank.consensus.latent import expert_lines
@@ -186,12 +186,12 @@ def test_steps_that_shrink_in_two_directions_are_extrapolated_to_their_end() -> 
     """Take steps of a linear iteration in which two directions shrink slowly, at rates 0.9 and 0.6."""
     rng = np.random.default_rng(0)
     end, slow, slower = rng.standard_normal((3, 20, 3 * N_GRADES))
-    params, recent, lengths = end + slow + slower, no_recent(end), np.array([1.0, 1.0])
+    params, recent, lengths = end + slow + slower, empty_step_history(end), np.array([1.0, 1.0])
     for number in range(3):
         step = -(0.4 * lengths[0] * slow + 0.1 * lengths[1] * slower)
         extrapolated = extrapolated_step(params, step, recent)
         assert (number > 0) or np.array_equal(extrapolated, step)
-        recent, at = with_recent(recent, params, step), params
+        recent, at = extend_step_history(recent, params, step), params
         params, lengths = params + step, lengths * [0.6, 0.9]
     turned = (step * recent[:, -len(step[0]) :]).sum(axis=1) < 0
     assert np.allclose((at + extrapolated)[~turned], end[~turned], atol=1e-9)
@@ -199,7 +199,7 @@ def test_steps_that_shrink_in_two_directions_are_extrapolated_to_their_end() -> 
 
 def test_an_assessor_who_alternates_goes_to_the_middle() -> None:
     there, back = np.zeros((1, 3 * N_GRADES)), np.ones((1, 3 * N_GRADES))
-    recent = with_recent(no_recent(there), there, back - there)
+    recent = extend_step_history(empty_step_history(there), there, back - there)
     assert np.allclose(back + extrapolated_step(back, there - back, recent), 0.5)
 
 

@@ -1,4 +1,4 @@
-"""Agreement of assessors with each other (Krippendorff's alpha, pairs) and with honeypots."""
+"""Agreement of assessors with each other (Krippendorff's alpha, kappa of pairs), and their accuracy on honeypots."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEVEL_CONSTRAINTS = [Number(0, 1, above=True, below=True)]
 
 
 def wilson(successes: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
-    """Return the ends of Wilson's intervals of proportions; NaN without a trial.
+    """Return lower and upper ends of Wilson's intervals of the proportions successes / n; NaN if n is 0.
 
     >>> low, high = wilson([8, 0], [10, 0])
     >>> low.round(3).tolist(), high.round(3).tolist()
@@ -93,7 +93,7 @@ MAX_ASSESSORS = 200
 """Maximum number of assessors whose pairs are compared: the most active ones."""
 MIN_SHARED_DOCUMENTS = 10
 """Default minimum number of documents that a pair of assessors has in common."""
-_BLOCK = 2**22
+_MAX_BLOCK_VALUES = 2**22
 """Maximum number of values of a block of bootstrap samples."""
 
 
@@ -161,12 +161,12 @@ def krippendorff_alpha(
     if not total:
         return Alpha(np.nan, np.nan, np.nan, metric, level, 0)
     coincidences = pattern_coincidences(patterns)
-    value = float(alpha_of(_weighted_sum(n_documents[None], coincidences), values, metric)[0])
-    rng, block = np.random.default_rng(random_state), max(1, _BLOCK // len(patterns))
+    value = float(alpha_from_coincidences(_weighted_sum(n_documents[None], coincidences), values, metric)[0])
+    rng, block = np.random.default_rng(random_state), max(1, _MAX_BLOCK_VALUES // len(patterns))
     samples = []
     for start in range(0, resamples, block):
         drawn = rng.multinomial(total, n_documents / total, min(block, resamples - start))
-        samples.append(alpha_of(_weighted_sum(drawn, coincidences), values, metric))
+        samples.append(alpha_from_coincidences(_weighted_sum(drawn, coincidences), values, metric))
     sample = np.concatenate(samples)
     sample = sample[np.isfinite(sample)]
     tail = (1 - level) / 2
@@ -175,7 +175,7 @@ def krippendorff_alpha(
 
 
 def _vote_patterns(table: Judgments) -> tuple[Integers, Integers]:
-    """Return the different rows of grade counts of documents with two judgments or more, and how often each occurs.
+    """Return the distinct rows of grade counts of documents with several judgments, and how often each occurs.
 
     Documents with equal counts are equivalent, so that the bootstrap draws patterns instead of documents.
     """
@@ -184,14 +184,16 @@ def _vote_patterns(table: Judgments) -> tuple[Integers, Integers]:
     return patterns, n_documents
 
 
-def pattern_coincidences(counts: Integers) -> Floats:
+def pattern_coincidences(grade_counts: Integers) -> Floats:
     """Return the coincidence matrix of each document (n, n_grades, n_grades) from its grade counts (n, n_grades).
 
     >>> pattern_coincidences(np.array([[1, 2]])).tolist()
     [[[0.0, 1.0], [1.0, 1.0]]]
     """
-    n_judgments = counts.sum(axis=1)
-    pairs = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(counts.shape[1], dtype=np.int64)
+    n_judgments = grade_counts.sum(axis=1)
+    pairs = grade_counts[:, :, None] * grade_counts[:, None, :] - grade_counts[:, :, None] * np.eye(
+        grade_counts.shape[1], dtype=np.int64
+    )
     return np.asarray(pairs / np.maximum(n_judgments - 1, 1)[:, None, None])
 
 
@@ -201,10 +203,10 @@ def _weighted_sum(weights: Integers, coincidences: Floats) -> Floats:
     return total
 
 
-def alpha_of(coincidences: Floats, values: Floats, metric: str = "ordinal") -> Floats:
+def alpha_from_coincidences(coincidences: Floats, values: Floats, metric: str = "ordinal") -> Floats:
     """Return alpha of coincidence matrices (n, n_grades, n_grades); NaN if only one grade occurs.
 
-    >>> alpha_of(np.array([[[4.0, 0.0], [0.0, 4.0]]]), np.array([0.0, 1.0])).tolist()
+    >>> alpha_from_coincidences(np.array([[[4.0, 0.0], [0.0, 4.0]]]), np.array([0.0, 1.0])).tolist()
     [1.0]
     """
     margin = coincidences.sum(axis=2)
@@ -214,16 +216,22 @@ def alpha_of(coincidences: Floats, values: Floats, metric: str = "ordinal") -> F
     return np.asarray(1 - np.divide(observed, expected, out=np.full(len(observed), np.nan), where=expected > 0))
 
 
-def squared_distances(margin: Floats, values: Floats, metric: str) -> Floats:
-    """Return the squared distances of grades (n, n_grades, n_grades), given how often each grade occurs (n, n_grades).
+def squared_distances(grade_counts: Floats, values: Floats, metric: str) -> Floats:
+    """Return the squared distance of each two grades by a metric, (n, n_grades, n_grades).
+
+    The ordinal metric depends on how often each grade occurs: `grade_counts`, (n, n_grades).
 
     >>> squared_distances(np.array([[2.0, 2.0, 2.0]]), np.array([0.0, 1.0, 2.0]), "ordinal")[0].tolist()
     [[0.0, 4.0, 16.0], [4.0, 0.0, 4.0], [16.0, 4.0, 0.0]]
     """
     if metric == "nominal":
-        return np.broadcast_to(1 - np.eye(len(values)), (len(margin), len(values), len(values)))
+        return np.broadcast_to(1 - np.eye(len(values)), (len(grade_counts), len(values), len(values)))
     # The ordinal distance is the number of judgments between the middles of two grades.
-    position = np.cumsum(margin, axis=1) - margin / 2 if metric == "ordinal" else np.tile(values, (len(margin), 1))
+    position = (
+        np.cumsum(grade_counts, axis=1) - grade_counts / 2
+        if metric == "ordinal"
+        else np.tile(values, (len(grade_counts), 1))
+    )
     return np.asarray((position[:, :, None] - position[:, None, :]) ** 2)
 
 
@@ -238,10 +246,10 @@ def weighted_kappa(one: ArrayLike, other: ArrayLike, n_grades: int, weights: str
     require_one_of("weights", weights, WEIGHTS)
     cells = np.asarray(one, np.int64) * n_grades + np.asarray(other, np.int64)
     counts = np.bincount(cells, minlength=n_grades**2).reshape(1, n_grades, n_grades)
-    return float(kappas_of(counts, weights)[0])
+    return float(weighted_kappas(counts, weights)[0])
 
 
-def kappas_of(counts: Integers, weights: str) -> Floats:
+def weighted_kappas(counts: Integers, weights: str) -> Floats:
     """Return the weighted kappa of each contingency table (n, n_grades, n_grades)."""
     code = np.arange(counts.shape[1])
     distance = np.abs(code[:, None] - code).astype(np.float64) ** (1 if weights == "linear" else 2)
@@ -284,7 +292,7 @@ def agreement_table(
     require_integer("min_documents", min_documents, 1)
     table = judgments.to_main_scale()
     active = np.argsort(-np.bincount(table.assessor, minlength=table.n_assessors), kind="stable")[:MAX_ASSESSORS]
-    counts = _pair_counts(table, active)
+    counts = _pair_contingency_tables(table, active)
     one, other = np.triu_indices(len(active), 1)
     n_documents = counts[one, other].sum(axis=(1, 2))
     order = np.argsort(-n_documents, kind="stable")
@@ -297,13 +305,13 @@ def agreement_table(
         "documents": n_documents,
         "agreement": np.trace(tables, axis1=1, axis2=2) / n_documents,
         "difference": (tables * (code[:, None] - code)).sum(axis=(1, 2)) / n_documents,
-        "kappa": pa.array(kappas_of(tables, weights), from_pandas=True),
+        "kappa": pa.array(weighted_kappas(tables, weights), from_pandas=True),
     }
     return pa.table(columns)
 
 
 def copies_warning(judgments: Judgments, pairs: pa.Table) -> Message | None:
-    """Return a warning about assessors of different families whose answers are nearly all equal, None without any.
+    """Return a warning about assessors of different families whose answers are nearly all equal, or None.
 
     Args:
         judgments: the judgments.
@@ -334,8 +342,8 @@ def copies_warning(judgments: Judgments, pairs: pa.Table) -> Message | None:
     return Message(problem, "copies", "warning", fixes=fixes)
 
 
-def _pair_counts(table: Judgments, active: Integers) -> Integers:
-    """Return the contingency table of each pair of assessors (n_active, n_active, n_grades, n_grades)."""
+def _pair_contingency_tables(table: Judgments, active: Integers) -> Integers:
+    """Return the contingency table of the grades of each two assessors, (n_active, n_active, n_grades, n_grades)."""
     n_grades, position = len(table.scale), np.full(table.n_assessors, -1)
     position[active] = np.arange(len(active))
     used = (position[table.assessor] >= 0) & (table.grade != UNJUDGEABLE)

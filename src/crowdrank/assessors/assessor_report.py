@@ -53,7 +53,7 @@ from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 
 FLAGS = ("careful", "", "lenient", "strict", "careless", "random", "reversed", "few")
 UNRELIABLE_FLAGS = ("random", "reversed")
-"""Flags of assessors whose answers say nothing, or the opposite of what is meant."""
+"""Flags of assessors whose answers are independent of relevance, or decrease with it."""
 
 MIN_JUDGMENTS = 10
 """Minimum number of judgments for any other flag than `few`: standard errors of fewer are unreliable."""
@@ -76,8 +76,8 @@ class AssessorEvidence:
     Attributes:
         comparison: comparison with the reference grades.
         by_experts: whether the reference grades are those of experts, otherwise of the other assessors.
-        severity: bias of the assessors, with a reference of its own.
-        informativeness: in nats.
+        severity: bias of the assessors, which may be relative to another reference.
+        informativeness: information about relevance in one answer, in nats, (n_assessors,).
         information_error: standard error of the informativeness.
         n_grades: number of grades of the scale.
 
@@ -92,7 +92,7 @@ class AssessorEvidence:
 
     @property
     def few(self) -> Booleans:
-        """Whether there are too few judgments, or too similar documents, to tell a random assessor from a typical one.
+        """Whether there are too few judgments to tell a random assessor from a typical one, or too similar documents.
 
         Equal answers to documents that nearly all have the same grade are those of a typical assessor too.
         """
@@ -132,13 +132,13 @@ class AssessorEvidence:
 
 
 def _is_near_zero(compared: AssessorComparison) -> Booleans:
-    """Return whether the interval of the slope is below half of the typical slope, in both directions."""
+    """Return whether the interval of the slope lies within +-`UNRELIABLE_SLOPE` times the typical slope."""
     lower, upper = compared.slope_interval
     return np.asarray((lower > -UNRELIABLE_SLOPE) & (upper < UNRELIABLE_SLOPE))
 
 
 def _is_independent(compared: AssessorComparison) -> Booleans:
-    """Return whether the answers contain no information that matters, by the intervals of slope and information."""
+    """Return whether answers may be independent of the reference: slope and information can be about 0."""
     information_lower = interval(compared.information, compared.information_error)[0]
     is_flat = _is_near_zero(compared) & (compared.slope_interval[0] <= NO_SLOPE)
     return np.asarray(is_flat & (information_lower <= NO_INFORMATION))
@@ -158,7 +158,7 @@ def _is_reversed(compared: AssessorComparison) -> Booleans:
 
 
 def _slope_is_known(compared: AssessorComparison) -> Booleans:
-    """Return whether the slope has a known sign or is known to be small."""
+    """Return whether the interval of the slope excludes 0 or excludes large slopes."""
     lower, upper = compared.slope_interval
     return np.asarray((lower > 0) | (upper < 0) | _is_near_zero(compared))
 
@@ -215,11 +215,11 @@ def evidence_sentences(evidence: AssessorEvidence) -> list[str]:
 
 
 BIAS_TEXTS = {"experts": "v. experts", "others": "v. others", "thin": "with too few shared documents:"}
-"""Reference of a bias in words."""
+"""Text for each value of `bias_reference` in the evidence of a flag."""
 
 
 def _with_interval(estimate: Floats, lower: Floats, upper: Floats, unit: str) -> list[str]:
-    """Return each estimate with its interval as text."""
+    """Return each estimate with its interval as text, such as `0.02 (95% interval -0.08 to 0.12)`."""
     texts = ["unknown" if np.isnan(value) else f"{value:z.2f}{unit}" for value in estimate]
     return [
         text if np.isnan(low) else f"{text} ({LEVEL:.0%} interval {low:z.2f} to {high:z.2f})"
@@ -367,7 +367,7 @@ def _to_arrow(column: Any) -> pa.Array:
 
 
 def _states_of(model: Aggregator, table: Judgments) -> States | None:
-    """Return the model's states for the assessors of the table; new assessors get the mean of all."""
+    """Return P(state) and P(answer | state) of the assessors of a table; new assessors get the mean of all."""
     states = model.answer_states()
     if states is None:
         return None
@@ -381,7 +381,7 @@ def _states_of(model: Aggregator, table: Judgments) -> States | None:
 
 
 def _states_on_main_scale(table: Judgments, states: States | None) -> States | None:
-    """Return the states with answers mapped as `Judgments.to_main_scale` maps them."""
+    """Return P(state) and P(answer | state) with the answers of all scales mapped to the main scale."""
     if states is None or table.maps_to_one_scale:
         return states
     prior, likelihood = states
@@ -395,7 +395,7 @@ def _states_on_main_scale(table: Judgments, states: States | None) -> States | N
 
 
 def _quality_columns(table: Judgments, states: States | None, gold: ItemGold | None) -> Columns:
-    """Return informativeness, slope, bias, flag and evidence."""
+    """Return the columns of the report on informativeness, slope, bias, flag and evidence."""
     consensus = leave_one_out_consensus(table, states)
     comparison = others = compare_with_others(table, consensus)
     if states is None:
@@ -436,7 +436,7 @@ def _quality_columns(table: Judgments, states: States | None, gold: ItemGold | N
 
 
 def model_directions(table: Judgments, states: States) -> Floats:
-    """Return the increase of each assessor's expected answer with the crowd's over the states of a model.
+    """Return the regression slope of each assessor's expected answer on the crowd's, over the states of a model.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
@@ -477,7 +477,7 @@ def _family_columns(table: Judgments) -> Columns:
 
 
 def _repeat_columns(table: Judgments) -> Columns:
-    """Return the self-agreement of assessors from the repeated judgments that the reader counted."""
+    """Return the columns of self-agreement: number of repeated judgments, and number and share of equal ones."""
     counted_repeats = table.report.repeats_by_assessor
     if not counted_repeats:
         return {}
@@ -487,7 +487,7 @@ def _repeat_columns(table: Judgments) -> Columns:
 
 
 def _honeypot_columns(answers: Judgments, assessors: pa.Array) -> Columns:
-    """Return the accuracy on honeypots; 'cannot judge' is correct if it is the true answer."""
+    """Return the columns of accuracy on honeypots; 'cannot judge' is correct if it is the true answer."""
     position = ids.match(answers.assessors, assessors)
     counts = {name: column[position] for name, column in honeypot_accuracy(answers).items()}
     return {
@@ -498,12 +498,15 @@ def _honeypot_columns(answers: Judgments, assessors: pa.Array) -> Columns:
 
 
 def _gold_counts(table: Judgments, gold: ItemGold) -> Integers:
-    """Return how often each assessor gave each answer to documents of each expert grade."""
+    """Return how often each assessor gave each answer to documents of each expert grade.
+
+    The shape is (n_assessors, n_answers, n_expert_grades).
+    """
     return count_pairs(table, table.by_row(gold.code), gold.n_expert_grades)
 
 
 def _gold_columns(table: Judgments, gold: ItemGold) -> Columns:
-    """Return accuracy and Kendall's tau against expert grades."""
+    """Return the columns of accuracy and Kendall's tau against expert grades."""
     nearest = nearest_expert_grades(table.grade, table.by_row(gold.code), gold.sets)
     counts = accuracy(table, np.nan_to_num(nearest, nan=NO_HONEYPOT).astype(np.int8))
     return {

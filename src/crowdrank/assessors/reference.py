@@ -52,13 +52,14 @@ def _degrees_of_freedom(counts: Integers) -> Integers:
     return np.asarray(np.maximum(n_answers - 1, 0) * np.maximum(n_references - 1, 0))
 
 
-def typical_scores(counts: Integers) -> Floats:
-    """Return per assessor the standard score of the mean probability of its answers among those of all assessors.
+def typicality_z_scores(counts: Integers) -> Floats:
+    """Return the z-score of the mean probability of each assessor's answers under the answers of all assessors.
 
-    The mean and variance are those of a typical assessor who judges documents of the same reference grades. The score
-    is 0 if every typical answer has the same probability.
+    P(answer | reference grade) is estimated from all assessors. Mean and variance are those of an assessor who answers
+    by these probabilities and judges documents of the same reference grades. Negative scores mean improbable answers;
+    the score is 0 if all answers have the same probability.
 
-    >>> typical_scores(np.array([[[90, 1], [10, 9]], [[10, 0], [0, 0]], [[5, 5], [5, 5]]])).round(1).tolist()
+    >>> typicality_z_scores(np.array([[[90, 1], [10, 9]], [[10, 0], [0, 0]], [[5, 5], [5, 5]]])).round(1).tolist()
     [1.1, 1.2, -3.7]
     """
     total = counts.sum(axis=0)
@@ -90,7 +91,7 @@ def mutual_information(counts: Integers) -> tuple[Floats, Floats]:
 
 
 def corrected_information(counts: Integers) -> tuple[Floats, Floats, Floats]:
-    """Return the mutual information without its bias in small samples (Miller and Madow), its parts and its error."""
+    """Return mutual information in nats with Miller and Madow's small-sample correction, its parts and its error."""
     total, parts = mutual_information(counts)
     n = np.maximum(counts.sum(axis=(1, 2)), 1)
     error = information_sd(counts / n[:, None, None]) / np.sqrt(n)
@@ -130,13 +131,13 @@ def kendall_tau(counts: Integers) -> Floats:
 
 
 def _count_untied(n_by_grade: Floats) -> Floats:
-    """Return the number of pairs of documents with different grades."""
+    """Return the number of pairs of documents with different grades, from the number of documents by grade."""
     return np.asarray((n_by_grade.sum(axis=1) ** 2 - (n_by_grade**2).sum(axis=1)) / 2)
 
 
 States = tuple[Floats, Floats]
 """Prior of the states (n_states,) and likelihood of answers (n_assessors, n_answers, n_states)."""
-_BLOCK = 100_000
+_JUDGMENTS_PER_BLOCK = 100_000
 """Number of judgments processed at a time; each needs one number per state."""
 
 
@@ -174,11 +175,11 @@ def crowd_curve(likelihood: Floats, n_judgments: Integers, n_grades: int) -> Flo
 
 
 def leave_one_out_consensus(judgments: Judgments, states: States | None = None) -> LeaveOneOutConsensus:
-    """Return the consensus of each document without the assessor of the judgment.
+    """Return, for each judgment, the consensus of the other assessors about its document.
 
     Args:
         judgments: judgments on one scale.
-        states: states of a model; by default the consensus is the share of votes.
+        states: P(state) and P(answer | state) of a model; by default the consensus is by shares of votes.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
@@ -193,7 +194,7 @@ def leave_one_out_consensus(judgments: Judgments, states: States | None = None) 
         n_judgments = np.bincount(judgments.assessor, minlength=judgments.n_assessors)
         typical = crowd_curve(states[1], n_judgments, n_grades)
         log_prior, log_likelihood = (np.log(np.maximum(probability, 1e-300)) for probability in states)
-    for first, last in _blocks(judgments.offsets):
+    for first, last in _item_blocks(judgments.offsets):
         rows = slice(judgments.offsets[first], judgments.offsets[last])
         if states is None:
             votes, n_others = _sum_of_others(judgments, first, last, np.eye(n_grades)[None])
@@ -206,20 +207,24 @@ def leave_one_out_consensus(judgments: Judgments, states: States | None = None) 
     return LeaveOneOutConsensus(expected, grade)
 
 
-def _blocks(offsets: Integers) -> Iterator[tuple[int, int]]:
-    """Yield ranges of items with about `_BLOCK` judgments each."""
-    cuts = np.unique(np.append(np.searchsorted(offsets, np.arange(0, offsets[-1], _BLOCK)), len(offsets) - 1))
+def _item_blocks(offsets: Integers) -> Iterator[tuple[int, int]]:
+    """Yield ranges of items with about `_JUDGMENTS_PER_BLOCK` judgments each."""
+    cuts = np.unique(
+        np.append(np.searchsorted(offsets, np.arange(0, offsets[-1], _JUDGMENTS_PER_BLOCK)), len(offsets) - 1)
+    )
     return zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)
 
 
 def _sum_of_others(judgments: Judgments, first: int, last: int, evidence: Floats) -> tuple[Floats, Integers]:
-    """Return for each judgment of a range of items the summed evidence of the others, and their number of answers.
+    """Return for each judgment the sum of `evidence` over the answers of other assessors, and the number of these.
+
+    Judgments are those of a range of items.
 
     Args:
         judgments: judgments on one scale.
         first: first item.
         last: item after the last one.
-        evidence: (n_assessors or 1, n_answers, n_states) evidence of each answer.
+        evidence: (n_assessors or 1, n_answers, n_states) values to sum, such as log P(answer | state).
 
     """
     start, end = judgments.offsets[first], judgments.offsets[last]
@@ -239,7 +244,7 @@ def _sum_of_others(judgments: Judgments, first: int, last: int, evidence: Floats
 LEVEL = 0.95
 """Level of the intervals of slopes and biases."""
 UNRELIABLE_SLOPE = 0.5
-"""The interval of the slope of random and reversed assessors is below this share of the typical slope."""
+"""Slope, as a share of the typical one, below which the whole interval of an unreliable assessor lies."""
 _ROUNDING = 1e-9
 
 
@@ -288,13 +293,13 @@ def compare_with_others(judgments: Judgments, consensus: LeaveOneOutConsensus) -
     >>> compare_with_others(table, leave_one_out_consensus(table)).slope.round(2).tolist()
     [1.0, 1.0, 1.0, -0.33]
     """
-    return _compare(judgments, consensus.expected, consensus.grade)
+    return _compare_with_reference(judgments, consensus.expected, consensus.grade)
 
 
 def compare_with_experts(judgments: Judgments, experts: ItemGold) -> AssessorComparison:
     """Compare the answers of each assessor with expert grades, which may have a scale of their own."""
     codes = judgments.by_row(experts.code)
-    return _compare(judgments, np.where(codes < 0, np.nan, codes), codes, experts.n_expert_grades)
+    return _compare_with_reference(judgments, np.where(codes < 0, np.nan, codes), codes, experts.n_expert_grades)
 
 
 def expert_grades_on_scale(judgments: Judgments, experts: ItemGold) -> Floats:
@@ -329,10 +334,18 @@ def nearest_expert_grades(answers: Floats | Grades, expert_codes: Grades, sets: 
     return np.where(expert_codes < 0, np.nan, np.clip(answers, lowest[expert_codes], highest[expert_codes]))
 
 
-def _compare(
+def _compare_with_reference(
     judgments: Judgments, reference: Floats, reference_codes: Grades, n_references: int | None = None
 ) -> AssessorComparison:
-    """Compare answers with reference grades (n,), NaN if unknown; independence is tested with their codes."""
+    """Compare answers with reference grades of their documents.
+
+    Args:
+        judgments: judgments on one scale.
+        reference: (n,) reference grade of each judgment's document, for the slope; NaN if unknown.
+        reference_codes: (n,) the same as codes, for the information; negative if unknown.
+        n_references: number of reference grades; by default that of the judgments' scale.
+
+    """
     used = ~np.isnan(reference) & (judgments.grade >= 0)
     assessor, answer, size = judgments.assessor[used], judgments.grade[used].astype(np.float64), judgments.n_assessors
     slope, slope_error = fit_slopes(answer, reference[used], assessor, size)
@@ -341,14 +354,14 @@ def _compare(
     nats, _, nats_error = corrected_information(counts)
     typical = max(_weighted_median(nats, n), _ROUNDING)
     information, information_error = nats / typical, nats_error / typical
-    z = typical_scores(counts)
+    z = typicality_z_scores(counts)
     return AssessorComparison(n, slope, slope_error, information, information_error, z)
 
 
 def fit_slopes(answer: Floats, reference: Floats, assessor: Codes, n_assessors: int) -> tuple[Floats, Floats]:
-    """Regress answers on reference grades per assessor; return slopes and errors in units of the median slope."""
+    """Return regression slopes of answers on reference grades and their errors, divided by the median slope."""
     n = np.bincount(assessor, minlength=n_assessors)
-    x, y = (values - _means(values, assessor, n)[assessor] for values in (reference, answer))
+    x, y = (values - _group_means(values, assessor, n)[assessor] for values in (reference, answer))
     xx, xy, yy = (np.bincount(assessor, product, n_assessors) for product in (x * x, x * y, y * y))
     slope = np.divide(xy, xx, out=np.full(n_assessors, np.nan), where=xx > _ROUNDING * np.maximum(n, 1))
     residual, freedom = np.maximum(yy - np.nan_to_num(slope) * xy, 0.0), np.maximum(n - 2, 0)
@@ -370,7 +383,7 @@ def mean_and_error(values: Floats, group: Codes | Integers, n_groups: int) -> tu
     [[2.0, 5.0], [1.0, inf]]
     """
     n = np.bincount(group, minlength=n_groups)
-    mean = _means(values, group, n)
+    mean = _group_means(values, group, n)
     squares = np.bincount(group, (values - mean[group]) ** 2, n_groups)
     freedom = n * (n - 1)
     return mean, np.sqrt(np.divide(squares, freedom, out=np.full(n_groups, np.inf), where=freedom > 0))
@@ -386,7 +399,7 @@ def interval(estimate: Floats, error: Floats) -> tuple[Floats, Floats]:
     return estimate - margin, estimate + margin
 
 
-def _means(values: Floats, group: Codes | Integers, n: Integers) -> Floats:
+def _group_means(values: Floats, group: Codes | Integers, n: Integers) -> Floats:
     return np.bincount(group, values, len(n)) / np.where(n > 0, n, np.nan)
 
 

@@ -1,7 +1,8 @@
-"""Severity of assessors from a joint fit of assessor and document effects.
+"""Severity (bias) of assessors: how much higher or lower they grade, by a joint fit of assessors and documents.
 
 The answer of assessor a to document d is modeled as effect(d) + bias(a) + noise and fitted by least squares. The mean
-difference from the other assessors of the same documents would instead make the partner of a strict person lenient.
+difference from the other assessors of the same documents would instead make the partner of a strict assessor seem
+lenient.
 Experts are one more assessor, whose bias is 0. Documents are eliminated from the normal equations, which leaves one
 equation per assessor: the Laplacian of the graph of assessors who share documents.
 """
@@ -21,9 +22,9 @@ MIN_CONNECTED_ASSESSORS = 3
 """Minimum number of connected assessors to tell who is strict without experts: of two, either may be."""
 MAX_EXACT_ASSESSORS = 1500
 """Maximum number of assessors whose standard errors are computed exactly; those of more are estimated from draws."""
-_DRAWS = 64
+_N_SIGN_DRAWS = 64
 """Number of random sign changes of the residuals for the standard errors of many assessors."""
-_TOLERANCE, _MAX_ITERATIONS = 1e-10, 500
+_CG_TOLERANCE, _MAX_CG_ITERATIONS = 1e-10, 500
 """Relative residual at which conjugate gradients stop, and their maximum number of iterations."""
 
 
@@ -36,7 +37,7 @@ class Severity:
         error: standard error of the bias, with documents as independent clusters; infinite if unknown.
         by_experts: whether the reference is the experts; otherwise the mean of the connected assessors, weighted by
             their judgments.
-        group: number of the group of assessors who are connected by shared documents.
+        group: (n_assessors,) code of the group of assessors who are connected by shared documents.
 
     """
 
@@ -59,8 +60,8 @@ def fit_severity(
         expert_grade: (n_items,) expert grade of each document as a position on that scale; NaN if unknown.
         left_out: (n_assessors,) assessors who do not influence the effects of documents, such as random ones; their
             bias is measured against the documents that the others judged.
-        max_level_error: maximum standard error of the level of a group against the experts; with a larger one, the
-            group is compared with its own mean.
+        max_level_error: maximum standard error of the mean bias of a group relative to the experts; if it is larger,
+            the biases of the group are relative to its own mean.
 
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
@@ -86,7 +87,7 @@ def fit_severity(
         experts = graded, np.full(len(graded), n_assessors), expert_grade[graded]
         rows = tuple(np.concatenate(parts) for parts in zip(rows, experts, strict=True))  # type: ignore[assignment]
     fit = _fit_effects(*rows, n_items, n_assessors + 1)  # the experts are the last one
-    bias, error, by_experts = _refer(fit, max_level_error)
+    bias, error, by_experts = _bias_against_reference(fit, max_level_error)
     group = fit.group[:n_assessors].copy()
     zero = np.where(by_experts, fit.bias[-1], fit.center)  # bias of the reference before it was set to 0
     document = fit.document + zero[fit.group_of_item]
@@ -115,10 +116,10 @@ class _Effects:
     spreads: tuple[Floats, Floats]  # columns whose squares sum to the variances, by documents and by pooled residuals
 
 
-def _fit_effects(item: Integers, assessor: Integers, answer: Floats, n_items: int, size: int) -> _Effects:
+def _fit_effects(item: Integers, assessor: Integers, answer: Floats, n_items: int, n_assessors: int) -> _Effects:
     ones = np.ones(len(item))
-    shares = csr_array((ones, (item, assessor)), shape=(n_items, size))
-    n_by_item, n = np.bincount(item, minlength=n_items), np.bincount(assessor, minlength=size)
+    shares = csr_array((ones, (item, assessor)), shape=(n_items, n_assessors))
+    n_by_item, n = np.bincount(item, minlength=n_items), np.bincount(assessor, minlength=n_assessors)
     weight = 1 / np.maximum(n_by_item, 1)
     laplacian = csr_array(diags_array(n.astype(np.float64)) - shares.T @ (diags_array(weight) @ shares))
     n_groups, codes = connected_components(laplacian, directed=False)
@@ -126,40 +127,40 @@ def _fit_effects(item: Integers, assessor: Integers, answer: Floats, n_items: in
     group_of_item = np.zeros(n_items, np.int64)
     group_of_item[item] = group[assessor]
     mean = np.bincount(item, answer, n_items) * weight
-    right: Floats = np.bincount(assessor, answer - mean[item], size).astype(np.float64)
-    solve = _Solver(laplacian, group, n_groups)
+    right: Floats = np.bincount(assessor, answer - mean[item], n_assessors).astype(np.float64)
+    solve = _LaplacianSolver(laplacian, group, n_groups)
     bias = solve(right[:, None])[:, 0]
     document = (np.bincount(item, answer - bias[assessor], n_items)) * weight
     residual = answer - bias[assessor] - document[item]
-    by_document = csr_array((residual, (item, assessor)), shape=(n_items, size))
+    by_document = csr_array((residual, (item, assessor)), shape=(n_items, n_assessors))
     freedom = len(item) - int((n_by_item > 0).sum()) - int((n > 0).sum()) + int(n_groups)
     pooled = float(np.sqrt(float(residual @ residual) / max(freedom, 1)))
-    if size <= MAX_EXACT_ASSESSORS:
+    if n_assessors <= MAX_EXACT_ASSESSORS:
         scores = np.asarray((by_document.T @ by_document).toarray())
-        inverse = solve(np.eye(size))
-        spreads = _factor(inverse @ scores @ inverse), pooled * _factor(inverse)
+        inverse = solve(np.eye(n_assessors))
+        spreads = _square_root_columns(inverse @ scores @ inverse), pooled * _square_root_columns(inverse)
     else:
         rng = np.random.default_rng(0)
-        signs = rng.choice([-1.0, 1.0], (n_items, _DRAWS))
-        noise = [rng.choice([-1.0, 1.0], len(item)) for _ in range(_DRAWS)]
+        signs = rng.choice([-1.0, 1.0], (n_items, _N_SIGN_DRAWS))
+        noise = [rng.choice([-1.0, 1.0], len(item)) for _ in range(_N_SIGN_DRAWS)]
         of_mean = [(np.bincount(item, one, n_items) * weight)[item] for one in noise]
-        drawn = [np.bincount(assessor, one - mean, size) for one, mean in zip(noise, of_mean, strict=True)]
+        drawn = [np.bincount(assessor, one - mean, n_assessors) for one, mean in zip(noise, of_mean, strict=True)]
         by_noise = pooled * solve(np.stack(drawn, axis=1))
-        spreads = solve(by_document.T @ signs) / np.sqrt(_DRAWS), by_noise / np.sqrt(_DRAWS)
-    people = np.where(np.arange(size) == size - 1, 0, n)
+        spreads = solve(by_document.T @ signs) / np.sqrt(_N_SIGN_DRAWS), by_noise / np.sqrt(_N_SIGN_DRAWS)
+    people = np.where(np.arange(n_assessors) == n_assessors - 1, 0, n)
     total = np.maximum(np.bincount(group, people, n_groups), 1)
     center = np.bincount(group, people * bias, n_groups) / total
     return _Effects(bias, document, n, n_by_item, group, group_of_item, center, spreads)
 
 
-def _factor(covariance: Floats) -> Floats:
-    """Return columns whose outer products sum to a covariance matrix."""
+def _square_root_columns(covariance: Floats) -> Floats:
+    """Return a matrix F with F @ F.T = covariance."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-class _Solver:
-    """Solution of the singular system of a graph's Laplacian; the solution of each group has the mean 0."""
+class _LaplacianSolver:
+    """Callable that solves laplacian @ x = right_side; x has mean 0 in each connected group."""
 
     def __init__(self, laplacian: csr_array, group: Integers, n_groups: int) -> None:
         self.laplacian, self.group, self.n_groups = laplacian, group, n_groups
@@ -172,22 +173,22 @@ class _Solver:
             else None
         )
 
-    def __call__(self, right: Floats) -> Floats:
+    def __call__(self, right_side: Floats) -> Floats:
         if self.dense is not None:
-            return np.asarray(self.dense @ right)
-        return self._conjugate_gradients(self._centered(right))
+            return np.asarray(self.dense @ right_side)
+        return self._conjugate_gradients(self._center_within_groups(right_side))
 
-    def _centered(self, values: Floats) -> Floats:
+    def _center_within_groups(self, values: Floats) -> Floats:
         means = (self.membership @ values) / self.size[:, None]
         return np.asarray(values - means[self.group])
 
-    def _conjugate_gradients(self, right: Floats) -> Floats:
+    def _conjugate_gradients(self, right_side: Floats) -> Floats:
         """Solve for all columns at once, preconditioned by the diagonal."""
-        x, residual = np.zeros_like(right), right.copy()
+        x, residual = np.zeros_like(right_side), right_side.copy()
         z = residual / self.diagonal[:, None]
         direction, product = z.copy(), (residual * z).sum(axis=0)
-        limit = _TOLERANCE**2 * np.maximum(product, 1e-300)
-        for _ in range(_MAX_ITERATIONS):
+        limit = _CG_TOLERANCE**2 * np.maximum(product, 1e-300)
+        for _ in range(_MAX_CG_ITERATIONS):
             if (product <= limit).all():
                 break
             image = self.laplacian @ direction
@@ -199,11 +200,11 @@ class _Solver:
             new = (residual * z).sum(axis=0)
             direction = z + np.divide(new, product, out=np.zeros_like(new), where=product > 0) * direction
             product = new
-        return self._centered(x)
+        return self._center_within_groups(x)
 
 
-def _refer(fit: _Effects, max_level_error: float) -> tuple[Floats, Floats, Booleans]:
-    """Return biases and errors against the reference of each group, and whether that is the experts, by group."""
+def _bias_against_reference(fit: _Effects, max_level_error: float) -> tuple[Floats, Floats, Booleans]:
+    """Return biases and errors relative to the reference of each group, and whether that is the experts, by group."""
     expert, group, n_groups = len(fit.bias) - 1, fit.group, len(fit.center)
     people = np.where(np.arange(len(fit.bias)) == expert, 0, fit.n).astype(np.float64)
     total = np.maximum(np.bincount(group, people, n_groups), 1)

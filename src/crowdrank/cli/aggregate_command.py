@@ -230,7 +230,7 @@ def _update_model(
 def _check_folder_options(inputs: Inputs, outputs: Outputs, prior: o.PriorOptions) -> None:
     """Raise an error if options are invalid for a folder of judgments, or its consensus cannot be written."""
     from crowdrank._folders import check_output_folder
-    from crowdrank.consensus.assembly import CONSENSUS
+    from crowdrank.consensus.assembly import CONSENSUS_FOLDER
     from crowdrank.readers.files import is_within, to_address
     from crowdrank.readers.write import check_outputs
 
@@ -250,7 +250,7 @@ def _check_folder_options(inputs: Inputs, outputs: Outputs, prior: o.PriorOption
     if is_within(outputs.output, to_address(folder)):
         raise UsageError(f"is {outputs.output}, which is read", parameter="output", fix="choose another name")
     check_outputs({"assessors": outputs.assessors}, [inputs.expert, *prior.features])
-    check_output_folder(outputs.output, CONSENSUS)
+    check_output_folder(outputs.output, CONSENSUS_FOLDER)
 
 
 def _check_file_options(

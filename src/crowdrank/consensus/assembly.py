@@ -1,7 +1,8 @@
-"""Build a consensus from the rows that a model computes for documents, in memory or shard by shard on disk.
+"""Build the consensus at the end of a fit: the table of documents and the table of assessors.
 
-`Assembly` is the last step of a fit. Its parts follow in the order of use: columns of assessors, agreement with expert
-grades, the folder that is written shard by shard, and the consensus that is read from it.
+The tables stay in memory, or are written shard by shard to a folder if the judgments are on disk. `ConsensusBuilder`
+comes first. Then follow its parts in the order of use: columns of assessors, agreement with expert grades, the folder
+that is written, and the consensus that is read from it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from crowdrank._numba import njit
 from crowdrank._text import counted
 from crowdrank._typing import Arrays
 from crowdrank.consensus import data_warnings
-from crowdrank.consensus.data_warnings import Evidence
+from crowdrank.consensus.data_warnings import WarningEvidence
 from crowdrank.consensus.feature_scores import FeatureScores
 from crowdrank.consensus.latent import information
 from crowdrank.consensus.result import (
@@ -63,26 +64,26 @@ if TYPE_CHECKING:
     from crowdrank.consensus.model import EMAggregator
 
 
-CONSENSUS_FILE = "consensus.json"
-CONSENSUS = FolderKind("consensus", 1, "consensus", "'crowdrank aggregate'")
-DOCUMENTS, ASSESSORS = "documents", "assessors.parquet"
-NO_CONSENSUS, REMEDY = "it is not a consensus", "name a folder that a fit wrote"
-_PART = re.compile(rf"{DOCUMENTS}/part-\d+\.parquet")
-_scratch: list[ScratchFolder] = []
+CONSENSUS_FILE_NAME = "consensus.json"
+CONSENSUS_FOLDER = FolderKind("consensus", 1, "consensus", "'crowdrank aggregate'")
+DOCUMENTS_FOLDER_NAME, ASSESSORS_FILE_NAME = "documents", "assessors.parquet"
+NOT_A_CONSENSUS, LOAD_FIX = "it is not a consensus", "name a folder that a fit wrote"
+_DOCUMENT_FILE_PATTERN = re.compile(rf"{DOCUMENTS_FOLDER_NAME}/part-\d+\.parquet")
+_temporary_folders: list[ScratchFolder] = []
 """Temporary folders of results for which no folder was given; they exist until Python ends."""
 
 
 @dataclass(frozen=True, eq=False)
-class Assembly:
-    """A model, its judgments and its estimates, from which a consensus is built.
+class ConsensusBuilder:
+    """Builds the consensus from a model whose iterations have ended.
 
     Attributes:
         model: the model.
         judgments: judgments as the model uses them.
-        theta: parameters.
-        statistics: summed statistics.
-        gold: codes of the expert grades, if any.
-        scores: predictions from features, if any.
+        theta: fitted parameters, named arrays.
+        statistics: statistics of the E-step, summed over all shards.
+        gold: codes of the expert grades (`ItemGold`, or `ShardGold` for judgments on disk), or None.
+        scores: predictions of relevance from features, or None.
 
     """
 
@@ -93,35 +94,36 @@ class Assembly:
     gold: Any = None
     scores: FeatureScores | None = None
 
-    def conclude(self, passes: Passes) -> tuple[Consensus, list[DataWarning]]:
-        """Return the consensus and the data warnings after the last pass."""
+    def build(self, passes: Passes) -> tuple[Consensus, list[DataWarning]]:
+        """Run the final pass over the shards; return the consensus and the data warnings."""
         on_disk = isinstance(self.judgments, ShardedJudgments)
-        consensus, evidence = self._write(passes) if on_disk else self._collect(passes)
+        consensus, evidence = self._build_on_disk(passes) if on_disk else self._build_in_memory(passes)
         has_parameters = bool(self.model._assessor_arrays())
         return consensus, data_warnings.data_warnings(evidence, has_parameters, self.model.on_a_line)
 
-    def _collect(self, passes: Passes) -> tuple[Consensus, Evidence]:
+    def _build_in_memory(self, passes: Passes) -> tuple[Consensus, WarningEvidence]:
+        """Return the consensus of judgments in memory, and the evidence for data warnings."""
         judgments, gold = self.judgments, self.gold
         assert isinstance(judgments, Judgments)
         consensus = replace(self.consensus(passes), prediction_table=self.predictions())
         relevance = to_numpy(consensus.document_table["relevance"].chunk(0))
-        evidence = Evidence(
+        evidence = WarningEvidence(
             judgments.assessors,
-            overlapping=lambda: len(judgments) > judgments.n_items,
+            has_overlap=lambda: len(judgments) > judgments.n_items,
             groups=lambda: data_warnings.assessor_groups(judgments, None if gold is None else gold.code),
-            by_relevance=lambda: data_warnings.covariance_sums(data_warnings.mean_grades(judgments), relevance),
-            by_experts=None if gold is None else lambda: data_warnings.by_experts(judgments, gold.code),
+            relevance_covariance=lambda: data_warnings.covariance_sums(data_warnings.mean_grades(judgments), relevance),
+            expert_covariance=None if gold is None else lambda: data_warnings.expert_covariance(judgments, gold.code),
         )
         return consensus, evidence
 
-    def _write(self, passes: Passes) -> tuple[Consensus, Evidence]:
-        """Write the consensus into its folder, shard by shard."""
+    def _build_on_disk(self, passes: Passes) -> tuple[Consensus, WarningEvidence]:
+        """Write the consensus to its folder shard by shard; return it with the evidence for data warnings."""
         import pyarrow.parquet as pq
 
         judgments, gold = self.judgments, self.gold
         assert isinstance(judgments, ShardedJudgments)
         method, scale, labels = type(self.model).__name__, judgments.main_scale, grade_labels(judgments)
-        with writing_consensus(judgments, method, scale, labels, self.features_used) as output:
+        with open_consensus_folder(judgments, method, scale, labels, self.features_used) as output:
             writer = ShardWriter(judgments, gold, str(output.documents), self.model.grade_by)
             total = add_shard_sums(passes.finish_into(self.theta, writer))
             agreements = None if gold is None else Agreements(total["agreed"], total["judged"])
@@ -131,17 +133,17 @@ class Assembly:
                 number = 1 + max(shard.number for shard in judgments.shards)
                 pq.write_table(predictions, numbered_path(output.documents, "part", number, ".parquet"))
                 output.n_documents += len(predictions)
-        evidence = Evidence(
+        evidence = WarningEvidence(
             judgments.assessors,
-            overlapping=lambda: bool(total["overlapping"][0]),
+            has_overlap=lambda: bool(total["has_overlap"][0]),
             groups=lambda: total["groups"],
-            by_relevance=lambda: total["by_relevance"],
-            by_experts=None if gold is None else lambda: total["by_experts"],
+            relevance_covariance=lambda: total["relevance_covariance"],
+            expert_covariance=None if gold is None else lambda: total["expert_covariance"],
         )
         return StoredConsensus(output.path), evidence
 
     def consensus(self, passes: Passes) -> Consensus:
-        """Return the consensus of judgments in memory after the last pass."""
+        """Run the final pass over judgments in memory and return the consensus, without predictions."""
         judgments = self.judgments
         assert isinstance(judgments, Judgments)
         sink = partial(estimate_columns, self.model.grade_by)
@@ -176,13 +178,13 @@ class Assembly:
         model = cast("FeatureAggregator", self.model)  # no other model has scores
         return document_table(items, estimate_columns(model.grade_by, 0, model._predict(shard, self.theta)))
 
-    def assessor_table(self, counts: NDArray[np.int64], agreements: Agreements | None) -> pa.Table:
+    def assessor_table(self, n_judgments: NDArray[np.int64], agreements: Agreements | None) -> pa.Table:
         """Return one row per assessor: number of judgments, parameters, informativeness, accuracy on expert grades."""
         states = self.model._states(self.theta)
         columns: dict[str, Any] = {
             "assessor": self.judgments.assessors,
             **_family_column(self.judgments),
-            "judgments": counts,
+            "judgments": n_judgments,
             **self.model._assessor_columns(self.theta, self.statistics),
             **({} if states is None else {"informativeness": information(*states)[0]}),
             **({} if agreements is None else gold_accuracy(self.judgments, agreements)),
@@ -207,13 +209,13 @@ def _add_codes(codes: NDArray[np.int32], counts: NDArray[np.int64]) -> None:
 
 @njit(nogil=True, numpy=_add_codes)
 def add_codes(codes: NDArray[np.int32], counts: NDArray[np.int64]) -> None:
-    """Add the number of occurrences of each code; np.bincount would copy the codes to int64."""
+    """Add the number of occurrences of each code to `counts` in place; np.bincount would copy the codes to int64."""
     for row in range(len(codes)):
         counts[codes[row]] += 1
 
 
 def _family_column(judgments: Judgments | ShardedJudgments) -> dict[str, pa.Array]:
-    """Return the column with the family of each assessor, if there are families."""
+    """Return the column `family` (null for an assessor without one), or nothing if there are no families."""
     if judgments.families is None or judgments.assessor_family is None or not len(judgments.families):
         return {}
     family = judgments.assessor_family
@@ -221,27 +223,30 @@ def _family_column(judgments: Judgments | ShardedJudgments) -> dict[str, pa.Arra
 
 
 class Agreements(NamedTuple):
-    """Number of judgments of each assessor on documents with an expert grade, (n_assessors,) each."""
+    """Number of judgments of each assessor on expert-graded documents: agreeing ones and all, (n_assessors,) each."""
 
     agreed: NDArray[np.float64]  # judgments equal to the expert grade
     judged: NDArray[np.float64]  # all judgments
 
 
 def count_agreements(judgments: Judgments, gold: ItemGold) -> Agreements:
-    """Return how often each assessor gives a grade that the expert grade stands for."""
+    """Return how many judgments of each assessor agree with the expert grade of their document.
+
+    A judgment agrees if its grade is one of those that the expert grade stands for.
+    """
     counts = Agreements(np.zeros(judgments.n_assessors), np.zeros(judgments.n_assessors))
     if gold.sets is not None:
         add_agreements(judgments.offsets, judgments.assessor, judgments.grade, gold.code, gold.sets, *counts)
     return counts
 
 
-def gold_accuracy(judgments: Judgments | ShardedJudgments, counts: Agreements) -> dict[str, NDArray[np.generic]]:
-    """Return columns with the number of judgments on expert-graded documents and the share that agrees.
+def gold_accuracy(judgments: Judgments | ShardedJudgments, agreements: Agreements) -> dict[str, NDArray[np.generic]]:
+    """Return the columns `gold_judgments` (number on expert-graded documents) and `gold_accuracy` (share that agrees).
 
-    Assessors with another scale than the main one, which the experts use, have none.
+    They are 0 and NaN for assessors whose scale is not the main one, because expert grades are on the main scale.
     """
     on_main = np.array([scale == judgments.main_scale for scale in judgments.scales])[judgments.assessor_scale]
-    agreed, judged = counts.agreed * on_main, counts.judged * on_main
+    agreed, judged = agreements.agreed * on_main, agreements.judged * on_main
     share = np.divide(agreed, judged, out=np.full(len(judged), np.nan), where=judged > 0)
     return {"gold_judgments": judged.astype(np.int64), "gold_accuracy": share}
 
@@ -251,16 +256,16 @@ def _add_agreements(
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
     reference: NDArray[np.int8],
-    sets: NDArray[np.bool_],
-    agreed: NDArray[np.float64],
-    judged: NDArray[np.float64],
+    accepted_grades: NDArray[np.bool_],
+    n_agreed: NDArray[np.float64],
+    n_judged: NDArray[np.float64],
 ) -> None:
     by_row = reference[items_of(offsets)]
     known = by_row >= 0
-    judged += np.bincount(assessor[known], minlength=len(judged))
-    n_grades = sets.shape[1]  # scales of other assessors may have more grades
-    agrees = (grade >= 0) & (grade < n_grades) & sets[by_row, np.clip(grade, 0, n_grades - 1)]
-    agreed += np.bincount(assessor[known & agrees], minlength=len(agreed))
+    n_judged += np.bincount(assessor[known], minlength=len(n_judged))
+    n_grades = accepted_grades.shape[1]  # scales of other assessors may have more grades
+    agrees = (grade >= 0) & (grade < n_grades) & accepted_grades[by_row, np.clip(grade, 0, n_grades - 1)]
+    n_agreed += np.bincount(assessor[known & agrees], minlength=len(n_agreed))
 
 
 @njit(nogil=True, numpy=_add_agreements)
@@ -269,35 +274,39 @@ def add_agreements(
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
     reference: NDArray[np.int8],
-    sets: NDArray[np.bool_],
-    agreed: NDArray[np.float64],
-    judged: NDArray[np.float64],
+    accepted_grades: NDArray[np.bool_],
+    n_agreed: NDArray[np.float64],
+    n_judged: NDArray[np.float64],
 ) -> None:
-    """Add, per assessor, the number of judgments of items with a reference grade, and of those that agree with it."""
-    # reference (n_items,), -1 if there is none; sets (n_references, n_grades): grades that a reference grade stands for
-    # agreed, judged (n_assessors,) are added to
+    """Add to `n_judged` and `n_agreed` the judgments of each assessor on items with a reference grade.
+
+    `n_judged` counts all of them, `n_agreed` those whose grade is accepted for the reference grade.
+    """
+    # reference (n_items,), -1 if there is none; n_agreed, n_judged (n_assessors,)
+    # accepted_grades (n_references, n_grades): whether a reference grade stands for a grade
     for item in range(len(offsets) - 1):
         if reference[item] < 0:
             continue
         for j in range(offsets[item], offsets[item + 1]):
-            judged[assessor[j]] += 1.0
-            if 0 <= grade[j] < sets.shape[1] and sets[reference[item], grade[j]]:
-                agreed[assessor[j]] += 1.0
+            n_judged[assessor[j]] += 1.0
+            if 0 <= grade[j] < accepted_grades.shape[1] and accepted_grades[reference[item], grade[j]]:
+                n_agreed[assessor[j]] += 1.0
 
 
 @contextmanager
-def writing_consensus(
+def open_consensus_folder(
     judgments: ShardedJudgments, method: str, scale: Scale, labels: tuple[Any, ...], features: tuple[str, ...] = ()
 ) -> Iterator[ConsensusFolder]:
-    """Write a consensus into the given folder, or a temporary one beside the shards.
+    """Yield the folder of a new consensus, and complete it with its JSON file when the `with` block ends.
 
-    The block writes the tables and sets `n_documents`.
+    The folder is `judgments.output`, or a temporary one beside the shards. The block must write the tables of documents
+    and assessors and set `n_documents`.
     """
     path = judgments.output
     if path is None:
-        _scratch.append(ScratchFolder(judgments.folder))
-        path = _scratch[-1].path / "consensus"
-    with write_folder(path, CONSENSUS) as draft:
+        _temporary_folders.append(ScratchFolder(judgments.folder))
+        path = _temporary_folders[-1].path / "consensus"
+    with write_folder(path, CONSENSUS_FOLDER) as draft:
         output = ConsensusFolder(path, draft)
         output.documents.mkdir()
         yield output
@@ -310,12 +319,19 @@ def writing_consensus(
             "labels": list(labels),
             **({"features": list(features)} if features else {}),
         }
-        (draft / CONSENSUS_FILE).write_text(json.dumps(about, indent=2))
+        (draft / CONSENSUS_FILE_NAME).write_text(json.dumps(about, indent=2))
 
 
 @dataclass
 class ConsensusFolder:
-    """A folder that is being written: paths in its draft, and its final path."""
+    """Folder of a consensus that is being written.
+
+    Attributes:
+        path: final path.
+        draft: temporary folder to write to; it is renamed to the final path when it is complete.
+        n_documents: number of documents written.
+
+    """
 
     path: Path
     draft: Path
@@ -323,24 +339,24 @@ class ConsensusFolder:
 
     @property
     def documents(self) -> Path:
-        """Folder for the files of documents."""
-        return self.draft / DOCUMENTS
+        """Path of the folder for the Parquet files of documents."""
+        return self.draft / DOCUMENTS_FOLDER_NAME
 
     @property
     def assessors(self) -> Path:
-        """File for the table of assessors."""
-        return self.draft / ASSESSORS
+        """Path of the Parquet file of assessors."""
+        return self.draft / ASSESSORS_FILE_NAME
 
 
 @dataclass(frozen=True, eq=False)
 class ShardWriter:
-    """Function that writes the rows of a shard's documents and returns the sums that are needed of all shards.
+    """Callable that writes the documents of a shard to a Parquet file and returns the sums of :func:`shard_sums`.
 
     Attributes:
         judgments: judgments as the model uses them.
         gold: codes of the expert grades, if any.
-        folder: folder for the files.
-        grade_by: rule for the grades.
+        folder: folder for the Parquet files.
+        grade_by: rule that chooses the grade from P(grade): `median`, `mode` or `mean`.
 
     """
 
@@ -349,33 +365,33 @@ class ShardWriter:
     folder: str
     grade_by: str
 
-    def __call__(self, place: int, rows: Arrays) -> Arrays:
-        """Write the rows of the shard at a place."""
+    def __call__(self, shard_index: int, rows: Arrays) -> Arrays:
+        """Write the estimates `rows` of the documents of one shard."""
         import pyarrow.parquet as pq
 
-        table = self.judgments.load(place)
-        gold = None if self.gold is None else self.gold.shard(place, table.n_items)
-        path = numbered_path(self.folder, "part", self.judgments.shards[place].number, ".parquet")
-        documents = document_table(table, estimate_columns(self.grade_by, place, rows))
+        table = self.judgments.load(shard_index)
+        gold = None if self.gold is None else self.gold.shard(shard_index, table.n_items)
+        path = numbered_path(self.folder, "part", self.judgments.shards[shard_index].number, ".parquet")
+        documents = document_table(table, estimate_columns(self.grade_by, shard_index, rows))
         pq.write_table(documents, path, use_dictionary=["query", "grade", "judgments"])
         return {**shard_sums(table, rows["relevance"], gold), "documents": np.array([table.n_items])}
 
 
 def shard_sums(judgments: Judgments, relevance: NDArray[np.float64], gold: ItemGold | None) -> Arrays:
-    """Return what data warnings and the accuracy on expert grades need of a shard."""
+    """Return the statistics of a shard that data warnings and the accuracy on expert grades are computed from."""
     sums = {
-        "overlapping": np.array([int((np.diff(judgments.offsets) > 1).sum())]),
+        "has_overlap": np.array([int((np.diff(judgments.offsets) > 1).sum())]),
         "groups": data_warnings.assessor_groups(judgments, None if gold is None else gold.code),
-        "by_relevance": data_warnings.covariance_sums(data_warnings.mean_grades(judgments), relevance),
+        "relevance_covariance": data_warnings.covariance_sums(data_warnings.mean_grades(judgments), relevance),
     }
     if gold is None:
         return sums
     agreements = count_agreements(judgments, gold)._asdict()
-    return {**sums, "by_experts": data_warnings.by_experts(judgments, gold.code), **agreements}
+    return {**sums, "expert_covariance": data_warnings.expert_covariance(judgments, gold.code), **agreements}
 
 
 def add_shard_sums(shards: Iterable[Arrays]) -> Arrays:
-    """Return the sums over all shards; groups of assessors are merged."""
+    """Add up the results of :func:`shard_sums`; groups of assessors are merged instead of added."""
     total: Arrays = {}
     for one in shards:
         for name, values in one.items():
@@ -385,7 +401,7 @@ def add_shard_sums(shards: Iterable[Arrays]) -> Arrays:
 
 
 class StoredConsensus(Consensus):
-    """A consensus in a folder: `documents/part-00000.parquet` and so on, and `assessors.parquet`.
+    """Consensus that is stored in a folder: `documents/part-00000.parquet` and so on, and `assessors.parquet`.
 
     The table of assessors is in memory. Documents are read on request: all of them by `document_table` or
     `documents`, one file at a time by :meth:`document_parts`.
@@ -393,10 +409,10 @@ class StoredConsensus(Consensus):
 
     def __init__(self, folder: str | Path) -> None:
         folder = Path(folder)
-        manifest = open_folder(folder, CONSENSUS)
-        with loading(folder, NO_CONSENSUS, REMEDY):
-            about = Fields.read(folder / CONSENSUS_FILE)
-            assessors = read_parquet(folder / ASSESSORS)
+        manifest = open_folder(folder, CONSENSUS_FOLDER)
+        with loading(folder, NOT_A_CONSENSUS, LOAD_FIX):
+            about = Fields.read(folder / CONSENSUS_FILE_NAME)
+            assessors = read_parquet(folder / ASSESSORS_FILE_NAME)
             check_assessor_table(assessors)
             labels = tuple(about.sequence("labels", is_scalar, "plain values"))
             scale = scale_from_json(about.values["scale"])
@@ -404,7 +420,7 @@ class StoredConsensus(Consensus):
             values = {
                 "folder": folder,
                 "_documents": about.integer("documents"),
-                "_files": sorted(name for name in manifest.entries if _PART.fullmatch(name)),
+                "_files": sorted(name for name in manifest.entries if _DOCUMENT_FILE_PATTERN.fullmatch(name)),
                 "method": about.text("method"),
                 "assessor_table": assessors,
                 "scale": scale,
@@ -431,42 +447,43 @@ class StoredConsensus(Consensus):
 
     @cached_property
     def document_table(self) -> pa.Table:
-        """Rows of all documents, in memory."""
-        with loading(self.folder, NO_CONSENSUS, REMEDY):
+        """Table of all documents, read into memory."""
+        with loading(self.folder, NOT_A_CONSENSUS, LOAD_FIX):
             table = concat_documents(self.document_parts())
             require(len(table) == self._documents, "there are more or fewer documents than were written")
         return table
 
     def document_files(self) -> list[Path]:
-        """Return the files with the rows of the documents."""
+        """Return the paths of the Parquet files of documents."""
         return [self.folder / name for name in self._files]
 
     def document_parts(self) -> Iterator[pa.Table]:
-        """Yield the rows of the documents, a file at a time."""
-        return map(self._part, self.document_files())
+        """Yield the table of documents in parts, one per file."""
+        return map(self._read_document_file, self.document_files())
 
-    def _part(self, path: Path) -> pa.Table:
-        with loading(self.folder, NO_CONSENSUS, REMEDY):
+    def _read_document_file(self, path: Path) -> pa.Table:
+        with loading(self.folder, NOT_A_CONSENSUS, LOAD_FIX):
             table = read_parquet(path)
             check_documents(table, self.scale, self.labels)
         return table
 
 
 def join_consensus(ranking: Consensus, grades: Consensus, judgments: Judgments | ShardedJudgments) -> Consensus:
-    """Return the relevance of one consensus with the grades of another, in memory or on disk as they are.
+    """Return a consensus with the relevance of `ranking` and the grades and P(grade) of `grades`.
 
-    Assessors come from the first one that has their informativeness.
+    The table of assessors is that of `ranking` if it has informativeness, otherwise that of `grades`. The result is on
+    disk if `ranking` is.
     """
     import pyarrow.parquet as pq
 
     informed = "informativeness" in ranking.assessor_table.column_names
     assessors = (ranking if informed else grades).assessor_table
     parts = zip(ranking.document_parts(), grades.document_parts(), strict=True)
-    documents = (_join_documents(one, other, grades.share_names) for one, other in parts)
+    documents = (_join_document_tables(one, other, grades.share_names) for one, other in parts)
     if not isinstance(ranking, StoredConsensus):
         return Consensus("Auto", next(documents), assessors, grades.scale, grades.labels, grades.backend)
     assert isinstance(judgments, ShardedJudgments)
-    with writing_consensus(judgments, "Auto", grades.scale, grades.labels) as output:
+    with open_consensus_folder(judgments, "Auto", grades.scale, grades.labels) as output:
         for path, table in zip(ranking.document_files(), documents, strict=True):
             pq.write_table(table, output.documents / path.name)
         pq.write_table(assessors, output.assessors)
@@ -474,6 +491,6 @@ def join_consensus(ranking: Consensus, grades: Consensus, judgments: Judgments |
     return StoredConsensus(output.path)
 
 
-def _join_documents(ranking: pa.Table, grades: pa.Table, share_names: list[str]) -> pa.Table:
+def _join_document_tables(ranking: pa.Table, grades: pa.Table, share_names: list[str]) -> pa.Table:
     graded = {"grade", *share_names}
     return pa.table({name: (grades if name in graded else ranking)[name] for name in ranking.column_names})

@@ -30,7 +30,7 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.on_disk.sharded import ShardedJudgments
 
-TOLERANCE = 1e-9
+SCORE_TOLERANCE = 1e-9
 """Scores closer than this are tied, and the simpler candidate is chosen."""
 CHOICE_SCHEMA = pa.schema(
     [
@@ -41,15 +41,16 @@ CHOICE_SCHEMA = pa.schema(
         ("note", pa.string()),
     ]
 )
+"""Columns of `Auto.choice_table_`, one row per candidate; ranking and grades are mean log scores."""
 
 
 @dataclass(frozen=True)
 class CandidateModel:
-    """A method with its parameters.
+    """Candidate for the choice of a model: a method with its parameters.
 
     Attributes:
         name: name of the candidate.
-        method: name of the method.
+        method: name of the method, a key of `METHODS`.
         parameters: parameters of the method.
         needs: what the judgments must have for the candidate: `families`, `unjudgeable` or nothing.
 
@@ -61,7 +62,7 @@ class CandidateModel:
     needs: str = ""
 
     def reason_to_skip(self, judgments: Judgments) -> str:
-        """Return why the candidate has no use for these judgments, or an empty string."""
+        """Return the reason why the candidate cannot differ from others on these judgments, or an empty string."""
         if self.needs == "families" and judgments.families is None:
             return "left out: there are no families"
         if self.needs == "unjudgeable" and not (judgments.grade == UNJUDGEABLE).any():
@@ -85,11 +86,16 @@ CANDIDATES = {
         CandidateModel("gda-unjudgeable", "gda", {"unjudgeable_as": "model"}, needs="unjudgeable"),
     )
 }
-"""Default candidates, simplest first."""
+"""Default candidates of :class:`Auto` by name, simplest first."""
 
 
 def find_candidates(names: Sequence[str] | None) -> list[CandidateModel]:
-    """Return the candidates of these names, or the default ones; raise UsageError for an unknown name."""
+    """Return the candidates with these names, or the default ones if `names` is None.
+
+    Raises:
+        UsageError: a name is unknown.
+
+    """
     if names is None:
         return list(CANDIDATES.values())
     if isinstance(names, str) or not names:
@@ -103,16 +109,16 @@ def find_candidates(names: Sequence[str] | None) -> list[CandidateModel]:
 
 @dataclass(frozen=True)
 class ChoiceReason:
-    """Why the candidates were chosen; the text has two sentences.
+    """Reason for the choice among candidates; `str` gives it as two sentences.
 
     Attributes:
         ranking: candidate chosen for the ranking.
         grades: candidate chosen for the grades.
-        other_ranking: the candidate with the best score of its ranking among the others, if rankings were compared.
-        other_grades: the candidate with the best score of its grades among the others, if candidates were compared.
-        best_ranking: whether the chosen ranking has the best score; otherwise it is the default, and no other is
-            clearly better.
-        best_grades: the same for the grades.
+        other_ranking: best of the other candidates for the ranking; empty if rankings were not compared.
+        other_grades: best of the other candidates for the grades; empty if candidates were not compared.
+        best_ranking: whether the candidate for the ranking has the best score; if not, it is the default method, and
+            the best score is not clearly above that of the default.
+        best_grades: the same for the candidate for the grades.
         n_candidates: number of candidates that were compared; 0 if there were too few judgments to compare.
         n_judgments: number of held-out judgments on documents that others judged too.
         n_folds: number of folds.
@@ -146,10 +152,10 @@ class ChoiceReason:
                 f"judgments on documents that other {units} judged too, and there are {self.n_judgments:,}."
             )
         givers = "they" if self.ranked else "held-out assessors"
-        clauses = [_clause(self.grades, self.other_grades, self.best_grades, f"which grades {givers} give")]
+        clauses = [_choice_clause(self.grades, self.other_grades, self.best_grades, f"which grades {givers} give")]
         if self.ranked:
             prefer = "which documents held-out assessors prefer"
-            clauses.insert(0, _clause(self.ranking, self.other_ranking, self.best_ranking, prefer))
+            clauses.insert(0, _choice_clause(self.ranking, self.other_ranking, self.best_ranking, prefer))
         else:
             clauses.append("there are too few pairs of documents to compare rankings")
         return (
@@ -158,15 +164,15 @@ class ChoiceReason:
         )
 
 
-def _clause(chosen: str, other: str, is_best: bool, what: str) -> str:
+def _choice_clause(chosen: str, runner_up: str, is_best: bool, predicted: str) -> str:
     if is_best:
-        return f"{chosen} predicts best {what}{f' (next: {other})' if other else ''}"
-    return f"{chosen} is the default and {other} does not predict clearly better {what}"
+        return f"{chosen} predicts best {predicted}{f' (next: {runner_up})' if runner_up else ''}"
+    return f"{chosen} is the default and {runner_up} does not predict clearly better {predicted}"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Candidates in the order of their scores.
+    """Result of comparing candidates: their order by score, best first.
 
     Attributes:
         by_ranking: names of candidates, best ranking first.
@@ -185,9 +191,14 @@ class Choice:
 
     @classmethod
     def by_scores(cls, scores: Mapping[str, Scores], notes: Mapping[str, str], folds: HeldOutFolds) -> Choice:
-        """Return the candidates by falling score; without enough pairs, the scores of grades stand for both."""
-        by_grades = best_first({name: score.grades for name, score in scores.items()})
-        by_ranking = best_first({name: score.ranking for name, score in scores.items()}) if folds.has_pairs else None
+        """Return the choice with candidates in descending order of score.
+
+        With too few pairs of documents to score rankings, the order by grades is also the order by ranking.
+        """
+        by_grades = order_by_score({name: score.grades for name, score in scores.items()})
+        by_ranking = (
+            order_by_score({name: score.ranking for name, score in scores.items()}) if folds.has_pairs else None
+        )
         return cls(by_ranking or by_grades, by_grades, scores, notes, folds)
 
     def table(self) -> pa.Table:
@@ -203,7 +214,7 @@ class Choice:
         return pa.Table.from_pylist(rows, schema=CHOICE_SCHEMA)
 
     def reason(self) -> ChoiceReason:
-        """Return why the first candidates were chosen."""
+        """Return the reason for the choice of the first candidates."""
         ranking, grades, folds = self.by_ranking, self.by_grades, self.folds
         if not self.scores:
             return ChoiceReason(ranking[0], grades[0], n_judgments=folds.n_judgments, unit=folds.unit)
@@ -224,23 +235,23 @@ class Choice:
 
     def _has_best_score(self, name: str, purpose: str) -> bool:
         means = {one: getattr(score, purpose).mean for one, score in self.scores.items()}
-        return bool(means[name] >= max(means.values()) - TOLERANCE)
+        return bool(means[name] >= max(means.values()) - SCORE_TOLERANCE)
 
 
-def best_first(scores: Mapping[str, Score]) -> list[str]:
-    """Return the names by falling score, tied names in their order.
+def order_by_score(scores: Mapping[str, Score]) -> list[str]:
+    """Return the names in descending order of mean score; tied names keep their order.
 
-    The default method is first if the best is not clearly better.
+    The default method comes first if the best score is not clearly above its score (`Score.is_clearly_above`).
 
     >>> import numpy as np
     >>> scores = {name: Score(mean, mean + np.array([-0.1, 0.1])) for name, mean in (("bwa", -2.0), ("rasch", -1.0))}
-    >>> best_first(scores), best_first({**scores, "gda": Score(-1.1, np.array([-1.0, -1.2]))})
+    >>> order_by_score(scores), order_by_score({**scores, "gda": Score(-1.1, np.array([-1.0, -1.2]))})
     (['rasch', 'bwa'], ['gda', 'rasch', 'bwa'])
     """
     order, remaining = [], list(scores)
     while remaining:
         best = max(scores[name].mean for name in remaining)
-        order.append(next(name for name in remaining if scores[name].mean >= best - TOLERANCE))
+        order.append(next(name for name in remaining if scores[name].mean >= best - SCORE_TOLERANCE))
         remaining.remove(order[-1])
     if DEFAULT_METHOD in scores and not scores[order[0]].is_clearly_above(scores[DEFAULT_METHOD]):
         order.sort(key=lambda name: name != DEFAULT_METHOD)
@@ -328,26 +339,29 @@ class Auto(Aggregator):
         super()._check_parameters()
         find_candidates(self.candidates)
 
-    def _build(self, candidate: CandidateModel) -> Any:
+    def _make_model(self, candidate: CandidateModel) -> Any:
         model = get_aggregator(candidate.method)
         shared = {name: getattr(self, name) for name in ("unjudgeable_as", "interval", "grade_by")}
         known = {name: value for name, value in shared.items() if name in model._parameter_names()}
         return model.set_params(**{**known, **candidate.parameters})
 
     def _choose(self, judgments: Judgments, engine: Engine | None, report: Report) -> Choice:
-        """Return the choice among the candidates that can be fitted to these judgments."""
+        """Score the candidates that can be fitted to these judgments; return the choice among them.
+
+        With too few judgments to compare candidates, the choice is that of `_choose_default`.
+        """
         candidates = find_candidates(self.candidates)
         notes = {candidate.name: candidate.reason_to_skip(judgments) for candidate in candidates}
         usable = [candidate for candidate in candidates if not notes[candidate.name]]
         folds = HeldOutFolds.split(judgments, self.folds)
         if not folds.is_sufficient:
-            default = self._first_that_fits(usable, notes, judgments, engine)
+            default = self._choose_default(usable, notes, judgments, engine)
             report(1, 1, float("nan"))
             return Choice([default], [default], {}, notes, folds)
         scores: dict[str, Scores] = {}
         for candidate in usable:
             try:
-                scores[candidate.name] = folds.score(partial(self._build, candidate), engine)
+                scores[candidate.name] = folds.score(partial(self._make_model, candidate), engine)
             except (InputError, UsageError) as problem:
                 notes[candidate.name] = f"left out: {problem}"
                 continue
@@ -356,17 +370,20 @@ class Auto(Aggregator):
             raise no_candidate_error(notes)
         return Choice.by_scores(scores, notes, folds)
 
-    def _first_that_fits(
-        self, usable: list[CandidateModel], notes: dict[str, str], judgments: Judgments, engine: Engine | None
+    def _choose_default(
+        self, candidates: list[CandidateModel], notes: dict[str, str], judgments: Judgments, engine: Engine | None
     ) -> str:
-        """Return the default method if it is a candidate that can be fitted, otherwise the first that can."""
+        """Return the name of the default method if it is a candidate that can be fitted, else of the first that can.
+
+        A note is added for each candidate whose fit fails.
+        """
         overlap = int(np.diff(judgments.offsets).max(initial=0)) > 1
         default = DEFAULT_METHOD if overlap else DEFAULT_WITHOUT_OVERLAP
-        for candidate in sorted(usable, key=lambda candidate: candidate.name != default):
+        for candidate in sorted(candidates, key=lambda candidate: candidate.name != default):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # the final fit warns
-                    self._build(candidate).fit(judgments, engine=engine)
+                    self._make_model(candidate).fit(judgments, engine=engine)
             except (InputError, UsageError) as problem:
                 notes[candidate.name] = f"left out: {problem}"
             else:
@@ -403,7 +420,7 @@ class Auto(Aggregator):
         self, candidate: CandidateModel, table: Any, gold: Gold | None, init: Auto | None, options: FitOptions
     ) -> EMAggregator:
         """Fit a candidate to all judgments, from the estimator of `init` that has the same class, if there is one."""
-        model: EMAggregator = self._build(candidate)
+        model: EMAggregator = self._make_model(candidate)
         estimators = () if init is None else (init.ranking_estimator_, init.grade_estimator_)
         start = next((estimator for estimator in estimators if type(estimator) is type(model)), None)
         return model._fit(table, gold, start, options)
@@ -428,13 +445,13 @@ class Auto(Aggregator):
         return join_consensus(ranking, grades, judgments)
 
     def posterior_table(self, judgments: Any = None) -> pa.Table:
-        """Return the posterior of the model for the ranking."""
+        """Return the table of posteriors of documents by the model for the ranking."""
         self._require_fitted()
         return self.ranking_estimator_.posterior_table(judgments)
 
     @property
     def choice_(self) -> Any:
-        """One row per candidate, as a DataFrame of the library that the judgments came in."""
+        """Scores of the candidates, one row each, as a DataFrame of the library that the judgments came in."""
         self._require_fitted()
         return frames.from_arrow(self.choice_table_, self.consensus_.backend)
 
@@ -462,14 +479,17 @@ class Auto(Aggregator):
         grades: Any = Aggregator.load(folder / "grades") if (folder / "grades").exists() else ranking
         for estimator in (ranking, grades):
             require(isinstance(estimator, EMAggregator), "a chosen estimator is not a single model")
-            require(_equal(estimator.judgments_, ranking.judgments_), "the models were fitted to different judgments")
+            require(
+                _same_judgments(estimator.judgments_, ranking.judgments_),
+                "the models were fitted to different judgments",
+            )
         self.choice_table_ = pa.Table.from_pylist(fields.sequence("choice"), schema=CHOICE_SCHEMA)
         self.reason_ = ChoiceReason(**fields.object("reason"))
         require(self.reason_.unit in ("assessor", "family"), "the reason is not that of a choice")
         self._set_estimators(ranking, grades, ranking.judgments_)
 
 
-def _equal(one: Judgments, other: Judgments) -> bool:
+def _same_judgments(one: Judgments, other: Judgments) -> bool:
     """Return whether two tables have the same judgments and scales."""
     arrays = ("item_query", "item_document", "offsets", "assessor", "grade", "assessor_scale")
     ids = ("queries", "documents", "assessors")

@@ -22,12 +22,12 @@ from crowdrank.engine.shards import Shard
 
 PRIOR_ASSESSORS = 5.0
 """Weight of the initial priors when priors are learned, as a number of assessors."""
-INITIAL_GAMMA = (2.0, 2.0)
-"""Initial shape and rate of the Gamma prior of precisions: grades are off by about one step."""
+INITIAL_PRECISION_PRIOR = (2.0, 2.0)
+"""Initial shape and rate of the Gamma prior of precisions; its mean 1 is a noise of about one step of the scale."""
 INITIAL_BIAS_VARIANCE = 0.5**2
-"""Initial prior variance of biases."""
-ROUNDING = 1 / 12
-"""Variance of a number within its grade; it also bounds the precision of assessors who never disagree."""
+"""Initial prior variance of biases, in squared steps of the scale."""
+ROUNDING_VARIANCE = 1 / 12
+"""Variance of the rounding error of a grade, uniform over one step; it also limits precisions to 12."""
 
 
 class BWA(EMAggregator):
@@ -91,7 +91,7 @@ class BWA(EMAggregator):
         return {"mean": np.empty(shard.n_items), "variance": np.empty(shard.n_items)}
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        """Update the items; return the sums of the deviations of the grades of each assessor."""
+        """Update the posterior of each item; return the statistics of the M-step: sums of deviations by assessor."""
         if theta is None:
             theta = initial_theta(shard.n_assessors, shard.n_grades)
         grade_values = values_in_steps(shard.values)
@@ -102,7 +102,7 @@ class BWA(EMAggregator):
             shard.assessor,
             shard.grade,
             shard.gold,
-            *gold_bounds(shard.gold_sets, grade_values),
+            *expert_grade_ranges(shard.gold_sets, grade_values),
             grade_values,
             theta["item_mean"][0],
             1 / theta["item_variance"][0],
@@ -125,7 +125,7 @@ class BWA(EMAggregator):
         }
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
-        """Update the posteriors of biases and precisions, then the priors."""
+        """Return the parameters after updating the posteriors of biases and precisions, then their priors."""
         n_judgments = statistics["n_judgments"]
         if theta is None:
             theta = initial_theta(len(n_judgments), len(statistics["grade_values"]))
@@ -135,7 +135,7 @@ class BWA(EMAggregator):
             bias_uncertainty = 1 / (1 / theta["bias_variance"] + n_judgments * precision)
             bias = bias_uncertainty * precision * statistics["deviations"]
         shape = theta["gamma"][0] + n_judgments / 2
-        rate = theta["gamma"][1] + expected_squares(statistics, bias, bias_uncertainty) / 2
+        rate = theta["gamma"][1] + expected_squared_noise(statistics, bias, bias_uncertainty) / 2
         n_items, total, _ = statistics["items"]
         bias_variance = ((bias**2 + bias_uncertainty).sum() + PRIOR_ASSESSORS * INITIAL_BIAS_VARIANCE) / (
             len(bias) + PRIOR_ASSESSORS
@@ -148,7 +148,7 @@ class BWA(EMAggregator):
             "item_mean": np.array([total / n_items]),
             "item_variance": theta["item_variance"],
             "bias_variance": np.array([bias_variance]),
-            "gamma": learn_gamma(shape, rate),
+            "gamma": learn_precision_prior(shape, rate),
             "grade_values": statistics["grade_values"] / n_items,
         }
 
@@ -156,20 +156,20 @@ class BWA(EMAggregator):
         """Return the variational lower bound of the log likelihood, with the initial priors, per judgment."""
         shape, rate, n_judgments = theta["shape"], theta["rate"], statistics["n_judgments"]
         log_precision = digamma(shape) - np.log(rate)
-        squares = expected_squares(statistics, theta["bias"], theta["bias_uncertainty"])
+        squares = expected_squared_noise(statistics, theta["bias"], theta["bias_uncertainty"])
         fit = 0.5 * (n_judgments @ (log_precision - np.log(2 * np.pi)) - squares @ (shape / rate))
-        bound = fit + self._items_bound(theta, statistics) + precisions_bound(theta)
+        bound = fit + self._item_bound(theta, statistics) + precision_bound(theta)
         return float(bound + (bias_bound(theta) if self.bias else 0.0)) / n
 
     @staticmethod
-    def _items_bound(theta: Arrays, statistics: Arrays) -> float:
+    def _item_bound(theta: Arrays, statistics: Arrays) -> float:
         n, total, squared = statistics["items"]
         mean, variance = theta["item_mean"][0], theta["item_variance"][0]
         squares = squared - 2 * mean * total + n * mean**2
         return float(statistics["entropy"][0] - 0.5 * (n * np.log(2 * np.pi * variance) + squares / variance))
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        """Return normal posteriors on the scale; P(grade) is the probability of the numbers nearest to the grade."""
+        """Return the estimates of items; P(grade) is the posterior probability of the range nearest to the grade."""
         bottom, step = shard.values[0], (shard.values[-1] - shard.values[0]) / (shard.n_grades - 1)
         sd = np.sqrt(local["variance"])
         shares = grade_probabilities(local["mean"], np.maximum(sd, 1e-9), values_in_steps(shard.values))
@@ -185,7 +185,7 @@ class BWA(EMAggregator):
 
     @property
     def in_grades(self) -> bool:
-        """Relevance is in grades."""
+        """Whether relevance is in grades: always True."""
         return True
 
     def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -195,12 +195,12 @@ class BWA(EMAggregator):
         return PRIOR, np.moveaxis(shares, 2, 1)
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
-        """Return the precision of the noise, and the bias: how much higher than others the assessor grades."""
+        """Return `precision` (inverse variance of the noise) and, if modeled, `bias` (mean excess over relevance)."""
         precision = {"precision": theta["shape"] / theta["rate"]}
         return {**precision, "bias": theta["bias"]} if self.bias else precision
 
     def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
-        """Return the prior means."""
+        """Return the value of parameter `name` for assessors without judgments: that of the prior."""
         bias_uncertainty = theta["bias_variance"][0] if self.bias else 0.0
         known = {
             "shape": theta["gamma"][0],
@@ -212,8 +212,8 @@ class BWA(EMAggregator):
 
 
 def initial_theta(n_assessors: int, n_grades: int) -> Arrays:
-    """Return equal parameters for all assessors, and the item prior of equally frequent grades."""
-    shape, rate = INITIAL_GAMMA
+    """Return the initial parameters: the same for all assessors, and the item prior of equally frequent grades."""
+    shape, rate = INITIAL_PRECISION_PRIOR
     return {
         "shape": np.full(n_assessors, shape),
         "rate": np.full(n_assessors, rate),
@@ -222,27 +222,35 @@ def initial_theta(n_assessors: int, n_grades: int) -> Arrays:
         "item_mean": np.array([(n_grades - 1) / 2]),
         "item_variance": np.array([(n_grades**2 - 1) / 12]),
         "bias_variance": np.array([INITIAL_BIAS_VARIANCE]),
-        "gamma": np.array(INITIAL_GAMMA),
+        "gamma": np.array(INITIAL_PRECISION_PRIOR),
     }
 
 
-def expected_squares(
+def expected_squared_noise(
     statistics: Arrays, bias: NDArray[np.float64], bias_uncertainty: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the expected sum of squared noise of each assessor, with that of rounding."""
+    """Return the expected sum of squared noise of each assessor, including rounding errors, (n_assessors,)."""
     n_judgments, deviations = statistics["n_judgments"], statistics["deviations"]
     squares: NDArray[np.float64] = (
-        statistics["squared_deviations"] - 2 * bias * deviations + n_judgments * (bias**2 + bias_uncertainty + ROUNDING)
+        statistics["squared_deviations"]
+        - 2 * bias * deviations
+        + n_judgments * (bias**2 + bias_uncertainty + ROUNDING_VARIANCE)
     )
     return squares
 
 
-def learn_gamma(shape: NDArray[np.float64], rate: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return shape and rate of the Gamma prior of precisions with these Gamma posteriors.
+def learn_precision_prior(shape: NDArray[np.float64], rate: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return shape and rate, (2,), of the Gamma prior of precisions, learned from the posteriors of all assessors.
 
-    Maximizes the likelihood in the shape by Newton steps on its inverse (Minka 2002), the initial prior included.
+    The initial prior is included as `PRIOR_ASSESSORS` assessors. The shape maximizes the expected log likelihood by
+    Newton steps on its inverse (Minka 2002).
+
+    Args:
+        shape: shape of the Gamma posterior of each assessor's precision, (n_assessors,).
+        rate: rate of the same, (n_assessors,).
+
     """
-    mean, mean_log = expected_precisions(shape, rate) / (len(shape) + PRIOR_ASSESSORS)
+    mean, mean_log = precision_sums(shape, rate) / (len(shape) + PRIOR_ASSESSORS)
     gap = np.log(mean) - mean_log
     prior_shape = 0.5 / gap
     for _ in range(50):
@@ -255,18 +263,18 @@ def learn_gamma(shape: NDArray[np.float64], rate: NDArray[np.float64]) -> NDArra
     return np.array([prior_shape, prior_shape / mean])
 
 
-def expected_precisions(shape: NDArray[np.float64], rate: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sums of the expected precisions and of their expected logarithms, with the initial prior."""
-    shapes, rates = np.append(shape, INITIAL_GAMMA[0]), np.append(rate, INITIAL_GAMMA[1])
+def precision_sums(shape: NDArray[np.float64], rate: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sums over assessors of E[precision] and of E[log precision], (2,), with `PRIOR_ASSESSORS` added."""
+    shapes, rates = np.append(shape, INITIAL_PRECISION_PRIOR[0]), np.append(rate, INITIAL_PRECISION_PRIOR[1])
     times = np.append(np.ones(len(shape)), PRIOR_ASSESSORS)
     return np.array([times @ (shapes / rates), times @ (digamma(shapes) - np.log(rates))])
 
 
-def precisions_bound(theta: Arrays) -> float:
-    """Return the terms of the bound for precisions and their prior."""
+def precision_bound(theta: Arrays) -> float:
+    """Return the terms of the variational bound that depend on the precisions and their prior."""
     shape, rate, (a, b) = theta["shape"], theta["rate"], theta["gamma"]
     entropy = shape - np.log(rate) + gammaln(shape) + (1 - shape) * digamma(shape)
-    expected, expected_log = expected_precisions(shape, rate)
+    expected, expected_log = precision_sums(shape, rate)
     prior = (len(shape) + PRIOR_ASSESSORS) * (a * np.log(b) - gammaln(a)) + (a - 1) * expected_log - b * expected
     return float(entropy.sum() + prior)
 
@@ -280,7 +288,7 @@ def bias_bound(theta: Arrays) -> float:
 
 
 def values_in_steps(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the values of grades in mean steps of the scale, from 0 for the lowest.
+    """Return the values of grades in units of the mean step between grades; the lowest is 0.
 
     >>> values_in_steps(np.array([1.0, 2.0, 5.0])).tolist()
     [0.0, 0.5, 2.0]
@@ -292,7 +300,7 @@ def values_in_steps(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def grade_probabilities(
     mean: NDArray[np.float64], sd: NDArray[np.float64], grade_values: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return P(number nearest to each grade) under normal distributions, along a new last axis.
+    """Return P(grade), along a new last axis: the probability that a normal variable is nearest to the grade.
 
     >>> grade_probabilities(np.array([1.0]), np.array([0.5]), np.arange(3.0)).round(2).tolist()
     [[0.16, 0.68, 0.16]]
@@ -303,12 +311,14 @@ def grade_probabilities(
     return shares
 
 
-def gold_bounds(
+def expert_grade_ranges(
     gold_sets: NDArray[np.bool_], grade_values: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the lowest and the highest value of the grades in each set; a set of all grades is unbounded.
+    """Return the lowest and the highest value of the grades that each expert grade stands for.
 
-    >>> gold_bounds(np.array([[True, True, False], [True, True, True]]), np.array([0.0, 0.5, 1.0]))
+    An expert grade that stands for all grades has an infinite range.
+
+    >>> expert_grade_ranges(np.array([[True, True, False], [True, True, True]]), np.array([0.0, 0.5, 1.0]))
     (array([  0., -inf]), array([0.5, inf]))
     """
     everything = gold_sets.all(axis=1)
@@ -323,8 +333,8 @@ def update_items(
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
     gold: NDArray[np.int8],
-    lowest: NDArray[np.float64],
-    highest: NDArray[np.float64],
+    lower_bound: NDArray[np.float64],
+    upper_bound: NDArray[np.float64],
     grade_values: NDArray[np.float64],
     prior_mean: float,
     prior_precision: float,
@@ -335,12 +345,13 @@ def update_items(
     deviations: NDArray[np.float64],
     squared_deviations: NDArray[np.float64],
 ) -> None:
-    """Write the normal posterior of each item, and add the expected deviations of the grades of each assessor.
+    """Write mean and variance of the normal posterior of each item; add up the deviations of assessors' grades.
 
-    The prior of an item is normal with mean `prior_mean` and precision `prior_precision`; an expert grade bounds
-    the mean.
+    A deviation is grade value - mean of the item. The sums of deviations and of expected squared deviations of each
+    assessor are added to `deviations` and `squared_deviations`. The prior of an item is normal with mean `prior_mean`
+    and precision `prior_precision`; an expert grade bounds the posterior mean.
     """
-    # lowest, highest (n_expert_grades + 1,), the last for items without an expert grade
+    # lower_bound, upper_bound (n_expert_grades + 1,), the last for items without an expert grade
     # grade_values (n_grades,); precision, bias, deviations, squared_deviations (n_assessors,)
     # mean, variance (n_items,)
     for item in range(len(offsets) - 1):
@@ -350,7 +361,7 @@ def update_items(
             weight += precision[assessor[j]]
             total += precision[assessor[j]] * (grade_values[grade[j]] - bias[assessor[j]])
         mean[item], variance[item] = total / weight, 1.0 / weight
-        low, high = lowest[gold[item]], highest[gold[item]]
+        low, high = lower_bound[gold[item]], upper_bound[gold[item]]
         mean[item] = min(max(mean[item], low), high)
         if low == high:
             variance[item] = 0.0

@@ -1,4 +1,4 @@
-"""The interface of crowd-kit: task-worker-label frames in, pandas Series and DataFrames indexed by task out.
+"""Interface of the library crowd-kit: task-worker-label frames in, pandas Series and DataFrames indexed by task out.
 
 Code written for crowd-kit runs with one changed import. Labels may be of any type: whole numbers are grades in their
 order, other labels are sorted by their text.
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 
     from crowdrank.consensus.result import Consensus
 
-COLUMNS = ("task", "worker", "label")
+TASK_COLUMNS = ("task", "worker", "label")
+"""Columns of a DataFrame in the form of crowd-kit."""
 
 
 class CrowdKitMethods:
-    """Methods and attributes of crowd-kit's aggregators."""
+    """Mixin with the methods and attributes of crowd-kit's aggregators, such as `fit_predict` and `labels_`."""
 
     _label_rule: ClassVar[str] = "mode"
     """Rule for labels; that of crowd-kit is the most probable label, whatever the rule for grades."""
@@ -46,12 +47,22 @@ class CrowdKitMethods:
         def _require_fitted(self) -> None: ...
 
     def predict(self, judgments: Any = None) -> pd.Series[Any]:
-        """Return the label of each document with the fitted parameters of assessors."""
+        """Return the most probable label of each document, by the fitted parameters of assessors.
+
+        Args:
+            judgments: judgments to predict from; by default those of the fit.
+
+        """
         return label_series(self.infer(judgments), self._label_rule)
 
     def predict_proba(self, judgments: Any = None) -> pd.DataFrame:
-        """Return the probability of each label per document with the fitted parameters of assessors."""
-        return label_shares(self.infer(judgments))
+        """Return P(label), one row per document, by the fitted parameters of assessors.
+
+        Args:
+            judgments: judgments to predict from; by default those of the fit.
+
+        """
+        return label_probabilities(self.infer(judgments))
 
     def fit_predict(self, judgments: Any, gold: Any = None, **options: Any) -> pd.Series[Any]:
         """Fit the model and return the label of each document."""
@@ -73,7 +84,7 @@ class CrowdKitMethods:
 
     @property
     def loss_history_(self) -> list[float]:
-        """The objective after each iteration."""
+        """Objective of the fit after each iteration (`history_`; higher is better)."""
         return self.history_
 
     def _assessor_series(self, column: str, name: str) -> pd.Series[Any]:
@@ -82,14 +93,18 @@ class CrowdKitMethods:
         return worker_series(self.consensus_, column, name)
 
 
-def is_task_frame(what: Any) -> bool:
-    """Return whether `what` is a frame with crowd-kit's columns."""
-    return frames.is_frame(what) and set(COLUMNS) <= set(frames.column_names(what))
+def is_task_frame(value: Any) -> bool:
+    """Return whether `value` is a DataFrame with the columns task, worker and label."""
+    return frames.is_frame(value) and set(TASK_COLUMNS) <= set(frames.column_names(value))
 
 
-def read_tasks(frame: Any, known: Judgments | None = None) -> Judgments:
-    """Read a task-worker-label frame; the labels are its own, or those of the `known` judgments."""
-    task, worker, label = (frames.column_to_arrow(frame, name) for name in COLUMNS)
+def read_tasks(frame: Any, earlier: Judgments | None = None) -> Judgments:
+    """Return judgments from a task-worker-label DataFrame.
+
+    The scale is that of `earlier` judgments if their labels include all labels of the frame; otherwise it has the
+    labels of the frame.
+    """
+    task, worker, label = (frames.column_to_arrow(frame, name) for name in TASK_COLUMNS)
     if not len(label):
         raise InputError("there are no rows", source="the frame", fix="give it some")
     if label.null_count:
@@ -102,16 +117,16 @@ def read_tasks(frame: Any, known: Judgments | None = None) -> Judgments:
             fix="fill it in, or leave the row out",
         )
     found = pc.unique(label).to_pylist()
-    labels, grades = _in_order(found)
-    if known is not None and known.labels is not None and set(found) <= set(known.labels):
-        labels, grades = list(known.labels), [int(value) for value in known.scale.values][: len(known.labels)]
-    coded = pa.table({"task": task, "worker": worker, "label": _coded(label, labels, grades)})
+    labels, grades = _order_labels(found)
+    if earlier is not None and earlier.labels is not None and set(found) <= set(earlier.labels):
+        labels, grades = list(earlier.labels), [int(value) for value in earlier.scale.values][: len(earlier.labels)]
+    coded = pa.table({"task": task, "worker": worker, "label": _labels_to_grades(label, labels, grades)})
     # A scale has two grades at least, though a frame may hold one.
     judgments = read_judgments(coded, grades=grades if len(grades) > 1 else [*grades, grades[0] + 1])
     return replace(judgments, labels=tuple(labels), backend=frames.frame_library(frame))
 
 
-def _in_order(labels: list[Any]) -> tuple[list[Any], list[int]]:
+def _order_labels(labels: list[Any]) -> tuple[list[Any], list[int]]:
     """Return the labels from lowest to highest and the grade of each: its number, or its position."""
     numbers = [parse_integer(label) for label in labels]
     if all(number is not None for number in numbers) and len(set(numbers)) == len(numbers):
@@ -120,7 +135,7 @@ def _in_order(labels: list[Any]) -> tuple[list[Any], list[int]]:
     return sorted(labels, key=str), list(range(len(labels)))
 
 
-def _coded(column: pa.ChunkedArray, labels: list[Any], grades: Sequence[int]) -> pa.ChunkedArray:
+def _labels_to_grades(column: pa.ChunkedArray, labels: list[Any], grades: Sequence[int]) -> pa.ChunkedArray:
     if pa.types.is_integer(column.type):
         return column
     place = pc.index_in(column, value_set=pa.array(labels, column.type))
@@ -128,7 +143,7 @@ def _coded(column: pa.ChunkedArray, labels: list[Any], grades: Sequence[int]) ->
 
 
 def read_true_labels(series: Any, judgments: Judgments) -> Gold:
-    """Read expert grades from a Series of labels indexed by task."""
+    """Return expert grades from a Series of true labels indexed by task."""
     labels = judgments.labels or judgments.scale.names
     unknown = [label for label in series.unique() if label not in labels]
     if unknown:
@@ -139,21 +154,21 @@ def read_true_labels(series: Any, judgments: Judgments) -> Gold:
 
 
 def label_series(consensus: Consensus, rule: str) -> pd.Series[Any]:
-    """Return the label that a rule chooses for each task."""
+    """Return the label of each task, chosen from P(label) by a rule: `median`, `mode` or `mean`."""
     import pandas as pd
 
     shares = np.column_stack([consensus.document_table[name] for name in consensus.share_names])
     labels = grade_column(choose_grades(shares, rule), consensus.labels).to_pandas().to_numpy()
-    return pd.Series(labels, index=_index(consensus), name="agg_label")
+    return pd.Series(labels, index=_task_index(consensus), name="agg_label")
 
 
-def label_shares(consensus: Consensus) -> pd.DataFrame:
-    """Return the probability of each label per task."""
+def label_probabilities(consensus: Consensus) -> pd.DataFrame:
+    """Return P(label) as a DataFrame: one row per task, one column per label."""
     import pandas as pd
 
     shares = consensus.share_names[: len(consensus.labels)]
     values = np.column_stack([consensus.document_table[name] for name in shares])
-    return pd.DataFrame(values, index=_index(consensus), columns=pd.Index(consensus.labels, name="label"))
+    return pd.DataFrame(values, index=_task_index(consensus), columns=pd.Index(consensus.labels, name="label"))
 
 
 def worker_series(consensus: Consensus, column: str, name: str) -> pd.Series[Any]:
@@ -164,7 +179,7 @@ def worker_series(consensus: Consensus, column: str, name: str) -> pd.Series[Any
     return pd.Series(consensus.assessor_table[column].to_numpy(), index=workers, name=name)
 
 
-def _index(consensus: Consensus) -> Any:
+def _task_index(consensus: Consensus) -> Any:
     import pandas as pd
 
     table = consensus.document_table

@@ -1,4 +1,4 @@
-"""Curves of assessors: P(answer | relevance, difficulty) from one Gaussian per answer (GDA, eq. 1).
+"""Grade curves of assessors: P(answer | relevance, difficulty) from one Gaussian per answer (GDA, eq. 1).
 
 The log density of answer g at relevance r and difficulty eps is, up to a constant that all answers share,
 
@@ -6,7 +6,7 @@ The log density of answer g at relevance r and difficulty eps is, up to a consta
         = log alpha_g - log(w_g) / 2 + (a_g r - w_g a_g^2 / 2 - r^2 / (2 w_g)) / eps
 
 with the slope a_g = mu_g / w_g. It is linear in the features r / eps, 1, 1 / eps and r^2 / eps: P(answer | state) is a
-multinomial regression on features of the state.
+multinomial logistic regression on features of the state, a pair of difficulty and relevance.
 
 - With difficulty the parameters of an assessor are slopes, log alpha and log widths (one, or one per answer); they
   determine all coefficients. The prior of log alpha has mean 0 for grades and is not learned: how often a grade is used
@@ -29,12 +29,12 @@ from crowdrank.consensus.latent import information, node_prior, normal_quantiles
 
 PRIOR_ASSESSORS = 5.0
 """Number of pseudo-assessors with the initial prior when the prior is learned."""
-LABELS_PER_PARAMETER = 2.0
-"""Number of labels per parameter up to which an assessor does not show how the shape of curves varies."""
-SHAPE_VARIANCE = 0.3
-"""Prior variance of the shape of curves relative to the initial variance, while no assessor has labels to show it."""
-CURVATURE_SHAPE_VARIANCE = 0.03
-"""The same for the coefficients of squared relevance, which could bend the curves of a few labels at will."""
+MIN_LABELS_PER_PARAMETER = 2.0
+"""Minimum number of labels per parameter of assessors from whom the prior of the shape of curves is learned."""
+RELATIVE_SHAPE_VARIANCE = 0.3
+"""Prior variance of the shape of curves as a multiple of the initial variance, if no assessor has enough labels."""
+RELATIVE_CURVATURE_VARIANCE = 0.03
+"""The same multiple for the coefficients of squared relevance; it is small, because they overfit few labels."""
 SLOPE_SD = 0.5
 """Initial prior standard deviation of slopes."""
 OFFSET_SD = 0.7
@@ -43,7 +43,7 @@ LOG_WIDTH_SD = 0.5
 """Initial prior standard deviation of log widths."""
 CURVATURE_SD = 0.25
 """Initial prior standard deviation of the coefficients of squared relevance."""
-HIGHEST_SLOPE = 1.2
+INITIAL_HIGHEST_SLOPE = 1.2
 """Initial slope of the highest grade without difficulty; that of the lowest grade is its negative."""
 UNJUDGEABLE_SLOPE = -0.5
 """Initial slope of the answer 'cannot judge'."""
@@ -51,17 +51,17 @@ INITIAL_WIDTH = 0.7
 """Initial prior median of the widths."""
 MAX_LOG_WIDTH_STEP = 1.0
 """Maximum change of a log width in one step."""
-ORDERED_WITHIN = 3.0
-"""Range of relevance, to both sides of 0, in which grades with their own widths are in order."""
-MAX_SWEEPS = 1_000
-"""Maximum number of sweeps of Hildreth's method."""
-BLOCK = 1_024
+ORDERED_RANGE = 3.0
+"""Absolute relevance up to which the order of grades is enforced if each grade has its own width."""
+MAX_HILDRETH_SWEEPS = 1_000
+"""Maximum number of sweeps over the constraints in the projection by Hildreth's method."""
+ASSESSORS_PER_BLOCK = 1_024
 """Number of assessors per Newton step, so that their intermediate arrays stay in the CPU cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class GaussianCurves:
-    """Parametrization of the curves of assessors.
+    """Parametrization of P(answer | state) of assessors; a state is a difficulty and a relevance of a document.
 
     Args:
         difficulties: grid of document difficulties, (n_difficulties,), whose middle is 1.
@@ -82,7 +82,7 @@ class GaussianCurves:
 
     @property
     def has_difficulty(self) -> bool:
-        """Whether documents differ in difficulty."""
+        """Whether the model has a difficulty of documents."""
         return len(self.difficulties) > 1
 
     @cached_property
@@ -95,7 +95,7 @@ class GaussianCurves:
         return np.stack(columns, axis=1)
 
     def n_answers(self, params: Floats) -> int:
-        """Return the number of answers that parameters are for."""
+        """Return the number of answers, from the number of columns of the parameters."""
         return int(params.shape[-1]) // (2 if self.tied_variance else 3)
 
     def initial_sd(self, n_answers: int) -> Floats:
@@ -104,25 +104,25 @@ class GaussianCurves:
         last_sd = LOG_WIDTH_SD if self.has_difficulty else CURVATURE_SD
         return np.repeat([SLOPE_SD, OFFSET_SD, last_sd], [n_answers, n_answers, n_last])
 
-    def initial_mean(self, used: Floats, n_grades: int) -> Floats:
+    def initial_mean(self, answer_counts: Floats, n_grades: int) -> Floats:
         """Return the initial prior mean of every parameter.
 
         Slopes are in grade order, because the data do not determine the sign of relevance.
 
         Args:
-            used: how often each answer was given, (n_answers,); NaN if the scale has no such answer.
+            answer_counts: how often each answer was given, (n_answers,); NaN if the scale has no such answer.
             n_grades: number of answers that are grades; an answer after them means 'cannot judge'.
 
         """
-        n, graded = len(used), ~np.isnan(used[:n_grades])
-        log_used = np.log(used + 1.0)
+        n, graded = len(answer_counts), ~np.isnan(answer_counts[:n_grades])
+        log_used = np.log(answer_counts + 1.0)
         slopes, offsets = np.full(n, UNJUDGEABLE_SLOPE), np.nan_to_num(log_used - np.nanmean(log_used))
         slopes[:n_grades] = 0.0
         if self.has_difficulty:
-            slopes[:n_grades][graded] = grade_means(used[:n_grades][graded]) / INITIAL_WIDTH
+            slopes[:n_grades][graded] = grade_means(answer_counts[:n_grades][graded]) / INITIAL_WIDTH
             offsets[:n_grades] = 0.0
         elif graded.sum() > 1:
-            slopes[:n_grades][graded] = np.linspace(-HIGHEST_SLOPE, HIGHEST_SLOPE, graded.sum())
+            slopes[:n_grades][graded] = np.linspace(-INITIAL_HIGHEST_SLOPE, INITIAL_HIGHEST_SLOPE, graded.sum())
         rest = np.full(len(self.initial_sd(n)) - 2 * n, np.log(INITIAL_WIDTH) if self.has_difficulty else 0.0)
         return np.concatenate([slopes, offsets, rest])
 
@@ -143,11 +143,11 @@ class GaussianCurves:
     ) -> tuple[Floats, Floats]:
         """Return the mean and covariance of the parameters over assessors (empirical Bayes).
 
-        A few labels show whether an assessor is strict or lenient, sharp or dull: they determine origin and unit of the
-        assessor's relevance. The shape of the curves beyond this would fit their noise. So the covariance of origin and
-        unit is learned from all assessors, and that of the shape from assessors with more than `LABELS_PER_PARAMETER`
-        labels per parameter. A constant that is common to all answers does not change probabilities, and its prior is
-        not learned.
+        A shift of an assessor's curves along relevance (strict or lenient) and a change of their unit (steep or flat)
+        can be estimated from a few labels; other changes of shape would overfit them. So the covariance of shift and
+        unit is learned from all assessors, and that of the shape only from those with more than
+        `MIN_LABELS_PER_PARAMETER` labels per parameter. A constant that is added to the coefficients of all answers
+        does not change probabilities; its prior is not learned.
 
         Args:
             params: (n_assessors, n_parameters).
@@ -161,7 +161,7 @@ class GaussianCurves:
         """
         own = np.ones(len(params)) if weights is None else weights
         sd = self.initial_sd(len(missing))
-        constants = self._common_constants(missing)
+        constants = self._unidentified_directions(missing)
         identified = np.eye(len(sd)) - constants.T @ constants
         n = own.sum() + PRIOR_ASSESSORS
         mean = (own @ params + PRIOR_ASSESSORS * initial_mean) / n
@@ -169,35 +169,35 @@ class GaussianCurves:
         away = (params - mean) / sd @ identified
         spread = identified @ (covariance / np.outer(sd, sd)) @ identified
         of_all = ((away.T * own) @ away + np.tensordot(own, spread, axes=1) + PRIOR_ASSESSORS * identified) / n
-        directions = self._origin_and_unit(mean) / sd @ identified * ~fixed
+        directions = self._location_scale_derivatives(mean) / sd @ identified * ~fixed
         directions = np.linalg.qr(directions.T)[0].T * (np.abs(directions).max(axis=1, keepdims=True) > 0)
         is_curvature = (np.arange(len(sd)) >= 2 * len(missing)) & (not self.has_difficulty)
-        relative = np.sqrt(np.where(is_curvature, CURVATURE_SHAPE_VARIANCE, SHAPE_VARIANCE))
+        relative = np.sqrt(np.where(is_curvature, RELATIVE_CURVATURE_VARIANCE, RELATIVE_SHAPE_VARIANCE))
         shape = relative[:, None] * (identified - directions.T @ directions) * relative
         expected = directions.T @ (directions @ of_all @ directions.T) @ directions + shape
         n_parameters = len(sd) - len(constants) - fixed.sum()
-        weight = own * np.maximum(0.0, 1.0 - LABELS_PER_PARAMETER * n_parameters / np.maximum(n_labels, 1e-9))
+        weight = own * np.maximum(0.0, 1.0 - MIN_LABELS_PER_PARAMETER * n_parameters / np.maximum(n_labels, 1e-9))
         learned = (away.T * weight) @ away + np.tensordot(weight, spread, axes=1) + PRIOR_ASSESSORS * expected
         learned = learned / (weight.sum() + PRIOR_ASSESSORS) + constants.T @ constants
         learned = np.where(np.logical_or.outer(fixed, fixed), np.eye(len(sd)), learned) * np.outer(sd, sd)
         return mean, (learned + learned.T) / 2
 
-    def _common_constants(self, missing: Booleans) -> Floats:
-        """Return orthonormal directions that change no probability: a constant for all answers, (n, n_parameters)."""
+    def _unidentified_directions(self, missing: Booleans) -> Floats:
+        """Return orthonormal directions, (n, n_parameters), that change no probability: a constant for all answers."""
         n_params = len(self.initial_sd(len(missing)))
         if self.has_difficulty:
             return np.zeros((0, n_params))
         constants = np.kron(np.eye(n_params // len(missing)), ~missing)
         return np.asarray(constants / np.sqrt((~missing).sum()))
 
-    def _origin_and_unit(self, params: Floats) -> Floats:
-        """Return the derivatives of parameters in the origin and in the log unit of relevance, (2, n_parameters)."""
+    def _location_scale_derivatives(self, params: Floats) -> Floats:
+        """Return the derivatives of `standardized` by location and by log scale, (2, n_parameters)."""
         step = 1e-4
         moved = np.stack([self.standardized(params, step, 1.0), self.standardized(params, 0.0, 1.0 + step)])
         return np.asarray((moved - params) / step)
 
     def coefficients(self, params: Floats) -> Floats:
-        """Return the coefficients of log P(answer) in the features of a state, (n_assessors, n_features, n_answers)."""
+        """Return the coefficients of the multinomial regression on `features`, (n_assessors, n_features, n_answers)."""
         n = self.n_answers(params)
         if not self.has_difficulty:
             return params.reshape(len(params), self.features.shape[1], n)
@@ -209,7 +209,7 @@ class GaussianCurves:
         return np.stack([slopes, log_alpha - 0.5 * log_widths, by_ease, -0.5 / widths], axis=1)
 
     def standardized(self, params: Floats, location: float, scale: float) -> Floats:
-        """Return the parameters of the same curves over (relevance - location) / scale."""
+        """Return the parameters of the same curves as functions of (relevance - location) / scale."""
         n = self.n_answers(params)
         slopes, offsets, last = np.split(params, [n, 2 * n], axis=-1)
         if self.has_difficulty:
@@ -222,14 +222,14 @@ class GaussianCurves:
         return np.concatenate([slopes, offsets, last], axis=-1)
 
     def standardized_covariance(self, covariance: Floats, params: Floats, location: float, scale: float) -> Floats:
-        """Return the covariance of standardized parameters around `params`, by numerical derivatives."""
+        """Return the covariance of `standardized` parameters, by numerical derivatives at `params` (delta method)."""
         step = 1e-4
         changed = self.standardized(params + step * np.eye(len(params)), location, scale)
         jacobian = (changed - self.standardized(params, location, scale)) / step
         return np.asarray(jacobian.T @ covariance @ jacobian)
 
     def _jacobian(self, params: Floats) -> Floats:
-        """Return the derivatives of the coefficients, (n_assessors, n_features * n_answers, n_parameters)."""
+        """Return the derivatives of `coefficients`, (n_assessors, n_features * n_answers, n_parameters)."""
         n, n_params = self.n_answers(params), params.shape[1]
         slopes, widths = params[:, :n], np.exp(params[:, 2 * n :])
         answer = np.arange(n)
@@ -248,7 +248,7 @@ class GaussianCurves:
         """Return P(answer | state), (n_assessors, n_answers, n_states); 0 for `missing` answers.
 
         Args:
-            params: the parameters of assessors.
+            params: parameters, (n_assessors, n_parameters).
             missing: answers that the scale of an assessor does not have, (n_assessors, n_answers).
             plain: only states of difficulty 1, (n_assessors, n_answers, n_nodes).
 
@@ -286,7 +286,7 @@ class GaussianCurves:
         arrays = (counts, params, mean, precision, missing, n_ordered)
         parts = [
             self._step(*(None if array is None else array[block] for array in arrays))  # type: ignore[arg-type]
-            for block in blocks(len(params))
+            for block in assessor_blocks(len(params))
         ]
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
@@ -339,7 +339,7 @@ class GaussianCurves:
 
         Answers are in order if the slope of log P(g + 1) / P(g) over relevance is not negative. With one width this
         means mu_g <= mu_(g + 1). With a width per answer the slope depends on relevance; it is then not negative
-        within +-ORDERED_WITHIN, which implies the order of all means in this range.
+        within +-ORDERED_RANGE, which implies the order of all means in this range.
 
         >>> curves = GaussianCurves(np.ones(1), tied_variance=True, nodes=np.zeros(1))
         >>> step = np.array([[0.5, -0.5, 0.0, 0.0]])
@@ -350,16 +350,16 @@ class GaussianCurves:
         active = np.arange(n - 1) < n_ordered[:, None] - 1
         rises = np.diff(np.eye(params.shape[1]), axis=0)[: n - 1]  # slope of g + 1 minus slope of g
         if self.tied_variance:
-            return project(params + step, covariance, rises, active)
+            return project_onto_constraints(params + step, covariance, rises, active)
         # The slope of a score at relevance r is a_g + 2 c_g r, with the coefficient c_g of r^2.
-        curvatures = 2 * ORDERED_WITHIN * np.roll(rises, 2 * n, axis=1)
+        curvatures = 2 * ORDERED_RANGE * np.roll(rises, 2 * n, axis=1)
         rows, active = np.vstack([rises - curvatures, rises + curvatures]), np.hstack([active, active])
         if not self.has_difficulty:
-            return project(params + step, covariance, rows, active)
+            return project_onto_constraints(params + step, covariance, rows, active)
         scale = np.ones(params.shape)
         scale[:, 2 * n :] = 0.5 * np.exp(-params[:, 2 * n :])  # derivative of c_g = -1 / (2 w_g) in log w_g
         point = np.hstack([params[:, : 2 * n], -scale[:, 2 * n :]]) + scale * step
-        point = project(point, scale[:, :, None] * covariance * scale[:, None, :], rows, active)
+        point = project_onto_constraints(point, scale[:, :, None] * covariance * scale[:, None, :], rows, active)
         point[:, 2 * n :] = -np.log(2 * np.maximum(-point[:, 2 * n :], 0.1 * scale[:, 2 * n :]))
         return point
 
@@ -375,13 +375,13 @@ class GaussianCurves:
             precision = np.broadcast_to(np.exp(-params[:, 2 * n :]), slopes.shape)
         else:
             curvatures = params[:, 2 * n :] if not self.tied_variance else np.zeros(slopes.shape)
-            slopes, precision = _standardized(slopes, offsets, np.where(missing, -np.inf, curvatures))
+            slopes, precision = _standardized_gaussians(slopes, offsets, np.where(missing, -np.inf, curvatures))
             offsets = offsets + 0.5 * slopes**2 / precision - 0.5 * np.log(precision)
         mu, width, alpha = slopes / precision, 1 / precision, softmax(offsets, axis=1)
         return np.where(missing, np.nan, mu), np.where(missing, np.nan, width), np.where(missing, np.nan, alpha)
 
 
-def _standardized(slopes: Floats, offsets: Floats, curvatures: Floats) -> tuple[Floats, Floats]:
+def _standardized_gaussians(slopes: Floats, offsets: Floats, curvatures: Floats) -> tuple[Floats, Floats]:
     """Return mu_g / w_g and 1 / w_g of Gaussians whose mixture has mean 0 and variance 1.
 
     Adding a constant to all slopes or to all precisions does not change P(answer | r). For each precision the mean of
@@ -407,7 +407,7 @@ def _standardized(slopes: Floats, offsets: Floats, curvatures: Floats) -> tuple[
 
 
 def bisect(function: Callable[[Floats], Floats], lower: Floats, upper: Floats) -> Floats:
-    """Return the roots of rising functions between bounds, elementwise.
+    """Return the root of an increasing function between bounds, elementwise, by bisection.
 
     >>> bisect(lambda x: x - 1.0, np.array([0.0]), np.array([4.0])).round(6).tolist()
     [1.0]
@@ -419,13 +419,13 @@ def bisect(function: Callable[[Floats], Floats], lower: Floats, upper: Floats) -
     return (lower + upper) / 2
 
 
-def blocks(n: int) -> list[slice]:
-    """Return slices of up to `BLOCK` assessors out of `n`.
+def assessor_blocks(n_assessors: int) -> list[slice]:
+    """Return slices of up to `ASSESSORS_PER_BLOCK` assessors out of `n_assessors`.
 
-    >>> len(blocks(1_025))
+    >>> len(assessor_blocks(1_025))
     2
     """
-    return [slice(start, start + BLOCK) for start in range(0, n, BLOCK)]
+    return [slice(start, start + ASSESSORS_PER_BLOCK) for start in range(0, n_assessors, ASSESSORS_PER_BLOCK)]
 
 
 def _derivatives(counts: Floats, probabilities: Floats, features: Floats) -> tuple[Floats, Floats]:
@@ -449,53 +449,55 @@ def _derivatives(counts: Floats, probabilities: Floats, features: Floats) -> tup
     return gradient, fisher.reshape(n_assessors, size, size)
 
 
-def project(points: Floats, covariance: Floats, rows: Floats, active: Booleans) -> Floats:
-    """Return the nearest points x with rows @ x >= 0, in the metric of their covariances (Hildreth 1957).
+def project_onto_constraints(points: Floats, covariance: Floats, constraints: Floats, active: Booleans) -> Floats:
+    """Return the nearest x with constraints @ x >= 0 by the Mahalanobis distance to each point (Hildreth 1957).
 
     Args:
         points: (n_points, size).
         covariance: (n_points, size, size).
-        rows: one constraint per row, (n_constraints, size).
-        active: constraints that hold for each point, (n_points, n_constraints).
+        constraints: one constraint per row, (n_constraints, size).
+        active: whether a constraint applies to a point, (n_points, n_constraints).
 
     """
-    moves = rows @ covariance  # (n_points, n_constraints, size): change of a point per unit of a multiplier
-    curvature = np.maximum((moves * rows).sum(axis=2), 1e-300)
+    moves = constraints @ covariance  # (n_points, n_constraints, size): change of a point per unit of a multiplier
+    curvature = np.maximum((moves * constraints).sum(axis=2), 1e-300)
     projected = points.copy()
-    _hildreth(projected, rows, moves, curvature, active)
+    _project_in_place(projected, constraints, moves, curvature, active)
     return projected
 
 
 @njit(nogil=True)
-def _hildreth(points: Floats, rows: Floats, moves: Floats, curvature: Floats, active: Booleans) -> None:
-    """Project points in place onto rows @ point >= 0 by coordinate ascent of the dual (Hildreth 1957)."""
-    n_constraints, size = rows.shape
+def _project_in_place(
+    points: Floats, constraints: Floats, multiplier_steps: Floats, curvature: Floats, active: Booleans
+) -> None:
+    """Project points in place onto constraints @ point >= 0 by coordinate ascent of the dual (Hildreth 1957)."""
+    n_constraints, size = constraints.shape
     for a in range(len(points)):
         multiplier = np.zeros(n_constraints)
-        for _ in range(MAX_SWEEPS):
+        for _ in range(MAX_HILDRETH_SWEEPS):
             largest = 0.0
             for c in range(n_constraints):
                 if not active[a, c]:
                     continue
                 value = 0.0
                 for k in range(size):
-                    value += rows[c, k] * points[a, k]
+                    value += constraints[c, k] * points[a, k]
                 change = max(multiplier[c] - value / curvature[a, c], 0.0) - multiplier[c]
                 for k in range(size):
-                    points[a, k] += change * moves[a, c, k]
+                    points[a, k] += change * multiplier_steps[a, c, k]
                 multiplier[c] += change
                 largest = max(largest, abs(change * curvature[a, c]))
             if largest < 1e-9:
                 break
 
 
-def grade_means(used: Floats) -> Floats:
-    """Return the mean relevance per grade if grades divide N(0, 1) in proportion to their use.
+def grade_means(grade_counts: Floats) -> Floats:
+    """Return the mean relevance of each grade if N(0, 1) is cut into consecutive grades with these counts.
 
     >>> grade_means(np.array([49.0, 49.0])).round(2).tolist()
     [-0.8, 0.8]
     """
-    share = (used + 1.0) / (used + 1.0).sum()
+    share = (grade_counts + 1.0) / (grade_counts + 1.0).sum()
     edges = normal_quantiles(np.concatenate([[0.0], np.minimum(np.cumsum(share)[:-1], 1.0), [1.0]]))
     means: Floats = -np.diff(np.exp(-0.5 * edges**2)) / np.sqrt(2 * np.pi) / share
     return means
@@ -531,18 +533,21 @@ def learn_prior(
     return mean, np.where(np.logical_or.outer(fixed, fixed), np.diag(initial_sd**2), learned)
 
 
-def careful_curves(judgments: Floats, likelihood: Floats) -> Floats:
+def careful_curves(n_judgments: Floats, likelihood: Floats) -> Floats:
     """Return P(answer | node) of a typical careful assessor, (n_answers, n_nodes).
 
-    This is the mean over assessors, weighted by judgments and squared informativeness: a crowd may be mostly careless.
+    This is the mean over assessors with the weights n_judgments * informativeness**2, so that careless assessors count
+    little even if they are many.
 
     Args:
-        judgments: number of judgments, (n_assessors,).
+        n_judgments: number of judgments, (n_assessors,).
         likelihood: P(answer | node), (n_assessors, n_answers, n_nodes).
 
     """
     prior = node_prior(likelihood.shape[2])
-    informativeness = np.concatenate([information(prior, likelihood[block])[0] for block in blocks(len(likelihood))])
-    weights = judgments * (informativeness**2 + 1e-9)
+    informativeness = np.concatenate(
+        [information(prior, likelihood[block])[0] for block in assessor_blocks(len(likelihood))]
+    )
+    weights = n_judgments * (informativeness**2 + 1e-9)
     curves: Floats = np.einsum("a,agm->gm", weights / weights.sum(), likelihood)
     return curves

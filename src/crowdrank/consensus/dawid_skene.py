@@ -28,15 +28,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FLOOR = 1e-10
-"""Smallest count without a prior (crowd-kit's value), so that an answer never given does not become impossible."""
-WEAK = (1.0, 0.1)
-"""Initial pseudo-counts of a learned prior, on and off the diagonal: right answers are more likely than wrong ones."""
+"""Minimum expected count, probability of a grade and probability of an answer, so that logarithms are finite."""
+WEAK_PSEUDO_COUNTS = (1.0, 0.1)
+"""Initial pseudo-counts of a learned prior: of the correct answer and of each wrong one."""
 ASSESSORS_PER_BLOCK = 1 << 13
 """Number of assessors whose sums are computed together; it does not depend on the number of threads."""
 
 
 def prior_matrix(prior: float | tuple[float, float], n_grades: int) -> NDArray[np.float64]:
-    """Return pseudo-counts, (n_grades, n_grades), from those on and off the diagonal.
+    """Return the matrix of pseudo-counts, (n_grades, n_grades).
+
+    Args:
+        prior: pseudo-counts (on, off) the diagonal, or one number for both.
+        n_grades: number of grades.
 
     >>> prior_matrix((1.0, 0.1), 2).tolist()
     [[1.0, 0.1], [0.1, 1.0]]
@@ -48,23 +52,31 @@ def prior_matrix(prior: float | tuple[float, float], n_grades: int) -> NDArray[n
 
 def learn_pseudo_counts(
     counts: NDArray[np.float64],
-    before: NDArray[np.float64],
-    right: int = 0,
+    initial: NDArray[np.float64],
+    first_correct: int = 0,
     n_jobs: int = 1,
     weights: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the Dirichlet prior of the answers to each true grade, by Minka's fixed-point iteration (2000).
+    """Return the pseudo-counts of the Dirichlet prior of answers given the true grade, (n_answers, n_true).
 
-    It maximizes the likelihood of counts[a, :, c] under Dirichlet-multinomials with parameters [:, c]. One assessor
-    with weak counts is added, so that a few assessors who agree do not make the prior infinitely strong. `right` is
-    the right answer to the first true grade; the next answer is right for the next true grade, and so on. `weights`
-    are those of the assessors, (n_assessors,), by default 1.
+    Column c maximizes the likelihood of counts[a, :, c] of all assessors a under a Dirichlet-multinomial distribution
+    by Minka's fixed-point iteration (2000). One assessor with the counts `WEAK_PSEUDO_COUNTS` is added, so that a few
+    assessors who agree do not make the prior infinitely strong.
+
+    Args:
+        counts: expected number of answers by true grade, (n_assessors, n_answers, n_true).
+        initial: pseudo-counts to start from, (n_answers, n_true).
+        first_correct: correct answer to the first true grade; the next answer is correct for the next true grade.
+        n_jobs: number of threads.
+        weights: weight of each assessor, (n_assessors,); None: all are 1.
+
     """
-    # counts (n_assessors, n_answers, n_true), before (n_answers, n_true) -> as before
-    n_answers, n_true = before.shape
-    counts = np.concatenate([counts, prior_matrix(WEAK, n_answers)[None, :, right : right + n_true]])
+    n_answers, n_true = initial.shape
+    counts = np.concatenate(
+        [counts, prior_matrix(WEAK_PSEUDO_COUNTS, n_answers)[None, :, first_correct : first_correct + n_true]]
+    )
     weights = np.ones(len(counts)) if weights is None else np.append(weights, 1.0)
-    totals, pseudo = counts.sum(axis=1), np.clip(before, 1e-3, 1e3)
+    totals, pseudo = counts.sum(axis=1), np.clip(initial, 1e-3, 1e3)
     for _ in range(20):
         seen, asked = _dirichlet_sums(counts, totals, weights, pseudo, n_jobs)
         pseudo, change = dirichlet_step(pseudo, seen, asked, 1e-3, 1e3)
@@ -80,7 +92,7 @@ def _dirichlet_sums(
     pseudo: NDArray[np.float64],
     n_jobs: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the sums over assessors of Minka's fixed-point iteration, in blocks."""
+    """Return the result of :func:`dirichlet_sums`, computed in blocks of assessors by several threads."""
     n_blocks = -(-len(counts) // ASSESSORS_PER_BLOCK)
     if n_blocks == 1:  # small fits make thousands of these calls
         seen, asked = dirichlet_sums(counts, totals, weights, pseudo)
@@ -157,14 +169,14 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
         self.grade_by = grade_by
 
     def _with_states(self, shard: Shard) -> Shard:
-        """Return the shard with states as its grades; a modeled 'cannot judge' is one more, valued as the lowest."""
+        """Return the shard with a grade for documents that cannot be judged, of the lowest value, if it is modeled."""
         if not self._models_unjudgeable:
             return shard
         values = np.append(shard.values, shard.values[0])
         return replace(shard, values=values, gold_sets=np.pad(shard.gold_sets, ((0, 0), (0, 1))))
 
     def _start(self, shard: Shard) -> Arrays:
-        """Return the shares of the votes, within the grades that an expert grade stands for."""
+        """Return the initial posterior: shares of votes, restricted to the grades that an expert grade stands for."""
         shard, local = self._with_states(shard), self._shard_weights(shard)
         votes = shard_votes(shard, local.get("weight"))
         posterior = votes / votes.sum(axis=1, keepdims=True)
@@ -172,7 +184,7 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
         return {**local, "posterior": posterior}
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        """Run the E-step; in the first pass, count the answers by the votes."""
+        """Run the E-step; in the first pass, the posterior is that of `_start`."""
         shard, weight = self._with_states(shard), local.get("weight")
         if theta is None:
             posterior = local["posterior"]
@@ -191,20 +203,20 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
     def _score_statistics(
         self, shard: Shard, posterior: NDArray[np.float64], weight: NDArray[np.float64] | None
     ) -> Arrays:
-        """Return the statistics of the prior from features, if there are any."""
+        """Return `score_classes`, the expected number of items by score bin and state, or nothing without features."""
         return {} if shard.score is None else {"score_classes": count_by_score(shard, posterior, weight)}
 
     def _item_priors(self, shard: Shard, theta: Arrays) -> NDArray[np.float64]:
-        """Return log P(true grade) of each item, given the score that its features predict."""
+        """Return log P(true grade | score) of each item, (n_items, n_states); the score comes from features."""
         assert shard.score is not None
         return GradePrior.of(theta).log_priors(shard.score, self._levels(len(theta["shares"])), theta["shares"])
 
     def _start_features(self, theta: Arrays, estimates: LabelEstimates) -> Arrays:
-        """Return the parameters with an initial regression of grades on the prediction from features."""
+        """Return the parameters with those of an initial regression of grades on the scores from features."""
         return {**theta, **GradePrior.of(theta).to_arrays()}
 
     def _learn_features(self, theta: Arrays | None, statistics: Arrays) -> Arrays:
-        """Return the regression of grades on the prediction from features, if there are any."""
+        """Return the parameters of the regression of grades on the scores from features; nothing without features."""
         if "score_classes" not in statistics:
             return {}
         counts = statistics["score_classes"]
@@ -236,9 +248,9 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
         n_jobs: int,
         weights: NDArray[np.float64] | None,
     ) -> NDArray[np.float64]:
-        """Return the Dirichlet prior of the answers g to true grade c as [g, c]."""
+        """Return the pseudo-counts of answer g given true grade c as [g, c]."""
         if self.prior == "learned":
-            before = prior_matrix(WEAK, counts.shape[1]) if theta is None else theta["pseudo"]
+            before = prior_matrix(WEAK_PSEUDO_COUNTS, counts.shape[1]) if theta is None else theta["pseudo"]
             return learn_pseudo_counts(counts, before, n_jobs=n_jobs, weights=weights)
         assert not isinstance(self.prior, str)
         return prior_matrix(self.prior, counts.shape[1])
@@ -257,7 +269,7 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
         return float((theta["pseudo"] * np.log(theta["likelihood"])).sum())
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        """Return the rows of true grades; a document that cannot be judged has the lowest."""
+        """Return the estimates of items; P(cannot be judged) is added to that of the lowest grade."""
         grades, more = local["posterior"], {}
         if self._models_unjudgeable:
             more["unjudgeable"] = grades[:, -1]
@@ -282,7 +294,7 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
 
     @property
     def priors_(self) -> pd.Series[Any]:
-        """Shares of the true grades; crowd-kit's name."""
+        """Prior probabilities of the true grades, by label (crowd-kit's name)."""
         import pandas as pd
 
         self._require_fitted()
@@ -291,7 +303,7 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
 
     @property
     def errors_(self) -> pd.DataFrame:
-        """P(label | true label) by worker and label, with a column per true label; crowd-kit's name and form."""
+        """P(label | true label): one row per worker and label, one column per true label (crowd-kit's name)."""
         import pandas as pd
 
         self._require_fitted()
@@ -321,14 +333,14 @@ class OneCoinDawidSkene(DawidSkene):
         n_jobs: int,
         weights: NDArray[np.float64] | None,
     ) -> NDArray[np.float64]:
-        """Return the Beta prior of right and wrong answers, spread over the matrix of pseudo-counts."""
+        """Return pseudo-counts, (n_grades, n_grades); their sums on and off the diagonal are a Beta prior."""
         n_grades = counts.shape[1]
         if self.prior != "learned":
             fixed: NDArray[np.float64] = super()._pseudo_counts(theta, counts, n_jobs, weights) / n_grades
             return fixed
         right = np.trace(counts, axis1=1, axis2=2)
         answers = np.stack([right, counts.sum(axis=(1, 2)) - right], axis=1)[:, :, None]  # as for one true grade
-        before = np.array([1.0, 0.5]) if theta is None else _right_and_wrong(theta["pseudo"])
+        before = np.array([1.0, 0.5]) if theta is None else _sum_correct_and_wrong(theta["pseudo"])
         learned = learn_pseudo_counts(answers, before[:, None], n_jobs=n_jobs, weights=weights)
         (right_count,), (wrong_count,) = learned
         return prior_matrix((right_count / n_grades, wrong_count / (n_grades * (n_grades - 1))), n_grades)
@@ -343,7 +355,7 @@ class OneCoinDawidSkene(DawidSkene):
     def _log_prior(self, theta: Arrays) -> float:
         if self.prior == "learned":
             return 0.0
-        right, wrong = _right_and_wrong(theta["pseudo"])
+        right, wrong = _sum_correct_and_wrong(theta["pseudo"])
         skill = theta["likelihood"][:, 0, 0]
         return float((right * np.log(skill) + wrong * np.log1p(-skill)).sum())
 
@@ -352,14 +364,14 @@ class OneCoinDawidSkene(DawidSkene):
 
     @property
     def skills_(self) -> pd.Series[Any]:
-        """Accuracies; crowd-kit's name."""
+        """Accuracy of each worker (crowd-kit's name)."""
         return self._assessor_series("accuracy", "skill")
 
 
-def _right_and_wrong(pseudo: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sums of the pseudo-counts on and off the diagonal."""
-    right = np.trace(pseudo)
-    return np.array([right, pseudo.sum() - right])
+def _sum_correct_and_wrong(pseudo_counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sums of pseudo-counts on and off the diagonal: of correct and of wrong answers, (2,)."""
+    right = np.trace(pseudo_counts)
+    return np.array([right, pseudo_counts.sum() - right])
 
 
 def _confusions(counts: NDArray[np.float64], pseudo: NDArray[np.float64], floor: float) -> NDArray[np.float64]:
@@ -373,7 +385,7 @@ def _confusions(counts: NDArray[np.float64], pseudo: NDArray[np.float64], floor:
 
 @njit(nogil=True, numpy=_confusions)
 def confusions(counts: NDArray[np.float64], pseudo: NDArray[np.float64], floor: float) -> NDArray[np.float64]:
-    """Return P(answer g | true grade c) from counts and pseudo-counts.
+    """Return P(answer g | true grade c) as [assessor, g, c]: normalized sums of counts and pseudo-counts.
 
     If all pseudo-counts are 0, probabilities are those of crowd-kit: an answer that an assessor never gave has
     probability 0 for every true grade, and the counts of other answers are at least `floor`.
@@ -446,7 +458,7 @@ def _dirichlet_sums_numpy(
 def dirichlet_sums(
     counts: NDArray[np.float64], totals: NDArray[np.float64], weights: NDArray[np.float64], pseudo: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the weighted sums over assessors of digamma(count + pseudo) - digamma(pseudo), per answer and in total."""
+    """Return weighted sums over assessors of digamma(count + pseudo) - digamma(pseudo): by answer, and for totals."""
     # counts (n_assessors, n_answers, n_true), totals (n_assessors, n_true), weights (n_assessors,),
     # pseudo (n_answers, n_true)
     # -> (n_answers, n_true), (n_true,)
@@ -470,9 +482,13 @@ def dirichlet_sums(
 
 
 def dirichlet_step(
-    pseudo: NDArray[np.float64], seen: NDArray[np.float64], asked: NDArray[np.float64], lowest: float, highest: float
+    pseudo_counts: NDArray[np.float64],
+    answer_sums: NDArray[np.float64],
+    total_sums: NDArray[np.float64],
+    lowest: float,
+    highest: float,
 ) -> tuple[NDArray[np.float64], float]:
-    """Return the next pseudo-counts of Minka's fixed point and their largest relative change."""
-    # pseudo, seen (n_answers, n_true), asked (n_true,) -> as pseudo, float
-    after = np.clip(pseudo * seen / asked, lowest, highest)
-    return after, float(np.abs(after / pseudo - 1.0).max())
+    """Return the pseudo-counts after one step of Minka's fixed-point iteration, and their largest relative change."""
+    # pseudo_counts, answer_sums (n_answers, n_true), total_sums (n_true,)
+    after = np.clip(pseudo_counts * answer_sums / total_sums, lowest, highest)
+    return after, float(np.abs(after / pseudo_counts - 1.0).max())

@@ -31,10 +31,10 @@ def expectation_step(
     gold: Floats,
     prior: Floats,
     weight: Floats | None = None,
-    state_shares: Floats | None = None,
+    state_probabilities: Floats | None = None,
     posterior: Floats | None = None,
 ) -> tuple[Arrays, Arrays]:
-    """Run the E-step on a shard.
+    """Run the E-step on a shard: the posterior of each item and the statistics for the M-step.
 
     Args:
         shard: the judgments.
@@ -42,7 +42,7 @@ def expectation_step(
         gold: P(expert grade | state), (n_expert_grades, n_states).
         prior: P(state), (n_states,), or its logarithm for each item, (n_items, n_states).
         weight: exponent of the likelihood of each judgment, (n,); None: all are 1.
-        state_shares: frequencies of the states over all documents, (n_states,); by default the prior.
+        state_probabilities: P(state) over all documents, (n_states,), for soft labels; by default the prior.
         posterior: array of an earlier pass to write into, (n_items, n_states); None: a new one.
 
     Returns:
@@ -56,7 +56,7 @@ def expectation_step(
     judgments = shard.offsets, shard.assessor, shard.grade, shard.gold
     if shard.soft is None and weight is None and prior.ndim == 1:
         flat = [array.ravel() for array in (likelihood, gold, posterior, counts)]
-        total = e_step_kernels.expect_states(n_states)(*judgments, n_answers, prior, *flat, state_counts)
+        total = e_step_kernels.make_e_step_kernel(n_states)(*judgments, n_answers, prior, *flat, state_counts)
     else:
         weight = np.ones(len(shard.grade)) if weight is None else weight
         log_prior = np.log(np.maximum(prior, SMALLEST))[None] if prior.ndim == 1 else prior
@@ -64,38 +64,39 @@ def expectation_step(
         if shard.soft is None:
             total = e_step_kernels.weighted_e_step(*judgments, weight, log_prior, logs, gold, *written)
         else:
-            relative = relative_likelihood(likelihood, prior if state_shares is None else state_shares)
+            relative = relative_likelihood(likelihood, prior if state_probabilities is None else state_probabilities)
             answers = *shard.soft.arrays, shard.gold
             total = e_step_kernels.soft_e_step(*answers, weight, log_prior, logs, relative, gold, *written)
     statistics = {"counts": counts, "state_counts": state_counts, "log_likelihood": np.array([total])}
     return {"posterior": posterior}, statistics
 
 
-def expected_counts(shard: Shard, posterior: Floats, n_answers: int, relative: Floats | None = None) -> Floats:
+def expected_counts(shard: Shard, posterior: Floats, n_answers: int, likelihood_ratio: Floats | None = None) -> Floats:
     """Return the expected number of answers of each assessor by state, (n_assessors, n_answers, n_states).
 
     Args:
         shard: the judgments.
         posterior: P(state) of each item, (n_items, n_states).
         n_answers: number of answers.
-        relative: result of `relative_likelihood`, for soft labels; by default their probabilities alone count.
+        likelihood_ratio: result of `relative_likelihood`, for soft labels; by default 1, so that the probabilities of
+            the soft labels are counted as they are.
 
     """
     counts = np.zeros((shard.n_assessors, n_answers, posterior.shape[1]))
     if shard.soft is None:
         e_step_kernels.count_confusions(shard.offsets, shard.assessor, shard.grade, posterior, counts)
     else:
-        relative = np.ones(counts.shape) if relative is None else relative
-        e_step_kernels.count_soft_answers(*shard.soft.arrays, relative, posterior, counts)
+        likelihood_ratio = np.ones(counts.shape) if likelihood_ratio is None else likelihood_ratio
+        e_step_kernels.count_soft_answers(*shard.soft.arrays, likelihood_ratio, posterior, counts)
     return counts
 
 
-def relative_likelihood(likelihood: Floats, state_shares: Floats) -> Floats:
-    """Return P(answer | state) / P(answer), shape of the likelihood.
+def relative_likelihood(likelihood: Floats, state_probabilities: Floats) -> Floats:
+    """Return P(answer | state) / P(answer), (n_assessors, n_answers, n_states).
 
     >>> relative_likelihood(np.array([[[0.9, 0.3], [0.1, 0.7]]]), np.array([0.5, 0.5])).round(3).tolist()
     [[[1.5, 0.5], [0.25, 1.75]]]
     """
-    marginal = likelihood @ (state_shares / state_shares.sum())
+    marginal = likelihood @ (state_probabilities / state_probabilities.sum())
     relative: Floats = likelihood / np.maximum(marginal, SMALLEST)[:, :, None]
     return relative

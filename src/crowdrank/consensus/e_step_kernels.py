@@ -1,8 +1,8 @@
-"""Kernels of the E-step, each compiled by numba and, for small arrays, in NumPy; `e_step.py` chooses among them.
+"""Inner loops (kernels) of the E-step, compiled by numba, and in NumPy for small arrays; `e_step.py` chooses one.
 
-In the order of the file: labels alone (`expect_states`, products of likelihoods), labels with weights or a prior per
-item (`weighted_e_step`, sums of logarithms), soft labels (`soft_e_step`); each before the next has the counts that it
-needs. Each has an obvious NumPy reference in tests/consensus/.
+In the order of the file: labels alone (`make_e_step_kernel`, products of likelihoods), labels with weights or a prior
+per item (`weighted_e_step`, sums of logarithms), soft labels (`soft_e_step`). Each has a plain NumPy reference in
+tests/consensus/.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from numpy.typing import NDArray
 from crowdrank._numba import Kernel, njit, with_item
 from crowdrank.engine.shards import items_of
 
-MAX_IN_REGISTERS = 8
-"""Maximum number of states whose probabilities are kept in registers."""
-SMALL_PASS = 1 << 18
-"""Number of array elements below which a pass over judgments uses NumPy."""
+MAX_REGISTER_STATES = 8
+"""Maximum number of states whose probabilities are kept in CPU registers."""
+MAX_NUMPY_SIZE = 1 << 18
+"""Maximum number of array elements for which the E-step uses NumPy instead of the compiled loop."""
 
-SMALL = 1e-100  # below this a product is scaled up again; eight factors of 1e-16 fit between it and underflow
-TINY = 1e-60  # below this a product of likelihoods goes into the logarithm; it times SMALL and eight factors still fits
-UNSEEN = 1e-290  # the likelihood of what is all but impossible
+RESCALE_BELOW = 1e-100
+"""Product of likelihoods below which it is rescaled; eight factors of 1e-16 fit between it and underflow."""
+TAKE_LOG_BELOW = 1e-60
+"""Product of normalizing constants below which its logarithm is added to the log likelihood, before it underflows."""
+MIN_LIKELIHOOD = 1e-290
+"""Minimum likelihood of a state, so that an expert grade can make an impossible state possible."""
 
 
 def _count_confusions(
@@ -33,10 +36,12 @@ def _count_confusions(
     counts: NDArray[np.float64],
 ) -> None:
     n_grades = counts.shape[1]
-    _add_counts(items_of(offsets), _cells(assessor, grade, n_grades), np.ascontiguousarray(posterior.T), counts)
+    _add_counts(
+        items_of(offsets), _assessor_grade_codes(assessor, grade, n_grades), np.ascontiguousarray(posterior.T), counts
+    )
 
 
-@njit(nogil=True, numpy=_count_confusions, small=SMALL_PASS)
+@njit(nogil=True, numpy=_count_confusions, small=MAX_NUMPY_SIZE)
 def count_confusions(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
@@ -44,7 +49,7 @@ def count_confusions(
     posterior: NDArray[np.float64],
     counts: NDArray[np.float64],
 ) -> None:
-    """Add to counts[a, g, c] the expected number of items of grade c that assessor a gave g."""
+    """Add to counts[a, g, c] the expected number of items with true grade (or state) c that assessor a gave grade g."""
     # posterior (n_items, n_grades); counts (n_assessors, n_grades, n_grades)
     n_states = posterior.shape[1]
     for item in range(len(offsets) - 1):
@@ -54,13 +59,13 @@ def count_confusions(
                 counts[a, g, c] += posterior[item, c]
 
 
-def _expect(
+def _label_e_step(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
     gold: NDArray[np.int8],
     n_grades: int,
-    shares: NDArray[np.float64],
+    state_prior: NDArray[np.float64],
     likelihood: NDArray[np.float64],
     gold_likelihood: NDArray[np.float64],
     posterior: NDArray[np.float64],
@@ -68,64 +73,68 @@ def _expect(
     state_counts: NDArray[np.float64],
 ) -> float:
     # In logarithms, because a product of all likelihoods would underflow. NumPy is fastest along the items.
-    n_states, known, sizes = len(shares), np.flatnonzero(gold >= 0), np.diff(offsets)
-    item, cell = items_of(offsets), _cells(assessor, grade, n_grades)
+    n_states, known, sizes = len(state_prior), np.flatnonzero(gold >= 0), np.diff(offsets)
+    item, cell = items_of(offsets), _assessor_grade_codes(assessor, grade, n_grades)
     with np.errstate(divide="ignore"):
         logs, log_gold, log_shares = (
-            np.log(np.ascontiguousarray(one.reshape(-1, n_states).T)) for one in (likelihood, gold_likelihood, shares)
+            np.log(np.ascontiguousarray(one.reshape(-1, n_states).T))
+            for one in (likelihood, gold_likelihood, state_prior)
         )
-    scores = _sum_by(item, logs, cell, len(sizes))
+    scores = _sum_columns_by_group(item, logs, cell, len(sizes))
     scores += log_shares
     if len(known):
         highest = scores[:, known].max(axis=0)
-        floor = np.where((sizes[known] > 8) & (highest < np.log(SMALL)), highest, 0.0) + np.log(UNSEEN)
+        floor = np.where((sizes[known] > 8) & (highest < np.log(RESCALE_BELOW)), highest, 0.0) + np.log(MIN_LIKELIHOOD)
         scores[:, known] = np.maximum(scores[:, known], floor) + log_gold[:, gold[known]]
-    scores[:, np.isneginf(scores.max(axis=0))] = np.log(UNSEEN)
-    return _normalize(item, cell, scores, posterior, counts.reshape(-1, n_grades, n_states), state_counts)
+    scores[:, np.isneginf(scores.max(axis=0))] = np.log(MIN_LIKELIHOOD)
+    return _normalize_and_count(item, cell, scores, posterior, counts.reshape(-1, n_grades, n_states), state_counts)
 
 
-def _normalize(
+def _normalize_and_count(
     item: NDArray[np.int64],
-    cell: NDArray[np.int64],
-    scores: NDArray[np.float64],
+    assessor_grade: NDArray[np.int64],
+    log_joint: NDArray[np.float64],
     posterior: NDArray[np.float64],
     counts: NDArray[np.float64],
     state_counts: NDArray[np.float64],
 ) -> float:
-    """Write the posteriors of the log probabilities `scores`, add to the counts, and return the log likelihood.
+    """Write the posteriors from log P(state, judgments), add to the counts, and return the log likelihood.
 
-    `scores`, (n_states, n_items), is overwritten to avoid temporary arrays, whose memory the system would clear first.
+    `log_joint`, (n_states, n_items), is overwritten, because allocating temporary arrays takes time.
     """
-    # item, cell (n,) of the judgments
-    by_item, highest = posterior.reshape(scores.shape[::-1]), scores.max(axis=0)
-    scores -= highest
-    np.exp(scores, out=scores)
-    by_item[:] = scores.T
+    # item, assessor_grade (n,) of the judgments
+    by_item, highest = posterior.reshape(log_joint.shape[::-1]), log_joint.max(axis=0)
+    log_joint -= highest
+    np.exp(log_joint, out=log_joint)
+    by_item[:] = log_joint.T
     norm = by_item.sum(axis=1)
-    scores /= norm
-    by_item[:] = scores.T
+    log_joint /= norm
+    by_item[:] = log_joint.T
     state_counts += by_item.sum(axis=0)
-    _add_counts(item, cell, scores, counts)
+    _add_counts(item, assessor_grade, log_joint, counts)
     return float((highest + np.log(norm)).sum())
 
 
-def _cells(assessor: NDArray[np.int32], grade: NDArray[np.int8], n_grades: int) -> NDArray[np.int64]:
-    """Return the index of each judgment's assessor and grade in a flat table of both."""
+def _assessor_grade_codes(assessor: NDArray[np.int32], grade: NDArray[np.int8], n_grades: int) -> NDArray[np.int64]:
+    """Return assessor * n_grades + grade of each judgment, (n,)."""
     return assessor.astype(np.int64) * n_grades + grade
 
 
 def _add_counts(
-    item: NDArray[np.int64], cell: NDArray[np.int64], posterior: NDArray[np.float64], counts: NDArray[np.float64]
+    item: NDArray[np.int64],
+    assessor_grade: NDArray[np.int64],
+    posterior: NDArray[np.float64],
+    counts: NDArray[np.float64],
 ) -> None:
-    """Add the posteriors (n_states, n_items) of the judgments' items to counts (n_assessors, n_grades, n_states)."""
+    """Add the posterior (n_states,) of each judgment's item to counts[assessor, grade] of the judgment."""
     n_assessors, n_grades, n_states = counts.shape
-    counts.reshape(-1, n_states)[:] += _sum_by(cell, posterior, item, n_assessors * n_grades).T
+    counts.reshape(-1, n_states)[:] += _sum_columns_by_group(assessor_grade, posterior, item, n_assessors * n_grades).T
 
 
-def _sum_by(
+def _sum_columns_by_group(
     group: NDArray[np.int64], table: NDArray[np.float64], column: NDArray[np.int64], n_groups: int
 ) -> NDArray[np.float64]:
-    """Return the sum of the columns of a table that the judgments of each group refer to, (n_rows, n_groups)."""
+    """Return the sums of table[:, column] by group, (n_rows, n_groups); group and column are (n_judgments,)."""
     sums = np.empty((len(table), n_groups))
     for total, row in zip(sums, table, strict=True):
         total[:] = np.bincount(group, row.take(column), minlength=n_groups)
@@ -133,24 +142,25 @@ def _sum_by(
 
 
 @cache
-def expect_states(n_states: int) -> Kernel:
-    """Return the kernel for the E-step of a model with this many states, which also counts for the M-step.
+def make_e_step_kernel(n_states: int) -> Kernel:
+    """Return a function that runs the E-step for hard labels without weights, for models with `n_states` states.
 
-    A state is a true grade (Dawid-Skene) or a point of the latent scale (latent traits). The kernel multiplies
-    likelihoods and rescales rarely, so that it takes about one logarithm per item. The number of states is a constant
-    for the compiler, which unrolls the loops over it: twice as fast. Those of a few states are in registers.
+    The function writes the posteriors, adds the expected counts for the M-step and returns the log likelihood. A state
+    is a true grade (Dawid-Skene) or a node of the latent scale. Likelihoods are multiplied and rarely rescaled, which
+    takes about one logarithm per item. `n_states` is a constant for the compiler, which unrolls the loops: twice as
+    fast. Up to `MAX_REGISTER_STATES` states are kept in registers.
     """
-    if n_states <= MAX_IN_REGISTERS:
-        return _expect_in_registers((0.0,) * n_states)
+    if n_states <= MAX_REGISTER_STATES:
+        return _make_register_kernel((0.0,) * n_states)
 
-    @njit(nogil=True, numpy=_expect, small=SMALL_PASS)
+    @njit(nogil=True, numpy=_label_e_step, small=MAX_NUMPY_SIZE)
     def expect(
         offsets: NDArray[np.int64],
         assessor: NDArray[np.int32],
         grade: NDArray[np.int8],
         gold: NDArray[np.int8],
         n_grades: int,
-        shares: NDArray[np.float64],
+        state_prior: NDArray[np.float64],
         likelihood: NDArray[np.float64],
         gold_likelihood: NDArray[np.float64],
         posterior: NDArray[np.float64],
@@ -166,7 +176,7 @@ def expect_states(n_states: int) -> Kernel:
         for item in range(len(offsets) - 1):
             start, stop = offsets[item], offsets[item + 1]
             for s in range(n_states):
-                product[s] = shares[s]
+                product[s] = state_prior[s]
             for block in range(start, stop, 8):
                 for j in range(block, min(block + 8, stop)):
                     # Unsigned, or the compiler guards against indices from the end.
@@ -177,7 +187,7 @@ def expect_states(n_states: int) -> Kernel:
                     highest = 0.0
                     for s in range(n_states):
                         highest = max(highest, product[s])
-                    if 0.0 < highest < SMALL:
+                    if 0.0 < highest < RESCALE_BELOW:
                         total_log += np.log(highest)
                         for s in range(n_states):
                             product[s] /= highest
@@ -185,18 +195,18 @@ def expect_states(n_states: int) -> Kernel:
                 cell = np.uint64(gold[item]) * np.uint64(n_states)
                 for s in range(n_states):
                     # What the crowd takes for impossible is possible if an expert says so.
-                    product[s] = max(product[s], UNSEEN) * gold_likelihood[cell + np.uint64(s)]
+                    product[s] = max(product[s], MIN_LIKELIHOOD) * gold_likelihood[cell + np.uint64(s)]
             norm = 0.0
             for s in range(n_states):
                 norm += product[s]
             if norm == 0.0:  # impossible in every state: the judgments say nothing about the item
                 for s in range(n_states):
-                    product[s] = UNSEEN
-                norm = n_states * UNSEEN
+                    product[s] = MIN_LIKELIHOOD
+                norm = n_states * MIN_LIKELIHOOD
             scale = 1.0 / norm
             for s in range(n_states):
                 product[s] *= scale
-            if pending < TINY or norm < TINY:
+            if pending < TAKE_LOG_BELOW or norm < TAKE_LOG_BELOW:
                 total_log += np.log(pending)
                 pending = 1.0
             pending *= norm
@@ -214,27 +224,27 @@ def expect_states(n_states: int) -> Kernel:
     return expect
 
 
-def _expect_in_registers(zeros: tuple[float, ...]) -> Kernel:
-    """Return the kernel of `expect_states` for a few states: the same, with tuples in the place of arrays."""
-    n_states = len(zeros)
+def _make_register_kernel(state_zeros: tuple[float, ...]) -> Kernel:
+    """Return the function of `make_e_step_kernel` for a few states, with tuples instead of arrays of states."""
+    n_states = len(state_zeros)
 
-    @njit(nogil=True, numpy=_expect, small=SMALL_PASS)
+    @njit(nogil=True, numpy=_label_e_step, small=MAX_NUMPY_SIZE)
     def expect(
         offsets: NDArray[np.int64],
         assessor: NDArray[np.int32],
         grade: NDArray[np.int8],
         gold: NDArray[np.int8],
         n_grades: int,
-        shares: NDArray[np.float64],
+        state_prior: NDArray[np.float64],
         likelihood: NDArray[np.float64],
         gold_likelihood: NDArray[np.float64],
         posterior: NDArray[np.float64],
         counts: NDArray[np.float64],
         state_counts: NDArray[np.float64],
     ) -> float:
-        totals, prior, total_log, pending = zeros, zeros, 0.0, 1.0
+        totals, prior, total_log, pending = state_zeros, state_zeros, 0.0, 1.0
         for s in range(n_states):
-            prior = with_item(prior, s, shares[s])
+            prior = with_item(prior, s, state_prior[s])
         for item in range(len(offsets) - 1):
             start, stop, p = offsets[item], offsets[item + 1], prior
             for block in range(start, stop, 8):
@@ -246,27 +256,27 @@ def _expect_in_registers(zeros: tuple[float, ...]) -> Kernel:
                     highest = 0.0
                     for s in range(n_states):
                         highest = max(highest, p[s])
-                    if 0.0 < highest < SMALL:
+                    if 0.0 < highest < RESCALE_BELOW:
                         total_log += np.log(highest)
                         for s in range(n_states):
                             p = with_item(p, s, p[s] / highest)
             if gold[item] >= 0:
                 cell = np.uint64(gold[item]) * np.uint64(n_states)
                 for s in range(n_states):
-                    p = with_item(p, s, max(p[s], UNSEEN) * gold_likelihood[cell + np.uint64(s)])
+                    p = with_item(p, s, max(p[s], MIN_LIKELIHOOD) * gold_likelihood[cell + np.uint64(s)])
             norm = 0.0
             for s in range(n_states):
                 norm += p[s]
             if norm == 0.0:
                 for s in range(n_states):
-                    p = with_item(p, s, UNSEEN)
-                norm = n_states * UNSEEN
+                    p = with_item(p, s, MIN_LIKELIHOOD)
+                norm = n_states * MIN_LIKELIHOOD
             scale = 1.0 / norm
             for s in range(n_states):
                 p = with_item(p, s, p[s] * scale)
                 posterior[item * n_states + s] = p[s]
                 totals = with_item(totals, s, totals[s] + p[s])
-            if pending < TINY or norm < TINY:
+            if pending < TAKE_LOG_BELOW or norm < TAKE_LOG_BELOW:
                 total_log += np.log(pending)
                 pending = 1.0
             pending *= norm
@@ -295,16 +305,16 @@ def _weighted_e_step(
     state_counts: NDArray[np.float64],
 ) -> float:
     (n_items, n_states), known = posterior.shape, gold >= 0
-    item, cell = items_of(offsets), _cells(assessor, grade, log_likelihood.shape[1])
+    item, cell = items_of(offsets), _assessor_grade_codes(assessor, grade, log_likelihood.shape[1])
     logs = np.ascontiguousarray(log_likelihood.reshape(-1, n_states).T).take(cell, axis=1) * weight
-    scores = _sum_by(item, logs, np.arange(len(item)), n_items)
+    scores = _sum_columns_by_group(item, logs, np.arange(len(item)), n_items)
     scores += log_prior.T
     with np.errstate(divide="ignore"):
         scores[:, known] += np.log(gold_likelihood[gold[known]]).T
-    return _normalize(item, cell, scores, posterior, counts, state_counts)
+    return _normalize_and_count(item, cell, scores, posterior, counts, state_counts)
 
 
-@njit(nogil=True, numpy=_weighted_e_step, small=SMALL_PASS)
+@njit(nogil=True, numpy=_weighted_e_step, small=MAX_NUMPY_SIZE)
 def weighted_e_step(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
@@ -318,9 +328,10 @@ def weighted_e_step(
     counts: NDArray[np.float64],
     state_counts: NDArray[np.float64],
 ) -> float:
-    """As expect_states, where a judgment's likelihood is raised to its weight; the counts are of whole judgments.
+    """Run the E-step for hard labels, with the likelihood of each judgment raised to the power of its weight.
 
-    The prior is the same for all items (one row), or one per item.
+    Writes the posteriors, adds to the counts (a judgment counts as 1 whatever its weight) and returns the log
+    likelihood. `log_prior` has one row for all items, or one per item.
     """
     # weight (n,); log_prior (1 or n_items, n_states); state_counts (n_states,); log_likelihood, counts (n_assessors,
     # n_grades, n_states); gold_likelihood (n_grades, n_states); posterior (n_items, n_states)
@@ -350,15 +361,15 @@ def weighted_e_step(
     return float(total)
 
 
-def _mix_answers(
+def _sum_soft_answers(
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
-    share: NDArray[np.float64],
+    answer_probability: NDArray[np.float64],
     judgment: NDArray[np.int64],
-    relative: NDArray[np.float64],
+    likelihood_ratio: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return the terms of the answers, the first answer of each judgment, and the sums of the terms of judgments."""
-    terms = share[:, None] * relative[assessor, grade]
+    """Return p_k P(k | s) / P(k) of each answer k, the first answer of each judgment, and the sum over its answers."""
+    terms = answer_probability[:, None] * likelihood_ratio[assessor, grade]
     first = np.flatnonzero(np.diff(judgment, prepend=-1))
     return terms, first, np.add.reduceat(terms, first, axis=0) if len(first) else terms
 
@@ -367,15 +378,17 @@ def _count_soft_answers(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
-    share: NDArray[np.float64],
+    answer_probability: NDArray[np.float64],
     judgment: NDArray[np.int64],
-    relative: NDArray[np.float64],
+    likelihood_ratio: NDArray[np.float64],
     posterior: NDArray[np.float64],
     counts: NDArray[np.float64],
 ) -> None:
-    terms, first, mixed = _mix_answers(assessor, grade, share, judgment, relative)
+    terms, first, mixed = _sum_soft_answers(assessor, grade, answer_probability, judgment, likelihood_ratio)
     total = np.repeat(mixed, np.diff(first, append=len(judgment)), axis=0)
-    part = np.divide(terms, total, out=np.repeat(share[:, None], terms.shape[1], axis=1), where=total > 0.0)
+    part = np.divide(
+        terms, total, out=np.repeat(answer_probability[:, None], terms.shape[1], axis=1), where=total > 0.0
+    )
     np.add.at(counts, (assessor, grade), part * posterior[items_of(offsets)])
 
 
@@ -383,21 +396,21 @@ def _soft_e_step(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
-    share: NDArray[np.float64],
+    answer_probability: NDArray[np.float64],
     judgment: NDArray[np.int64],
     gold: NDArray[np.int8],
     weight: NDArray[np.float64],
     log_prior: NDArray[np.float64],
     log_likelihood: NDArray[np.float64],
-    relative: NDArray[np.float64],
+    likelihood_ratio: NDArray[np.float64],
     gold_likelihood: NDArray[np.float64],
     posterior: NDArray[np.float64],
     counts: NDArray[np.float64],
     state_counts: NDArray[np.float64],
 ) -> float:
-    _, first, mixed = _mix_answers(assessor, grade, share, judgment, relative)
+    _, first, mixed = _sum_soft_answers(assessor, grade, answer_probability, judgment, likelihood_ratio)
     is_whole = np.diff(first, append=len(judgment)) == 1
-    logs = np.log(np.maximum(mixed, UNSEEN))
+    logs = np.log(np.maximum(mixed, MIN_LIKELIHOOD))
     logs[is_whole] = log_likelihood[assessor[first[is_whole]], grade[first[is_whole]]]
     scores, known = np.tile(log_prior, (len(posterior) // len(log_prior), 1)), gold >= 0
     np.add.at(scores, items_of(offsets)[first], weight[judgment[first], None] * logs)
@@ -408,7 +421,7 @@ def _soft_e_step(
     norm = raised.sum(axis=1, keepdims=True)
     posterior[:] = raised / norm
     state_counts += posterior.sum(axis=0)
-    _count_soft_answers(offsets, assessor, grade, share, judgment, relative, posterior, counts)
+    _count_soft_answers(offsets, assessor, grade, answer_probability, judgment, likelihood_ratio, posterior, counts)
     return float((highest + np.log(norm)).sum())
 
 
@@ -417,20 +430,21 @@ def soft_e_step(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
-    share: NDArray[np.float64],
+    answer_probability: NDArray[np.float64],
     judgment: NDArray[np.int64],
     gold: NDArray[np.int8],
     weight: NDArray[np.float64],
     log_prior: NDArray[np.float64],
     log_likelihood: NDArray[np.float64],
-    relative: NDArray[np.float64],
+    likelihood_ratio: NDArray[np.float64],
     gold_likelihood: NDArray[np.float64],
     posterior: NDArray[np.float64],
     counts: NDArray[np.float64],
     state_counts: NDArray[np.float64],
 ) -> float:
-    """As weighted_e_step, where the answers of one judgment are alternatives with probabilities (`share`)."""
-    # share, judgment (n_answers,); weight (n_judgments,); relative (as log_likelihood) = P(answer | state) / P(answer)
+    """Run the E-step as `weighted_e_step` does for soft labels: a judgment has several answers with probabilities."""
+    # answer_probability, judgment (n_answers,); weight (n_judgments,)
+    # likelihood_ratio (as log_likelihood) = P(answer | state) / P(answer)
     n_priors, n_states = log_prior.shape
     scores, mixed, total = np.empty(n_states), np.empty(n_states), 0.0
     for item in range(len(offsets) - 1):
@@ -448,9 +462,9 @@ def soft_e_step(
                 mixed[:] = 0.0
                 for i in range(j, stop):
                     for s in range(n_states):
-                        mixed[s] += share[i] * relative[assessor[i], grade[i], s]
+                        mixed[s] += answer_probability[i] * likelihood_ratio[assessor[i], grade[i], s]
                 for s in range(n_states):
-                    scores[s] += weight[judgment[j]] * np.log(max(mixed[s], UNSEEN))
+                    scores[s] += weight[judgment[j]] * np.log(max(mixed[s], MIN_LIKELIHOOD))
             j = stop
         if gold[item] >= 0:
             for s in range(n_states):
@@ -463,7 +477,7 @@ def soft_e_step(
         for s in range(n_states):
             posterior[item, s] /= norm
             state_counts[s] += posterior[item, s]
-    count_soft_answers(offsets, assessor, grade, share, judgment, relative, posterior, counts)
+    count_soft_answers(offsets, assessor, grade, answer_probability, judgment, likelihood_ratio, posterior, counts)
     return float(total)
 
 
@@ -472,13 +486,16 @@ def count_soft_answers(
     offsets: NDArray[np.int64],
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
-    share: NDArray[np.float64],
+    answer_probability: NDArray[np.float64],
     judgment: NDArray[np.int64],
-    relative: NDArray[np.float64],
+    likelihood_ratio: NDArray[np.float64],
     posterior: NDArray[np.float64],
     counts: NDArray[np.float64],
 ) -> None:
-    """Add to counts[a, g, s] the expected number of items in state s that assessor a gave g; a judgment counts as 1."""
+    """Add to counts[a, g, s] the expected number of items in state s to which assessor a gave the answer g.
+
+    The answers of a soft label count as 1 in total.
+    """
     # arrays as in soft_e_step
     n_states = posterior.shape[1]
     mixed = np.empty(n_states)
@@ -489,10 +506,14 @@ def count_soft_answers(
             stop = j
             while stop < offsets[item + 1] and judgment[stop] == judgment[j]:
                 for s in range(n_states):
-                    mixed[s] += share[stop] * relative[assessor[stop], grade[stop], s]
+                    mixed[s] += answer_probability[stop] * likelihood_ratio[assessor[stop], grade[stop], s]
                 stop += 1
             for i in range(j, stop):
                 for s in range(n_states):
-                    part = share[i] * relative[assessor[i], grade[i], s] / mixed[s] if mixed[s] > 0.0 else share[i]
+                    part = (
+                        answer_probability[i] * likelihood_ratio[assessor[i], grade[i], s] / mixed[s]
+                        if mixed[s] > 0.0
+                        else answer_probability[i]
+                    )
                     counts[assessor[i], grade[i], s] += part * posterior[item, s]
             j = stop

@@ -1,4 +1,4 @@
-"""Models in which families of assessors with correlated errors count less than independent assessors."""
+"""Base class of models in which families (assessors with correlated errors) count less than independent assessors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Arrays, Codes, Floats
-from crowdrank.consensus.family_weights import correlation_increments, effective_number, nested_weights
+from crowdrank.consensus.family_weights import correlation_increments, effective_n_assessors, nested_weights
 from crowdrank.consensus.find_families import FoundFamilies, find_families
 from crowdrank.consensus.model import EMAggregator, Table
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
@@ -20,10 +20,10 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 from crowdrank.on_disk.sharded import ShardedJudgments
 
-FOUND_SEPARATOR = "/"
-"""Separator of the levels in the names of families that were found."""
-SHOWN_GROUPS = 3
-"""Maximum number of groups that a warning names."""
+FAMILY_LEVEL_SEPARATOR = "/"
+"""Separator of family and finer family in the names of families that were found, such as `family 1/2`."""
+MAX_NAMES_IN_WARNING = 3
+"""Maximum number of groups, and of members of each, that a warning names."""
 
 
 class FamilyAggregator(EMAggregator):
@@ -47,7 +47,10 @@ class FamilyAggregator(EMAggregator):
     found_families_: FoundFamilies | None = None
 
     def _annotate(self, table: Table, gold: Gold | None) -> tuple[Table, list[DataWarning]]:
-        """Find families if asked to, use them if `families` is `found`, and warn about them."""
+        """Return the judgments and warnings about families found in the answers, if `families` is `auto` or `found`.
+
+        If it is `found`, the judgments get these families in place of their own.
+        """
         self.found_families_ = None
         if self.families not in ("auto", "found"):
             return table, []
@@ -59,11 +62,13 @@ class FamilyAggregator(EMAggregator):
         found = find_families(prepared, expert)
         self.found_families_ = found
         if self.families == "found":
-            return _assign_families(table, prepared.assessors, found), _warnings(found, prepared, applied=True)
-        return table, _warnings(found, prepared, applied=False)
+            return _assign_families(table, prepared.assessors, found), _family_warnings(
+                found, prepared, families_used=True
+            )
+        return table, _family_warnings(found, prepared, families_used=False)
 
     def _prepare(self, table: Table) -> Table:
-        """Return the judgments with the families of the column, those found in the fit, or none."""
+        """Return the judgments with the families that the parameter `families` selects: column, found or none."""
         prepared = super()._prepare(table)
         if self.families == "none":
             return prepared.with_families(None, None)
@@ -76,20 +81,20 @@ class FamilyAggregator(EMAggregator):
             return prepared.with_families(names, family, separator, fitted.family_correlations)
         return prepared
 
-    def _increments(self, levels: Codes, estimated: Floats | None) -> Floats:
-        return correlation_increments(self.family_correlation, levels, estimated)
+    def _correlation_increments(self, levels: Codes, estimated_correlations: Floats | None) -> Floats:
+        return correlation_increments(self.family_correlation, levels, estimated_correlations)
 
-    def _weights(self, judgments: Shard | Judgments, estimated: Floats | None) -> Floats | None:
-        """Return the weight of each judgment, (n,), or None if no two assessors are of one family."""
+    def _weights(self, judgments: Shard | Judgments, estimated_correlations: Floats | None) -> Floats | None:
+        """Return the weight of each judgment, (n,), or None if all are 1: no two assessors have correlated errors."""
         levels = judgments.family_levels
-        increments = self._increments(levels, estimated)
+        increments = self._correlation_increments(levels, estimated_correlations)
         if int(levels[0].max(initial=0)) + 1 == levels.shape[1] or not increments.any():
             return None
         weights: Floats = nested_weights(judgments.offsets, judgments.assessor, levels, increments)
         return weights
 
     def _shard_weights(self, shard: Shard) -> Arrays:
-        """Return local state with the `weight` of each judgment; it is empty if all are 1."""
+        """Return the array `weight`, weight of each judgment of a shard, (n,), by its name; nothing if all are 1."""
         weight = self._weights(shard, shard.correlations)
         return {} if weight is None else {"weight": weight}
 
@@ -98,7 +103,7 @@ class FamilyAggregator(EMAggregator):
         return self._weights(prepared, prepared.estimated_correlations)
 
     def _effective_sizes(self, shard: Shard) -> Arrays:
-        """Return the rows with the number of independent judgments that those of a document are worth, `n_eff`."""
+        """Return `n_eff`, the effective number of independent judgments of each item; nothing without families."""
         weight = self._weights(shard, shard.correlations)
         if weight is None:
             return {}
@@ -106,34 +111,41 @@ class FamilyAggregator(EMAggregator):
 
     @property
     def n_eff_(self) -> float:
-        """Number of independent assessors that the assessors of the fit are worth, if all judge a document."""
+        """Effective number of independent assessors, if all assessors of the fit judge the same document."""
         self._require_fitted()
         prepared = self._prepare(self.judgments_)
         levels = prepared.family_levels
-        return effective_number(levels, self._increments(levels, prepared.estimated_correlations))
+        return effective_n_assessors(levels, self._correlation_increments(levels, prepared.estimated_correlations))
 
 
 def assessor_weights(shard: Shard, weight: Floats | None) -> Arrays:
-    """Return the statistic `assessor_weight`: sum of the weights of an assessor's judgments, (n_assessors,), if any."""
+    """Return `assessor_weight`, the sum of the weights of each assessor's judgments; nothing if all are 1."""
     if weight is None:
         return {}
     return {"assessor_weight": np.bincount(shard.assessor, weight, minlength=shard.n_assessors)}
 
 
-def prior_weights(statistics: Arrays, judgments: Floats) -> Floats | None:
+def prior_weights(statistics: Arrays, n_judgments: Floats) -> Floats | None:
     """Return the weight of each assessor in a prior learned from all assessors, or None if all are 1.
 
     It is the mean weight of the assessor's judgments, so that copies in a family do not change the prior.
     """
     if "assessor_weight" not in statistics:
         return None
-    return np.asarray(statistics["assessor_weight"] / np.maximum(judgments, 1e-300))
+    return np.asarray(statistics["assessor_weight"] / np.maximum(n_judgments, 1e-300))
 
 
-def _assign_families(table: Table, assessors: pa.Array, found: FoundFamilies) -> Table:
-    """Return judgments with the found families; other assessors and single members have none."""
-    row = ids.match(assessors, table.assessors)
-    names, correlations = [""] * len(assessors), {}
+def _assign_families(table: Table, compared_assessors: pa.Array, found: FoundFamilies) -> Table:
+    """Return judgments with the found families; assessors who were not compared or are in no family have none.
+
+    Args:
+        table: the judgments.
+        compared_assessors: ids of the assessors that `found` refers to.
+        found: the families.
+
+    """
+    row = ids.match(compared_assessors, table.assessors)
+    names, correlations = [""] * len(compared_assessors), {}
     for number, group in enumerate(found.groups, start=1):
         finer = np.unique(found.finer[group])
         for place, code in enumerate(finer, start=1):
@@ -141,7 +153,7 @@ def _assign_families(table: Table, assessors: pa.Array, found: FoundFamilies) ->
             name = f"family {number}"
             correlations[name] = float(found.correlation[members[0]])
             if len(finer) > 1:
-                name = f"{name}{FOUND_SEPARATOR}{place}"
+                name = f"{name}{FAMILY_LEVEL_SEPARATOR}{place}"
                 correlations[name] = float(found.finer_correlation[members[0]])
             for member in members:
                 names[member] = name
@@ -150,23 +162,23 @@ def _assign_families(table: Table, assessors: pa.Array, found: FoundFamilies) ->
     known = list(dict.fromkeys(name for name in names if name))
     code_of = {"": -1, **{name: code for code, name in enumerate(known)}}
     codes = np.append(np.array([code_of[name] for name in names], np.int32), np.int32(-1))
-    return table.with_families(pa.array(known, pa.string()), codes[row], FOUND_SEPARATOR, correlations)
+    return table.with_families(pa.array(known, pa.string()), codes[row], FAMILY_LEVEL_SEPARATOR, correlations)
 
 
-def _warnings(found: FoundFamilies, judgments: Judgments, *, applied: bool) -> list[DataWarning]:
-    """Return warnings about what was found, what is ambiguous, and what cannot be tested."""
+def _family_warnings(found: FoundFamilies, judgments: Judgments, *, families_used: bool) -> list[DataWarning]:
+    """Return warnings about families that were found, are ambiguous, or cannot be tested."""
     if found.untestable:
         problem = "Families of assessors cannot be found: too few documents were judged by the same assessors"
         return [DataWarning(problem, kind="families-untestable", fix="name the families in a column family")]
     names = judgments.assessors.to_pylist()
-    groups = [group for group in found.groups if applied or len(np.unique(judgments.family_of[group])) > 1]
+    groups = [group for group in found.groups if families_used or len(np.unique(judgments.family_of[group])) > 1]
     if not groups:
         return []
     count = f"{counted(len(names), 'assessor')} count as {found.n_eff:.1f}"
-    some = "; ".join(_members([names[one] for one in group]) for group in groups[:SHOWN_GROUPS])
+    some = "; ".join(_describe_group([names[one] for one in group]) for group in groups[:MAX_NAMES_IN_WARNING])
     problem = f"{counted(len(groups), 'group')} of assessors err together ({some}): {count}"
     declare = "name the families in a column family, if you know them"
-    if applied:
+    if families_used:
         result = [DataWarning(f"{problem}; their judgments have less weight", kind="families-applied", fix=declare)]
     else:
         fix: list[Any] = [declare, Fix("use the found ones with {}", "families", "found")]
@@ -178,7 +190,7 @@ def _warnings(found: FoundFamilies, judgments: Judgments, *, applied: bool) -> l
     return result
 
 
-def _members(names: list[Any]) -> str:
-    """Return the number of members and the first ones."""
-    more = ", ..." if len(names) > SHOWN_GROUPS else ""
-    return f"{len(names)}: {', '.join(shown(name) for name in names[:SHOWN_GROUPS])}{more}"
+def _describe_group(names: list[Any]) -> str:
+    """Return the number of members and the first names as text, such as `4: a, b, c, ...`."""
+    more = ", ..." if len(names) > MAX_NAMES_IN_WARNING else ""
+    return f"{len(names)}: {', '.join(shown(name) for name in names[:MAX_NAMES_IN_WARNING])}{more}"

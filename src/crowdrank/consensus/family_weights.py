@@ -16,32 +16,37 @@ from crowdrank._numba import njit
 from crowdrank._typing import Codes, Floats, Integers
 from crowdrank.engine.shards import items_of
 
-SMALLEST_VARIANCE = 1e-9
-"""Smallest variance of errors within a finest family, for coarser families with correlation 1."""
+MIN_WEIGHT_DENOMINATOR = 1e-9
+"""Minimum denominator of a weight, for families whose errors have the correlation 1."""
 
 
-def correlation_increments(correlation: float | Sequence[float], levels: Codes, estimated: Floats | None) -> Floats:
-    """Return the increase of the correlation of errors from the level above, (n_levels, n_assessors).
+def correlation_increments(
+    correlation: float | Sequence[float], levels: Codes, estimated_correlations: Floats | None
+) -> Floats:
+    """Return the increase of the error correlation from each level of families to the next finer one.
+
+    The result has the shape (n_levels, n_assessors); its first row is the correlation at the coarsest level.
 
     Args:
         correlation: correlation at each level, coarsest first; a number is that of the finest level, and each coarser
             level has half of the next one.
         levels: family of each assessor at each level, (n_levels, n_assessors).
-        estimated: correlation of each assessor with its family at each level, if it was estimated.
+        estimated_correlations: error correlation within the family of each assessor at each level, (n_levels,
+            n_assessors), which is used instead of `correlation`; or None.
 
     >>> correlation_increments(1.0, np.zeros((2, 1), np.int32), None).tolist()
     [[0.5], [0.5]]
 
     """
     n_levels, n_assessors = levels.shape
-    if estimated is None:
+    if estimated_correlations is None:
         if isinstance(correlation, int | float):
             by_level = [correlation / 2 ** (n_levels - 1 - level) for level in range(n_levels)]
         else:  # judgments with fewer levels use the finest ones
             by_level = [float(value) for value in correlation][-n_levels:]
             by_level = [0.0] * (n_levels - len(by_level)) + by_level
-        estimated = np.repeat(np.array(by_level)[:, None], n_assessors, axis=1)
-    return np.diff(np.maximum.accumulate(estimated, axis=0), axis=0, prepend=0.0)
+        estimated_correlations = np.repeat(np.array(by_level)[:, None], n_assessors, axis=1)
+    return np.diff(np.maximum.accumulate(estimated_correlations, axis=0), axis=0, prepend=0.0)
 
 
 def _nested_weights(offsets: Integers, assessor: Codes, levels: Codes, increments: Floats) -> Floats:
@@ -52,7 +57,7 @@ def _nested_weights(offsets: Integers, assessor: Codes, levels: Codes, increment
         _, place = np.unique(key, return_inverse=True)
         total = np.bincount(place, weights)[place]
         if level == len(levels) - 1:
-            weights = 1.0 / np.maximum(1.0 - own.sum(axis=0) + total * own[level], SMALLEST_VARIANCE)
+            weights = 1.0 / np.maximum(1.0 - own.sum(axis=0) + total * own[level], MIN_WEIGHT_DENOMINATOR)
         else:
             weights = weights / (1.0 + own[level] * total)
     return weights
@@ -70,7 +75,7 @@ def nested_weights(offsets: Integers, assessor: Codes, levels: Codes, increments
         offsets: first judgment of each item, and the end, (n_items + 1,).
         assessor: assessor of each judgment, (n,).
         levels: family of each assessor at each level, coarsest first, (n_levels, n_assessors).
-        increments: increase of the correlation from the level above, (n_levels, n_assessors).
+        increments: result of :func:`correlation_increments`, (n_levels, n_assessors).
 
     """
     n_levels = len(levels)
@@ -86,7 +91,7 @@ def nested_weights(offsets: Integers, assessor: Codes, levels: Codes, increments
                     rest = 1.0
                     for finer in range(n_levels):
                         rest -= increments[finer, a]
-                    weight[j] = 1.0 / max(rest + shared * rho, SMALLEST_VARIANCE)
+                    weight[j] = 1.0 / max(rest + shared * rho, MIN_WEIGHT_DENOMINATOR)
                 else:
                     weight[j] /= 1.0 + rho * shared
             for j in range(offsets[item], offsets[item + 1]):
@@ -94,10 +99,10 @@ def nested_weights(offsets: Integers, assessor: Codes, levels: Codes, increments
     return weight
 
 
-def effective_number(levels: Codes, increments: Floats) -> float:
-    """Return the number of independent assessors that all assessors together are worth on a document.
+def effective_n_assessors(levels: Codes, increments: Floats) -> float:
+    """Return the effective number of independent assessors if all assessors judge the same document.
 
-    >>> round(effective_number(np.zeros((1, 10), np.int32), np.full((1, 10), 0.5)), 3)
+    >>> round(effective_n_assessors(np.zeros((1, 10), np.int32), np.full((1, 10), 0.5)), 3)
     1.818
     """
     n_assessors = levels.shape[1]

@@ -23,7 +23,7 @@ import numpy as np
 
 from crowdrank._typing import Arrays, Booleans, Floats, Integers
 from crowdrank.consensus.e_step import SMALLEST
-from crowdrank.consensus.feature_scores import MAX_SCORE, usable_features, useless_features
+from crowdrank.consensus.feature_scores import MAX_SCORE, usable_features, useless_features_warning
 from crowdrank.consensus.latent import softmax
 from crowdrank.consensus.model import EMAggregator, FitOptions, FitStart, iterate
 from crowdrank.consensus.saved_models import FitState
@@ -32,19 +32,19 @@ from crowdrank.engine.shards import ItemScores, Shard, items_of
 from crowdrank.judgments.gold import Gold
 from crowdrank.readers.features import Features
 
-MIN_LABELS = 1.5
-"""Documents with labels of a larger total weight inform the prior."""
+MIN_LABEL_WEIGHT = 1.5
+"""Total weight of labels above which a document is used to learn the prior."""
 INITIAL_WEIGHT = 0.5
 MAX_WEIGHT = 0.99
-"""Initial and maximum correlation of relevance and prediction."""
+"""Initial and maximum correlation of relevance with the prediction from features."""
 SCORE_BINS: Floats = np.linspace(-MAX_SCORE, MAX_SCORE, 25)
 """Centers of the bins of scores from which models of true grades learn their prior."""
 NEWTON_STEPS = 5
-"""Number of Newton steps of the regression after each pass."""
+"""Number of Newton steps of the regression of grades on scores in each M-step."""
 
 
 class FeatureAggregator(EMAggregator):
-    """Base of models with a prior of relevance from features.
+    """Base of models in which features of documents can set the prior of relevance.
 
     A subclass implements `_start_features` and `_item_priors`, and its passes use the `score` of shards. The names of
     arrays of theta that exist only in a fit with features begin with `feature_`.
@@ -55,22 +55,22 @@ class FeatureAggregator(EMAggregator):
 
     @abstractmethod
     def _start_features(self, theta: Arrays, estimates: LabelEstimates) -> Arrays:
-        """Return parameters for passes with scores from features, given parameters and estimates without scores."""
+        """Return the parameters of a fit without features, plus initial parameters of the prior from features."""
 
     @abstractmethod
     def _item_priors(self, shard: Shard, theta: Arrays) -> Floats:
-        """Return log P(state) of each item of a shard with scores, (n_items, n_states)."""
+        """Return log P(state | score) of each item, (n_items, n_states); the score is a prediction from features."""
 
     def _predict(self, shard: Shard, theta: Arrays) -> Arrays:
-        """Return the rows of documents without judgments, from their scores."""
+        """Return the estimates of documents without judgments, from their scores alone."""
         local, _ = self._accumulate(shard, self._restart(shard), theta)
         return self._finish(shard, local, theta)
 
     def _check_features(self) -> None:
-        """Accept features."""
+        """Check nothing: models of this class can use features."""
 
     def _start_fit(self, table: Any, gold: Gold | None, start: FitStart, options: FitOptions) -> FitStart:
-        """Return the start with predictions from the features, if there are any."""
+        """Return the start of the fit, with predictions from features if there are any."""
         if options.features is not None:
             start = self._learn_scores(table, gold, start.theta, options, options.features)
         if start.scores is not None or start.theta is None:
@@ -104,7 +104,7 @@ class FeatureAggregator(EMAggregator):
                 estimates = label_estimates(passes, state.theta)
                 scores = usable.learn_scores(estimates.relevance, number)
                 if number == 0 and not usable.are_predictive(scores, estimates.relevance):
-                    return FitStart(start, None, (*found, useless_features()))
+                    return FitStart(start, None, (*found, useless_features_warning()))
                 item_scores = scores.for_rows(usable.rows)
                 theta = self._start_features(state.theta, estimates.with_scores(item_scores))
         return FitStart(theta, scores, found)
@@ -112,7 +112,14 @@ class FeatureAggregator(EMAggregator):
 
 @dataclass(frozen=True, eq=False)
 class LabelEstimates:
-    """Relevance and its sd of each item that the labels alone imply, and the prediction from features."""
+    """Estimates of each item from its labels alone, and the prediction from its features.
+
+    Attributes:
+        relevance: posterior mean without features, (n_items,).
+        sd: posterior standard deviation without features, (n_items,).
+        score: prediction from features, (n_items,); NaN without one.
+
+    """
 
     relevance: Floats
     sd: Floats
@@ -131,21 +138,21 @@ class LabelEstimates:
 
 
 def label_estimates(passes: Passes, theta: Arrays) -> LabelEstimates:
-    """Return the estimates of passes without scores."""
+    """Run the final pass without features; return relevance and sd of each item, with NaN as score."""
     parts = list(passes.finish_into(theta, _relevance_rows))
     relevance, sd = (np.concatenate([part[name] for part in parts]) for name in ("relevance", "sd"))
     return LabelEstimates(relevance, sd, np.full(len(relevance), np.nan))
 
 
-def _relevance_rows(place: int, rows: Arrays) -> Arrays:
+def _relevance_rows(shard_index: int, rows: Arrays) -> Arrays:
     return {name: rows[name] for name in ("relevance", "sd")}
 
 
-def informs_prior(shard: Shard, weight: Floats | None) -> Booleans:
-    """Return which items have a score and labels that count as at least two independent ones, (n_items,).
+def items_informing_prior(shard: Shard, weight: Floats | None) -> Booleans:
+    """Return whether each item is used to learn the prior, (n_items,): it has a score and about two independent labels.
 
-    Single labels determine only the product of an assessor's slope and rho: the likelihood of a crowd without overlap
-    would rise until the prior explains everything.
+    Items with one label identify only the product of the assessor's slope and rho. With them, the likelihood of a crowd
+    without overlap would increase up to the maximum of rho.
 
     Args:
         shard: the shard, with scores.
@@ -155,53 +162,58 @@ def informs_prior(shard: Shard, weight: Floats | None) -> Booleans:
     assert shard.score is not None
     item = items_of(shard.offsets)
     labels = np.bincount(item, weight, minlength=shard.n_items)
-    informs: Booleans = ~np.isnan(shard.score) & (labels > MIN_LABELS)
+    informs: Booleans = ~np.isnan(shard.score) & (labels > MIN_LABEL_WEIGHT)
     return informs
 
 
-def log_node_priors(shard: Shard, weight: float, shares: Floats, nodes: Floats) -> Floats:
+def log_node_priors(shard: Shard, correlation: float, state_prior: Floats, nodes: Floats) -> Floats:
     """Return the log prior of each item on the states, (n_items, n_states).
 
     Args:
         shard: the shard, with the `score` of each item.
-        weight: correlation rho of relevance and score.
-        shares: prior of the states without features, (n_states,): nodes by difficulty, and perhaps 'cannot be judged'.
+        correlation: correlation rho of relevance and score.
+        state_prior: P(state) without features, (n_states,): nodes by difficulty, then perhaps 'cannot be judged'.
         nodes: (n_nodes,).
 
     """
     assert shard.score is not None
-    mean, variance = prior_moments(shard.score, weight)
+    mean, variance = prior_moments(shard.score, correlation)
     density = -0.5 * (nodes - mean[:, None]) ** 2 / variance[:, None]
     density -= np.log(np.exp(density).sum(axis=1, keepdims=True))
     plain = -0.5 * nodes**2
     change = density - (plain - np.log(np.exp(plain).sum()))
-    n_difficulties = len(shares) // len(nodes)
-    logs = np.tile(np.log(np.maximum(shares, 1e-300)), (len(mean), 1))
+    n_difficulties = len(state_prior) // len(nodes)
+    logs = np.tile(np.log(np.maximum(state_prior, 1e-300)), (len(mean), 1))
     logs[:, : n_difficulties * len(nodes)] += np.tile(change, n_difficulties)
     return logs
 
 
-def prior_moments(score: Floats, weight: float) -> tuple[Floats, Floats]:
-    """Return mean and variance of the prior of each item; those without a score have 0 and 1."""
+def prior_moments(score: Floats, correlation: float) -> tuple[Floats, Floats]:
+    """Return mean rho * score and variance 1 - rho**2 of the prior of each item; 0 and 1 without a score."""
     known = ~np.isnan(score)
-    return np.where(known, weight * np.nan_to_num(score), 0.0), np.where(known, 1 - weight**2, 1.0)
+    return np.where(known, correlation * np.nan_to_num(score), 0.0), np.where(known, 1 - correlation**2, 1.0)
 
 
 def score_statistics(shard: Shard, relevance: Floats, weight: Floats | None) -> Arrays:
-    """Return sums over the items that inform the prior: relevance times score, and score squared, (2,)."""
+    """Return `score_products`, (2,): sums of relevance * score and of score**2 over the items that inform the prior."""
     assert shard.score is not None
-    used = informs_prior(shard, weight)
+    used = items_informing_prior(shard, weight)
     score = shard.score[used]
     return {"score_products": np.array([relevance[used] @ score, score @ score])}
 
 
-def learn_weight(before: Floats, products: Floats, scale: float, pseudo_documents: float) -> Floats:
-    """Return rho, (1,): the regression coefficient of relevance, in units of `scale`, on the score.
+def learn_weight(previous: Floats, products: Floats, scale: float, pseudo_documents: float) -> Floats:
+    """Return rho, (1,): the regression coefficient of relevance / scale on the score, from 0 to `MAX_WEIGHT`.
 
-    Without documents that inform the prior it is the previous one, from estimates without features.
+    Args:
+        previous: rho to return if no document informs the prior, (1,).
+        products: sums of relevance * score and of score**2, (2,).
+        scale: standard deviation of relevance.
+        pseudo_documents: number of documents with relevance 0 that are added (shrinkage).
+
     """
     if products[1] == 0:
-        return before
+        return previous
     weight = products[0] / (products[1] + pseudo_documents) / scale
     return np.array([np.clip(weight, 0.0, MAX_WEIGHT)])
 
@@ -213,7 +225,7 @@ class GradePrior:
     Attributes:
         intercept: (n_states,).
         slope: slope of the log odds of a grade to the next lower one.
-        shares: shares of the states over all documents, (n_states,).
+        shares: P(state) over all documents, (n_states,).
 
     """
 
@@ -223,14 +235,14 @@ class GradePrior:
 
     @classmethod
     def of(cls, theta: Arrays) -> GradePrior:
-        """Return the regression that is stored in theta, or an initial one."""
+        """Return the regression that is stored in the parameters theta, or an initial one if there is none."""
         if "feature_slope" not in theta:
             shares = theta["shares"] / theta["shares"].sum()
             return cls(np.log(shares), INITIAL_WEIGHT, shares)
         return cls(theta["feature_intercept"], float(theta["feature_slope"][0]), theta["feature_shares"])
 
     def to_arrays(self) -> Arrays:
-        """Return the regression as parameters of a model."""
+        """Return the regression as named arrays of the parameters theta."""
         return {
             "feature_intercept": self.intercept,
             "feature_slope": np.array([self.slope]),
@@ -238,7 +250,7 @@ class GradePrior:
         }
 
     def probabilities(self, score: Floats, levels: Integers) -> Floats:
-        """Return P(state | score) of each document, (n, n_states); without a score, the shares of all documents."""
+        """Return P(state | score) of each document, (n, n_states); P(state) for documents without a score."""
         logits = self.intercept + self.slope * np.nan_to_num(score)[:, None] * levels
         return np.where(np.isnan(score)[:, None], self.shares, softmax(logits, axis=1))
 
@@ -281,9 +293,9 @@ class GradePrior:
 
 
 def count_by_score(shard: Shard, posterior: Floats, weight: Floats | None) -> Floats:
-    """Return the expected number of items in each state by bin of the score, (n_bins, n_states)."""
+    """Return the expected number of items by score bin and state, (n_bins, n_states), over `items_informing_prior`."""
     assert shard.score is not None
-    used = informs_prior(shard, weight)
+    used = items_informing_prior(shard, weight)
     n_bins = len(SCORE_BINS)
     nearest = np.rint((shard.score[used] + MAX_SCORE) * (n_bins - 1) / (2 * MAX_SCORE)).astype(np.int64)
     return np.stack([np.bincount(nearest, of_state, n_bins) for of_state in posterior[used].T], axis=1)

@@ -1,4 +1,4 @@
-"""Predict relevance from the usable features of documents, for queries that the regression has not seen."""
+"""Predict relevance from features of documents by regressions that are cross-fitted over queries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_SCORE = 3.0
 """Maximum absolute prediction, in standard deviations, so that priors stay on the grid of relevance."""
 MIN_LABELED = 20
 """Minimum number of labeled documents with features; with fewer, features are not used."""
-MIN_Z = 1.645
+MIN_PERMUTATION_Z = 1.645
 """Minimum z-score of predictions of labels of other queries, the 5% level; below it, features are not used."""
 MIN_TREE_ROWS = 500
 """Minimum number of labeled documents for boosted trees; with fewer, or with one feature, the regression is linear."""
@@ -44,32 +44,35 @@ TREE_PARAMETERS = {
 RIDGE_PENALTIES: Floats = 10.0 ** np.arange(-4.0, 3.0)
 """Candidate ridge penalties, in multiples of the number of rows; generalized cross-validation chooses one."""
 Predictor = Callable[[Floats], Floats]
+"""Function from a feature matrix, (n, n_features), to predictions, (n,)."""
 
 
 def usable_features(
     features: Features, judgments: Judgments | ShardedJudgments
 ) -> tuple[UsableFeatures | None, tuple[DataWarning, ...]]:
-    """Return the features as the regression uses them, or None if they cannot be used, and warnings."""
+    """Return the features prepared for the regression, or None if they cannot be used; and warnings about them."""
     found: list[DataWarning] = []
     index = features.pair_index
     group = query_codes(features.query)
-    matrix = scale_within(features.matrix, group)
+    matrix = scale_within_groups(features.matrix, group)
     rows = feature_rows(index, judgments)
     n_items, n_known = judgments.n_items, int(sum((part >= 0).sum() for part in rows))
     useful: Booleans = np.fmax.reduce(matrix) > np.fmin.reduce(matrix)  # False without a value
     if not useful.all():
-        found.append(_constant_features([name for name, use in zip(features.names, useful, strict=True) if not use]))
+        found.append(
+            _constant_features_warning([name for name, use in zip(features.names, useful, strict=True) if not use])
+        )
     if n_known < MIN_LABELED:
-        found.append(_few_documents(n_known))
+        found.append(_few_documents_warning(n_known))
     if n_known < MIN_LABELED or not useful.any():
         return None, tuple(found)
     if n_known < n_items:
-        found.append(_incomplete_features(n_items - n_known, n_items))
+        found.append(_incomplete_features_warning(n_items - n_known, n_items))
     missing = np.isnan(matrix[:, useful])
     if missing.any():
-        found.append(_missing_values(int(missing.sum()), missing.size))
+        found.append(_missing_values_warning(int(missing.sum()), missing.size))
     if judgments.n_queries == 1:
-        found.append(_one_query())
+        found.append(_one_query_warning())
     names = tuple(name for name, use in zip(features.names, useful, strict=True) if use)
     kept = replace(features, matrix=features.matrix[:, useful], names=names)
     return UsableFeatures(kept, matrix[:, useful], group, rows, tuple(found)), tuple(found)
@@ -77,14 +80,14 @@ def usable_features(
 
 @dataclass(frozen=True, eq=False)
 class UsableFeatures:
-    """Usable features of a fit, and the rows of the labeled documents.
+    """Features prepared for the regression, with the rows of the judged documents.
 
     Attributes:
         features: the features, without constant columns.
         matrix: the features scaled to 0-1 within queries, (n, n_features).
         group: query of each row as a number, (n,).
-        rows: row of each item of the judgments (of each shard), -1 without features.
-        warnings: problems of the features, with the fallback that is used.
+        rows: for each shard of the judgments, the row of each of its items in `matrix`, -1 without features.
+        warnings: warnings about problems of the features.
 
     """
 
@@ -95,15 +98,15 @@ class UsableFeatures:
     warnings: tuple[DataWarning, ...]
 
     def learn_scores(self, relevance: Floats, seed: int) -> FeatureScores:
-        """Return predictions from a regression on other folds.
+        """Return cross-fitted predictions of relevance, standardized over labeled documents, at most +-`MAX_SCORE`.
 
         Args:
-            relevance: relevance of each item that its labels alone imply, (n_items,).
+            relevance: relevance of each item estimated from its labels alone, (n_items,).
             seed: random seed of folds and trees.
 
         """
-        target = self._on_rows(relevance)
-        score = cross_fit(self.matrix, center_within(target, self.group), self.group, seed)
+        target = self._relevance_by_row(relevance)
+        score = cross_fit(self.matrix, center_within_groups(target, self.group), self.group, seed)
         labeled = ~np.isnan(target)
         mean, sd = score[labeled].mean(), score[labeled].std()
         standardized = (score - mean) / sd if sd > 1e-9 else np.zeros(len(score))
@@ -112,10 +115,10 @@ class UsableFeatures:
         return FeatureScores(features.query, features.document, clipped, features.names)
 
     def are_predictive(self, scores: FeatureScores, relevance: Floats) -> bool:
-        """Return whether predictions agree with relevance within queries by more than chance (permutation test)."""
-        return permutation_z(scores.score, self._on_rows(relevance), self.group) > MIN_Z
+        """Return whether predictions correlate significantly with relevance within queries (permutation test)."""
+        return permutation_z_score(scores.score, self._relevance_by_row(relevance), self.group) > MIN_PERMUTATION_Z
 
-    def _on_rows(self, relevance: Floats) -> Floats:
+    def _relevance_by_row(self, relevance: Floats) -> Floats:
         """Return the relevance of each row of the features, from that of each item; NaN for rows without labels."""
         item_rows = np.concatenate(self.rows)
         target = np.full(len(self.matrix), np.nan)
@@ -125,7 +128,7 @@ class UsableFeatures:
 
 @dataclass(frozen=True, eq=False)
 class FeatureScores:
-    """Predictions of relevance from features, out of fold.
+    """Cross-fitted predictions of relevance from features, one per document with features.
 
     Attributes:
         query: query ids, (n,).
@@ -141,15 +144,15 @@ class FeatureScores:
     names: tuple[str, ...]
 
     def for_items(self, judgments: Judgments | ShardedJudgments) -> ItemScores:
-        """Return the prediction for each item of the judgments (of each shard), NaN for items without features."""
+        """Return the prediction for each item, one array per shard of the judgments; NaN for items without features."""
         return self.for_rows(feature_rows(PairIndex.from_ids(self.query, self.document), judgments))
 
     def for_rows(self, rows: Iterable[Integers]) -> ItemScores:
-        """Return the prediction for each of the rows (of each shard), NaN for row -1."""
+        """Return the predictions of the given rows, one array per shard; NaN for row -1."""
         return tuple(np.where(part >= 0, self.score[part], np.nan) for part in rows)
 
     def without_labels(self, judgments: Judgments | ShardedJudgments) -> FeatureScores:
-        """Return the predictions for documents that are not among the judgments, sorted by query."""
+        """Return the predictions for documents without judgments, sorted by query."""
         known = np.zeros(len(self.score), dtype=bool)
         for rows in feature_rows(PairIndex.from_ids(self.query, self.document), judgments):
             known[rows[rows >= 0]] = True
@@ -158,7 +161,7 @@ class FeatureScores:
         return FeatureScores(self.query.take(rows), self.document.take(rows), self.score[rows], self.names)
 
     def as_items(self, table: AssessorTable) -> Judgments:
-        """Return a table without judgments whose items are these documents."""
+        """Return `Judgments` with these documents as items, the assessors of `table` and no judgments."""
         (query, queries), (document, documents) = (
             ids.encode(pa.chunked_array([one])) for one in (self.query, self.document)
         )
@@ -175,19 +178,19 @@ class FeatureScores:
 
 
 def query_codes(query: pa.Array) -> Integers:
-    """Return the number of each row's query, in the order of first appearance."""
+    """Return an integer code of the query of each row, in the order of first appearance."""
     return ids.encode(pa.chunked_array([query]))[0].astype(np.int64)
 
 
 def feature_rows(index: PairIndex, judgments: Judgments | ShardedJudgments) -> tuple[Integers, ...]:
-    """Return the row of each item in an index of pairs, for each shard of the judgments; -1 if it is not in it."""
+    """Return the row of each item in an index of (query, document), one array per shard; -1 if it is not there."""
     return tuple(
         index.positions((part.item_query, part.queries), (part.item_document, part.documents))
         for part in judgments.iterate()
     )
 
 
-def _constant_features(names: list[str]) -> DataWarning:
+def _constant_features_warning(names: list[str]) -> DataWarning:
     listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     return DataWarning(
         f"{counted(len(names), 'feature')} with at most one value within each query left out: {listed}",
@@ -196,7 +199,7 @@ def _constant_features(names: list[str]) -> DataWarning:
     )
 
 
-def _few_documents(n: int) -> DataWarning:
+def _few_documents_warning(n: int) -> DataWarning:
     return DataWarning(
         f"Features are not used: {counted(n, 'labeled document')} have some, fewer than {MIN_LABELED}",
         kind="few-labeled-documents",
@@ -204,8 +207,8 @@ def _few_documents(n: int) -> DataWarning:
     )
 
 
-def useless_features() -> DataWarning:
-    """Return the warning about features that do not predict labels."""
+def useless_features_warning() -> DataWarning:
+    """Return the warning that the features do not predict the labels of other queries and are not used."""
     return DataWarning(
         "Features are not used: they do not predict the labels of other queries",
         kind="useless-features",
@@ -213,7 +216,7 @@ def useless_features() -> DataWarning:
     )
 
 
-def _incomplete_features(n_missing: int, n_items: int) -> DataWarning:
+def _incomplete_features_warning(n_missing: int, n_items: int) -> DataWarning:
     return DataWarning(
         f"{n_missing:,} of {n_items:,} labeled documents have no features; their prior is the one without features",
         kind="incomplete-features",
@@ -221,7 +224,7 @@ def _incomplete_features(n_missing: int, n_items: int) -> DataWarning:
     )
 
 
-def _missing_values(n_missing: int, n: int) -> DataWarning:
+def _missing_values_warning(n_missing: int, n: int) -> DataWarning:
     return DataWarning(
         f"{n_missing:,} of {n:,} values of features are missing; the regression treats 'missing' as a value of its own",
         kind="missing-features",
@@ -229,7 +232,7 @@ def _missing_values(n_missing: int, n: int) -> DataWarning:
     )
 
 
-def _one_query() -> DataWarning:
+def _one_query_warning() -> DataWarning:
     return DataWarning(
         "All labels are of one query, so that the regression leaves out documents instead of whole queries",
         kind="one-query",
@@ -238,9 +241,10 @@ def _one_query() -> DataWarning:
 
 
 def cross_fit(matrix: Floats, target: Floats, group: Integers, seed: int) -> Floats:
-    """Return a prediction for each row from a regression that has not seen its group.
+    """Return a prediction for each row, (n,), from a regression that was fitted without the fold of its group.
 
-    If only one group has targets, folds are of rows. Rows outside of all folds get the mean of all predictions.
+    If only one group has targets, folds consist of rows instead of groups. Rows in no fold get the mean prediction of
+    the regressions of all folds.
 
     Args:
         matrix: features, (n, n_features).
@@ -264,7 +268,7 @@ def cross_fit(matrix: Floats, target: Floats, group: Integers, seed: int) -> Flo
 
 
 def assign_folds(group: Integers, labeled: Booleans, seed: int) -> Integers:
-    """Return the fold of each row: whole groups, or rows if only one group is labeled; -1: not in a fold."""
+    """Return the fold of each row, (n,): of whole groups, or of rows if only one group is labeled; -1: no fold."""
     units = group if len(np.unique(group[labeled])) > 1 else np.arange(len(group))
     used = np.unique(units[labeled])
     fold_of = np.full(int(units.max()) + 1, -1, np.int64)
@@ -272,10 +276,10 @@ def assign_folds(group: Integers, labeled: Booleans, seed: int) -> Integers:
     return fold_of[units]
 
 
-def scale_within(matrix: Floats, group: Integers) -> Floats:
+def scale_within_groups(matrix: Floats, group: Integers) -> Floats:
     """Return columns scaled to 0-1 within groups; columns that are constant in a group are 0 there.
 
-    >>> scale_within(np.array([[1.0], [3.0], [2.0], [7.0]]), np.array([0, 0, 0, 1])).ravel().tolist()
+    >>> scale_within_groups(np.array([[1.0], [3.0], [2.0], [7.0]]), np.array([0, 0, 0, 1])).ravel().tolist()
     [0.0, 1.0, 0.5, 0.0]
     """
     order = np.argsort(group, kind="stable")
@@ -288,10 +292,10 @@ def scale_within(matrix: Floats, group: Integers) -> Floats:
     return scaled
 
 
-def center_within(target: Floats, group: Integers) -> Floats:
-    """Return targets without the mean of their group; NaN stays NaN.
+def center_within_groups(target: Floats, group: Integers) -> Floats:
+    """Return targets minus the mean of their group; NaN stays NaN.
 
-    >>> center_within(np.array([1.0, 3.0, np.nan, 5.0]), np.array([0, 0, 0, 1])).tolist()
+    >>> center_within_groups(np.array([1.0, 3.0, np.nan, 5.0]), np.array([0, 0, 0, 1])).tolist()
     [-1.0, 1.0, nan, 0.0]
     """
     known = ~np.isnan(target)
@@ -300,25 +304,25 @@ def center_within(target: Floats, group: Integers) -> Floats:
     return target - mean[group]
 
 
-def permutation_z(score: Floats, target: Floats, group: Integers) -> float:
-    """Return the z-score of the covariance of scores and targets within groups, if scores were shuffled in each group.
+def permutation_z_score(score: Floats, target: Floats, group: Integers) -> float:
+    """Return the z-score of the covariance of scores and targets within groups, under permutation of scores in groups.
 
-    Rows without a target (NaN) do not count.
+    Rows without a target (NaN) are left out.
 
     >>> target = np.array([1.0, 2.0, 3.0, np.nan])
-    >>> round(permutation_z(np.array([0.0, 1.0, 2.0, 5.0]), target, np.zeros(4, np.int64)), 3)
+    >>> round(permutation_z_score(np.array([0.0, 1.0, 2.0, 5.0]), target, np.zeros(4, np.int64)), 3)
     1.414
     """
     known = ~np.isnan(target)
     group = group[known]
-    score, target = (center_within(values[known], group) for values in (score, target))
+    score, target = (center_within_groups(values[known], group) for values in (score, target))
     squares = np.bincount(group, score**2) * np.bincount(group, target**2)
     variance = (squares / np.maximum(np.bincount(group) - 1, 1)).sum()
     return float(score @ target / np.sqrt(max(variance, 1e-300)))
 
 
 def fit_trees(matrix: Floats, target: Floats, seed: int) -> Predictor:
-    """Return the prediction function of boosted regression trees."""
+    """Fit boosted regression trees (LightGBM); return their prediction function."""
     import lightgbm
 
     leaf = min(50, len(target) // 20)
@@ -328,9 +332,12 @@ def fit_trees(matrix: Floats, target: Floats, seed: int) -> Predictor:
 
 
 def fit_ridge(matrix: Floats, target: Floats, seed: int = 0) -> Predictor:
-    """Return the prediction function of a ridge regression; missing values have an indicator and the column's mean."""
+    """Fit a ridge regression; return its prediction function.
+
+    Missing values are replaced by the mean of the column, and an indicator column is added. `seed` is not used.
+    """
     missing = np.asarray(np.isnan(matrix).any(axis=0))
-    with_indicators = _with_indicators(matrix, missing)
+    with_indicators = _add_missing_indicators(matrix, missing)
     mean = np.nanmean(np.where(np.isnan(with_indicators).all(axis=0), 0.0, with_indicators), axis=0)
     filled = np.where(np.isnan(with_indicators), mean, with_indicators) - mean
     sd = np.maximum(filled.std(axis=0), 1e-12)
@@ -348,11 +355,11 @@ def fit_ridge(matrix: Floats, target: Floats, seed: int = 0) -> Predictor:
     coefficients = vt.T @ (singular / (singular**2 + n * penalty) * along) / sd
 
     def predict(rows: Floats) -> Floats:
-        columns = _with_indicators(rows, missing)
+        columns = _add_missing_indicators(rows, missing)
         return np.asarray(np.where(np.isnan(columns), 0.0, columns - mean) @ coefficients + target.mean())
 
     return predict
 
 
-def _with_indicators(matrix: Floats, missing: Booleans) -> Floats:
-    return np.column_stack([matrix, np.isnan(matrix[:, missing]).astype(np.float64)])
+def _add_missing_indicators(matrix: Floats, has_missing: Booleans) -> Floats:
+    return np.column_stack([matrix, np.isnan(matrix[:, has_missing]).astype(np.float64)])

@@ -53,7 +53,7 @@ from crowdrank.judgments.table import Judgments
 UNJUDGEABLE_SHARE = 0.05
 """Initial share of documents that cannot be judged."""
 GOLD_STEPS = 20
-"""Number of initial Newton steps on documents with expert grades, which show whether the crowd reverses the scale."""
+"""Number of initial Newton steps on expert-graded documents, so that a crowd that reverses the scale is recognized."""
 
 
 class GDA(FamilyAggregator, FeatureAggregator):
@@ -175,12 +175,12 @@ class GDA(FamilyAggregator, FeatureAggregator):
         return self.difficulty, self.tied_variance, self._models_unjudgeable
 
     def _n_grades(self, missing: Booleans) -> Integers:
-        """Return the number of grades per row of `missing` answers."""
+        """Return the number of grades of the scale in each row of `missing`, (n_rows,)."""
         n_grades: Integers = (~missing).sum(axis=1) - self._models_unjudgeable
         return n_grades
 
     def _start(self, shard: Shard) -> Arrays:
-        """Return the weights of judgments, if families make them differ from 1."""
+        """Return an empty posterior, and the weights of judgments if families make them differ from 1."""
         return {"posterior": np.empty((shard.n_items, 0)), **self._shard_weights(shard)}
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
@@ -206,16 +206,16 @@ class GDA(FamilyAggregator, FeatureAggregator):
         return {**local, **new}, statistics
 
     def _item_priors(self, shard: Shard, theta: Arrays) -> Floats:
-        """Return log P(state) of each item, given the score that its features predict."""
+        """Return log P(state | score) of each item, (n_items, n_states); the score comes from features."""
         return log_node_priors(shard, float(theta["feature_weight"][0]), theta["shares"], theta["nodes"])
 
     def _gold(self, theta: Arrays) -> Floats:
-        """Return P(expert grade | state); experts never answer 'cannot judge'."""
+        """Return P(expert grade | state), (n_expert_grades, n_states); near 0 if a document cannot be judged."""
         curves = np.tile(latent.expert_curves(theta["expert_cuts"], theta["nodes"]), len(self._difficulties()))
         return np.pad(curves, ((0, 0), (0, 1)), constant_values=1e-6) if self._models_unjudgeable else curves
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
-        """Return the parameters after a Newton step, and the prior learned from them."""
+        """Return the parameters after a Newton step, with the prior learned from them (M-step)."""
         if theta is None:
             return self._initial(statistics)
         counts = statistics["counts"]
@@ -243,7 +243,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         return latent.estimate_cuts(theta["expert_cuts"], by_node, theta["nodes"])
 
     def _start_features(self, theta: Arrays, estimates: LabelEstimates) -> Arrays:
-        """Return the parameters with an initial correlation of relevance and the prediction from features."""
+        """Return the parameters with an initial correlation of relevance and the score from features."""
         return {**theta, "feature_weight": np.array([estimates.initial_weight()])}
 
     def _update_curves(self, theta: Arrays, counts: Floats, weights: Floats | None = None) -> Arrays:
@@ -276,7 +276,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         return {"curves": params, "mean": mean, "covariance": covariance}
 
     def _standardize(self, theta: Arrays, location: float, scale: float) -> Arrays:
-        """Return the parameters of curves, their prior and cut points for another origin and unit of relevance."""
+        """Return curves, their prior and cut points in terms of (relevance - location) / scale."""
         curves, change = self._curves(theta), (location, scale)
         covariance = [
             curves.standardized_covariance(*of_scale, *change)
@@ -287,7 +287,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         return {"curves": params, "mean": mean, "covariance": np.stack(covariance), "expert_cuts": cuts}
 
     def _initial(self, statistics: Arrays) -> Arrays:
-        """Return equal parameters for all assessors of a scale, then updated on documents with expert grades."""
+        """Return initial parameters: equal for all assessors of a scale, then fitted to expert-graded documents."""
         used, scale_of = statistics["used"], statistics["given"].argmax(axis=1)
         n_scales, n_answers = used.shape
         curves, n_grades = self._curves({"nodes": NODES}), n_answers - self._models_unjudgeable
@@ -322,7 +322,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         return np.append(prior * (1 - unjudgeable), unjudgeable) if self._models_unjudgeable else prior
 
     def _with_probabilities(self, theta: Arrays, judgments: Floats, on_unjudgeable: Floats | float) -> Arrays:
-        """Return parameters with P(answer | state) of each assessor and of a typical one.
+        """Return the parameters with P(answer | state) of each assessor and of a typical careful one added.
 
         Args:
             theta: the other parameters.
@@ -361,7 +361,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         return float(log_likelihood + statistics["state_counts"] @ np.log(theta["shares"]) - penalty) / n
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        """Return relevance with its posterior spread, and the grades of a typical careful assessor."""
+        """Return the estimates of items: relevance with its interval, and P(grade) of a typical careful assessor."""
         posterior = self._line_posterior(local)
         typical = theta["typical"][: shard.n_grades]
         rows = document_rows(posterior, typical / typical.sum(axis=0), self.interval)
@@ -386,7 +386,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         return by_difficulty(local["posterior"], n_states // len(self._difficulties()))
 
     def _line_posterior(self, local: Arrays) -> Floats:
-        """Return P(node) of each item; documents that cannot be judged have the lowest relevance."""
+        """Return P(node) of each item, (n_items, n_nodes); P(cannot be judged) is added to the lowest node."""
         posterior: Floats = self._split(local).sum(axis=1)
         if self._models_unjudgeable:
             posterior[:, 0] += local["posterior"][:, -1]
@@ -416,7 +416,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         return mu[:, :n_grades], width[:, :n_grades], alpha[:, :n_grades]
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
-        """Return the slope of log P(highest grade) / P(lowest grade), and the mean distance from typical grades."""
+        """Return `slope` of log P(highest) / P(lowest grade), and `bias`: mean grade minus the typical one."""
         missing = theta["missing"][theta["scale_of"]]
         n_grades = missing.shape[1] - self._models_unjudgeable
         highest = self._n_grades(missing) - 1
@@ -433,7 +433,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         }
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
-        """Check also that scales are in range and covariances positive definite."""
+        """Raise an error unless parameters are valid; scale codes and covariances are checked, too."""
         super()._check_theta(theta, example_on_nodes(example, theta.get("nodes", NODES)), n_assessors)
         require_range("scale_of", theta["scale_of"], 0, len(theta["mean"]) - 1)
         np.linalg.cholesky(theta["covariance"])  # raises LinAlgError

@@ -24,18 +24,18 @@ from crowdrank.consensus.gda_pairwise_assessors import (
     PRIOR_SD,
     QUADRATURE,
     answer_curves,
+    empty_step_history,
+    extend_step_history,
     extrapolated_step,
     grade_moments,
     in_grade_order,
     initial_params,
-    limited,
-    no_recent,
+    limit_steps,
     pairwise_informativeness,
     prior_mean,
     standardized,
     standardized_params,
     step_lengths,
-    with_recent,
 )
 from crowdrank.consensus.gda_pairwise_documents import (
     document_priors,
@@ -60,10 +60,11 @@ from crowdrank.judgments.table import Judgments
 
 LOG_EPS_SD = 0.4
 """Prior standard deviation of log difficulty."""
-SETTLED = 0.03
-"""Median length of the last steps of assessors below which iterations may end, in prior standard deviations."""
+MAX_SETTLED_STEP = 0.03
+"""Maximum median length of the last steps of assessors' parameters for a stop, in prior standard deviations."""
 MODE_STEPS, RELEVANCE_STEPS = 100, 30
-"""Maximum numbers of Newton steps after the last iteration, for the mode of all pairs and for relevance."""
+"""Maximum number of Newton steps after the last iteration: for the mode of the posterior of all pairs (`mode`), and for
+the relevance of a document given its own judgments (`relevance`)."""
 UNIT_STEPS = 2
 """Number of Newton steps of relevance in each pass that learns the unit."""
 UNIT_PASSES, UNIT_TOL = 10, 0.001
@@ -177,7 +178,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         self.grade_by = grade_by
 
     def _start(self, shard: Shard) -> Arrays:
-        """Return relevance from the mean grades within queries, and the groups of judgments to be paired."""
+        """Return the local state: initial relevance from mean grades, and the groups of judgments that are paired."""
         sizes = np.diff(shard.offsets)
         item = np.repeat(np.arange(shard.n_items), sizes)
         first = np.flatnonzero(np.diff(shard.item_query, prepend=-1))
@@ -206,7 +207,10 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         }
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        """Take a step of the documents; return derivatives by the assessors' parameters, or the spread of relevance."""
+        """Update the documents; return the derivatives by the assessors' parameters, or the spread of relevance.
+
+        The spread is returned in the passes after the iterations, which learn the unit of relevance.
+        """
         n_params = 3 * shard.n_grades
         slope, curve = np.zeros((shard.n_assessors, n_params)), np.zeros((shard.n_assessors, n_params, n_params))
         judgments = np.bincount(shard.assessor, local["weight"], minlength=shard.n_assessors)
@@ -236,7 +240,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         return local, statistics
 
     def _start_features(self, theta: Arrays, estimates: LabelEstimates) -> Arrays:
-        """Return the parameters with an initial correlation of relevance and the prediction, ready for iterations."""
+        """Return the parameters with an initial correlation of relevance and the score from features."""
         return {**theta, "feature_weight": np.array([estimates.initial_weight()]), "learn_unit": np.zeros(1)}
 
     def _sweep(
@@ -249,7 +253,10 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         slope: Floats,
         curve: Floats,
     ) -> tuple[Arrays, float]:
-        """Return the local state after steps of the documents, and the log likelihood of pairs."""
+        """Return the local state after Newton steps of all documents, and the log likelihood of pairs.
+
+        The derivatives by the assessors' parameters are added to `slope` and `curve` unless they are empty.
+        """
         documents = gda_pairwise_documents.DocumentEstimates(
             *(local[name].copy() for name in gda_pairwise_documents.DocumentEstimates._fields)
         )
@@ -283,7 +290,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         )
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
-        """Take a Newton step of every assessor's parameters, extrapolated from previous ones."""
+        """Return the parameters after a Newton step of every assessor, accelerated by previous steps (M-step)."""
         if theta is None:
             return self._initial(statistics)
         params, n_grades = theta["params"], theta["params"].shape[1] // 3
@@ -293,16 +300,16 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         slope = statistics["slope"] @ basis - precision * ((params - mean) @ np.linalg.pinv(basis).T)
         newton = np.linalg.solve(curve, slope[:, :, None])[:, :, 0] @ basis.T
         covariance = np.linalg.inv(curve) if self.ordinal else None
-        step = self._constrained(params + limited(newton), theta, covariance) - params
-        extrapolated = limited(extrapolated_step(params, step, theta["recent"]))
+        step = self._apply_constraints(params + limit_steps(newton), theta, covariance) - params
+        extrapolated = limit_steps(extrapolated_step(params, step, theta["recent"]))
         return {
             **theta,
-            "params": self._constrained(params + extrapolated, theta, covariance),
-            "recent": with_recent(theta["recent"], params, step),
+            "params": self._apply_constraints(params + extrapolated, theta, covariance),
+            "recent": extend_step_history(theta["recent"], params, step),
         }
 
-    def _constrained(self, params: Floats, theta: Arrays, covariance: Floats | None) -> Floats:
-        """Return the parameters with the mean of mu that the prior has, and in grade order if there is a covariance."""
+    def _apply_constraints(self, params: Floats, theta: Arrays, covariance: Floats | None) -> Floats:
+        """Return the parameters with the prior's mean of mu over assessors; in grade order if a covariance is given."""
         n_grades = params.shape[1] // 3
         mean = prior_mean(theta["n_grades"], n_grades)
         if covariance is not None:
@@ -321,10 +328,10 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
             params = in_grade_order(params, basis, np.tile(np.eye(basis.shape[1]), (size, 1, 1)), n_grades)
         theta = {"params": params, "n_grades": n_grades, "of_scale": of_scale, "residuals": np.array([0.0, 1.0, 0.0])}
         theta |= {"unit": np.array([INITIAL_UNIT]), "learn_unit": np.zeros(1)}
-        theta |= {"recent": no_recent(params), "expert_cuts": latent.first_cuts(statistics["expert_grades"])}
+        theta |= {"recent": empty_step_history(params), "expert_cuts": latent.first_cuts(statistics["expert_grades"])}
         if "score_products" in statistics:
             theta["feature_weight"] = np.array([INITIAL_WEIGHT])
-        return self._with_typical(theta, statistics)
+        return self._add_typical_curves(theta, statistics)
 
     def _parametrization(self, n_grades: int) -> tuple[Floats, Floats]:
         """Return prior precisions of the free parameters, and the matrix that maps these to all parameters."""
@@ -334,26 +341,26 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         sizes = [n_grades, n_grades, basis.shape[1] - 2 * n_grades]
         return np.repeat(PRIOR_SD, sizes) ** -2.0, basis
 
-    def _with_typical(self, theta: Arrays, statistics: Arrays) -> Arrays:
+    def _add_typical_curves(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """Return the parameters with P(grade | node) of a typical careful assessor on the main scale."""
         on_main = theta["n_grades"] == theta["params"].shape[1] // 3
         return {**theta, "typical": careful_curves(statistics["judgments"] * on_main, answer_curves(theta))}
 
     def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
-        """Return the log posterior of the assessors' parameters, up to a constant, per judgment."""
+        """Return the log posterior of the assessors' parameters per judgment, up to a constant."""
         n_grades = theta["params"].shape[1] // 3
         precision, basis = self._parametrization(n_grades)
         off = (theta["params"] - prior_mean(theta["n_grades"], n_grades)) @ np.linalg.pinv(basis).T
         return (float(statistics["value"][0]) - 0.5 * float((precision * off**2).sum())) / n
 
     def _is_settled(self, theta: Arrays) -> bool:
-        """Return whether the last steps were short: an objective that rises and falls may hardly change in between."""
+        """Return whether the last steps were short; an oscillating objective may hardly change in one iteration."""
         n_params = theta["params"].shape[1]
-        return bool(np.median(step_lengths(theta["recent"][:, n_params : 2 * n_params])) < SETTLED)
+        return bool(np.median(step_lengths(theta["recent"][:, n_params : 2 * n_params])) < MAX_SETTLED_STEP)
 
     def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
-        """Estimate the unit of relevance."""
-        theta = {**theta, "learn_unit": np.ones(1), "recent": no_recent(theta["params"])}
+        """Return the parameters with the estimated unit of relevance, and the statistics of the last pass."""
+        theta = {**theta, "learn_unit": np.ones(1), "recent": empty_step_history(theta["params"])}
         for _ in range(UNIT_PASSES):
             statistics = passes.accumulate(theta)
             unit = float(theta["unit"][0])
@@ -371,10 +378,10 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
             product, *squares = statistics["score_products"]
             correlation = product / max(np.sqrt(np.prod(squares)), 1e-300)
             theta["feature_weight"] = np.array([np.clip(correlation, 0.0, MAX_WEIGHT)])
-        return self._with_typical(theta, statistics), statistics
+        return self._add_typical_curves(theta, statistics), statistics
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        """Return relevance given the assessors, independent of the iterations that led to them."""
+        """Return the estimates of items given the assessors' parameters, independent of the path of the iterations."""
         mode_steps = 0 if theta["learn_unit"][0] else MODE_STEPS  # passes that learn the unit found the modes
         if self.difficulty:  # the posterior may have several modes: start from the same point
             local, mode_steps = self._start(shard), MODE_STEPS
@@ -394,11 +401,11 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         return {**rows, "difficulty": np.exp(local["log_eps"])} if self.difficulty else rows
 
     def _item_priors(self, shard: Shard, theta: Arrays) -> Floats:
-        """Return log P(node) of each item, from its score."""
+        """Return log P(node | score) of each item, (n_items, n_nodes); the score comes from features."""
         return log_node_priors(shard, float(theta["feature_weight"][0]), PRIOR, NODES)
 
     def _predict(self, shard: Shard, theta: Arrays) -> Arrays:
-        """Return the rows of documents without judgments: the prior, in a query of average level."""
+        """Return the estimates of documents without judgments: the prior from features, in an average query."""
         assert shard.score is not None
         mean, variance = prior_moments(shard.score, float(theta["feature_weight"][0]))
         level, uncertainty = np.zeros(len(mean)), np.full(len(mean), theta["residuals"][1] / theta["unit"][0] ** 2)
@@ -406,12 +413,21 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         return {**rows, "difficulty": np.ones(len(mean))} if self.difficulty else rows
 
     def _normal_rows(
-        self, relevance: Floats, variance: Floats, level: Floats, uncertainty: Floats, theta: Arrays
+        self, relevance: Floats, variance: Floats, level: Floats, level_variance: Floats, theta: Arrays
     ) -> Arrays:
-        """Return the rows of normal posteriors, in queries whose levels have these means and variances."""
+        """Return estimates of items with normal posteriors; P(grade) is that of a typical careful assessor.
+
+        Args:
+            relevance: posterior mean, relative to the mean of the query, (n_items,).
+            variance: posterior variance, (n_items,).
+            level: estimated mean relevance of each item's query, (n_items,).
+            level_variance: its variance, (n_items,).
+            theta: parameters.
+
+        """
         sd = np.sqrt(variance)
         reach = normal_quantile((1 + self.interval) / 2) * sd
-        place, place_sd = relevance + level, np.sqrt(variance + uncertainty)
+        place, place_sd = relevance + level, np.sqrt(variance + level_variance)
         nodes, weights = QUADRATURE
         shares = sum(
             weight * np.stack([np.interp(place + node * place_sd, NODES, curve) for curve in theta["typical"]], axis=1)
@@ -421,11 +437,11 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         return {"relevance": relevance, "sd": sd, **bounds, "p": np.asarray(shares)}
 
     def _states(self, theta: Arrays) -> States:
-        """Return the nodes and P(grade | node) for documents of average difficulty."""
+        """Return P(node) and P(grade | node) for documents of average difficulty."""
         return PRIOR, answer_curves(theta)
 
     def _gaussians(self, theta: Arrays) -> Gaussians:
-        """Return mu, w and alpha: with difficulty as estimated, else those of a comparison with the average partner."""
+        """Return mu, w and alpha: as estimated if difficulty is modeled, else of a pair with the average partner."""
         mu, log_alpha, log_width = np.split(standardized_params(theta), 3, axis=1)
         absent = np.arange(mu.shape[1]) >= theta["n_grades"][:, None]
         if self.difficulty:
@@ -462,19 +478,19 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         }
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
-        """Check that numbers of grades are in range, too."""
+        """Raise ValueError unless parameters are valid; numbers of grades are checked, too."""
         super()._check_theta(theta, example, n_assessors)
         for name in ("n_grades", "of_scale"):
             require_range(name, theta[name], 2, theta["params"].shape[1] // 3)
         require_range("residuals", theta["residuals"][1:2], 0, np.inf)
 
     def _new_assessors(self, theta: Arrays, name: str, scale_of: Grades) -> Any:
-        """Return the prior mean, without previous steps."""
+        """Return rows of theta[name] for new assessors: at the prior mean, without previous steps."""
         n_grades = theta["of_scale"][scale_of]
         mean = prior_mean(n_grades, theta["params"].shape[1] // 3)
-        return {"n_grades": n_grades, "params": mean, "recent": no_recent(mean)}[name]
+        return {"n_grades": n_grades, "params": mean, "recent": empty_step_history(mean)}[name]
 
     def _start_from(self, init: EMAggregator, table: Judgments, gold: Gold | None) -> Arrays | None:
-        """Return the parameters of a fitted model, ready for iterations."""
+        """Return the parameters of a fitted model to start from, or None if they do not fit these judgments."""
         theta = super()._start_from(init, table, gold)
         return None if theta is None else {**theta, "learn_unit": np.zeros(1)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from crowdrank._typing import Arrays, Booleans, Floats, Integers
-from crowdrank.consensus.curves import project
+from crowdrank.consensus.curves import project_onto_constraints
 from crowdrank.consensus.latent import NODES, PRIOR, pair_information, softmax
 from crowdrank.engine.shards import Shard
 
@@ -20,9 +20,9 @@ PRIOR_JUDGMENTS = 3.0
 """Number of pseudo-judgments per grade in the initial parameters."""
 MAX_STEP = 1.0
 """Maximum length of a step of an assessor's parameters, in prior standard deviations."""
-N_RECENT = 2
+N_PREVIOUS_STEPS = 2
 """Number of previous steps from which a step is extrapolated."""
-ABSENT = -40.0
+LOG_ALPHA_OF_MISSING_GRADE = -40.0
 """Log alpha of grades that an assessor's scale does not have."""
 
 
@@ -38,7 +38,7 @@ def prior_mean(own_grades: Integers, n_grades: int) -> Floats:
     for own in np.unique(own_grades):
         rows = own_grades == own
         mean[rows, :own] = np.linspace(-1, 1, own)
-        mean[rows, n_grades + own : 2 * n_grades] = ABSENT
+        mean[rows, n_grades + own : 2 * n_grades] = LOG_ALPHA_OF_MISSING_GRADE
     mean[:, 2 * n_grades :] = np.log(PRIOR_WIDTH)
     return mean
 
@@ -53,10 +53,10 @@ def grade_moments(shard: Shard, local: Arrays) -> Floats:
     return np.stack(sums).astype(np.float64).reshape(3, shard.n_assessors, shard.n_grades)
 
 
-def initial_params(sums: Floats, own_grades: Integers) -> Floats:
-    """Return parameters from the moments of relevance by grade, shrunk to the prior by pseudo-judgments."""
-    # sums (3, n_assessors, n_grades), own_grades (n_assessors,) -> (n_assessors, 3 n_grades)
-    n, total, squares = sums
+def initial_params(moment_sums: Floats, own_grades: Integers) -> Floats:
+    """Return initial parameters, (n_assessors, 3 n_grades), from the result of `grade_moments`, shrunk to the prior."""
+    # moment_sums (3, n_assessors, n_grades), own_grades (n_assessors,)
+    n, total, squares = moment_sums
     n_grades = n.shape[1]
     mu = (total + PRIOR_JUDGMENTS * prior_mean(own_grades, n_grades)[:, :n_grades]) / (n + PRIOR_JUDGMENTS)
     within = (squares - 2 * mu * total + n * mu**2).sum(axis=1, keepdims=True)
@@ -64,39 +64,41 @@ def initial_params(sums: Floats, own_grades: Integers) -> Floats:
     width = (within + pseudo * PRIOR_WIDTH) / (n.sum(axis=1, keepdims=True) + pseudo)
     present = np.arange(n_grades) < own_grades[:, None]
     log_alpha = np.log(n + PRIOR_JUDGMENTS)
-    log_alpha = np.where(present, log_alpha - log_alpha.mean(axis=1, keepdims=True, where=present), ABSENT)
+    log_alpha = np.where(
+        present, log_alpha - log_alpha.mean(axis=1, keepdims=True, where=present), LOG_ALPHA_OF_MISSING_GRADE
+    )
     return np.concatenate([mu, log_alpha, np.tile(np.log(width), n_grades)], axis=1)
 
 
-def no_recent(params: Floats) -> Floats:
-    """Return the memory of previous steps when there are none: zeros, (n_assessors, 2 N_RECENT n_params)."""
-    return np.zeros((len(params), 2 * N_RECENT * params.shape[1]))
+def empty_step_history(params: Floats) -> Floats:
+    """Return an empty history of steps: zeros, (n_assessors, 2 N_PREVIOUS_STEPS n_params)."""
+    return np.zeros((len(params), 2 * N_PREVIOUS_STEPS * params.shape[1]))
 
 
-def with_recent(recent: Floats, params: Floats, step: Floats) -> Floats:
-    """Return the memory of previous steps with another one: parameters and step from there, latest first."""
-    return np.concatenate([params, step, recent[:, : -2 * params.shape[1]]], axis=1)
+def extend_step_history(step_history: Floats, params: Floats, step: Floats) -> Floats:
+    """Return the history of steps with a new one in front: parameters, step from there, and the earlier ones."""
+    return np.concatenate([params, step, step_history[:, : -2 * params.shape[1]]], axis=1)
 
 
-def prior_scale(params: Floats) -> Floats:
+def prior_sd_by_parameter(params: Floats) -> Floats:
     """Return the prior standard deviations of the parameters, (n_params,)."""
     scale: Floats = np.repeat(PRIOR_SD, params.shape[1] // 3)
     return scale
 
 
 def step_lengths(step: Floats) -> Floats:
-    """Return the length of each assessor's step: the longest of its parameters, in prior standard deviations."""
-    lengths: Floats = np.abs(step / prior_scale(step)).max(axis=1)
+    """Return the length of each assessor's step, (n_assessors,): largest change in prior standard deviations."""
+    lengths: Floats = np.abs(step / prior_sd_by_parameter(step)).max(axis=1)
     return lengths
 
 
-def limited(step: Floats) -> Floats:
-    """Return the steps of assessors, shortened to MAX_STEP."""
+def limit_steps(step: Floats) -> Floats:
+    """Return the steps of assessors, shortened to at most MAX_STEP prior standard deviations."""
     short: Floats = step / np.maximum(step_lengths(step) / MAX_STEP, 1.0)[:, None]
     return short
 
 
-def extrapolated_step(params: Floats, step: Floats, recent: Floats) -> Floats:
+def extrapolated_step(params: Floats, step: Floats, step_history: Floats) -> Floats:
     """Return a step towards the parameters at which the step is 0, extrapolated from previous steps.
 
     This is Anderson acceleration: the combination of steps is the shortest one in prior standard deviations. All
@@ -106,11 +108,13 @@ def extrapolated_step(params: Floats, step: Floats, recent: Floats) -> Floats:
     Args:
         params: parameters, (n_assessors, n_params).
         step: step from there, (n_assessors, n_params).
-        recent: previous parameters and steps, see `with_recent`.
+        step_history: previous parameters and steps, see `extend_step_history`.
 
     """
-    scaled = np.concatenate([params, step, recent], axis=1) / np.tile(prior_scale(params), 2 * N_RECENT + 2)
-    blocks = np.split(scaled, 2 * N_RECENT + 2, axis=1)
+    scaled = np.concatenate([params, step, step_history], axis=1) / np.tile(
+        prior_sd_by_parameter(params), 2 * N_PREVIOUS_STEPS + 2
+    )
+    blocks = np.split(scaled, 2 * N_PREVIOUS_STEPS + 2, axis=1)
     points, steps = blocks[::2], blocks[1::2]
     n_steps = sum(bool(one.any()) for one in steps[1:])
     if n_steps == 0:
@@ -123,17 +127,25 @@ def extrapolated_step(params: Floats, step: Floats, recent: Floats) -> Floats:
     own = (bends[0] * steps[0]).sum(axis=1) / np.maximum((bends[0] ** 2).sum(axis=1), 1e-300)
     combined = np.einsum("n,nap->ap", shared, np.array(moves))
     excess = np.where(turns[:, None], own[:, None] * moves[0], combined)
-    extrapolated: Floats = step - excess * prior_scale(params)
+    extrapolated: Floats = step - excess * prior_sd_by_parameter(params)
     return extrapolated
 
 
-def in_grade_order(params: Floats, basis: Floats, covariance: Floats, own_grades: Integers) -> Floats:
-    """Return the nearest parameters with mu_0 <= mu_1 <= ..., by Mahalanobis distance with the given covariances."""
+def in_grade_order(params: Floats, free_to_all: Floats, covariance: Floats, own_grades: Integers) -> Floats:
+    """Return the nearest parameters with mu_0 <= mu_1 <= ..., by the Mahalanobis distance.
+
+    Args:
+        params: parameters, (n_assessors, n_params).
+        free_to_all: matrix that maps free parameters to all parameters, (n_params, n_free).
+        covariance: covariance of the free parameters, (n_assessors, n_free, n_free).
+        own_grades: number of grades of each assessor's scale, (n_assessors,).
+
+    """
     n_steps = params.shape[1] // 3 - 1
-    rises = (np.eye(n_steps, basis.shape[1], 1) - np.eye(n_steps, basis.shape[1])).astype(np.float64)
+    rises = (np.eye(n_steps, free_to_all.shape[1], 1) - np.eye(n_steps, free_to_all.shape[1])).astype(np.float64)
     active: Booleans = np.arange(n_steps) < own_grades[:, None] - 1
-    free = params @ np.linalg.pinv(basis).T
-    return project(free, covariance, rises, active) @ basis.T
+    free = params @ np.linalg.pinv(free_to_all).T
+    return project_onto_constraints(free, covariance, rises, active) @ free_to_all.T
 
 
 def standardized_params(theta: Arrays) -> Floats:
@@ -145,7 +157,7 @@ def standardized_params(theta: Arrays) -> Floats:
 
 
 def standardized(values: Floats, bounds: Integers) -> Floats:
-    """Return the values between consecutive bounds in standard deviations from their mean.
+    """Return z-scores of the values within each segment between consecutive bounds.
 
     >>> standardized(np.array([0.0, 2.0, 5.0]), np.array([0, 2, 3])).tolist()
     [-1.0, 1.0, 0.0]
@@ -164,7 +176,7 @@ QUADRATURE = np.polynomial.hermite_e.hermegauss(7)
 
 
 def answer_curves(theta: Arrays) -> Floats:
-    """Return P(grade | node) of assessors, averaged over partners, (n_assessors, n_grades, n_nodes)."""
+    """Return P(grade | node), (n_assessors, n_grades, n_nodes), averaged over the judgments that are compared with."""
     mu, log_alpha, log_width = np.split(theta["params"], 3, axis=1)
     mean, variance, log_factor = theta["residuals"]
     offset, precision = log_alpha - 0.25 * log_width, np.exp(log_factor - 0.5 * log_width)

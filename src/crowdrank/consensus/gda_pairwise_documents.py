@@ -36,12 +36,12 @@ from crowdrank.consensus.gda_pairwise_likelihood import (
 )
 from crowdrank.engine.shards import Shard
 
-ALL_PAIRS = 10
-"""A group of up to this many times `partners` judgments has all its pairs."""
+ALL_PAIRS_FACTOR = 10
+"""Maximum size of a group of which all pairs are used, as a multiple of `partners`; larger ones are sampled."""
 BLOCK_SIZE = 64
 """Number of judgments whose partners are drawn together."""
-GOLDEN = 0.6180339887498949
-"""The fractional parts of its multiples are evenly spread over [0, 1)."""
+GOLDEN_RATIO_FRACTION = 0.6180339887498949
+"""Fractional part of the golden ratio; the fractional parts of its multiples are evenly spread over [0, 1)."""
 
 
 @njit(cache=True, nogil=True)
@@ -60,7 +60,9 @@ def hash_uniform(seed: int, query: int, number: int) -> float:
 def draw_from_parts(
     doc: Codes, start: int, n: int, partners: int, seed: int, query: int, first: Integers, partner: Codes, n_pairs: int
 ) -> int:
-    """Write the partners of a group of `n` judgments, one from each of `partners` equal parts; return the end.
+    """Write the partners of a group of `n` judgments; return the number of pairs written so far.
+
+    The group is divided into `partners` equal parts, and each judgment gets one partner from each part.
 
     The judgments of a group are sorted by document. Partners are drawn in loops that the compiler can vectorize.
     """
@@ -73,7 +75,9 @@ def draw_from_parts(
             for m in range(size):
                 drawn[k, m] = start + min(int((k + offset[m]) * length), n - 1)
             for m in range(size):
-                offset[m] += GOLDEN if offset[m] < 1.0 - GOLDEN else GOLDEN - 1.0
+                offset[m] += (
+                    GOLDEN_RATIO_FRACTION if offset[m] < 1.0 - GOLDEN_RATIO_FRACTION else GOLDEN_RATIO_FRACTION - 1.0
+                )
         for m in range(size):
             first[begin + m] = n_pairs
             for k in range(partners):
@@ -101,13 +105,13 @@ def draw_partners(doc: Codes, bounds: Integers, partners: int, seed: int, query:
     n_pairs = 0
     for group in range(len(bounds) - 1):
         n = bounds[group + 1] - bounds[group]
-        n_pairs += n * (n if n <= ALL_PAIRS * partners else partners)
+        n_pairs += n * (n if n <= ALL_PAIRS_FACTOR * partners else partners)
     partner = np.empty(n_pairs, np.int32)
     first = np.empty(len(doc) + 1, np.int64)
     end = np.int64(0)  # for the constant 0, numba would compile draw_from_parts once more
     for group in range(len(bounds) - 1):
         start, n = bounds[group] - bounds[0], bounds[group + 1] - bounds[group]
-        if n > ALL_PAIRS * partners:
+        if n > ALL_PAIRS_FACTOR * partners:
             end = draw_from_parts(doc, start, n, partners, seed, query, first, partner, end)
             continue
         for i in range(start, start + n):
@@ -123,7 +127,7 @@ def draw_partners(doc: Codes, bounds: Integers, partners: int, seed: int, query:
 MAX_STEP = 1.0
 """Maximum change of relevance and log difficulty in one Newton step."""
 SHORT_STEP = 1e-6
-"""Newton steps end when no document moves further than this, or would do so in the next step."""
+"""Maximum step of a document at which Newton steps end; they also end if the next step would be shorter."""
 
 
 class DocumentEstimates(NamedTuple):
@@ -139,7 +143,7 @@ class DocumentEstimates(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def is_last_step(longest: float, before: float) -> bool:
-    """Return whether Newton steps end, given the longest step of a document and the one before, or 0.
+    """Return whether Newton steps end, given the longest step of a document in this and the previous iteration (or 0).
 
     The next step is about longest**2 / before if steps shrink at the same rate, and shorter if the rate falls, as it
     does in Newton's method. It must be ten times shorter than SHORT_STEP.
@@ -151,9 +155,9 @@ def is_last_step(longest: float, before: float) -> bool:
 def add_expert_terms(
     gold: Grades, relevance: Floats, expert: Floats, unit: float, slope: Floats, curve: Floats
 ) -> None:
-    """Add slope and curvature of the log likelihood of expert grades, log softmax_g(expert[0, g] r / unit + ...).
+    """Add slope and curvature by relevance of the log likelihood of expert grades to `slope` and `curve`.
 
-    The intercept is expert[1, g].
+    The log likelihood of expert grade g at relevance r is log softmax_g(expert[0, g] r / unit + expert[1, g]).
     """
     # gold, relevance, slope, curve (n_items,); expert (2, n_expert_grades)
     for d in range(len(gold)):
@@ -209,7 +213,7 @@ def newton_step(
 
 @njit(cache=True, nogil=True)
 def write_residuals(query: Query, parameters: Parameters, documents: DocumentEstimates, by_judgment: Floats) -> None:
-    """Write residual, precision factor and variance of relevance of each judgment."""
+    """Write the columns RESIDUAL, FACTOR and VARIANCE of each judgment into `by_judgment`."""
     for i in range(len(query.doc)):
         a, g, d = query.assessor[i], query.grade[i], query.doc[i]
         by_judgment[i, RESIDUAL] = documents.mode[d] - parameters.mean[a, g]
@@ -326,7 +330,7 @@ def sweep(
             j = order[bounds[0] + i]
             doc[i], of_assessor[i], of_grade[i], of_weight[i] = item[j] - start, assessor[j], grade[j], weight[j]
         for g in range(len(bounds) - 1):
-            all_pairs &= bounds[g + 1] - bounds[g] <= ALL_PAIRS * partners
+            all_pairs &= bounds[g + 1] - bounds[g] <= ALL_PAIRS_FACTOR * partners
         first, partner = draw_partners(doc, bounds, partners, seed, query_number[q])
         query = Query(doc, of_assessor, of_grade, gold[start:stop], first, partner, all_pairs)
         here = DocumentEstimates(
@@ -357,7 +361,7 @@ def sweep(
 
 
 MIN_PRECISION = 1e-3
-"""Minimum precision of what the labels of a document tell about its relevance."""
+"""Minimum precision of the normal likelihood of relevance given the labels of a document."""
 
 
 def residual_sums(shard: Shard, local: Arrays, params: Floats) -> Floats:
@@ -381,7 +385,7 @@ def judgment_residuals(shard: Shard, local: Arrays, params: Floats) -> tuple[Flo
 
 
 def query_means(values: Floats, weight: Floats, query: Integers) -> Floats:
-    """Return the weighted mean of the values of each query."""
+    """Return the weighted mean of the values of each query, (n_queries,)."""
     means: Floats = np.bincount(query, weight * values) / np.maximum(np.bincount(query, weight), 1e-300)
     return means
 
@@ -434,13 +438,13 @@ class DocumentPriors:
     variance: Floats
 
     def combined(self, mean: Floats, precision: Floats) -> tuple[Floats, Floats]:
-        """Return mean and variance of the posterior, given the likelihood of the labels."""
+        """Return mean and variance of the posterior, given mean and precision of a normal likelihood."""
         variance = 1 / (precision + 1 / self.variance)
         return variance * (precision * mean + self.mean / self.variance), variance
 
 
 def document_priors(shard: Shard, local: Arrays, theta: Arrays) -> DocumentPriors:
-    """Return the priors from features."""
+    """Return the normal prior of each document from its features, relative to the mean of the query."""
     mean, variance = prior_moments(centered_scores(shard, local), float(theta["feature_weight"][0]))
     return DocumentPriors(mean, variance * centering_factor(local))
 

@@ -15,12 +15,12 @@ import numpy as np
 from crowdrank._numba import njit
 from crowdrank._typing import Codes, Floats, Grades, Integers
 
-STRIDE = 4
-"""If partners are drawn, every fourth pair contributes to the curvature by assessors' parameters, to guide steps."""
+CURVATURE_STRIDE = 4
+"""Every how many pairs the curvature by the assessors' parameters is computed if partners are drawn (subsampling)."""
 BLOCK_SIZE = 96
 """Number of judgments computed together."""
-LANES = 8
-"""Loops over a block compute a multiple of this number of judgments: whole vector registers."""
+SIMD_LANES = 8
+"""Number of judgments in a vector register; loops over a block compute a multiple of it."""
 RESIDUAL, FACTOR, WEIGHT, VARIANCE, SHARE = range(5)
 """Columns of the values of a judgment: relevance minus the mean of its grade, precision factor, weight, variance of
 relevance, and weight divided by the total weight of its partners."""
@@ -28,12 +28,12 @@ SLOPE, CURVE, WIDTH_SLOPE, WIDTH_CURVE, MIXED_CURVE = range(5)
 """Columns of derivatives of the log likelihood: slope and expected curvature by relevance, slope and expected curvature
 by log width, and expected curvature by both."""
 EXPLAINED, PARTNER = range(2)
-"""Roles of a judgment in its pairs."""
+"""Roles of a judgment in a pair: its grade is predicted (explained), or it is the partner that it is compared with."""
 MAX_EXPONENT = 128.0
 LOG2_E, LN2 = 1.0 / math.log(2.0), math.log(2.0)
-ROUNDER = 1.5 * 2.0**52
-"""Added to a number, it leaves the integer part in the lowest bits."""
-EXPONENTIAL = (
+ROUNDING_OFFSET = 1.5 * 2.0**52
+"""Number that, added to a float, rounds it to an integer and leaves the integer in the lowest bits."""
+EXP_COEFFICIENTS = (
     1.0000000000000135, 1.0000000000000013, 0.4999999999943859, 0.16666666666615648, 0.04166666704055213,
     0.008333333367311624, 0.0013888801749621653, 0.00019841190647512536, 2.4884459768350122e-05, 2.763264069051338e-06,
 )  # fmt: skip
@@ -41,7 +41,7 @@ EXPONENTIAL = (
 MIN_PRODUCT = 1e-150
 """Products of probabilities below this could underflow: exp(-MAX_EXPONENT) is 1e-56."""
 ONE = np.uint64(1)
-"""Numba adds a signed and an unsigned number as floating-point numbers."""
+"""Unsigned 1 for indices, because numba adds a signed and an unsigned number as floating-point numbers."""
 ROW, TWO_ROWS, THREE_ROWS, FOUR_ROWS, NINE_ROWS = (np.uint64(n * BLOCK_SIZE) for n in (1, 2, 3, 4, 9))
 """Lengths of rows of a block. These are constants, and indices are unsigned, so that the compiler knows that rows do
 not overlap, and computes several judgments at a time without comparing addresses first."""
@@ -49,7 +49,7 @@ AT_RESIDUAL, AT_FACTOR, AT_WEIGHT, AT_SPREAD = (np.uint64(n) * ROW for n in rang
 """Rows of `Block.values`: residual and precision factor of the partner, weight of the pair, and variance of the
 difference, negative if it is taken one standard deviation below its mean."""
 AT_GIVEN, AT_GIVEN_FACTOR, AT_LOWEST = (np.uint64(n) * ROW for n in range(4, 7))
-"""Rows of `Block.values`: relevance minus mean and precision factor of the given grade, exponent of the lowest one."""
+"""Rows of `Block.values`: relevance minus mean of the given grade, its precision factor, exponent of grade 0."""
 AT_TOTAL, AT_MEAN, AT_WIDTH, AT_SQUARE = (np.uint64(n) * ROW for n in range(7, 11))
 """Rows of `Block.values`: sums over grades of exp(exponent), and of exp(exponent) times the derivatives of the exponent
 by mean and log width, and the square of the first; `differentiate` replaces sums by means, and the total by its
@@ -108,7 +108,7 @@ def empty_block(n_grades: int) -> Block:
 
 @njit(cache=True, nogil=True)
 def judgment_values(query: Query, weight: Floats) -> Floats:
-    """Return the values of each judgment, (n, 5), of which weight and share are set."""
+    """Return an array for the values of each judgment, (n, 5), in which the columns WEIGHT and SHARE are set."""
     values, all_ones = np.empty((len(weight), 5)), True
     for i in range(len(weight)):
         all_ones &= weight[i] == 1.0
@@ -126,11 +126,11 @@ def judgment_values(query: Query, weight: Floats) -> Floats:
 def exponential(value: float) -> float:
     """Return the exponential to 1e-13, in a form that the compiler vectorizes; exponents are at most MAX_EXPONENT."""
     value = min(max(value, -MAX_EXPONENT), MAX_EXPONENT)
-    shifted = value * LOG2_E + ROUNDER
-    part = value - (shifted - ROUNDER) * LN2
-    square, even, odd = part * part, EXPONENTIAL[8], EXPONENTIAL[9]
+    shifted = value * LOG2_E + ROUNDING_OFFSET
+    part = value - (shifted - ROUNDING_OFFSET) * LN2
+    square, even, odd = part * part, EXP_COEFFICIENTS[8], EXP_COEFFICIENTS[9]
     for term in range(6, -1, -2):  # two short chains of dependent operations instead of a long one
-        even, odd = even * square + EXPONENTIAL[term], odd * square + EXPONENTIAL[term + 1]
+        even, odd = even * square + EXP_COEFFICIENTS[term], odd * square + EXP_COEFFICIENTS[term + 1]
     exponent = (np.float64(shifted).view(np.int64) + np.int64(1023)) << np.int64(52)
     return (even + odd * part) * np.int64(exponent).view(np.float64)
 
@@ -294,7 +294,7 @@ def differentiate_twice(n: int, n_grades: int, stride: float, block: Block) -> N
 
 @njit(cache=True, nogil=True)
 def add_assessor_slope(n: int, n_grades: int, block: Block) -> None:
-    """Add the slope by the parameters of the assessors of `n` judgments, and write P(grade)."""
+    """Add the slope of the log likelihood by the assessors' parameters to `block.slope`, and write P(grade)."""
     own, values, grades, slope = block.own, block.values, block.grades, block.slope
     for h in range(n_grades):
         at, to = h * FOUR_ROWS + THREE_ROWS, h * THREE_ROWS
@@ -309,7 +309,7 @@ def add_assessor_slope(n: int, n_grades: int, block: Block) -> None:
 
 @njit(cache=True, nogil=True)
 def add_assessor_curvature(n: int, n_grades: int, stride: float, block: Block) -> None:
-    """Add `stride` times the expected curvature by the parameters of the assessors of `n` judgments."""
+    """Add `stride` times the expected curvature by the assessors' parameters to `block.curve`."""
     values, grades, curve, to = block.values, block.grades, block.curve, np.uint64(0)
     for h in range(n_grades):
         for f in range(h + ONE):
@@ -332,7 +332,7 @@ def add_assessor_curvature(n: int, n_grades: int, stride: float, block: Block) -
 
 @njit(cache=True, nogil=True)
 def add_partner_sums(n: int, with_widths: bool, with_curvature: bool, block: Block, sums: Floats) -> None:
-    """Add the derivatives of the pairs of `n` judgments to those of their partners."""
+    """Add the derivatives of the pairs of `n` judgments to `sums[PARTNER]` of their partners."""
     terms = block.terms
     for m in range(n):
         j = np.uint64(block.partner[m])
@@ -363,7 +363,7 @@ def add_log_likelihood(query: Query, start: int, n: int, block: Block) -> float:
 
 @njit(cache=True, nogil=True)
 def write_sums(start: int, n: int, block: Block, sums: Floats) -> None:
-    """Write the sums of a block into those of the judgments that are explained."""
+    """Write the sums of a block into `sums[EXPLAINED]` of its `n` judgments, from position `start` on."""
     for m in range(n):
         for term in range(np.uint64(5)):
             sums[EXPLAINED, start + m, term] = block.sums[term * ROW + m]
@@ -373,7 +373,7 @@ def write_sums(start: int, n: int, block: Block, sums: Floats) -> None:
 def add_assessor_sums(
     query: Query, start: int, n: int, n_grades: int, block: Block, slope: Floats, curve: Floats
 ) -> float:
-    """Add the sums of a block to those of assessors; return the log likelihood of the last pairs."""
+    """Add the slopes and curvatures of a block to those of assessors; return the log likelihood of pending products."""
     value, three = 0.0, np.uint64(3)
     for m in range(n):
         a, at = query.assessor[start + m], np.uint64(0)
@@ -408,7 +408,8 @@ def pair_terms(
         with_partners: compute derivatives of partners; always True with a slope by the assessors' parameters.
         block: memory for a block of judgments.
         sums: derivatives by the mean and log width of a judgment that is explained or a partner, (2, n, 5), written;
-            with a slope by the assessors' parameters, curvatures are estimated from every STRIDE-th drawn pair.
+            with a slope by the assessors' parameters, curvatures are estimated from every
+            CURVATURE_STRIDE-th drawn pair.
         slope: slope by the assessors' parameters, (n_assessors, 3 n_grades), added to unless empty. The relevance of
             documents is then taken as uncertain.
         curve: expected curvature by these, (n_assessors, 3 n_grades, 3 n_grades), lower triangle, added to.
@@ -419,11 +420,11 @@ def pair_terms(
     """
     n_grades, by_assessor, value = parameters.mean.shape[1], len(slope) > 0, 0.0
     grades, n_judgments = np.uint64(n_grades), np.uint64(len(query.doc))
-    stride = STRIDE if by_assessor and not query.all_pairs else 1
+    stride = CURVATURE_STRIDE if by_assessor and not query.all_pairs else 1
     sums[:] = 0.0
     for start in range(np.uint64(0), n_judgments, ROW):
         n = min(ROW, n_judgments - start)
-        lanes = (n + np.uint64(LANES - 1)) // np.uint64(LANES) * np.uint64(LANES)
+        lanes = (n + np.uint64(SIMD_LANES - 1)) // np.uint64(SIMD_LANES) * np.uint64(SIMD_LANES)
         most = load_judgments(query, parameters, start, n, relevance, log_eps, block)
         if by_assessor:
             block.slope[:], block.curve[:], block.product[:] = 0.0, 0.0, 1.0

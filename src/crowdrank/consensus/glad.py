@@ -71,14 +71,14 @@ class GLAD(EMAggregator):
         return {}
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        """Update the betas, and return the coefficients of the bound for each assessor."""
+        """Run the E-step and update beta (log easiness) of each item; return the statistics for the M-step."""
         ability = np.ones(shard.n_assessors) if theta is None else theta["ability"]
         beta, _, linear, quadratic, log_posterior = self._update(shard, ability, 1, self._betas(shard, local, theta))
         statistics = {"linear": linear, "quadratic": quadratic, "log_posterior": np.array([log_posterior])}
         return {"beta": beta}, statistics
 
     def _betas(self, shard: Shard, local: Arrays, theta: Arrays | None) -> NDArray[np.float64]:
-        """Return beta (inverse difficulty) of the last pass; before the first, from known abilities or the prior."""
+        """Return beta (log easiness) of each item: of the last pass, fitted to known abilities, or the prior mean."""
         if "beta" in local:
             return local["beta"]
         return np.ones(shard.n_items) if theta is None else self._update(shard, theta["ability"], MAX_STEPS)[0]
@@ -132,7 +132,7 @@ class GLAD(EMAggregator):
         return betas.rename("beta")
 
     def _new_assessors(self, theta: Arrays, name: str, scale_of: NDArray[np.int8]) -> NDArray[np.float64]:
-        """Return the prior mean."""
+        """Return the prior mean of the ability for assessors without judgments."""
         return np.ones(len(scale_of))
 
 

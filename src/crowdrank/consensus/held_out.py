@@ -1,8 +1,8 @@
 """Cross-validation of candidates on whole held-out assessors, without expert grades.
 
-Votes have no likelihood, and models differ in theirs. So every consensus is scored by the same small models of held-out
-assessors: they prefer the document that is ranked higher, and their answers are near the grade of the document. A
-reversed ranking and grades that are a step too high score badly.
+Vote counts have no likelihood, and the likelihoods of models are not comparable. So the consensus of every candidate is
+scored by the same two simple models of held-out assessors: an assessor prefers the document that is ranked higher, and
+answers near the grade of the document. A reversed ranking and grades that are a step too high score badly.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 
 
 MIN_JUDGMENTS = 50
-"""Minimum number of held-out judgments, and of pairs of them, for a choice."""
-N_BINS = 10
-"""Number of equal parts of the ranking of a query."""
+"""Minimum number of held-out judgments to compare candidates, and of pairs of judgments to compare rankings."""
+N_RANK_BINS = 10
+"""Number of equal bins into which the ranking of a query is divided."""
 PRIOR_ANSWERS = 5.0
 """Weight of the crowd's mean in the parameters of a held-out assessor, as a number of answers."""
-DECAYS = (0.5, 1.0, 1.5, 2.0, 3.0, 6.0)
+CANDIDATE_DECAYS = (0.5, 1.0, 1.5, 2.0, 3.0, 6.0)
 """Candidates for the exponential decay of the probability of an answer with its distance from the grade."""
 TIE_DECIMALS = 9
-"""Number of decimals from which relevance is tied, so that rounding errors do not rank."""
-N_PASSES = 30
-"""Number of EM passes, enough to converge."""
+"""Number of decimals to which relevance is rounded before ranking, so that rounding errors do not break ties."""
+N_EM_ITERATIONS = 30
+"""Number of EM iterations for the probability that an assessor is informed, enough to converge."""
 IntegerCodes = NDArray[np.integer]
 """Codes of any integer type."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """Mean log score of held-out judgments, and that of each fold, (n_folds,); NaN if it cannot be measured."""
+    """Mean log probability of held-out judgments: over all, and by fold, (n_folds,); NaN if it cannot be computed."""
 
     mean: float
     by_fold: Floats
@@ -55,8 +55,8 @@ class Score:
     def is_clearly_above(self, other: Score) -> bool:
         """Return whether the mean difference over folds exceeds its standard error (Breiman et al. 1984, 3.4.3).
 
-        The standard error of a few folds is itself uncertain: it is multiplied by the quantile of Student's t that
-        stands for one standard deviation, 1.3 with three folds and 1.1 with five.
+        With few folds the standard error is multiplied by the quantile of Student's t that corresponds to one standard
+        deviation of a normal variable: 1.3 with three folds, 1.1 with five.
         """
         difference = self.by_fold - other.by_fold
         n = len(difference)
@@ -66,7 +66,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of a candidate: of its ranking and of its grades."""
+    """Scores of a candidate model: of its ranking and of its grades."""
 
     ranking: Score
     grades: Score
@@ -96,14 +96,14 @@ class HeldOutFolds:
         """Split judgments into at most `n_folds` folds."""
         answer = judgments.with_unjudgeable("lowest").grade
         item = items_of(judgments.offsets)
-        fold = folds(judgments, n_folds)
+        fold = assign_folds(judgments, n_folds)
         count = np.zeros((fold.max() + 1, judgments.n_items))
         np.add.at(count, (fold, item), 1)
         return cls(judgments, answer, item, fold, count.sum(axis=0)[item] > count[fold, item])
 
     @property
     def folds(self) -> Integers:
-        """Numbers of the folds with judgments of documents that have judgments in other folds."""
+        """Numbers of the folds that have predictable judgments: their documents have judgments in other folds."""
         return np.unique(self.fold[self.predictable])
 
     @property
@@ -142,7 +142,13 @@ class HeldOutFolds:
         return bool(self.group[0] >= 0)
 
     def score(self, make_model: Callable[[], Aggregator], engine: Engine | None) -> Scores:
-        """Return the scores of a candidate that is fitted without each fold in turn."""
+        """Return the cross-validated scores of a candidate: it is fitted without each fold in turn.
+
+        Args:
+            make_model: function that returns an unfitted model.
+            engine: where the fits run.
+
+        """
         judgments, n_answers = self.judgments, len(self.judgments.scale)
         family = judgments.family_of if judgments.families is not None else np.zeros(judgments.n_assessors, np.int32)
         answers = np.zeros((judgments.n_assessors, n_answers, n_answers))
@@ -168,7 +174,13 @@ class HeldOutFolds:
         return Scores(Score(*score_pairs(all_pairs, np.concatenate(folds), weights)), grades)
 
     def _predict(self, model: Aggregator, fold: int, engine: Engine | None) -> tuple[Integers, Floats, Integers]:
-        """Return the predictable judgments of a fold, and rank shares and grades of their documents without it."""
+        """Fit the model without a fold and predict the documents of its predictable judgments.
+
+        Returns:
+            Rows of the predictable judgments, (k,); memberships of their documents in the bins of the ranking,
+            (k, n_bins); grade codes of their documents, (k,).
+
+        """
         in_training = self.fold != fold
         training = self.judgments.where(in_training)
         with warnings.catch_warnings():
@@ -179,7 +191,7 @@ class HeldOutFolds:
         training_item[np.unique(self.item[in_training])] = np.arange(training.n_items)
         rows = np.flatnonzero(self.predictable & ~in_training)
         at, table = training_item[self.item[rows]], consensus.document_table
-        shares = rank_shares(table["relevance"].to_numpy(), training.item_query)
+        shares = rank_bin_memberships(table["relevance"].to_numpy(), training.item_query)
         grade = pc.index_in(table["grade"].combine_chunks(), pa.array(consensus.labels)).to_numpy()
         return rows, shares[at], grade[at]
 
@@ -204,7 +216,7 @@ def _count_equal_pairs(*columns: Integers | Grades) -> int:
 
 
 def balanced_weights(family: Codes, size: Floats) -> Floats:
-    """Return weights that give all families the same total, and leave the total over all families unchanged.
+    """Return weights such that weight * size has the same total in each family, and an unchanged total over all.
 
     >>> balanced_weights(np.array([0, 0, 0, 1], np.int32), np.ones(4)).round(2).tolist()
     [0.67, 0.67, 0.67, 2.0]
@@ -215,7 +227,7 @@ def balanced_weights(family: Codes, size: Floats) -> Floats:
     return weights
 
 
-def folds(judgments: Judgments, max_folds: int) -> Integers:
+def assign_folds(judgments: Judgments, max_folds: int) -> Integers:
     """Return the fold of each judgment: whole families (or single assessors) in at most `max_folds` folds.
 
     Families are distributed by size, so that folds have about the same size. Neither the order of rows nor ids matter:
@@ -224,7 +236,7 @@ def folds(judgments: Judgments, max_folds: int) -> Integers:
     >>> import pandas as pd
     >>> from crowdrank import read_judgments
     >>> votes = {"document": ["a", "a", "a", "b"], "assessor": ["x", "y", "z", "z"], "grade": [0, 1, 2, 2]}
-    >>> folds(read_judgments(pd.DataFrame(votes)), 2).tolist()
+    >>> assign_folds(read_judgments(pd.DataFrame(votes)), 2).tolist()
     [1, 1, 0, 0]
     """
     # -> (n,)
@@ -241,10 +253,12 @@ def folds(judgments: Judgments, max_folds: int) -> Integers:
     return fold[family]
 
 
-def rank_shares(relevance: Floats, query: IntegerCodes, n_bins: int = N_BINS) -> Floats:
-    """Return the share of each item in each of the equal bins of its query's ranking; tied items share their places.
+def rank_bin_memberships(relevance: Floats, query: IntegerCodes, n_bins: int = N_RANK_BINS) -> Floats:
+    """Return the membership of each item in equal bins of the ranking of its query; each row sums to 1.
 
-    >>> rank_shares(np.array([0.1, 0.9, 0.5, 0.5]), np.zeros(4, int), 2).tolist()
+    The last bin has the highest relevance. Tied items share their ranks, and an item may lie in several bins.
+
+    >>> rank_bin_memberships(np.array([0.1, 0.9, 0.5, 0.5]), np.zeros(4, int), 2).tolist()
     [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]]
     """
     # (n_items,), (n_items,) ascending -> (n_items, n_bins)
@@ -266,35 +280,35 @@ def rank_shares(relevance: Floats, query: IntegerCodes, n_bins: int = N_BINS) ->
 
 
 def pair_counts(
-    group: IntegerCodes, item: IntegerCodes, answer: IntegerCodes, shares: Floats, n_answers: int
+    group: IntegerCodes, item: IntegerCodes, answer: IntegerCodes, bin_memberships: Floats, n_answers: int
 ) -> Floats:
     """Count pairs of judgments with different answers per group, by the distance of their documents in the ranking.
 
     The distance is the bin of the document with the higher answer minus that of the other; the columns go from
-    -(n_bins - 1) to n_bins - 1. Two judgments of one document are no pair. All judgments have the same weight, however
-    many are in their group.
+    -(n_bins - 1) to n_bins - 1. Two judgments of one document are no pair. Counts are divided by the size of the group
+    minus 1, so that all judgments have the same weight.
 
     >>> shares = np.array([[0.0, 1.0], [1.0, 0.0]])
     >>> pair_counts(np.array([0, 0]), np.array([5, 6]), np.array([2, 0]), shares, 3).tolist()
     [[0.0, 0.0, 1.0]]
     """
     # (n,), (n,), (n,), (n, n_bins) -> (n_groups, 2 n_bins - 1)
-    pairs = _pairs(group, answer, shares, n_answers)
+    pairs = _count_ordered_pairs(group, answer, bin_memberships, n_answers)
     cell = group.astype(np.int64) * (int(item.max()) + 1) + item
     _, first, cell = np.unique(cell, return_index=True, return_inverse=True)
     if len(first) < len(cell):  # pairs of judgments on the same document do not count
-        np.subtract.at(pairs, group[first], _pairs(cell, answer, shares, n_answers))
+        np.subtract.at(pairs, group[first], _count_ordered_pairs(cell, answer, bin_memberships, n_answers))
     weighted: Floats = np.maximum(pairs, 0.0) / np.maximum(np.bincount(group) - 1, 1)[:, None]
     return weighted
 
 
-def _pairs(group: IntegerCodes, answer: IntegerCodes, shares: Floats, n_answers: int) -> Floats:
-    """Return the pairs of :func:`pair_counts` without weights, also those of two judgments on one document."""
+def _count_ordered_pairs(group: IntegerCodes, answer: IntegerCodes, bin_memberships: Floats, n_answers: int) -> Floats:
+    """Return unweighted counts as in :func:`pair_counts`, with pairs of judgments on the same document."""
     # (n,), (n,), (n, n_bins) -> (n_groups, 2 n_bins - 1)
-    n_groups, n_bins = int(group.max()) + 1, shares.shape[1]
+    n_groups, n_bins = int(group.max()) + 1, bin_memberships.shape[1]
     cell = group.astype(np.int64) * n_answers + answer
     totals = np.stack(
-        [np.bincount(cell, weights=share, minlength=n_groups * n_answers) for share in shares.T], axis=1
+        [np.bincount(cell, weights=share, minlength=n_groups * n_answers) for share in bin_memberships.T], axis=1
     ).reshape(n_groups, n_answers, n_bins)
     lower = np.cumsum(totals, axis=1) - totals
     pairs = np.zeros((n_groups, 2 * n_bins - 1))
@@ -345,9 +359,9 @@ def answer_counts(
 def score_grades(counts: Floats, fold: IntegerCodes, weight: Floats) -> tuple[float, Floats]:
     """Return the mean log probability of an answer, given the grade of its document, over all answers and in each fold.
 
-    With a probability of their own, assessors know the document: their answer is its grade or, with a probability that
-    falls exponentially with the distance, another one. Otherwise they answer by their own distribution of answers. Both
-    are estimated without the answer itself. The decay is the same for all assessors, and the best of `DECAYS`.
+    The model of an assessor is a mixture. Informed, which each assessor is with a probability of their own, they answer
+    grade g with probability proportional to exp(-decay |g - grade of the document|). Otherwise they guess by their own
+    distribution of answers. Both are estimated without the scored answer. The decay is the best of `CANDIDATE_DECAYS`.
 
     >>> right, wrong = np.eye(2)[None] * 9, np.eye(2)[None, ::-1] * 9
     >>> score_grades(right, np.zeros(1, int), np.ones(1))[0] > score_grades(wrong, np.zeros(1, int), np.ones(1))[0]
@@ -360,10 +374,10 @@ def score_grades(counts: Floats, fold: IntegerCodes, weight: Floats) -> tuple[fl
     guess = np.maximum(by_answer - 1 + PRIOR_ANSWERS * crowd, 1e-300) / (n_judgments - 1 + PRIOR_ANSWERS)
     distance = np.abs(np.arange(n_answers)[:, None] - np.arange(n_answers))
     weights, log_scores = counts * weight[:, None, None], []
-    for decay in DECAYS:
+    for decay in CANDIDATE_DECAYS:
         near = np.exp(-decay * distance)
         informed = near / near.sum(axis=0)  # (n_answers, n_grades)
-        share = _informed_share(counts, n_judgments, informed, guess)
+        share = _probability_informed(counts, n_judgments, informed, guess)
         probability = np.maximum(share * informed + (1 - share) * guess, 1e-300)
         log_scores.append((weights * np.log(probability)).sum(axis=(1, 2)))
     best = max(log_scores, key=np.sum)
@@ -371,26 +385,28 @@ def score_grades(counts: Floats, fold: IntegerCodes, weight: Floats) -> tuple[fl
     return float(total.sum() / size.sum()), total[size > 0] / size[size > 0]
 
 
-def _informed_share(counts: Floats, n_judgments: Floats, informed: Floats, guess: Floats) -> Floats:
-    """Return how often the assessor of an answer knows the document, estimated from their other answers.
+def _probability_informed(
+    counts: Floats, n_judgments: Floats, informed_probability: Floats, guess_probability: Floats
+) -> Floats:
+    """Return the probability that an assessor is informed, for each answer estimated from the other answers by EM.
 
     Args:
         counts: number of answers, (n_assessors, n_answers, n_grades).
         n_judgments: number of judgments, (n_assessors, 1, 1).
-        informed: P(answer | grade) of an assessor who knows the document, (n_answers, n_grades).
-        guess: P(answer) of an assessor who does not, (n_assessors, n_answers, 1).
+        informed_probability: P(answer | grade) of an informed assessor, (n_answers, n_grades).
+        guess_probability: P(answer) of an assessor who guesses, (n_assessors, n_answers, 1).
 
     Returns:
-        Shares, shrunk towards the mean of the crowd, as counts.
+        Probabilities, shrunk towards the mean of the crowd, in the shape of `counts`.
 
     """
     mean = 0.5
-    for _ in range(N_PASSES):
-        posterior = mean * informed / (mean * informed + (1 - mean) * guess)
+    for _ in range(N_EM_ITERATIONS):
+        posterior = mean * informed_probability / (mean * informed_probability + (1 - mean) * guess_probability)
         mean = float((counts * posterior).sum() / counts.sum())
     share = np.full(n_judgments.shape, mean)
-    for _ in range(N_PASSES):
-        posterior = share * informed / (share * informed + (1 - share) * guess)
+    for _ in range(N_EM_ITERATIONS):
+        posterior = share * informed_probability / (share * informed_probability + (1 - share) * guess_probability)
         n_informed = (counts * posterior).sum(axis=(1, 2), keepdims=True)
         share = (n_informed + PRIOR_ANSWERS * mean) / (n_judgments + PRIOR_ANSWERS)
     left_out = (n_informed - posterior + PRIOR_ANSWERS * mean) / (n_judgments - 1 + PRIOR_ANSWERS)

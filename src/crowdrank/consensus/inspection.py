@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class InspectionMethods:
-    """Methods of aggregators that return what a fitted model says about documents and assessors."""
+    """Mixin with the methods of aggregators that return posteriors of documents and grade curves of assessors."""
 
     if TYPE_CHECKING:
         consensus_: Consensus
@@ -128,7 +128,7 @@ def posterior_table(model: EMAggregator, judgments: Any = None) -> pa.Table:
 
 
 def normal_posterior(relevance: Floats, sd: Floats) -> Floats:
-    """Return the probability of a normal posterior in the cell of each node, (n_documents, n_nodes).
+    """Return the probability that a normal posterior gives to the interval around each node, (n_documents, n_nodes).
 
     >>> normal_posterior(np.zeros(1), np.full(1, 1e-3)).argmax()
     np.int64(10)
@@ -144,7 +144,7 @@ def _node_columns(nodes: Floats, posterior: Floats) -> dict[str, Floats]:
 
 
 def grade_curves(model: EMAggregator, assessor: Any = None) -> pa.Table:
-    """Return one row per assessor and state of a document, with the probability of each grade.
+    """Return a table of P(grade | state): one row per assessor and state of a document, one column per grade.
 
     Raises:
         UsageError: the model has no probabilities of single answers.

@@ -4,7 +4,7 @@ The posterior of a document is a probability per state: a node, or a pair of dif
 `e_step.py`. The grid follows the data: it is refined until it resolves the
 posteriors, which get narrower with the number of judgments per document.
 
-P(expert grade g | relevance r) is proportional to exp(STEEPNESS * (g r - sum of the first g cut points)). At a cut
+P(expert grade g | relevance r) is proportional to exp(EXPERT_SLOPE * (g r - sum of the first g cut points)). At a cut
 point two neighboring grades are equally probable. The cut points are estimated with the rest of the model.
 
 In the order of the file: grid and prior, statistics of a pass and what is learned from them, rows of documents, expert
@@ -26,9 +26,9 @@ N_NODES = 21
 """Number of nodes of the initial grid."""
 MAX_NODES = 641
 """Maximum number of nodes; the finest grid resolves posteriors of thousands of judgments per document."""
-REACH = 3.2
+MAX_NODE = 3.2
 """Largest node, in standard deviations of relevance; about 0.1% of documents lie beyond."""
-NARROW = 0.42
+MAX_NODE_CONCENTRATION = 0.42
 """A posterior is too narrow for the grid above this sum of squared node probabilities.
 
 For a normal posterior with standard deviation s and nodes at distance h the sum is h / (2 s sqrt(pi)), so h = 1.5 s.
@@ -37,12 +37,12 @@ MAX_NARROW_SHARE = 0.01
 """Maximum share of documents with a posterior too narrow for the grid."""
 PRIOR_DOCUMENTS = 5.0
 """Number of pseudo-documents with the initial distribution of relevance when that distribution is learned."""
-STEEPNESS = 8.0
-"""Slope of the log odds of neighboring expert grades; an expert is all but certain 0.5 from a cut point."""
-NEWTON_STEPS = 3
+EXPERT_SLOPE = 8.0
+"""Slope over relevance of the log odds of neighboring expert grades."""
+CUT_NEWTON_STEPS = 3
 """Number of Newton steps for the cut points in each iteration."""
-LONGEST_STEP = 0.3
-"""Maximum length of a Newton step."""
+MAX_CUT_STEP = 0.3
+"""Maximum change of a cut point in one Newton step."""
 MAX_WITHOUT_SCIPY = 1 << 16
 """Maximum number of quantiles that are computed one by one; importing scipy.special takes longer."""
 
@@ -53,7 +53,7 @@ def standard_nodes(n_nodes: int) -> Floats:
     >>> standard_nodes(3).tolist()
     [-3.2, 0.0, 3.2]
     """
-    return np.linspace(-REACH, REACH, n_nodes)
+    return np.linspace(-MAX_NODE, MAX_NODE, n_nodes)
 
 
 def node_prior(n_nodes: int) -> Floats:
@@ -77,12 +77,12 @@ def states_prior(difficulties: Floats, n_nodes: int = N_NODES) -> Floats:
     return np.outer(density / density.sum(), node_prior(n_nodes)).ravel()
 
 
-def count_answers(shard: Shard, n_more: int = 0, weight: Floats | None = None) -> Arrays:
-    """Return the statistics of the first pass.
+def count_answers(shard: Shard, n_other_answers: int = 0, weight: Floats | None = None) -> Arrays:
+    """Count the answers by scale and by assessor, for the initial parameters.
 
     Args:
         shard: the judgments.
-        n_more: number of answers that are not grades; they follow the grades.
+        n_other_answers: number of answers that are not grades; they follow the grades.
         weight: weight of each judgment in `used`, (n,); None: all are 1.
 
     Returns:
@@ -91,7 +91,7 @@ def count_answers(shard: Shard, n_more: int = 0, weight: Floats | None = None) -
 
     """
     n_grades, n_scales = max(shard.scale_sizes), len(shard.scale_sizes)
-    used, given = np.zeros((n_scales, n_grades + n_more)), np.zeros((shard.n_assessors, n_scales))
+    used, given = np.zeros((n_scales, n_grades + n_other_answers)), np.zeros((shard.n_assessors, n_scales))
     answers, share = (shard, 1.0) if shard.soft is None else (shard.soft, shard.soft.share)
     used_share = share if weight is None else weight if shard.soft is None else shard.soft.weights(weight)
     scale = shard.scale_of[answers.assessor]
@@ -109,7 +109,7 @@ def by_difficulty(posterior: Floats, n_nodes: int) -> Floats:
 
 
 def node_statistics(posterior: Floats, state_counts: Floats, n_nodes: int) -> Arrays:
-    """Return the statistics that the distribution of relevance and the grid are learned from.
+    """Return the statistics for learning the distribution of relevance and for refining the grid.
 
     Args:
         posterior: P(state) of each document, (n_items, n_states).
@@ -123,7 +123,7 @@ def node_statistics(posterior: Floats, state_counts: Floats, n_nodes: int) -> Ar
     """
     split = by_difficulty(posterior, n_nodes)
     on_nodes = split[:, 0] if split.shape[1] == 1 else split.sum(axis=1)
-    narrow = np.einsum("dn,dn->d", on_nodes, on_nodes) > NARROW
+    narrow = np.einsum("dn,dn->d", on_nodes, on_nodes) > MAX_NODE_CONCENTRATION
     node_counts = by_difficulty(state_counts[None], n_nodes)[0].sum(axis=0)
     return {"node_counts": node_counts, "documents": np.array([len(posterior), narrow.sum()], np.float64)}
 
@@ -158,9 +158,10 @@ def refined_nodes(statistics: Arrays) -> Floats:
 
 
 def mode_weights(posterior: Floats, n_nodes: int) -> Floats:
-    """Return the mode of each posterior as weights of the two nodes that it lies between.
+    """Return the mode of each posterior as weights of states, (n_items, n_states), not 0 for at most two nodes.
 
-    The mode is that of a parabola through the logarithms at the highest node and its neighbors.
+    The mode is that of a parabola through the logarithms at the highest node and its neighbors. The weighted mean of
+    the nodes is the mode.
 
     >>> weights = mode_weights(PRIOR[None], N_NODES)
     >>> float(weights.max()), int(weights.argmax())
@@ -180,14 +181,14 @@ def mode_weights(posterior: Floats, n_nodes: int) -> Floats:
     return at
 
 
-def document_rows(posterior: Floats, typical: Floats, interval: float) -> Arrays:
-    """Return the rows of documents: relevance, its interval, and the grades that a typical assessor would give."""
-    # posterior (n_items, n_nodes), typical (n_grades, n_nodes) = P(grade | node)
+def document_rows(posterior: Floats, typical_curves: Floats, interval: float) -> Arrays:
+    """Return estimates of documents: relevance, sd, interval, and P(grade) of the answer of a typical assessor."""
+    # posterior (n_items, n_nodes), typical_curves (n_grades, n_nodes) = P(grade | node)
     nodes = standard_nodes(posterior.shape[1])
     relevance = posterior @ nodes
     variance = np.maximum(posterior @ nodes**2 - relevance**2, 0.0)
     lower, upper = (node_quantiles(posterior, tail) for tail in ((1 - interval) / 2, (1 + interval) / 2))
-    shares = posterior @ typical.T
+    shares = posterior @ typical_curves.T
     return {
         "relevance": relevance,
         "sd": np.sqrt(variance),
@@ -212,14 +213,14 @@ def node_quantiles(posterior: Floats, level: float) -> Floats:
     edges[:, 1:-1] += np.diff(posterior, axis=1) / 24
     edges[:, -1] = 1.0
     node = np.clip((edges < level).sum(axis=1) - 1, 0, n_nodes - 1)
-    row, step = np.arange(n_items), 2 * REACH / (n_nodes - 1)
+    row, step = np.arange(n_items), 2 * MAX_NODE / (n_nodes - 1)
     below, above = (normal_quantiles(np.clip(edges[row, node + side], 1e-12, 1 - 1e-12)) for side in (0, 1))
     inside = np.clip((normal_quantile(level) - below) / np.maximum(above - below, 1e-12), 0.0, 1.0)
-    return np.asarray(-REACH + step * (node + inside - 0.5))
+    return np.asarray(-MAX_NODE + step * (node + inside - 0.5))
 
 
 def example_on_nodes(example: Arrays, nodes: Floats) -> Arrays:
-    """Return an example of parameters on the initial grid with arrays in the shapes that `nodes` give them.
+    """Return example parameters on the initial grid, resized to the number of `nodes` (filled with zeros).
 
     Raises:
         ValueError: `nodes` are not those of a grid.
@@ -252,7 +253,7 @@ def count_expert_grades(shard: Shard, n_answers: int) -> Arrays:
 
 
 def first_cuts(expert_grades: Floats) -> Floats:
-    """Return cut points (n_expert_grades - 1,) at which a standard normal relevance has the shares of the grades.
+    """Return initial cut points, (n_expert_grades - 1,): normal quantiles of the cumulative shares of expert grades.
 
     >>> first_cuts(np.array([50.0, 50.0])).tolist()
     [0.0]
@@ -268,8 +269,8 @@ def expert_curves(cuts: Floats, relevance: Floats) -> Floats:
 
 
 def expert_lines(cuts: Floats) -> Floats:
-    """Return slope and intercept of the score of each expert grade by relevance, (2, n_expert_grades)."""
-    return STEEPNESS * np.stack([np.arange(len(cuts) + 1.0), -np.concatenate([[0.0], np.cumsum(cuts)])])
+    """Return slope and intercept over relevance of the log odds of each expert grade, (2, n_expert_grades)."""
+    return EXPERT_SLOPE * np.stack([np.arange(len(cuts) + 1.0), -np.concatenate([[0.0], np.cumsum(cuts)])])
 
 
 def count_states(shard: Shard, posterior: Floats) -> Floats:
@@ -293,19 +294,19 @@ def estimate_cuts(cuts: Floats, counts: Floats, relevance: Floats) -> Floats:
         return cuts
     total = counts.sum(axis=0)
     above = counts[::-1].cumsum(axis=0)[::-1][1:].sum(axis=1)  # documents graded above each cut point
-    for _ in range(NEWTON_STEPS):
+    for _ in range(CUT_NEWTON_STEPS):
         exceeds = expert_curves(cuts, relevance)[::-1].cumsum(axis=0)[::-1][1:]  # P(grade above each cut point)
-        gradient = STEEPNESS * (exceeds @ total - above) - cuts
+        gradient = EXPERT_SLOPE * (exceeds @ total - above) - cuts
         both = np.minimum(exceeds[:, None], exceeds[None])  # P(grade above both cut points)
-        hessian = STEEPNESS**2 * ((both - exceeds[:, None] * exceeds[None]) @ total) + np.eye(len(cuts))
-        cuts = cuts + np.clip(np.linalg.solve(hessian, gradient), -LONGEST_STEP, LONGEST_STEP)
+        hessian = EXPERT_SLOPE**2 * ((both - exceeds[:, None] * exceeds[None]) @ total) + np.eye(len(cuts))
+        cuts = cuts + np.clip(np.linalg.solve(hessian, gradient), -MAX_CUT_STEP, MAX_CUT_STEP)
     return cuts
 
 
 def information(
     prior: NDArray[np.float64], likelihood: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mutual information of state and answer per assessor, and the part of each answer.
+    """Return the mutual information of state and answer in nats, (n_assessors,), and the part of each answer.
 
     The part of answer g is the reduction of entropy, H[p(state)] - H[p(state | g)]; the mutual information is its mean
     over the answers that the assessor gives. A random assessor has 0.
@@ -324,9 +325,9 @@ def information(
 
 
 def pair_information(
-    prior: NDArray[np.float64], given: NDArray[np.float64]
+    prior: NDArray[np.float64], conditional: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return `information` of the difference of two documents in an assessor's grades of both, per judgment.
+    """Return the information, per judgment, of an assessor's grades of two documents about their difference.
 
     The probability p(g, g' | difference) of a pair of grades is proportional to sqrt(p(g | g', .) p(g' | g, .)). The
     result is halved, because a pair has two judgments.
@@ -339,16 +340,16 @@ def pair_information(
     """
     # prior (n_states,) of differences that lie evenly around 0; given (n_assessors, n_grades, n_grades, n_states) =
     # p(g | g', difference) by g, g' -> (n_assessors,), (n_assessors, n_grades, n_grades)
-    n_assessors, n_grades, _, n_states = given.shape
-    other = given.transpose(0, 2, 1, 3)[..., ::-1]  # p(g' | g, difference): the same with the documents exchanged
-    joint = np.sqrt(given * other).reshape(n_assessors, n_grades**2, n_states)
+    n_assessors, n_grades, _, n_states = conditional.shape
+    other = conditional.transpose(0, 2, 1, 3)[..., ::-1]  # p(g' | g, difference): the same with the documents exchanged
+    joint = np.sqrt(conditional * other).reshape(n_assessors, n_grades**2, n_states)
     total, parts = information(prior, joint / joint.sum(axis=1, keepdims=True))
     return total / 2, parts.reshape(n_assessors, n_grades, n_grades) / 2
 
 
-def entropy(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+def entropy(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the entropy of distributions along the last axis, in nats."""
-    total: NDArray[np.float64] = -(shares * np.log(np.maximum(shares, 1e-300))).sum(axis=-1)
+    total: NDArray[np.float64] = -(probabilities * np.log(np.maximum(probabilities, 1e-300))).sum(axis=-1)
     return total
 
 

@@ -5,7 +5,7 @@
     _estimate             annotate the judgments, learn predictions from features, run EM, warn
     _run                  prepare the judgments, open passes over their shards, resume a checkpoint
     iterate               M-step, E-step of all shards and objective, until `has_converged`
-    Assembly.conclude     the consensus from the rows of the documents
+    ConsensusBuilder.build     the consensus from the rows of the documents
 
 A model implements the hooks `_start` and `_accumulate` (E-step), `_maximize` (M-step) and `_finish` (rows). Afterwards
 `infer` applies the parameters to other judgments, `add` continues with more, `save` and `load` store them.
@@ -31,7 +31,7 @@ from crowdrank._saved_estimators import FittedEstimator
 from crowdrank._text import counted, heading, panel, paragraph
 from crowdrank._typing import Arrays
 from crowdrank.consensus import METHODS, inspection, saved_models
-from crowdrank.consensus.assembly import CONSENSUS, Assembly
+from crowdrank.consensus.assembly import CONSENSUS_FOLDER, ConsensusBuilder
 from crowdrank.consensus.crowdkit import CrowdKitMethods
 from crowdrank.consensus.data_warnings import hard_labels_used
 from crowdrank.consensus.feature_scores import FeatureScores
@@ -60,8 +60,9 @@ Inputs = tuple[Literal["scales", "soft labels"], ...]
 `soft labels`: probabilities of grades; other models use the label of each judgment.
 """
 ITERATIONS_AFTER_ADD = 10
-"""Default number of iterations after judgments were added."""
+"""Default number of iterations of :meth:`Aggregator.add`."""
 MODEL = FolderKind("model", 1, "saved model", "save")
+"""Kind of the folder of a saved model."""
 Table = TypeVar("Table", Judgments, ShardedJudgments)
 """Judgments in memory or on disk."""
 States = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -100,7 +101,7 @@ class FitOptions:
 
 @dataclass(frozen=True, eq=False)
 class FitStart:
-    """State before the first iteration of a fit.
+    """Parameters and predictions from which the iterations of a fit start.
 
     Attributes:
         theta: parameters to start from, if any.
@@ -242,7 +243,7 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
 
     @abstractmethod
     def _add(self, judgments: Judgments, n_iter: int | None, options: FitOptions) -> Self:
-        """Update the fitted model to all judgments, old and new."""
+        """Update the fitted model; `judgments` are all judgments, old and new."""
 
     @abstractmethod
     def _infer(self, judgments: Judgments) -> Consensus:
@@ -255,7 +256,7 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
     @property
     @abstractmethod
     def assessor_estimator_(self) -> EMAggregator:
-        """The fitted model that the parameters of assessors belong to."""
+        """Fitted model whose parameters of assessors are reported; a meta-estimator returns one of its models."""
 
     @property
     @abstractmethod
@@ -314,7 +315,7 @@ class EMAggregator(Aggregator):
 
     @abstractmethod
     def _start(self, shard: Shard) -> Arrays:
-        """Return the local state of a shard before the first pass."""
+        """Return the local state of a shard (named arrays that stay with it between passes) before the first pass."""
 
     @abstractmethod
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
@@ -329,7 +330,7 @@ class EMAggregator(Aggregator):
 
     @abstractmethod
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        """Return the rows of the items of a shard.
+        """Return the estimates of the items of a shard after the last iteration.
 
         Returns:
             Arrays `relevance`, `sd`, `lower`, `upper` of shape (n_items,), `p` (the probability of each grade) of
@@ -370,7 +371,7 @@ class EMAggregator(Aggregator):
         return np.repeat(theta[name].mean(axis=0, keepdims=True), len(scale_of), axis=0)
 
     def _annotate(self, table: Table, gold: Gold | None) -> tuple[Table, list[DataWarning]]:
-        """Return the judgments with what is estimated before a fit, such as families of assessors, and warnings."""
+        """Return the judgments with what is estimated before the fit, such as families of assessors; and warnings."""
         return table, []
 
     def _start_fit(self, table: Any, gold: Gold | None, start: FitStart, options: FitOptions) -> FitStart:
@@ -443,14 +444,14 @@ class EMAggregator(Aggregator):
                 raise_after_failure(problem, passes, state, checkpoint)
             if isinstance(report, ProgressBar):
                 report.stage(f"{name}: writing", 1)
-            fitted = Assembly(self, prepared, state.theta, state.statistics, gold_codes, start.scores)
-            consensus, data_warnings = fitted.conclude(passes)
+            fitted = ConsensusBuilder(self, prepared, state.theta, state.statistics, gold_codes, start.scores)
+            consensus, data_warnings = fitted.build(passes)
         if checkpoint is not None:
             checkpoint.remove()
         return state, consensus, data_warnings
 
     def _match_gold(self, gold: Gold | None, prepared: Judgments | ShardedJudgments) -> Any:
-        """Return the codes of the expert grades of the items, if there are any."""
+        """Return the codes of the expert grades of the items (`ItemGold` or `ShardGold`), or None."""
         return None if gold is None else match_gold(gold, prepared, "scales" in self.takes)
 
     def _restart(self, shard: Shard) -> Arrays:
@@ -462,7 +463,7 @@ class EMAggregator(Aggregator):
         return float("nan")
 
     def _is_settled(self, theta: Arrays) -> bool:
-        """Return whether iterations may end if the objective hardly changed; by default, they may."""
+        """Return whether the fit may stop when the objective has converged; a model can set a further condition."""
         return True
 
     def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
@@ -470,7 +471,7 @@ class EMAggregator(Aggregator):
         return theta, statistics
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
-        """Return the parameters to show for each assessor, (n_assessors,) each."""
+        """Return the model's columns of the table of assessors, (n_assessors,) each."""
         return {}
 
     # After a fit: other judgments, more judgments, storage.
@@ -478,11 +479,11 @@ class EMAggregator(Aggregator):
     def _infer(self, judgments: Judgments) -> Consensus:
         prepared, theta, passes = self._open_passes(judgments)
         statistics = passes.accumulate(theta)
-        assembly = Assembly(self, prepared, theta, statistics, scores=self.feature_scores_)
+        assembly = ConsensusBuilder(self, prepared, theta, statistics, scores=self.feature_scores_)
         return assembly.consensus(passes)
 
     def _open_passes(self, table: Judgments) -> tuple[Judgments, Arrays, LocalPasses[Shard]]:
-        """Return judgments, parameters for their assessors, and passes over them."""
+        """Return the prepared judgments, the fitted parameters for their assessors, and passes over their shards."""
         prepared, theta = self._prepare(table), self._start_from(self, table, self.gold_)
         if theta is None:
             grades, fitted = (" / ".join(map(str, one.scales)) for one in (prepared, self._prepare(self.judgments_)))
@@ -533,7 +534,7 @@ class EMAggregator(Aggregator):
         return None
 
     def _all_states(self, theta: Arrays) -> States | None:
-        """Return `_states` with the difficulty of documents as part of a state, if the model has one."""
+        """Return P(state) and P(answer | state) as `_states`, with the difficulty as part of a state."""
         return self._states(theta)
 
     def _gaussians(self, theta: Arrays) -> Gaussians | None:
@@ -608,6 +609,6 @@ def raise_after_failure(
 
 def _with_output(table: Judgments | ShardedJudgments, output: Path) -> ShardedJudgments:
     if isinstance(table, ShardedJudgments):
-        check_output_folder(output, CONSENSUS)
+        check_output_folder(output, CONSENSUS_FOLDER)
         return replace(table, output=output)
     raise UsageError("is for judgments on disk; those in memory have their consensus in consensus_", parameter="output")

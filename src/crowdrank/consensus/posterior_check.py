@@ -86,10 +86,12 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
     own = predicted[np.arange(len(prepared)), prepared.grade]
     shares = np.bincount(prepared.grade, minlength=table.shape[1]) / len(prepared)
     agreement = _agreement(prepared, posterior, weight, table, np.random.default_rng(random_state))
-    assessors = _use_of_grades(prepared, predicted)
+    assessors = _compare_grade_use(prepared, predicted)
     log_score = float(np.log(np.maximum(own, 1e-300)).mean())
     chance = float((shares * np.log(np.maximum(shares, 1e-300))).sum())
-    return PosteriorCheck(log_score, chance, agreement, assessors, _sentences(log_score, chance, agreement, assessors))
+    return PosteriorCheck(
+        log_score, chance, agreement, assessors, _describe_results(log_score, chance, agreement, assessors)
+    )
 
 
 def _agreement(
@@ -99,8 +101,8 @@ def _agreement(
     likelihood: NDArray[np.float64],
     rng: np.random.Generator,
 ) -> pa.Table:
-    """Return how often two judgments of a document agree: expected from its other judgments, and observed."""
-    one, other, item = _pairs(judgments, rng)
+    """Return a table of the expected and the observed share of pairs of judgments of a document that agree."""
+    one, other, item = _sample_pairs(judgments, rng)
     expected = expect_agreement(posterior, item, judgments.assessor, judgments.grade, one, other, weight, likelihood)
     observed = judgments.grade[one] == judgments.grade[other]
     family = judgments.family_of[judgments.assessor]
@@ -125,10 +127,13 @@ def _agreement_row(name: str, expected: NDArray[np.float64], observed: NDArray[A
     }
 
 
-def _pairs(
+def _sample_pairs(
     judgments: Judgments, rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of pairs of judgments of one item, and the item; each judgment, or a sample, has one partner."""
+    """Return pairs of judgments of the same item: rows of both judgments and the item, (n_pairs,) each.
+
+    Each judgment, or each of a sample, has one partner.
+    """
     sizes = np.diff(judgments.offsets)
     item = np.repeat(np.arange(judgments.n_items), sizes)
     rows = np.flatnonzero(sizes[item] > 1)
@@ -139,7 +144,7 @@ def _pairs(
     return rows, partner, item[rows]
 
 
-def _use_of_grades(judgments: Judgments, predicted: NDArray[np.float64]) -> pa.Table:
+def _compare_grade_use(judgments: Judgments, predicted: NDArray[np.float64]) -> pa.Table:
     """Return the answer of each assessor whose frequency differs most from the expected one."""
     n_assessors, n_answers = judgments.n_assessors, predicted.shape[1]
     expected, spread = np.zeros((n_assessors, n_answers)), np.zeros((n_assessors, n_answers))
@@ -164,7 +169,7 @@ def _use_of_grades(judgments: Judgments, predicted: NDArray[np.float64]) -> pa.T
     return table.take(pa.array(np.argsort(-np.abs(z[row, worst]), kind="stable")))
 
 
-def _sentences(log_score: float, chance: float, agreement: pa.Table, assessors: pa.Table) -> list[str]:
+def _describe_results(log_score: float, chance: float, agreement: pa.Table, assessors: pa.Table) -> list[str]:
     sentences = [
         f"The probability of a left-out judgment is {np.exp(log_score - chance):.2f} times that by "
         f"the frequency of its grade alone (log score {log_score:.3f}, frequencies {chance:.3f})."
@@ -194,7 +199,7 @@ def predict_left_out(
     weight: NDArray[np.float64],
     likelihood: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return the probability of each answer for every judgment, from the other judgments of its item.
+    """Return P(answer) of every judgment, (n, n_answers), given the other judgments of its item.
 
     The likelihood of the judgment itself is divided out of the posterior.
     """
@@ -219,22 +224,22 @@ def expect_agreement(
     item: NDArray[np.int64],
     assessor: NDArray[np.int32],
     grade: NDArray[np.int8],
-    one: NDArray[np.int64],
-    other: NDArray[np.int64],
+    first_row: NDArray[np.int64],
+    second_row: NDArray[np.int64],
     weight: NDArray[np.float64],
     likelihood: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return the probability that two judgments of an item agree, from its other judgments."""
-    # item, one, other (n_pairs,): judgments `one` and `other` are on `item`
+    """Return the probability that the judgments of each pair agree, (n_pairs,), given the item's other judgments."""
+    # item, one, other (n_pairs,): judgments `first_row` and `second_row` are on `item`
     _, n_answers, n_states = likelihood.shape
-    out = np.zeros(len(one))
-    for pair in range(len(one)):
-        a, b = assessor[one[pair]], assessor[other[pair]]
-        g, h = grade[one[pair]], grade[other[pair]]
+    out = np.zeros(len(first_row))
+    for pair in range(len(first_row)):
+        a, b = assessor[first_row[pair]], assessor[second_row[pair]]
+        g, h = grade[first_row[pair]], grade[second_row[pair]]
         norm, agree = 0.0, 0.0
         for s in range(n_states):
-            rest = posterior[item[pair], s] / max(likelihood[a, g, s], 1e-12) ** weight[one[pair]]
-            rest /= max(likelihood[b, h, s], 1e-12) ** weight[other[pair]]
+            rest = posterior[item[pair], s] / max(likelihood[a, g, s], 1e-12) ** weight[first_row[pair]]
+            rest /= max(likelihood[b, h, s], 1e-12) ** weight[second_row[pair]]
             norm += rest
             for answer in range(n_answers):
                 agree += rest * likelihood[a, answer, s] * likelihood[b, answer, s]

@@ -10,7 +10,7 @@ import numpy as np
 from crowdrank._folders import POSITIVE_RANGE, PROBABILITY_RANGE, require_range
 from crowdrank._typing import Arrays, Floats, Integers
 from crowdrank.consensus import latent
-from crowdrank.consensus.curves import blocks, careful_curves, learn_prior
+from crowdrank.consensus.curves import assessor_blocks, careful_curves, learn_prior
 from crowdrank.consensus.e_step import expectation_step
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import (
@@ -36,9 +36,9 @@ from crowdrank.judgments.table import Judgments
 
 MAX_HALVINGS = 12
 """Maximum number of times that a Newton step is halved."""
-ROUNDING = 1e-9
-"""Maximum decrease of the objective that counts as rounding."""
-UNREACHED = 1e3
+MAX_OBJECTIVE_DECREASE = 1e-9
+"""Maximum decrease of the objective in a Newton step that is accepted as a rounding error."""
+UNUSED_THRESHOLD = 1e3
 """Threshold of a grade that the scale of an assessor does not have."""
 
 
@@ -148,9 +148,9 @@ class Rasch(EMAggregator):
         return learn_prior(thresholds, spread, initial_mean, np.ones(thresholds.shape[1]))
 
     def _initial(self, statistics: Arrays) -> Arrays:
-        """Return the same thresholds for all assessors of a scale, from the use of its grades."""
+        """Return initial parameters: thresholds by the frequency of grades, the same for all assessors of a scale."""
         log_used, scale_of = np.log(statistics["used"] + 1.0), statistics["given"].argmax(axis=1)
-        mean = np.nan_to_num(-np.diff(log_used), nan=UNREACHED)
+        mean = np.nan_to_num(-np.diff(log_used), nan=UNUSED_THRESHOLD)
         sd = np.array([2.4 / mean.shape[1]])  # the extreme grades are as far apart on every scale
         theta = {
             "thresholds": mean[scale_of],
@@ -166,12 +166,12 @@ class Rasch(EMAggregator):
         return self._with_curves(theta, NODES, statistics["given"].sum(axis=1))
 
     def _with_curves(self, theta: Arrays, nodes: Floats, n_judgments: Floats) -> Arrays:
-        """Return theta with the tables that follow from its thresholds and the nodes."""
+        """Return the parameters with P(answer | state) of each assessor and of a typical careful one added."""
         thresholds, difficulties = theta["thresholds"], self._difficulties()
         relevance = theta["origin"] + theta["sd"] * nodes
         likelihood = threshold_curves(thresholds, relevance, difficulties)
         plain = threshold_curves(thresholds, relevance, np.ones(1)) if self.difficulty else likelihood
-        has_main_scale = (thresholds < UNREACHED).all(axis=1)
+        has_main_scale = (thresholds < UNUSED_THRESHOLD).all(axis=1)
         return {
             **theta,
             "nodes": nodes,
@@ -205,13 +205,13 @@ class Rasch(EMAggregator):
         return theta["shares"], theta["likelihood"]
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
-        """Return the relevance at which each grade becomes as likely as the one below it."""
+        """Return the thresholds: the relevance at which each grade is as likely as the one below it."""
         standard = (theta["thresholds"] - theta["origin"]) / theta["sd"]
-        standard[theta["thresholds"] >= UNREACHED] = np.nan
+        standard[theta["thresholds"] >= UNUSED_THRESHOLD] = np.nan
         return {f"threshold_{grade}": column for grade, column in enumerate(standard.T, start=1)}
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
-        """Check the grid, the scales and the covariances, too."""
+        """Raise ValueError unless the parameters are valid; the grid, scales and covariances are checked, too."""
         super()._check_theta(theta, example_on_nodes(example, theta.get("nodes", NODES)), n_assessors)
         require_range("scale_of", theta["scale_of"], 0, len(theta["mean"]) - 1)
         np.linalg.cholesky(theta["covariance"])  # raises LinAlgError
@@ -262,7 +262,7 @@ def threshold_step(
     """
     steps = [
         _threshold_step(counts[block], thresholds[block], relevance, difficulties, mean[block], precision[block])
-        for block in blocks(len(thresholds))
+        for block in assessor_blocks(len(thresholds))
     ]
     return np.concatenate([stepped for stepped, _ in steps]), np.concatenate([spread for _, spread in steps])
 
@@ -285,7 +285,7 @@ def _threshold_step(
     for _ in range(MAX_HALVINGS):
         tried = thresholds[rows] + step[rows]
         after = objective(tried, threshold_curves(tried, relevance, difficulties), rows)
-        rows = rows[after < before[rows] - ROUNDING]
+        rows = rows[after < before[rows] - MAX_OBJECTIVE_DECREASE]
         if not len(rows):
             break
         step[rows] /= 2
@@ -293,7 +293,7 @@ def _threshold_step(
 
 
 def threshold_derivatives(counts: Floats, curves: Floats, difficulties: Floats) -> tuple[Floats, Floats]:
-    """Return gradient and negative Hessian of the expected log likelihood in the thresholds of each assessor."""
+    """Return gradient and negative Hessian of the expected log likelihood by the thresholds of each assessor."""
     n_steps, n_nodes = counts.shape[1] - 1, counts.shape[2] // len(difficulties)
     ease = np.repeat(1 / difficulties, n_nodes)
     # Number and probability of answers with at least grade 1, 2, ...

@@ -17,7 +17,7 @@ from crowdrank._folders import require
 from crowdrank._numba import njit
 from crowdrank._text import MAX_TABLE_ROWS, counted, heading, html_table, panel
 from crowdrank._typing import Arrays
-from crowdrank.consensus.grade_rules import TOLERANCE, choose_grades
+from crowdrank.consensus.grade_rules import LOSS_TOLERANCE, choose_grades
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments import frames
 from crowdrank.judgments.columns import PRIOR_RELEVANCE, SCALE_COLUMN
@@ -116,7 +116,7 @@ class Consensus:
 
 
 def concat_documents(parts: Iterable[pa.Table]) -> pa.Table:
-    """Return tables of documents as one; ids become text if some are numbers and others text."""
+    """Return one table from tables of documents; ids become text if some are numbers and others text."""
     tables = list(parts)
     for name in ("query", "document"):
         if len({table[name].type for table in tables}) > 1:
@@ -136,9 +136,9 @@ def item_ids(judgments: Judgments) -> dict[str, pa.Array]:
 
 
 def estimate_columns(grade_by: str, shard_index: int, rows: Arrays) -> Arrays:
-    """Return the rows of a shard with the grade by a rule, and P(grade) as columns p0, p1, ... in place of the matrix.
+    """Return the estimates of a shard with the column `grade`, and P(grade) as columns p0, p1, ... instead of a matrix.
 
-    The matrix is removed from the rows, so that its memory can be freed.
+    The matrix `p` is removed from `rows`, so that its memory can be freed.
     """
     shares = rows.pop("p")
     by_grade = {f"p{code}": np.ascontiguousarray(column) for code, column in enumerate(shares.T)}
@@ -159,7 +159,7 @@ def document_table(judgments: Judgments, estimates: Arrays) -> pa.Table:
 
 
 def grade_column(codes: NDArray[np.int8], labels: tuple[Any, ...]) -> pa.Array:
-    """Return the label of each grade."""
+    """Return the column of labels for grade codes, (n,)."""
     return to_array(labels).take(from_numpy(np.minimum(codes, len(labels) - 1)))  # a scale has at least two grades
 
 
@@ -172,22 +172,23 @@ def grade_labels(judgments: Judgments | ShardedJudgments) -> tuple[Any, ...]:
 
 
 def discrete_rows(posterior: NDArray[np.float64], values: NDArray[np.float64], interval: float) -> Arrays:
-    """Return the rows of items whose truth is one of the grades, from P(grade), (n_items, n_grades)."""
-    relevance, sd, lower, upper = posterior_summaries(posterior, values, (1 - interval) / 2, TOLERANCE)
+    """Return estimates of items from P(true grade), (n_items, n_grades): relevance is the mean of the grade values."""
+    relevance, sd, lower, upper = posterior_summaries(posterior, values, (1 - interval) / 2, LOSS_TOLERANCE)
     return {"relevance": relevance, "sd": sd, "lower": lower, "upper": upper, "p": posterior}
 
 
-def restrict_to_gold(shares: NDArray[np.float64], shard: Shard) -> None:
-    """Set to 0, in place, the shares of the grades that an expert grade excludes; each row sums to 1 afterwards.
+def restrict_to_gold(probabilities: NDArray[np.float64], shard: Shard) -> None:
+    """Set to 0, in place, the probabilities of grades that an expert grade excludes, and normalize each row.
 
-    Rows (items) without an expert grade stay as they are. Where all shares are excluded, those of the set are equal.
+    Rows (items) without an expert grade stay as they are. If no allowed grade has a positive probability, all allowed
+    grades get the same one.
     """
     known = shard.gold >= 0
     allowed = shard.gold_sets[shard.gold[known]]
-    rest = shares[known] * allowed
+    rest = probabilities[known] * allowed
     none = rest.sum(axis=1) == 0
     rest[none] = allowed[none]
-    shares[known] = rest / rest.sum(axis=1, keepdims=True)
+    probabilities[known] = rest / rest.sum(axis=1, keepdims=True)
 
 
 def check_consensus(consensus: Consensus, judgments: Judgments) -> None:
@@ -255,7 +256,7 @@ def _posterior_summaries(
 def posterior_summaries(
     posterior: NDArray[np.float64], values: NDArray[np.float64], tail: float, tolerance: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean, standard deviation, lower and upper quantile of each item's posterior."""
+    """Return mean, standard deviation and quantiles `tail` and 1 - `tail` of each item's posterior over `values`."""
     # posterior (n_items, n_grades), values (n_grades,) -> (n_items,) each
     n_items, n_grades = posterior.shape
     mean, sd = np.empty(n_items), np.empty(n_items)

@@ -1,4 +1,4 @@
-"""Files of a saved model, then those of an unfinished fit (checkpoint); each is checked on reading."""
+"""Write and read the files of saved models and of checkpoints (unfinished fits); all are checked on reading."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from crowdrank.consensus.model import EMAggregator
 
 
-SCORES, PREDICTIONS = "scores.parquet", "predictions.parquet"
+SCORES_FILE_NAME, PREDICTIONS_FILE_NAME = "scores.parquet", "predictions.parquet"
 CHECKPOINT = FolderKind("checkpoint", 1, "checkpoint", "a fit with checkpoint=")
 EXAMPLE_ASSESSORS = 509
 """Number of assessors of the example that saved parameters are compared with; no other axis is as long."""
-SHOWN_ONLY = ("interval", "grade_by")
-"""Parameters that only change how the result is shown."""
+DISPLAY_PARAMETERS = ("interval", "grade_by")
+"""Parameters of models that do not change the estimation, only what is reported; a checkpoint ignores them."""
 
 
 def write_model(model: EMAggregator, folder: Path) -> None:
@@ -67,9 +67,9 @@ def write_model(model: EMAggregator, folder: Path) -> None:
     if model.feature_scores_ is not None:
         scores = model.feature_scores_
         columns = {"query": scores.query, "document": scores.document, "score": scores.score}
-        pq.write_table(pa.table(columns), folder / SCORES)
+        pq.write_table(pa.table(columns), folder / SCORES_FILE_NAME)
     if model.consensus_.prediction_table is not None:
-        pq.write_table(model.consensus_.prediction_table, folder / PREDICTIONS)
+        pq.write_table(model.consensus_.prediction_table, folder / PREDICTIONS_FILE_NAME)
     if model.gold_ is not None:
         storage.save(model.gold_.as_judgments(), folder / "gold.parquet")
 
@@ -89,9 +89,9 @@ def read_data(model: EMAggregator, folder: Path, fields: Fields, files: Iterable
     model.n_iter_ = len(model.history_)
     model.judgments_ = storage.load(folder / "judgments.parquet")
     model.feature_scores_ = None
-    if SCORES in files:
+    if SCORES_FILE_NAME in files:
         names = tuple(fields.sequence("features", is_text, "names"))
-        model.feature_scores_ = _read_scores(folder / SCORES, names)
+        model.feature_scores_ = _read_scores(folder / SCORES_FILE_NAME, names)
     model.gold_ = _read_gold(folder / "gold.parquet", fields) if "gold.parquet" in files else None
 
 
@@ -126,7 +126,7 @@ def read_results(model: EMAggregator, folder: Path) -> None:
     documents, assessors = (read_parquet(folder / name) for name in ("documents.parquet", "assessors.parquet"))
     method, labels = type(model).__name__, grade_labels(prepared)
     names = () if model.feature_scores_ is None else model.feature_scores_.names
-    predictions = read_parquet(folder / PREDICTIONS) if (folder / PREDICTIONS).exists() else None
+    predictions = read_parquet(folder / PREDICTIONS_FILE_NAME) if (folder / PREDICTIONS_FILE_NAME).exists() else None
     scale, backend = prepared.main_scale, prepared.backend
     model.consensus_ = Consensus(method, documents, assessors, scale, labels, backend, names, predictions)
     check_consensus(model.consensus_, prepared)
@@ -136,10 +136,10 @@ def read_results(model: EMAggregator, folder: Path) -> None:
     require(not missing, f"assessors.parquet has no column {min(missing, default='')}")
 
 
-def check_theta(model: EMAggregator, theta: Arrays, made: Arrays, n_assessors: int) -> None:
+def check_theta(model: EMAggregator, theta: Arrays, example: Arrays, n_assessors: int) -> None:
     """Raise ValueError unless parameters have the names, types and shapes of an example and values in range."""
-    require(set(theta) == set(made), "the parameters are not those of the model")
-    for name, known in made.items():
+    require(set(theta) == set(example), "the parameters are not those of the model")
+    for name, known in example.items():
         shape = tuple(n_assessors if size == EXAMPLE_ASSESSORS else size for size in known.shape)
         require_array(name, theta[name], known.dtype, shape)
         bounds = model.theta_arrays[name].bounds if name in model.theta_arrays else (-MAX_SAVED_FLOAT, MAX_SAVED_FLOAT)
@@ -266,7 +266,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class CheckpointedFit:
-    """What identifies a fit, and what its saved state is checked against.
+    """Fit with a checkpoint: what identifies it, and what its saved state is checked against.
 
     Attributes:
         model: the model.
@@ -299,13 +299,13 @@ class CheckpointedFit:
                 model, self.judgments.scales, first.n_expert_grades, has_scores=self.scores is not None
             )
             model._check_theta(theta, example, self.judgments.n_assessors)
-            require_alike(statistics, model._accumulate(first, model._start(first), theta)[1])
+            require_same_form(statistics, model._accumulate(first, model._start(first), theta)[1])
             model._maximize(theta, statistics)  # raises an error if a matrix is singular
 
     def fingerprint(self) -> str:
         """Return a digest of everything that changes the result, except when the fit stops."""
         parameters = self.model.get_params(deep=False)
-        settings = {name: parameters[name] for name in parameters if name not in ("n_iter", "tol", *SHOWN_ONLY)}
+        settings = {name: parameters[name] for name in parameters if name not in ("n_iter", "tol", *DISPLAY_PARAMETERS)}
         about = (source_digest(), type(self.model).__name__, settings, self.judgments.scales, self.n_shards)
         digest = hashlib.blake2b(repr(about).encode())
         start = {} if self.theta is None else self.theta
@@ -333,7 +333,7 @@ class CheckpointedFit:
 
 
 class _StoredLocals:
-    """Local state of each shard, read and checked one at a time."""
+    """Iterable over the saved local state of each shard, read and checked one at a time."""
 
     def __init__(self, path: Path, model: ShardModel[Shard], shards: Shards[Shard], theta: Arrays) -> None:
         self.path, self.model, self.shards, self.theta = path, model, shards, theta
@@ -346,17 +346,17 @@ class _StoredLocals:
             local = read_arrays(self.path / f"local-{place}.parquet")
             shard = self.shards.load(place)
             made, _ = self.model._accumulate(shard, self.model._start(shard), self.theta)
-            require_alike(local, select_arrays(made, self.model.carries))
+            require_same_form(local, select_arrays(made, self.model.carries))
         return local
 
 
-def require_alike(arrays: Arrays, made: Arrays) -> None:
+def require_same_form(arrays: Arrays, example: Arrays) -> None:
     """Raise ValueError unless saved arrays have the names, types and shapes of those that the model computes.
 
     Integers must be equal: they are counted from the judgments, and kernels use them as indices.
     """
-    require(set(arrays) == set(made), "its arrays are not those of the model")
-    for name, known in made.items():
+    require(set(arrays) == set(example), "its arrays are not those of the model")
+    for name, known in example.items():
         require_array(name, arrays[name], known.dtype, known.shape)
         if known.dtype.kind != "f":
             require(np.array_equal(arrays[name], known), f"{name} is not that of the judgments")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from crowdrank._folders import PROBABILITY_RANGE
 from crowdrank._numba import map_in_order
 from crowdrank._typing import Arrays, Floats, Grades
-from crowdrank.consensus.curves import blocks, learn_prior
+from crowdrank.consensus.curves import assessor_blocks, learn_prior
 from crowdrank.consensus.dawid_skene import FLOOR, DawidSkene
 from crowdrank.consensus.e_step import SMALLEST
 from crowdrank.consensus.families import prior_weights
@@ -152,19 +152,19 @@ class ThresholdDawidSkene(DawidSkene):
         return float(-0.5 * (theta["coefficients"] ** 2 / np.diag(theta["covariance"])).sum())
 
     def _check_theta(self, theta: Arrays, example: Arrays, n_assessors: int) -> None:
-        """Check also that the covariance is positive definite."""
+        """Raise an error unless parameters are valid and the covariance is positive definite."""
         super()._check_theta(theta, example, n_assessors)
         np.linalg.cholesky(theta["covariance"])  # raises LinAlgError
 
     def _new_assessors(self, theta: Arrays, name: str, scale_of: Grades) -> NDArray[Any]:
-        """Return the prior mean of the coefficients and its probabilities."""
+        """Return rows of theta[name] for new assessors, at the prior mean of the coefficients."""
         coefficients = np.repeat(theta["mean"][None], len(scale_of), axis=0)
         features = threshold_features(len(theta["shares"]), self._models_unjudgeable)
         return coefficients if name == "coefficients" else answer_probabilities(coefficients, features)
 
 
 def threshold_features(n_states: int, unjudgeable: bool = False) -> Floats:
-    """Return the features of each answer and state, (n_states, n_states, 2 (n_states - 1)).
+    """Return the 0-1 features of each answer and state, (n_states, n_states, 2 (n_states - 1)).
 
     Each threshold s has two: [answer >= s][grade < s] and [answer >= s][grade >= s]. If the last state is
     `unjudgeable`, it has two features in place of a threshold: [answer is last][state is not] and [both are]. Other
@@ -197,7 +197,7 @@ def newton_step(
     n_jobs: int = 1,
     weights: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """Update the penalized multinomial regressions of all assessors by one Newton step.
+    """Return the coefficients of all assessors after one Newton step of their penalized multinomial regressions.
 
     Args:
         counts: number of answers, (n_assessors, n_answers, n_states).
@@ -217,7 +217,7 @@ def newton_step(
         own = None if weights is None else weights[part]
         return _newton_step(counts[part], coefficients[part], features, mean, precision, own)
 
-    steps = list(map_in_order(step, blocks(len(counts)), n_jobs))
+    steps = list(map_in_order(step, assessor_blocks(len(counts)), n_jobs))
     return np.concatenate([updated for updated, _ in steps]), np.sum([spread for _, spread in steps], axis=0)
 
 

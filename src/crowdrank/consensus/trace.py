@@ -14,7 +14,7 @@ from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import Judgments
 
-SHOWN = ("relevance", "sd", "lower", "upper", "grade")
+ESTIMATE_COLUMNS = ("relevance", "sd", "lower", "upper", "grade")
 
 
 def trace(model: Aggregator, judgments: Judgments, document: Any, query: Any = None) -> pa.Table:
@@ -45,16 +45,16 @@ def trace(model: Aggregator, judgments: Judgments, document: Any, query: Any = N
     rows = np.arange(judgments.offsets[item], judgments.offsets[item + 1])
     if "time" in judgments.extras:
         rows = rows[np.argsort(judgments.extras["time"][rows], kind="stable")]
-    others = _other_judgments(judgments, item) if model.assessor_estimator_.locality == "query" else rows[:0]
-    steps = [_estimate(model, judgments, item, np.append(others, rows[: n + 1])) for n in range(len(rows))]
-    own = _select(judgments, rows).to_arrow()
+    others = _rows_of_other_documents(judgments, item) if model.assessor_estimator_.locality == "query" else rows[:0]
+    steps = [_estimate_document(model, judgments, item, np.append(others, rows[: n + 1])) for n in range(len(rows))]
+    own = _keep_rows(judgments, rows).to_arrow()
     place = pa.array(np.argsort(np.argsort(rows)))  # `own` has the rows in the order of the table
     return pa.table(
         {
             "step": np.arange(1, len(rows) + 1),
             "assessor": own["assessor"].take(place),
             "given": own["grade"].take(place),
-            **{name: pa.chunked_array([step[name].combine_chunks() for step in steps]) for name in SHOWN},
+            **{name: pa.chunked_array([step[name].combine_chunks() for step in steps]) for name in ESTIMATE_COLUMNS},
         }
     )
 
@@ -77,22 +77,22 @@ def _find_item(judgments: Judgments, document: Any, query: Any) -> int:
     return int(items[0])
 
 
-def _other_judgments(judgments: Judgments, item: int) -> Integers:
-    """Return the rows of the other documents of the item's query."""
+def _rows_of_other_documents(judgments: Judgments, item: int) -> Integers:
+    """Return the rows of judgments of the other documents of the item's query."""
     row_item = items_of(judgments.offsets)
     same_query = judgments.item_query[row_item] == judgments.item_query[item]
     return np.flatnonzero(same_query & (row_item != item))
 
 
-def _select(judgments: Judgments, rows: Integers) -> Judgments:
+def _keep_rows(judgments: Judgments, rows: Integers) -> Judgments:
     keep = np.zeros(len(judgments), dtype=bool)
     keep[rows] = True
     return judgments.where(keep)
 
 
-def _estimate(model: Aggregator, judgments: Judgments, item: int, rows: Integers) -> pa.Table:
-    """Return the estimate of an item from the given rows."""
-    table = model.infer(_select(judgments, rows)).document_table
+def _estimate_document(model: Aggregator, judgments: Judgments, item: int, rows: Integers) -> pa.Table:
+    """Return the estimate of an item from the judgments in `rows`, one row of `ESTIMATE_COLUMNS`."""
+    table = model.infer(_keep_rows(judgments, rows)).document_table
     document = judgments.documents[int(judgments.item_document[item])].as_py()
     row = table["document"].to_pylist().index(document)
-    return table.select(list(SHOWN)).slice(row, 1)
+    return table.select(list(ESTIMATE_COLUMNS)).slice(row, 1)

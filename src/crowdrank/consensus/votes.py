@@ -1,4 +1,4 @@
-"""Votes, which make no assumption about assessors and need one pass."""
+"""Vote counts (majority, average, highest grade): no model of assessors, and one pass over the judgments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Vote(EMAggregator):
-    """Base of votes: counts the grades of each item, and how often each assessor agrees with the result.
+    """Base of models by vote counts: the grades of each item are counted.
 
     `sd` is the standard error of the mean grade of an item. One vote with the grade distribution of all votes is added
     to the votes of each item, so that a single judgment is not certain. `lower` and `upper` are normal quantiles,
@@ -50,7 +50,7 @@ class _Vote(EMAggregator):
         return values[self._grades(votes)]
 
     def _start(self, shard: Shard) -> Arrays:
-        """Return the votes of each item without those that contradict an expert grade."""
+        """Return the vote counts of each item, restricted to the grades that an expert grade stands for."""
         votes = self._count(shard)
         restrict_to_gold(votes, shard)
         return {"votes": votes}
@@ -64,7 +64,7 @@ class _Vote(EMAggregator):
         return None
 
     def _accumulate(self, shard: Shard, local: Arrays, theta: Arrays | None) -> tuple[Arrays, Arrays]:
-        """Return the sum of all votes, and for each assessor the number of items and of agreements with the result."""
+        """Return sums of votes by grade, and by assessor the number of judgments and of agreements with the result."""
         agreed, asked = np.zeros(shard.n_assessors), np.zeros(shard.n_assessors)
         grades = self._grades(local["votes"])
         add_agreements(
@@ -73,7 +73,7 @@ class _Vote(EMAggregator):
         return local, {"votes": local["votes"].sum(axis=0), "agreed": agreed, "asked": asked}
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
-        """Return the shares of the grades among all votes."""
+        """Return the parameter `shares`: share of each grade among all votes, (n_grades,)."""
         return {"shares": statistics["votes"] / statistics["votes"].sum()}
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
@@ -189,7 +189,7 @@ def _count_votes(offsets: NDArray[np.int64], grade: NDArray[np.int8], n_grades: 
 
 @njit(nogil=True, numpy=_count_votes)
 def count_votes(offsets: NDArray[np.int64], grade: NDArray[np.int8], n_grades: int) -> NDArray[np.float64]:
-    """Return the number of judgments of each item with each grade."""
+    """Return the number of judgments of each item with each grade, (n_items, n_grades)."""
     # offsets (n_items + 1,), grade (n,) -> (n_items, n_grades)
     votes = np.zeros((len(offsets) - 1, n_grades))
     for item in range(len(offsets) - 1):
@@ -210,7 +210,7 @@ def _count_weighted_votes(
 def count_weighted_votes(
     offsets: NDArray[np.int64], grade: NDArray[np.int8], weight: NDArray[np.float64], n_grades: int
 ) -> NDArray[np.float64]:
-    """Return the sum of the weights of the judgments of each item with each grade."""
+    """Return the total weight of the judgments of each item with each grade, (n_items, n_grades)."""
     # offsets (n_items + 1,), grade and weight (n,) -> (n_items, n_grades)
     votes = np.zeros((len(offsets) - 1, n_grades))
     for item in range(len(offsets) - 1):

@@ -24,7 +24,7 @@ NO_PRIOR_PARAMETERS = {"prior": 0, "ability_sd": float("inf")}
 
 
 COPIES_TOLERANCE = 0.05
-"""Largest mean change of relevance by copies within a family, in standard deviations."""
+"""Maximum mean change of relevance, in standard deviations, if copies of an assessor are added to a family."""
 
 
 def example_judgments(
@@ -135,10 +135,10 @@ def check_ids_do_not_matter(model: Aggregator) -> None:
 
 
 def check_copied_documents_change_no_assessor(model: Aggregator) -> None:
-    """Check that the parameters of assessors do not change if every document is there four times.
+    """Check that the parameters of assessors do not change if every document occurs four times.
 
-    A prior has less effect if there are more data, so it is switched off. If that is impossible, the informativeness
-    of assessors must correlate, by less if a meta-estimator chose another model for more data.
+    A prior has less effect with more data, so it is switched off. If that is impossible, the informativeness of
+    assessors before and after must correlate; the bound is lower if a meta-estimator chose another model.
     """
     frame = example_judgments(n_items=80)
     has_no_prior = _switch_off_prior(model)
@@ -233,7 +233,7 @@ def check_save_and_load(model: Aggregator) -> None:
 
 
 def check_features(model: Aggregator) -> None:
-    """Check that features are refused or used: recorded, saved, and a prediction for documents without judgments."""
+    """Check that a model refuses features, or uses, records and saves them and predicts documents without judgments."""
     frame = example_judgments()
     features = frame.groupby(["query", "document"])["grade"].mean().rename("score").reset_index()
     try:
@@ -374,9 +374,9 @@ def check_unjudgeable_answers(model: Aggregator) -> None:
 
 
 def check_mixed_scales(model: Aggregator) -> None:
-    """Check that different scales are mapped to one if they have a map, and otherwise used or refused.
+    """Check that judgments on different scales are mapped to one scale if there is a map, else used or refused.
 
-    A model that takes `scales` uses them as they are.
+    A model whose inputs include `scales` uses several scales as they are.
     """
     frame = pd.DataFrame({"document": ["a", "a"], "assessor": ["crowd", "llm"], "grade": [1, 3]})
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Checks of parameters, which apply to every estimator, and assertions of all checks."""
+"""Checks of parameters that apply to every estimator, and assertion helpers of all checks."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def raises(
 
 @contextmanager
 def record_warnings() -> Iterator[list[Any]]:
-    """Return a list that holds the warnings raised in the block, once the block has ended."""
+    """Yield a list that holds the warnings of the `with` block after it has ended."""
     messages: list[Any] = []
     with warnings.catch_warnings(record=True) as records:
         warnings.simplefilter("always")

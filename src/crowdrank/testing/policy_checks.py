@@ -81,7 +81,7 @@ def _wants_more_labels(policy: Policy) -> bool:
 
 
 def check_features(policy: Policy) -> None:
-    """Check that features are refused without a model, and that pairs that they predict are requested with one."""
+    """Check that a policy without a model refuses features, and one with a model requests pairs predicted by them."""
     judgments, eager = example_judgments(), _eager_copy(policy)
     pool, n_unlabeled = Pool.of(judgments), 8
     scores = judgments.frame.groupby(["query", "document"], sort=False)["grade"].mean().rename("score").reset_index()
@@ -206,7 +206,7 @@ def check_budget_too_small(policy: Policy) -> None:
 
 
 def check_judgments_outside_of_the_pool(policy: Policy) -> None:
-    """Check that there is a note about judgments of documents that are not in the pool."""
+    """Check that a policy notes judgments of documents that are not in the pool."""
     small_pool = Pool.read(example_judgments().frame[["query", "document"]].head(20))
     requests = _request_labels(_eager_copy(policy), 10, small_pool)
     assert any(note.kind == "judgments-outside-pool" for note in requests.notes), (

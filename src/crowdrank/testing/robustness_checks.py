@@ -1,7 +1,7 @@
 """Checks that an aggregator does not lose to the plain average, and that a useless assessor does little harm.
 
-They need worlds in which a plain answer is known to be good. Models without a line of relevance claim less and skip the
-checks of rankings.
+The judgments are simulated such that the plain average is known to rank well. Models without a continuous relevance
+skip these checks.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from crowdrank.consensus.votes import Average
 from crowdrank.errors import ConvergenceWarning, DataWarning
 
 SHORT_TASKS = ((3, 3, 10), (5, 4, 10), (6, 6, 3))
-"""Number of grades, of labels per assessor and of labels per document in the checked short tasks."""
+"""Number of grades, of labels per assessor and of labels per document of each kind of simulated judgments."""
 DOCUMENTS_PER_QUERY = 12
-"""Number of documents per query in the checked worlds."""
+"""Number of documents per query in the simulated judgments."""
 N_SEEDS = 5
-"""Number of worlds per kind of task."""
+"""Number of simulated sets of judgments per kind of task."""
 MAX_LOSS = 0.015
-"""Maximum of the mean tau-a that a model may lose to the plain average; the mean of a few worlds is uncertain."""
+"""Maximum by which the mean Kendall's tau-a of a model may be below that of the plain average."""
 MIN_CORRELATION = 0.97
 """Minimum rank correlation of relevance before and after a useless assessor is added."""
 
@@ -57,7 +57,7 @@ def short_task_world(
 
 
 def tau_a(one: Floats, other: Floats) -> float:
-    """Return Kendall's tau-a; a pair that is tied in one of the two counts 0.
+    """Return Kendall's tau-a of two rankings by scores; a pair that is tied in either of them counts as 0.
 
     >>> tau_a(np.array([1.0, 2.0, 3.0]), np.array([0.0, 5.0, 5.0]))
     0.6666666666666666
@@ -66,10 +66,10 @@ def tau_a(one: Floats, other: Floats) -> float:
     return float(np.mean(np.sign(one[first] - one[second]) * np.sign(other[first] - other[second])))
 
 
-def _tau_within_queries(one: Floats, other: Floats) -> float:
+def _tau_within_queries(first: Floats, second: Floats) -> float:
     """Return the mean tau-a of the queries of :func:`short_task_world`."""
-    queries = np.arange(len(one)) // DOCUMENTS_PER_QUERY
-    return float(np.mean([tau_a(one[queries == query], other[queries == query]) for query in np.unique(queries)]))
+    queries = np.arange(len(first)) // DOCUMENTS_PER_QUERY
+    return float(np.mean([tau_a(first[queries == query], second[queries == query]) for query in np.unique(queries)]))
 
 
 def _fitted_relevance(model: Aggregator, judgments: pd.DataFrame) -> Floats:
@@ -82,7 +82,7 @@ def _fitted_relevance(model: Aggregator, judgments: pd.DataFrame) -> Floats:
 
 
 def check_short_tasks(model: Aggregator) -> None:
-    """Check that a model with a line of relevance ranks at least as well as the plain average on short tasks."""
+    """Check that a model with continuous relevance ranks as well as the average if assessors judge few documents."""
     if not getattr(model, "on_a_line", False):
         return
     for n_grades, per_assessor, per_document in SHORT_TASKS:
@@ -98,7 +98,7 @@ def check_short_tasks(model: Aggregator) -> None:
 
 
 def check_useless_assessor(model: Aggregator) -> None:
-    """Check that an assessor with random answers changes the ranking of a model with a line of relevance little."""
+    """Check that an assessor with random answers hardly changes the ranking of a model with continuous relevance."""
     if not getattr(model, "on_a_line", False):
         return
     judgments, _ = short_task_world(4, 30, 8, 0)
