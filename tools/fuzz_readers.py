@@ -268,12 +268,12 @@ def csv_bytes(table: pd.DataFrame) -> bytes:
 
 def read_batch_labels(path: Path) -> JudgeLabels:
     """Read results of a batch of requests to LLM judges."""
-    return JudgeLabels.of(read_batch_results([path]).judged)
+    return JudgeLabels.from_calls(read_batch_results([path]).judged)
 
 
 def read_umbrela_labels(path: Path) -> JudgeLabels:
     """Read judgments of umbrela."""
-    return JudgeLabels.of(read_umbrela(path))
+    return JudgeLabels.from_calls(read_umbrela(path))
 
 
 Reader = Callable[..., Any]

@@ -142,4 +142,4 @@ def test_labels_with_named_grades_state_their_order() -> None:
         JudgedCall("q", document, "gpt", 0, "gpt", "gpt", "", NAMES, Reply("ok", grade))
         for document, grade in (("a", "Good"), ("b", "Bad"))
     ]
-    assert read_judgments(JudgeLabels.of(calls).labels).grade.tolist() == [2, 0]
+    assert read_judgments(JudgeLabels.from_calls(calls).labels).grade.tolist() == [2, 0]

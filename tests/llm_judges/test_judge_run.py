@@ -22,10 +22,10 @@ from crowdrank.cli.app import app
 from crowdrank.errors import CrowdrankError, InputError, OutputError
 from crowdrank.judgments.scale import Scale
 from crowdrank.llm_judges import caller, endpoint, replies
-from crowdrank.llm_judges.caller import BUDGET_SPENT, Caller
+from crowdrank.llm_judges.caller import BUDGET_SPENT_REASON, Caller
 from crowdrank.llm_judges.judges import Judge, Prices, Prompt
 from crowdrank.llm_judges.judging_plan import JudgingPlan, JudgingResult, run_judges
-from crowdrank.llm_judges.judging_task import read_task
+from crowdrank.llm_judges.judging_task import read_judging_task
 from crowdrank.llm_judges.ledger import Ledger, open_ledger
 
 from .fake_endpoint import Behavior, Reply, document_of, error, serve
@@ -49,9 +49,9 @@ def ask(
     ledger: str = "l.sqlite",
 ) -> JudgingResult:
     texts = [Path("docs.jsonl"), Path("queries.jsonl")]
-    task = read_task(Path("requests.csv"), texts, judges, SCALE)
+    task = read_judging_task(Path("requests.csv"), texts, judges, SCALE)
     with open_ledger(Path(ledger)) as opened:
-        plan = JudgingPlan.of(task, opened.statuses(), retry)
+        plan = JudgingPlan.for_task(task, opened.statuses(), retry)
         return run_judges(plan, opened, budget, clock=clock)
 
 
@@ -116,7 +116,7 @@ def test_waits_grow_and_vary(project: Project, clock: ManualClock) -> None:
     assert result.labels.count("failed") == 1
     assert len(result.labels.labels) == 0
     assert "500" in result.labels.failures["problem"][0].as_py()
-    waits = [Caller(None, None, rng=random.Random(1))._backoff(20, None) for _ in range(2)]  # type: ignore[arg-type]
+    waits = [Caller(None, None, rng=random.Random(1))._backoff_seconds(20, None) for _ in range(2)]  # type: ignore[arg-type]
     assert 30 <= waits[0] <= 60
 
 
@@ -131,8 +131,8 @@ def test_retry_after_is_obeyed_for_the_whole_judge(project: Project, clock: Manu
 
 def test_retry_after_can_be_a_date() -> None:
     headers = {"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}
-    assert endpoint.classify(429, headers, "", SCALE).wait_seconds == 0.0
-    assert endpoint.classify(429, {"retry-after": "soon"}, "", SCALE).wait_seconds is None
+    assert endpoint.classify_response(429, headers, "", SCALE).wait_seconds == 0.0
+    assert endpoint.classify_response(429, {"retry-after": "soon"}, "", SCALE).wait_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -162,11 +162,11 @@ def test_a_wait_that_is_too_long_stops_the_judge(project: Project, clock: Manual
 
 def test_the_circuit_opens_and_closes(project: Project, clock: ManualClock) -> None:
     project.write_pairs(30)
-    bad = caller.FAILURES_TO_OPEN + 1  # the circuit opens, the first probe fails, the second succeeds
+    bad = caller.FAILURES_BEFORE_CIRCUIT_OPENS + 1  # the circuit opens, the first probe fails, the second succeeds
     with serve(lambda number, body: error(500) if number < bad else Reply()) as served:
         result = ask(project, clock, judge(served.url, concurrency=1, attempts=2))
     opened = [wait for wait in clock.waits if wait > 20]
-    assert [round(wait / caller.OPEN_SECONDS) for wait in opened] == [1, 2]
+    assert [round(wait / caller.CIRCUIT_OPEN_SECONDS) for wait in opened] == [1, 2]
     assert len(result.labels.labels) + len(result.labels.failures) == 30
     assert result.stopped == {}
 
@@ -193,20 +193,22 @@ def test_a_service_that_limits_every_request_does_not_use_up_the_calls(project: 
 
 def test_requests_that_were_under_way_when_the_circuit_opened_do_not_open_it_again(clock: ManualClock) -> None:
     queue = caller.JudgeQueue(judge("http://127.0.0.1:1/v1"), iter(()), clock)
-    failed = endpoint.Outcome(replies.Reply("failed"), is_final=False)
+    failed = endpoint.AttemptOutcome(replies.Reply("failed"), is_final=False)
     for _ in range(20):
-        queue.record(failed, started=0.0)
+        queue.record_outcome(failed, started_at=0.0)
     assert (queue.n_openings, queue.stopped) == (1, "")
 
 
 def test_openings_of_a_circuit_are_counted_in_a_row(clock: ManualClock) -> None:
     queue = caller.JudgeQueue(judge("http://127.0.0.1:1/v1"), iter(()), clock)
-    failed, answered = (endpoint.Outcome(replies.Reply(status), is_final=status == "ok") for status in ("failed", "ok"))
-    for _ in range(caller.MAX_OPENINGS + 2):
-        for _ in range(caller.FAILURES_TO_OPEN):
-            queue.record(failed, started=float("inf"))
+    failed, answered = (
+        endpoint.AttemptOutcome(replies.Reply(status), is_final=status == "ok") for status in ("failed", "ok")
+    )
+    for _ in range(caller.MAX_CIRCUIT_OPENINGS + 2):
+        for _ in range(caller.FAILURES_BEFORE_CIRCUIT_OPENS):
+            queue.record_outcome(failed, started_at=float("inf"))
         assert (queue.n_openings, queue.stopped) == (1, "")
-        queue.record(answered, started=float("inf"))
+        queue.record_outcome(answered, started_at=float("inf"))
     assert queue.n_openings == 0
 
 
@@ -270,8 +272,8 @@ def test_equal_requests_are_asked_and_paid_once(project: Project, clock: ManualC
     Path("requests.csv").write_text("query,document\nq,d0\nq,d1\nq,d0\n")
     with serve(by_number(Reply("2"))) as served:
         one = judge(served.url, prices=PRICES)
-        task = read_task(Path("requests.csv"), [Path("docs.jsonl"), Path("queries.jsonl")], [one], SCALE)
-        (planned,) = JudgingPlan.of(task, {}).estimates
+        task = read_judging_task(Path("requests.csv"), [Path("docs.jsonl"), Path("queries.jsonl")], [one], SCALE)
+        (planned,) = JudgingPlan.for_task(task, {}).estimates
         result = ask(project, clock, one, budget=1.0)
     assert planned.calls == len(served.bodies) == 1
     assert result.labels.labels["document"].to_pylist() == ["d0", "d1"]
@@ -287,7 +289,7 @@ def test_the_budget_is_never_exceeded(project: Project, clock: ManualClock, budg
     with serve(lambda number, body: next(faults)) as served:
         result = ask(project, clock, judge(served.url, prices=PRICES, concurrency=concurrency), budget=budget)
         assert served.cost(1.0, 2.0) <= result.charged <= budget
-        assert result.stopped == {"j": BUDGET_SPENT}
+        assert result.stopped == {"j": BUDGET_SPENT_REASON}
         more = ask(project, clock, judge(served.url, prices=PRICES, concurrency=concurrency), budget=budget)
         assert served.cost(1.0, 2.0) <= more.charged <= budget
     assert result.not_asked > 0
@@ -312,9 +314,9 @@ def test_failed_attempts_are_in_the_progress(
 ) -> None:
     texts = [Path("docs.jsonl"), Path("queries.jsonl")]
     with serve(lambda number, body: error(500)) as served, open_ledger(Path("l.sqlite")) as ledger:
-        task = read_task(Path("requests.csv"), texts, [judge(served.url, attempts=3)], SCALE)
+        task = read_judging_task(Path("requests.csv"), texts, [judge(served.url, attempts=3)], SCALE)
         report = ProgressBar("asking judges", after=0, every=0)
-        run_judges(JudgingPlan.of(task, {}), ledger, clock=clock, report=report)
+        run_judges(JudgingPlan.for_task(task, {}), ledger, clock=clock, report=report)
     assert "(1 failed attempt)" in capsys.readouterr().err
 
 

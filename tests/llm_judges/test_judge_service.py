@@ -230,7 +230,7 @@ def test_a_wrong_address_or_token_is_one_error(
     served: RunningService, jam: str, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_judges(project, "http://127.0.0.1:9/v1", ("first",))
-    monkeypatch.setattr("crowdrank.llm_judges.service_judging.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("crowdrank.llm_judges.service_judging.FIRST_RETRY_SECONDS", 0.0)
     words = command(served, jam)
     assert refusal(*[word.replace(served.url, "ftp://x") for word in words]).kind == "invalid-address"
     assert refusal(*[word.replace(served.url, "http://127.0.0.1:9") for word in words]).kind == "no-service"

@@ -14,13 +14,13 @@ from crowdrank.judgments.scale import Scale
 from crowdrank.llm_judges.judges import ANSWER_MODES, BUILT_IN_PROMPTS, Judge, Prompt, delimit, read_judges
 from crowdrank.llm_judges.judging_task import (
     JudgingTask,
+    different_scales_note,
     estimate_tokens,
     max_input_tokens,
-    read_task,
-    scale_note,
+    read_judging_task,
     truncation_note,
 )
-from crowdrank.llm_judges.replies import instruction
+from crowdrank.llm_judges.replies import answer_instruction
 
 from .judging_project import Project, refusal
 
@@ -104,12 +104,14 @@ def test_names_are_unique_and_known(project: Project) -> None:
 @pytest.mark.parametrize("name", BUILT_IN_PROMPTS)
 @pytest.mark.parametrize("mode", ANSWER_MODES)
 def test_built_in_prompts_have_all_texts(name: str, mode: str) -> None:
-    messages = Prompt.read(name, Path()).messages("jam", "a recipe", "Boil fruit.", SCALE, instruction(mode, SCALE))
+    messages = Prompt.read(name, Path()).messages(
+        "jam", "a recipe", "Boil fruit.", SCALE, answer_instruction(mode, SCALE)
+    )
     assert [message["role"] for message in messages] == ["system", "user"]
     user = messages[1]["content"]
-    for text in ("jam", "a recipe", "Boil fruit.", "0, 1, 2, 3", instruction(mode, SCALE)):
+    for text in ("jam", "a recipe", "Boil fruit.", "0, 1, 2, 3", answer_instruction(mode, SCALE)):
         assert text in user
-    assert "{" not in messages[0]["content"] + user.replace(instruction(mode, SCALE), "")
+    assert "{" not in messages[0]["content"] + user.replace(answer_instruction(mode, SCALE), "")
 
 
 def test_braces_in_texts_are_not_expanded() -> None:
@@ -152,7 +154,7 @@ def test_the_digest_follows_the_text(project: Project) -> None:
 
 def read_project(project: Project, **changes: Any) -> JudgingTask:
     texts = [Path("docs.jsonl"), Path("queries.jsonl")]
-    return read_task(Path("requests.csv"), texts, [read(project, **changes)], SCALE)
+    return read_judging_task(Path("requests.csv"), texts, [read(project, **changes)], SCALE)
 
 
 def task_error(project: Project) -> InputError:
@@ -169,7 +171,7 @@ def test_a_missing_text_is_an_error(project: Project) -> None:
     assert (error.kind, "'other'" in str(error)) == ("no-text", True)
     assert error.fixes[1].parameter == "ids_as_queries"
     texts = [Path("docs.jsonl"), Path("queries.jsonl")]
-    task = read_task(Path("requests.csv"), texts, [read(project)], SCALE, ids_as_queries=True)
+    task = read_judging_task(Path("requests.csv"), texts, [read(project)], SCALE, ids_as_queries=True)
     assert task.texts.queries == {"q": "strawberry jam", "other": "other"}
 
 
@@ -183,7 +185,7 @@ def test_long_documents_are_cut_with_a_note(project: Project) -> None:
     Path("requests.csv").write_text("query,document\nq,d0\n")
     task = read_project(project, max_characters=100)
     (call,) = task.calls()
-    content = task.body(call)["messages"][1]["content"]
+    content = task.request_body(call)["messages"][1]["content"]
     assert ("T\n\n" + "word " * 19 in content, content.count("word") < 25) == (True, True)
     note = truncation_note(task)
     assert note is not None
@@ -193,7 +195,7 @@ def test_long_documents_are_cut_with_a_note(project: Project) -> None:
 def test_the_bound_of_tokens_is_above_the_estimate(project: Project) -> None:
     task = read_project(project)
     for call in task.calls():
-        body = task.body(call)
+        body = task.request_body(call)
         n_bytes = sum(len(message["content"].encode()) for message in body["messages"])
         assert estimate_tokens(body) < n_bytes < max_input_tokens(body)
 
@@ -202,13 +204,13 @@ def test_needs_are_read_from_texts(project: Project) -> None:
     Path("queries.jsonl").write_text('{"query": "q", "query_text": "jam", "need": "a recipe with strawberries"}\n')
     task = read_project(project)
     call = next(task.calls())
-    assert delimit("NEED", "a recipe with strawberries") in task.body(call)["messages"][1]["content"]
+    assert delimit("NEED", "a recipe with strawberries") in task.request_body(call)["messages"][1]["content"]
 
 
 def test_judges_of_different_scales_give_a_note(project: Project) -> None:
     graded, binary = read(project), read(project, prompt="binary")
-    assert scale_note([graded, graded], SCALE) is None
-    note = scale_note([graded, binary], SCALE)
+    assert different_scales_note([graded, graded], SCALE) is None
+    note = different_scales_note([graded, binary], SCALE)
     assert note is not None
     assert note.kind == "different-scales"
 

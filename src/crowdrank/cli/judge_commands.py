@@ -60,12 +60,12 @@ class TaskOptions:
         """Read judges, requests and texts, and print notes about them."""
         from crowdrank.judgments.scale import Scale
         from crowdrank.llm_judges.judges import read_judges
-        from crowdrank.llm_judges.judging_task import read_task, scale_note, truncation_note
+        from crowdrank.llm_judges.judging_task import different_scales_note, read_judging_task, truncation_note
 
         scale = Scale.parse(self.grades)
         judges = read_judges(judges_path, split_names(self.only))
-        task = read_task(requests, texts, judges, scale, ids_as_queries=self.ids_as_queries)
-        for note in (*task.notes, scale_note(judges, scale), truncation_note(task)):
+        task = read_judging_task(requests, texts, judges, scale, ids_as_queries=self.ids_as_queries)
+        for note in (*task.notes, different_scales_note(judges, scale), truncation_note(task)):
             if note is not None:
                 print_note(note)
         return judges, task
@@ -116,13 +116,13 @@ def split_names(names: str | None) -> list[str]:
 
 def raise_if_stopped(stopped: Mapping[str, str]) -> None:
     """Raise JudgeError if the service of a judge refused or failed its calls; exit with 3 if the budget is spent."""
-    from crowdrank.llm_judges.caller import BUDGET_SPENT
+    from crowdrank.llm_judges.caller import BUDGET_SPENT_REASON
 
     for name, reason in stopped.items():
-        if reason == BUDGET_SPENT:
+        if reason == BUDGET_SPENT_REASON:
             fix = Fix("raise it with {}", "budget")
             print_note(Message(f"the judge {name} was stopped: {reason}", "budget-spent", "note", fixes=(fix,)))
-    failed = {name: reason for name, reason in stopped.items() if reason != BUDGET_SPENT}
+    failed = {name: reason for name, reason in stopped.items() if reason != BUDGET_SPENT_REASON}
     if failed:
         name, reason = next(iter(failed.items()))
         advice = "its answers so far are stored; correct the cause and run the command again"
@@ -148,10 +148,10 @@ def judge_prepare(
     Examples:
         crowdrank judge prepare requests.csv --texts docs.jsonl --judges judges.toml -o batch.jsonl
     """
-    from crowdrank.llm_judges.batch import check_batch_output, write_batch
+    from crowdrank.llm_judges.batch import check_batch_path, write_batch
     from crowdrank.readers.write import check_distinct_paths
 
-    check_batch_output(output)
+    check_batch_path(output)
     check_distinct_paths({"output": output}, [requests, *texts, judges])
     chosen, task = task_options.read(requests, texts, judges)
     n_requests, longest_id = write_batch(task, output)
@@ -167,7 +167,7 @@ def judge_prepare(
 
 def _batch_notes(n_requests: int, longest_id: int, models: list[str]) -> list[Message]:
     """Return notes on limits of services that the batch file may exceed."""
-    from crowdrank.llm_judges.batch import MAX_BATCH_REQUESTS, SHORT_ID_LENGTH
+    from crowdrank.llm_judges.batch import MAX_BATCH_REQUESTS, MAX_PORTABLE_ID_LENGTH
 
     notes = []
     if len(models) > 1:
@@ -177,8 +177,8 @@ def _batch_notes(n_requests: int, longest_id: int, models: list[str]) -> list[Me
     if n_requests > MAX_BATCH_REQUESTS:
         problem = f"OpenAI accepts up to {MAX_BATCH_REQUESTS:,} requests per file"
         notes.append(Message(problem, "many-requests", "note", fixes=(Fix("split the requests"),)))
-    if longest_id > SHORT_ID_LENGTH:
-        problem = f"a custom_id has {longest_id} characters, and some services accept up to {SHORT_ID_LENGTH}"
+    if longest_id > MAX_PORTABLE_ID_LENGTH:
+        problem = f"a custom_id has {longest_id} characters, and some services accept up to {MAX_PORTABLE_ID_LENGTH}"
         notes.append(Message(problem, "long-custom-id", "note"))
     return notes
 
@@ -218,19 +218,19 @@ def judge_read(
     from crowdrank.llm_judges.batch import read_batch_results
     from crowdrank.llm_judges.judge_labels import JudgeLabels, failures_path
     from crowdrank.llm_judges.judges import read_judges
-    from crowdrank.llm_judges.umbrela import is_umbrela
+    from crowdrank.llm_judges.umbrela import is_umbrela_file
     from crowdrank.readers.write import check_outputs
 
     failures = failures_path(output)
     check_outputs({"output": output, "failures": failures}, [*results, batch, judges, requests, *(texts or [])])
     n_repeated = 0
-    if is_umbrela(results[0]):
+    if is_umbrela_file(results[0]):
         judged = _read_umbrela(results, requests, texts or [], grades)
     else:
         by_name = {judge.name: judge for judge in read_judges(judges)} if judges is not None else {}
         read = read_batch_results(results, by_name, batch)
         judged, n_repeated = read.judged, read.n_repeated
-    labels = JudgeLabels.of(judged)
+    labels = JudgeLabels.from_calls(judged)
     labels.write(output, failures, csv_safe=csv_safe)
     if json:
         summary = {row.pop("assessor"): row for row in labels.summary().to_pylist()}
@@ -306,13 +306,13 @@ def judge_run(
     check_distinct_paths({"ledger": ledger_path, "output": output, "failures": failures}, [requests, *texts, judges])
     chosen, task = task_options.read(requests, texts, judges)
     if calls.dry_run:
-        _print_estimates(JudgingPlan.of(task, _known_statuses(ledger_path), calls.retried), as_json=json)
+        _print_estimates(JudgingPlan.for_task(task, _known_statuses(ledger_path), calls.retried), as_json=json)
         return
     check_budget(chosen, calls.budget)
     for judge in chosen:
         judge.api_key()
     with open_ledger(ledger_path) as ledger:
-        plan = JudgingPlan.of(task, ledger.statuses(), calls.retried)
+        plan = JudgingPlan.for_task(task, ledger.statuses(), calls.retried)
         try:
             with reporting(True, PROGRESS_TITLE) as report:
                 result = run_judges(plan, ledger, calls.budget, report=report)
@@ -379,10 +379,10 @@ def _print_costs(result: JudgingResult, budget: float | None) -> None:
     if budget is not None:
         unknown = f", of which {result.uncertain:.4g} for calls whose outcome is unknown" if result.uncertain else ""
         print_line(f"{result.charged:.4g} of {budget:g} charged{unknown}.")
-    from crowdrank.llm_judges.caller import BUDGET_SPENT
+    from crowdrank.llm_judges.caller import BUDGET_SPENT_REASON
 
     if result.not_asked:
-        is_spent = BUDGET_SPENT in result.stopped.values()
+        is_spent = BUDGET_SPENT_REASON in result.stopped.values()
         fix = Fix("raise the budget with {}", "budget") if is_spent else Fix("run the command again to ask them")
         note = Message(f"{result.not_asked:,} calls have no outcome", "not-asked", "note", fixes=(fix,))
         print_note(note)
@@ -469,11 +469,11 @@ def _judge_pairs(
 
     with ExitStack() as stack:
         clients = {name: stack.enter_context(ServiceClient(url, project, token)) for name, token in tokens.items()}
-        scale = clients[judges[0].name].grades()
+        scale = clients[judges[0].name].fetch_scale()
         work = ServiceJudging(judges, clients, scale, ledger, spending.budget, spending.retried)
         try:
             while True:
-                for n_sent in work.work():
+                for n_sent in work.run():
                     print_status(f"{n_sent:,} grades sent.")
                 if watch is None or len(work.stopped) == len(judges):
                     return work

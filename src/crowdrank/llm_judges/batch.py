@@ -27,17 +27,28 @@ from crowdrank.readers.limits import numbered_lines
 from crowdrank.readers.write import output_stream
 
 BATCH_URL = "/v1/chat/completions"
+"""Path of the API to which the service sends each request of a batch file."""
 MAX_BATCH_REQUESTS = 50_000
 """Maximum number of requests in a batch file of OpenAI."""
-SHORT_ID_LENGTH = 64
+MAX_PORTABLE_ID_LENGTH = 64
 """Maximum length of a `custom_id` that every service accepts; OpenAI and vLLM accept longer ones."""
-MISSING = "missing"
+MISSING_STATUS = "missing"
 """Status of a request of a batch file without a result."""
 
 
 @dataclass(frozen=True)
 class CallId:
-    """Identity of a request in a batch file."""
+    """Fields of the `custom_id` of a request in a batch file.
+
+    Attributes:
+        query, document: ids of the pair.
+        judge: name of the judge.
+        sample: number of the request about the pair, from 0.
+        family: family of the judge.
+        prompt: digest of the prompt.
+        grades: scale of the judge, such as "0-3".
+
+    """
 
     query: str
     document: str
@@ -48,8 +59,8 @@ class CallId:
     grades: str
 
     @classmethod
-    def of(cls, call: Call, project_scale: Scale) -> CallId:
-        """Return the identity of a call."""
+    def from_call(cls, call: Call, project_scale: Scale) -> CallId:
+        """Return the id of a call; `project_scale` is the scale of a judge without one of its own."""
         judge = call.judge
         grades = str(judge.scale(project_scale))
         return cls(call.query, call.document, judge.name, call.sample, judge.family, judge.prompt.digest, grades)
@@ -60,7 +71,7 @@ class CallId:
 
     @classmethod
     def parse(cls, text: Any) -> CallId | None:
-        """Return the identity that a `custom_id` holds, or None if crowdrank did not write it.
+        """Parse a `custom_id`; return None if crowdrank did not write it.
 
         >>> CallId.parse("q%201/d%2F7/gpt/0/openai/0f0f/0-3").document
         'd/7'
@@ -74,8 +85,8 @@ class CallId:
         return cls(query, document, judge, int(sample), *others)
 
 
-def check_batch_output(path: Path) -> None:
-    """Raise an error if a batch file cannot be written to a path."""
+def check_batch_path(path: Path) -> None:
+    """Raise an error if a path does not end in .jsonl or .jsonl.gz, or cannot be written."""
     if not path.name.lower().endswith((".jsonl", ".jsonl.gz")):
         raise UsageError(f"Cannot write {path}: the name of a batch file ends in .jsonl.")
     check_output_file(path)
@@ -86,8 +97,8 @@ def write_batch(task: JudgingTask, path: Path) -> tuple[int, int]:
     n_requests = longest = 0
     with output_stream(path) as stream:
         for call in task.calls():
-            custom_id = str(CallId.of(call, task.scale))
-            line = {"custom_id": custom_id, "method": "POST", "url": BATCH_URL, "body": task.body(call)}
+            custom_id = str(CallId.from_call(call, task.scale))
+            line = {"custom_id": custom_id, "method": "POST", "url": BATCH_URL, "body": task.request_body(call)}
             stream.write(json.dumps(line).encode() + b"\n")
             n_requests, longest = n_requests + 1, max(longest, len(custom_id))
     return n_requests, longest
@@ -95,11 +106,11 @@ def write_batch(task: JudgingTask, path: Path) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class BatchResults:
-    """Results of a batch, each request once.
+    """Results of a batch, one per request.
 
     Attributes:
-        judged: one call per request.
-        n_repeated: number of lines about a request that another line answers too.
+        judged: call of each request, with the reply of the judge.
+        n_repeated: number of lines that were dropped because another line has the result of the same request.
 
     """
 
@@ -110,13 +121,13 @@ class BatchResults:
 def read_batch_results(
     paths: Sequence[Path], judges: Mapping[str, Judge] | None = None, requests: Path | None = None
 ) -> BatchResults:
-    """Read files of results and of errors; lines can be repeated and in any order.
+    """Read the results of batch files; lines can be repeated and in any order.
 
-    If several lines are about one request, a grade comes before any failure, and the first line before later ones.
+    Of several lines about one request, one with a grade is kept before one with a failure, and the first of equal ones.
 
     Args:
         paths: files in the format of OpenAI's batch outputs.
-        judges: judges by name, for the costs of calls.
+        judges: judges by name; their prices give the costs of calls.
         requests: the batch file; requests without a result are then added with the status `missing`.
 
     Raises:
@@ -128,27 +139,32 @@ def read_batch_results(
     for path in paths:
         for place, line in read_json_objects(path):
             n_lines += 1
-            call_id = _require_id(line, path, place)
-            judged = _read_line(call_id, line, judges or {}, path, place)
-            if call_id not in best or _rank(judged) < _rank(best[call_id]):
+            call_id = _require_call_id(line, path, place)
+            judged = _read_result_line(call_id, line, judges or {}, path, place)
+            if call_id not in best or _status_rank(judged) < _status_rank(best[call_id]):
                 best[call_id] = judged
     n_repeated = n_lines - len(best)
     for place, line in read_json_objects(requests) if requests is not None else ():
         assert requests is not None
-        call_id = _require_id(line, requests, place)
+        call_id = _require_call_id(line, requests, place)
         if call_id not in best:
-            missing = Reply(MISSING, problem="the results have no line for this request")
-            best[call_id] = _judged(call_id, missing, {}, _scale(call_id, requests, place))
+            missing = Reply(MISSING_STATUS, problem="the results have no line for this request")
+            best[call_id] = _new_judged_call(call_id, missing, {}, _parse_scale(call_id, requests, place))
     return BatchResults(list(best.values()), n_repeated)
 
 
-def _rank(call: JudgedCall) -> int:
-    """Return the preference of a result among several of one request, the lowest first."""
+def _status_rank(call: JudgedCall) -> int:
+    """Return the rank of the status of a call, from 0 for a grade to 3 for a failed call."""
     return STATUSES.index(call.answer.status)
 
 
 def read_json_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the place and the object of each line of a JSON Lines file; raise InputError if a line is none."""
+    """Yield ("line N", object) for each line of a JSON Lines file that is not blank.
+
+    Raises:
+        InputError: a line is not a JSON object.
+
+    """
     with open_decompressed(path) as stream:
         for number, line in numbered_lines(stream, str(path)):
             text = line.decode().strip()
@@ -164,7 +180,8 @@ def read_json_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"line {number}", value
 
 
-def _require_id(line: Mapping[str, Any], path: Path, place: str) -> CallId:
+def _require_call_id(line: Mapping[str, Any], path: Path, place: str) -> CallId:
+    """Return the parsed `custom_id` of a line; raise InputError if crowdrank did not write it."""
     call_id = CallId.parse(line.get("custom_id"))
     if call_id is None:
         problem = f"the custom_id {shown(line.get('custom_id'))} is not one that crowdrank wrote"
@@ -173,7 +190,8 @@ def _require_id(line: Mapping[str, Any], path: Path, place: str) -> CallId:
     return call_id
 
 
-def _scale(call_id: CallId, path: Path, place: str) -> Scale:
+def _parse_scale(call_id: CallId, path: Path, place: str) -> Scale:
+    """Return the scale in a `custom_id`; raise InputError if it is not a scale."""
     try:
         return Scale.parse(call_id.grades)
     except UsageError as error:
@@ -182,27 +200,28 @@ def _scale(call_id: CallId, path: Path, place: str) -> Scale:
         raise InputError(problem, source=str(path), place=place, kind="unknown-custom-id", fix=fix) from error
 
 
-def _read_line(
+def _read_result_line(
     call_id: CallId, line: Mapping[str, Any], judges: Mapping[str, Judge], path: Path, place: str
 ) -> JudgedCall:
-    """Return the result in a line of a batch output."""
-    scale, response, error = _scale(call_id, path, place), line.get("response"), line.get("error")
+    """Return the call and its reply from a line of batch results; an error of the service is a failed call."""
+    scale, response, error = _parse_scale(call_id, path, place), line.get("response"), line.get("error")
     body = response.get("body") if isinstance(response, dict) else None
     status_code = response.get("status_code", 200) if isinstance(response, dict) else None
     if error or status_code != 200 or not isinstance(body, dict):
         message = error_message(error) or error_message(body) or f"the service answered with code {status_code}"
-        return _judged(call_id, Reply(FAILED, problem=excerpt(message)), {}, scale)
+        return _new_judged_call(call_id, Reply(FAILED, problem=excerpt(message)), {}, scale)
     answer = read_reply(body, scale)
     judge = judges.get(call_id.judge)
     cost = None
     if judge is not None and judge.prices is not None and None not in (answer.input_tokens, answer.output_tokens):
         cost = judge.prices.cost(answer.input_tokens or 0, answer.output_tokens or 0)
-    return _judged(call_id, answer, body, scale, cost)
+    return _new_judged_call(call_id, answer, body, scale, cost)
 
 
-def _judged(
+def _new_judged_call(
     call_id: CallId, answer: Reply, body: Mapping[str, Any], scale: Scale, cost: float | None = None
 ) -> JudgedCall:
+    """Return a call with its reply; the model and the time are from the response body."""
     model = body.get("model")
     return JudgedCall(
         call_id.query,
@@ -220,20 +239,22 @@ def _judged(
 
 
 def _iso_time(seconds: Any) -> str:
-    """Return a Unix time in ISO format, or "" if it is none."""
+    """Return a Unix time in ISO format, or "" if the value is not a Unix time."""
     if type(seconds) is not int or not 0 < seconds < 2**33:
         return ""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-def error_message(value: Any) -> str:
-    """Return the message of an error of an OpenAI-compatible service, in one of its forms, or "".
+def error_message(error: Any) -> str:
+    """Return the text of an error of an OpenAI-compatible service, or "" if there is none.
+
+    The error is a text, or nested objects with keys such as `error`, `message` and `detail`.
 
     >>> error_message({"error": {"message": "too long"}}), error_message("busy"), error_message(None)
     ('too long', 'busy', '')
     """
     for _ in range(4):
-        if not isinstance(value, dict):
+        if not isinstance(error, dict):
             break
-        value = value.get("error") or value.get("message") or value.get("detail") or value.get("code")
-    return value if isinstance(value, str) and is_encodable(value) else ""
+        error = error.get("error") or error.get("message") or error.get("detail") or error.get("code")
+    return error if isinstance(error, str) and is_encodable(error) else ""

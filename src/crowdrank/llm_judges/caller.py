@@ -1,4 +1,7 @@
-"""Ask judges: pace, retries, circuit breaker and budget; every outcome goes to the ledger at once."""
+"""Send requests to LLM judges with a rate limit, retries, a circuit breaker and a budget.
+
+The outcome of every attempt is stored in the ledger before the next one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from crowdrank._progress import ProgressBar, Report
 from crowdrank._text import counted
-from crowdrank.llm_judges.endpoint import Outcome, new_client, send
+from crowdrank.llm_judges.endpoint import AttemptOutcome, new_http_client, send_request
 from crowdrank.llm_judges.judges import Judge, Prices
 from crowdrank.llm_judges.judging_task import Call, JudgingTask, max_input_tokens
 from crowdrank.llm_judges.ledger import PENDING, Ledger
@@ -22,55 +25,55 @@ from crowdrank.llm_judges.ledger import PENDING, Ledger
 if TYPE_CHECKING:
     import httpx2
 
-FIRST_WAIT_SECONDS = 1.0
-"""Seconds before the second attempt, doubled for every further one."""
-MAX_WAIT_SECONDS = 60.0
+FIRST_RETRY_SECONDS = 1.0
+"""Seconds before the second attempt of a call; doubled before each further attempt."""
+MAX_RETRY_SECONDS = 60.0
 """Maximum number of seconds between two attempts, unless the service asks for more."""
 MAX_RETRY_AFTER_SECONDS = 600.0
-"""Longest wait that a service can ask for; a judge that asks for more is stopped."""
-FAILURES_TO_OPEN = 5
-"""Number of failed attempts in a row after which the circuit of a judge opens."""
-OPEN_SECONDS = 30.0
-"""Seconds for which an open circuit lets no request pass, doubled with every opening in a row."""
-MAX_OPEN_SECONDS = 300.0
-"""Maximum number of seconds for which a circuit is open."""
-MAX_OPENINGS = 4
-"""Number of openings in a row after which a judge is stopped."""
+"""Maximum number of seconds of a `Retry-After` header; a judge whose service asks for more is stopped."""
+FAILURES_BEFORE_CIRCUIT_OPENS = 5
+"""Number of failed attempts in a row after which the circuit breaker of a judge opens."""
+CIRCUIT_OPEN_SECONDS = 30.0
+"""Seconds without requests after a circuit breaker opens; doubled with each further opening in a row."""
+MAX_CIRCUIT_OPEN_SECONDS = 300.0
+"""Maximum number of seconds without requests after a circuit breaker opens."""
+MAX_CIRCUIT_OPENINGS = 4
+"""Maximum number of openings of a circuit breaker in a row; one more stops the judge."""
 PROGRESS_TITLE = "asking judges"
-"""Title of the progress bar."""
-BUDGET_SPENT = "the rest of the budget is smaller than the largest possible cost of a call"
+"""Title of the progress bar of LLM judges."""
+BUDGET_SPENT_REASON = "the rest of the budget is smaller than the largest possible cost of a call"
 """Reason for which a judge is stopped when its next call could exceed the budget."""
 
 
 class Clock:
-    """Time and waiting; tests replace it so that they do not wait."""
+    """Clock of the calls; tests replace it by one that does not wait."""
 
     def now(self) -> float:
-        """Return seconds from a fixed moment."""
+        """Return the seconds of a monotonic clock."""
         return time.monotonic()
 
     def timestamp(self) -> str:
-        """Return the current time in ISO format."""
+        """Return the current UTC time in ISO format, to the second."""
         return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep for a number of seconds."""
         await asyncio.sleep(seconds)
 
 
 @dataclass
 class JudgeQueue:
-    """Calls of one judge that wait to be asked, and the state of its circuit.
+    """Calls of one judge that are still to be made, and the state of its circuit breaker.
 
     Attributes:
         judge: the judge.
-        calls: keys and calls that were not asked yet.
-        stopped: why the judge is not asked anymore, "" while it is.
-        not_before: time of the clock before which no request is sent.
+        calls: (ledger key, call) of the calls that were not made yet.
+        stopped: why the judge gets no more requests, or "" while it does.
+        not_before: seconds of the clock before which no request is sent.
         n_running: number of requests under way.
         n_failures: number of failed attempts in a row.
-        n_openings: number of openings of the circuit in a row; above 0, one request is sent at a time.
-        opened_at: time of the clock of the last opening.
+        n_openings: number of openings of the circuit breaker in a row; above 0, one request is sent at a time.
+        opened_at: seconds of the clock at the last opening.
 
     """
 
@@ -104,22 +107,22 @@ class JudgeQueue:
         return False
 
     def end_turn(self) -> None:
-        """Count a request as ended."""
+        """Mark a request as ended, so that the next one may be sent."""
         self.n_running -= 1
         self._ended.set()
 
-    def record(self, outcome: Outcome, started: float) -> None:
-        """Update the circuit after an attempt that began at `started`: pause, open or close it, or stop the judge."""
+    def record_outcome(self, outcome: AttemptOutcome, started_at: float) -> None:
+        """Update the circuit breaker, or stop the judge, after an attempt that began at `started_at`."""
         if outcome.stops_judge:
             self.stopped = outcome.answer.problem
         elif outcome.is_final:
             self.n_failures = self.n_openings = 0
         else:
             self._pause(outcome.wait_seconds or 0.0)
-            if started > self.opened_at:  # not one of several that were under way when the circuit opened
+            if started_at > self.opened_at:  # not one of several that were under way when the circuit opened
                 self.n_failures += 1
-                if self.n_failures >= FAILURES_TO_OPEN or self.n_openings:
-                    self._open(outcome)
+                if self.n_failures >= FAILURES_BEFORE_CIRCUIT_OPENS or self.n_openings:
+                    self._open_circuit(outcome)
 
     def _pause(self, seconds: float) -> None:
         """Send nothing for the time that the service asks for; stop the judge if that is too long."""
@@ -128,25 +131,25 @@ class JudgeQueue:
         else:
             self.not_before = max(self.not_before, self.clock.now() + seconds)
 
-    def _open(self, outcome: Outcome) -> None:
+    def _open_circuit(self, outcome: AttemptOutcome) -> None:
         """Open the circuit breaker: pause requests to this judge, and stop the judge after several pauses in a row."""
         self.n_openings, self.n_failures, self.opened_at = self.n_openings + 1, 0, self.clock.now()
-        if self.n_openings > MAX_OPENINGS:
+        if self.n_openings > MAX_CIRCUIT_OPENINGS:
             self.stopped = f"{outcome.answer.problem}, repeatedly"
-        seconds = min(OPEN_SECONDS * 2.0 ** (self.n_openings - 1), MAX_OPEN_SECONDS)
+        seconds = min(CIRCUIT_OPEN_SECONDS * 2.0 ** (self.n_openings - 1), MAX_CIRCUIT_OPEN_SECONDS)
         self.not_before = max(self.not_before, self.clock.now() + seconds)
 
 
 @dataclass
 class Caller:
-    """Asks the calls of a task that the ledger does not answer yet.
+    """Sender of the calls of a judging task.
 
     Attributes:
-        task: the calls.
-        ledger: where outcomes are stored.
-        budget: maximum money for all calls of the ledger, or None without a limit.
+        task: pairs, judges and texts of the calls.
+        ledger: store of the outcomes and costs.
+        budget: maximum total cost of all calls in the ledger, or None without a limit.
         clock: time and waiting.
-        rng: random numbers that spread retries over time.
+        rng: random numbers for the jitter of retries.
         report: progress callback.
 
     """
@@ -162,59 +165,61 @@ class Caller:
     _n_total: int = 0
     _settled: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def ask(self, wanted: Sequence[tuple[str, Call]]) -> dict[str, str]:
-        """Ask the given calls; return for each judge that was stopped the reason why.
+    def make_calls(self, keyed_calls: Sequence[tuple[str, Call]]) -> dict[str, str]:
+        """Make calls, given as (ledger key, call); return the reason for each judge that was stopped, by name.
 
         Raises:
             OutputError: the ledger cannot be written.
             UsageError: an API key or the package httpx2 is missing.
 
         """
-        self._n_done, self._n_failed, self._n_total = 0, 0, len(wanted)
+        self._n_done, self._n_failed, self._n_total = 0, 0, len(keyed_calls)
         try:
-            return asyncio.run(self._ask_all(wanted))
+            return asyncio.run(self._make_all_calls(keyed_calls))
         except BaseExceptionGroup as group:
             raise _first_error(group) from group
 
-    async def _ask_all(self, wanted: Iterable[tuple[str, Call]]) -> dict[str, str]:
+    async def _make_all_calls(self, keyed_calls: Iterable[tuple[str, Call]]) -> dict[str, str]:
         by_judge: dict[str, list[tuple[str, Call]]] = {}
-        for key, call in wanted:
+        for key, call in keyed_calls:
             by_judge.setdefault(call.judge.name, []).append((key, call))
         queues = [JudgeQueue(calls[0][1].judge, iter(calls), self.clock) for calls in by_judge.values()]
         async with AsyncExitStack() as stack:
-            clients = [await stack.enter_async_context(new_client(queue.judge)) for queue in queues]
+            clients = [await stack.enter_async_context(new_http_client(queue.judge)) for queue in queues]
             async with asyncio.TaskGroup() as group:
                 for queue, client in zip(queues, clients, strict=True):
                     for _ in range(queue.judge.concurrency):
-                        group.create_task(self._work(queue, client))
+                        group.create_task(self._make_queued_calls(queue, client))
         return {queue.judge.name: queue.stopped for queue in queues if queue.stopped}
 
-    async def _work(self, queue: JudgeQueue, client: httpx2.AsyncClient) -> None:
-        """Ask one call after the other until none is left or the judge is stopped."""
+    async def _make_queued_calls(self, queue: JudgeQueue, client: httpx2.AsyncClient) -> None:
+        """Make one call after the other until none is left or the judge is stopped."""
         while not queue.stopped and (entry := next(queue.calls, None)) is not None:
-            await self._ask_call(queue, client, *entry)
+            await self._make_call(queue, client, *entry)
             self._n_done += 1
             self._show_progress()
 
     def _show_progress(self) -> None:
-        """Report the number of calls that ended, and of failed attempts, with which a call can go on for minutes."""
+        """Report the number of calls that ended, and in the title of the progress bar the number of failed attempts."""
         if isinstance(self.report, ProgressBar) and self._n_failed:
             self.report.title = f"{PROGRESS_TITLE} ({counted(self._n_failed, 'failed attempt')})"
         if self.report is not None:
             self.report(self._n_done, self._n_total, math.nan)
 
-    async def _ask_call(self, queue: JudgeQueue, client: httpx2.AsyncClient, key: str, call: Call) -> None:
-        """Attempt a call until it has a final outcome, or its judge is stopped."""
-        judge, body = call.judge, self.task.body(call)
-        amount = _max_cost(judge, body)
+    async def _make_call(self, queue: JudgeQueue, client: httpx2.AsyncClient, key: str, call: Call) -> None:
+        """Attempt a call until it has a final outcome, has no attempts left, or its judge is stopped."""
+        judge, body = call.judge, self.task.request_body(call)
+        max_cost = _max_cost(judge, body)
         for attempt in range(1, judge.attempts + 1):
-            if not await self._reserve(queue, key, call, amount):
+            if not await self._reserve(queue, key, call, max_cost):
                 return
-            started, is_last = self.clock.now(), attempt == judge.attempts
+            started_at, is_last = self.clock.now(), attempt == judge.attempts
             try:
-                outcome = await send(client, judge, body, judge.scale(self.task.scale))
-                self._settle(key, judge.prices, amount, outcome, self.clock.now() - started, is_last=is_last)
-                queue.record(outcome, started)
+                outcome = await send_request(client, judge, body, judge.scale(self.task.scale))
+                self._store_outcome(
+                    key, judge.prices, max_cost, outcome, self.clock.now() - started_at, is_last=is_last
+                )
+                queue.record_outcome(outcome, started_at)
             finally:
                 queue.end_turn()
                 self._settled.set()
@@ -223,25 +228,32 @@ class Caller:
                 self._show_progress()
             if outcome.is_final or is_last or queue.stopped:
                 return
-            await self.clock.sleep(self._backoff(attempt, outcome.wait_seconds))
+            await self.clock.sleep(self._backoff_seconds(attempt, outcome.wait_seconds))
 
-    async def _reserve(self, queue: JudgeQueue, key: str, call: Call, amount: float) -> bool:
-        """Wait for the turn of a call and reserve its money; return False if the judge is stopped."""
+    async def _reserve(self, queue: JudgeQueue, key: str, call: Call, max_cost: float) -> bool:
+        """Wait until a call may be made and reserve its maximum cost; return False if its judge is stopped."""
         while await queue.wait_for_turn():
-            if self.ledger.reserve(key, amount, self.budget, _columns(call)):
+            if self.ledger.reserve(key, max_cost, self.budget, _ledger_columns(call)):
                 return True
             queue.end_turn()
             if not self.ledger.n_reserved:
-                queue.stopped = BUDGET_SPENT
+                queue.stopped = BUDGET_SPENT_REASON
                 return False
             self._settled.clear()  # calls under way may turn out cheaper than what was reserved for them
             await self._settled.wait()
         return False
 
-    def _settle(
-        self, key: str, prices: Prices | None, amount: float, outcome: Outcome, seconds: float, *, is_last: bool
+    def _store_outcome(
+        self,
+        key: str,
+        prices: Prices | None,
+        max_cost: float,
+        outcome: AttemptOutcome,
+        seconds: float,
+        *,
+        is_last: bool,
     ) -> None:
-        """Store the outcome of an attempt; a call that will be attempted again, now or later, stays pending."""
+        """Store the outcome and cost of an attempt; a call that will be attempted again stays pending."""
         answer, cost = outcome.answer, None
         if prices is None:
             cost = 0.0
@@ -257,16 +269,16 @@ class Caller:
             "problem": answer.problem,
             "reply": outcome.reply,
         }
-        self.ledger.settle(key, amount, cost, values)
+        self.ledger.settle(key, max_cost, cost, values)
 
-    def _backoff(self, attempt: int, wait_seconds: float | None) -> float:
+    def _backoff_seconds(self, attempt: int, wait_seconds: float | None) -> float:
         """Return the seconds before the next attempt: exponential with jitter, at least what the service asks for."""
-        seconds = min(FIRST_WAIT_SECONDS * 2.0 ** (attempt - 1), MAX_WAIT_SECONDS)
+        seconds = min(FIRST_RETRY_SECONDS * 2.0 ** (attempt - 1), MAX_RETRY_SECONDS)
         return max(seconds * (0.5 + 0.5 * self.rng.random()), min(wait_seconds or 0.0, MAX_RETRY_AFTER_SECONDS))
 
 
 def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first exception of a group that is not a group itself."""
+    """Return the first exception in nested exception groups."""
     first = group.exceptions[0]
     return _first_error(first) if isinstance(first, BaseExceptionGroup) else first
 
@@ -276,7 +288,7 @@ def _max_cost(judge: Judge, body: Mapping[str, Any]) -> float:
     return 0.0 if judge.prices is None else judge.prices.cost(max_input_tokens(body), judge.max_tokens)
 
 
-def _columns(call: Call) -> dict[str, Any]:
+def _ledger_columns(call: Call) -> dict[str, Any]:
     """Return the columns of the ledger that describe a call."""
     judge = call.judge
     return {

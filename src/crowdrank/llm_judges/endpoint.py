@@ -1,4 +1,4 @@
-"""Send one request to an OpenAI-compatible endpoint, and classify what comes back."""
+"""Send one request to an OpenAI-compatible endpoint, and classify the response."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     import httpx2
 
 MAX_REPLY_BYTES = 8 << 20
-"""Maximum number of bytes of a reply that are read."""
-CONNECT_SECONDS = 15.0
-"""Seconds to wait for a connection."""
-RETRIED_CODES = frozenset((408, 409, 425, 429, *range(500, 600)))
+"""Maximum number of bytes of a response that are read; the rest is ignored."""
+CONNECT_TIMEOUT_SECONDS = 15.0
+"""Maximum number of seconds to wait for a connection."""
+RETRYABLE_HTTP_CODES = frozenset((408, 409, 425, 429, *range(500, 600)))
 """HTTP codes after which another attempt may succeed."""
-GATEWAY_CODES = frozenset((408, 502, 504, *range(520, 528)))
-"""HTTP codes of gateways that lost the reply of the model, which the service may have charged."""
-STOPPING_CODES = frozenset((401, 402, 403, 404, 405))
-"""HTTP codes that mean that every other request would fail too: key, credit, address or model are wrong."""
+GATEWAY_HTTP_CODES = frozenset((408, 502, 504, *range(520, 528)))
+"""HTTP codes of gateways that lost the reply of the model; the service may have charged the request."""
+FATAL_HTTP_CODES = frozenset((401, 402, 403, 404, 405))
+"""HTTP codes after which every further request of the judge would fail too: key, credit, URL or model is wrong."""
 QUOTA_ERRORS = frozenset(("insufficient_quota", "billing_hard_limit_reached"))
-"""Error codes that mean that the account has no money left; waiting does not help."""
+"""Error codes of OpenAI for an account without money left."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of an attempt.
+class AttemptOutcome:
+    """Outcome of one attempt of a call.
 
     Attributes:
-        answer: what the model answered, or the status `failed` with the problem.
-        reply: body of the reply as text, without the API key.
+        answer: reply of the model, or a reply with the status `failed` and the problem.
+        reply: body of the response as text, without the API key.
         is_final: whether no other attempt should be made.
-        is_charge_known: whether the reply shows what the attempt cost; errors of the service cost nothing.
+        is_charge_known: whether the cost of the attempt is known; errors of the service cost nothing.
         wait_seconds: seconds that the service asks to wait before any request.
         stops_judge: whether all further calls of the judge would fail too.
 
@@ -64,7 +64,7 @@ def require_httpx2() -> None:
         raise UsageError("Calls of LLM judges need the package httpx2", kind="no-package", fix=fix) from problem
 
 
-def new_client(judge: Judge) -> httpx2.AsyncClient:
+def new_http_client(judge: Judge) -> httpx2.AsyncClient:
     """Return an HTTP client with the API key of a judge; it follows no redirects, which could leak the key."""
     require_httpx2()
     import httpx2
@@ -72,32 +72,36 @@ def new_client(judge: Judge) -> httpx2.AsyncClient:
     key = judge.api_key()
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     limits = httpx2.Limits(max_connections=judge.concurrency, max_keepalive_connections=judge.concurrency)
-    timeout = httpx2.Timeout(judge.timeout, connect=min(CONNECT_SECONDS, judge.timeout))
+    timeout = httpx2.Timeout(judge.timeout, connect=min(CONNECT_TIMEOUT_SECONDS, judge.timeout))
     return httpx2.AsyncClient(headers=headers, timeout=timeout, limits=limits, follow_redirects=False)
 
 
-async def send(client: httpx2.AsyncClient, judge: Judge, body: Mapping[str, Any], scale: Scale) -> Outcome:
-    """Send a request and return its outcome; network errors are outcomes too."""
+async def send_request(
+    client: httpx2.AsyncClient, judge: Judge, body: Mapping[str, Any], scale: Scale
+) -> AttemptOutcome:
+    """Send a request and return its outcome; a network error is returned as a failed outcome."""
     import httpx2
 
     try:
         async with asyncio.timeout(judge.timeout):
             code, headers, content = await _post(client, judge.url, body)
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
-        return _failed(f"no connection to {judge.url}; check that the server runs", is_final=False)
+        return _failed_outcome(f"no connection to {judge.url}; check that the server runs", is_final=False)
     except (httpx2.TimeoutException, TimeoutError):
-        return _failed(f"no reply within {judge.timeout:g} s", is_final=False, is_charge_known=False)
+        return _failed_outcome(f"no reply within {judge.timeout:g} s", is_final=False, is_charge_known=False)
     except httpx2.TransportError:
-        return _failed("the connection was lost before the reply was complete", is_final=False, is_charge_known=False)
+        return _failed_outcome(
+            "the connection was lost before the reply was complete", is_final=False, is_charge_known=False
+        )
     except (httpx2.InvalidURL, httpx2.DecodingError, httpx2.HTTPError):
         problem = f"{judge.url} does not answer with valid HTTP; check the address of the endpoint"
-        return _failed(problem, is_charge_known=False, stops_judge=True)
-    reply = redact(content.decode(errors="replace"), judge.api_key())
-    return classify(code, headers, reply, scale)
+        return _failed_outcome(problem, is_charge_known=False, stops_judge=True)
+    reply = redact_key(content.decode(errors="replace"), judge.api_key())
+    return classify_response(code, headers, reply, scale)
 
 
 async def _post(client: httpx2.AsyncClient, url: str, body: Mapping[str, Any]) -> tuple[int, Mapping[str, str], bytes]:
-    """Return code, headers and body of the reply to a request; a longer body than `MAX_REPLY_BYTES` is cut."""
+    """Return HTTP code, headers and body of the response; the body is truncated to `MAX_REPLY_BYTES`."""
     content = b""
     async with client.stream("POST", url, json=dict(body)) as response:
         async for piece in response.aiter_bytes():
@@ -108,19 +112,19 @@ async def _post(client: httpx2.AsyncClient, url: str, body: Mapping[str, Any]) -
         return response.status_code, response.headers, content
 
 
-def redact(text: str, key: str) -> str:
-    """Return a text without an API key that the service repeats in it.
+def redact_key(text: str, key: str) -> str:
+    """Replace an API key in a text by `***`.
 
-    >>> redact("Incorrect API key provided: sk-123.", "sk-123")
+    >>> redact_key("Incorrect API key provided: sk-123.", "sk-123")
     'Incorrect API key provided: ***.'
     """
     return text.replace(key, "***") if key else text
 
 
-def classify(code: int, headers: Mapping[str, str], reply: str, scale: Scale) -> Outcome:
-    """Return the outcome of an attempt that got a reply.
+def classify_response(code: int, headers: Mapping[str, str], reply: str, scale: Scale) -> AttemptOutcome:
+    """Return the outcome of an attempt from the HTTP code, headers and body of the response.
 
-    >>> outcome = classify(429, {"retry-after": "7"}, "", Scale.parse("0-3"))
+    >>> outcome = classify_response(429, {"retry-after": "7"}, "", Scale.parse("0-3"))
     >>> outcome.answer.status, outcome.is_final, outcome.wait_seconds
     ('failed', False, 7.0)
     """
@@ -133,36 +137,37 @@ def classify(code: int, headers: Mapping[str, str], reply: str, scale: Scale) ->
         answer = read_reply(body, scale)
         if answer.status == FAILED:  # damaged on the way, or an error; the service may have charged it
             problem = f"{answer.problem}{f' but an error: {excerpt(detail)}' if detail else ''}"
-            return Outcome(replace(answer, problem=problem), reply, is_final=False, is_charge_known=False)
-        return Outcome(answer, reply, is_charge_known=None not in (answer.input_tokens, answer.output_tokens))
+            return AttemptOutcome(replace(answer, problem=problem), reply, is_final=False, is_charge_known=False)
+        return AttemptOutcome(answer, reply, is_charge_known=None not in (answer.input_tokens, answer.output_tokens))
     problem = f"the service answered with code {code}{f': {excerpt(detail)}' if detail else ''}"
     error_code = _error_code(body)
     if error_code == "content_filter":
-        return Outcome(Reply(REFUSED, problem=problem), reply)
-    stops = code in STOPPING_CODES or 300 <= code < 400 or error_code in QUOTA_ERRORS
-    retried = code in RETRIED_CODES and not stops
-    return Outcome(
+        return AttemptOutcome(Reply(REFUSED, problem=problem), reply)
+    stops = code in FATAL_HTTP_CODES or 300 <= code < 400 or error_code in QUOTA_ERRORS
+    retried = code in RETRYABLE_HTTP_CODES and not stops
+    return AttemptOutcome(
         Reply(FAILED, problem=problem),
         reply,
         is_final=not retried,
-        is_charge_known=code not in GATEWAY_CODES,
+        is_charge_known=code not in GATEWAY_HTTP_CODES,
         wait_seconds=_retry_after(headers) if retried else None,
         stops_judge=stops,
     )
 
 
-def _failed(problem: str, **fields: Any) -> Outcome:
-    return Outcome(Reply(FAILED, problem=problem), **fields)
+def _failed_outcome(problem: str, **fields: Any) -> AttemptOutcome:
+    return AttemptOutcome(Reply(FAILED, problem=problem), **fields)
 
 
 def _error_code(body: Any) -> str:
+    """Return the code or type of the error in a response body, or "" if there is none."""
     error = body.get("error") if isinstance(body, dict) else None
     code = (error.get("code") or error.get("type")) if isinstance(error, dict) else None
     return code if isinstance(code, str) else ""
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait that the header `Retry-After` states as a number or a date, or None."""
+    """Return the seconds in the header `Retry-After`, a number or a date; None if there is no valid one."""
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.replace(".", "", 1).isdigit():
         return float(value)

@@ -1,4 +1,4 @@
-"""Tables of labels and of failures from the answers of judges."""
+"""Tables of labels, and of failed calls, from the replies of LLM judges."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ FAILURE_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class JudgedCall:
-    """A call that ended, with its answer.
+    """A call that ended, with the reply of the judge.
 
     Attributes:
-        query, document, judge: who judged what.
+        query, document, judge: ids of the pair, and name of the judge.
         sample: number of the call about the pair, from 0.
         family, model, prompt: family of the judge, name of its model, and digest of its prompt.
         scale: grades of the judge.
-        answer: what the reply says.
+        answer: grade and probabilities in the reply, or why there are none.
         cost: cost of the call, None if it is not known.
         seconds: duration of the call, None if it is not known.
         time: when the reply arrived, in ISO format, or "".
@@ -71,7 +71,7 @@ class JudgedCall:
 
 @dataclass(frozen=True, eq=False)
 class JudgeLabels:
-    """Labels of judges, one per judge, prompt and pair, and the calls that gave no grade.
+    """Labels of LLM judges, one per judge, prompt and pair, and the calls that gave no grade.
 
     Attributes:
         labels: table with the columns of `LABEL_SCHEMA`.
@@ -87,13 +87,13 @@ class JudgeLabels:
     costs: Mapping[str, float]
 
     @classmethod
-    def of(cls, judged: Iterable[JudgedCall]) -> JudgeLabels:
-        """Combine the samples of each judge, prompt and pair to one label, the most probable grade."""
+    def from_calls(cls, judged_calls: Iterable[JudgedCall]) -> JudgeLabels:
+        """Combine the calls of each judge, prompt and pair to one label, the most probable grade."""
         by_pair: dict[tuple[Any, ...], list[JudgedCall]] = {}
         counts: dict[str, Counter[str]] = {}
         costs: dict[str, float] = {}
         failures = []
-        for call in judged:
+        for call in judged_calls:
             counts.setdefault(call.judge, Counter())[call.answer.status] += 1
             costs[call.judge] = costs.get(call.judge, 0.0) + (call.cost or 0.0)
             if call.answer.status == OK:
@@ -101,13 +101,20 @@ class JudgeLabels:
                 by_pair.setdefault(key, []).append(call)
             else:
                 failures.append(_failure_row(call))
-        calls = [sorted(group, key=lambda one: one.sample) for group in by_pair.values()]
-        rows = [_label_row(group) for group in calls]
-        values = sorted({value for group in calls if _has_probabilities(group) for value in group[0].scale.values})
+        calls = [sorted(calls_of_pair, key=lambda one: one.sample) for calls_of_pair in by_pair.values()]
+        rows = [_label_row(calls_of_pair) for calls_of_pair in calls]
+        values = sorted(
+            {
+                value
+                for calls_of_pair in calls
+                if _has_probabilities(calls_of_pair)
+                for value in calls_of_pair[0].scale.values
+            }
+        )
         schema = pa.schema([*LABEL_SCHEMA, *(pa.field(probability_column(value), pa.float64()) for value in values)])
         columns = {name: [row.get(name) for row in rows] for name in schema.names}
         listed = {name: [row[name] for row in failures] for name in FAILURE_SCHEMA.names}
-        scales = {group[0].scale for group in calls}
+        scales = {calls_of_pair[0].scale for calls_of_pair in calls}
         labels = pa.table(columns, schema)
         labels = add_scale_column(labels, *scales) if len(scales) == 1 else labels
         return cls(labels, pa.table(listed, FAILURE_SCHEMA), counts, costs)
@@ -123,11 +130,17 @@ class JudgeLabels:
         return pa.table({name: [row[name] for row in rows] for name in ("assessor", *names, "cost")})
 
     def count(self, status: str) -> int:
-        """Return the number of calls with a status."""
+        """Return the number of calls with a status, over all judges."""
         return sum(counts.get(status, 0) for counts in self.counts.values())
 
     def write(self, labels_path: Path, failures_path: Path, *, csv_safe: bool = False) -> None:
-        """Write the tables of labels and of failures, both or none; `csv_safe` as in :func:`write_table`."""
+        """Write the tables of labels and of failures, both or none.
+
+        Args:
+            labels_path, failures_path: the files; their extensions choose the formats.
+            csv_safe: passed to :func:`write_table`.
+
+        """
         with write_together(labels_path):
             write_table(self.labels, labels_path, csv_safe=csv_safe)
             write_table(self.failures, failures_path, csv_safe=csv_safe)
@@ -142,10 +155,10 @@ def failures_path(labels_path: Path) -> Path:
     return labels_path.with_name(f"{labels_path.name.removesuffix('.gz').rpartition('.')[0]}.failures.csv")
 
 
-def _label_row(group: list[JudgedCall]) -> dict[str, Any]:
-    """Return the label of a judge for a pair from its samples; probabilities are keyed by column name."""
-    first = group[0]
-    grade, probabilities = combine_samples([one.answer for one in group], first.scale)
+def _label_row(calls_of_pair: list[JudgedCall]) -> dict[str, Any]:
+    """Return a row of the table of labels from all calls of a judge about a pair."""
+    first = calls_of_pair[0]
+    grade, probabilities = combine_samples([one.answer for one in calls_of_pair], first.scale)
     shares = dict(zip(first.scale.share_names, probabilities, strict=True))
     return {
         "query": first.query,
@@ -153,22 +166,23 @@ def _label_row(group: list[JudgedCall]) -> dict[str, Any]:
         "assessor": first.judge,
         "label": grade,
         "family": first.family,
-        "cost": _total(one.cost for one in group),
-        "seconds": _total(one.seconds for one in group),
-        "time": max(one.time for one in group) or None,
-        "samples": len(group),
+        "cost": _sum_known(one.cost for one in calls_of_pair),
+        "seconds": _sum_known(one.seconds for one in calls_of_pair),
+        "time": max(one.time for one in calls_of_pair) or None,
+        "samples": len(calls_of_pair),
         "model": first.model,
         "prompt": first.prompt,
-        **(shares if _has_probabilities(group) else {}),
+        **(shares if _has_probabilities(calls_of_pair) else {}),
     }
 
 
-def _has_probabilities(group: list[JudgedCall]) -> bool:
-    """Return whether several samples, or token probabilities, show how sure the judge is."""
-    return len(group) > 1 or group[0].answer.probabilities is not None
+def _has_probabilities(calls_of_pair: list[JudgedCall]) -> bool:
+    """Return whether the calls give probabilities of grades: several calls, or one with token probabilities."""
+    return len(calls_of_pair) > 1 or calls_of_pair[0].answer.probabilities is not None
 
 
-def _total(numbers: Iterable[float | None]) -> float | None:
+def _sum_known(numbers: Iterable[float | None]) -> float | None:
+    """Return the sum of the numbers that are not None, or None if there are none."""
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
 

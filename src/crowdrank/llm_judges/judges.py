@@ -1,6 +1,6 @@
 """LLM judges, their prompts, and the file that describes them (judges.toml).
 
-A line `---` separates the system message from the user message; without it, the whole file is the user message.
+A line `---` separates the system message from the user message; without it, the whole prompt is the user message.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from crowdrank.errors import InputError, UsageError, near, shown
 from crowdrank.judgments.scale import Scale
 
 BUILT_IN_PROMPTS = ("graded", "binary")
-"""Names of the prompts of crowdrank."""
+"""Names of the prompts that are installed with crowdrank."""
 PLACEHOLDERS = ("query", "need", "document", "grades", "answer")
-"""Names that a prompt may have in braces."""
+"""Names that a prompt may have in braces, such as `{query}`; each is replaced by its text."""
 REQUIRED_PLACEHOLDERS = ("query", "document")
 """Names that a prompt must have in braces."""
 MAX_PROMPT_LENGTH = 100_000
 """Maximum number of characters of a prompt file."""
-NO_NEED = "The need behind the query is not described further."
+NO_NEED_TEXT = "The need behind the query is not described further."
+"""Text in place of `{need}` for a query without a description of its information need."""
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
-_SEPARATOR = re.compile(r"^---[ \t]*\n", re.MULTILINE)
+_SYSTEM_SEPARATOR = re.compile(r"^---[ \t]*\n", re.MULTILINE)
 
-Message = dict[str, str]
-"""A chat message: role and content."""
+ChatMessage = dict[str, str]
+"""Chat message with the keys `role` and `content`."""
 
 
 @dataclass(frozen=True)
@@ -55,17 +56,19 @@ class Prompt:
         for name in names:
             if name not in PLACEHOLDERS:
                 problem = f"{{{name}}} is not a placeholder{near(name, PLACEHOLDERS)}"
-                raise self._error(problem, f"the placeholders are {_braced(PLACEHOLDERS)}")
+                raise self._error(problem, f"the placeholders are {_join_in_braces(PLACEHOLDERS)}")
         missing = [name for name in REQUIRED_PLACEHOLDERS if name not in names]
         if missing:
-            raise self._error(f"the prompt lacks {_braced(missing)}", f"add {_braced(missing, ' and ')} to the prompt")
+            raise self._error(
+                f"the prompt lacks {_join_in_braces(missing)}", f"add {_join_in_braces(missing, ' and ')} to the prompt"
+            )
 
     def _error(self, problem: str, fix: str) -> InputError:
         return InputError(problem, source=self.source, kind="invalid-prompt", fix=fix)
 
     @classmethod
     def read(cls, name: str, folder: Path) -> Prompt:
-        """Return the built-in prompt of this name, or read a file; its path is relative to `folder`."""
+        """Return the built-in prompt `name`, or read the prompt file `name`, a path relative to `folder`."""
         if name in BUILT_IN_PROMPTS:
             return cls(
                 resources.files("crowdrank.llm_judges").joinpath("prompt_files", f"{name}.txt").read_text("utf-8"), name
@@ -90,7 +93,7 @@ class Prompt:
         """First 12 hexadecimal digits of the SHA-256 digest of the text."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:12]
 
-    def messages(self, query: str, need: str, document: str, scale: Scale, answer: str) -> list[Message]:
+    def messages(self, query: str, need: str, document: str, scale: Scale, answer: str) -> list[ChatMessage]:
         """Return the chat messages; texts are inserted as they are, and braces in them are not expanded.
 
         Args:
@@ -103,13 +106,13 @@ class Prompt:
         """
         values = {
             "query": delimit("QUERY", query),
-            "need": delimit("NEED", need) if need.strip() else NO_NEED,
+            "need": delimit("NEED", need) if need.strip() else NO_NEED_TEXT,
             "document": delimit("DOCUMENT", document),
             "grades": grade_list(scale),
             "answer": answer,
         }
         text = self.text if "{answer}" in self.text else f"{self.text.rstrip()}\n\n{{answer}}\n"
-        parts = _SEPARATOR.split(text, maxsplit=1)
+        parts = _SYSTEM_SEPARATOR.split(text, maxsplit=1)
         roles = ("user",) if len(parts) == 1 else ("system", "user")
         return [
             {"role": role, "content": _PLACEHOLDER.sub(lambda match: values[match[1]], part).strip()}
@@ -118,7 +121,7 @@ class Prompt:
 
 
 def delimit(name: str, text: str) -> str:
-    r"""Return a text between two lines with a code that the text cannot contain, because it is a digest of the text.
+    r"""Return a text between a BEGIN and an END line with its digest, so that the text cannot fake the END line.
 
     >>> print(delimit("QUERY", "strawberry jam"))
     BEGIN QUERY dcfe076791cc
@@ -138,17 +141,17 @@ def grade_list(scale: Scale) -> str:
     return ", ".join(scale.names)
 
 
-def _braced(names: tuple[str, ...] | list[str], separator: str = ", ") -> str:
+def _join_in_braces(names: tuple[str, ...] | list[str], separator: str = ", ") -> str:
     return separator.join(f"{{{name}}}" for name in names)
 
 
 ANSWER_MODES = ("schema", "choice", "guided-choice", "grammar", "pattern")
-"""How a judge is made to answer with a grade."""
+"""Ways to make a language model answer with a grade; see the attribute `answer` of `Judge`."""
 BINARY_SCALE = "0,1"
 """Grades of the built-in prompt `binary`."""
 DEFAULT_MAX_TOKENS = 256
 """Default maximum number of tokens of a reply."""
-TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
+TOKEN_LIMIT_PARAMETERS = ("max_tokens", "max_completion_tokens")
 """Parameters that limit the length of a reply; newer models of OpenAI take the second."""
 RESERVED_PARAMETERS = frozenset(
     (
@@ -156,29 +159,30 @@ RESERVED_PARAMETERS = frozenset(
         *("logprobs", "top_logprobs"),
     )
 )
-"""Parts of a request that crowdrank sets itself."""
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""Keys of a request that crowdrank sets itself; `parameters` of a judge must not have them."""
+_VARIABLE_NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-_VARIABLE_KEYS = ("key_variable", "token_variable")
-_TEXT = InstanceOf(str, "a text")
-_TABLE = InstanceOf(dict, "a table")
+_SECRET_VARIABLE_KEYS = ("key_variable", "token_variable")
+_TEXT_CONSTRAINT = InstanceOf(str, "a text")
+_TABLE_CONSTRAINT = InstanceOf(dict, "a table")
 DEFAULT_PROMPT = "graded"
+"""Built-in prompt of judges without the key `prompt`."""
 
 
-def _key(constraint: Constraint, **default: Any) -> Any:
-    """Return a dataclass field that is a key of a judge in TOML files, with the constraint on its value there."""
+def _judge_field(constraint: Constraint, **default: Any) -> Any:
+    """Return a dataclass field of `Judge` with the constraint on its value in TOML files."""
     return field(**default, metadata={"constraint": constraint})
 
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices in units of money per million tokens."""
+    """Prices of input and output tokens, per million tokens, in any currency."""
 
     input: float = 0.0
     output: float = 0.0
 
     def cost(self, input_tokens: int, output_tokens: int) -> float:
-        """Return the cost of a call.
+        """Return the cost of a call, in the currency of the prices.
 
         >>> Prices(input=0.5, output=2.0).cost(1_000_000, 500_000)
         1.5
@@ -212,39 +216,42 @@ class Judge:
 
     """
 
-    name: str = _key(_TEXT)
-    endpoint: str = _key(_TEXT)
-    model: str = _key(_TEXT)
-    prompt: Prompt = _key(_TEXT)
-    family: str = _key(_TEXT, default="")
+    name: str = _judge_field(_TEXT_CONSTRAINT)
+    endpoint: str = _judge_field(_TEXT_CONSTRAINT)
+    model: str = _judge_field(_TEXT_CONSTRAINT)
+    prompt: Prompt = _judge_field(_TEXT_CONSTRAINT)
+    family: str = _judge_field(_TEXT_CONSTRAINT, default="")
     grades: str | None = None  # a text or a list in TOML files
-    answer: str = _key(OneOf(*ANSWER_MODES), default="schema")
-    samples: int = _key(Number(1, 100, integer=True), default=1)
-    logprobs: bool = _key(Flag(), default=False)
-    parameters: Mapping[str, Any] = _key(_TABLE, default_factory=dict)
-    prices: Prices | None = _key(_TABLE, default=None)
-    key_variable: str = _key(_TEXT, default="")
-    token_variable: str = _key(_TEXT, default="")
-    requests_per_minute: float | None = _key(Number(0, above=True), default=None)
-    concurrency: int = _key(Number(1, 1000, integer=True), default=4)
-    timeout: float = _key(Number(0, above=True), default=120.0)
-    attempts: int = _key(Number(1, 100, integer=True), default=5)
-    max_characters: int = _key(Number(1, integer=True), default=20_000)
+    answer: str = _judge_field(OneOf(*ANSWER_MODES), default="schema")
+    samples: int = _judge_field(Number(1, 100, integer=True), default=1)
+    logprobs: bool = _judge_field(Flag(), default=False)
+    parameters: Mapping[str, Any] = _judge_field(_TABLE_CONSTRAINT, default_factory=dict)
+    prices: Prices | None = _judge_field(_TABLE_CONSTRAINT, default=None)
+    key_variable: str = _judge_field(_TEXT_CONSTRAINT, default="")
+    token_variable: str = _judge_field(_TEXT_CONSTRAINT, default="")
+    requests_per_minute: float | None = _judge_field(Number(0, above=True), default=None)
+    concurrency: int = _judge_field(Number(1, 1000, integer=True), default=4)
+    timeout: float = _judge_field(Number(0, above=True), default=120.0)
+    attempts: int = _judge_field(Number(1, 100, integer=True), default=5)
+    max_characters: int = _judge_field(Number(1, integer=True), default=20_000)
 
     @property
     def url(self) -> str:
-        """Address of the chat completions of the endpoint."""
+        """URL of the chat completions API of the endpoint."""
         return f"{self.endpoint.rstrip('/')}/chat/completions"
 
     @property
     def max_tokens(self) -> int:
         """Maximum number of tokens of a reply."""
         return int(
-            next((self.parameters[name] for name in TOKEN_LIMITS if name in self.parameters), DEFAULT_MAX_TOKENS)
+            next(
+                (self.parameters[name] for name in TOKEN_LIMIT_PARAMETERS if name in self.parameters),
+                DEFAULT_MAX_TOKENS,
+            )
         )
 
     def scale(self, project_scale: Scale) -> Scale:
-        """Return the scale of the answers of the judge."""
+        """Return the scale of the judge: its own, 0,1 for the prompt `binary`, or else that of the project."""
         if self.grades is not None:
             return Scale.parse(self.grades)
         return Scale.parse(BINARY_SCALE) if self.prompt.source == "binary" else project_scale
@@ -256,7 +263,7 @@ class Judge:
             UsageError: the variable is not set, or its value cannot be sent in a header. The message has no key.
 
         """
-        return self._secret(self.key_variable, "API key") if self.key_variable else ""
+        return self._read_secret(self.key_variable, "API key") if self.key_variable else ""
 
     def service_token(self) -> str:
         """Return the token for a judging service from the environment.
@@ -269,15 +276,16 @@ class Judge:
             problem = f"The judge {shown(self.name)} has no token for the judging service"
             fix = 'create one on the page People, set it as an environment variable, and write token_variable = "NAME"'
             raise UsageError(problem, kind="no-token", fix=fix)
-        return self._secret(self.token_variable, "token")
+        return self._read_secret(self.token_variable, "token")
 
-    def _secret(self, variable: str, what: str) -> str:
+    def _read_secret(self, variable: str, secret_name: str) -> str:
+        """Return the value of an environment variable; raise UsageError if it is not set or not printable ASCII."""
         value = os.environ.get(variable, "").strip()
         if not value:
             problem = f"The judge {shown(self.name)} needs the environment variable {variable}, which is not set"
-            raise UsageError(problem, kind="no-key", fix=f"set it to your {what}")
+            raise UsageError(problem, kind="no-key", fix=f"set it to your {secret_name}")
         if not (value.isascii() and value.isprintable()):
-            problem = f"The value of the environment variable {variable} is not a valid {what}"
+            problem = f"The value of the environment variable {variable} is not a valid {secret_name}"
             raise UsageError(problem, kind="invalid-key", fix="set it to printable ASCII characters")
         return value
 
@@ -295,7 +303,7 @@ def read_judges(path: Path, only: Sequence[str] = ()) -> list[Judge]:
 
     """
     tables = _read_tables(path)
-    judges = [_JudgeTable(path, number, table).judge() for number, table in enumerate(tables, start=1)]
+    judges = [_JudgeTable(path, number, table).parse() for number, table in enumerate(tables, start=1)]
     names = [judge.name for judge in judges]
     for number, name in enumerate(names):
         if name in names[:number]:
@@ -323,7 +331,7 @@ def _read_tables(path: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _JudgeTable:
-    """A table `[[judge]]` of a TOML file."""
+    """Parser of a table `[[judge]]` of a TOML file; `number` counts the tables from 1."""
 
     path: Path
     number: int
@@ -334,8 +342,8 @@ class _JudgeTable:
         place = f"judge {self.number}" + (f" ({shown(name)})" if isinstance(name, str) and name else "")
         return InputError(problem, source=str(self.path), place=place, kind=kind, fix=fix)
 
-    def judge(self) -> Judge:
-        """Return the judge that the table describes."""
+    def parse(self) -> Judge:
+        """Return the judge that the table describes; raise InputError if a key or value is wrong."""
         self._check_keys(self.table, [one.name for one in fields(Judge)], "a judge")
         for key in fields(Judge):
             name, is_required = key.name, key.default is MISSING and key.default_factory is MISSING
@@ -345,23 +353,23 @@ class _JudgeTable:
             name, constraint = key.name, key.metadata.get("constraint")
             if constraint is not None and name in self.table and not constraint.accepts(self.table[name]):
                 value = self.table[name]
-                seen = "" if name in _VARIABLE_KEYS else f", not {shown(value)}{constraint.suggestion(value)}"
+                seen = "" if name in _SECRET_VARIABLE_KEYS else f", not {shown(value)}{constraint.suggestion(value)}"
                 raise self.error(f"{name} must be {constraint}{seen}", "option-type")
         self._check_endpoint(self.table["endpoint"])
-        for name in _VARIABLE_KEYS:
-            self._check_variable(name, self.table.get(name, ""))
+        for name in _SECRET_VARIABLE_KEYS:
+            self._check_variable_name(name, self.table.get(name, ""))
         values = dict(self.table)
         values["prompt"] = Prompt.read(values.get("prompt", DEFAULT_PROMPT), self.path.parent)
         values["family"] = values.get("family") or values["model"]
         if "grades" in values:
-            values["grades"] = self._grades(values["grades"])
+            values["grades"] = self._parse_grades(values["grades"])
         if "prices" in values:
-            values["prices"] = self._prices(values["prices"])
+            values["prices"] = self._parse_prices(values["prices"])
         self._check_parameters(values.get("parameters", {}))
         return Judge(**values)
 
-    def _check_keys(self, table: Mapping[str, Any], known: Iterable[str], owner: str) -> None:
-        names = list(known)
+    def _check_keys(self, table: Mapping[str, Any], allowed_keys: Iterable[str], owner: str) -> None:
+        names = list(allowed_keys)
         for name in table:
             if name not in names:
                 problem = f"{shown(name)} is not a key of {owner}{near(name, names)}"
@@ -383,12 +391,12 @@ class _JudgeTable:
             fix = "remove it from the URL, and name the variable with your API key in key_variable"
             raise self.error(problem, "invalid-endpoint", fix)
 
-    def _check_variable(self, key: str, name: str) -> None:
-        if name and not _VARIABLE.fullmatch(name):  # perhaps the secret itself, which is not repeated
+    def _check_variable_name(self, key: str, name: str) -> None:
+        if name and not _VARIABLE_NAME_PATTERN.fullmatch(name):  # perhaps the secret itself, which is not repeated
             fix = f'write {key} = "JUDGE_SECRET" and set that variable'
             raise self.error(f"{key} is not the name of an environment variable", "invalid-key-variable", fix)
 
-    def _grades(self, value: Any) -> str:
+    def _parse_grades(self, value: Any) -> str:
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         try:
             Scale.parse(text)
@@ -397,7 +405,7 @@ class _JudgeTable:
             raise self.error(f"grades {error.problem}", "invalid-scale", fix) from error
         return text
 
-    def _prices(self, table: Mapping[str, Any]) -> Prices:
+    def _parse_prices(self, table: Mapping[str, Any]) -> Prices:
         known = [one.name for one in fields(Prices)]
         self._check_keys(table, known, "prices")
         for name in known:
@@ -411,10 +419,12 @@ class _JudgeTable:
             if name in RESERVED_PARAMETERS:
                 fix = "use the keys answer, samples and logprobs of the judge"
                 raise self.error(f"parameters has {shown(name)}, which crowdrank sets itself", "reserved-option", fix)
-        limits = [name for name in TOKEN_LIMITS if name in parameters]
+        limits = [name for name in TOKEN_LIMIT_PARAMETERS if name in parameters]
         if len(limits) > 1 or not all(Number(1, integer=True).accepts(parameters[name]) for name in limits):
-            problem = f"parameters must have at most one of {' and '.join(TOKEN_LIMITS)}, an integer of at least 1"
-            raise self.error(problem, "option-type", f"write parameters = {{ {TOKEN_LIMITS[0]} = 100 }}")
+            problem = (
+                f"parameters must have at most one of {' and '.join(TOKEN_LIMIT_PARAMETERS)}, an integer of at least 1"
+            )
+            raise self.error(problem, "option-type", f"write parameters = {{ {TOKEN_LIMIT_PARAMETERS[0]} = 100 }}")
         try:
             json.dumps(parameters, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as problem:

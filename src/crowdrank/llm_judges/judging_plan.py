@@ -1,4 +1,4 @@
-"""Let judges answer requests: plan the calls, ask those that the ledger lacks, and collect the labels."""
+"""Plan the calls of LLM judges, make those without a reply in the ledger, and collect the labels."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from crowdrank.collection.pool import Pool, Roster
 from crowdrank.errors import Fix, UsageError, shown
 from crowdrank.judgments.scale import Scale
 from crowdrank.llm_judges.caller import Caller, Clock
-from crowdrank.llm_judges.endpoint import classify
+from crowdrank.llm_judges.endpoint import classify_response
 from crowdrank.llm_judges.judge_labels import JudgedCall, JudgeLabels
 from crowdrank.llm_judges.judges import Judge
 from crowdrank.llm_judges.judging_task import Call, JudgingTask, estimate_tokens, max_input_tokens, read_pair_texts
 from crowdrank.llm_judges.ledger import PENDING, CallRecord, Ledger
 from crowdrank.llm_judges.replies import FAILED, Reply
 
-RETRIED_STATUSES = ("failed", "unreadable", "refused")
-"""Statuses of calls that can be asked again."""
-MAX_PRICED_PAIRS = 200
-"""Maximum number of pairs of a pool whose requests are estimated for the price of a label."""
+RETRYABLE_STATUSES = ("failed", "unreadable", "refused")
+"""Statuses of calls that can be made again on request."""
+MAX_PRICE_SAMPLE_PAIRS = 200
+"""Maximum number of pairs of a pool from which the mean price of a label is estimated."""
 
 
 @dataclass
 class JudgeEstimate:
-    """Calls of a judge that would be asked, and what they may cost.
+    """Number of calls of a judge that a plan makes, and their estimated cost.
 
     Attributes:
         judge: name of the judge.
         pairs: number of pairs to judge.
-        calls: number of calls that would be asked.
-        answered: number of calls that the ledger answers.
+        calls: number of calls to make.
+        answered: number of calls that are not made because the ledger has their outcome.
         input_tokens: estimated tokens of the requests, by the rule of `estimate_tokens`.
         output_tokens: largest possible number of tokens of the replies.
         cost: cost of these tokens.
-        max_cost: largest possible cost.
+        max_cost: upper bound of the cost.
 
     """
 
@@ -54,8 +54,8 @@ class JudgeEstimate:
     cost: float = 0.0
     max_cost: float = 0.0
 
-    def add(self, judge: Judge, body: Mapping[str, Any]) -> None:
-        """Add a call that would be asked."""
+    def add_call(self, judge: Judge, body: Mapping[str, Any]) -> None:
+        """Add the tokens and costs of a call to make."""
         tokens, replies = estimate_tokens(body), judge.max_tokens
         self.calls += 1
         self.input_tokens += tokens
@@ -67,59 +67,59 @@ class JudgeEstimate:
 
 @dataclass(frozen=True)
 class JudgingPlan:
-    """Calls of a task, by their keys in the ledger.
+    """Calls of a judging task, and which of them are to be made.
 
     Attributes:
         task: the task.
-        keys: key of each call of the task, in order.
-        wanted: keys and calls to be asked; calls with equal requests are asked once.
-        estimates: what the wanted calls may cost, by judge.
+        keys: ledger key of each call of the task, in order.
+        calls_to_make: (ledger key, call); of calls with equal requests, only the first.
+        estimates: estimated costs of the calls to make, one per judge.
 
     """
 
     task: JudgingTask
     keys: Sequence[str]
-    wanted: Sequence[tuple[str, Call]]
+    calls_to_make: Sequence[tuple[str, Call]]
     estimates: Sequence[JudgeEstimate]
 
     @classmethod
-    def of(cls, task: JudgingTask, statuses: Mapping[str, str], retry: Collection[str] = ()) -> JudgingPlan:
+    def for_task(cls, task: JudgingTask, statuses: Mapping[str, str], retry: Collection[str] = ()) -> JudgingPlan:
         """Return the plan for a task.
 
         Args:
             task: the task.
             statuses: status of the calls in the ledger by key.
-            retry: statuses of calls that are asked again, of `RETRIED_STATUSES`.
+            retry: those of `RETRYABLE_STATUSES` whose calls are made again.
 
         """
-        keys, wanted = [], dict[str, Call]()
+        keys, calls_to_make = [], dict[str, Call]()
         estimates = {judge.name: JudgeEstimate(judge.name) for judge in task.judge_of_pair}
         for call in task.calls():
-            body = task.body(call)
-            key = task.key(call, body)
+            body = task.request_body(call)
+            key = task.ledger_key(call, body)
             estimate = estimates[call.judge.name]
             estimate.pairs += call.sample == 0
             keys.append(key)
-            if key in wanted:
+            if key in calls_to_make:
                 continue
             if statuses.get(key, PENDING) in (PENDING, *retry):
-                wanted[key] = call
-                estimate.add(call.judge, body)
+                calls_to_make[key] = call
+                estimate.add_call(call.judge, body)
             else:
                 estimate.answered += 1
-        return cls(task, keys, list(wanted.items()), list(estimates.values()))
+        return cls(task, keys, list(calls_to_make.items()), list(estimates.values()))
 
 
 @dataclass(frozen=True, eq=False)
 class JudgingResult:
-    """Labels of a run of judges, and what it cost.
+    """Labels of LLM judges, and the costs of their calls.
 
     Attributes:
         labels: labels and failures of all calls of the task that ended, in this run or an earlier one.
-        not_asked: number of calls of the task without an outcome.
-        stopped: judges that were stopped, with the reason.
-        charged: money for all calls of the ledger.
-        uncertain: part of it for attempts whose outcome is unknown.
+        not_asked: number of calls of the task without an outcome in the ledger.
+        stopped: why a judge was stopped, by name of the judge.
+        charged: cost of all calls in the ledger.
+        uncertain: part of `charged` for attempts whose outcome is unknown.
 
     """
 
@@ -131,7 +131,7 @@ class JudgingResult:
 
 
 def check_budget(judges: Sequence[Judge], budget: float | None) -> None:
-    """Raise UsageError if judges have prices and there is no budget, or a budget and no prices."""
+    """Raise UsageError if a judge has prices and there is no budget, or a budget and no judge has prices."""
     priced = [judge.name for judge in judges if judge.prices is not None]
     if priced and budget is None:
         problem = f"the judge {shown(priced[0])} has prices, but there is no budget"
@@ -149,34 +149,34 @@ def run_judges(
     clock: Clock | None = None,
     report: Report | None = None,
 ) -> JudgingResult:
-    """Ask the wanted calls of a plan and return the labels of all calls of its task.
+    """Make the calls of a plan and return the labels of all calls of its task.
 
     Args:
         plan: the plan, made with the statuses of the ledger.
-        ledger: where outcomes are stored.
-        budget: maximum money for all calls of the ledger, or None without a limit.
-        clock: time and waiting.
+        ledger: store of the outcomes and costs.
+        budget: maximum total cost of all calls in the ledger, or None without a limit.
+        clock: clock of the calls; tests pass one that does not wait.
         report: progress callback.
 
     """
     caller = Caller(plan.task, ledger, budget, clock or Clock(), report=report)
-    stopped = caller.ask(plan.wanted) if plan.wanted else {}
+    stopped = caller.make_calls(plan.calls_to_make) if plan.calls_to_make else {}
     return collect_labels(plan, ledger, stopped)
 
 
 def collect_labels(plan: JudgingPlan, ledger: Ledger, stopped: Mapping[str, str] | None = None) -> JudgingResult:
-    """Return the labels of all calls of a plan that the ledger answers."""
+    """Return the labels of all calls of a plan that have an outcome in the ledger."""
     judged = list(_judged_calls(plan, ledger))
-    labels = JudgeLabels.of(judged)
+    labels = JudgeLabels.from_calls(judged)
     not_asked = len(plan.keys) - len(judged)
     return JudgingResult(labels, not_asked, dict(stopped or {}), ledger.charged, ledger.uncertain)
 
 
 def _judged_calls(plan: JudgingPlan, ledger: Ledger) -> Iterator[JudgedCall]:
-    """Yield the calls of a plan that ended; what equal calls cost is counted for the first of them."""
+    """Yield the calls of a plan that ended; of calls with equal requests, the first one has the cost."""
     seen: set[str] = set()
     for key, call in zip(plan.keys, plan.task.calls(), strict=True):
-        record = ledger.find(key)
+        record = ledger.find_call(key)
         if record is None or record.status == PENDING:
             continue
         judge, scale = call.judge, call.judge.scale(plan.task.scale)
@@ -189,7 +189,7 @@ def _judged_calls(plan: JudgingPlan, ledger: Ledger) -> Iterator[JudgedCall]:
             judge.model,
             judge.prompt.digest,
             scale,
-            _stored_answer(record, scale),
+            _read_stored_reply(record, scale),
             None if judge.prices is None else 0.0 if key in seen else record.charged,
             record.seconds,
             record.time,
@@ -197,16 +197,16 @@ def _judged_calls(plan: JudgingPlan, ledger: Ledger) -> Iterator[JudgedCall]:
         seen.add(key)
 
 
-def _stored_answer(record: CallRecord, scale: Scale) -> Reply:
-    """Return the answer of a call that ended, with the probabilities and the text in its reply."""
+def _read_stored_reply(record: CallRecord, scale: Scale) -> Reply:
+    """Return the reply of a call that ended, parsed again from the stored response."""
     if record.status == FAILED:
         return Reply(FAILED, problem=record.problem, text=record.reply)
-    answer = classify(200, {}, record.reply, scale).answer
+    answer = classify_response(200, {}, record.reply, scale).answer
     return answer if answer.status == record.status else Reply(record.status, problem=record.problem, text=record.reply)
 
 
 def default_ledger_path(labels_path: Path) -> Path:
-    """Return the path of the ledger beside a file of labels.
+    """Return the default path of a ledger, in the folder of the file of labels.
 
     >>> default_ledger_path(Path("labels.csv")).name
     'labels.ledger.sqlite'
@@ -217,7 +217,7 @@ def default_ledger_path(labels_path: Path) -> Path:
 def judge_roster(
     judges: Sequence[Judge], pool: Pool, texts: Sequence[Path], scale: Scale, price: float | None = None
 ) -> Roster:
-    """Return LLM judges as a roster with the expected price of a label.
+    """Return a roster, the table of assessors and their prices per label, of LLM judges.
 
     Args:
         judges: the judges.
@@ -241,14 +241,14 @@ def judge_roster(
         fixes = [Fix("give the texts with {}", "texts"), by_price]
         raise UsageError(problem, parameter="judges", kind="no-texts", fix=fixes)
     roster = Roster.of(names, "llm", 0.0)
-    return Roster(names, roster.kind, _label_prices(judges, pool, texts, scale)) if priced else roster
+    return Roster(names, roster.kind, _estimate_label_prices(judges, pool, texts, scale)) if priced else roster
 
 
-def _label_prices(judges: Sequence[Judge], pool: Pool, texts: Sequence[Path], scale: Scale) -> Floats:
-    """Return the mean estimated cost of the calls of each judge for a pair, over an even sample of the pool."""
-    rows = np.unique(np.linspace(0, len(pool) - 1, min(len(pool), MAX_PRICED_PAIRS)).round().astype(np.int64))
+def _estimate_label_prices(judges: Sequence[Judge], pool: Pool, texts: Sequence[Path], scale: Scale) -> Floats:
+    """Return the estimated cost of a label of each judge: the mean over evenly spaced pairs of the pool."""
+    rows = np.unique(np.linspace(0, len(pool) - 1, min(len(pool), MAX_PRICE_SAMPLE_PAIRS)).round().astype(np.int64))
     columns = (column.take(pa.array(rows)).to_pylist() for column in (pool.query, pool.document))
     pairs = [(str(query), str(document)) for query, document in zip(*columns, strict=True)]
     found = read_pair_texts(pairs, texts, ids_as_queries=True)
-    plans = [JudgingPlan.of(JudgingTask(pairs, [judge] * len(pairs), found, scale), {}) for judge in judges]
+    plans = [JudgingPlan.for_task(JudgingTask(pairs, [judge] * len(pairs), found, scale), {}) for judge in judges]
     return np.array([plan.estimates[0].cost / len(pairs) for plan in plans])

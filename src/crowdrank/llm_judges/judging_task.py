@@ -16,24 +16,24 @@ from crowdrank._text import counted
 from crowdrank.errors import Fix, InputError, Location, Message, near, shown
 from crowdrank.judgments.columns import Roles
 from crowdrank.judgments.scale import Scale
-from crowdrank.llm_judges.judges import DEFAULT_MAX_TOKENS, TOKEN_LIMITS, Judge
-from crowdrank.llm_judges.replies import TOP_LOGPROBS, answer_format, instruction
+from crowdrank.llm_judges.judges import DEFAULT_MAX_TOKENS, TOKEN_LIMIT_PARAMETERS, Judge
+from crowdrank.llm_judges.replies import TOP_LOGPROBS, answer_format, answer_instruction
 from crowdrank.readers.formats import open_source
 from crowdrank.readers.inputs import RoleTable
 from crowdrank.readers.sources import BadRows
 from crowdrank.readers.texts import Texts, read_texts
 
 BYTES_PER_TOKEN = 4
-"""Number of bytes of a request per token, for estimates; English text has about 4 to 5."""
+"""Assumed number of bytes per token in estimates of costs; English text has about 4 to 5."""
 EXTRA_TOKENS_PER_MESSAGE = 64
-"""Tokens per message that a chat template may add, for the upper bound of a request's tokens."""
+"""Assumed maximum number of tokens that a chat template adds to a message."""
 REQUEST_ROLES = Roles(("document",), ("query", "assessor"))
-"""Roles of the columns of a file of requests."""
+"""Required and optional columns of a file of requests."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request to a judge; `sample` is 0 for the first request about a pair."""
+    """One request to a judge about a pair; `sample` numbers the requests of the judge about the pair from 0."""
 
     judge: Judge
     query: str
@@ -43,10 +43,10 @@ class Call:
 
 @dataclass(frozen=True)
 class JudgingTask:
-    """Pairs to be judged, by whom, and their texts.
+    """Pairs to be judged, the judge of each, and their texts.
 
     Attributes:
-        pairs: (query, document) of each request, once per judge.
+        pairs: (query id, document id); a pair occurs once per judge.
         judge_of_pair: judge of each pair.
         texts: texts of queries and documents.
         scale: scale of the project; a judge can have another one.
@@ -64,44 +64,44 @@ class JudgingTask:
         return len(self.pairs)
 
     def calls(self) -> Iterator[Call]:
-        """Yield all calls in the order of the requests."""
+        """Yield all calls in the order of the pairs, `samples` of the judge for each pair."""
         for (query, document), judge in zip(self.pairs, self.judge_of_pair, strict=True):
             for sample in range(judge.samples):
                 yield Call(judge, query, document, sample)
 
-    def body(self, call: Call) -> dict[str, Any]:
-        """Return the JSON document that is sent to the endpoint."""
+    def request_body(self, call: Call) -> dict[str, Any]:
+        """Return the JSON object of a call that is sent to the endpoint."""
         judge, scale = call.judge, call.judge.scale(self.scale)
         messages = judge.prompt.messages(
             self.texts.queries[call.query],
             self.texts.needs.get(call.query, ""),
             document_text(self.texts, call.query, call.document)[: judge.max_characters],
             scale,
-            instruction(judge.answer, scale),
+            answer_instruction(judge.answer, scale),
         )
         parameters = dict(judge.parameters)
-        if not any(name in parameters for name in TOKEN_LIMITS):
+        if not any(name in parameters for name in TOKEN_LIMIT_PARAMETERS):
             parameters["max_tokens"] = DEFAULT_MAX_TOKENS
         if isinstance(parameters.get("seed"), int):
             parameters["seed"] += call.sample  # samples of one seed would be equal
         body = {"model": judge.model, "messages": messages, **parameters, **answer_format(judge.answer, scale)}
         return body | ({"logprobs": True, "top_logprobs": TOP_LOGPROBS} if judge.logprobs else {})
 
-    def key(self, call: Call, body: Mapping[str, Any]) -> str:
+    def ledger_key(self, call: Call, body: Mapping[str, Any]) -> str:
         """Return the key of a call in the ledger: a digest of endpoint, request, grades and sample number."""
         parts = [call.judge.endpoint, body, call.judge.scale(self.scale).names, call.sample]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
-    def n_truncated(self) -> int:
-        """Return the number of pairs whose document is longer than its judge reads."""
+    def count_truncated_pairs(self) -> int:
+        """Return the number of pairs whose document is longer than `max_characters` of the judge."""
         return sum(
             len(document_text(self.texts, query, document)) > judge.max_characters
             for (query, document), judge in zip(self.pairs, self.judge_of_pair, strict=True)
         )
 
 
-def scale_note(judges: Sequence[Judge], project_scale: Scale) -> Message | None:
-    """Return a note if judges have different scales, which must be declared when the labels are read."""
+def different_scales_note(judges: Sequence[Judge], project_scale: Scale) -> Message | None:
+    """Return a note if judges have different scales, or None."""
     scales = {str(judge.scale(project_scale)) for judge in judges}
     if len(scales) < 2:
         return None
@@ -111,8 +111,8 @@ def scale_note(judges: Sequence[Judge], project_scale: Scale) -> Message | None:
 
 
 def truncation_note(task: JudgingTask) -> Message | None:
-    """Return a note if judges do not read documents to the end."""
-    n_truncated = task.n_truncated()
+    """Return a note if documents are longer than their judges read, or None."""
+    n_truncated = task.count_truncated_pairs()
     if not n_truncated:
         return None
     problem = f"{counted(n_truncated, 'document')} longer than max_characters, of which the judges read the beginning"
@@ -121,34 +121,34 @@ def truncation_note(task: JudgingTask) -> Message | None:
 
 
 def document_text(texts: Texts, query: str, document: str) -> str:
-    """Return the title and the text of a document."""
+    """Return the title and the text of a document, separated by a blank line; "" if it has neither."""
     found = texts.of_document(query, document)
     return "\n\n".join(found[name] for name in ("title", "text") if name in found)
 
 
 def estimate_tokens(body: Mapping[str, Any]) -> int:
-    """Return an estimate of the tokens of a request: its bytes divided by `BYTES_PER_TOKEN`.
+    """Return the estimated number of tokens of a request: its bytes divided by `BYTES_PER_TOKEN`.
 
     >>> estimate_tokens({"messages": []})
     4
     """
-    return math.ceil(_n_bytes(body) / BYTES_PER_TOKEN)
+    return math.ceil(_count_json_bytes(body) / BYTES_PER_TOKEN)
 
 
 def max_input_tokens(body: Mapping[str, Any]) -> int:
-    """Return an upper bound of the tokens of a request: a token has at least one byte, templates add some.
+    """Return an upper bound of the tokens of a request: one per byte, and those that a chat template may add.
 
     >>> max_input_tokens({"messages": []})
     16
     """
-    return _n_bytes(body) + EXTRA_TOKENS_PER_MESSAGE * len(body["messages"])
+    return _count_json_bytes(body) + EXTRA_TOKENS_PER_MESSAGE * len(body["messages"])
 
 
-def _n_bytes(body: Mapping[str, Any]) -> int:
+def _count_json_bytes(body: Mapping[str, Any]) -> int:
     return len(json.dumps(body, ensure_ascii=False).encode(errors="surrogatepass"))
 
 
-def read_task(
+def read_judging_task(
     requests: Path,
     texts: Sequence[Path],
     judges: Sequence[Judge],
@@ -156,7 +156,7 @@ def read_task(
     *,
     ids_as_queries: bool = False,
 ) -> JudgingTask:
-    """Read requests and texts.
+    """Read requests for judgments, assign them to judges, and read the texts of their pairs.
 
     Args:
         requests: file of pairs, such as `collect next` writes. A request that names a judge goes to that judge, one
@@ -170,7 +170,7 @@ def read_task(
         InputError: a file cannot be read, no request is for a judge, or a text is missing.
 
     """
-    pairs, judge_of_pair, notes = _assign(read_requests(requests), judges, requests)
+    pairs, judge_of_pair, notes = _assign_requests(read_requests(requests), judges, requests)
     return JudgingTask(pairs, judge_of_pair, read_pair_texts(pairs, texts, ids_as_queries), scale, notes)
 
 
@@ -186,7 +186,10 @@ def read_requests(path: Path) -> list[tuple[str, str, str]]:
 
 
 def read_pair_texts(pairs: Sequence[tuple[str, str]], paths: Sequence[Path], ids_as_queries: bool = False) -> Texts:
-    """Read the complete texts of pairs of query and document; raise InputError if one is missing."""
+    """Read the complete texts of (query id, document id) pairs; raise InputError if one is missing.
+
+    With `ids_as_queries`, a query without a text has its id as text.
+    """
     queries = list(dict.fromkeys(query for query, _ in pairs))
     documents = list(dict.fromkeys(document for _, document in pairs))
     found = read_texts([*paths], pa.array(queries, pa.string()), pa.array(documents, pa.string()), max_length=None)
@@ -205,10 +208,10 @@ def read_pair_texts(pairs: Sequence[tuple[str, str]], paths: Sequence[Path], ids
     return found
 
 
-def _assign(
+def _assign_requests(
     requests: Sequence[tuple[str, str, str]], judges: Sequence[Judge], path: Path
 ) -> tuple[list[tuple[str, str]], list[Judge], tuple[Message, ...]]:
-    """Return the pairs of requests, the judge of each, and a note on requests for other assessors."""
+    """Return the pairs of requests, the judge of each, and a note on requests for assessors that are not judges."""
     by_name = {judge.name: judge for judge in judges}
     asked: dict[tuple[str, str, str], Judge] = {}
     others = [name for _, _, name in requests if name and name not in by_name]

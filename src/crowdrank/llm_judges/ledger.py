@@ -1,8 +1,8 @@
-"""Ledger of the calls of judges: an SQLite file with every reply and everything that was or may have been paid.
+"""Ledger of the calls of LLM judges: an SQLite file with every reply and all costs, also those that are uncertain.
 
 The money for an attempt is reserved before the request is sent, and settled when its outcome is known. If the process
 dies in between, or the connection is lost, the service may have charged the attempt: its reservation then stays
-charged. What is charged is therefore never less than what the service can have charged.
+charged. The sum of charges is therefore an upper bound of what the service can have charged.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from crowdrank.llm_judges.replies import STATUSES
 PENDING = "pending"
 """Status of a call without an outcome: it is under way, was interrupted, or waits for another attempt."""
 APPLICATION_ID = 0x63724C4A
-"""Application id in the header of the SQLite file."""
-VERSION = 1
-"""Version of the tables of a ledger; a file with another version is refused."""
-MONEY_TOLERANCE = 1e-12
-"""Tolerance for rounding when costs are compared with the budget, relative to the budget."""
-_TABLES = f"""
+"""Application id in the header of the SQLite file, which tells a ledger from other databases."""
+LEDGER_VERSION = 1
+"""Version of the table of a ledger; a file with another version is refused."""
+BUDGET_TOLERANCE = 1e-12
+"""Relative tolerance for rounding errors when costs are compared with the budget."""
+_CREATE_TABLE = f"""
 CREATE TABLE call (
     key TEXT PRIMARY KEY,
     judge TEXT NOT NULL,
@@ -59,7 +59,7 @@ class CallRecord:
     Attributes:
         status: one of `STATUSES`, or `PENDING`.
         attempts: number of requests that were sent.
-        charged: money for all attempts so far.
+        charged: cost of all attempts so far.
         uncertain: part of `charged` for attempts whose outcome is unknown.
         seconds: duration of the last attempt.
         time: when the last attempt ended.
@@ -82,8 +82,8 @@ class Ledger:
     """Open ledger; only one process at a time has it open.
 
     Attributes:
-        charged: money for all attempts that ended, or whose process died.
-        reserved: money for the attempts under way.
+        charged: cost of all attempts that ended, or whose process died.
+        reserved: maximum cost of the attempts under way.
         n_reserved: number of attempts under way.
 
     """
@@ -114,8 +114,8 @@ class Ledger:
         """Return the status of every call by its key."""
         return dict(self._connection.execute("SELECT key, status FROM call"))
 
-    def find(self, key: str) -> CallRecord | None:
-        """Return a call, or None if it was never asked."""
+    def find_call(self, key: str) -> CallRecord | None:
+        """Return a call, or None if it was never made."""
         row = self._connection.execute(
             "SELECT status, attempts, charged, uncertain, seconds, time, problem, reply FROM call WHERE key = ?", (key,)
         ).fetchone()
@@ -123,27 +123,31 @@ class Ledger:
 
     @property
     def uncertain(self) -> float:
-        """Money for attempts whose outcome is unknown."""
+        """Part of `charged` for attempts whose outcome is unknown."""
         return float(self._connection.execute("SELECT TOTAL(uncertain) FROM call").fetchone()[0])
 
-    def reserve(self, key: str, amount: float, budget: float | None, about: Mapping[str, Any]) -> bool:
-        """Reserve money for an attempt and count it; return False if the budget is too small, and change nothing.
+    def reserve(self, key: str, amount: float, budget: float | None, call_columns: Mapping[str, Any]) -> bool:
+        """Reserve the maximum cost of an attempt and count the attempt; return False if it could exceed the budget.
 
         Args:
             key: key of the call.
             amount: upper bound of the cost of the attempt.
-            budget: maximum money for all calls of the ledger, or None without a limit.
-            about: values of the columns from `judge` to `prompt`.
+            budget: maximum total cost of all calls in the ledger, or None without a limit.
+            call_columns: values of the columns from `judge` to `prompt`.
 
         """
-        if budget is not None and amount > 0 and self.charged + self.reserved + amount > budget * (1 + MONEY_TOLERANCE):
+        if (
+            budget is not None
+            and amount > 0
+            and self.charged + self.reserved + amount > budget * (1 + BUDGET_TOLERANCE)
+        ):
             return False
-        names = list(about)
+        names = list(call_columns)
         with self._transaction():
             self._connection.execute(
                 f"INSERT INTO call (key, status, {', '.join(names)}) VALUES (?, ?, {', '.join('?' * len(names))}) "
                 "ON CONFLICT (key) DO NOTHING",
-                (key, PENDING, *about.values()),
+                (key, PENDING, *call_columns.values()),
             )
             self._connection.execute(
                 "UPDATE call SET status = ?, attempts = attempts + 1, reserved = ? WHERE key = ?",
@@ -157,7 +161,7 @@ class Ledger:
 
         Args:
             key: key of the call.
-            amount: what was reserved.
+            amount: cost that was reserved.
             cost: cost of the attempt; None if its outcome is unknown, so that the reservation stays charged.
             values: values of the columns `status` and `input_tokens` to `reply`.
 
@@ -189,7 +193,7 @@ def open_ledger(path: Path) -> Iterator[Ledger]:
         connection = sqlite3.connect(path, isolation_level=None)
         try:
             try:
-                _prepare(connection, path)
+                _create_or_check_tables(connection, path)
                 ledger = Ledger(connection, path)
             except sqlite3.DatabaseError as problem:
                 raise _not_a_ledger_error(path) from problem
@@ -198,20 +202,20 @@ def open_ledger(path: Path) -> Iterator[Ledger]:
             connection.close()
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Create the tables of a new ledger; raise InputError if the file is another database or of another version."""
+def _create_or_check_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Create the table of a new ledger; raise InputError if the file is another database or of another version."""
     is_new = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0] == 0
     if is_new:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute(_TABLES)
+        connection.execute(_CREATE_TABLE)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute(f"PRAGMA user_version = {LEDGER_VERSION}")
         connection.execute("COMMIT")
         return
     header = tuple(connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
-    if header != (APPLICATION_ID, VERSION):
+    if header != (APPLICATION_ID, LEDGER_VERSION):
         raise _not_a_ledger_error(path)
     connection.execute("PRAGMA synchronous = FULL")
 

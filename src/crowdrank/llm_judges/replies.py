@@ -18,26 +18,28 @@ from crowdrank.judgments.scale import Scale
 
 OK, UNREADABLE, REFUSED, FAILED = "ok", "unreadable", "refused", "failed"
 STATUSES = (OK, UNREADABLE, REFUSED, FAILED)
-"""Outcomes of a call: a grade; a reply without a grade; a refusal of the model; no reply of the model."""
+"""Statuses of a call: a grade, a reply without a grade, a refusal of the model, no reply of the model."""
 TOP_LOGPROBS = 20
-"""Number of likely tokens that are requested per position."""
-MAX_UNSEEN_SHARE = 0.1
-"""Maximum probability, relative to that of the grades among the likely tokens, that the other grades could have."""
-CUT_REPLY = "the reply was cut at max_tokens; raise it and retry unreadable replies"
-"""Problem of a reply that ended before its grade."""
+"""Number of most probable tokens that are requested for each position of a reply."""
+MAX_UNLISTED_PROBABILITY = 0.1
+"""Maximum probability of grades that are not among the listed tokens, relative to that of the listed grades.
+
+Above it, token probabilities give no probabilities of grades."""
+TRUNCATED_REPLY_PROBLEM = "the reply was cut at max_tokens; raise it and retry unreadable replies"
+"""Problem of a reply that reached the maximum number of tokens before its grade."""
 MAX_EXCERPT_LENGTH = 300
 """Maximum number of characters of a reply in the list of failures."""
 
-_THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
-_FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*?)\n?```\Z", re.DOTALL)
-_LAST_LINE = re.compile(
+_THINKING_BLOCK = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+_CODE_FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*?)\n?```\Z", re.DOTALL)
+_GRADE_LINE = re.compile(
     r"(?:^|\n)[ \t]*\**grade\**[ \t]*[:=][ \t]*\**[ \t]*(?P<grade>[^\n]*?)[ \t*.]*\Z", re.IGNORECASE
 )
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a reply says.
+    """Grade of a judge's reply, or the reason why it has none.
 
     Attributes:
         status: one of `STATUSES`.
@@ -58,30 +60,30 @@ class Reply:
     output_tokens: int | None = None
 
 
-def instruction(mode: str, scale: Scale) -> str:
-    """Return the sentence of a prompt that describes the form of the answer.
+def answer_instruction(answer_mode: str, scale: Scale) -> str:
+    """Return the sentence of a prompt that describes the form of the answer in one of `ANSWER_MODES`.
 
-    >>> instruction("pattern", Scale.parse("0,1"))
+    >>> answer_instruction("pattern", Scale.parse("0,1"))
     'Explain your decision in one sentence. Then end with a line that has the form "Grade: X", where X is one of 0, 1.'
     """
     listed = ", ".join(scale.names)
-    if mode == "schema":
+    if answer_mode == "schema":
         return f'Answer with a JSON object that has one key, "grade", whose value is one of {listed}.'
-    if mode == "pattern":
+    if answer_mode == "pattern":
         form = 'end with a line that has the form "Grade: X"'
         return f"Explain your decision in one sentence. Then {form}, where X is one of {listed}."
     return f"Answer with one of {listed} and nothing else."
 
 
-def answer_format(mode: str, scale: Scale) -> dict[str, Any]:
-    """Return the part of a request that restricts the answer to the grades of the scale."""
-    if mode == "choice":
+def answer_format(answer_mode: str, scale: Scale) -> dict[str, Any]:
+    """Return the keys of a request that restrict the answer to the grades; none in the mode `pattern`."""
+    if answer_mode == "choice":
         return {"structured_outputs": {"choice": list(scale.names)}}
-    if mode == "guided-choice":
+    if answer_mode == "guided-choice":
         return {"guided_choice": list(scale.names)}
-    if mode == "grammar":
+    if answer_mode == "grammar":
         return {"grammar": f"root ::= {' | '.join(json.dumps(name, ensure_ascii=False) for name in scale.names)}"}
-    if mode == "pattern":
+    if answer_mode == "pattern":
         return {}
     schema = {
         "type": "object",
@@ -95,7 +97,7 @@ def answer_format(mode: str, scale: Scale) -> dict[str, Any]:
 
 
 def read_reply(body: Any, scale: Scale) -> Reply:
-    """Return what a chat completion says; `body` is the parsed JSON document of the reply.
+    """Read the grade from a chat completion; `body` is the parsed JSON of the response.
 
     >>> reply = {"choices": [{"message": {"content": '{"grade": "2"}'}}], "usage": {"prompt_tokens": 9}}
     >>> answer = read_reply(reply, Scale.parse("0-3"))
@@ -108,13 +110,13 @@ def read_reply(body: Any, scale: Scale) -> Reply:
     usage = body.get("usage")
     return replace(
         _read_choice(choice, scale),
-        input_tokens=_count(usage, "prompt_tokens"),
-        output_tokens=_count(usage, "completion_tokens"),
+        input_tokens=_token_count(usage, "prompt_tokens"),
+        output_tokens=_token_count(usage, "completion_tokens"),
     )
 
 
 def _read_choice(choice: Mapping[str, Any], scale: Scale) -> Reply:
-    """Return what the message of a choice says."""
+    """Read the grade from a choice of a chat completion."""
     message = choice["message"]
     refusal, text = message.get("refusal"), message.get("content")
     text = text if isinstance(text, str) else ""
@@ -125,7 +127,7 @@ def _read_choice(choice: Mapping[str, Any], scale: Scale) -> Reply:
     found = find_grade(text, scale)
     if found is None:
         cut = choice.get("finish_reason") == "length"
-        problem = CUT_REPLY if cut else "the reply does not state one grade of the scale"
+        problem = TRUNCATED_REPLY_PROBLEM if cut else "the reply does not state one grade of the scale"
         return Reply(UNREADABLE, problem=problem, text=text)
     code, position = found
     probabilities = token_probabilities(choice.get("logprobs"), text, position, scale)
@@ -133,13 +135,13 @@ def _read_choice(choice: Mapping[str, Any], scale: Scale) -> Reply:
 
 
 def _first_choice(body: Any) -> dict[str, Any] | None:
-    """Return the first choice of a chat completion, or None if the document is none."""
+    """Return the first choice of a chat completion, or None if the body is not a chat completion."""
     choices = body.get("choices") if isinstance(body, dict) else None
     choice = choices[0] if isinstance(choices, list) and choices else None
     return choice if isinstance(choice, dict) and isinstance(choice.get("message"), dict) else None
 
 
-def _count(usage: Any, name: str) -> int | None:
+def _token_count(usage: Any, name: str) -> int | None:
     value = usage.get(name) if isinstance(usage, dict) else None
     return value if type(value) is int and 0 <= value < 2**53 else None
 
@@ -154,16 +156,16 @@ def find_grade(text: str, scale: Scale) -> tuple[int, int] | None:
     >>> [find_grade(text, scale) for text in ("2", '{"grade": 3}', "It fits.\nGrade: 1", "2 of 3 are wrong", "7")]
     [(2, 0), (3, 10), (1, 16), None, None]
     """
-    thoughts = _THOUGHTS.match(text)
+    thoughts = _THINKING_BLOCK.match(text)
     start = thoughts.end() if thoughts else 0
     rest = text[start:].strip()
     start = text.index(rest, start)
-    fenced = _FENCE.match(rest)
+    fenced = _CODE_FENCE.match(rest)
     if fenced:
         rest, start = fenced[1].strip(), start + fenced.start(1)
     if rest.startswith("{"):
         return _find_json_grade(text, rest, start, scale)
-    line = _LAST_LINE.search(rest)
+    line = _GRADE_LINE.search(rest)
     stated = line["grade"] if line else rest
     code = scale.code(stated.strip(" \"'"))
     return None if code is None else (code, start + (line.start("grade") if line else 0))
@@ -213,9 +215,10 @@ def token_probabilities(logprobs: Any, text: str, position: int, scale: Scale) -
 
 
 def _grade_probabilities(entry: Mapping[str, Any], scale: Scale) -> tuple[float, ...] | None:
-    """Return the probabilities of the grades that the likely tokens of a position begin, normalized.
+    """Return the normalized probabilities of grades from the likely tokens at the position of the grade.
 
-    None if a token begins two grades, or if grades that no likely token begins could have a large share.
+    A token counts for the grade that begins with it. Return None if it begins several grades, or if grades without a
+    likely token could have more than `MAX_UNLISTED_PROBABILITY`.
     """
     likely = _likely_tokens(entry.get("top_logprobs"))
     totals = [0.0] * len(scale)
@@ -228,11 +231,13 @@ def _grade_probabilities(entry: Mapping[str, Any], scale: Scale) -> tuple[float,
             totals[code] += probability
     total = sum(totals)
     unseen = totals.count(0.0) * min((probability for _, probability in likely), default=0.0)
-    return tuple(value / total for value in totals) if total > 0 and unseen <= MAX_UNSEEN_SHARE * total else None
+    return (
+        tuple(value / total for value in totals) if total > 0 and unseen <= MAX_UNLISTED_PROBABILITY * total else None
+    )
 
 
 def _likely_tokens(candidates: Any) -> list[tuple[str, float]]:
-    """Return the likely tokens of a position with their probabilities; none if the list is damaged."""
+    """Return (token, probability) of the field `top_logprobs`; an empty list if the field is invalid."""
     likely = []
     for candidate in candidates if isinstance(candidates, list) else []:
         token, logprob = (
@@ -263,6 +268,6 @@ def combine_samples(answers: Sequence[Reply], scale: Scale) -> tuple[str, tuple[
 
 
 def excerpt(text: str) -> str:
-    """Return the beginning of a text, with `?` for lone surrogates, which cannot be written."""
+    """Return at most `MAX_EXCERPT_LENGTH` characters of a text, with `?` for characters that UTF-8 cannot encode."""
     cut = text if len(text) <= MAX_EXCERPT_LENGTH else text[: MAX_EXCERPT_LENGTH - 3] + "..."
     return cut.encode(errors="replace").decode()

@@ -1,7 +1,7 @@
-"""Let LLM judges answer pairs of a judging service, through its API.
+"""Let LLM judges judge pairs of a judging service, through its API.
 
-Each judge is an assessor of the service. It takes pairs, its endpoint is asked through the ledger as in `judge run`,
-and its grades are sent to the service. A call without a grade puts the pair off, so that others get it first.
+Each judge is an assessor of the service. It leases pairs, its endpoint is called as in `judge run`, with a ledger, and
+its grades are sent to the service. A pair without a grade gets the answer "later", so that others get it first.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     import httpx2
 
 TIMEOUT_SECONDS = 60.0
-"""Seconds to wait for a response of the service."""
-ATTEMPTS = 4
+"""Maximum number of seconds to wait for a response of the service."""
+MAX_ATTEMPTS = 4
 """Maximum number of attempts per request; a repeated request changes nothing."""
-WAIT_SECONDS = 1.0
-"""Seconds before the second attempt; later ones wait longer."""
-PAIRS_PER_CALLER = 4
-"""Number of pairs that a judge takes at a time, for each call that it can have under way."""
-MAX_PAIRS = 100
-"""Maximum number of pairs that a judge takes at a time."""
+FIRST_RETRY_SECONDS = 1.0
+"""Seconds before the second attempt; the n-th repetition waits n times as long."""
+PAIRS_PER_CONCURRENT_CALL = 4
+"""Number of pairs that a judge leases at a time, per concurrent call of the judge."""
+MAX_LEASED_PAIRS = 100
+"""Maximum number of pairs that a judge leases at a time."""
 
 
 @dataclass(frozen=True)
 class LeasedPair:
-    """A pair that the service holds for a judge.
+    """Pair that the service reserves for a judge.
 
     Attributes:
         token: token of the lease, sent back with the answer.
@@ -55,8 +55,8 @@ class LeasedPair:
     content: Mapping[str, Any]
 
     @classmethod
-    def of(cls, lease: Mapping[str, Any]) -> LeasedPair:
-        """Return a lease from its JSON object."""
+    def from_json(cls, lease: Mapping[str, Any]) -> LeasedPair:
+        """Return a leased pair from its JSON object in the API."""
         content = lease["content"]
         return cls(lease["token"], content["query"], content["document"], content)
 
@@ -90,29 +90,29 @@ class ServiceClient:
     ) -> None:
         self._client.close()
 
-    def grades(self) -> Scale:
+    def fetch_scale(self) -> Scale:
         """Return the scale of the project."""
         return Scale.parse(self._send("GET", "")["grades"])
 
-    def next(self, count: int) -> tuple[list[LeasedPair], str]:
-        """Return pairs that are held for the judge, and the status of the judge, or the reason if it is done."""
+    def lease_pairs(self, count: int) -> tuple[list[LeasedPair], str]:
+        """Lease up to `count` pairs; return them, and the status of the judge or why it gets no pairs."""
         found = self._send("POST", "/next", params={"count": count})
-        return [LeasedPair.of(lease) for lease in found["leases"]], found["reason"] or found["status"]
+        return [LeasedPair.from_json(lease) for lease in found["leases"]], found["reason"] or found["status"]
 
-    def answer(self, answers: Sequence[Mapping[str, Any]]) -> None:
-        """Send answers."""
+    def send_answers(self, answers: Sequence[Mapping[str, Any]]) -> None:
+        """Send answers, JSON objects of the API, unless there are none."""
         if answers:
             self._send("POST", "/answers", json=list(answers))
 
-    def give_back(self, leases: Sequence[LeasedPair]) -> None:
-        """Give pairs back unanswered."""
+    def return_leases(self, leases: Sequence[LeasedPair]) -> None:
+        """Return leases without an answer, so that the service can give the pairs to others."""
         if leases:
             self._send("POST", "/leases/return", json={"tokens": [lease.token for lease in leases]})
 
     def _send(self, method: str, path: str, **content: Any) -> Any:
-        """Send a request and return the JSON document of the response; raise JudgeError if it is refused."""
+        """Send a request and return the parsed JSON of the response; raise JudgeError if it is refused."""
         response = self._request(method, path, **content)
-        document = _json(response)
+        document = _parse_json(response)
         if response.is_success:
             return document
         refusal = document if isinstance(document, dict) else {}
@@ -121,7 +121,7 @@ class ServiceClient:
         raise JudgeError(f"The judging service refused a request: {said}", kind="service-refused", fix=fix)
 
     def _request(self, method: str, path: str, **content: Any) -> httpx2.Response:
-        """Send a request; a lost connection is tried again."""
+        """Send a request up to `MAX_ATTEMPTS` times; raise JudgeError if the connection is lost each time."""
         import httpx2
 
         attempt = 1
@@ -129,16 +129,16 @@ class ServiceClient:
             try:
                 return self._client.request(method, self._base + path, **content)
             except httpx2.TransportError as lost:
-                if attempt == ATTEMPTS:
+                if attempt == MAX_ATTEMPTS:
                     problem = f"no response from the judging service at {self._base.partition('/api/')[0]}"
                     fix = "check its address and that it runs; then run the command again"
                     raise JudgeError(problem, kind="no-service", fix=fix) from lost
-            time.sleep(WAIT_SECONDS * attempt)
+            time.sleep(FIRST_RETRY_SECONDS * attempt)
             attempt += 1
 
 
-def _json(response: httpx2.Response) -> Any:
-    """Return the JSON document of a response; raise JudgeError if it has none."""
+def _parse_json(response: httpx2.Response) -> Any:
+    """Return the parsed JSON of a response; raise JudgeError if it is not JSON."""
     try:
         return response.json()
     except ValueError as problem:
@@ -148,11 +148,11 @@ def _json(response: httpx2.Response) -> Any:
 
 @dataclass
 class JudgeProgress:
-    """What came of a judge's work.
+    """Progress of one judge.
 
     Attributes:
         answered: number of grades sent.
-        put_off: ids of the pairs put off because a call gave no grade.
+        put_off: (query id, document id) of the pairs that got the answer "later" because a call gave no grade.
         status: why the judge got no more pairs, or was stopped.
 
     """
@@ -164,18 +164,18 @@ class JudgeProgress:
 
 @dataclass(eq=False)
 class ServiceJudging:
-    """Judges at work in a project.
+    """Judging of pairs of a project by several LLM judges.
 
     Attributes:
         judges: the judges.
         clients: client of the service for each judge, by name.
         scale: scale of the project.
-        ledger: where outcomes are stored.
-        budget: maximum money for all calls of the ledger, or None without a limit.
-        retry: statuses of calls in the ledger that are asked again.
-        clock: time and waiting.
-        progress: what came of the work of each judge, by name.
-        stopped: judges that were stopped, with the reason.
+        ledger: store of the outcomes and costs.
+        budget: maximum total cost of all calls in the ledger, or None without a limit.
+        retry: statuses in the ledger whose calls are made again.
+        clock: clock of the calls; tests pass one that does not wait.
+        progress: progress by name of the judge.
+        stopped: why a judge was stopped, by name of the judge.
 
     """
 
@@ -200,67 +200,82 @@ class ServiceJudging:
                 fix = "leave grades out of the file of judges, and use a prompt that is not binary"
                 raise UsageError(problem, kind="other-scale", fix=fix)
 
-    def work(self) -> Iterator[int]:
-        """Judge until no judge gets a pair; yield the number of grades sent after each batch of pairs."""
+    def run(self) -> Iterator[int]:
+        """Judge until no judge gets a pair; yield the number of grades sent for each batch of pairs."""
         idle = set(self.stopped)
         while working := [judge for judge in self.judges if judge.name not in idle]:
-            held = {judge.name: self._take(judge) for judge in working}
-            idle |= {name for name, leases in held.items() if not leases}
-            if any(held.values()):
-                yield self._judge(held)
+            leases_by_judge = {judge.name: self._lease_pairs(judge) for judge in working}
+            idle |= {name for name, leases in leases_by_judge.items() if not leases}
+            if any(leases_by_judge.values()):
+                yield self._judge_pairs(leases_by_judge)
                 idle |= set(self.stopped)
 
-    def _take(self, judge: Judge) -> list[LeasedPair]:
-        """Return new pairs of a judge; pairs that were put off in this run are given back."""
+    def _lease_pairs(self, judge: Judge) -> list[LeasedPair]:
+        """Lease pairs for a judge; return leases of pairs that it answered with "later" before."""
         progress, client = self.progress[judge.name], self.clients[judge.name]
-        leases, progress.status = client.next(min(PAIRS_PER_CALLER * judge.concurrency, MAX_PAIRS))
+        leases, progress.status = client.lease_pairs(
+            min(PAIRS_PER_CONCURRENT_CALL * judge.concurrency, MAX_LEASED_PAIRS)
+        )
         again = [lease for lease in leases if (lease.query, lease.document) in progress.put_off]
-        client.give_back(again)
+        client.return_leases(again)
         return [lease for lease in leases if lease not in again]
 
-    def _judge(self, held: Mapping[str, Sequence[LeasedPair]]) -> int:
-        """Ask the judges about the pairs that they hold, and send their answers; return the number of grades."""
+    def _judge_pairs(self, leases_by_judge: Mapping[str, Sequence[LeasedPair]]) -> int:
+        """Call the judges for their leased pairs and send the answers; return the number of grades.
+
+        Pairs whose document has no text are not judged. All leases are returned if an error is raised.
+        """
         judges = {judge.name: judge for judge in self.judges}
-        asked = [(judges[name], lease) for name, leases in held.items() for lease in leases if _document(lease.content)]
+        asked = [
+            (judges[name], lease)
+            for name, leases in leases_by_judge.items()
+            for lease in leases
+            if _document_parts(lease.content)
+        ]
         task = JudgingTask(
             [(lease.query, lease.document) for _, lease in asked],
             [judge for judge, _ in asked],
-            _texts([lease for _, lease in asked]),
+            _pair_texts([lease for _, lease in asked]),
             self.scale,
         )
         try:
-            plan = JudgingPlan.of(task, self.ledger.statuses(), self.retry)
+            plan = JudgingPlan.for_task(task, self.ledger.statuses(), self.retry)
             result = run_judges(plan, self.ledger, self.budget, clock=self.clock)
         except BaseException:
-            for name, leases in held.items():
-                self.clients[name].give_back(leases)
+            for name, leases in leases_by_judge.items():
+                self.clients[name].return_leases(leases)
             raise
-        return self._send_answers(held, result)
+        return self._send_answers(leases_by_judge, result)
 
-    def _send_answers(self, held: Mapping[str, Sequence[LeasedPair]], result: JudgingResult) -> int:
-        """Send grades; put off pairs whose calls gave none, and give back those of judges that were stopped."""
+    def _send_answers(self, leases_by_judge: Mapping[str, Sequence[LeasedPair]], result: JudgingResult) -> int:
+        """Send grades and return their number.
+
+        Pairs without a grade get the answer "later"; if their judge was stopped, their leases are returned instead.
+        """
         self.stopped.update(result.stopped)
         labels = {(row["assessor"], row["query"], row["document"]): row for row in result.labels.labels.to_pylist()}
         n_sent = 0
-        for name, leases in held.items():
+        for name, leases in leases_by_judge.items():
             progress, client = self.progress[name], self.clients[name]
             found = [(lease, labels.get((name, lease.query, lease.document))) for lease in leases]
-            graded = [_answer(lease, row, self.scale) for lease, row in found if row is not None]
+            graded = [_answer_object(lease, row, self.scale) for lease, row in found if row is not None]
             missing = [lease for lease, row in found if row is None]
-            client.answer(graded)
+            client.send_answers(graded)
             if name in result.stopped:
                 progress.status = result.stopped[name]
-                client.give_back(missing)
+                client.return_leases(missing)
             else:
-                client.answer([{"client_id": lease.token, "lease": lease.token, "kind": "later"} for lease in missing])
+                client.send_answers(
+                    [{"client_id": lease.token, "lease": lease.token, "kind": "later"} for lease in missing]
+                )
                 progress.put_off.update((lease.query, lease.document) for lease in missing)
             progress.answered += len(graded)
             n_sent += len(graded)
         return n_sent
 
 
-def _answer(lease: LeasedPair, row: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
-    """Return the answer to a pair from a row of labels."""
+def _answer_object(lease: LeasedPair, row: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
+    """Return the answer to a pair, as an object of the API, from a row of the table of labels."""
     answer = {"client_id": lease.token, "lease": lease.token, "grade": row["label"]}
     probabilities = [row.get(name) for name in scale.share_names]
     return (
@@ -270,17 +285,17 @@ def _answer(lease: LeasedPair, row: Mapping[str, Any], scale: Scale) -> dict[str
     )
 
 
-def _texts(leases: Sequence[LeasedPair]) -> Texts:
-    """Return the texts of pairs; a query without a text has its id."""
+def _pair_texts(leases: Sequence[LeasedPair]) -> Texts:
+    """Return the texts of pairs; a query without a text has its id as text."""
     return Texts(
         {lease.query: lease.content["query_text"] or lease.query for lease in leases},
         {lease.query: lease.content["need"] for lease in leases},
-        {(lease.query, lease.document): _document(lease.content) for lease in leases},
+        {(lease.query, lease.document): _document_parts(lease.content) for lease in leases},
     )
 
 
-def _document(content: Mapping[str, Any]) -> dict[str, str]:
-    """Return title and text of a document; its further fields are lines of the text."""
+def _document_parts(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return the title and text of a document that are not blank; its further fields are lines of the text."""
     fields = [f"{name}: {value}" for name, value in content["fields"].items() if str(value).strip()]
     text = "\n\n".join(part for part in (content["body"], "\n".join(fields)) if part)
     return {name: value for name, value in (("title", content["title"]), ("text", text)) if value.strip()}

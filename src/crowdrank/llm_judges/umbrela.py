@@ -20,14 +20,14 @@ from crowdrank.readers.json_files import is_encodable
 from crowdrank.readers.texts import Texts
 
 UMBRELA_SCALE = "0-3"
-"""Grades of umbrela."""
+"""Scale of the judgments of umbrela."""
 UMBRELA_KEYS = frozenset(("query", "passage", "judgment", "prediction"))
-"""Keys of a judgment of umbrela."""
+"""Keys that each line of a file of umbrela has."""
 IdsByText = Mapping[tuple[str, str], tuple[str, str]]
 """(query, document) ids of each (query, document) pair of texts."""
 
 
-def is_umbrela(path: Path) -> bool:
+def is_umbrela_file(path: Path) -> bool:
     """Return whether the first line of a file is a judgment of umbrela."""
     first = next(read_json_objects(path), None)
     return first is not None and "custom_id" not in first[1] and set(first[1]) >= UMBRELA_KEYS
@@ -45,7 +45,7 @@ def ids_by_text(pairs: Iterable[tuple[str, str]], texts: Texts) -> dict[tuple[st
 
 
 def read_umbrela(path: Path, ids: IdsByText | None = None, scale: Scale | None = None) -> list[JudgedCall]:
-    """Read the judgments of a file of umbrela; the model is the judge.
+    """Read the judgments of a file of umbrela; each model is a judge.
 
     Args:
         path: the file.
@@ -89,7 +89,7 @@ def _pair_ids(line: Mapping[str, Any], path: Path, place: str, ids: IdsByText | 
 
 
 def _read_answer(line: Mapping[str, Any], scale: Scale) -> Reply:
-    """Return the grade of a judgment, or why it has none."""
+    """Return the grade of a line, or why it has none."""
     prediction = line.get("prediction")
     text = prediction if isinstance(prediction, str) and is_encodable(prediction) else ""
     code = scale.code(line["judgment"])
