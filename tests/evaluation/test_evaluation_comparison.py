@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from crowdrank.cli.app import app
 from crowdrank.errors import DataWarning, UsageError
 from crowdrank.evaluation.comparison import (
-    difference_interval,
     compare,
+    difference_interval,
     effect_size,
     fisher_randomization,
     holm,

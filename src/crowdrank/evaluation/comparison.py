@@ -464,9 +464,10 @@ def difference_interval(
     """Return the interval of the mean difference over queries that inverts Fisher's randomization test.
 
     It holds the differences that the test does not reject, so that it excludes 0 if the p-value is at most 1 - level
-    (up to the chance of random subsets, if there are more than `n`). These lie between two quantiles of the means of random subsets of the queries (Hartigan, Using subsample values as
-    typical values, JASA 1969). With so few queries that the test rejects nothing (five at the level 0.95), it is the
-    interval of Student's t; with fewer than two, it is NaN.
+    (up to the chance of random subsets, if there are more than `n`). These lie between two quantiles of the means of
+    random subsets of the queries (Hartigan, Using subsample values as typical values, JASA 1969). With so few queries
+    that the test rejects nothing (five at the level 0.95), it is the interval of Student's t; with fewer than two, it
+    is NaN.
 
     Args:
         differences: differences of two runs by query, (n_queries,); NaN is left out.
