@@ -35,7 +35,7 @@ from crowdrank.service.compare.rankings import (
     ranking_digests,
 )
 from crowdrank.service.domain.projects import COMPARE, Project, lock_project
-from crowdrank.service.domain.quotas import TOLERANCE, committed_money, set_sample_targets
+from crowdrank.service.domain.quotas import BUDGET_TOLERANCE, committed_money, set_sample_targets
 from crowdrank.service.model.fits import latest_snapshot, list_standings
 from crowdrank.service.service_errors import Conflict
 from crowdrank.service.store import schema
@@ -211,7 +211,7 @@ def _affordable_pairs(connection: Connection, project: Project) -> int:
     if left < price:
         problem = f"{max(left, 0.0):g} is left of the budget, and the labels of a pair cost up to {price:g}"
         raise Conflict(problem, kind="budget-too-small", fix="raise the budget")
-    return min(project.pairs_per_draw, int(left / price + TOLERANCE))
+    return min(project.pairs_per_draw, int(left / price + BUDGET_TOLERANCE))
 
 
 def _judging_kinds(project: Project) -> list[str]:
