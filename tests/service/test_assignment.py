@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crowdrank.service.domain.assignment import N_BEST, N_STAY, end_expired_leases, return_leases
+from crowdrank.service.domain.assignment import N_BEST, N_BEST_TO_STAY, end_expired_leases, return_leases
 from crowdrank.service.domain.pairs import PairRow
 from crowdrank.service.domain.qualification import GoldAccuracy, honeypot_accuracy, reset_qualification
 from crowdrank.service.service_errors import Invalid, NotFound
@@ -102,8 +102,8 @@ def test_llm_judges_do_not_stay_at_a_query(database: Database, kind: str) -> Non
 def test_an_assessor_leaves_a_query_if_the_best_pairs_are_elsewhere(database: Database, is_as_good: bool) -> None:
     judging = Judging(database, n_pairs=1, kinds=["human"], policy="ndcg@3", quotas={"human": (1, 4)})
     judging.judge(1)
-    judging.add(PairRow("q0", "d1"), *(PairRow(f"other{number}", "d") for number in range(N_STAY)))
-    for pair_id in range(3, N_STAY + 3):
+    judging.add(PairRow("q0", "d1"), *(PairRow(f"other{number}", "d") for number in range(N_BEST_TO_STAY)))
+    for pair_id in range(3, N_BEST_TO_STAY + 3):
         judging.set_priority(pair_id, 5.0)
     judging.set_priority(2, 5.0 if is_as_good else 4.9)
     assert (judging.judge_content(1).document == "d1") == is_as_good

@@ -89,7 +89,7 @@ class SpendingOptions:
 
     @property
     def retried(self) -> list[str]:
-        """Outcomes of calls that are asked again."""
+        """Statuses in the ledger whose calls are made again."""
         return split_names(self.retry)
 
 
@@ -97,7 +97,7 @@ Task = Annotated[TaskOptions, FieldsOf(TaskOptions, "Requests")]
 
 
 BUDGET_EXIT_CODE = 3
-"""Exit code if the budget is spent before all calls were asked; what was answered is written."""
+"""Exit code if the budget is spent before all calls were made; the labels of the others are written."""
 
 
 def print_labels(labels: JudgeLabels, output: Path, failures: Path) -> None:
@@ -329,7 +329,7 @@ def judge_run(
 
 
 def _known_statuses(ledger_path: Path) -> dict[str, str]:
-    """Return the statuses of an existing ledger, or none."""
+    """Return the status of each call in a ledger by key; an empty dictionary if the file does not exist."""
     from crowdrank.llm_judges.ledger import open_ledger
 
     if not ledger_path.exists():
@@ -339,7 +339,7 @@ def _known_statuses(ledger_path: Path) -> dict[str, str]:
 
 
 def _print_estimates(plan: JudgingPlan, *, as_json: bool) -> None:
-    """Print what the wanted calls of a plan may cost, by judge."""
+    """Print the number of calls of a plan and their estimated cost, by judge."""
     import pyarrow as pa
 
     from crowdrank.llm_judges.judging_task import BYTES_PER_TOKEN
@@ -375,7 +375,7 @@ def _summary(result: JudgingResult) -> dict[str, Any]:
 
 
 def _print_costs(result: JudgingResult, budget: float | None) -> None:
-    """Print what was charged, and how many calls were not asked."""
+    """Print the cost of the calls, and the number of calls that were not made."""
     if budget is not None:
         unknown = f", of which {result.uncertain:.4g} for calls whose outcome is unknown" if result.uncertain else ""
         print_line(f"{result.charged:.4g} of {budget:g} charged{unknown}.")

@@ -149,7 +149,7 @@ class Belief:
         return p
 
     def column(self, name: str) -> Floats:
-        """Return a column of the consensus: first judged documents, then predicted ones, (n_rows,)."""
+        """Return a column of the model's consensus, which `row` indexes, (n_rows,); it is read once."""
         if name not in self._columns:
             self._columns[name] = self.model.consensus_.numbers(name)
         return self._columns[name]

@@ -22,7 +22,7 @@ from crowdrank.judgments import ids
 VARIETY = 0.35
 """Default of `variety`: the middle of the best two of 0, 0.25, 0.5 and 1 on half of RF10's topics."""
 MIN_DCG = 1e-12
-"""Minimum DCG by which expected gains are divided, so that no query divides by 0."""
+"""Minimum expected DCG@k by which the increase of a query's DCG@k is divided, so that it is not divided by 0."""
 PAIRS_PER_CHUNK = 1 << 14
 """Number of pairs whose gains are computed at a time."""
 

@@ -135,7 +135,10 @@ class GridLimits:
     geometric: bool = True
 
     def next_value_outside(self, grid: Sequence[float], value: float) -> float | None:
-        """Return the value that extends an ascending grid at `value`; None if that is no end or at a limit."""
+        """Return the next value of an ascending grid beyond its end `value`.
+
+        Return None if `value` is not an end of the grid, or the next value is outside of the limits.
+        """
         if value not in (grid[0], grid[-1]):
             return None
         inner = grid[1] if value == grid[0] else grid[-2]

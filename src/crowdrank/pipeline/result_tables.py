@@ -37,7 +37,7 @@ LABEL_COLUMN_BY_METHOD = {
     "dawid-skene": "expected-grade",
     "gda": "expected-grade",
 }
-"""Kind of label of each consensus method that is a column of the training table."""
+"""Label that the table of training labels has in the column of each consensus method, if the method was fitted."""
 MIN_DIFFERENCE = 0.5
 """Minimum difference between a label and the expert grade to check the document, in expert grades."""
 DIFFERS_FROM_EXPERT = "differs from the expert grade"

@@ -334,7 +334,7 @@ def _n_families(data: RunData) -> int:
 
 
 def _describe_method_choice(model: Aggregator) -> list[str]:
-    """Return which methods a consensus method such as `auto` chose, and why; nothing for other methods."""
+    """Return a sentence with the reason for the choice of the method `auto`; an empty list for other methods."""
     return [f"Consensus by auto: {model.reason_}"] if isinstance(model, Auto) else []
 
 

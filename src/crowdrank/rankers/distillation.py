@@ -89,9 +89,10 @@ def distill(
 
 
 def add_mixed_rows(matrix: Floats, query: Integers, rng: np.random.Generator) -> tuple[Floats, Integers]:
-    """Append rows that mix the features of two rows each, up to about `MIN_DISTILLATION_CELLS` cells in all.
+    """Append copies of all rows in which a random half of the features is from another random row.
 
-    Every added query has as many rows as an original one, and its mixed rows take each feature from one of two rows.
+    Copies are added until there are about `MIN_DISTILLATION_CELLS` cells, at most `MAX_MIXED_ROWS_PER_ROW` per row.
+    The rows of a query form a new query in each copy; the other row can be of any query.
 
     Args:
         matrix: (n, n_features).

@@ -27,7 +27,7 @@ N_RANDOM_HALVES = 10
 EQUAL_WEIGHT_PRIOR_QUERIES = 30
 """Number of queries that the equal weights count as when found weights are shrunk towards them."""
 MIN_MEASURE_GAIN = 1e-12
-"""Minimum increase of the measure at which the search changes a weight; smaller ones are rounding errors."""
+"""Increase of the measure that new weights must exceed to be taken; smaller ones are rounding errors."""
 
 
 class Ensemble(Ranker):

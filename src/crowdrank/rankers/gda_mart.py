@@ -231,7 +231,7 @@ class JudgmentObjective(PairwiseObjective):
         if "difficulty" in model.consensus_.document_table.column_names:
             self.ease = model.consensus_.document_table["difficulty"].to_numpy()[items] ** -0.5
 
-    def _add_query_gradients(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
+    def _write_query_gradients(self, first: int, last: int, score: Floats, gradient: Floats, hessian: Floats) -> None:
         from crowdrank.rankers import lambda_kernels
 
         lambda_kernels.judgment_gradients(

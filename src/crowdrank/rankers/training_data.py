@@ -185,7 +185,8 @@ class RankingData:
         order: (n,) position of each row in the input.
         names: names of the features.
         has_names: whether the names come from the user; otherwise they are f1, f2, ...
-        original_matrix: the matrix that the user gave, if `features` has the same rows in the same order; else None.
+        original_matrix: the `NamedMatrix` that was given, if `features` is its array and `names` are its names; else
+            None.
 
     """
 

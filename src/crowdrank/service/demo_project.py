@@ -20,13 +20,13 @@ from crowdrank.service.model.fits import fit_project
 from crowdrank.service.store import schema
 from crowdrank.service.store.database import Database
 
-NAME = "demo"
+DEMO_PROJECT_NAME = "demo"
 COLLEAGUES = {"ada": (0.95, 0.0), "ben": (0.85, 0.3), "chris": (0.2, 0.0)}
-"""Probability that a colleague gives the expected grade, and tendency to give a higher one, in grades."""
-QUERY_TIME = 10 * MINUTE
-"""Time in which the colleagues judge the documents of a query."""
-ANSWERED = 0.9
-"""Share of the pairs that each colleague has answered."""
+"""Simulated assessors: probability of the expected grade, and mean of other errors, in grades."""
+MILLISECONDS_PER_QUERY = 10 * MINUTE
+"""Milliseconds in which the simulated assessors judge the documents of a query."""
+ANSWERED_SHARE = 0.9
+"""Probability that a simulated assessor answers a pair."""
 GUIDELINES = """# How to judge
 
 Read the query and the information need. Would the document help the person who asked?
@@ -38,7 +38,7 @@ Read the query and the information need. Would the document help the person who 
 
 Choose *Cannot judge* only if you cannot read the document.
 """
-SETTINGS: Mapping[str, Any] = {
+DEMO_SETTINGS: Mapping[str, Any] = {
     "guidelines": GUIDELINES,
     "policy": "ndcg@10",
     "settled": 0.9,
@@ -63,7 +63,7 @@ def create_demo(database: Database, random_state: int = 0) -> Project:
     def create(connection: Connection) -> Project:
         if connection.execute(select(func.count()).select_from(schema.project)).scalar_one():
             raise UsageError("the demo needs a new database", parameter="demo", fix="name a new file, or none")
-        project = create_project(connection, NAME, texts["grades"], now, **SETTINGS)
+        project = create_project(connection, DEMO_PROJECT_NAME, texts["grades"], now, **DEMO_SETTINGS)
         add_pairs(connection, project, _pair_rows(texts), now)
         answers = {}
         for name, (accuracy, leniency) in COLLEAGUES.items():
@@ -81,10 +81,10 @@ def create_demo(database: Database, random_state: int = 0) -> Project:
 def _record_by_query(
     connection: Connection, project: Project, answers: Mapping[int, Sequence[Answer]], now: int
 ) -> None:
-    """Record the answers of each colleague query by query, one every `QUERY_TIME` until now."""
+    """Record the answers of each colleague query by query, one every `MILLISECONDS_PER_QUERY` until now."""
     queries = list(dict.fromkeys(one.query for listed in answers.values() for one in listed))
     for place, query in enumerate(queries):
-        received = now - (len(queries) - place) * QUERY_TIME
+        received = now - (len(queries) - place) * MILLISECONDS_PER_QUERY
         for assessor_id, listed in answers.items():
             of_query = [one for one in listed if one.query == query]
             record_answers(connection, project, assessor_id, of_query, received)
@@ -112,7 +112,7 @@ def _simulated_answers(
     highest, answers = len(texts["grades"]) - 1, []
     for query in texts["queries"]:
         for document in query["documents"]:
-            if rng.random() > ANSWERED:
+            if rng.random() > ANSWERED_SHARE:
                 continue
             error = 0 if rng.random() < accuracy else round(rng.normal(leniency, 1.2))
             grade = int(np.clip(document["grade"] + error, 0, highest))

@@ -121,7 +121,8 @@ class Exporter(ABC):
         name_rule: what names of features must look like, for messages.
         adds_intercept: whether a linear model of the engine has an intercept; otherwise all scores lack it.
         reads_missing: whether a missing value reaches the trees; otherwise it counts as 0.
-        margin: minimum distance of values in `parity.csv` from thresholds, which the engine may shift by as much.
+        margin: distance from thresholds of the values in `parity.csv` that test them; at least as much as the engine
+            may shift a threshold.
 
     """
 

@@ -35,13 +35,13 @@ from crowdrank.service.compare.rankings import (
     ranking_digests,
 )
 from crowdrank.service.domain.projects import COMPARE, Project, lock_project
-from crowdrank.service.domain.quotas import TOLERANCE, committed_money, set_sample_targets
+from crowdrank.service.domain.quotas import BUDGET_TOLERANCE, committed_money, set_sample_targets
 from crowdrank.service.model.fits import latest_snapshot, list_standings
 from crowdrank.service.service_errors import Conflict
 from crowdrank.service.store import schema
 
 MAX_SEED = 2**31
-"""Upper limit of random seeds."""
+"""Random seeds are below this number."""
 
 _DRAW, _SAMPLED, _PAIR, _ANSWER = schema.sample_draw, schema.sampled_pair, schema.pair, schema.answer
 
@@ -65,12 +65,12 @@ class PoolPair(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class DrawInputs:
-    """What a draw depends on.
+    """Inputs of a draw, read in one transaction.
 
     Attributes:
         project: the project.
         number: number of the draw.
-        version: what must not change until the draw is written: number of draws, settings, digests of the rankings.
+        version: number of draws, settings and digests of the rankings, which must not change until the draw is written.
         n_pairs: number of pairs to draw, as far as the budget reaches.
         rankings: rankings by name.
         pairs: pairs of the project.
@@ -95,7 +95,7 @@ class Draw:
         seed: random seed.
         pairs: (pair id, probability) of each pair.
         labels: labels of the pool.
-        notes: what the lead should know.
+        notes: notes and warnings for the lead.
 
     """
 
@@ -106,7 +106,7 @@ class Draw:
 
 
 def read_draw_inputs(connection: Connection, project: Project) -> DrawInputs:
-    """Return what the next draw of a project depends on.
+    """Read the inputs of the next draw of a project.
 
     A draw has three steps, so that no transaction is open while :func:`draw_pairs` computes: this one,
     :func:`draw_pairs`, and :func:`write_draw`.
@@ -135,7 +135,7 @@ def read_draw_inputs(connection: Connection, project: Project) -> DrawInputs:
     return DrawInputs(
         project=project,
         number=len(draws) + 1,
-        version=_version(connection, project),
+        version=_inputs_version(connection, project),
         n_pairs=_affordable_pairs(connection, project),
         rankings=rankings,
         pairs=_read_pairs(connection, project, kinds),
@@ -144,7 +144,7 @@ def read_draw_inputs(connection: Connection, project: Project) -> DrawInputs:
 
 
 def draw_pairs(inputs: DrawInputs, seed: int | None = None) -> Draw:
-    """Draw pairs.
+    """Draw pairs with known probabilities by the policy `compare`.
 
     Args:
         inputs: what the draw depends on.
@@ -180,9 +180,9 @@ def draw_pairs(inputs: DrawInputs, seed: int | None = None) -> Draw:
 
 
 def write_draw(connection: Connection, inputs: DrawInputs, draw: Draw, now: int) -> DrawProgress:
-    """Store a draw, and ask for the labels of its pairs; raise Conflict if what it depends on has changed."""
+    """Store a draw, and ask for the labels of its pairs; raise Conflict if its inputs have changed."""
     project = lock_project(connection, inputs.project.id)
-    if _version(connection, project) != inputs.version:
+    if _inputs_version(connection, project) != inputs.version:
         problem = "the settings, rankings or draws of the project have changed meanwhile"
         raise Conflict(problem, kind="changed-meanwhile", fix="try again")
     row = {"measure": project.measure, "seed": draw.seed, "labels": encode_table(draw.labels), "created": now}
@@ -200,7 +200,7 @@ def write_draw(connection: Connection, inputs: DrawInputs, draw: Draw, now: int)
 
 
 def _affordable_pairs(connection: Connection, project: Project) -> int:
-    """Return how many pairs of a draw the budget buys at the highest prices; raise Conflict if it buys none."""
+    """Return the number of pairs that the budget pays for at the highest prices; raise Conflict if it is 0."""
     if project.budget is None:
         return project.pairs_per_draw
     highest = {kind: max(prices.values()) for kind, prices in prices_of_asked_members(connection, project).items()}
@@ -211,7 +211,7 @@ def _affordable_pairs(connection: Connection, project: Project) -> int:
     if left < price:
         problem = f"{max(left, 0.0):g} is left of the budget, and the labels of a pair cost up to {price:g}"
         raise Conflict(problem, kind="budget-too-small", fix="raise the budget")
-    return min(project.pairs_per_draw, int(left / price + TOLERANCE))
+    return min(project.pairs_per_draw, int(left / price + BUDGET_TOLERANCE))
 
 
 def _judging_kinds(project: Project) -> list[str]:
@@ -219,7 +219,7 @@ def _judging_kinds(project: Project) -> list[str]:
     return [kind for kind, quota in project.quotas.items() if quota.k_min > 0]
 
 
-def _version(connection: Connection, project: Project) -> tuple[object, ...]:
+def _inputs_version(connection: Connection, project: Project) -> tuple[object, ...]:
     n_draws = connection.execute(select(func.count()).where(_DRAW.c.project_id == project.id)).scalar_one()
     settings = project.plan_settings, project.measure, project.pairs_per_draw
     return n_draws, settings, ranking_digests(connection, project)
@@ -259,11 +259,11 @@ def _read_labels(connection: Connection, project: Project) -> pa.Table | None:
         "document": [one.document for one in standings],
         "grade": [project.scale.values[project.grade_code(one.grade)] for one in standings],
     }
-    shares = zip(*(_normalized(one.probabilities) for one in standings), strict=True)
+    shares = zip(*(_normalize(one.probabilities) for one in standings), strict=True)
     return pa.table({**columns, **dict(zip(project.scale.share_names, map(list, shares), strict=True))})
 
 
-def _normalized(shares: Sequence[float]) -> list[float]:
+def _normalize(shares: Sequence[float]) -> list[float]:
     """Return probabilities, which are stored rounded, with the sum 1."""
     total = sum(shares)
     return [share / total for share in shares]

@@ -34,9 +34,9 @@ from crowdrank.service.store import schema
 
 MAX_RANKINGS = 20
 """Maximum number of rankings of a project."""
-MAX_NAME = 100
+MAX_NAME_LENGTH = 100
 """Maximum number of characters of the name of a ranking."""
-MAX_BYTES = 1 << 28
+MAX_RANKING_BYTES = 1 << 28
 """Maximum size of a ranking in bytes when decompressed."""
 GZIP_SIGNATURE = b"\x1f\x8b"
 """First bytes of a file that is compressed with gzip."""
@@ -70,7 +70,7 @@ def parse_ranking(content: bytes, name: str, format: Format | None = None) -> pa
         path = Path(folder) / f"ranking{'.gz' if content.startswith(GZIP_SIGNATURE) else ''}"
         path.write_bytes(content)
         try:
-            return ranking_table(read_run(path, format=format, max_bytes=MAX_BYTES), name)
+            return ranking_table(read_run(path, format=format, max_bytes=MAX_RANKING_BYTES), name)
         except CrowdrankError as error:
             location = replace(error.location, source=f"ranking {shown(name)}")
             raise type(error)(replace(error.message, location=location)) from None
@@ -94,8 +94,8 @@ def set_ranking(connection: Connection, project: Project, name: str, table: pa.T
         Conflict: pairs were drawn for the present rankings, or the project has too many rankings.
 
     """
-    if not 1 <= len(name) <= MAX_NAME or not all(letter.isalnum() or letter in "-_. " for letter in name):
-        problem = f"must have 1 to {MAX_NAME} letters, digits, spaces, '-', '_' or '.'"
+    if not 1 <= len(name) <= MAX_NAME_LENGTH or not all(letter.isalnum() or letter in "-_. " for letter in name):
+        problem = f"must have 1 to {MAX_NAME_LENGTH} letters, digits, spaces, '-', '_' or '.'"
         raise Invalid(problem, parameter="name", kind="invalid-name", fix="use a name such as new-ranker")
     require_no_draws(connection, lock_project(connection, project.id))
     content = encode_table(table)
@@ -153,7 +153,7 @@ def decode_table(content: bytes) -> pa.Table:
     return pq.read_table(io.BytesIO(content))
 
 
-_DRAW, _SAMPLED, _PAIR, _ANSWER = schema.sample_draw, schema.sampled_pair, schema.pair, schema.answer
+_DRAW, _SAMPLED_PAIR, _PAIR, _ANSWER = schema.sample_draw, schema.sampled_pair, schema.pair, schema.answer
 IS_ANSWERED = (_ANSWER.c.generation == _PAIR.c.generation) & (_ANSWER.c.kind != "later")
 """Condition on an answer and its pair: it answers the pair in the current generation."""
 
@@ -204,7 +204,7 @@ class DrawProgress:
 def discard_draws(connection: Connection, project: Project) -> int:
     """Delete all draws of a project, and hand out none of their pairs; the answers stay. Return their number."""
     project = lock_project(connection, project.id)
-    connection.execute(delete(_SAMPLED).where(_SAMPLED.c.project_id == project.id))
+    connection.execute(delete(_SAMPLED_PAIR).where(_SAMPLED_PAIR.c.project_id == project.id))
     number = connection.execute(delete(_DRAW).where(_DRAW.c.project_id == project.id)).rowcount
     if project.is_sampled:
         for kind, quota in project.quotas.items():
@@ -230,9 +230,9 @@ def _pair_states(connection: Connection, project: Project) -> dict[int, dict[int
     answered = _answering_assessors(connection, project)
     able = {kind: set(prices) for kind, prices in prices_of_asked_members(connection, project).items()}
     rows = connection.execute(
-        select(_SAMPLED.c.draw, _SAMPLED.c.pair_id, _SAMPLED.c.kind, _PAIR.c.is_open)
-        .join_from(_SAMPLED, _PAIR)
-        .where(_SAMPLED.c.project_id == project.id)
+        select(_SAMPLED_PAIR.c.draw, _SAMPLED_PAIR.c.pair_id, _SAMPLED_PAIR.c.kind, _PAIR.c.is_open)
+        .join_from(_SAMPLED_PAIR, _PAIR)
+        .where(_SAMPLED_PAIR.c.project_id == project.id)
     )
     states: dict[int, dict[int, str]] = {}
     for row in rows:
@@ -256,11 +256,11 @@ def _answering_assessors(connection: Connection, project: Project) -> dict[tuple
     """Return who answered each drawn pair in its current generation, by pair id and kind."""
     assessor = schema.assessor
     rows = connection.execute(
-        select(_SAMPLED.c.pair_id, _SAMPLED.c.kind, _ANSWER.c.assessor_id)
-        .join_from(_SAMPLED, _PAIR)
+        select(_SAMPLED_PAIR.c.pair_id, _SAMPLED_PAIR.c.kind, _ANSWER.c.assessor_id)
+        .join_from(_SAMPLED_PAIR, _PAIR)
         .join(_ANSWER, (_ANSWER.c.pair_id == _PAIR.c.id) & IS_ANSWERED)
-        .join(assessor, (assessor.c.id == _ANSWER.c.assessor_id) & (assessor.c.kind == _SAMPLED.c.kind))
-        .where(_SAMPLED.c.project_id == project.id)
+        .join(assessor, (assessor.c.id == _ANSWER.c.assessor_id) & (assessor.c.kind == _SAMPLED_PAIR.c.kind))
+        .where(_SAMPLED_PAIR.c.project_id == project.id)
     )
     found: dict[tuple[int, str], set[int]] = {}
     for pair_id, kind, assessor_id in rows:

@@ -32,6 +32,7 @@ from crowdrank.service.store import schema
 from crowdrank.service.store.database import StaleReadError
 
 AnswerKind = Literal["grade", "cannot-judge", "later"]
+"""Kind of an answer; `later` puts the pair off."""
 ANSWER_KINDS: tuple[str, ...] = get_args(AnswerKind)
 MAX_ANSWERS = 1000
 """Maximum number of answers per request."""
@@ -72,7 +73,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Feedback:
-    """What an assessor learns after the answer to a training pair."""
+    """Correct grade and explanation, shown after the answer to a training pair."""
 
     is_correct: bool
     grade: str
@@ -86,7 +87,7 @@ class Receipt:
     Attributes:
         grade: name of the grade.
         is_late: the lease had expired, or was returned.
-        is_counted: the answer takes a place of the pair, or the pair has no quotas.
+        is_counted: the answer counts towards the quota of the pair, or the pair has no quota (gold and training).
         feedback: for training pairs.
 
     """
@@ -117,8 +118,8 @@ class WithdrawnAnswer:
 
 
 @dataclass(frozen=True)
-class _HeldLease:
-    """What is needed of a lease to answer its pair."""
+class _LeaseRow:
+    """Columns of a lease that are needed to answer its pair."""
 
     id: int
     token: str
@@ -130,55 +131,57 @@ class _HeldLease:
 
 
 _EVENT, _ANSWER, _LEASE, _QUOTA, _PAIR = schema.event, schema.answer, schema.lease, schema.quota, schema.pair
-_ME: BindParameter[int] = bindparam("me")
-_OF_PROJECT: BindParameter[int] = bindparam("in_project")
-_PAIRS: BindParameter[Any] = bindparam("pairs", expanding=True)
-_IS_STORED = (_EVENT.c.assessor_id == _ME) & _EVENT.c.client_id.in_(bindparam("client_ids", expanding=True))
-_STORED = select(_EVENT).where(_IS_STORED)
-_LEASES = select(_LEASE).where(_LEASE.c.assessor_id == _ME).order_by(_LEASE.c.id).with_for_update()
-_BY_TOKEN = _LEASES.where(_LEASE.c.token.in_(bindparam("tokens", expanding=True)))
-_LIVE_OF_PAIRS = _LEASES.where(_LEASE.c.pair_id.in_(_PAIRS), _LEASE.c.ended.is_(None))
-_QUOTAS = (
+_ASSESSOR_ID: BindParameter[int] = bindparam("me")
+_PROJECT_ID: BindParameter[int] = bindparam("in_project")
+_PAIR_IDS: BindParameter[Any] = bindparam("pairs", expanding=True)
+_HAS_CLIENT_ID = (_EVENT.c.assessor_id == _ASSESSOR_ID) & _EVENT.c.client_id.in_(
+    bindparam("client_ids", expanding=True)
+)
+_SELECT_STORED_EVENTS = select(_EVENT).where(_HAS_CLIENT_ID)
+_SELECT_LEASES = select(_LEASE).where(_LEASE.c.assessor_id == _ASSESSOR_ID).order_by(_LEASE.c.id).with_for_update()
+_SELECT_LEASES_BY_TOKEN = _SELECT_LEASES.where(_LEASE.c.token.in_(bindparam("tokens", expanding=True)))
+_SELECT_LIVE_LEASES = _SELECT_LEASES.where(_LEASE.c.pair_id.in_(_PAIR_IDS), _LEASE.c.ended.is_(None))
+_SELECT_QUOTAS = (
     select(_QUOTA)
-    .where(_QUOTA.c.pair_id.in_(_PAIRS), _QUOTA.c.kind == bindparam("of_kind"))
+    .where(_QUOTA.c.pair_id.in_(_PAIR_IDS), _QUOTA.c.kind == bindparam("of_kind"))
     .order_by(_QUOTA.c.pair_id)
     .with_for_update()
 )
-_STATE_COLUMNS = (
+_SELECT_ALL_STATES = (
     select(
         *(_PAIR.c[name] for name in ("id", "kind", "generation", "gold_grade", "explanation")),
         _ANSWER.c.generation.label("answer_generation"),
         _ANSWER.c.kind.label("answer_kind"),
         _ANSWER.c.is_counted,
     )
-    .select_from(_PAIR.outerjoin(_ANSWER, (_ANSWER.c.pair_id == _PAIR.c.id) & (_ANSWER.c.assessor_id == _ME)))
-    .where(_PAIR.c.project_id == _OF_PROJECT)
+    .select_from(_PAIR.outerjoin(_ANSWER, (_ANSWER.c.pair_id == _PAIR.c.id) & (_ANSWER.c.assessor_id == _ASSESSOR_ID)))
+    .where(_PAIR.c.project_id == _PROJECT_ID)
 )
-_STATES = _STATE_COLUMNS.where(_PAIR.c.id.in_(_PAIRS))
-_LATEST = (
+_SELECT_STATES = _SELECT_ALL_STATES.where(_PAIR.c.id.in_(_PAIR_IDS))
+_SELECT_LATEST_PAIR_ID = (
     select(_ANSWER.c.pair_id)
     .join_from(_ANSWER, _PAIR)
-    .where(_ANSWER.c.assessor_id == _ME, _ANSWER.c.kind != "later", _PAIR.c.project_id == _OF_PROJECT)
+    .where(_ANSWER.c.assessor_id == _ASSESSOR_ID, _ANSWER.c.kind != "later", _PAIR.c.project_id == _PROJECT_ID)
     .order_by(_ANSWER.c.event_id.desc())
     .limit(1)
 )
 _INSERT_EVENTS = insert(_EVENT).returning(_EVENT.c.client_id, _EVENT.c.id)
-_IS_MINE = (_ANSWER.c.pair_id == bindparam("of_pair")) & (_ANSWER.c.assessor_id == _ME)
-_UPDATE_ANSWER = update(_ANSWER).where(_IS_MINE)
+_IS_ANSWER_OF_ASSESSOR = (_ANSWER.c.pair_id == bindparam("of_pair")) & (_ANSWER.c.assessor_id == _ASSESSOR_ID)
+_UPDATE_ANSWER = update(_ANSWER).where(_IS_ANSWER_OF_ASSESSOR)
 _END_LEASES = update(_LEASE).where(_LEASE.c.id == bindparam("of_lease"), _LEASE.c.ended.is_(None))
-_HELD_PAIRS = (
-    _STATE_COLUMNS.add_columns(
-        *(_LEASE.c[name].label(f"lease_{name}") for name in _HeldLease.__dataclass_fields__),
-        select(_EVENT.c.id).where(_IS_STORED).exists().label("is_repeated"),
+_SELECT_LEASED_PAIRS = (
+    _SELECT_ALL_STATES.add_columns(
+        *(_LEASE.c[name].label(f"lease_{name}") for name in _LeaseRow.__dataclass_fields__),
+        select(_EVENT.c.id).where(_HAS_CLIENT_ID).exists().label("is_repeated"),
     )
     .join(_LEASE, _LEASE.c.pair_id == _PAIR.c.id)
-    .where(_LEASE.c.assessor_id == _ME, _LEASE.c.token.in_(bindparam("tokens", expanding=True)))
+    .where(_LEASE.c.assessor_id == _ASSESSOR_ID, _LEASE.c.token.in_(bindparam("tokens", expanding=True)))
 )
-"""Pairs of leases with my answers to them, and whether an answer is stored already."""
+"""Select leased pairs, the answers of the assessor to them, and whether a client id is stored already."""
 
 
 @dataclass
-class _Current:
+class _LatestAnswer:
     """Latest answer of the assessor to a pair."""
 
     generation: int
@@ -186,17 +189,17 @@ class _Current:
     is_counted: bool
 
     def answers(self, generation: int) -> bool:
-        """Return whether it answers the pair in a generation."""
+        """Return whether the answer is a grade or 'cannot judge' in a generation of the pair."""
         return self.generation == generation and self.kind != "later"
 
 
 @dataclass
-class _State:
+class _PairState:
     """State of a pair for one assessor, as it changes from answer to answer of a request."""
 
     pair: Row[*tuple[Any, ...]]
-    answer: _Current | None
-    live: _HeldLease | None
+    answer: _LatestAnswer | None
+    live: _LeaseRow | None
     n_free: int
     is_new: bool = field(init=False)
 
@@ -204,13 +207,15 @@ class _State:
         self.is_new = self.answer is None
 
 
-def _held_lease(row: Row[*tuple[Any, ...]], prefix: str = "") -> _HeldLease:
-    return _HeldLease(*(row._mapping[prefix + name] for name in _HeldLease.__dataclass_fields__))
+def _lease_row(row: Row[*tuple[Any, ...]], prefix: str = "") -> _LeaseRow:
+    return _LeaseRow(*(row._mapping[prefix + name] for name in _LeaseRow.__dataclass_fields__))
 
 
-def _current(row: Row[*tuple[Any, ...]]) -> _Current | None:
+def _latest_answer(row: Row[*tuple[Any, ...]]) -> _LatestAnswer | None:
     """Return the latest answer of the assessor to a pair, from a row of its state."""
-    return None if row.answer_generation is None else _Current(row.answer_generation, row.answer_kind, row.is_counted)
+    return (
+        None if row.answer_generation is None else _LatestAnswer(row.answer_generation, row.answer_kind, row.is_counted)
+    )
 
 
 def record_answers(
@@ -244,12 +249,12 @@ def record_answers(
         problem = f"has {len(answers)} answers; the maximum is {MAX_ANSWERS}"
         raise Invalid(problem, parameter="answers", fix="send them in several requests")
     member = lock_member(connection, project, assessor_id)
-    return _Recording(connection, project, member, now).record(answers)
+    return _AnswerRecorder(connection, project, member, now).record(answers)
 
 
 @contextmanager
-def _about(answer: Answer) -> Iterator[None]:
-    """Name an answer in the errors that it causes."""
+def _add_client_id_to_errors(answer: Answer) -> Iterator[None]:
+    """Set the client id of an answer in the errors that are raised in the block."""
     try:
         yield
     except ServiceError as error:
@@ -257,8 +262,8 @@ def _about(answer: Answer) -> Iterator[None]:
         raise
 
 
-class _Recording:
-    """Records the answers of one request: reads the state once, applies each answer to it, and writes once."""
+class _AnswerRecorder:
+    """Recorder of the answers of one request: reads the pairs once, applies each answer, and writes once."""
 
     def __init__(self, connection: Connection, project: Project, member: JudgingMember, now: int) -> None:
         self.connection = connection
@@ -266,8 +271,8 @@ class _Recording:
         self.member = member
         self.now = now
         self.values = {"me": member.assessor_id, "in_project": project.id, "of_kind": member.kind}
-        self.leases: dict[str, _HeldLease] = {}
-        self.states: dict[int, _State] = {}
+        self.leases: dict[str, _LeaseRow] = {}
+        self.states: dict[int, _PairState] = {}
         self.events: list[dict[str, Any]] = []
         self.ended: dict[int, str] = {}  # how leases ended, by lease id
         self.changes: Counter[LabelSlot] = Counter()
@@ -277,23 +282,23 @@ class _Recording:
     def record(self, answers: Sequence[Answer]) -> list[Receipt]:
         for number, answer in enumerate(answers, start=1):
             for column in ("client_id", "lease", "query", "document", "comment"):
-                with _about(answer):
+                with _add_client_id_to_errors(answer):
                     check_text(getattr(answer, column), place=f"answer {number}", column=column)
-        stored = {} if self._load_held_pairs(answers) else self._load_stored(answers)
-        pair_ids = self._find_pairs(answers)
+        stored = {} if self._load_leased_pairs(answers) else self._load_stored(answers)
+        pair_ids = self._find_pair_ids(answers)
         if not self.states:
             self._load_states(answers, pair_ids)
         receipts = []
         for number, (answer, pair_id) in enumerate(zip(answers, pair_ids, strict=True), start=1):
-            with _about(answer):
+            with _add_client_id_to_errors(answer):
                 known = self._make_event(answer, pair_id, stored.get(answer.client_id), f"answer {number}")
             stored[answer.client_id] = known
-            receipts.append(self._receipt(known))
+            receipts.append(self._make_receipt(known))
         self._write()
         return receipts
 
-    def _load_held_pairs(self, answers: Sequence[Answer]) -> bool:
-        """Read all that new answers to pairs held by me depend on, in one statement; return False for other answers.
+    def _load_leased_pairs(self, answers: Sequence[Answer]) -> bool:
+        """Read leases and pairs in one statement if all answers are new and under live leases; otherwise return False.
 
         Rows are not locked: a lease that another request ends meanwhile is found when the answers are written.
         """
@@ -301,37 +306,37 @@ class _Recording:
         if not answers or len(tokens) < len(answers):
             return False
         sent = {"tokens": list(tokens), "client_ids": [answer.client_id for answer in answers]}
-        rows = self.connection.execute(_HELD_PAIRS, {**self.values, **sent}).all()
+        rows = self.connection.execute(_SELECT_LEASED_PAIRS, {**self.values, **sent}).all()
         is_held = all(
             row.lease_ended is None and row.lease_generation == row.generation and not row.is_repeated for row in rows
         )
         if not is_held or len(rows) < len(tokens):
             return False
         for row in rows:
-            lease = _held_lease(row, "lease_")
+            lease = _lease_row(row, "lease_")
             self.leases[lease.token] = lease
-            self.states[row.id] = _State(row, _current(row), lease, 0)
+            self.states[row.id] = _PairState(row, _latest_answer(row), lease, 0)
         return True
 
     def _load_stored(self, answers: Sequence[Answer]) -> dict[str, Mapping[str, Any]]:
         """Lock spending and leases, and return the events that are stored under the client ids of the answers."""
         lock_spending(self.connection, self.project)
         client_ids = [answer.client_id for answer in answers]
-        found = self.connection.execute(_STORED, {**self.values, "client_ids": client_ids})
+        found = self.connection.execute(_SELECT_STORED_EVENTS, {**self.values, "client_ids": client_ids})
         stored: dict[str, Mapping[str, Any]] = {row.client_id: dict(row._mapping) for row in found}
         if any(answer.lease is None and answer.client_id not in stored for answer in answers):
             require_judging(self.project, self.member)
         tokens = [answer.lease for answer in answers if answer.lease is not None]
         if tokens:
-            rows = self.connection.execute(_BY_TOKEN, {**self.values, "tokens": tokens})
-            self.leases = {row.token: _held_lease(row) for row in rows}
+            rows = self.connection.execute(_SELECT_LEASES_BY_TOKEN, {**self.values, "tokens": tokens})
+            self.leases = {row.token: _lease_row(row) for row in rows}
         return stored
 
     def _make_event(
         self, answer: Answer, pair_id: int, known: Mapping[str, Any] | None, place: str
     ) -> Mapping[str, Any]:
         """Return the event of an answer: the stored one of the same client id, or a new one."""
-        grade = self._check(answer, place)
+        grade = self._check_grade(answer, place)
         content = {
             "pair_id": pair_id,
             "kind": answer.kind,
@@ -341,13 +346,13 @@ class _Recording:
             "probabilities": self._check_probabilities(answer, place),
         }
         if known is None:
-            return self._apply(answer, content, place)
+            return self._make_new_event(answer, content, place)
         if any(known[name] != value for name, value in content.items()):
             raise _client_id_error(answer.client_id, place)
         return known
 
-    def _check(self, answer: Answer, place: str) -> int | None:
-        """Return the code of the grade."""
+    def _check_grade(self, answer: Answer, place: str) -> int | None:
+        """Return the position of the grade on the scale, None for other kinds; raise Invalid for an invalid answer."""
         if not answer.client_id:
             fix = "use a new client_id for each answer"
             raise Invalid("client_id must not be empty", place=place, kind="no-client-id", fix=fix)
@@ -375,14 +380,14 @@ class _Recording:
             raise Invalid(problem, place=place, kind="not-a-share", fix="send one per grade, or none")
         return shares
 
-    def _find_pairs(self, answers: Sequence[Answer]) -> list[int]:
-        """Return the pair id of each answer."""
+    def _find_pair_ids(self, answers: Sequence[Answer]) -> list[int]:
+        """Return the pair id of each answer; raise NotFound for an unknown lease or pair."""
         unnamed = [answer for answer in answers if answer.lease is None and answer.pair_id is None]
         keys = [(answer.query or "", answer.document or "") for answer in unnamed]
         by_keys = find_pairs(self.connection, self.project, keys) if keys else {}
         found = []
         for number, answer in enumerate(answers, start=1):
-            with _about(answer):
+            with _add_client_id_to_errors(answer):
                 found.append(self._pair_id(answer, by_keys, f"answer {number}"))
         return found
 
@@ -408,29 +413,29 @@ class _Recording:
         return pair_id
 
     def _load_states(self, answers: Sequence[Answer], pair_ids: Sequence[int]) -> None:
-        """Lock and read the pairs: leases first, then quotas, then the rest."""
+        """Lock the leases and then the quotas of the pairs, and read the state of the pairs."""
         pairs = set(pair_ids)
         live = {lease.pair_id: lease for lease in self.leases.values() if lease.ended is None}
         unknown = pairs - live.keys()
         if unknown:
-            rows = self.connection.execute(_LIVE_OF_PAIRS, {**self.values, "pairs": sorted(unknown)})
-            live |= {row.pair_id: _held_lease(row) for row in rows}
+            rows = self.connection.execute(_SELECT_LIVE_LEASES, {**self.values, "pairs": sorted(unknown)})
+            live |= {row.pair_id: _lease_row(row) for row in rows}
         later = {pair_id for answer, pair_id in zip(answers, pair_ids, strict=True) if answer.kind == "later"}
         # A live lease has a place: its quota matters only if the lease is returned.
         changing = (pairs - live.keys()) | later
         free: dict[int, int] = {}
         if changing:
-            rows = self.connection.execute(_QUOTAS, {**self.values, "pairs": sorted(changing)})
+            rows = self.connection.execute(_SELECT_QUOTAS, {**self.values, "pairs": sorted(changing)})
             free = {row.pair_id: row.k_max - row.taken for row in rows}
-        for row in self.connection.execute(_STATES, {**self.values, "pairs": sorted(pairs)}):
-            self.states[row.id] = _State(row, _current(row), live.get(row.id), free.get(row.id, 0))
+        for row in self.connection.execute(_SELECT_STATES, {**self.values, "pairs": sorted(pairs)}):
+            self.states[row.id] = _PairState(row, _latest_answer(row), live.get(row.id), free.get(row.id, 0))
         for number, (answer, pair_id) in enumerate(zip(answers, pair_ids, strict=True), start=1):
             if pair_id not in self.states:
-                with _about(answer):
+                with _add_client_id_to_errors(answer):
                     raise NotFound(f"there is no pair {pair_id}", place=f"answer {number}", kind="no-pair")
 
-    def _apply(self, answer: Answer, content: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-        """Apply a new answer to the state of its pair; return the event."""
+    def _make_new_event(self, answer: Answer, content: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+        """Apply a new answer to the state of its pair; return the row of the table `event`."""
         state = self.states[content["pair_id"]]
         lease = None if answer.lease is None else self.leases[answer.lease]
         pair_generation = state.pair.generation
@@ -440,7 +445,7 @@ class _Recording:
             problem = "the training pair is answered; its grade has been shown"
             raise Conflict(problem, place=place, kind="training-answered")
         self.n_without_lease += state.live is None and answer.kind != "later"
-        is_counted = self._take_place(state, answer, generation)
+        is_counted = self._update_pair_state(state, answer, generation)
         event = {
             **content,
             "project_id": self.project.id,
@@ -458,11 +463,11 @@ class _Recording:
         self.events.append(event)
         return event
 
-    def _is_late(self, lease: _HeldLease) -> bool:
+    def _is_late(self, lease: _LeaseRow) -> bool:
         end = self.ended.get(lease.id, lease.end_kind)
         return end in ("expired", "returned") or (end is None and lease.expires <= self.now)
 
-    def _take_place(self, state: _State, answer: Answer, generation: int) -> bool:
+    def _update_pair_state(self, state: _PairState, answer: Answer, generation: int) -> bool:
         """Change lease, quota and latest answer of a pair; return whether the answer counts."""
         current = state.answer
         if generation < state.pair.generation:  # reopened since the lease
@@ -471,34 +476,34 @@ class _Recording:
             is_counted = current is not None and current.answers(generation) and current.is_counted
         elif answer.kind == "later":
             if state.live is not None:
-                self._end(state, "returned")
-                self._change(state, -1)
+                self._end_lease(state, "returned")
+                self._change_taken(state, -1)
             if current is not None and current.answers(generation):
                 return False
             is_counted = False
         elif current is not None and current.answers(generation):
             is_counted = current.is_counted
         elif state.live is not None:
-            self._end(state, "answered")
+            self._end_lease(state, "answered")
             is_counted = True
         else:
             is_counted = state.pair.kind != "real" or state.n_free > 0
             if is_counted:
-                self._change(state, 1)
-        state.answer = _Current(generation, answer.kind, is_counted)
+                self._change_taken(state, 1)
+        state.answer = _LatestAnswer(generation, answer.kind, is_counted)
         self.latest[state.pair.id] = answer.client_id
         return is_counted
 
-    def _end(self, state: _State, end: str) -> None:
+    def _end_lease(self, state: _PairState, end: str) -> None:
         assert state.live is not None
         self.ended[state.live.id] = end if state.live.expires > self.now else "expired"
         state.live = None
 
-    def _change(self, state: _State, change: int) -> None:
+    def _change_taken(self, state: _PairState, change: int) -> None:
         state.n_free -= change
         self.changes[LabelSlot(state.pair.id, self.member.kind, state.pair.generation)] += change
 
-    def _receipt(self, event: Mapping[str, Any]) -> Receipt:
+    def _make_receipt(self, event: Mapping[str, Any]) -> Receipt:
         grades, pair = self.project.grades, self.states[event["pair_id"]].pair
         feedback = None
         if pair.kind == "training" and event["kind"] in ("grade", "cannot-judge"):
@@ -547,7 +552,7 @@ def undo(
     now: int,
     pair_id: int | None = None,
 ) -> WithdrawnAnswer:
-    """Withdraw an answer of an assessor, and hold its place by a new lease on the pair.
+    """Withdraw an answer of an assessor, and lease the pair again to the assessor if the quota allows it.
 
     Args:
         connection: connection in a write transaction.
@@ -566,22 +571,22 @@ def undo(
     check_text(client_id, column="client_id")
     member = lock_member(connection, project, assessor_id)
     values: dict[str, Any] = {"me": assessor_id, "in_project": project.id, "of_kind": member.kind}
-    stored = connection.execute(_STORED, {**values, "client_ids": [client_id]}).first()
+    stored = connection.execute(_SELECT_STORED_EVENTS, {**values, "client_ids": [client_id]}).first()
     if stored is not None:
         if (stored.kind, stored.project_id) != ("withdrawn", project.id) or pair_id not in (None, stored.pair_id):
             raise _client_id_error(client_id)
-        live = connection.execute(_LIVE_OF_PAIRS, {**values, "pairs": [stored.pair_id]}).scalars("token").all()
+        live = connection.execute(_SELECT_LIVE_LEASES, {**values, "pairs": [stored.pair_id]}).scalars("token").all()
         leases = get_leases(connection, project, assessor_id, live, now) if live else []
         return WithdrawnAnswer(stored.pair_id, leases[0] if leases else None)
     require_judging(project, member)
-    pair_id = connection.execute(_LATEST, values).scalar() if pair_id is None else min(pair_id, MAX_ID)
-    quota = connection.execute(_QUOTAS, {**values, "pairs": [pair_id]}).first()
-    state = connection.execute(_STATES, {**values, "pairs": [pair_id]}).first()
+    pair_id = connection.execute(_SELECT_LATEST_PAIR_ID, values).scalar() if pair_id is None else min(pair_id, MAX_ID)
+    quota = connection.execute(_SELECT_QUOTAS, {**values, "pairs": [pair_id]}).first()
+    state = connection.execute(_SELECT_STATES, {**values, "pairs": [pair_id]}).first()
     if pair_id is None or state is None or state.answer_kind in (None, "later"):
         raise NotFound("there is no answer to undo", kind="nothing-to-undo")
     if state.kind == "training":
         raise Conflict("a training pair cannot be undone; its grade has been shown", kind="training-answered")
-    connection.execute(delete(_ANSWER).where(_IS_MINE), {"of_pair": pair_id, "me": assessor_id})
+    connection.execute(delete(_ANSWER).where(_IS_ANSWER_OF_ASSESSOR), {"of_pair": pair_id, "me": assessor_id})
     event = {
         "project_id": project.id,
         "pair_id": pair_id,
@@ -593,7 +598,7 @@ def undo(
         "received": now,
     }
     connection.execute(insert(_EVENT), event)
-    if not _can_hold(state, quota):
+    if not _can_lease_again(state, quota):
         return WithdrawnAnswer(pair_id, None)
     if state.kind == "real" and not state.is_counted:
         change_taken(connection, {LabelSlot(pair_id, member.kind, state.generation): 1})
@@ -601,8 +606,8 @@ def undo(
     return WithdrawnAnswer(pair_id, leases[0])
 
 
-def _can_hold(state: Row[*tuple[Any, ...]], quota: Row[*tuple[Any, ...]] | None) -> bool:
-    """Return whether a place of the pair remains for the assessor whose answer was withdrawn."""
+def _can_lease_again(state: Row[*tuple[Any, ...]], quota: Row[*tuple[Any, ...]] | None) -> bool:
+    """Return whether the pair can be leased again to the assessor whose answer was withdrawn."""
     if state.answer_generation < state.generation:
         return False
     return state.kind != "real" or state.is_counted or (quota is not None and quota.taken < quota.k_max)

@@ -1,6 +1,7 @@
 """Assignment of pairs to assessors by leases.
 
-A lease holds a place of a pair for one assessor until it is answered, returned or expired.
+A place is one label that the quota of a pair allows. A lease takes a place of a pair for one assessor until it is
+answered, returned or expired. "Put off" pairs are those that the assessor answered with "later".
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from crowdrank.errors import shown
-from crowdrank.service.domain.pairs import CONTENT_COLUMNS, WITH_TEXTS, PairContent, pair_content
+from crowdrank.service.domain.pairs import CONTENT_COLUMNS, PAIRS_WITH_TEXTS, PairContent, pair_content
 from crowdrank.service.domain.projects import Project
 from crowdrank.service.domain.qualification import decide_qualification
 from crowdrank.service.domain.quotas import (
@@ -48,17 +49,17 @@ from crowdrank.service.store import schema
 
 N_BEST = 20
 """Number of best pairs of which a random one is handed out, so that assessors do not all get the same pair."""
-N_STAY = 50
-"""Number of best pairs of a project with a plan; an assessor stays at a query that has a pair as good as these."""
-FLAGGED_SHARE = 0.3
-"""Minimum share of gold pairs of a flagged assessor, in projects where flags lead to more honeypots."""
+N_BEST_TO_STAY = 50
+"""Number of pairs of highest priority; an assessor stays at a query as long as it has a pair with such a priority."""
+FLAGGED_HONEYPOT_SHARE = 0.3
+"""Minimum share of honeypots for a flagged assessor, in projects with the flag action `honeypots`."""
 MAX_LEASES = 100
 """Maximum number of leases per request."""
-MAX_EXPIRED = 100
+MAX_EXPIRED_LEASES = 100
 """Maximum number of expired leases that one request ends."""
 
-MAX_GOLD = 200
-"""Maximum number of gold pairs of which a random one is handed out."""
+MAX_GOLD_CANDIDATES = 200
+"""Number of unanswered gold pairs among which honeypots are drawn at random."""
 
 Pair = tuple[int, int]
 """Id and generation of a pair."""
@@ -71,7 +72,7 @@ asks only assessors whose answers carry more information, or none of this kind."
 
 @dataclass(frozen=True)
 class Lease:
-    """A pair held for an assessor.
+    """Pair that is reserved for an assessor.
 
     Attributes:
         token: sent back with the answer.
@@ -97,7 +98,7 @@ class NextPairs:
 
 @dataclass(frozen=True)
 class JudgingMember:
-    """An assessor in a project."""
+    """Assessor and membership in a project, as far as assignment needs them; the row is locked."""
 
     assessor_id: int
     name: str
@@ -114,12 +115,12 @@ class JudgingMember:
 # Statements are built once; their parameters are `in_project`, `me` (assessor), `of_kind` (of the assessor), `now`.
 
 _LEASE, _QUOTA, _ANSWER, _PAIR = schema.lease, schema.quota, schema.answer, schema.pair
-_ME: BindParameter[int] = bindparam("me")
-_KIND: BindParameter[str] = bindparam("of_kind")
-_OF_PROJECT: BindParameter[int] = bindparam("in_project")
+_ASSESSOR_ID: BindParameter[int] = bindparam("me")
+_ASSESSOR_KIND: BindParameter[str] = bindparam("of_kind")
+_PROJECT_ID: BindParameter[int] = bindparam("in_project")
 _NOW: BindParameter[int] = bindparam("now")
-_MEMBERSHIP = and_(schema.membership.c.project_id == _OF_PROJECT, schema.membership.c.assessor_id == _ME)
-_MEMBER = (
+_IS_MEMBERSHIP = and_(schema.membership.c.project_id == _PROJECT_ID, schema.membership.c.assessor_id == _ASSESSOR_ID)
+_SELECT_MEMBER = (
     select(
         schema.assessor.c.id.label("assessor_id"),
         schema.assessor.c.name,
@@ -133,7 +134,7 @@ _MEMBER = (
         schema.membership.c.relative_information,
     )
     .join_from(schema.membership, schema.assessor)
-    .where(_MEMBERSHIP)
+    .where(_IS_MEMBERSHIP)
     .with_for_update(of=schema.membership)
 )
 _IS_EXPIRED = and_(_LEASE.c.ended.is_(None), _LEASE.c.expires <= _NOW)
@@ -141,13 +142,13 @@ _N_ANSWERS = (
     select(func.count())
     .select_from(_ANSWER)
     .join(_PAIR)
-    .where(_ANSWER.c.assessor_id == _ME, _ANSWER.c.kind != "later", _PAIR.c.project_id == _OF_PROJECT)
+    .where(_ANSWER.c.assessor_id == _ASSESSOR_ID, _ANSWER.c.kind != "later", _PAIR.c.project_id == _PROJECT_ID)
     .scalar_subquery()
 )
-_ASKING_MEMBER = _MEMBER.add_columns(
+_SELECT_MEMBER_WITH_COUNTS = _SELECT_MEMBER.add_columns(
     _N_ANSWERS.label("n_answers"), select(_LEASE.c.id).where(_IS_EXPIRED).exists().label("has_expired")
 )
-_EXPIRED = (
+_SELECT_EXPIRED_LEASES = (
     select(_LEASE.c.id, _LEASE.c.pair_id, schema.assessor.c.kind, _LEASE.c.generation)
     .join_from(_LEASE, schema.assessor)
     .where(_IS_EXPIRED)
@@ -155,135 +156,142 @@ _EXPIRED = (
     .limit(bindparam("limit"))
     .with_for_update(of=_LEASE, skip_locked=True)
 )
-_END = (
+_END_LEASES = (
     update(_LEASE)
     .where(_LEASE.c.id.in_(bindparam("ids", expanding=True)))
     .values(ended=_NOW, end_kind=bindparam("end"))
 )
-_CONTENTS = select(*CONTENT_COLUMNS).select_from(WITH_TEXTS).where(_PAIR.c.id.in_(bindparam("pairs", expanding=True)))
-_LIVE = (
+_SELECT_CONTENTS = (
+    select(*CONTENT_COLUMNS).select_from(PAIRS_WITH_TEXTS).where(_PAIR.c.id.in_(bindparam("pairs", expanding=True)))
+)
+_SELECT_LIVE_LEASES = (
     select(_LEASE.c.token, _LEASE.c.expires, *CONTENT_COLUMNS)
-    .select_from(WITH_TEXTS.join(_LEASE, _LEASE.c.pair_id == _PAIR.c.id))
+    .select_from(PAIRS_WITH_TEXTS.join(_LEASE, _LEASE.c.pair_id == _PAIR.c.id))
     .where(
-        _LEASE.c.assessor_id == _ME,
+        _LEASE.c.assessor_id == _ASSESSOR_ID,
         _LEASE.c.ended.is_(None),
         _LEASE.c.expires > _NOW,
-        _PAIR.c.project_id == _OF_PROJECT,
+        _PAIR.c.project_id == _PROJECT_ID,
     )
     .order_by(_LEASE.c.is_undo.desc(), _LEASE.c.id)
     .limit(bindparam("limit"))
 )
-_LIVE_BY_TOKEN = _LIVE.where(_LEASE.c.token.in_(bindparam("tokens", expanding=True)))
-_MINE = (
+_SELECT_LIVE_LEASES_BY_TOKEN = _SELECT_LIVE_LEASES.where(_LEASE.c.token.in_(bindparam("tokens", expanding=True)))
+_SELECT_UNENDED_LEASES = (
     select(_LEASE.c.id, _LEASE.c.pair_id, _LEASE.c.generation, _LEASE.c.token)
     .join_from(_LEASE, _PAIR)
-    .where(_LEASE.c.assessor_id == _ME, _LEASE.c.ended.is_(None), _PAIR.c.project_id == _OF_PROJECT)
+    .where(_LEASE.c.assessor_id == _ASSESSOR_ID, _LEASE.c.ended.is_(None), _PAIR.c.project_id == _PROJECT_ID)
     .order_by(_LEASE.c.id)
     .with_for_update(of=_LEASE)
 )
 
 
-def _held(pair_id: Any) -> Any:
+def _is_leased(pair_id: Any) -> Any:
     return (
         select(_LEASE.c.id)
-        .where(_LEASE.c.assessor_id == _ME, _LEASE.c.pair_id == pair_id, _LEASE.c.ended.is_(None))
+        .where(_LEASE.c.assessor_id == _ASSESSOR_ID, _LEASE.c.pair_id == pair_id, _LEASE.c.ended.is_(None))
         .exists()
     )
 
 
-def _answered(pair_id: Any, generation: Any) -> Any:
-    """Whether I answered a pair in its current generation, or put it off."""
+def _is_answered(pair_id: Any, generation: Any) -> Any:
+    """Return the condition that the assessor has answered a pair in this generation, also with "later"."""
     return (
         select(_ANSWER.c.pair_id)
-        .where(_ANSWER.c.pair_id == pair_id, _ANSWER.c.assessor_id == _ME, _ANSWER.c.generation == generation)
+        .where(_ANSWER.c.pair_id == pair_id, _ANSWER.c.assessor_id == _ASSESSOR_ID, _ANSWER.c.generation == generation)
         .exists()
     )
 
 
 # SQLite uses a partial index only if the query has its condition literally, as text.
-_WANTS_LABELS = and_(_QUOTA.c.kind == _KIND, text("quota.is_open AND quota.taken < quota.target"))
-_SPARE = and_(_QUOTA.c.kind == _KIND, text("quota.is_open AND quota.is_unsettled AND quota.taken < quota.k_max"))
+_WANTS_LABELS = and_(_QUOTA.c.kind == _ASSESSOR_KIND, text("quota.is_open AND quota.taken < quota.target"))
+_ACCEPTS_LABELS = and_(
+    _QUOTA.c.kind == _ASSESSOR_KIND, text("quota.is_open AND quota.is_unsettled AND quota.taken < quota.k_max")
+)
 
 
-def _is_free(quota: FromClause) -> ColumnElement[bool]:
+def _has_free_place(quota: FromClause) -> ColumnElement[bool]:
     has_place = or_(quota.c.taken < quota.c.target, and_(quota.c.is_unsettled, quota.c.taken < quota.c.k_max))
-    return and_(quota.c.kind == _KIND, quota.c.is_open, has_place)
+    return and_(quota.c.kind == _ASSESSOR_KIND, quota.c.is_open, has_place)
 
 
-_CANDIDATES = (
+_SELECT_CANDIDATES = (
     select(_QUOTA.c.pair_id, _QUOTA.c.query_id)
-    .where(~_answered(_QUOTA.c.pair_id, _QUOTA.c.generation), ~_held(_QUOTA.c.pair_id))
+    .where(~_is_answered(_QUOTA.c.pair_id, _QUOTA.c.generation), ~_is_leased(_QUOTA.c.pair_id))
     .limit(bindparam("limit"))
 )
-_BY_PRIORITY = _CANDIDATES.where(_WANTS_LABELS).order_by(_QUOTA.c.priority.desc(), _QUOTA.c.shuffle)
-_BEST = _BY_PRIORITY.where(_QUOTA.c.project_id == _OF_PROJECT)
-_OF_QUERY = _BY_PRIORITY.where(_QUOTA.c.query_id == bindparam("query_id"))
+_SELECT_BY_PRIORITY = _SELECT_CANDIDATES.where(_WANTS_LABELS).order_by(_QUOTA.c.priority.desc(), _QUOTA.c.shuffle)
+_SELECT_BEST = _SELECT_BY_PRIORITY.where(_QUOTA.c.project_id == _PROJECT_ID)
+_SELECT_OF_QUERY = _SELECT_BY_PRIORITY.where(_QUOTA.c.query_id == bindparam("query_id"))
 _LOWEST_OF_BEST = (
     select(_QUOTA.c.priority)
-    .where(_WANTS_LABELS, _QUOTA.c.project_id == _OF_PROJECT)
+    .where(_WANTS_LABELS, _QUOTA.c.project_id == _PROJECT_ID)
     .order_by(_QUOTA.c.priority.desc(), _QUOTA.c.shuffle)
-    .offset(N_STAY - 1)
+    .offset(N_BEST_TO_STAY - 1)
     .limit(1)
     .correlate(None)
     .scalar_subquery()
 )
-_BEST_OF_QUERY = _OF_QUERY.where(_QUOTA.c.priority >= func.coalesce(_LOWEST_OF_BEST, literal(-1e300)))
-_BEYOND_TARGET = _CANDIDATES.where(_SPARE, _QUOTA.c.project_id == _OF_PROJECT).order_by(
+_SELECT_BEST_OF_QUERY = _SELECT_OF_QUERY.where(_QUOTA.c.priority >= func.coalesce(_LOWEST_OF_BEST, literal(-1e300)))
+_SELECT_BEYOND_TARGET = _SELECT_CANDIDATES.where(_ACCEPTS_LABELS, _QUOTA.c.project_id == _PROJECT_ID).order_by(
     _QUOTA.c.taken, _QUOTA.c.priority.desc(), _QUOTA.c.shuffle
 )
-"""Pairs for assessors who would have nothing to do until the next fit of the model."""
-_ANY_SPARE = select(_QUOTA.c.pair_id).where(_SPARE, _QUOTA.c.project_id == _OF_PROJECT).limit(1)
-_PUT_OFF = (
+"""Select pairs beyond their targets, for assessors who would have nothing to do until the next fit of the model."""
+_SELECT_ANY_ACCEPTING = select(_QUOTA.c.pair_id).where(_ACCEPTS_LABELS, _QUOTA.c.project_id == _PROJECT_ID).limit(1)
+_SELECT_PUT_OFF = (
     select(_QUOTA.c.pair_id, _QUOTA.c.query_id)
     .join_from(_ANSWER, _QUOTA, _ANSWER.c.pair_id == _QUOTA.c.pair_id)
     .where(
-        _ANSWER.c.assessor_id == _ME,
+        _ANSWER.c.assessor_id == _ASSESSOR_ID,
         text("answer.kind = 'later'"),
         _ANSWER.c.generation == _QUOTA.c.generation,
-        _is_free(_QUOTA),
-        ~_held(_QUOTA.c.pair_id),
+        _has_free_place(_QUOTA),
+        ~_is_leased(_QUOTA.c.pair_id),
         text("+quota.project_id = :in_project"),  # the sign keeps SQLite from starting with all wanted pairs
     )
     .order_by(_ANSWER.c.event_id)
     .limit(bindparam("limit"))
 )
 _FREE_QUOTA = _QUOTA.alias("free")
-_FREE_PAIRS = (
+_SELECT_FREE_PAIRS = (
     select(_FREE_QUOTA.c.pair_id)
-    .where(_FREE_QUOTA.c.pair_id.in_(bindparam("pairs", expanding=True)), _is_free(_FREE_QUOTA))
+    .where(_FREE_QUOTA.c.pair_id.in_(bindparam("pairs", expanding=True)), _has_free_place(_FREE_QUOTA))
     .order_by(_FREE_QUOTA.c.pair_id)
 )
 
 
 def _take_places(pairs: Select[Any]) -> ReturningUpdate[Any]:
     """Return the statement that takes a place of each of some pairs, which it locks, and returns their generations."""
-    taken = update(_QUOTA).where(_QUOTA.c.kind == _KIND, _QUOTA.c.pair_id.in_(pairs))
+    taken = update(_QUOTA).where(_QUOTA.c.kind == _ASSESSOR_KIND, _QUOTA.c.pair_id.in_(pairs))
     return taken.values(taken=_QUOTA.c.taken + 1).returning(_QUOTA.c.pair_id, _QUOTA.c.generation)
 
 
-_SKIPPING = _take_places(_FREE_PAIRS.with_for_update(skip_locked=True))
-_WAITING = _take_places(_FREE_PAIRS.with_for_update())
-_CHECKS = (
+_TAKE_UNLOCKED_PLACES = _take_places(_SELECT_FREE_PAIRS.with_for_update(skip_locked=True))
+_TAKE_PLACES_AFTER_WAITING = _take_places(_SELECT_FREE_PAIRS.with_for_update())
+_SELECT_CHECK_PAIRS = (
     select(_PAIR.c.id, _PAIR.c.generation)
     .where(
-        _PAIR.c.project_id == _OF_PROJECT, _PAIR.c.kind == bindparam("pair_kind"), _PAIR.c.is_open, ~_held(_PAIR.c.id)
+        _PAIR.c.project_id == _PROJECT_ID,
+        _PAIR.c.kind == bindparam("pair_kind"),
+        _PAIR.c.is_open,
+        ~_is_leased(_PAIR.c.id),
     )
     .order_by(_PAIR.c.id)
     .limit(bindparam("limit"))
 )
-"""Gold or training pairs."""
-_NEW_CHECKS = _CHECKS.where(~_answered(_PAIR.c.id, _PAIR.c.generation))
-_PUT_OFF_CHECKS = _CHECKS.join_from(
+"""Select gold or training pairs."""
+_SELECT_NEW_CHECK_PAIRS = _SELECT_CHECK_PAIRS.where(~_is_answered(_PAIR.c.id, _PAIR.c.generation))
+_SELECT_PUT_OFF_CHECK_PAIRS = _SELECT_CHECK_PAIRS.join_from(
     _PAIR,
     _ANSWER,
     and_(
         _ANSWER.c.pair_id == _PAIR.c.id,
-        _ANSWER.c.assessor_id == _ME,
+        _ANSWER.c.assessor_id == _ASSESSOR_ID,
         _ANSWER.c.generation == _PAIR.c.generation,
         _ANSWER.c.kind == "later",
     ),
 )
-_ISSUED = update(schema.membership).where(_MEMBERSHIP)
+_UPDATE_MEMBERSHIP = update(schema.membership).where(_IS_MEMBERSHIP)
 
 
 def next_pairs(connection: Connection, project: Project, assessor_id: int, count: int, now: int) -> NextPairs:
@@ -305,21 +313,23 @@ def next_pairs(connection: Connection, project: Project, assessor_id: int, count
     """
     if not 1 <= count <= MAX_LEASES:
         raise Invalid(f"must be 1 to {MAX_LEASES}", parameter="count")
-    row = connection.execute(_ASKING_MEMBER, {"in_project": project.id, "me": assessor_id, "now": now}).mappings()
-    fields = dict(_required(row.first(), project))
+    row = connection.execute(
+        _SELECT_MEMBER_WITH_COUNTS, {"in_project": project.id, "me": assessor_id, "now": now}
+    ).mappings()
+    fields = dict(_require_member(row.first(), project))
     n_answers, has_expired = fields.pop("n_answers"), fields.pop("has_expired")
-    found = _hold_leases(connection, project, JudgingMember(**fields), count, now, has_expired=has_expired)
+    found = _find_or_issue_leases(connection, project, JudgingMember(**fields), count, now, has_expired=has_expired)
     return replace(found, n_answers=n_answers)
 
 
-def _hold_leases(
+def _find_or_issue_leases(
     connection: Connection, project: Project, member: JudgingMember, count: int, now: int, *, has_expired: bool
 ) -> NextPairs:
     status = member_status(project, member)
     if status not in ("judging", "training"):
         return NextPairs((), status)
     limits = {"me": member.assessor_id, "in_project": project.id, "now": now, "limit": count}
-    leases = [_lease(row) for row in connection.execute(_LIVE, limits)]
+    leases = [_lease(row) for row in connection.execute(_SELECT_LIVE_LEASES, limits)]
     is_asked = status == "training" or project.is_informative_enough(member.relative_information)
     if has_expired:
         lock_spending(connection, project)
@@ -336,31 +346,35 @@ def _hold_leases(
     if n_reserved == 0:
         return NextPairs((), "done", "budget-spent")
     if status == "judging":
-        return NextPairs((), "done", _reason(connection, project, member))
+        return NextPairs((), "done", _done_reason(connection, project, member))
     qualification = decide_qualification(connection, project, member.assessor_id)
     if qualification == "pending":
         return NextPairs((), "not-qualified")
     decided = replace(member, qualification=qualification)
-    return _hold_leases(connection, project, decided, count, now, has_expired=False)
+    return _find_or_issue_leases(connection, project, decided, count, now, has_expired=False)
 
 
-def _reason(connection: Connection, project: Project, member: JudgingMember) -> Reason:
-    """Return why there is no pair for a member, although the budget is not spent."""
+def _done_reason(connection: Connection, project: Project, member: JudgingMember) -> Reason:
+    """Return why there is no pair for a member although the budget of the project is not spent."""
     if project.quotas[member.kind][1] == 0:
         return "kind-not-asked"
     values = {"in_project": project.id, "of_kind": member.kind}
-    if project.settled is None or project.is_sampled or connection.execute(_ANY_SPARE, values).first() is not None:
+    if (
+        project.settled is None
+        or project.is_sampled
+        or connection.execute(_SELECT_ANY_ACCEPTING, values).first() is not None
+    ):
         return "no-pairs"
     return "settled"
 
 
 def lock_member(connection: Connection, project: Project, assessor_id: int) -> JudgingMember:
-    """Return a member of a project, and let other requests of the same assessor wait; raise NotFound without one."""
-    row = connection.execute(_MEMBER, {"in_project": project.id, "me": assessor_id}).mappings().first()
-    return JudgingMember(**_required(row, project))
+    """Return a member of a project and lock the row until the transaction ends; raise NotFound for others."""
+    row = connection.execute(_SELECT_MEMBER, {"in_project": project.id, "me": assessor_id}).mappings().first()
+    return JudgingMember(**_require_member(row, project))
 
 
-def _required(row: RowMapping | None, project: Project) -> RowMapping:
+def _require_member(row: RowMapping | None, project: Project) -> RowMapping:
     if row is None:
         problem = f"you are not a member of project {shown(project.name)}"
         raise NotFound(problem, kind="no-membership", fix="join it with an invitation link")
@@ -392,9 +406,9 @@ def require_judging(project: Project, member: JudgingMember) -> None:
         raise Forbidden(f"you have not passed the training of {named}", kind="not-qualified", fix=fix)
 
 
-def end_expired_leases(connection: Connection, now: int, limit: int = MAX_EXPIRED) -> int:
+def end_expired_leases(connection: Connection, now: int, limit: int = MAX_EXPIRED_LEASES) -> int:
     """End leases that have expired, in all projects, and release their places; return their number."""
-    rows = connection.execute(_EXPIRED, {"now": now, "limit": limit}).all()
+    rows = connection.execute(_SELECT_EXPIRED_LEASES, {"now": now, "limit": limit}).all()
     _end_leases(connection, rows, "expired", now)
     return len(rows)
 
@@ -415,7 +429,7 @@ def return_leases(
     member = lock_member(connection, project, assessor_id)
     rows = [
         row
-        for row in connection.execute(_MINE, {"me": assessor_id, "in_project": project.id})
+        for row in connection.execute(_SELECT_UNENDED_LEASES, {"me": assessor_id, "in_project": project.id})
         if tokens is None or row.token in tokens
     ]
     released = [(row.id, row.pair_id, member.kind, row.generation) for row in rows]
@@ -448,7 +462,7 @@ def insert_leases(
     if not rows:
         return []
     connection.execute(insert(_LEASE), rows)
-    found = connection.execute(_CONTENTS, {"pairs": [row["pair_id"] for row in rows]})
+    found = connection.execute(_SELECT_CONTENTS, {"pairs": [row["pair_id"] for row in rows]})
     contents = {row.pair_id: pair_content(row) for row in found}
     return [Lease(row["token"], row["expires"], contents[row["pair_id"]]) for row in rows]
 
@@ -458,7 +472,7 @@ def get_leases(
 ) -> list[Lease]:
     """Return live leases of an assessor by their tokens."""
     values = {"me": assessor_id, "in_project": project.id, "now": now, "limit": len(tokens), "tokens": tokens}
-    return [_lease(row) for row in connection.execute(_LIVE_BY_TOKEN, values)]
+    return [_lease(row) for row in connection.execute(_SELECT_LIVE_LEASES_BY_TOKEN, values)]
 
 
 def _lease(row: Row[*tuple[Any, ...]]) -> Lease:
@@ -468,7 +482,7 @@ def _lease(row: Row[*tuple[Any, ...]]) -> Lease:
 def _end_leases(connection: Connection, rows: Sequence[Sequence[Any]], end: str, now: int) -> None:
     """End leases, given by id, pair, kind of assessor and generation."""
     if rows:
-        connection.execute(_END, {"ids": [row[0] for row in rows], "now": now, "end": end})
+        connection.execute(_END_LEASES, {"ids": [row[0] for row in rows], "now": now, "end": end})
         release_places(connection, [LabelSlot(*row[1:]) for row in rows])
 
 
@@ -479,22 +493,22 @@ def _issue_leases(
     query_id = member.last_query_id
     if status == "training":
         values["pair_kind"] = "training"
-        pairs = _find_checks(connection, _NEW_CHECKS, values, count)
-        pairs += _find_checks(connection, _PUT_OFF_CHECKS, values, count - len(pairs))
+        pairs = _find_check_pairs(connection, _SELECT_NEW_CHECK_PAIRS, values, count)
+        pairs += _find_check_pairs(connection, _SELECT_PUT_OFF_CHECK_PAIRS, values, count - len(pairs))
     else:
         slots = [_is_honeypot(project, member, member.n_leases + slot) for slot in range(count)]
         gold = _choose_gold(connection, project, member, values, sum(slots)) if any(slots) else []
-        claims = _Claims(connection, project, member, values)
+        claims = _PairClaims(connection, project, member, values)
         claims.claim(count - len(gold))
-        pairs, query_id = _merge(slots, gold, claims.pairs), claims.query_id
+        pairs, query_id = _merge_gold_pairs(slots, gold, claims.pairs), claims.query_id
     if not pairs:
         return []
     counted = {"n_leases": member.n_leases + len(pairs), "last_query_id": query_id}
-    connection.execute(_ISSUED, {"me": member.assessor_id, "in_project": project.id, **counted})
+    connection.execute(_UPDATE_MEMBERSHIP, {"me": member.assessor_id, "in_project": project.id, **counted})
     return insert_leases(connection, project, member.assessor_id, pairs, now)
 
 
-def _find_checks(connection: Connection, statement: Select[Any], values: dict[str, Any], limit: int) -> list[Pair]:
+def _find_check_pairs(connection: Connection, statement: Select[Any], values: dict[str, Any], limit: int) -> list[Pair]:
     return [tuple(row) for row in connection.execute(statement, {**values, "limit": limit})] if limit else []
 
 
@@ -510,18 +524,20 @@ def _is_honeypot(project: Project, member: JudgingMember, number: int) -> bool:
     """
     share = project.honeypot_share
     if member.flag is not None and project.flag_action == "honeypots":
-        share = max(share, FLAGGED_SHARE)
+        share = max(share, FLAGGED_HONEYPOT_SHARE)
     return share > 0 and _honeypot_random(project, member, number).random() < share
 
 
 def _choose_gold(
     connection: Connection, project: Project, member: JudgingMember, values: dict[str, Any], count: int
 ) -> list[Pair]:
-    found = _find_checks(connection, _NEW_CHECKS, {**values, "pair_kind": "gold"}, max(count, MAX_GOLD))
+    found = _find_check_pairs(
+        connection, _SELECT_NEW_CHECK_PAIRS, {**values, "pair_kind": "gold"}, max(count, MAX_GOLD_CANDIDATES)
+    )
     return _honeypot_random(project, member, member.n_leases).sample(found, min(count, len(found)))
 
 
-def _merge(slots: Sequence[bool], gold: Sequence[Pair], real: Sequence[Pair]) -> list[Pair]:
+def _merge_gold_pairs(slots: Sequence[bool], gold: Sequence[Pair], real: Sequence[Pair]) -> list[Pair]:
     """Return gold pairs at their slots, as far as there are any, and real pairs at the others, both in order."""
     golds, reals = deque(gold), deque(real)
     pairs = []
@@ -532,7 +548,7 @@ def _merge(slots: Sequence[bool], gold: Sequence[Pair], real: Sequence[Pair]) ->
     return pairs
 
 
-class _Claims:
+class _PairClaims:
     """Real pairs claimed for a member in one request.
 
     Attributes:
@@ -552,11 +568,11 @@ class _Claims:
         self._locked: dict[int, int] = {}  # query ids of pairs that other transactions hold, by pair id
 
     def claim(self, count: int) -> None:
-        """Claim up to `count` pairs."""
+        """Take places of up to `count` pairs and add them to `pairs`."""
         while (missing := count - len(self.pairs)) > 0:
-            chosen, statement = self._choose(missing), _SKIPPING
+            chosen, statement = self._choose(missing), _TAKE_UNLOCKED_PLACES
             if not chosen and self._locked:
-                chosen, statement = dict(list(self._locked.items())[:missing]), _WAITING
+                chosen, statement = dict(list(self._locked.items())[:missing]), _TAKE_PLACES_AFTER_WAITING
             if not chosen:
                 return
             self._take(chosen, statement)
@@ -565,14 +581,14 @@ class _Claims:
         """Return query ids of pairs by pair id: of the last query, else of the best, else beyond target or put off."""
         n_best = max(count, N_BEST)
         if self._stays_at_query and self.query_id is not None:
-            found = self._find(_BEST_OF_QUERY if self._is_planned else _OF_QUERY, n_best)
+            found = self._find(_SELECT_BEST_OF_QUERY if self._is_planned else _SELECT_OF_QUERY, n_best)
             if found:
-                return dict(found[:count]) if self._is_planned else _sample(found, count)
-        found = self._find(_BEST, n_best)
+                return dict(found[:count]) if self._is_planned else _sample_pairs(found, count)
+        found = self._find(_SELECT_BEST, n_best)
         if found:
-            return _sample(found, 1 if self._stays_at_query else count)
-        found = self._find(_BEYOND_TARGET, count) if self._is_planned else []
-        return dict(found or self._find(_PUT_OFF, count))
+            return _sample_pairs(found, 1 if self._stays_at_query else count)
+        found = self._find(_SELECT_BEYOND_TARGET, count) if self._is_planned else []
+        return dict(found or self._find(_SELECT_PUT_OFF, count))
 
     def _find(self, statement: Select[Any], limit: int) -> list[tuple[int, int]]:
         excluded = {pair_id for pair_id, _ in self.pairs} | self._locked.keys()
@@ -585,7 +601,7 @@ class _Claims:
         found = self._connection.execute(statement, {**self._values, "pairs": list(chosen)})
         taken = dict(sorted((row.pair_id, row.generation) for row in found))
         self.pairs += taken.items()
-        if statement is _WAITING:
+        if statement is _TAKE_PLACES_AFTER_WAITING:
             self._locked = {pair: query for pair, query in self._locked.items() if pair not in chosen}
         else:
             self._locked |= {pair: query for pair, query in chosen.items() if pair not in taken}
@@ -593,5 +609,5 @@ class _Claims:
             self.query_id = chosen[max(taken)]
 
 
-def _sample(found: Sequence[tuple[int, int]], count: int) -> dict[int, int]:
+def _sample_pairs(found: Sequence[tuple[int, int]], count: int) -> dict[int, int]:
     return dict(random.sample(found, min(count, len(found))))

@@ -30,7 +30,7 @@ MAX_PASSWORD_LENGTH = 1000
 MAX_CONCURRENT_HASHES = 4
 """Maximum number of passwords hashed at a time."""
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
-"""Milliseconds."""
+"""Number of milliseconds in a minute, an hour and a day."""
 
 
 def new_secret(purpose: str) -> str:
@@ -156,7 +156,7 @@ def begin_attempt(connection: Connection, name: str, address: str, now: int, thr
 
 
 def end_attempt(connection: Connection, name: str, address: str, now: int, throttle: Throttle) -> None:
-    """Take back the failure of an attempt that succeeded: clear the name, and subtract it from the address."""
+    """Undo :func:`begin_attempt` after a sign-in: delete the failures of the name, and one of the address."""
     (name_key, _), (address_key, _) = _throttle_keys(name, address, throttle)
     connection.execute(delete(login_failure).where(login_failure.c.key == name_key))
     one = update(login_failure).where(login_failure.c.key == address_key, login_failure.c.failures > 0)
@@ -209,12 +209,12 @@ def create_session(connection: Connection, assessor_id: int, now: int, limits: S
 
 
 def form_token_of(secret: str) -> str:
-    """Return the form token of a session."""
+    """Return the token against cross-site request forgery of a session, an HMAC of its secret."""
     return hmac.new(secret.encode("utf-8", "surrogatepass"), b"form token", hashlib.sha256).hexdigest()
 
 
 def touch_session(connection: Connection, digest: str, now: int) -> None:
-    """Record a request of a session."""
+    """Store the time of a request as the last use of a session."""
     connection.execute(update(session).where(session.c.digest == digest).values(last_seen=now))
 
 

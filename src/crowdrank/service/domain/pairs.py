@@ -34,8 +34,8 @@ from crowdrank.service.domain.quotas import add_quotas, first_priority
 from crowdrank.service.service_errors import Conflict, Invalid, NotFound
 from crowdrank.service.store import schema
 
-CHUNK = 500
-"""Number of rows per statement."""
+ROWS_PER_STATEMENT = 500
+"""Maximum number of rows that one SQL statement inserts or selects."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class PairRow:
 
 @dataclass(frozen=True)
 class AddedPairs:
-    """Numbers of things that :func:`add_pairs` added, changed and kept."""
+    """Numbers of pairs, queries and documents that :func:`add_pairs` added, changed and kept."""
 
     pairs_added: int = 0
     pairs_kept: int = 0
@@ -78,7 +78,7 @@ class AddedPairs:
 
 @dataclass(frozen=True)
 class PairContent:
-    """What an assessor sees of a pair. `query` and `document` are the ids of the user's files."""
+    """Texts of a pair that an assessor sees. `query` and `document` are the ids of the user's files."""
 
     pair_id: int
     query: str
@@ -93,7 +93,7 @@ class PairContent:
 
 @dataclass(frozen=True)
 class QuotaState:
-    """Places of a pair for one kind of assessor."""
+    """Labels of a pair for one kind of assessor: counted or leased (`taken`), wanted, and accepted at most."""
 
     taken: int
     target: int
@@ -119,7 +119,7 @@ class PairState:
 
 @dataclass(frozen=True)
 class PairFilter:
-    """Selects pairs of a project; the conditions given must all hold.
+    """Filter of pairs of a project; all conditions that are given must hold.
 
     Attributes:
         pair_ids: ids of pairs.
@@ -150,7 +150,7 @@ CONTENT_COLUMNS = (
     schema.document.c.fields,
     schema.document.c.url,
 )
-WITH_TEXTS = schema.pair.join(schema.query, schema.query.c.id == schema.pair.c.query_id).join(
+PAIRS_WITH_TEXTS = schema.pair.join(schema.query, schema.query.c.id == schema.pair.c.query_id).join(
     schema.document, schema.document.c.id == schema.pair.c.document_id
 )
 
@@ -175,14 +175,14 @@ def add_pairs(connection: Connection, project: Project, rows: Sequence[PairRow],
     project = lock_project(connection, project.id)
     codes = [_check_row(project, number, row) for number, row in enumerate(rows, start=1)]
     counts: Counter[str] = Counter()
-    for start in range(0, len(rows), CHUNK):
-        stop = start + CHUNK
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        stop = start + ROWS_PER_STATEMENT
         counts += _add_chunk(connection, project, list(enumerate(rows[start:stop], start + 1)), codes[start:stop], now)
     return AddedPairs(**counts)
 
 
 def _check_row(project: Project, number: int, row: PairRow) -> int | None:
-    """Return the code of the gold grade."""
+    """Return the position of the gold grade on the scale, or None; raise Invalid for an invalid row."""
     place = f"row {number}"
     for column in ("query", "document", "query_text", "need", "title", "body", "url", "explanation"):
         check_text(getattr(row, column), place=place, column=column)
@@ -208,12 +208,12 @@ def _add_chunk(
     queries: dict[str, dict[str, Any]] = {}
     documents: dict[str, dict[str, Any]] = {}
     for _, row in numbered:
-        queries.setdefault(row.query, {}).update(_given(text=row.query_text, need=row.need))
-        texts = _given(title=row.title, body=row.body, fields=row.fields, url=row.url)
+        queries.setdefault(row.query, {}).update(_without_none(text=row.query_text, need=row.need))
+        texts = _without_none(title=row.title, body=row.body, fields=row.fields, url=row.url)
         documents.setdefault(row.document, {}).update(texts)
-    query_ids, counts = _store(connection, schema.query, project.id, queries, {"text": "", "need": ""})
+    query_ids, counts = _insert_or_update(connection, schema.query, project.id, queries, {"text": "", "need": ""})
     blank: dict[str, Any] = {"title": "", "body": "", "fields": {}, "url": None}
-    document_ids, document_counts = _store(
+    document_ids, document_counts = _insert_or_update(
         connection, schema.document, project.id, documents, blank, lambda texts: _document_version(texts, now)
     )
     wanted: dict[tuple[int, int], tuple[str, int | None]] = {}
@@ -235,7 +235,7 @@ def _add_chunk(
     return counts + document_counts + Counter(pairs)
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def _without_none(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -244,7 +244,7 @@ def _document_version(texts: Mapping[str, Any], now: int) -> dict[str, Any]:
     return {"digest": hashlib.sha256(listed.encode()).hexdigest(), "changed": now}
 
 
-def _store(
+def _insert_or_update(
     connection: Connection,
     table: Table,
     project_id: int,
@@ -296,7 +296,7 @@ def _insert_pairs(connection: Connection, project: Project, values: Sequence[Map
 
 def get_pair_content(connection: Connection, project: Project, pair_id: int) -> PairContent:
     """Return the texts of a pair; raise NotFound if the project has no such pair."""
-    statement = select(*CONTENT_COLUMNS).select_from(WITH_TEXTS)
+    statement = select(*CONTENT_COLUMNS).select_from(PAIRS_WITH_TEXTS)
     is_wanted = (schema.pair.c.id == min(pair_id, MAX_ID)) & (schema.pair.c.project_id == project.id)
     row = connection.execute(statement.where(is_wanted)).first()
     if row is None:
@@ -314,16 +314,16 @@ def count_without_text(connection: Connection, project: Project) -> int:
     document = schema.document
     is_empty = document.c.title == "", document.c.body == "", document.c.url.is_(None)
     has_no_fields = cast(document.c.fields, Text) == "{}"
-    wanted = select(func.count()).select_from(WITH_TEXTS).where(schema.pair.c.project_id == project.id)
+    wanted = select(func.count()).select_from(PAIRS_WITH_TEXTS).where(schema.pair.c.project_id == project.id)
     return int(connection.execute(wanted.where(*is_empty, has_no_fields)).scalar_one())
 
 
 def find_pairs(connection: Connection, project: Project, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
     """Return the pair ids of queries and documents, given by the ids of the user's files; others are left out."""
     found: dict[tuple[str, str], int] = {}
-    columns = select(schema.query.c.key, schema.document.c.key, schema.pair.c.id).select_from(WITH_TEXTS)
-    for start in range(0, len(keys), CHUNK):
-        chunk = keys[start : start + CHUNK]
+    columns = select(schema.query.c.key, schema.document.c.key, schema.pair.c.id).select_from(PAIRS_WITH_TEXTS)
+    for start in range(0, len(keys), ROWS_PER_STATEMENT):
+        chunk = keys[start : start + ROWS_PER_STATEMENT]
         of_queries = (schema.query.c.project_id == project.id) & schema.query.c.key.in_({query for query, _ in chunk})
         is_wanted = sql_tuple(schema.query.c.key, schema.document.c.key).in_(chunk)
         rows = connection.execute(columns.where(of_queries, is_wanted))
@@ -348,7 +348,7 @@ def list_pairs(
     texts = (query.c.key.label("query"), query.c.text, document.c.key.label("document"), document.c.title)
     rows = connection.execute(
         select(pair, *texts)
-        .select_from(WITH_TEXTS)
+        .select_from(PAIRS_WITH_TEXTS)
         .where(pair.c.project_id == project.id, pair.c.id > after, *conditions)
         .order_by(pair.c.id)
         .limit(limit)
@@ -407,7 +407,7 @@ def reopen_pairs(
 
 
 def _start_generation(connection: Connection, project: Project, ids: Sequence[int], now: int) -> None:
-    """Start a new generation of pairs: their leases end, and what the model said of them is forgotten."""
+    """Start a new generation of pairs: their leases end, and their consensus is deleted."""
     pair, quota, lease, standing = schema.pair, schema.quota, schema.lease, schema.standing
     is_live = and_(lease.c.pair_id.in_(ids), lease.c.ended.is_(None))
     connection.execute(select(lease.c.id).where(is_live).order_by(lease.c.id).with_for_update())
@@ -436,14 +436,14 @@ def _set_open(connection: Connection, ids: Sequence[int], *, is_open: bool) -> i
 def _chosen_ids(connection: Connection, project: Project, chosen: PairFilter, **state: bool) -> Iterator[Sequence[int]]:
     """Return the ids of the pairs that a filter selects, in chunks, in order."""
     statement: Select[Any] = (
-        select(schema.pair.c.id).select_from(WITH_TEXTS).where(schema.pair.c.project_id == project.id)
+        select(schema.pair.c.id).select_from(PAIRS_WITH_TEXTS).where(schema.pair.c.project_id == project.id)
     )
     if state:
         statement = statement.where(schema.pair.c.is_open == state["is_open"])
     statement = statement.where(*_conditions(chosen))
     ids = list(connection.execute(statement.order_by(schema.pair.c.id)).scalars())
-    for start in range(0, len(ids), CHUNK):
-        yield ids[start : start + CHUNK]
+    for start in range(0, len(ids), ROWS_PER_STATEMENT):
+        yield ids[start : start + ROWS_PER_STATEMENT]
 
 
 def _conditions(chosen: PairFilter) -> list[ColumnElement[bool]]:

@@ -57,7 +57,7 @@ class LabelSlot(NamedTuple):
 
 
 def change_taken(connection: Connection, changes: Mapping[LabelSlot, int]) -> None:
-    """Add to the numbers of places taken."""
+    """Add to the numbers of places taken, by label slot; a place is a counted answer or a lease."""
     rows = [
         {"of_pair": place.pair_id, "of_kind": place.kind, "of_generation": place.generation, "change": change}
         for place, change in sorted(changes.items())
@@ -166,8 +166,8 @@ def _sampled(project_id: int, kind: str) -> Select[tuple[int]]:
     return select(sampled.c.pair_id).where(sampled.c.project_id == project_id, sampled.c.kind == kind)
 
 
-TOLERANCE = 1e-9
-"""Share of a price by which rounding may exceed the budget."""
+BUDGET_TOLERANCE = 1e-9
+"""Tolerance for rounding errors when spending is compared with the budget, relative to a price."""
 
 _SPENDING = schema.spending
 _OF_PROJECT = schema.pair.c.project_id == bindparam("in_project")
@@ -224,7 +224,7 @@ def reserve_labels(connection: Connection, project: Project, price: float, count
     if reserved is None:
         lock_spending(connection, project)
     left = project.budget - _compute_exactly(connection, project)
-    n_affordable = max(min(count, int(left / price + TOLERANCE)), 0)
+    n_affordable = max(min(count, int(left / price + BUDGET_TOLERANCE)), 0)
     add_spending(connection, project, n_affordable * price)
     return n_affordable
 

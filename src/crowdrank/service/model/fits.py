@@ -49,7 +49,7 @@ from crowdrank.service.store.database import Database
 ACTING_FLAGS = ("careless", *UNRELIABLE_FLAGS)
 """Flags that lead to an action: the answers have little information, none, or are reversed."""
 NEW_ANSWERS = 50
-"""Number of further answers after which the same flag is new evidence."""
+"""Number of further answers of an assessor after which the same flag leads to an action again."""
 
 _MEMBERSHIP, _ASSESSOR = schema.membership, schema.assessor
 _MEMBERS = (
@@ -255,7 +255,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Standing:
-    """Consensus of a pair; what a model does not estimate is None."""
+    """Consensus of a pair in a snapshot; values that the model does not estimate are None."""
 
     pair_id: int
     query: str

@@ -45,7 +45,7 @@ TOUCH_INTERVAL = MINUTE
 
 @dataclass(frozen=True)
 class Service:
-    """What all requests share.
+    """Database, settings and background workers that all requests share.
 
     Attributes:
         database: the database.
@@ -66,7 +66,7 @@ class Service:
 
 
 def get_service(request: Request) -> Service:
-    """Return what all requests share."""
+    """Return the `Service` of the application."""
     service: Service = request.app.state.service
     return service
 
@@ -186,7 +186,7 @@ def trusted_user(request: Request, settings: ServiceSettings) -> str | None:
 
 
 def find_actor(request: Request, service: ServiceDependency) -> Actor | None:
-    """Return who sends the request, or None without credentials; raise Unauthorized if these are invalid."""
+    """Return the actor of a session or token, None without credentials; raise Unauthorized if they are invalid."""
     authorization, project = request.headers.get("authorization"), request.path_params.get("project")
     if authorization is not None:
         return _token_actor(authorization, project, service)

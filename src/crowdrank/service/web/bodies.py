@@ -1,4 +1,4 @@
-"""Bodies of requests and answers."""
+"""Bodies of requests and responses of the HTTP API."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RequestBody(BaseModel):
 
 
 class ResponseBody(BaseModel):
-    """Body of an answer."""
+    """Body of a response."""
 
     model_config = ConfigDict(from_attributes=True)
 

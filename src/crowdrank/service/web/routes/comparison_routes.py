@@ -18,7 +18,7 @@ from crowdrank.service.web.protection import StrictRoute
 
 router = APIRouter(route_class=StrictRoute, prefix="/projects/{project}", tags=["comparison"])
 
-RankingName = Annotated[str, Query(max_length=rankings.MAX_NAME, description="Name of the ranking.")]
+RankingName = Annotated[str, Query(max_length=rankings.MAX_NAME_LENGTH, description="Name of the ranking.")]
 RANKING_BODY = {
     "requestBody": {
         "required": True,
@@ -62,7 +62,7 @@ def add_ranking(
 def remove_ranking(
     access: AsLead,
     service: ServiceDependency,
-    name: Annotated[str, Path(max_length=rankings.MAX_NAME, description="Name of the ranking.")],
+    name: Annotated[str, Path(max_length=rankings.MAX_NAME_LENGTH, description="Name of the ranking.")],
 ) -> None:
     """Remove a ranking."""
     now = service.database.now()
