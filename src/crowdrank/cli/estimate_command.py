@@ -19,6 +19,7 @@ from crowdrank.readers.read_options import GoldReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.estimation.estimate import Estimate
+    from crowdrank.judgments.gold import Gold
     from crowdrank.judgments.table import ReadReport
 
 
@@ -38,33 +39,38 @@ class EstimateOptions:
     )
 
 
+LabelFile = Annotated[
+    Path,
+    o.path_option(
+        "Labels of all documents: a consensus, a table of grades (p0, p1, ... are probabilities of grades), or a "
+        "database of the judging service, whose labels at the first draw are used. They must be made without the "
+        "expert grades.",
+        callback=o.local_files,
+    ),
+]
+SampleFile = Annotated[
+    Path | None,
+    o.expert_option(
+        "Expert grades of complete queries, or of documents drawn with known `probability`. From a database of the "
+        "judging service, the answers to the pairs that the policy compare drew are read.",
+        "Options",
+    ),
+]
+SampleReading = Annotated[
+    GoldReadOptions, FieldsOf(GoldReadOptions, o.GOLD, prefix="expert_", only=("grades", "unjudgeable"))
+]
+
+
 def estimate(
     runs: Annotated[
         list[str],
         typer.Argument(help="Rankings, as FILE or NAME=FILE; the first is the baseline.", show_default=False),
     ],
-    labels: Annotated[
-        Path,
-        o.path_option(
-            "Labels of all documents: a consensus, a table of grades (p0, p1, ... are probabilities of grades), or a "
-            "database of the judging service, whose labels at the first draw are used. They must be made without the "
-            "expert grades.",
-            callback=o.local_files,
-        ),
-    ],
-    expert: Annotated[
-        Path | None,
-        o.expert_option(
-            "Expert grades of complete queries, or of documents drawn with known `probability`. From a database of the "
-            "judging service, the answers to the pairs that the policy compare drew are read.",
-            "Options",
-        ),
-    ] = None,
+    labels: LabelFile,
+    expert: SampleFile = None,
     *,
     settings: Annotated[EstimateOptions, FieldsOf(EstimateOptions)],
-    reading: Annotated[
-        GoldReadOptions, FieldsOf(GoldReadOptions, o.GOLD, prefix="expert_", only=("grades", "unjudgeable"))
-    ],
+    reading: SampleReading,
     size_limit: o.SizeLimit,
     output: Annotated[Path | None, o.output_option("File for the table of estimates.")] = None,
     csv_safe: o.CsvSafe = False,
@@ -77,18 +83,11 @@ def estimate(
         crowdrank estimate live.trec new.trec --labels consensus.parquet -o estimates.csv
     """
     from crowdrank.estimation.estimate import estimate as estimate_runs
-    from crowdrank.readers.read import read_labels, read_sample
     from crowdrank.readers.write import check_outputs
 
     files = parse_run_names(runs)
     check_outputs({"output": output}, [labels, expert, *map(Path, files.values())])
-    known = read_labels(labels)
-    print_read_report(without_estimate_notes(known.report), [labels])
-    sample = None
-    if expert is not None:
-        with parameter_prefix("expert_"):
-            sample = read_sample(expert, grades=reading.grades, unjudgeable=reading.unjudgeable, scale=known.scale)
-        print_read_report(without_estimate_notes(sample.report), [expert])
+    known, sample = read_labels_and_sample(labels, expert, reading)
     tables = read_run_tables(files)
     result = estimate_runs({name: table.frame for name, table in tables.items()}, known, sample, **asdict(settings))
     o.write_tables([(output, result.rows)], csv_safe=csv_safe)
@@ -97,6 +96,19 @@ def estimate(
         print_json({**result.to_dict(), "used_features": used_features})
         return
     print_estimate(result)
+
+
+def read_labels_and_sample(labels: Path, expert: Path | None, reading: GoldReadOptions) -> tuple[Gold, Gold | None]:
+    """Read labels and expert grades; print which columns were read, and notes."""
+    from crowdrank.readers.read import read_labels, read_sample
+
+    known, sample = read_labels(labels), None
+    print_read_report(without_estimate_notes(known.report), [labels])
+    if expert is not None:
+        with parameter_prefix("expert_"):
+            sample = read_sample(expert, grades=reading.grades, unjudgeable=reading.unjudgeable, scale=known.scale)
+        print_read_report(without_estimate_notes(sample.report), [expert])
+    return known, sample
 
 
 def without_estimate_notes(report: ReadReport) -> ReadReport:

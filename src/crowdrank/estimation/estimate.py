@@ -198,7 +198,67 @@ def estimate(
     ('query', 10, True)
 
     """
-    parsed, baseline = parse_measure(measure), _check_arguments(runs, baseline, level, unit)
+    baseline = check_arguments(runs, baseline, level, unit)
+    prepared = prepare_estimate(runs, labels, expert, measure, unit, random_state, allow_feature_labels)
+    result = summarize(prepared, baseline, level)
+    for message in result.warnings:
+        warnings.warn(DataWarning(message), stacklevel=2)
+    return result
+
+
+@dataclass(frozen=True)
+class PreparedEstimate:
+    """Runs joined with labels and expert grades, and an estimator of their means.
+
+    Attributes:
+        joined: the runs, labels and expert grades.
+        estimator: estimates linear combinations of the means of the runs.
+        measure: the measure.
+        unit: 'query', 'document', or 'none' (without experts).
+        judged: share of the first k documents of each run that have a label.
+        warnings: what to check.
+        backend: library of the tables.
+        labels_used_features: whether the labels are a consensus that used features of the documents.
+
+    """
+
+    joined: JoinedRuns
+    estimator: ContrastEstimator
+    measure: Measure
+    unit: str
+    judged: Mapping[str, float]
+    warnings: tuple[Message, ...]
+    backend: str
+    labels_used_features: bool
+
+    @property
+    def n_expert_grades(self) -> int:
+        """Number of expert grades."""
+        return 0 if self.joined.sample is None else len(self.joined.sample)
+
+    def difference(self, run: str, baseline: str, level: float) -> ContrastEstimate:
+        """Return the estimated difference of a run to the baseline, within the range of the measure."""
+        names, limit = list(self.joined.alignments), self.limit
+        contrast = np.eye(len(names))[names.index(run)] - np.eye(len(names))[names.index(baseline)]
+        return self.estimator.estimate(contrast, level).clipped(-limit, limit)
+
+    @property
+    def limit(self) -> float:
+        """Largest possible value of the measure."""
+        return float("inf") if self.measure.name == "DCG" else 1.0
+
+
+def prepare_estimate(
+    runs: Mapping[str, Any],
+    labels: Any,
+    expert: Any,
+    measure: str | Measure,
+    unit: Unit,
+    random_state: int,
+    allow_feature_labels: bool,
+) -> PreparedEstimate:
+    """Read, join and check the inputs of :func:`estimate`; the arguments are the same."""
+    parsed = parse_measure(measure)
     labels = read_labels(labels) if isinstance(labels, str | Path) else labels
     expert = None if expert is None else as_sample(expert, labels.scale if isinstance(labels, Gold) else None)
     by_features = used_features(labels)
@@ -208,51 +268,61 @@ def estimate(
     _check_measure(parsed, chosen)
     messages = (*feature_messages, *_sample_warnings(expert), *joined.warnings, *_check_experts(joined, parsed, chosen))
     judged = joined.judged(parsed, joined.is_labeled, joined.queries)
-    messages = (*messages, *_check_labels(judged))
-    estimator = _make_estimator(joined, parsed, chosen, np.random.default_rng(random_state))
-    n_grades = 0 if joined.sample is None else len(joined.sample)
-    graded = dict.fromkeys(joined.alignments, float("nan")) if joined.sample is None else joined.graded(parsed)
-    limit = float("inf") if parsed.name == "DCG" else 1.0
-    rows = _result_rows(estimator, list(joined.alignments), baseline, level, n_grades, limit)
-    rows = [{**row, "judged": judged[row["run"]], "graded": graded[row["run"]]} for row in rows]
-    result = Estimate(
+    return PreparedEstimate(
+        joined,
+        _make_estimator(joined, parsed, chosen, np.random.default_rng(random_state)),
+        parsed,
+        chosen,
+        judged,
+        (*messages, *_check_labels(judged)),
+        frame_library(as_run(next(iter(runs.values())))),
+        by_features,
+    )
+
+
+def summarize(prepared: PreparedEstimate, baseline: str, level: float) -> Estimate:
+    """Return the estimates of all runs and of their differences to the baseline."""
+    joined = prepared.joined
+    graded = dict.fromkeys(joined.alignments, float("nan"))
+    if joined.sample is not None:
+        graded = joined.graded(prepared.measure)
+    rows = [
+        {**row, "judged": prepared.judged[row["run"]], "graded": graded[row["run"]]}
+        for row in _result_rows(prepared, baseline, level)
+    ]
+    return Estimate(
         rows=pa.Table.from_pylist(rows),
-        measure=parsed,
+        measure=prepared.measure,
         baseline=baseline,
         level=float(level),
-        unit=chosen,
+        unit=prepared.unit,
         n_queries=len(joined.queries),
         n_expert_queries=int(joined.is_expert_query.sum()),
-        n_expert_grades=n_grades,
-        warnings=messages,
-        backend=frame_library(as_run(next(iter(runs.values())))),
-        labels_used_features=by_features,
+        n_expert_grades=prepared.n_expert_grades,
+        warnings=prepared.warnings,
+        backend=prepared.backend,
+        labels_used_features=prepared.labels_used_features,
     )
-    for message in messages:
-        warnings.warn(DataWarning(message), stacklevel=2)
-    return result
 
 
 def _make_estimator(joined: JoinedRuns, measure: Measure, unit: str, rng: np.random.Generator) -> ContrastEstimator:
     runs = list(joined.alignments.values())
     if joined.sample is None:
         return draw_means(runs, joined.queries, joined.label_values(measure), measure, rng)
+    is_equal = joined.equal_rankings(measure)
     if unit == "document":
-        return estimate_by_document(runs, joined.queries, joined.is_labeled, joined.sample, measure, rng)
+        return estimate_by_document(runs, joined.queries, joined.is_labeled, joined.sample, measure, rng, is_equal)
     is_expert = joined.is_expert_query[joined.queries]
-    values = joined.label_values(measure), joined.expert_values(measure)
-    return ByQueryEstimator(*values, is_expert, joined.equal_rankings(measure))
+    return ByQueryEstimator(joined.label_values(measure), joined.expert_values(measure), is_expert, is_equal)
 
 
-def _result_rows(
-    estimator: ContrastEstimator, names: list[str], baseline: str, level: float, n_grades: int, limit: float
-) -> list[dict[str, Any]]:
-    unit_vectors = dict(zip(names, np.eye(len(names)), strict=True))
-    means = {name: estimator.estimate(vector, level).clipped(0.0, limit) for name, vector in unit_vectors.items()}
-    differences = {
-        name: estimator.estimate(vector - unit_vectors[baseline], level).clipped(-limit, limit)
-        for name, vector in unit_vectors.items()
+def _result_rows(prepared: PreparedEstimate, baseline: str, level: float) -> list[dict[str, Any]]:
+    names, n_grades = list(prepared.joined.alignments), prepared.n_expert_grades
+    means = {
+        name: prepared.estimator.estimate(vector, level).clipped(0.0, prepared.limit)
+        for name, vector in zip(names, np.eye(len(names)), strict=True)
     }
+    differences = {name: prepared.difference(name, baseline, level) for name in names}
     p = np.array([float("nan") if name == baseline else differences[name].p for name in names])
     rows = []
     for name, own_p, adjusted in zip(names, p, holm(p), strict=True):
@@ -283,7 +353,8 @@ def _result_rows(
     return rows
 
 
-def _check_arguments(runs: Mapping[str, Any], baseline: str | None, level: float, unit: str) -> str:
+def check_arguments(runs: Mapping[str, Any], baseline: str | None, level: float, unit: str) -> str:
+    """Return the name of the baseline; raise UsageError if an argument is invalid."""
     baseline = choose_baseline(runs, baseline)
     require_one_of("unit", unit, ("auto", "query", "document"))
     if not 0 < level < 1:

@@ -104,6 +104,16 @@ class JoinedRuns:
             is_equal &= _equal_parts(seen[0], other, len(is_equal))
         return is_equal[self.queries]
 
+    def n_first_documents(self, measure: Measure) -> int:
+        """Return the number of documents with a label or an expert grade among the first k of any run."""
+        is_first = np.zeros(len(self.is_labeled), np.bool_)
+        for aligned in self.alignments.values():
+            ranking = aligned.ranking
+            position = np.arange(len(ranking.query)) - ranking.offsets[:-1][ranking.query]
+            is_counted = ranking.judged & (position < (measure.cutoff or len(position)))
+            is_first[ranking.row[is_counted]] = True
+        return int(is_first.sum())
+
     def graded(self, measure: Measure) -> dict[str, float]:
         """Return the share of the first documents of each run that experts graded, in the queries of the experts."""
         assert self.sample is not None
