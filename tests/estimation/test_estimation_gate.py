@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -135,7 +136,7 @@ def test_changed_queries_are_listed_with_what_entered_and_left() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"margin": -0.1}, {"margin": float("nan")}, {"level": 1.0}, {"n_changed": -1}])
-def test_invalid_arguments_are_named(wrong: dict[str, float]) -> None:
+def test_invalid_arguments_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         gate(NEW, LIVE, WORLD.labels, **wrong)
     assert caught.value.parameter == next(iter(wrong))

@@ -39,6 +39,20 @@ class EstimateOptions:
     )
 
 
+@dataclass(frozen=True)
+class WatchOptions:
+    """Options for looking at a comparison several times while expert grades arrive."""
+
+    looks: int | None = option(
+        None, "Number of times that you plan to look while grades arrive; intervals then hold at every look."
+    )
+    look: int | None = option(None, "Number of the present look.", show_default="the number of draws")
+    planned_grades: int | None = option(
+        None, "Number of expert grades planned in all, for looks that are not planned, in place of --looks."
+    )
+    margin: float | None = option(None, "Largest difference that does not matter.")
+
+
 LabelFile = Annotated[
     Path,
     o.path_option(
@@ -70,6 +84,7 @@ def estimate(
     expert: SampleFile = None,
     *,
     settings: Annotated[EstimateOptions, FieldsOf(EstimateOptions)],
+    watching: Annotated[WatchOptions, FieldsOf(WatchOptions, "Watching")],
     reading: SampleReading,
     size_limit: o.SizeLimit,
     output: Annotated[Path | None, o.output_option("File for the table of estimates.")] = None,
@@ -81,6 +96,7 @@ def estimate(
     Examples:
         crowdrank estimate live.trec new.trec --labels consensus.parquet --expert sample.csv --measure nDCG@10
         crowdrank estimate live.trec new.trec --labels consensus.parquet -o estimates.csv
+        crowdrank estimate live.trec new.trec --labels consensus.parquet --expert expert.csv --looks 5 --margin 0.01
     """
     from crowdrank.estimation.estimate import estimate as estimate_runs
     from crowdrank.readers.write import check_outputs
@@ -89,7 +105,8 @@ def estimate(
     check_outputs({"output": output}, [labels, expert, *map(Path, files.values())])
     known, sample = read_labels_and_sample(labels, expert, reading)
     tables = read_run_tables(files)
-    result = estimate_runs({name: table.frame for name, table in tables.items()}, known, sample, **asdict(settings))
+    rankings = {name: table.frame for name, table in tables.items()}
+    result = estimate_runs(rankings, known, sample, **asdict(settings), **asdict(watching))
     o.write_tables([(output, result.rows)], csv_safe=csv_safe)
     if json:
         used_features = {"labels": known.used_features, "runs": [name for name, one in tables.items() if one.notes]}
@@ -141,7 +158,7 @@ def print_estimate(result: Estimate) -> None:
     names = ["run", "labels only", "experts only", "bias of labels", "weight", "weight (difference)"]
     names += ["worth in grades", "worth (difference)", *shares]
     print_cells(names, beside, [True] + [False] * (len(names) - 1))
-    for sentence in result.protocol():
+    for sentence in (*result.answer_sentences(), *result.protocol()):
         print_line(sentence)
 
 

@@ -13,15 +13,9 @@ from crowdrank._typing import Booleans, Integers
 from crowdrank.constraints import Number, check_parameter
 from crowdrank.errors import DataWarning, Fix, Message
 from crowdrank.estimation.by_query import ContrastEstimate
-from crowdrank.estimation.estimate import (
-    Estimate,
-    PreparedEstimate,
-    Unit,
-    check_arguments,
-    prepare_estimate,
-    summarize,
-)
-from crowdrank.estimation.forecast import Forecast, forecast_grades
+from crowdrank.estimation.estimate import Estimate, check_arguments, summarize
+from crowdrank.estimation.forecast import Forecast
+from crowdrank.estimation.prepared import PreparedEstimate, Unit, prepare_estimate
 from crowdrank.evaluation.evaluate import JUDGED_CUTOFF, as_run
 from crowdrank.evaluation.measures import Measure
 from crowdrank.readers.sources import BadRows, FrameSource
@@ -256,7 +250,7 @@ def gate(
         messages = (*messages, Message(problem, "fewer-labels", "warning", fixes=(Fix("label its first documents"),)))
     forecast = None
     if decision == "undecided" and has_labels:
-        forecast = _forecast(prepared, difference, margin)
+        forecast = prepared.forecast(difference, max(difference.value + margin, -difference.value))
     for message in messages:
         warnings.warn(DataWarning(message), stacklevel=2)
     is_changed = ~prepared.joined.equal_rankings(prepared.measure)
@@ -274,19 +268,6 @@ def decide(difference: ContrastEstimate, margin: float) -> Decision:
     if difference.lower > -margin or difference.lower == difference.upper == 0:
         return "pass"
     return "worse" if difference.upper < 0 else "undecided"
-
-
-def _forecast(prepared: PreparedEstimate, difference: ContrastEstimate, margin: float) -> Forecast:
-    """Return what makes the interval so narrow that it is above -margin or below 0, whichever is easier."""
-    joined = prepared.joined
-    if joined.sample is None:
-        return Forecast(None)
-    half_width = max(difference.value + margin, -difference.value)
-    n_possible = joined.n_first_documents(prepared.measure)
-    n_grades, n_queries = prepared.n_expert_grades, len(joined.queries)
-    if prepared.unit == "query":
-        n_possible = round(n_grades * n_queries / int(joined.is_expert_query.sum()))
-    return forecast_grades(difference, half_width, n_grades=n_grades, n_possible=n_possible, n_queries=n_queries)
 
 
 def _changed_queries(
@@ -307,7 +288,8 @@ def _changed_queries(
     return tuple(
         ChangedQuery(
             str(query),
-            *map(float, values[place]),
+            float(values[place, 0]),
+            float(values[place, 1]),
             float(experts[place]),
             tuple(one for one in top[NEW][query] if one not in top[LIVE][query]),
             tuple(one for one in top[LIVE][query] if one not in top[NEW][query]),
