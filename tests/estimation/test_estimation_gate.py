@@ -190,3 +190,11 @@ def test_bad_input_of_the_command_is_an_error_of_one_line(folder: Path) -> None:
     assert done.stdout == ""
     missing = invoke(folder, "none.csv", "live.csv")
     assert isinstance(missing.exception, InputError)
+
+
+def test_labels_that_used_features_need_experts(folder: Path) -> None:
+    WORLD.labels.assign(prior_relevance=0.0).to_parquet(folder / "consensus.parquet")
+    done = invoke(folder, "new.csv", "live.csv")
+    assert isinstance(done.exception, UsageError)
+    assert done.exception.kind == "features-used"
+    assert done.stdout == ""

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import crowdrank
 from crowdrank.cli.app import app
 from crowdrank.collection.compare_runs import CompareRuns
-from crowdrank.errors import UsageError
+from crowdrank.errors import InputError, UsageError
 from crowdrank.estimation.by_query import ContrastEstimate
 from crowdrank.estimation.group_sequential import (
     crossing_probability,
@@ -24,7 +24,7 @@ from crowdrank.estimation.group_sequential import (
     repeated_p_value,
     spending_p_value,
 )
-from crowdrank.estimation.watching import answer, half_width_to_decide, plan_look
+from crowdrank.estimation.watching import answer, check_draws, half_width_to_decide, plan_look
 
 WORLD = make_world(150)
 REFERENCE = {
@@ -180,6 +180,46 @@ def test_a_look_that_is_not_the_number_of_draws_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         plan_look(looks=None, look=None, planned_grades=50, draw_sizes=np.array([60.0, 60.0]), n_grades=120, alpha=0.05)
     assert caught.value.kind == "looks-out-of-order"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "sizes", "is_complete"),
+    [
+        ([1], [60], True),
+        ([1, 2, 3], [60, 60, 60], True),  # of the judging service
+        ([1, 61, 121], [60, 60, 60], True),
+        ([5, 65], [60, 60], True),
+        ([1, 61], [57, 60], True),  # three documents were left out
+        ([1, 121], [60, 60], False),
+        ([1, 3], [60, 60], False),
+        ([1, 61, 181], [60, 60, 60], False),
+    ],
+)
+def test_a_draw_that_is_missing_is_found(numbers: list[float], sizes: list[float], is_complete: bool) -> None:
+    if is_complete:
+        check_draws(np.array(numbers, float), np.array(sizes, float))
+        return
+    with pytest.raises(InputError) as caught:
+        check_draws(np.array(numbers, float), np.array(sizes, float))
+    assert caught.value.kind == "looks-out-of-order"
+
+
+def test_a_look_without_the_draw_before_is_refused() -> None:
+    sample = draws(3)
+    first, _, last = sorted(sample["draw"].unique())
+    with pytest.raises(InputError) as caught:
+        crowdrank.estimate(WORLD.runs, WORLD.labels, sample[sample["draw"].isin([first, last])], looks=4)
+    assert caught.value.kind == "looks-out-of-order"
+
+
+@pytest.mark.parametrize("column", ["query", "document"])
+def test_a_draw_of_another_project_is_refused(column: str) -> None:
+    sample = draws(1)
+    foreign = sample.assign(**{column: "x" + sample[column]})
+    mixed = pd.concat([sample.head(20), foreign.tail(40)])
+    with pytest.raises(InputError) as caught:
+        crowdrank.estimate(WORLD.runs, WORLD.labels, mixed)
+    assert caught.value.kind == "other-project"
 
 
 def test_looks_need_expert_grades() -> None:

@@ -17,7 +17,7 @@ from crowdrank.errors import DataWarning, Fix, Message, UsageError
 from crowdrank.estimation.by_query import N_DRAWS_OF_MEANS
 from crowdrank.estimation.forecast import Forecast
 from crowdrank.estimation.prepared import PreparedEstimate, Unit, prepare_estimate
-from crowdrank.estimation.watching import Answer, Look, answer, half_width_to_decide, plan_look
+from crowdrank.estimation.watching import Answer, Look, answer, check_draws, half_width_to_decide, plan_look
 from crowdrank.evaluation.comparison import choose_baseline, holm, without_nan
 from crowdrank.evaluation.measures import Measure
 from crowdrank.judgments.frames import from_arrow
@@ -238,8 +238,11 @@ def _present_look(
         problem = "needs expert grades, which arrive while you look"
         name = "planned_grades" if looks is None else "margin" if margin is not None and looks == 1 else "looks"
         raise UsageError(problem, parameter=name, kind="no-expert-grades", fix=Fix("give them with {}", "expert"))
-    sizes = np.unique(sample.draw, return_counts=True)[1].astype(np.float64)
+    numbers, counts = np.unique(sample.draw, return_counts=True)
+    sizes = counts.astype(np.float64)
     has_draws = looks != 1 and (prepared.unit == "document" or len(sizes) > 1)
+    if has_draws:
+        check_draws(numbers, sizes)
     return plan_look(
         looks=looks,
         look=look,

@@ -11,7 +11,7 @@ from scipy.special import ndtr, ndtri
 from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.constraints import Number, check_parameter
-from crowdrank.errors import Fix, UsageError
+from crowdrank.errors import Fix, InputError, UsageError
 from crowdrank.estimation.by_query import ContrastEstimate
 from crowdrank.estimation.forecast import Forecast
 from crowdrank.estimation.group_sequential import (
@@ -225,3 +225,24 @@ def plan_look(
         raise UsageError(problem, parameter="planned_grades", kind="looks-out-of-order", fix="draw a new sample")
     fractions = np.minimum(seen / planned_grades, 1.0)
     return Look(number, None, lan_demets_bounds(fractions, alpha), fractions, alpha)
+
+
+def check_draws(numbers: Floats, sizes: Floats) -> None:
+    """Raise InputError if a draw is missing between others.
+
+    The judging service numbers draws 1, 2, 3. The number of a draw of `collect next` is that of the documents judged
+    or requested before it, plus 1, so that it grows by at least the size of the draw before. It may grow by more if
+    some documents were left ungraded, but by less than a further draw.
+
+    Args:
+        numbers: (n_draws,) ascending numbers of the draws.
+        sizes: (n_draws,) number of grades of each draw.
+
+    """
+    steps = np.diff(numbers)
+    missing = steps - np.where(steps < sizes[:-1], 1, sizes[:-1]) >= np.where(steps < sizes[:-1], 1, sizes.min())
+    if missing.any():
+        place = int(np.argmax(missing))
+        problem = f"draw {numbers[place + 1]:.0f} does not follow draw {numbers[place]:.0f}: a draw between is missing"
+        fix = "give the grades of all draws so far"
+        raise InputError(problem, source="the expert grades", kind="looks-out-of-order", fix=fix)
