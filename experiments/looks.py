@@ -16,14 +16,14 @@ from crowdrank.estimation.watching import answer
 from experiments.base import SEEDS, Experiment, Row, Table, Tell, quiet, seeds_text
 
 LOOKS = (1, 2, 3, 5, 10)
-N_EXPERT, N_QUERIES = 100, 300
+N_EXPERT, N_QUERIES = 60, 200
 """Number of expert queries at the last look, and of queries with labels."""
 N_WORLDS = 200
 """Number of simulated comparisons per world and seed."""
 ALPHA = 0.05
-WORLDS = {"no difference": 0.0, "no difference, skewed": 0.0, "difference": 0.27}
+WORLDS = {"no difference": 0.0, "no difference, skewed": 0.0, "difference": 0.35}
 """Mean difference of each world, in standard deviations of the difference of a query."""
-MARGIN = 0.3
+MARGIN = 0.4
 """Difference that does not matter, in standard deviations."""
 
 
