@@ -95,9 +95,9 @@ def experiment(
         "or 0-1), the labels, whether the second system is equal or better, the share of the queries in which the "
         "systems differ, the number of queries with labels, and the number of expert grades.",
         f"Coverage of intervals of level {LEVEL:g} of both systems (levels) and of their difference. Type I: share of "
-        "p below .05 if the systems are equal. RMSE: that of the difference, relative to experts alone. Wrong: share of "
-        "tables with a value outside of the range, an interval without width, or a difference that is not that of the "
-        "estimates.",
+        "p below .05 if the systems are equal. RMSE: that of the difference, relative to experts alone. Wrong: share "
+        "of tables with a value outside of the range, an interval without width, or a difference that is not that of "
+        "the estimates.",
         f"Values are those of a population of {N_TRUTH:,} queries; by document, the ideal DCG is that of the labels.",
     )
     return Experiment("estimate-coverage", tuple(tables), notes)
