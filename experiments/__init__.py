@@ -34,6 +34,8 @@ EXPERIMENTS = {
     "next-label-features": "labels that policies save when features predict relevance (DL20, MQ2008), with controls",
     "service": "answers that the judging service saves by handing out pairs by a model, with simulated judges",
     "estimate": "which system is better, from LLM labels and few expert grades (DL20), and whether intervals hold",
+    "estimate-coverage": "coverage of intervals, type I error and RMSE of estimates on a grid of simulated comparisons",
+    "looks": "looking at a comparison while grades arrive: false alarms, power, grades that are saved",
     "overlap": "labeling schemes: what each costs and how good a ranker it makes (simulated 11-judge sets, mslr-5k)",
 }
 """Names of the experiments, each a module (with _ for -), and their questions."""
@@ -48,11 +50,14 @@ PARTS = (
     "distillation",
     "next-label-features",
     "service",
+    "estimate-coverage",
     "overlap",
 )
 """Experiments whose parts can be selected by name (`only`)."""
-KEEPING = ("expert-budget", "ensemble-members", "service")
+KEEPING = ("expert-budget", "ensemble-members", "service", "estimate-coverage")
 """Experiments that store fitted models or answers in a folder (`keep`) and can resume."""
+QUICK = ("estimate-coverage",)
+"""Experiments that have a smaller form (`quick`)."""
 
 
 def get_experiment(name: str) -> Callable[..., Experiment]:
@@ -63,7 +68,8 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10,
     web5, dl20, auto, grades, expert-scale, calibration, robustness, difficulty, feature-prior, rankers, crowd-rankers,
     rigor, quality, experts, expert-budget, ensemble-members, distillation, next-label,
-    next-label-features, service, estimate, overlap.
+    next-label-features, service, estimate,
+    estimate-coverage, looks, overlap.
     """
     if name not in EXPERIMENTS:
         raise UsageError(

@@ -17,7 +17,7 @@ from crowdrank.cli import options as o
 from crowdrank.cli.console import print_cells, print_json, print_line, print_status
 from crowdrank.cli.from_settings import complete_from
 from crowdrank.errors import OutputError, UsageError
-from experiments import EXPERIMENTS, KEEPING, PARTS, get_experiment
+from experiments import EXPERIMENTS, KEEPING, PARTS, QUICK, get_experiment
 
 if TYPE_CHECKING:
     from crowdrank.evaluation.comparison import Comparison
@@ -61,6 +61,9 @@ def experiment(
             show_default=False,
         ),
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help=f"A smaller form with fewer cells and replicates; for {', '.join(QUICK)}.")
+    ] = False,
     json: o.AsJson = False,
 ) -> None:
     """Run an experiment on public data and print its tables, paired tests and protocol."""
@@ -70,13 +73,17 @@ def experiment(
     parts: dict[str, Any] = {} if only is None else {"only": words(only)}
     if parts and name not in PARTS:
         raise UsageError(f"The experiment {name} runs as a whole; --only is for {', '.join(PARTS)}.")
+    if quick:
+        if name not in QUICK:
+            raise UsageError(f"The experiment {name} has one form; --quick is for {', '.join(QUICK)}.")
+        parts["quick"] = True
     if keep is not None:
         if name not in KEEPING:
             raise UsageError(f"The experiment {name} keeps nothing; --keep is for {', '.join(KEEPING)}.")
         make_folder(keep)
         parts["keep"] = keep
     done = run(None if methods is None else words(methods), tell=teller(name), **parts)
-    record = {**done.to_dict(), "command": _command(name, methods, only), "version": crowdrank.__version__}
+    record = {**done.to_dict(), "command": _command(name, methods, only, quick=quick), "version": crowdrank.__version__}
     if output is not None:
         with write_file(output / f"{name}.json") as draft:
             draft.write_text(json_format.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -86,10 +93,11 @@ def experiment(
     show_experiment(done)
 
 
-def _command(name: str, methods: str | None, only: str | None) -> str:
+def _command(name: str, methods: str | None, only: str | None, *, quick: bool) -> str:
     """Return the command that gives the same results."""
     options = {"--methods": methods, "--only": only}
-    return " ".join(["python -m experiments", name, *(f"{option} {text}" for option, text in options.items() if text)])
+    chosen = [f"{option} {text}" for option, text in options.items() if text]
+    return " ".join(["python -m experiments", name, *chosen, *(["--quick"] if quick else [])])
 
 
 def words(listed: str) -> list[str]:

@@ -18,9 +18,9 @@ Generated from the program: the same text as `crowdrank COMMAND --help`.
 command prints only results and errors. Without a terminal, or with the environment variable `NO_COLOR`, nothing is
 colored. With `--json` a command prints one JSON document on standard output and nothing else. Exit codes: 0 success,
 2 error (one line on standard error says what is wrong and how to fix it), 3 budget spent (of `judge run` and
-`judge service`; the answers so far are written), 130 interrupted (Ctrl-C), 143 terminated
-(SIGTERM). If the reader of the output closes it (`crowdrank aggregate labels.csv | head`), the command still finishes
-its work, writes its files and ends with the same exit code.
+`judge service`; the answers so far are written), 1 worse and 3 not enough evidence (of `gate`), 130 interrupted
+(Ctrl-C), 143 terminated (SIGTERM). If the reader of the output closes it (`crowdrank aggregate labels.csv | head`), the
+command still finishes its work, writes its files and ends with the same exit code.
 """
 
 

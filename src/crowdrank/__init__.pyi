@@ -31,6 +31,8 @@ from crowdrank.engine.passes import LocalEngine as LocalEngine
 from crowdrank.engine.passes import get_engine as get_engine
 from crowdrank.estimation.estimate import Estimate as Estimate
 from crowdrank.estimation.estimate import estimate as estimate
+from crowdrank.estimation.gate import GateResult as GateResult
+from crowdrank.estimation.gate import gate as gate
 from crowdrank.evaluation.comparison import compare as compare
 from crowdrank.evaluation.evaluate import evaluate as evaluate
 from crowdrank.judgments.gold import Gold as Gold

@@ -71,6 +71,32 @@ def markdown_text(text: str) -> str:
     return escaped
 
 
+MIN_FIXED_POINT_NUMBER = 0.01
+"""Minimum absolute value of a number with four decimals; smaller numbers have two significant digits."""
+
+
+def markdown_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of a Markdown table; texts are escaped.
+
+    >>> markdown_table([{"query": "a|b", "nDCG": 0.5}])
+    ['| query | nDCG |', '| --- | --- |', '| a&#124;b | 0.5000 |']
+    """
+    if not rows:
+        return ["(none)"]
+    names = list(rows[0])
+    body = ([_markdown_cell(row[name]) for name in names] for row in rows)
+    lines = [[_markdown_cell(name) for name in names], ["---"] * len(names), *body]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def _markdown_cell(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4f}" if value == 0 or abs(value) >= MIN_FIXED_POINT_NUMBER else f"{value:.2g}"
+    return markdown_text(str(value))
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless the number is 1.
 

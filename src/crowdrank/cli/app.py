@@ -84,6 +84,7 @@ COMMANDS_BY_PANEL = {
         "evaluate": "evaluate_commands",
         "compare": "evaluate_commands",
         "estimate": "estimate_command",
+        "gate": "gate_command",
     },
     "Judging service": dict.fromkeys(("serve", "new-project", "backup", "restore"), "serve_commands"),
     "Data": {"simulate": "demo_commands", "datasets": "demo_commands"},

@@ -19,6 +19,7 @@ from crowdrank.readers.read_options import GoldReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.estimation.estimate import Estimate
+    from crowdrank.judgments.gold import Gold
     from crowdrank.judgments.table import ReadReport
 
 
@@ -38,33 +39,53 @@ class EstimateOptions:
     )
 
 
+@dataclass(frozen=True)
+class WatchOptions:
+    """Options for looking at a comparison several times while expert grades arrive."""
+
+    looks: int | None = option(
+        None, "Number of times that you plan to look while grades arrive; intervals then hold at every look."
+    )
+    look: int | None = option(None, "Number of the present look.", show_default="the number of draws")
+    planned_grades: int | None = option(
+        None, "Number of expert grades planned in all, for looks that are not planned, in place of --looks."
+    )
+    margin: float | None = option(None, "Largest difference that does not matter.")
+
+
+LabelFile = Annotated[
+    Path,
+    o.path_option(
+        "Labels of all documents: a consensus, a table of grades (p0, p1, ... are probabilities of grades), or a "
+        "database of the judging service, whose labels at the first draw are used. They must be made without the "
+        "expert grades.",
+        callback=o.local_files,
+    ),
+]
+SampleFile = Annotated[
+    Path | None,
+    o.expert_option(
+        "Expert grades of complete queries, or of documents drawn with known `probability`. From a database of the "
+        "judging service, the answers to the pairs that the policy compare drew are read.",
+        "Options",
+    ),
+]
+SampleReading = Annotated[
+    GoldReadOptions, FieldsOf(GoldReadOptions, o.GOLD, prefix="expert_", only=("grades", "unjudgeable"))
+]
+
+
 def estimate(
     runs: Annotated[
         list[str],
         typer.Argument(help="Rankings, as FILE or NAME=FILE; the first is the baseline.", show_default=False),
     ],
-    labels: Annotated[
-        Path,
-        o.path_option(
-            "Labels of all documents: a consensus, a table of grades (p0, p1, ... are probabilities of grades), or a "
-            "database of the judging service, whose labels at the first draw are used. They must be made without the "
-            "expert grades.",
-            callback=o.local_files,
-        ),
-    ],
-    expert: Annotated[
-        Path | None,
-        o.expert_option(
-            "Expert grades of complete queries, or of documents drawn with known `probability`. From a database of the "
-            "judging service, the answers to the pairs that the policy compare drew are read.",
-            "Options",
-        ),
-    ] = None,
+    labels: LabelFile,
+    expert: SampleFile = None,
     *,
     settings: Annotated[EstimateOptions, FieldsOf(EstimateOptions)],
-    reading: Annotated[
-        GoldReadOptions, FieldsOf(GoldReadOptions, o.GOLD, prefix="expert_", only=("grades", "unjudgeable"))
-    ],
+    watching: Annotated[WatchOptions, FieldsOf(WatchOptions, "Watching")],
+    reading: SampleReading,
     size_limit: o.SizeLimit,
     output: Annotated[Path | None, o.output_option("File for the table of estimates.")] = None,
     csv_safe: o.CsvSafe = False,
@@ -75,28 +96,36 @@ def estimate(
     Examples:
         crowdrank estimate live.trec new.trec --labels consensus.parquet --expert sample.csv --measure nDCG@10
         crowdrank estimate live.trec new.trec --labels consensus.parquet -o estimates.csv
+        crowdrank estimate live.trec new.trec --labels consensus.parquet --expert expert.csv --looks 5 --margin 0.01
     """
     from crowdrank.estimation.estimate import estimate as estimate_runs
-    from crowdrank.readers.read import read_labels, read_sample
     from crowdrank.readers.write import check_outputs
 
     files = parse_run_names(runs)
     check_outputs({"output": output}, [labels, expert, *map(Path, files.values())])
-    known = read_labels(labels)
-    print_read_report(without_estimate_notes(known.report), [labels])
-    sample = None
-    if expert is not None:
-        with parameter_prefix("expert_"):
-            sample = read_sample(expert, grades=reading.grades, unjudgeable=reading.unjudgeable, scale=known.scale)
-        print_read_report(without_estimate_notes(sample.report), [expert])
+    known, sample = read_labels_and_sample(labels, expert, reading)
     tables = read_run_tables(files)
-    result = estimate_runs({name: table.frame for name, table in tables.items()}, known, sample, **asdict(settings))
+    rankings = {name: table.frame for name, table in tables.items()}
+    result = estimate_runs(rankings, known, sample, **asdict(settings), **asdict(watching))
     o.write_tables([(output, result.rows)], csv_safe=csv_safe)
     if json:
         used_features = {"labels": known.used_features, "runs": [name for name, one in tables.items() if one.notes]}
         print_json({**result.to_dict(), "used_features": used_features})
         return
     print_estimate(result)
+
+
+def read_labels_and_sample(labels: Path, expert: Path | None, reading: GoldReadOptions) -> tuple[Gold, Gold | None]:
+    """Read labels and expert grades; print which columns were read, and notes."""
+    from crowdrank.readers.read import read_labels, read_sample
+
+    known, sample = read_labels(labels), None
+    print_read_report(without_estimate_notes(known.report), [labels])
+    if expert is not None:
+        with parameter_prefix("expert_"):
+            sample = read_sample(expert, grades=reading.grades, unjudgeable=reading.unjudgeable, scale=known.scale)
+        print_read_report(without_estimate_notes(sample.report), [expert])
+    return known, sample
 
 
 def without_estimate_notes(report: ReadReport) -> ReadReport:
@@ -129,7 +158,7 @@ def print_estimate(result: Estimate) -> None:
     names = ["run", "labels only", "experts only", "bias of labels", "weight", "weight (difference)"]
     names += ["worth in grades", "worth (difference)", *shares]
     print_cells(names, beside, [True] + [False] * (len(names) - 1))
-    for sentence in result.protocol():
+    for sentence in (*result.answer_sentences(), *result.protocol()):
         print_line(sentence)
 
 

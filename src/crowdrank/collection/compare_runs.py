@@ -18,7 +18,7 @@ from crowdrank.consensus.model import Aggregator
 from crowdrank.constraints import Constraints, Number
 from crowdrank.errors import Fix, InputError, Message, UsageError
 from crowdrank.estimation.by_document import draw_probabilities, draw_sample, error_effects
-from crowdrank.estimation.estimate import MEASURES_BY_UNIT
+from crowdrank.estimation.prepared import MEASURES_BY_UNIT
 from crowdrank.evaluation.alignment import align
 from crowdrank.evaluation.evaluate import as_gold, as_run
 from crowdrank.evaluation.measures import Measure, parse_measure

@@ -11,7 +11,7 @@ is unbiased, however biased the labels are, because each document is in S with p
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -59,6 +59,8 @@ class ByDocumentEstimator:
         experts: from the experts alone.
         labels: from the labels alone.
         weight: slope of the expert gains on the gains of the labels.
+        sampling: (n_sample, n_runs) standard deviation that the draw of each document adds to the sum over queries.
+        is_equal: (n_queries,) whether all runs have the same first documents.
 
     """
 
@@ -66,14 +68,19 @@ class ByDocumentEstimator:
     experts: Floats
     labels: Floats
     weight: float
+    sampling: Floats
+    is_equal: Booleans
 
     def estimate(self, contrast: Floats, level: float) -> ContrastEstimate:
         """Return the estimate of a linear combination of the means of the runs, with weights (n_runs,)."""
         mean, alone = (sample_mean(values @ contrast) for values in (self.corrected, self.experts))
+        sampling = float(((self.sampling @ contrast) ** 2).sum()) / len(self.labels) ** 2
+        mean = replace(mean, query_error=float(np.sqrt(max(mean.error**2 - sampling, 0.0))))
         estimate = mean.contrast(level, float((self.labels @ contrast).mean()), alone, self.weight)
         if not is_difference(contrast):
             return estimate
-        return widen_if_sparse(estimate, self.corrected @ contrast, float(np.abs(self.labels).max()), 1.0, level)
+        differences, share = (self.corrected @ contrast)[~self.is_equal], float((~self.is_equal).mean())
+        return widen_if_sparse(estimate, differences, float(np.abs(self.labels).max()), share, level)
 
 
 def document_weights(aligned: Alignment, measure: Measure) -> Floats:
@@ -119,6 +126,7 @@ def estimate_by_document(
     sample: Sample,
     measure: Measure,
     rng: np.random.Generator,
+    is_equal: Booleans | None = None,
 ) -> ByDocumentEstimator:
     """Return the values of each run by query, from labels and a sample of expert grades.
 
@@ -129,6 +137,7 @@ def estimate_by_document(
         sample: the expert grades.
         measure: DCG, nDCG or P.
         rng: random numbers for the parts of the queries.
+        is_equal: (n,) whether all runs have the same first documents; None: in no query.
 
     """
     first = alignments[0]
@@ -141,13 +150,20 @@ def estimate_by_document(
     calibrated = np.where(np.append(is_labeled, False), calibrated, predicted)
     shape = (n_queries, len(alignments))
     corrected, alone, labels = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    residual = (truth - calibrated[sample.row]) * np.sqrt(1 - sample.probability) / sample.probability
+    numbers, draw = np.unique(sample.draw, return_inverse=True)
+    residual = residual * (np.bincount(draw, minlength=len(numbers)) / max(len(sample), 1))[draw]
+    sampling = np.zeros((len(sample), len(alignments)))
     for run, aligned in enumerate(alignments):
         weight, ranking = document_weights(aligned, measure), aligned.ranking
         for prediction, values in ((calibrated, corrected), (np.zeros_like(predicted), alone)):
             for share, gains in corrected_gains(prediction, sample, truth):
                 values[:, run] += share * np.bincount(ranking.query, weight * gains[ranking.row], n_queries)
         labels[:, run] = np.bincount(ranking.query, weight * predicted[ranking.row], n_queries)
-    return ByDocumentEstimator(corrected[queries], alone[queries], labels[queries], slope)
+        is_known = ranking.row != NO_GOLD_ROW
+        sampling[:, run] = residual * np.bincount(ranking.row[is_known], weight[is_known], len(predicted))[sample.row]
+    is_equal = np.zeros(len(queries), np.bool_) if is_equal is None else is_equal
+    return ByDocumentEstimator(corrected[queries], alone[queries], labels[queries], slope, sampling, is_equal)
 
 
 def corrected_gains(predicted: Floats, sample: Sample, expert_gains: Floats) -> Iterator[tuple[float, Floats]]:

@@ -41,6 +41,8 @@ class ContrastEstimate:
         experts: value from the expert grades alone; NaN if there are none.
         weight: weight of the labels (lambda); NaN without experts.
         worth: ratio of the variance of experts alone to that of the estimate; NaN without experts.
+        error: standard error; NaN without experts.
+        query_error: part of the standard error that stays if experts grade all documents of these queries.
 
     """
 
@@ -52,6 +54,8 @@ class ContrastEstimate:
     experts: float = float("nan")
     weight: float = float("nan")
     worth: float = float("nan")
+    error: float = float("nan")
+    query_error: float = float("nan")
 
     def clipped(self, lowest: float, highest: float) -> ContrastEstimate:
         """Return the estimate with value and interval within the range of the measure."""
@@ -61,11 +65,12 @@ class ContrastEstimate:
 
 @dataclass(frozen=True)
 class MeanWithError:
-    """A mean with its standard error and degrees of freedom."""
+    """A mean with its standard error and degrees of freedom; `query_error` is the error if experts graded all."""
 
     value: float
     error: float
     freedom: float
+    query_error: float = 0.0
 
     def contrast(self, level: float, labels: float, experts_alone: MeanWithError, weight: float) -> ContrastEstimate:
         """Return the estimate with its interval of Student's t, given that of experts alone."""
@@ -74,7 +79,7 @@ class MeanWithError:
         estimate = ContrastEstimate(
             self.value, self.value - half, self.value + half, self.p, labels, experts_alone.value
         )
-        return replace(estimate, weight=weight, worth=worth)
+        return replace(estimate, weight=weight, worth=worth, error=self.error, query_error=self.query_error)
 
     @property
     def p(self) -> float:
@@ -180,7 +185,7 @@ class ByQueryEstimator:
         weight_of = np.zeros(len(predicted))
         weight_of[self.is_expert] = weights
         mean_weight, n_queries = float(weights.mean()), len(predicted)
-        parts = list[tuple[float, float, float, float]]()
+        parts, if_all_graded = list[tuple[float, float, float, float]](), 0.0
         for part in self.strata:
             known, others = part & self.is_expert, part & ~self.is_expert
             share = float(part.sum() / n_queries)
@@ -190,6 +195,7 @@ class ByQueryEstimator:
             center = predicted[others].mean() if others.any() else predicted[known].mean()
             corrected = truth[known] - weight_of[known] * (predicted[known] - center)
             spread = mean_weight**2 * predicted[others].var(ddof=1) / others.sum() if others.sum() > 1 else 0.0
+            if_all_graded += share * float(truth[known].var(ddof=1)) / n_queries
             variance = spread + corrected.var(ddof=1) / known.sum()
             parts.append((share, float(corrected.mean()), float(variance), degrees_of_freedom(corrected)))
         value = sum(share * mean for share, mean, _, _ in parts)
@@ -198,7 +204,8 @@ class ByQueryEstimator:
         total = sum(within) + between
         freedom = [one**2 / parts[number][3] for number, one in enumerate(within) if one > 0]
         effective = sum(within) ** 2 / sum(freedom) if freedom else float(self.is_expert.sum() - 1)
-        return MeanWithError(float(value), float(np.sqrt(total)), max(float(effective), 1.0))
+        query_error = float(np.sqrt(if_all_graded + between))
+        return MeanWithError(float(value), float(np.sqrt(total)), max(float(effective), 1.0), query_error)
 
 
 def is_difference(contrast: Floats) -> bool:

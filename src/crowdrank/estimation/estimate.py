@@ -4,40 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from crowdrank._estimator import require_one_of
 from crowdrank._text import counted, heading, html_table, panel, paragraph
-from crowdrank._typing import Floats
-from crowdrank.errors import DataWarning, Fix, InputError, Message, UsageError
-from crowdrank.estimation.by_document import estimate_by_document
-from crowdrank.estimation.by_query import N_DRAWS_OF_MEANS, ByQueryEstimator, ContrastEstimate, draw_means
-from crowdrank.estimation.joined_runs import JoinedRuns, as_sample, experts_made_the_labels, join_runs
+from crowdrank.constraints import Number, check_parameter
+from crowdrank.errors import DataWarning, Fix, Message, UsageError
+from crowdrank.estimation.by_query import N_DRAWS_OF_MEANS
+from crowdrank.estimation.forecast import Forecast
+from crowdrank.estimation.prepared import PreparedEstimate, Unit, prepare_estimate
+from crowdrank.estimation.watching import Answer, Look, answer, check_draws, half_width_to_decide, plan_look
 from crowdrank.evaluation.comparison import choose_baseline, holm, without_nan
-from crowdrank.evaluation.evaluate import as_run, used_features
-from crowdrank.evaluation.measures import Measure, parse_measure
-from crowdrank.judgments.columns import FEATURES_USED
-from crowdrank.judgments.frames import frame_library, from_arrow
-from crowdrank.judgments.gold import Gold
-from crowdrank.readers.read import read_labels
+from crowdrank.evaluation.measures import Measure
+from crowdrank.judgments.frames import from_arrow
 
-Unit = Literal["auto", "query", "document"]
-
-MEASURES_BY_UNIT = {
-    "query": ("DCG", "nDCG", "P", "RR", "AP", "ERR"),
-    "document": ("DCG", "nDCG", "P"),
-    "none": ("DCG", "nDCG", "P", "RR", "AP", "ERR"),
-}
-"""Measures that can be estimated, by unit of the expert grades; `none` is without expert grades."""
-MIN_EXPERT_QUERIES = 8
-"""Number of expert queries below which a warning is issued."""
-MIN_EXPERT_JUDGED = 0.5
-"""Minimum share of the first documents of expert queries that experts graded, for estimates by query."""
 _ESTIMATOR_SENTENCES = {
     "query": "Estimates are prediction-powered by query: the labels of all queries, corrected by the queries that "
     "experts graded",
@@ -47,13 +31,6 @@ _ESTIMATOR_SENTENCES = {
     "each with a bootstrap sample of the queries",
 }
 _CORRECTED_BIAS_PHRASE = "would favor rankers that use the same features, but the expert grades correct this bias"
-
-
-class ContrastEstimator(Protocol):
-    """Estimates linear combinations of the means of runs."""
-
-    def estimate(self, contrast: Floats, level: float) -> ContrastEstimate:
-        """Return the estimate of a linear combination of the means of the runs, with weights (n_runs,)."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +50,9 @@ class Estimate:
             `ungraded-documents`, `expert-grades-unused` and `sample-incomplete`.
         backend: library of `table`.
         labels_used_features: whether the labels are a consensus that used features of the documents.
+        look: which of several looks this is; None if the comparison is looked at once.
+        answers: what the look concludes about each run but the baseline.
+        margin: largest difference that does not matter; None if there is none.
 
     """
 
@@ -87,6 +67,9 @@ class Estimate:
     warnings: tuple[Message, ...]
     backend: str = "pandas"
     labels_used_features: bool = False
+    look: Look | None = None
+    answers: tuple[Answer, ...] = ()
+    margin: float | None = None
 
     @property
     def table(self) -> Any:
@@ -115,12 +98,23 @@ class Estimate:
             "runs": rows,
             "warnings": [{"kind": warning.kind, "problem": warning.problem} for warning in self.warnings],
             "protocol": self.protocol(),
+            **({} if self.look is None else {"watching": self._watching(self.look)}),
         }
+
+    def _watching(self, look: Look) -> dict[str, Any]:
+        answers = [one.to_dict() for one in self.answers]
+        return {**look.to_dict(), "margin": self.margin, "answers": answers, "sentences": self.answer_sentences()}
+
+    def answer_sentences(self) -> list[str]:
+        """Return what the look concludes about each run, in a sentence each."""
+        counts = self.n_expert_grades, self.n_queries
+        return [one.sentence(self.baseline, self.margin, *counts) for one in self.answers]
 
     def protocol(self) -> list[str]:
         """Describe in sentences how the estimates were made."""
         experts = f"{counted(self.n_expert_grades, 'expert grade')} of {counted(self.n_expert_queries, 'query')}"
-        intervals = f"Intervals have the level {self.level:g}; p_holm is adjusted by Holm's method over the runs."
+        level = f"{self.level:g}" + ("" if self.look is None or self.look.n_looks == 1 else " over all looks")
+        intervals = f"Intervals have the level {level}; p_holm is adjusted by Holm's method over the runs."
         sentences = [
             f"{self.measure} of {counted(len(self.rows), 'run')} on {counted(self.n_queries, 'query')} with labels"
             f"{f' and {experts}' if self.unit != 'none' else ''}; differences are to '{self.baseline}'.",
@@ -128,6 +122,8 @@ class Estimate:
             intervals,
             "Documents without a label count as grade 0; a query without a relevant document counts 0.",
         ]
+        if self.look is not None and self.look.n_looks != 1:
+            sentences.append(self.look.sentence())
         if self.unit == "query":
             sentences.append("The weight of the labels for a query is fitted on the other expert queries.")
         if self.unit == "document" and self.measure.name == "nDCG":
@@ -156,6 +152,10 @@ def estimate(
     unit: Unit = "auto",
     random_state: int = 0,
     allow_feature_labels: bool = False,
+    looks: int | None = None,
+    look: int | None = None,
+    planned_grades: int | None = None,
+    margin: float | None = None,
 ) -> Estimate:
     """Estimate the quality of search systems, and their differences to a baseline, with intervals.
 
@@ -180,6 +180,13 @@ def estimate(
         random_state: random seed of draws and cross-fitting.
         allow_feature_labels: whether labels that used features of the documents may be used without expert grades. They
             favor runs that use the same features.
+        looks: number of times that you plan to look at the comparison, at equal steps, while grades arrive. Intervals
+            and p-values then hold at every look (bounds of O'Brien and Fleming), and `Estimate.answers` has what the
+            look concludes: 'different', 'not-different' (by more than `margin`) or 'go-on'.
+        look: number of the present look; by default the number of draws in the expert grades.
+        planned_grades: number of expert grades planned in all, for looks that are not planned (spending function of Lan
+            and DeMets) in place of `looks`.
+        margin: largest difference that does not matter, for the answer 'not-different'.
 
     Returns:
         Estimates, intervals and p-values beside those of labels and experts alone.
@@ -198,62 +205,132 @@ def estimate(
     ('query', 10, True)
 
     """
-    parsed, baseline = parse_measure(measure), _check_arguments(runs, baseline, level, unit)
-    labels = read_labels(labels) if isinstance(labels, str | Path) else labels
-    expert = None if expert is None else as_sample(expert, labels.scale if isinstance(labels, Gold) else None)
-    by_features = used_features(labels)
-    feature_messages = _check_features(by_features, expert, allow_feature_labels=allow_feature_labels)
-    joined = join_runs({str(name): run for name, run in runs.items()}, labels, expert)
-    chosen = _choose_unit(joined, unit)
-    _check_measure(parsed, chosen)
-    messages = (*feature_messages, *_sample_warnings(expert), *joined.warnings, *_check_experts(joined, parsed, chosen))
-    judged = joined.judged(parsed, joined.is_labeled, joined.queries)
-    messages = (*messages, *_check_labels(judged))
-    estimator = _make_estimator(joined, parsed, chosen, np.random.default_rng(random_state))
-    n_grades = 0 if joined.sample is None else len(joined.sample)
-    graded = dict.fromkeys(joined.alignments, float("nan")) if joined.sample is None else joined.graded(parsed)
-    limit = float("inf") if parsed.name == "DCG" else 1.0
-    rows = _result_rows(estimator, list(joined.alignments), baseline, level, n_grades, limit)
-    rows = [{**row, "judged": judged[row["run"]], "graded": graded[row["run"]]} for row in rows]
-    result = Estimate(
-        rows=pa.Table.from_pylist(rows),
-        measure=parsed,
-        baseline=baseline,
-        level=float(level),
-        unit=chosen,
-        n_queries=len(joined.queries),
-        n_expert_queries=int(joined.is_expert_query.sum()),
-        n_expert_grades=n_grades,
-        warnings=messages,
-        backend=frame_library(as_run(next(iter(runs.values())))),
-        labels_used_features=by_features,
-    )
-    for message in messages:
+    baseline = check_arguments(runs, baseline, level, unit)
+    prepared = prepare_estimate(runs, labels, expert, measure, unit, random_state, allow_feature_labels)
+    present = _present_look(prepared, level, looks=looks, look=look, planned_grades=planned_grades, margin=margin)
+    result = summarize(prepared, baseline, level, present, margin)
+    for message in result.warnings:
         warnings.warn(DataWarning(message), stacklevel=2)
     return result
 
 
-def _make_estimator(joined: JoinedRuns, measure: Measure, unit: str, rng: np.random.Generator) -> ContrastEstimator:
-    runs = list(joined.alignments.values())
-    if joined.sample is None:
-        return draw_means(runs, joined.queries, joined.label_values(measure), measure, rng)
-    if unit == "document":
-        return estimate_by_document(runs, joined.queries, joined.is_labeled, joined.sample, measure, rng)
-    is_expert = joined.is_expert_query[joined.queries]
-    values = joined.label_values(measure), joined.expert_values(measure)
-    return ByQueryEstimator(*values, is_expert, joined.equal_rankings(measure))
+def _present_look(
+    prepared: PreparedEstimate,
+    level: float,
+    *,
+    looks: int | None,
+    look: int | None,
+    planned_grades: int | None,
+    margin: float | None,
+) -> Look | None:
+    """Return the present look; None if the comparison is looked at once."""
+    check_parameter("margin", margin, [Number(0, above=True), None])
+    sample = prepared.joined.sample
+    if looks is None and planned_grades is None:
+        if look is None and margin is None:
+            return None
+        if look is not None:
+            fix = Fix("give the planned number of looks with {}", "looks", max(look, 5))
+            raise UsageError("needs the planned number of looks", parameter="look", kind="looks-unknown", fix=fix)
+        looks = 1
+        look = 1
+    if sample is None:
+        problem = "needs expert grades, which arrive while you look"
+        name = "planned_grades" if looks is None else "margin" if margin is not None and looks == 1 else "looks"
+        raise UsageError(problem, parameter=name, kind="no-expert-grades", fix=Fix("give them with {}", "expert"))
+    numbers, counts = np.unique(sample.draw, return_counts=True)
+    sizes = counts.astype(np.float64)
+    has_draws = looks != 1 and (prepared.unit == "document" or len(sizes) > 1)
+    if has_draws:
+        check_draws(numbers, sizes)
+    return plan_look(
+        looks=looks,
+        look=look,
+        planned_grades=planned_grades,
+        draw_sizes=sizes if has_draws else None,
+        n_grades=len(sample),
+        alpha=1 - level,
+    )
 
 
-def _result_rows(
-    estimator: ContrastEstimator, names: list[str], baseline: str, level: float, n_grades: int, limit: float
-) -> list[dict[str, Any]]:
-    unit_vectors = dict(zip(names, np.eye(len(names)), strict=True))
-    means = {name: estimator.estimate(vector, level).clipped(0.0, limit) for name, vector in unit_vectors.items()}
-    differences = {
-        name: estimator.estimate(vector - unit_vectors[baseline], level).clipped(-limit, limit)
-        for name, vector in unit_vectors.items()
+def summarize(
+    prepared: PreparedEstimate, baseline: str, level: float, look: Look | None = None, margin: float | None = None
+) -> Estimate:
+    """Return the estimates of all runs and of their differences to the baseline."""
+    joined = prepared.joined
+    graded = dict.fromkeys(joined.alignments, float("nan"))
+    if joined.sample is not None:
+        graded = joined.graded(prepared.measure)
+    rows = [
+        {**row, "judged": prepared.judged[row["run"]], "graded": graded[row["run"]]}
+        for row in _result_rows(prepared, baseline, level, look)
+    ]
+    return Estimate(
+        rows=pa.Table.from_pylist(rows),
+        measure=prepared.measure,
+        baseline=baseline,
+        level=float(level),
+        unit=prepared.unit,
+        n_queries=len(joined.queries),
+        n_expert_queries=int(joined.is_expert_query.sum()),
+        n_expert_grades=prepared.n_expert_grades,
+        warnings=prepared.warnings,
+        backend=prepared.backend,
+        labels_used_features=prepared.labels_used_features,
+        look=look,
+        answers=() if look is None else _answers(prepared, rows, baseline, level, look, margin),
+        margin=margin,
+    )
+
+
+def _answers(
+    prepared: PreparedEstimate,
+    rows: list[dict[str, Any]],
+    baseline: str,
+    level: float,
+    look: Look,
+    margin: float | None,
+) -> tuple[Answer, ...]:
+    """Return what a look concludes about each run but the baseline."""
+    answers = []
+    for row in rows:
+        if row["run"] == baseline:
+            continue
+        difference = prepared.difference(row["run"], baseline, look.interval_level)
+        found = answer(row["run"], difference, row["p_holm"], alpha=1 - level, margin=margin, is_last=look.is_last)
+        if found.kind == "go-on" and not look.is_last:
+            forecast = _forecast_answer(prepared, row["run"], baseline, look, half_width_to_decide(difference, margin))
+            more = None if forecast.grades is None else forecast.grades - prepared.n_expert_grades
+            found = replace(found, forecast=forecast, more_grades=more)
+        answers.append(found)
+    return tuple(answers)
+
+
+def _forecast_answer(prepared: PreparedEstimate, run: str, baseline: str, look: Look, half_width: float) -> Forecast:
+    """Return the number of grades at the first later look that is expected to give an answer.
+
+    If none is, it is the number of grades at which the bound of the last look would do.
+    """
+    forecast = Forecast(None)
+    for times, level in look.later_looks():
+        forecast = prepared.forecast(prepared.difference(run, baseline, level), half_width)
+        n_then = round(times * prepared.n_expert_grades)
+        if forecast.grades is not None and forecast.grades <= n_then:
+            return Forecast(n_then)
+    return forecast
+
+
+def _result_rows(prepared: PreparedEstimate, baseline: str, level: float, look: Look | None) -> list[dict[str, Any]]:
+    level = level if look is None else look.interval_level
+    names, n_grades = list(prepared.joined.alignments), prepared.n_expert_grades
+    means = {
+        name: prepared.estimator.estimate(vector, level).clipped(0.0, prepared.limit)
+        for name, vector in zip(names, np.eye(len(names)), strict=True)
     }
+    differences = {name: prepared.difference(name, baseline, level) for name in names}
     p = np.array([float("nan") if name == baseline else differences[name].p for name in names])
+    if look is not None:
+        p = np.array([look.adjust(float(one)) for one in p])
     rows = []
     for name, own_p, adjusted in zip(names, p, holm(p), strict=True):
         mean, difference = means[name], differences[name]
@@ -283,94 +360,10 @@ def _result_rows(
     return rows
 
 
-def _check_arguments(runs: Mapping[str, Any], baseline: str | None, level: float, unit: str) -> str:
+def check_arguments(runs: Mapping[str, Any], baseline: str | None, level: float, unit: str) -> str:
+    """Return the name of the baseline; raise UsageError if an argument is invalid."""
     baseline = choose_baseline(runs, baseline)
     require_one_of("unit", unit, ("auto", "query", "document"))
     if not 0 < level < 1:
         raise UsageError(f"must be between 0 and 1, such as 0.95, not {level}", parameter="level")
     return baseline
-
-
-def _choose_unit(joined: JoinedRuns, unit: str) -> str:
-    if joined.sample is None:
-        return "none"
-    if unit == "document" and not joined.has_probabilities:
-        problem = "there is no column 'probability', so it is not known how the documents were drawn"
-        fixes = [Fix("draw documents with the policy compare"), Fix("use {}", "unit", "query")]
-        raise InputError(problem, source="the expert grades", kind="unknown-probabilities", fix=fixes)
-    if unit != "auto":
-        return unit
-    return "document" if joined.has_probabilities else "query"
-
-
-def _check_measure(measure: Measure, unit: str) -> None:
-    known = MEASURES_BY_UNIT[unit]
-    if measure.name not in known:
-        how = {"query": "by query", "document": "by document", "none": "without experts"}[unit]
-        problem = f"must be one of {', '.join(known)} {how}, not {measure}"
-        raise UsageError(problem, kind="measure-not-estimated", parameter="measure")
-
-
-def _sample_warnings(expert: Gold | None) -> list[Message]:
-    """Return what was found when the expert grades were read, such as drawn documents without an answer."""
-    return [] if expert is None else [note for note in expert.report.notes if note.severity == "warning"]
-
-
-def _check_features(labels_used_features: bool, expert: Gold | None, *, allow_feature_labels: bool) -> list[Message]:
-    """Return a warning about labels that used features; raise an error if nothing corrects their bias."""
-    if expert is not None and expert.used_features:
-        problem = "they are a consensus that used features of the documents, so they cannot correct the labels"
-        raise InputError(problem, source="the expert grades", kind=FEATURES_USED, fix="give grades of experts")
-    if expert is not None or not labels_used_features:
-        return []
-    problem = "used features of the documents, so that they favor runs that use the same features"
-    fixes = (Fix("give labels without features"), Fix("correct them by expert grades with {}", "expert"))
-    if not allow_feature_labels:
-        fix = Fix("if no run uses these features, allow it with {}", "allow_feature_labels", True)
-        raise UsageError(problem, kind=FEATURES_USED, parameter="labels", fix=(*fixes, fix))
-    return [Message(f"the labels {problem}", FEATURES_USED, "warning", fixes=fixes)]
-
-
-def _check_experts(joined: JoinedRuns, measure: Measure, unit: str) -> list[Message]:
-    """Return warnings about the expert grades; raise InputError if the estimate would be wrong."""
-    if joined.sample is None:
-        problem = "there are no expert grades, so the bias of the labels is unknown and not in the intervals"
-        fix = Fix("let experts grade a sample and give it with {}", "expert")
-        return [Message(problem, "bias-unknown", "warning", fixes=(fix,))]
-    if experts_made_the_labels(joined):
-        problem = "every expert grade is a certain label, so the consensus was fitted with these expert grades"
-        fixes = ["fit the consensus without expert grades", "cross-fit it: label each query without its expert grades"]
-        raise InputError(problem, source="the labels", kind="experts-made-labels", fix=fixes)
-    if unit == "document":
-        return []
-    n_queries = int(joined.is_expert_query.sum())
-    if n_queries < 2:
-        problem = f"they are of {counted(n_queries, 'query')}, and an estimate by query needs at least 2"
-        more = "let experts grade more queries"
-        raise InputError(problem, source="the expert grades", kind="few-expert-queries", fix=more)
-    shares = joined.graded(measure)
-    lowest = min(shares, key=lambda name: shares[name])
-    messages = []
-    if shares[lowest] < MIN_EXPERT_JUDGED:
-        problem = (
-            f"experts graded {shares[lowest]:.0%} of the first documents of their queries in run '{lowest}', and there "
-            "is no column 'probability', so it is not known how they were drawn"
-        )
-        fixes = ["let experts grade the first documents of all runs", "draw documents with the policy compare"]
-        raise InputError(problem, source="the expert grades", kind="unknown-probabilities", fix=fixes)
-    if shares[lowest] < 1:
-        listed = ", ".join(f"{run} {share:.1%}" for run, share in shares.items())
-        problem = f"experts did not grade all first documents of their queries; the others count as grade 0 ({listed})"
-        messages.append(Message(problem, "ungraded-documents", "warning"))
-    if n_queries < MIN_EXPERT_QUERIES:
-        problem = f"experts graded {n_queries} queries; below {MIN_EXPERT_QUERIES}, intervals are wide and unreliable"
-        messages.append(Message(problem, "few-expert-queries", "warning", fixes=(Fix("let experts grade more"),)))
-    return messages
-
-
-def _check_labels(judged: Mapping[str, float]) -> list[Message]:
-    if min(judged.values()) == 1:
-        return []
-    listed = ", ".join(f"{run} {share:.1%}" for run, share in judged.items())
-    problem = f"not all first documents have labels; the others count as grade 0 ({listed})"
-    return [Message(problem, "unlabeled-documents", "warning", fixes=(Fix("label the first documents of all runs"),))]

@@ -26,6 +26,8 @@ from crowdrank.readers.inputs import RoleTable
 from crowdrank.readers.read import read_sample
 from crowdrank.readers.sources import BadRows, FrameSource, Origin, no_rows_error
 
+MIN_RANKED_SHARE = 0.5
+"""Minimum share of the drawn documents that are in a run; with fewer, they were drawn for other runs."""
 MIN_AGREEMENTS = 20
 """Number of expert grades that all equal certain labels, from which experts are assumed to have made the labels."""
 
@@ -103,6 +105,16 @@ class JoinedRuns:
         for other in seen[1:]:
             is_equal &= _equal_parts(seen[0], other, len(is_equal))
         return is_equal[self.queries]
+
+    def n_first_documents(self, measure: Measure) -> int:
+        """Return the number of documents with a label or an expert grade among the first k of any run."""
+        is_first = np.zeros(len(self.is_labeled), np.bool_)
+        for aligned in self.alignments.values():
+            ranking = aligned.ranking
+            position = np.arange(len(ranking.query)) - ranking.offsets[:-1][ranking.query]
+            is_counted = ranking.judged & (position < (measure.cutoff or len(position)))
+            is_first[ranking.row[is_counted]] = True
+        return int(is_first.sum())
 
     def graded(self, measure: Measure) -> dict[str, float]:
         """Return the share of the first documents of each run that experts graded, in the queries of the experts."""
@@ -249,16 +261,31 @@ def _restrict_expert_grades(joined: JoinedRuns) -> JoinedRuns:
     if joined.sample is None:
         return joined
     is_used = np.isin(joined.query_of_row[joined.sample.row], joined.queries)
-    if is_used.all():
-        return joined
     if not is_used.any():
         problem = "no expert grade is for a query that has labels and is in the runs"
         raise InputError(problem, source="the expert grades", kind="nothing-in-common", fix="use the same ids in all")
+    if joined.has_probabilities:
+        _refuse_draws_of_other_runs(joined, joined.sample, is_used)
+    if is_used.all():
+        return joined
     problem = f"{counted(int((~is_used).sum()), 'expert grade')} for queries without labels or runs are not used"
     warning = Message(problem, "expert-grades-unused", "warning", fixes=(Fix("label these queries too"),))
     one = joined.sample
     used = Sample(one.row[is_used], one.grade[is_used], one.probability[is_used], one.draw[is_used])
     return replace(joined, sample=used, warnings=(*joined.warnings, warning))
+
+
+def _refuse_draws_of_other_runs(joined: JoinedRuns, sample: Sample, is_used: Booleans) -> None:
+    """Raise InputError if most of the drawn documents are in no run."""
+    is_ranked = np.zeros(len(joined.is_labeled), np.bool_)
+    for aligned in joined.alignments.values():
+        is_ranked[aligned.ranking.row[aligned.ranking.judged]] = True
+    n_known = int((is_used & is_ranked[sample.row]).sum())
+    if n_known < MIN_RANKED_SHARE * len(sample):
+        drawn = counted(len(sample), "drawn document")
+        problem = f"{n_known:,} of {drawn} are in the runs, so they were drawn for other runs or another project"
+        fix = "give the documents that were drawn for these runs"
+        raise InputError(problem, source="the expert grades", kind="other-project", fix=fix)
 
 
 def experts_made_the_labels(joined: JoinedRuns) -> bool:

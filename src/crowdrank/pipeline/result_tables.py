@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crowdrank._text import counted, markdown_text
+from crowdrank._text import counted, markdown_table, markdown_text
 from crowdrank._typing import Floats, Integers
 from crowdrank.assessors.assessor_report import best_and_worst
 from crowdrank.collection.belief import exponential_gains
@@ -223,8 +223,6 @@ def feature_table(data: RunData, ranker: Ranker) -> pa.Table:
 
 N_ROWS = 10
 """Maximum number of rows of a table."""
-MIN_FIXED_POINT_NUMBER = 0.01
-"""Minimum absolute value of a number with four decimals; smaller numbers have two significant digits."""
 
 
 def markdown(result: RunResult) -> str:
@@ -241,7 +239,7 @@ def markdown(result: RunResult) -> str:
         f"# {title} from {counted(result.sizes['judgments'], 'judgment')}",
         "",
         *(f"- {markdown_text(text)}" for text in result.summary),
-        *([] if result.rankers is None else ["", "## Candidates", "", *_table(_candidates(result))]),
+        *([] if result.rankers is None else ["", "## Candidates", "", *markdown_table(_candidates(result))]),
         *([] if result.estimate is None else _estimate(result.estimate)),
         *([] if result.feature_labels is None else _feature_labels(result, result.feature_labels)),
         "",
@@ -249,13 +247,13 @@ def markdown(result: RunResult) -> str:
         "",
         _assessors(result),
         "",
-        *_table(_best_and_worst_assessors(result)),
+        *markdown_table(_best_and_worst_assessors(result)),
         "",
         "## What to label next",
         "",
         f"{describe_next(result.tables['next'])} next.csv has all of them. {_relevance_unit(result)}",
         "",
-        *_table(result.tables["next"].slice(0, N_ROWS).to_pylist()),
+        *markdown_table(result.tables["next"].slice(0, N_ROWS).to_pylist()),
         "",
         "## Protocol",
         "",
@@ -273,16 +271,16 @@ def _estimate(estimate: Estimate) -> list[str]:
     from crowdrank.pipeline.baseline_estimate import EXPLANATION, QUESTION, estimate_rows
 
     warnings = (f"- {markdown_text(str(message))}" for message in estimate.warnings)
-    return [*("", f"## {QUESTION}", "", EXPLANATION, "", *_table(estimate_rows(estimate)), ""), *warnings]
+    return [*("", f"## {QUESTION}", "", EXPLANATION, "", *markdown_table(estimate_rows(estimate)), ""), *warnings]
 
 
 def _feature_labels(result: RunResult, labels: FeatureLabels) -> list[str]:
     """Return the part on labels that used features."""
     return [
         *("", "## Labels with features", "", f"{NOT_FOR_RANKERS} consensus_with_features.parquet has them."),
-        *("", *_table(labels.rows())),
+        *("", *markdown_table(labels.rows())),
         *("", "What to label next by these labels; next_with_features.csv has all documents:"),
-        *("", *_table(result.tables["next_with_features"].slice(0, N_ROWS).to_pylist())),
+        *("", *markdown_table(result.tables["next_with_features"].slice(0, N_ROWS).to_pylist())),
     ]
 
 
@@ -339,21 +337,3 @@ def _assessors(result: RunResult) -> str:
 def _best_and_worst_assessors(result: RunResult) -> list[dict[str, Any]]:
     table = best_and_worst(result.tables["assessors"], N_ROWS)
     return list(table.select(["assessor", "judgments", "informativeness", "flag", "evidence"]).to_pylist())
-
-
-def _table(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the lines of a Markdown table."""
-    if not rows:
-        return ["(none)"]
-    names = list(rows[0])
-    body = ([_cell(row[name]) for name in names] for row in rows)
-    lines = [[_cell(name) for name in names], ["---"] * len(names), *body]
-    return ["| " + " | ".join(line) + " |" for line in lines]
-
-
-def _cell(value: Any) -> str:
-    if value is None or value != value:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.4f}" if value == 0 or abs(value) >= MIN_FIXED_POINT_NUMBER else f"{value:.2g}"
-    return markdown_text(str(value))

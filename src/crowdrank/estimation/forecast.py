@@ -1,0 +1,70 @@
+"""Forecast how many expert grades, or queries, make an interval as narrow as wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from crowdrank._text import counted
+from crowdrank.estimation.by_query import ContrastEstimate
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What makes an interval as narrow as wanted.
+
+    Attributes:
+        grades: number of expert grades in all, sampled in the same way; None if no number suffices with these queries.
+        queries: number of queries with labels that suffices if experts grade all; None if the present ones do.
+
+    """
+
+    grades: int | None
+    queries: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the forecast as a dictionary that JSON can represent."""
+        return {"grades": self.grades, "queries": self.queries}
+
+    def sentence(self, n_grades: int, n_queries: int) -> str:
+        """Return what would suffice, given the present number of grades and queries, without a final period."""
+        if self.grades is not None:
+            more = max(self.grades - n_grades, 1)
+            return f"about {counted(more, 'more expert grade')}, sampled in the same way ({self.grades:,} in all)"
+        if self.queries is None:
+            return "expert grades of a sample"
+        return (
+            f"about {counted(self.queries, 'query')} with labels and expert grades: even if experts graded everything, "
+            f"{counted(n_queries, 'query')} would not be enough"
+        )
+
+
+def forecast_grades(
+    estimate: ContrastEstimate, half_width: float, *, n_grades: int, n_possible: int, n_queries: int
+) -> Forecast:
+    """Return the forecast for an interval of estimate +- `half_width`.
+
+    The variance is that of the queries, plus a part that falls with the number of grades n as 1/n - 1/N and is 0 if all
+    N documents are graded. If no document shows a difference, the interval is a bound that falls as 1/n.
+
+    Args:
+        estimate: the present estimate, with experts.
+        half_width: half the width that is wanted.
+        n_grades: present number of expert grades.
+        n_possible: number of documents that experts could grade (N).
+        n_queries: present number of queries with labels.
+
+    """
+    present = (estimate.upper - estimate.lower) / 2
+    if estimate.error <= 0 or n_grades >= n_possible:
+        ratio = present / half_width
+        queries = ceil(n_queries * ratio**2)
+        return Forecast(ceil(n_grades * ratio)) if n_grades * ratio <= n_possible else Forecast(None, queries)
+    wanted, fixed = (estimate.error * half_width / present) ** 2, estimate.query_error**2
+    if wanted <= fixed:
+        return Forecast(None, ceil(n_queries * fixed / wanted))
+    slope = (estimate.error**2 - fixed) / (1 / n_grades - 1 / n_possible)
+    if slope <= 0:
+        return Forecast(n_grades)
+    return Forecast(ceil(1 / ((wanted - fixed) / slope + 1 / n_possible)))
