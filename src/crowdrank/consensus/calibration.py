@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -134,9 +135,7 @@ class Calibration:
     @classmethod
     def load(cls, fields: Mapping[str, Any]) -> Calibration:
         """Return a calibration from :meth:`to_dict`."""
-        quality = {
-            name: None if fields[name] is None else Quality.load(fields[name]) for name in ("before", "after")
-        }
+        quality = {name: None if fields[name] is None else Quality.load(fields[name]) for name in ("before", "after")}
         return cls(**{**fields, "offsets": tuple(fields["offsets"]), **quality})
 
 
@@ -155,14 +154,13 @@ class CalibrationFit:
     held_out: Floats
 
 
-def fit_calibration(
-    shares: Floats, allowed: Booleans, query: Integers, *, grade_by: str = "median"
-) -> CalibrationFit:
+def fit_calibration(shares: Floats, allowed: Booleans, query: Integers, *, grade_by: str = "median") -> CalibrationFit:
     """Fit a calibration to documents with expert grades, or find that there is no reason for one.
 
-    Folds are whole queries, or documents if there is one query. The ridge penalty with the lowest cross-validated log
-    loss is compared with no calibration: it must be better by more than one standard error of the difference (over
-    queries, or documents of one query), and the grades must not be less accurate.
+    Folds are whole queries, or documents if there is one query. Candidates are the ridge penalties, with offsets and
+    with the temperature alone. Of those that do not make the grades less accurate, the one with the lowest
+    cross-validated log loss is compared with no calibration: it must be better by more than one standard error of the
+    difference (over queries, or documents of one query).
 
     Args:
         shares: grade probabilities of documents with expert grades that did not use these grades, (n, n_grades).
@@ -183,21 +181,20 @@ def fit_calibration(
     if n < MIN_EXPERT_GRADES:
         return CalibrationFit(Calibration("few-grades", n), shares)
     logs, fold = _log_shares(shares), assign_folds(query)
-    candidates = {ridge: _cross_fit(logs, allowed, fold, ridge) for ridge in RIDGES}
-    losses = {ridge: log_losses(found, allowed) for ridge, found in candidates.items()}
-    ridge = min(losses, key=lambda one: float(losses[one].mean()))
-    held_out = candidates[ridge]
-    before, after = measure_quality(shares, allowed, grade_by), measure_quality(held_out, allowed, grade_by)
-    outcome = "calibrated"
-    if not _is_clearly_positive(log_losses(shares, allowed) - losses[ridge], query):
-        outcome = "no-gain"
-    elif after.accuracy < before.accuracy:
-        outcome = "less-accurate"
-    if outcome != "calibrated":
-        return CalibrationFit(Calibration(outcome, n, before=before, after=after), shares)
-    log_scale, *offsets = _fit_parameters(logs, allowed, ridge).tolist()
-    calibration = Calibration(outcome, n, math.exp(-log_scale), tuple(offsets), ridge, before, after)
-    return CalibrationFit(calibration, held_out)
+    candidates = {key: _cross_fit(logs, allowed, fold, *key) for key in product(RIDGES, (True, False))}
+    losses = {key: log_losses(found, allowed) for key, found in candidates.items()}
+    qualities = {key: measure_quality(found, allowed, grade_by) for key, found in candidates.items()}
+    before = measure_quality(shares, allowed, grade_by)
+    accurate = [key for key, quality in qualities.items() if quality.accuracy >= before.accuracy]
+    best = min(accurate or candidates, key=lambda key: qualities[key].log_loss)
+    is_better = _is_clearly_positive(log_losses(shares, allowed) - losses[best], query)
+    if not is_better or not accurate:
+        outcome = "less-accurate" if is_better else "no-gain"
+        return CalibrationFit(Calibration(outcome, n, before=before, after=qualities[best]), shares)
+    log_scale, *offsets = _fit_parameters(logs, allowed, *best).tolist()
+    temperature = math.exp(-log_scale)
+    calibration = Calibration("calibrated", n, temperature, tuple(offsets), best[0], before, qualities[best])
+    return CalibrationFit(calibration, candidates[best])
 
 
 def assign_folds(query: Integers) -> Integers:
@@ -317,17 +314,17 @@ def _rescale(logs: Floats, parameters: Floats) -> Floats:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def _cross_fit(logs: Floats, allowed: Booleans, fold: Integers, ridge: float) -> Floats:
+def _cross_fit(logs: Floats, allowed: Booleans, fold: Integers, ridge: float, has_offsets: bool) -> Floats:
     """Return the probabilities of each fold, calibrated by the other folds."""
     held_out = np.empty_like(logs)
     for number in np.unique(fold):
         there = fold == number
-        held_out[there] = _rescale(logs[there], _fit_parameters(logs[~there], allowed[~there], ridge))
+        held_out[there] = _rescale(logs[there], _fit_parameters(logs[~there], allowed[~there], ridge, has_offsets))
     return held_out
 
 
-def _fit_parameters(logs: Floats, allowed: Booleans, ridge: float) -> Floats:
-    """Return -log T and the offsets that minimize log loss plus ridge penalty."""
+def _fit_parameters(logs: Floats, allowed: Booleans, ridge: float, has_offsets: bool) -> Floats:
+    """Return -log T and the offsets (0 if there are none) that minimize log loss plus ridge penalty."""
     from scipy.optimize import minimize
 
     def objective(parameters: Floats) -> tuple[float, Floats]:
@@ -336,7 +333,7 @@ def _fit_parameters(logs: Floats, allowed: Booleans, ridge: float) -> Floats:
         slope = shares - shares * allowed / expert  # of the loss, in the scores
         loss = -float(np.log(expert).sum()) + 0.5 * ridge * float(parameters @ parameters)
         by_scale = math.exp(parameters[0]) * float((slope * logs).sum())
-        return loss, np.array([by_scale, *slope.sum(axis=0)]) + ridge * parameters
+        return loss, np.array([by_scale, *(slope.sum(axis=0) * has_offsets)]) + ridge * parameters
 
     start = np.zeros(logs.shape[1] + 1)
     found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"ftol": 1e-12, "gtol": 1e-8})
