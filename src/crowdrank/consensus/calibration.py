@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -40,9 +39,10 @@ REASONS = {
     "scales-differ": "the experts' scale is not that of the judgments, and no map relates them",
     "on-disk": "the judgments are on disk",
     "no-gain": "it does not clearly improve the probability of held-out expert grades",
-    "less-accurate": "it makes the grades of held-out documents less accurate",
 }
 """Outcomes of a calibration, and the reason why probabilities are as they were."""
+
+KEPT_GRADES = ". The grades stay as they are, because calibrated ones would agree less often with experts"
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,8 @@ class Calibration:
         temperature: temperature; above 1, probabilities become less extreme.
         offsets: offset of each grade, with mean 0; empty without calibration.
         ridge: strength of the ridge penalty; None without calibration.
+        keeps_grades: whether grades are those of the probabilities before calibration, because grades of held-out
+            documents by calibrated probabilities are less accurate.
         before: quality of the probabilities before calibration; None if there are too few expert grades.
         after: quality of the cross-fitted calibrated probabilities; None if none were fitted.
 
@@ -104,6 +106,7 @@ class Calibration:
     temperature: float = 1.0
     offsets: tuple[float, ...] = ()
     ridge: float | None = None
+    keeps_grades: bool = False
     before: Quality | None = None
     after: Quality | None = None
 
@@ -125,7 +128,8 @@ class Calibration:
         return (
             f"The grade probabilities are calibrated by {counted(self.n_expert_grades, 'expert grade')} (temperature "
             f"{self.temperature:.2f}, offsets of the grades {offsets}); on held-out expert grades, the expected "
-            f"calibration error falls from {self.before.calibration_error:.3f} to {self.after.calibration_error:.3f}"
+            f"calibration error is {self.after.calibration_error:.3f} instead of {self.before.calibration_error:.3f}"
+            f"{KEPT_GRADES * self.keeps_grades}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -157,10 +161,9 @@ class CalibrationFit:
 def fit_calibration(shares: Floats, allowed: Booleans, query: Integers, *, grade_by: str = "median") -> CalibrationFit:
     """Fit a calibration to documents with expert grades, or find that there is no reason for one.
 
-    Folds are whole queries, or documents if there is one query. Candidates are the ridge penalties, with offsets and
-    with the temperature alone. Of those that do not make the grades less accurate, the one with the lowest
-    cross-validated log loss is compared with no calibration: it must be better by more than one standard error of the
-    difference (over queries, or documents of one query).
+    Folds are whole queries, or documents if there is one query. The ridge penalty with the lowest cross-validated log
+    loss is compared with no calibration: it must be better by more than one standard error of the difference (over
+    queries, or documents of one query). Grades stay as they are if calibrated ones are less accurate.
 
     Args:
         shares: grade probabilities of documents with expert grades that did not use these grades, (n, n_grades).
@@ -181,20 +184,17 @@ def fit_calibration(shares: Floats, allowed: Booleans, query: Integers, *, grade
     if n < MIN_EXPERT_GRADES:
         return CalibrationFit(Calibration("few-grades", n), shares)
     logs, fold = _log_shares(shares), assign_folds(query)
-    candidates = {key: _cross_fit(logs, allowed, fold, *key) for key in product(RIDGES, (True, False))}
-    losses = {key: log_losses(found, allowed) for key, found in candidates.items()}
-    qualities = {key: measure_quality(found, allowed, grade_by) for key, found in candidates.items()}
-    before = measure_quality(shares, allowed, grade_by)
-    accurate = [key for key, quality in qualities.items() if quality.accuracy >= before.accuracy]
-    best = min(accurate or candidates, key=lambda key: qualities[key].log_loss)
-    is_better = _is_clearly_positive(log_losses(shares, allowed) - losses[best], query)
-    if not is_better or not accurate:
-        outcome = "less-accurate" if is_better else "no-gain"
-        return CalibrationFit(Calibration(outcome, n, before=before, after=qualities[best]), shares)
-    log_scale, *offsets = _fit_parameters(logs, allowed, *best).tolist()
+    candidates = {ridge: _cross_fit(logs, allowed, fold, ridge) for ridge in RIDGES}
+    ridge = min(candidates, key=lambda one: float(log_losses(candidates[one], allowed).mean()))
+    held_out = candidates[ridge]
+    before, after = (measure_quality(one, allowed, grade_by) for one in (shares, held_out))
+    if not _is_clearly_positive(log_losses(shares, allowed) - log_losses(held_out, allowed), query):
+        return CalibrationFit(Calibration("no-gain", n, before=before, after=after), shares)
+    log_scale, *offsets = _fit_parameters(logs, allowed, ridge).tolist()
+    keeps_grades = after.accuracy < before.accuracy
     temperature = math.exp(-log_scale)
-    calibration = Calibration("calibrated", n, temperature, tuple(offsets), best[0], before, qualities[best])
-    return CalibrationFit(calibration, candidates[best])
+    calibration = Calibration("calibrated", n, temperature, tuple(offsets), ridge, keeps_grades, before, after)
+    return CalibrationFit(calibration, held_out)
 
 
 def assign_folds(query: Integers) -> Integers:
@@ -281,7 +281,7 @@ def calibrate(
         return consensus, fit.calibration
     shares = fit.calibration.apply(own)
     shares[graded] = fit.held_out if without_gold is None else own[graded]
-    return with_shares(consensus, shares, grade_by), fit.calibration
+    return with_shares(consensus, shares, None if fit.calibration.keeps_grades else grade_by), fit.calibration
 
 
 def grade_shares(consensus: Consensus) -> Floats:
@@ -289,10 +289,11 @@ def grade_shares(consensus: Consensus) -> Floats:
     return np.column_stack([consensus.document_table[name].to_numpy() for name in consensus.share_names])
 
 
-def with_shares(consensus: Consensus, shares: Floats, grade_by: str) -> Consensus:
-    """Return a consensus with other grade probabilities of the judged documents, and the grades by a rule."""
-    grade = grade_column(choose_grades(shares, grade_by), consensus.labels)
-    columns = {"grade": grade, **dict(zip(consensus.share_names, shares.T, strict=True))}
+def with_shares(consensus: Consensus, shares: Floats, grade_by: str | None) -> Consensus:
+    """Return a consensus with other grade probabilities of the judged documents, and grades by a rule or as before."""
+    columns: dict[str, Any] = dict(zip(consensus.share_names, shares.T, strict=True))
+    if grade_by is not None:
+        columns["grade"] = grade_column(choose_grades(shares, grade_by), consensus.labels)
     table = consensus.document_table
     for name, values in columns.items():
         table = table.set_column(table.column_names.index(name), name, [values])
@@ -314,17 +315,17 @@ def _rescale(logs: Floats, parameters: Floats) -> Floats:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def _cross_fit(logs: Floats, allowed: Booleans, fold: Integers, ridge: float, has_offsets: bool) -> Floats:
+def _cross_fit(logs: Floats, allowed: Booleans, fold: Integers, ridge: float) -> Floats:
     """Return the probabilities of each fold, calibrated by the other folds."""
     held_out = np.empty_like(logs)
     for number in np.unique(fold):
         there = fold == number
-        held_out[there] = _rescale(logs[there], _fit_parameters(logs[~there], allowed[~there], ridge, has_offsets))
+        held_out[there] = _rescale(logs[there], _fit_parameters(logs[~there], allowed[~there], ridge))
     return held_out
 
 
-def _fit_parameters(logs: Floats, allowed: Booleans, ridge: float, has_offsets: bool) -> Floats:
-    """Return -log T and the offsets (0 if there are none) that minimize log loss plus ridge penalty."""
+def _fit_parameters(logs: Floats, allowed: Booleans, ridge: float) -> Floats:
+    """Return -log T and the offsets that minimize log loss plus ridge penalty."""
     from scipy.optimize import minimize
 
     def objective(parameters: Floats) -> tuple[float, Floats]:
@@ -333,7 +334,7 @@ def _fit_parameters(logs: Floats, allowed: Booleans, ridge: float, has_offsets: 
         slope = shares - shares * allowed / expert  # of the loss, in the scores
         loss = -float(np.log(expert).sum()) + 0.5 * ridge * float(parameters @ parameters)
         by_scale = math.exp(parameters[0]) * float((slope * logs).sum())
-        return loss, np.array([by_scale, *(slope.sum(axis=0) * has_offsets)]) + ridge * parameters
+        return loss, np.array([by_scale, *slope.sum(axis=0)]) + ridge * parameters
 
     start = np.zeros(logs.shape[1] + 1)
     found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"ftol": 1e-12, "gtol": 1e-8})
