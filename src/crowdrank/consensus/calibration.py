@@ -11,10 +11,11 @@ penalty is chosen by cross-validation, and the probabilities stay as they are un
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,10 +23,16 @@ from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.result import Consensus, grade_column
+from crowdrank.errors import UsageError
 from crowdrank.judgments.gold import ItemGold
+
+if TYPE_CHECKING:
+    from crowdrank.consensus.model import Aggregator
 
 MIN_EXPERT_GRADES = 20
 """Minimum number of expert grades on judged documents for a calibration."""
+CALIBRATE_HELP = f"Calibrate grade probabilities by expert grades, if there are {MIN_EXPERT_GRADES} or more."
+"""Description of the setting that leaves the calibration out."""
 RIDGES = (1.0, 5.0, 20.0)
 """Candidates for the strength of the ridge penalty, in expert grades."""
 MAX_FOLDS = 5
@@ -282,6 +289,45 @@ def calibrate(
     shares = fit.calibration.apply(own)
     shares[graded] = fit.held_out if without_gold is None else own[graded]
     return with_shares(consensus, shares, None if fit.calibration.keeps_grades else grade_by), fit.calibration
+
+
+def calibrate_model(model: Aggregator) -> Calibration:
+    """Calibrate the consensus of a model that was fitted with expert grades, in place; return the calibration.
+
+    The calibration compares expert grades with probabilities that the parameters of the model give without the expert
+    grade of the document itself. Documents with an expert grade keep it.
+
+    Raises:
+        UsageError: the model was fitted without expert grades.
+
+    >>> from crowdrank import DawidSkene, simulate
+    >>> world = simulate(queries=30, documents=10, random_state=1)
+    >>> calibrate_model(DawidSkene().fit(world.judgments, world.gold)).n_expert_grades == len(world.gold)
+    True
+
+    """
+    from crowdrank.consensus.assembly import StoredConsensus
+    from crowdrank.consensus.auto import Auto
+
+    gold = model.gold_
+    if gold is None:
+        raise UsageError("Calibration needs a model that was fitted with expert grades", parameter="gold")
+    if isinstance(model.consensus_, StoredConsensus):
+        return Calibration("on-disk", len(gold) - gold.n_unjudged(model.judgments_))
+    estimator = model.grade_estimator_ if isinstance(model, Auto) else model.assessor_estimator_
+    prepared = estimator._prepare(estimator.judgments_)
+    blind = copy.copy(estimator)
+    blind.gold_ = None
+    estimator.consensus_, calibration = calibrate(
+        estimator.consensus_,
+        gold.for_items(prepared),
+        prepared.item_query,
+        grade_by=estimator.grade_by,
+        without_gold=grade_shares(blind.infer(estimator.judgments_)),
+    )
+    if isinstance(model, Auto):
+        model._set_estimators(model.ranking_estimator_, estimator, model.judgments_)
+    return calibration
 
 
 def grade_shares(consensus: Consensus) -> Floats:
