@@ -179,6 +179,7 @@ def test_datasets_says_what_is_found(run: Run, tmp_path: Path) -> None:
         "trec-dl20": False,
         "llmjudge-dl23": False,
         "adult-content-2": False,
+        "dl19-people": False,
         "mq2008": False,
         "mslr-5k": False,
     }
