@@ -90,7 +90,9 @@ def graded_documents(name: str, method: str) -> GradedDocuments:
     code = gold.for_items(judgments).code
     known = np.flatnonzero(code >= 0)
     weight = np.where(code[known] == 0, N_ZEROS / N_ZEROS_JUDGED, 1.0) if name == "dl19-people" else np.ones(len(known))
-    return GradedDocuments(shares[known], code[known].astype(np.int64), judgments.item_query[known], weight)
+    return GradedDocuments(
+        shares[known], code[known].astype(np.int64), judgments.item_query[known].astype(np.int64), weight
+    )
 
 
 def measure(documents: GradedDocuments, seeds: Sequence[int] = SEEDS) -> Floats:

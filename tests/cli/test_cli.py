@@ -527,3 +527,14 @@ def test_run_counts_every_row(tmp_path: Path, run: Run) -> None:
     assert sum(found["skipped"].values()) == 1
     assert {"repeats", "rows-skipped"} <= {note["kind"] for note in found["notes"]}
     assert "4 repeated judgments" in run(*words).stdout
+
+
+def test_aggregate_states_the_calibration(run: Run, world: Path) -> None:
+    command = ("aggregate", world / "judgments.csv", "--expert", world / "gold.qrels", "-m", "majority", "--json")
+    calibration = json.loads(run(*command).stdout)["calibration"]
+    assert calibration["outcome"] == "calibrated"
+    assert calibration["n_expert_grades"] >= 20
+    assert calibration["temperature"] > 1
+    assert len(calibration["offsets"]) == 5
+    assert calibration["after"]["calibration_error"] < calibration["before"]["calibration_error"]
+    assert "calibration" not in json.loads(run(*command, "--no-calibrate").stdout)

@@ -110,7 +110,7 @@ def test_folds_are_whole_queries_or_documents_of_one_query() -> None:
     fold = assign_folds(query)
     assert all(len(np.unique(fold[query == one])) == 1 for one in range(12))
     assert np.bincount(fold).tolist() == [15, 15, 10, 10, 10]
-    assert np.bincount(assign_folds(np.zeros(50))).tolist() == [10] * 5
+    assert np.bincount(assign_folds(np.zeros(50, np.int64))).tolist() == [10] * 5
     assert len(np.unique(assign_folds(np.arange(40) // 20))) == 2
 
 

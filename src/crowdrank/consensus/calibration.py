@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
@@ -29,6 +30,8 @@ from crowdrank.judgments.gold import ItemGold
 if TYPE_CHECKING:
     from crowdrank.consensus.model import Aggregator
 
+IntegerCodes = NDArray[np.integer]
+"""Codes of any integer type."""
 MIN_EXPERT_GRADES = 20
 """Minimum number of expert grades on judged documents for a calibration."""
 CALIBRATE_HELP = f"Calibrate grade probabilities by expert grades, if there are {MIN_EXPERT_GRADES} or more."
@@ -165,7 +168,9 @@ class CalibrationFit:
     held_out: Floats
 
 
-def fit_calibration(shares: Floats, allowed: Booleans, query: Integers, *, grade_by: str = "median") -> CalibrationFit:
+def fit_calibration(
+    shares: Floats, allowed: Booleans, query: IntegerCodes, *, grade_by: str = "median"
+) -> CalibrationFit:
     """Fit a calibration to documents with expert grades, or find that there is no reason for one.
 
     Folds are whole queries, or documents if there is one query. The ridge penalty with the lowest cross-validated log
@@ -204,7 +209,7 @@ def fit_calibration(shares: Floats, allowed: Booleans, query: Integers, *, grade
     return CalibrationFit(calibration, held_out)
 
 
-def assign_folds(query: Integers) -> Integers:
+def assign_folds(query: IntegerCodes) -> Integers:
     """Return the fold of each document: whole queries at random, or documents if there is one query.
 
     >>> assign_folds(np.array([4, 4, 7])).tolist()
@@ -263,7 +268,7 @@ def log_losses(shares: Floats, allowed: Booleans) -> Floats:
 
 
 def calibrate(
-    consensus: Consensus, gold: ItemGold, query: Integers, *, grade_by: str, without_gold: Floats | None = None
+    consensus: Consensus, gold: ItemGold, query: IntegerCodes, *, grade_by: str, without_gold: Floats | None = None
 ) -> tuple[Consensus, Calibration]:
     """Return a consensus with calibrated grade probabilities and grades, and the calibration.
 
@@ -387,7 +392,7 @@ def _fit_parameters(logs: Floats, allowed: Booleans, ridge: float) -> Floats:
     return np.asarray(found.x)
 
 
-def _is_clearly_positive(values: Floats, query: Integers) -> bool:
+def _is_clearly_positive(values: Floats, query: IntegerCodes) -> bool:
     """Return whether the mean of values exceeds its standard error, over queries or over the values of one query."""
     found, code = np.unique(query, return_inverse=True)
     residuals = values - values.mean()
