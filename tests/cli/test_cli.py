@@ -532,9 +532,8 @@ def test_run_counts_every_row(tmp_path: Path, run: Run) -> None:
 def test_aggregate_states_the_calibration(run: Run, world: Path) -> None:
     command = ("aggregate", world / "judgments.csv", "--expert", world / "gold.qrels", "-m", "majority", "--json")
     calibration = json.loads(run(*command).stdout)["calibration"]
-    assert calibration["outcome"] == "calibrated"
+    assert calibration["outcome"] == "no-gain"
+    assert calibration["temperature"] == 1
     assert calibration["n_expert_grades"] >= 20
-    assert calibration["temperature"] > 1
-    assert len(calibration["offsets"]) == 5
-    assert calibration["after"]["calibration_error"] < calibration["before"]["calibration_error"]
+    assert 0 < calibration["before"]["calibration_error"] < 1
     assert "calibration" not in json.loads(run(*command, "--no-calibrate").stdout)
