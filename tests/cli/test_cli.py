@@ -179,6 +179,7 @@ def test_datasets_says_what_is_found(run: Run, tmp_path: Path) -> None:
         "trec-dl20": False,
         "llmjudge-dl23": False,
         "adult-content-2": False,
+        "dl19-people": False,
         "mq2008": False,
         "mslr-5k": False,
     }
@@ -526,3 +527,13 @@ def test_run_counts_every_row(tmp_path: Path, run: Run) -> None:
     assert sum(found["skipped"].values()) == 1
     assert {"repeats", "rows-skipped"} <= {note["kind"] for note in found["notes"]}
     assert "4 repeated judgments" in run(*words).stdout
+
+
+def test_aggregate_states_the_calibration(run: Run, world: Path) -> None:
+    command = ("aggregate", world / "judgments.csv", "--expert", world / "gold.qrels", "-m", "majority", "--json")
+    calibration = json.loads(run(*command).stdout)["calibration"]
+    assert calibration["outcome"] == "no-gain"
+    assert calibration["temperature"] == 1
+    assert calibration["n_expert_grades"] >= 20
+    assert 0 < calibration["before"]["calibration_error"] < 1
+    assert "calibration" not in json.loads(run(*command, "--no-calibrate").stdout)

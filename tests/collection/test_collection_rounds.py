@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ from crowdrank.collection.add_batch import judgment_table, merge_batch
 from crowdrank.collection.belief import Belief
 from crowdrank.collection.platform_tasks import write_requests
 from crowdrank.collection.pool import Pool, Roster, parse_prices, read_roster
-from crowdrank.collection.requests import PoolState
+from crowdrank.collection.requests import Budget, PoolState
 from crowdrank.collection.status import collection_status, confusions, disagreements, labels_needed, write_grades
 from crowdrank.consensus.latent import entropy
 from crowdrank.errors import CrowdrankError, InputError, UsageError
@@ -213,3 +215,24 @@ def test_prices() -> None:
     for wrong in ("robot=1", "crowd=x", "crowd=-1", "crowd"):
         with pytest.raises(UsageError):
             parse_prices(wrong)
+
+
+@pytest.mark.parametrize("policy", ["random", "single", "overlap-5", "ndcg@10", "entropy"])
+@pytest.mark.parametrize("is_named", [True, False])
+def test_expert_grades_are_spread_over_queries(policy: str, is_named: bool) -> None:
+    judgments = read_judgments(simulate(queries=20, documents=10, labels=2, random_state=1).judgments)
+    pool = Pool.of(judgments)
+    pool = replace(pool, roster=Roster.of(["ann", "bob"], kinds="expert") if is_named else None)
+    known = None if policy == "single" else judgments
+    requests = get_policy(policy).next(pool, known, None, Budget(30, kind="expert"))
+    counts = np.unique(pool.query.take(pa.array(requests.pair)).to_pylist(), return_counts=True)[1]
+    assert len(requests) == 30
+    assert sorted(counts) == [1] * 10 + [2] * 10
+
+
+def test_requests_to_a_crowd_keep_their_priority() -> None:
+    judgments = read_judgments(simulate(queries=20, documents=10, labels=2, random_state=1).judgments)
+    pool = replace(Pool.of(judgments), roster=None)
+    crowd, expert = (get_policy("single").next(pool, None, None, Budget(10, kind=kind)) for kind in ("crowd", "expert"))
+    assert crowd.pair.tolist() == list(range(10))
+    assert len(set(pool.query.take(pa.array(expert.pair)).to_pylist())) == 10

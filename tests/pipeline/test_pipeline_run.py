@@ -761,3 +761,21 @@ def test_a_run_without_features_loads_nothing_that_trains_rankers(world: World, 
     loaded = done.stdout.splitlines()[-1].split()
     assert "run" in loaded
     assert not set(loaded) & {"run_rankers", "candidates", "training", "selection", "ensembles", "estimation"}
+
+
+def test_labels_of_a_run_are_calibrated_and_training_labels_are_not(tmp_path: Path) -> None:
+    world = crowdrank.simulate(queries=30, documents=12, gold_queries=20, random_state=2)
+    options: dict[str, Any] = {"method": "majority", "rankers": False}
+    result = crowdrank.run(world.judgments, None, world.gold, output=tmp_path / "run", **options)
+    assert result.calibration is not None
+    assert result.calibration.is_applied
+    plain = crowdrank.run(world.judgments, None, world.gold, calibrate=False, **options)
+    assert plain.calibration is None
+    names = result.model.consensus_.share_names
+    assert plain.tables["documents"].select(names).equals(plain.model.consensus_.document_table.select(names))
+    shares = plain.tables["documents"].select(names).to_pandas().to_numpy()
+    ungraded = plain.documents["expert"].isna().to_numpy()
+    calibrated = result.documents[names].to_numpy()
+    np.testing.assert_allclose(calibrated[ungraded], result.calibration.apply(shares)[ungraded])
+    assert result.model.consensus_.document_table.equals(plain.model.consensus_.document_table)
+    assert RunResult.load(tmp_path / "run").calibration == result.calibration

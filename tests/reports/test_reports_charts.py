@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import crowdrank
+from crowdrank.consensus.calibration import Calibration, Quality, ReliabilityBin
 from crowdrank.consensus.trace import trace
-from crowdrank.errors import CrowdrankError, UsageError
+from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.reports import charts
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.assessors import agreement_of_families
@@ -27,6 +28,17 @@ from crowdrank.reports.report_data import ReportData
 vl_convert = pytest.importorskip("vl_convert")
 
 ids = st.lists(st.text(max_size=30), min_size=1, max_size=8)
+
+
+CALIBRATION = Calibration(
+    "calibrated",
+    50,
+    2.0,
+    (0.1, -0.1),
+    1.0,
+    before=Quality(0.3, 1.0, 0.6, (ReliabilityBin(10, 0.7, 0.5), ReliabilityBin(40, 0.95, 0.625))),
+    after=Quality(0.05, 0.7, 0.6, (ReliabilityBin(50, 0.65, 0.6),)),
+)
 
 
 def rows(chart: Any) -> list[dict[str, Any]]:
@@ -88,6 +100,7 @@ def test_all_charts_can_be_drawn(ranker_data: ReportData) -> None:
         ),
         "family_agreement": charts.family_agreement(judged),
         "relevance_intervals": charts.relevance_intervals(ranker_data.documents, ranker_data.documents["query"][0]),
+        "reliability": charts.reliability(CALIBRATION),
         "uncertainty": charts.uncertainty(ranker_data.documents),
         "difficulty_by_relevance": charts.difficulty_by_relevance(hard),
         "difficulty_by_duration": charts.difficulty_by_duration(hard, model.judgments_),
@@ -331,3 +344,19 @@ def test_ticks_are_even_include_0_and_cover_the_range(low: float, width: float) 
     assert np.allclose(np.diff(ticks), ticks[1] - ticks[0])
     assert ticks[0] <= low + 1e-9
     assert ticks[-1] >= low + width - 1e-9
+
+
+def test_the_reliability_diagram_shows_calibrated_probabilities_only_if_they_are_used() -> None:
+    spec = charts.reliability(CALIBRATION).to_dict()
+    shown = [row for data in spec["datasets"].values() for row in data if "stage" in row]
+    assert {(row["stage"], row["documents"]) for row in shown} == {
+        ("before calibration", 10),
+        ("before calibration", 40),
+        ("calibrated", 50),
+    }
+    left_alone = charts.reliability(replace(CALIBRATION, outcome="no-gain")).to_dict()
+    stages = {row["stage"] for data in left_alone["datasets"].values() for row in data if "stage" in row}
+    assert stages == {"before calibration"}
+    with pytest.raises(InputError) as caught:
+        charts.reliability(Calibration("few-grades", 3))
+    assert caught.value.kind == "few-grades"

@@ -120,6 +120,7 @@ def aggregate(
     outputs: Annotated[Outputs, FieldsOf(Outputs, o.OUTPUT)],
     expert: o.MaybeGoldFile = None,
     *,
+    calibrate: o.Calibrate = True,
     prior: o.Prior,
     updating: Annotated[UpdateOptions, FieldsOf(UpdateOptions, "Updating a saved model")],
     computation: Annotated[AggregateOptions, FieldsOf(AggregateOptions, o.COMPUTATION)],
@@ -150,6 +151,7 @@ def aggregate(
             Aggregator.load(updating.update)  # raises an error
         with locked(updating.update):  # from reading to writing, so that no concurrent update is lost
             model, summary = _update_model(updating, inputs, outputs, computation)
+            summary |= _calibrate(model, calibrate)
             outputs.write(model, csv_safe=csv_safe)
     else:
         if updating.iterations is not None:
@@ -157,7 +159,7 @@ def aggregate(
             raise UsageError("is for the update of a saved model", parameter="iterations", fix=fix)
         model = model_options.build()
         report = _fit_model(model, inputs, prior, outputs, computation)
-        summary = _summary(model_options.method, model, report, outputs)
+        summary = {**_summary(model_options.method, model, report, outputs), **_calibrate(model, calibrate)}
         (replace(outputs, output=None) if inputs.on_disk else outputs).write(model, csv_safe=csv_safe)
     _print_result(summary, model, json)
 
@@ -281,6 +283,8 @@ def _print_result(summary: dict[str, Any], model: Aggregator, as_json: bool) -> 
     if "choice" in summary:
         _print_model_choice(summary)
         print_line(str(model.reason_))  # type: ignore[attr-defined]
+    if "calibration" in summary:
+        print_line(f"{summary['calibration']['text']}.")
     print_line(_summary_sentence(summary, model.judgments_))
 
 
@@ -310,6 +314,16 @@ def _summary(method: str, model: Aggregator, report: ReadReport, outputs: Output
         "posterior": outputs.posterior,
         "saved": outputs.save,
     }
+
+
+def _calibrate(model: Aggregator, wanted: bool) -> dict[str, Any]:
+    """Calibrate the grade probabilities if there are expert grades; return the summary of the calibration."""
+    if model.gold_ is None or not wanted:
+        return {}
+    from crowdrank.consensus.calibration import calibrate_model
+
+    calibration = calibrate_model(model)
+    return {"calibration": {**calibration.to_dict(), "text": str(calibration)}}
 
 
 def _n_predicted(model: Aggregator) -> int:

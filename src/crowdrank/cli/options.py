@@ -18,6 +18,7 @@ from crowdrank._options import option
 from crowdrank.cli.console import print_message, print_read_report, print_status
 from crowdrank.cli.from_settings import FieldsOf, complete_from
 from crowdrank.consensus import DEFAULT_METHOD, METHODS, get_aggregator
+from crowdrank.consensus.calibration import CALIBRATE_HELP
 from crowdrank.errors import Fix, UsageError, parameter_prefix, shown
 from crowdrank.readers.read_options import EXPERT_FLAGS, FeatureReadOptions, GoldReadOptions, ReadOptions
 
@@ -124,6 +125,7 @@ JudgmentFiles = Annotated[list[Path], path_argument(f"Judgments: {FORMATS_HELP}.
 JudgmentFilesOrFolder = Annotated[list[Path], path_argument(ON_DISK_HELP)]
 GoldFile = Annotated[Path, expert_option("Expert grades: qrels, LETOR, CSV, Parquet, ...", help_panel="Options")]
 MaybeGoldFile = Annotated[Path | None, expert_option("Expert grades; the model takes them as known.")]
+Calibrate = Annotated[bool, typer.Option("--calibrate/--no-calibrate", help=CALIBRATE_HELP, rich_help_panel=GOLD)]
 FeatureFiles = Annotated[
     list[Path],
     path_option("Features of documents: LETOR, CSV, Parquet, ... Repeatable.", "--features", "-f", metavar="<path>"),

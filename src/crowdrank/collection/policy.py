@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from crowdrank._arrow import to_numpy
 from crowdrank._estimator import Estimator
 from crowdrank._text import counted
 from crowdrank._typing import Codes, Floats, Integers
@@ -81,6 +82,25 @@ def assign(
         kind=budget.kind,
         unmet=labels.unmet,
     )
+
+
+def spread_expert_requests(ranked: RankedRequests, state: PoolState, budget: Budget) -> RankedRequests:
+    """Return the requests in turns of one per query if only experts answer them; otherwise unchanged.
+
+    The most wanted pair of each query comes first, then the second of each. Expert grades of a few queries would
+    calibrate the labels of these queries only.
+    """
+    roster = state.pool.roster
+    if not (budget.kind == "expert" if roster is None else (roster.kind == "expert").all()):
+        return ranked
+    wanted = ranked.wanted()
+    order = np.argsort(-wanted.priority, kind="stable")
+    query = to_numpy(state.pool.query.dictionary_encode().indices)[wanted.pair[order]]
+    by_query = np.argsort(query, kind="stable")
+    starts = np.flatnonzero(np.diff(query[by_query], prepend=-1))
+    turn = np.empty(len(order), np.int64)
+    turn[by_query] = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
+    return RankedRequests(wanted.pair[order], -turn.astype(np.float64), wanted.reason[order], wanted.reasons)
 
 
 def _ranked_honeypots(state: PoolState, random_state: int | None) -> RankedRequests:
@@ -253,7 +273,8 @@ class Policy(Estimator, ABC):
             what = "There are no judgments yet" if state.judgments is None else "No document of the pool is judged yet"
             problem = f"{what}, so no model can be fitted: one label per pair is requested first"
             warnings.warn(DataWarning(problem, kind="no-judgments-yet"), stacklevel=2)
-            return assign(first_requests(state, self.random_state), state, terms, self.random_state)
+            ranked = spread_expert_requests(first_requests(state, self.random_state), state, terms)
+            return assign(ranked, state, terms, self.random_state)
         model = self._fitted_model(consensus, state.judgments, features) if self.takes_model else None
         notes = []
         if state.n_outside:
@@ -265,7 +286,8 @@ class Policy(Estimator, ABC):
         self, state: PoolState, model: Aggregator | None, budget: Budget, notes: list[Message]
     ) -> Requests:
         """Return the labels to request now, by priority as far as the budget reaches."""
-        ranked, scores = self.rank_requests(state, model), partial(self.assessor_scores, state, model)
+        ranked = spread_expert_requests(self.rank_requests(state, model), state, budget)
+        scores = partial(self.assessor_scores, state, model)
         return assign(ranked, state, budget, self.random_state, scores, notes)
 
     def _check_features(self, consensus: Any = None, parameter: str = "features") -> None:

@@ -21,7 +21,9 @@ from crowdrank._text import counted
 from crowdrank.assessors.agreement import agreement_table, copies_warning, krippendorff_alpha
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS, assess
 from crowdrank.consensus.auto import Auto
+from crowdrank.consensus.calibration import Calibration, calibrate
 from crowdrank.consensus.model import Aggregator
+from crowdrank.consensus.result import Consensus
 from crowdrank.engine.passes import Engine
 from crowdrank.errors import Fix, InputError, UsageError, attempt
 from crowdrank.judgments.scale import GradeMapLike
@@ -242,7 +244,8 @@ class _Runner:
             copies = copies_warning(self.data.judgments, pairs)
         if copies is not None:
             self.data = replace(self.data, notes=(*self.data.notes, copies))
-        documents, gold = documents_table(model.consensus_, self.data), self.data.gold
+        consensus, calibration = self._calibrate(model)
+        documents, gold = documents_table(consensus, self.data), self.data.gold
         scale = self.data.labels.main_scale
         same_scale = gold is not None and gold.grade_map is None and len(gold.scale) == len(scale)
         with self._stage("next"):
@@ -257,7 +260,11 @@ class _Runner:
             model=model,
             tables=tables,
             rankers=None,
-            summary=(*_describe_method_choice(model), *([] if feature_labels is None else [feature_labels.describe()])),
+            summary=(
+                *_describe_method_choice(model),
+                *([] if calibration is None else [f"{calibration}."]),
+                *([] if feature_labels is None else [feature_labels.describe()]),
+            ),
             protocol=(),
             notes=(*self.data.notes, *self.fits.notes),
             sizes=_sizes(self.data),
@@ -268,6 +275,7 @@ class _Runner:
             same_scale=same_scale,
             expert_grades=() if gold is None else gold.scale.values,
             feature_labels=feature_labels,
+            calibration=calibration,
         )
         if self.plan is None:
             return replace(labels, summary=(*summarize_labels(labels), *labels.summary))
@@ -285,6 +293,17 @@ class _Runner:
         if method in self.fits.failed:
             raise InputError(self.fits.failed[method], fix="use another consensus method")
         return self.fits.model(method)
+
+    def _calibrate(self, model: Aggregator) -> tuple[Consensus, Calibration | None]:
+        """Return the consensus with calibrated grade probabilities, if there are expert grades that are not doubted.
+
+        Rankers are trained on labels without calibration, which has seen the expert grades of the test queries.
+        """
+        gold, labels = self.data.gold, self.data.labels
+        if gold is None or self.data.doubts_experts or not self.settings.calibrate:
+            return model.consensus_, None
+        grade_by = model.grade_by
+        return calibrate(model.consensus_, gold.for_items(labels), labels.item_query, grade_by=grade_by)
 
     def _feature_labels(
         self, without: Aggregator, features: Features, *, same_scale: bool

@@ -17,6 +17,7 @@ import pyarrow.csv
 from crowdrank._folders import Fields, FolderKind, loading, open_folder, read_parquet
 from crowdrank._text import counted, heading, html_table, panel, paragraph
 from crowdrank.assessors.reference import ExpertOffset
+from crowdrank.consensus.calibration import Calibration
 from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import InputError, Message, option_parameter, python_parameter
 from crowdrank.judgments import frames
@@ -286,6 +287,8 @@ class RunResult:
         expert_grades: value of each grade of the experts' scale; empty without expert grades.
         estimate: quality of the selected ranker and of a baseline that is a run file; None without such a baseline.
         feature_labels: labels that also used features, compared with the others; None unless the settings ask for it.
+        calibration: calibration of the grade probabilities by expert grades; None without expert grades, or if the
+            settings leave it out.
         changes: differences to the previous run in the same folder, in sentences.
         profile: time and memory of each stage; empty for a run of an earlier version.
         backend: DataFrame library of `documents`, `assessors`, `comparison` and `next`.
@@ -308,6 +311,7 @@ class RunResult:
     expert_grades: tuple[float, ...] = ()
     estimate: Estimate | None = None
     feature_labels: FeatureLabels | None = None
+    calibration: Calibration | None = None
     changes: tuple[str, ...] = ()
     profile: RunProfile = field(default_factory=RunProfile)
     backend: str = "pandas"
@@ -412,6 +416,7 @@ class RunResult:
             "expert_grades": list(self.expert_grades),
             "estimate": _estimate_to_dict(self.estimate),
             "feature_labels": None if self.feature_labels is None else self.feature_labels.to_dict(),
+            "calibration": None if self.calibration is None else self.calibration.to_dict(),
             "notes": [{**note.to_dict(), "text": self.note_text(note)} for note in self.notes],
             "protocol": list(self.protocol),
             "changes": list(self.changes),
@@ -465,6 +470,7 @@ class RunResult:
         profile: RunProfile,
     ) -> RunResult:
         offset, rankers, with_features = (fields[name] for name in ("expert_offset", "rankers", "feature_labels"))
+        calibration = fields.get("calibration")
         return cls(
             settings=RunSettings.of(fields["settings"]),
             model=model,
@@ -482,6 +488,7 @@ class RunResult:
             expert_grades=tuple(fields.get("expert_grades", ())),
             estimate=_load_estimate(fields["estimate"], tables),
             feature_labels=None if with_features is None else FeatureLabels.load(with_features),
+            calibration=None if calibration is None else Calibration.load(calibration),
             changes=tuple(fields["changes"]),
             profile=profile,
         )

@@ -17,6 +17,7 @@ from crowdrank._options import (
     union_members,
 )
 from crowdrank.consensus import METHODS, get_aggregator
+from crowdrank.consensus.calibration import CALIBRATE_HELP
 from crowdrank.constraints import Number, OneOf
 from crowdrank.errors import Fix, InputError, UsageError, near, parameter_prefix, shown
 from crowdrank.readers.read_options import EXPERT_FLAGS, GoldReadOptions, ReadOptions
@@ -58,6 +59,7 @@ class RunSettings:
     feature_labels: bool = option(
         False, "Report also labels that use the features. No ranker is trained or tested on them."
     )
+    calibrate: bool = option(True, CALIBRATE_HELP)
     allow_leak: bool = option(False, "Use features that seem to hold the expert grades.")
     test: float = option(
         0.35, "Share of the expert queries held out for the final test (0: no test)", valid=Number(0, 1, below=True)

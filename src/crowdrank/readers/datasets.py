@@ -26,7 +26,7 @@ class Dataset:
         about: description in one line.
         origin: web page and paper of the data set.
         files: names of all files in the folder.
-        judgments: file name and options for :func:`crowdrank.read_judgments`, if there are judgments.
+        judgments: name of a file or folder, and options for :func:`crowdrank.read_judgments`, if there are judgments.
         gold: file name and options for :func:`crowdrank.read_gold`, if there are expert grades.
 
     """
@@ -50,13 +50,13 @@ class Dataset:
         return self.folder is not None and all((self.folder / name).is_file() for name in self.files)
 
     def path(self, name: str) -> Path:
-        """Return the path of a file; if it does not exist, raise an error that names the download page."""
+        """Return the path of a file or folder; if it does not exist, raise an error that names the download page."""
         if self.folder is None:
             raise UsageError(
                 f"Set {DATA_FOLDER_VARIABLE} to the folder that holds {self.name}/; get it from {self.origin}."
             )
         path = self.folder / name
-        if not path.is_file():
+        if not path.exists():
             raise InputError(
                 "there is no such file", source=str(path), kind="no-file", fix=f"get it from {self.origin}"
             )
@@ -122,6 +122,15 @@ DATASETS: Mapping[str, Dataset] = {
             ("labels.csv", "truth.csv"),
             ("labels.csv", {"grades": "0-3", "columns": "assessor=w"}),
             ("truth.csv", {"grades": "0-3"}),
+        ),
+        Dataset(
+            "dl19-people",
+            "TREC Deep Learning 2019 passages judged by eight people, with NIST grades; 9,004 labels; all passages "
+            "with grades 1-3 but 409 of 5,158 with grade 0",
+            "https://trec.nist.gov/data/deep2019.html (NIST grades; people's labels derived)",
+            (*(f"main/annotator-{number}.jsonl" for number in range(1, 9)), "qrels.dl19-passage.txt"),
+            ("main", {}),
+            ("qrels.dl19-passage.txt", {"grades": "0-3"}),
         ),
         Dataset(
             "mq2008",

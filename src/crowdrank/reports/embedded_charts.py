@@ -147,6 +147,9 @@ def _document_charts(data: ReportData) -> Iterator[ChartMaker]:
     yield "uncertainty", lambda: charts.uncertainty(documents, on_a_line=on_a_line)
     if len(data.against_experts) and data.result.same_scale:
         yield "consensus and experts", lambda: _consensus_and_experts(data)
+    calibration = data.result.calibration
+    if calibration is not None and calibration.before is not None:
+        yield "reliability of probabilities", lambda: charts.reliability(calibration)
     if "difficulty" in documents:
         yield "difficulty and relevance", lambda: charts.difficulty_by_relevance(documents)
         if "duration" in data.model.judgments_.extras:

@@ -25,6 +25,7 @@ from crowdrank.reports.charts.documents import (
     difficulty_by_relevance,
     document_trace,
     relevance_intervals,
+    reliability,
     uncertainty,
 )
 from crowdrank.reports.charts.learned_labels import importance_of_features, learned_by_feature
@@ -49,5 +50,6 @@ __all__ = [
     "quality_by_cost",
     "ranker_comparison",
     "relevance_intervals",
+    "reliability",
     "uncertainty",
 ]

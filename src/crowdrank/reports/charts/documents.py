@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import altair as alt
@@ -10,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from crowdrank._text import counted
+from crowdrank.consensus.calibration import Calibration
 from crowdrank.errors import InputError, UsageError, shown
 from crowdrank.judgments.table import Judgments
 from crowdrank.reports.charts import theme
@@ -87,6 +89,55 @@ def uncertainty(documents: Any, *, on_a_line: bool = True) -> Any:
     bars = theme.histogram(table["upper"] - table["lower"], f"width of the interval ({unit})", "documents", bins=30)
     subtitle = f"{counted(len(table), 'document')}; a narrow interval is more certain"
     return styled(bars, "Uncertainty of relevance", subtitle, **theme.SIZE)
+
+
+def reliability(calibration: Calibration) -> Any:
+    """Plot the accuracy of grades against their probability, before and after calibration (a reliability diagram).
+
+    Args:
+        calibration: calibration by expert grades, with the quality of held-out probabilities.
+
+    >>> from crowdrank.consensus.calibration import Quality, ReliabilityBin
+    >>> before, after = (Quality(gap, 1.0, 0.6, (ReliabilityBin(40, 0.6 + gap, 0.6),)) for gap in (0.3, 0.1))
+    >>> found = Calibration("calibrated", 40, 2.0, (0.1, -0.1), 1.0, False, before, after)
+    >>> reliability(found).to_dict()["title"]["text"]
+    'Grade probabilities are right within 0.10 on average'
+    """
+    stages = {
+        "before calibration": calibration.before,
+        "calibrated": calibration.after if calibration.is_applied else None,
+    }
+    rows = [{"stage": stage, **asdict(one)} for stage, quality in stages.items() if quality for one in quality.bins]
+    if not rows or calibration.before is None:
+        raise InputError("there are too few expert grades for a reliability diagram", kind="few-grades")
+    last = calibration.after if calibration.is_applied and calibration.after is not None else calibration.before
+    percent = alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1])
+    ends = alt.Scale(domain=[0, 1])
+    color = alt.Color("stage:N", title=None, scale=alt.Scale(domain=list(stages), range=[theme.ORANGE, theme.BLUE]))
+    base = new_chart(pd.DataFrame(rows)).encode(
+        alt.X("confidence:Q", title="probability of the most probable grade", scale=ends, axis=percent),
+        alt.Y("accuracy:Q", title="share equal to the expert grade", scale=ends, axis=percent),
+        color,
+    )
+    tooltip = [
+        "stage:N",
+        "documents:Q",
+        alt.Tooltip("confidence:Q", format=".0%"),
+        alt.Tooltip("accuracy:Q", format=".0%"),
+    ]
+    dots = base.mark_circle(opacity=1).encode(
+        size=alt.Size("documents:Q", legend=None, scale=alt.Scale(range=[25, 250])), tooltip=tooltip
+    )
+    diagonal = pd.DataFrame({"confidence": [0.0, 1.0], "accuracy": [0.0, 1.0]})
+    line = new_chart(diagonal).mark_line(color=theme.GRAY, strokeDash=[4, 4]).encode(x="confidence:Q", y="accuracy:Q")
+    change = f" ({calibration.before.calibration_error:.2f} before calibration)" if calibration.is_applied else ""
+    return styled(
+        alt.layer(line, base.mark_line(strokeWidth=1.5), dots),
+        f"Grade probabilities are right within {last.calibration_error:.2f} on average",
+        f"{counted(calibration.n_expert_grades, 'expert grade')}, cross-fitted{change}; dashed: all are right",
+        width=theme.HEIGHT + 40,
+        height=theme.HEIGHT + 40,
+    )
 
 
 def difficulty_by_relevance(documents: Any) -> Any:

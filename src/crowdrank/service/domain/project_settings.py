@@ -186,6 +186,9 @@ class ProjectSettings:
         bounds=SHARE,
         page=PageField(TIME, "Training: correct answers needed (%)", 0.01),
     )
+    calibrate: bool = setting(
+        True, "Calibrate grade probabilities by the gold pairs, if there are 20 or more with answers."
+    )
     is_open: bool = setting(True, "Whether pairs are handed out.", is_public=True)
 
 

@@ -27,9 +27,12 @@ from crowdrank.assessors.agreement import agreement_table
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS, assess
 from crowdrank.collection.replay import refit
 from crowdrank.consensus import METHODS, get_aggregator
+from crowdrank.consensus.calibration import Calibration, calibrate, grade_shares, with_shares
 from crowdrank.consensus.model import Aggregator
+from crowdrank.consensus.result import Consensus
 from crowdrank.errors import CrowdrankWarning, near
-from crowdrank.judgments.table import Judgments
+from crowdrank.judgments.gold import ItemGold
+from crowdrank.judgments.table import NO_HONEYPOT, Judgments
 from crowdrank.service.domain.people import record_audit
 from crowdrank.service.domain.progress import CodedAnswers, coded_answers
 from crowdrank.service.domain.projects import Project, lock_project
@@ -286,12 +289,15 @@ class FittedProject:
         snapshot: the snapshot.
         model: the model.
         plan_changes: number of quotas whose target or priority changed.
+        calibration: calibration of the grade probabilities of the snapshot by gold pairs; None if the project leaves
+            it out.
 
     """
 
     snapshot: Snapshot
     model: Aggregator
     plan_changes: int
+    calibration: Calibration | None = None
 
 
 def fit_project(
@@ -328,9 +334,10 @@ def fit_project(
         model = refit(lambda: get_aggregator(method), judgments, previous)
         report: pa.Table = assess(model).table
     plan = [] if inputs is None else plan_labels(project, inputs, judgments, model)
+    labels, calibration = calibrate_labels(model, project)
     agreement = agreement_table(judgments).select(AGREEMENT_COLUMNS)[:MAX_AGREEMENTS].to_pylist()
     values = {"method": method, "last_event_id": last_event, "created": database.now(), "agreement": agreement}
-    snapshot = _write_draft(database, project, values, standing_rows(model, project, answers))
+    snapshot = _write_draft(database, project, values, standing_rows(model, labels, project, answers))
     assessed = report.to_pylist()
     assessors = dict(zip(judgments.assessors.to_pylist(), answers.assessor_ids.tolist(), strict=True))
     reliabilities = [{"snapshot_id": snapshot.id, **_reliability(row, assessors)} for row in assessed]
@@ -354,7 +361,7 @@ def fit_project(
 
     database.write(complete)
     _delete_others(database, project, snapshot)
-    return FittedProject(snapshot, model, len(plan))
+    return FittedProject(snapshot, model, len(plan), calibration)
 
 
 def plan_project(database: Database, project: Project) -> int:
@@ -392,7 +399,10 @@ def update_queries(
     model = None if answers is None else with_answers(fitted.model, answers.judgments)
     judgments = None if answers is None else answers.judgments
     plan = [] if inputs is None else plan_labels(project, inputs, judgments, model or fitted.model)
-    found = [] if model is None or answers is None else standing_rows(model, project, answers)
+    found = []
+    if model is not None and answers is not None:
+        labels = apply_calibration(model, fitted.calibration)
+        found = standing_rows(model, labels, project, answers)
     standings = [row for row in found if row["pair_id"] in changed]
     snapshot = replace(fitted.snapshot, last_event_id=last_event)
 
@@ -403,7 +413,7 @@ def update_queries(
             write_current_plan(connection, project, plan)
 
     database.write(write)
-    return FittedProject(snapshot, fitted.model, len(plan))
+    return FittedProject(snapshot, fitted.model, len(plan), fitted.calibration)
 
 
 def newest_event(connection: Connection, project: Project) -> int:
@@ -485,9 +495,30 @@ def _delete_others(database: Database, project: Project, snapshot: Snapshot) -> 
     database.write(lambda connection: connection.execute(delete(_SNAPSHOT).where(is_other)))
 
 
-def standing_rows(model: Aggregator, project: Project, answers: CodedAnswers) -> list[dict[str, Any]]:
-    """Return the rows of the table `standing` without the snapshot, from the consensus of a model of the answers."""
-    names, documents = model.consensus_.share_names, model.consensus_.document_table
+def calibrate_labels(model: Aggregator, project: Project) -> tuple[Consensus, Calibration | None]:
+    """Return the consensus with grade probabilities calibrated by the gold pairs, and the calibration."""
+    if not project.calibrate:
+        return model.consensus_, None
+    judgments, scale = model.judgments_, project.scale
+    honeypot = judgments.extras["honeypot"][judgments.offsets[:-1]]
+    code = np.where(honeypot == NO_HONEYPOT, -1, honeypot).astype(np.int8)
+    gold = ItemGold(code, len(scale), np.eye(len(scale), dtype=np.bool_))
+    return calibrate(model.consensus_, gold, judgments.item_query, grade_by=model.grade_by)
+
+
+def apply_calibration(model: Aggregator, calibration: Calibration | None) -> Consensus:
+    """Return the consensus of a model with the calibration of an earlier fit, also of gold pairs."""
+    if calibration is None or not calibration.is_applied:
+        return model.consensus_
+    shares = calibration.apply(grade_shares(model.consensus_))
+    return with_shares(model.consensus_, shares, None if calibration.keeps_grades else model.grade_by)
+
+
+def standing_rows(
+    model: Aggregator, labels: Consensus, project: Project, answers: CodedAnswers
+) -> list[dict[str, Any]]:
+    """Return the rows of the table `standing` without the snapshot, from a model of the answers and its labels."""
+    names, documents = labels.share_names, labels.document_table
     certainty, shares = grade_certainty(model), np.column_stack([documents[name].to_numpy() for name in names])
     grades = {name: project.grade_code(name) for name in documents["grade"].unique().to_pylist()}
     estimates = {
