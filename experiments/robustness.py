@@ -16,6 +16,8 @@ PARTS: dict[str, str] = {
     "short-tasks": "short_tasks",
     "families": "family_worlds",
     "calibration": "expert_calibration",
+    "unused-grades": "unused_grades",
+    "updates": "updates",
 }
 """Module of each part, by the name of the part."""
 

@@ -27,6 +27,7 @@ from crowdrank.consensus.bwa import (
 )
 from crowdrank.errors import UsageError
 from crowdrank.readers.datasets import dataset
+from crowdrank.testing.robustness_checks import GradeWorld
 
 
 def crowd(
@@ -204,10 +205,24 @@ def test_relevance_is_on_the_scale_of_the_grades() -> None:
 
 
 def test_shares_are_the_mass_nearest_to_each_grade() -> None:
-    shares = grade_probabilities(np.array([0.2, 3.0]), np.array([0.7, 1e-9]), np.arange(4.0))
+    shares = grade_probabilities(np.array([0.2, 3.0]), np.array([0.7, 1e-9]), np.arange(4.0), np.ones(4, bool))
     cuts = np.asarray(norm.cdf([0.5, 1.5, 2.5], 0.2, 0.7))
     assert np.allclose(shares[0], [cuts[0], cuts[1] - cuts[0], cuts[2] - cuts[1], 1 - cuts[2]])
     assert np.allclose(shares[1], [0, 0, 0, 1])
+
+
+def test_a_grade_that_nobody_gave_has_probability_0() -> None:
+    model = BWA().fit(GradeWorld((0, 3), (0.5, 0.5), 0.3).draw(0)[0])
+    documents = model.consensus_.document_table.to_pandas()
+    assert (documents[["p1", "p2", "p4"]] == 0).all(axis=None)
+    assert np.allclose(documents["p0"] + documents["p3"], 1)
+    votes = (
+        model.judgments_.to_arrow()
+        .to_pandas()
+        .groupby("document")["grade"]
+        .agg(lambda given: given.astype(int).mode()[0])
+    )
+    assert np.mean(documents.set_index("document")["grade"].loc[votes.index].astype(int) == votes) > 0.95
 
 
 def test_a_fit_without_biases_may_start_from_one_with_them() -> None:

@@ -16,6 +16,7 @@ from crowdrank import Judgments, ThresholdDawidSkene, read_judgments, simulate
 from crowdrank.consensus.threshold_dawid_skene import answer_probabilities, newton_step, threshold_features
 from crowdrank.errors import UsageError
 from crowdrank.readers.datasets import dataset
+from crowdrank.testing.robustness_checks import GradeWorld
 from experiments import rf10, web5
 from experiments.base import choose, compared, fit_all
 
@@ -212,6 +213,20 @@ def test_the_learned_grade_prior_is_the_mean_posterior() -> None:
 def test_unanimous_answers_are_the_grade_whatever_the_scale(grade: int) -> None:
     judgments = read_judgments(labels(grades=5).assign(grade=grade), grades="0-4")
     assert (fit(judgments).consensus_.document_table.to_pandas()["grade"] == grade).all()
+
+
+def test_answers_that_nobody_gave_leave_one_threshold_between_the_others() -> None:
+    judgments, truth = GradeWorld((0, 3), (0.5, 0.5), 0.3).draw(0)
+    model = fit(judgments)
+    likelihood = model.theta_["likelihood"]
+    assert (likelihood[:, [1, 2, 4]] < 1e-9).all()
+    assert np.allclose(likelihood.sum(axis=1), 1)
+    assert (likelihood[:, 0, 0] > 0.5).all()
+    assert (likelihood[:, 3, 3] > 0.5).all()
+    documents = model.consensus_.document_table.to_pandas().sort_values("document")
+    assert np.mean(documents["grade"] == truth) > 0.8
+    more = pd.DataFrame({"query": "q", "document": "new", "assessor": ["x", "y"], "grade": 0})
+    assert model.infer(read_judgments(more, grades="0-4")).document_table["p0"].to_pylist()[0] > 0.6
 
 
 @pytest.mark.parametrize("parameters", [{"prior": 0}, {"prior": "flat"}, {"grade_prior": "flat"}, {"families": "x"}])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, gammaln, ndtr, ndtri, polygamma
 
-from crowdrank._folders import MAX_SAVED_FLOAT, POSITIVE_RANGE
+from crowdrank._folders import MAX_SAVED_FLOAT, POSITIVE_RANGE, PROBABILITY_RANGE
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
@@ -37,7 +37,8 @@ class BWA(EMAggregator):
     The prior variance of documents is that of equally frequent grades: if it were learned, assessors who always give
     the same grade would seem precise and all documents alike. Biases have a normal prior and precisions a Gamma prior,
     both learned. Variational EM estimates everything; no iteration lowers the bound of the log likelihood. Biases and
-    precisions are in steps of the scale.
+    precisions are in steps of the scale. Numbers are rounded to the grades that somebody gave: a grade that nobody gave
+    has probability 0.
 
     Args:
         n_iter: maximum number of iterations.
@@ -66,6 +67,7 @@ class BWA(EMAggregator):
         "item_variance": ThetaArray(bounds=POSITIVE_RANGE),
         "bias_variance": ThetaArray(bounds=POSITIVE_RANGE),
         "gamma": ThetaArray(bounds=POSITIVE_RANGE),
+        "answers": ThetaArray(bounds=PROBABILITY_RANGE),
     }
     carries: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[Constraints] = {"bias": [Flag()]}
@@ -120,6 +122,7 @@ class BWA(EMAggregator):
             "squared_deviations": squared_deviations,
             "items": np.array([len(mean), mean.sum(), (mean**2 + variance).sum()]),
             "entropy": np.array([0.5 * np.log(2 * np.pi * math.e * unknown).sum()]),
+            "answers": np.bincount(shard.grade, minlength=shard.n_grades).astype(float),
             "grade_values": len(mean)
             * grade_values,  # statistics of shards are summed: divided by the number of items later
         }
@@ -149,6 +152,7 @@ class BWA(EMAggregator):
             "item_variance": theta["item_variance"],
             "bias_variance": np.array([bias_variance]),
             "gamma": learn_precision_prior(shape, rate),
+            "answers": statistics["answers"] / statistics["answers"].sum(),
             "grade_values": statistics["grade_values"] / n_items,
         }
 
@@ -172,7 +176,8 @@ class BWA(EMAggregator):
         """Return the estimates of items; P(grade) is the posterior probability of the range nearest to the grade."""
         bottom, step = shard.values[0], (shard.values[-1] - shard.values[0]) / (shard.n_grades - 1)
         sd = np.sqrt(local["variance"])
-        shares = grade_probabilities(local["mean"], np.maximum(sd, 1e-9), values_in_steps(shard.values))
+        grade_values = values_in_steps(shard.values)
+        shares = grade_probabilities(local["mean"], np.maximum(sd, 1e-9), grade_values, theta["answers"] > 0)
         restrict_to_gold(shares, shard)
         relevance, reach = bottom + step * local["mean"], ndtri(0.5 + self.interval / 2) * step * sd
         return {
@@ -191,7 +196,8 @@ class BWA(EMAggregator):
     def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         places = theta["item_mean"] + np.sqrt(theta["item_variance"]) * NODES
         sd = np.sqrt(theta["rate"] / theta["shape"])
-        shares = grade_probabilities(theta["bias"][:, None] + places, sd[:, None], theta["grade_values"])
+        is_used = theta["answers"] > 0
+        shares = grade_probabilities(theta["bias"][:, None] + places, sd[:, None], theta["grade_values"], is_used)
         return PRIOR, np.moveaxis(shares, 2, 1)
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
@@ -298,16 +304,23 @@ def values_in_steps(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def grade_probabilities(
-    mean: NDArray[np.float64], sd: NDArray[np.float64], grade_values: NDArray[np.float64]
+    mean: NDArray[np.float64],
+    sd: NDArray[np.float64],
+    grade_values: NDArray[np.float64],
+    is_used: NDArray[np.bool_],
 ) -> NDArray[np.float64]:
-    """Return P(grade), along a new last axis: the probability that a normal variable is nearest to the grade.
+    """Return P(grade), along a new last axis: the probability that a normal variable is nearest to the used grade.
 
-    >>> grade_probabilities(np.array([1.0]), np.array([0.5]), np.arange(3.0)).round(2).tolist()
+    >>> grade_probabilities(np.array([1.0]), np.array([0.5]), np.arange(3.0), np.ones(3, bool)).round(2).tolist()
     [[0.16, 0.68, 0.16]]
+    >>> grade_probabilities(np.array([1.0]), np.array([0.5]), np.arange(3.0), np.array([1, 0, 1], bool)).tolist()
+    [[0.5, 0.0, 0.5]]
     """
-    cuts = (grade_values[1:] + grade_values[:-1]) / 2
+    used_values = grade_values[is_used]
+    cuts = (used_values[1:] + used_values[:-1]) / 2
     below = ndtr((cuts - mean[..., None]) / sd[..., None])
-    shares: NDArray[np.float64] = np.diff(below, axis=-1, prepend=0.0, append=1.0)
+    shares = np.zeros((*below.shape[:-1], len(grade_values)))
+    shares[..., is_used] = np.diff(below, axis=-1, prepend=0.0, append=1.0)
     return shares
 
 

@@ -76,7 +76,7 @@ class FeatureAggregator(EMAggregator):
         if start.scores is not None or start.theta is None:
             return start
         theta = {name: array for name, array in start.theta.items() if not name.startswith("feature_")}
-        return FitStart(theta, None, start.warnings)
+        return replace(start, theta=theta)
 
     def _learn_scores(
         self, table: Any, gold: Gold | None, start: Arrays | None, options: FitOptions, features: Features

@@ -40,7 +40,7 @@ from crowdrank.consensus.grade_rules import DEFAULT_RULE, GRADE_RULES
 from crowdrank.consensus.inspection import InspectionMethods
 from crowdrank.consensus.latent import first_cuts
 from crowdrank.consensus.result import Consensus
-from crowdrank.consensus.saved_models import Checkpoint, CheckpointedFit, FitState
+from crowdrank.consensus.saved_models import Checkpoint, CheckpointedFit, FitState, FullFit
 from crowdrank.constraints import Constraints, Number, OneOf, check_parameter
 from crowdrank.engine.passes import Engine, LocalEngine, LocalPasses, Passes, single_blas_thread
 from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, Shard
@@ -61,6 +61,12 @@ Inputs = tuple[Literal["scales", "soft labels"], ...]
 """
 ITERATIONS_AFTER_ADD = 10
 """Default number of iterations of :meth:`Aggregator.add`."""
+MAX_GROWTH, MAX_CHANGE = 0.05, 0.02
+"""Maximum growth of the judgments, and maximum change of expected grades, by updates since the last full fit.
+
+The change is the 95% quantile over documents, in steps of the scale. The distance from a full fit is about as large,
+unless more judgments lead a full fit to another local maximum.
+"""
 MODEL = FolderKind("model", 1, "saved model", "save")
 """Kind of the folder of a saved model."""
 Table = TypeVar("Table", Judgments, ShardedJudgments)
@@ -107,12 +113,15 @@ class FitStart:
         theta: parameters to start from, if any.
         scores: predictions of relevance from features, if any.
         warnings: problems of the features.
+        consensus: consensus of the same judgments by `theta`, if the fit is an update; one that ends far from it is
+            repeated from the data.
 
     """
 
     theta: Arrays | None
     scores: FeatureScores | None = None
     warnings: tuple[DataWarning, ...] = ()
+    consensus: Consensus | None = None
 
 
 class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
@@ -216,11 +225,14 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
         """Add judgments; a new one replaces the previous one of its assessor on the same document.
 
         Documents are estimated from all their judgments, starting from the parameters of the assessors, which are
-        then updated in a few iterations over all judgments.
+        then updated in a few iterations over all judgments. An update can end far from where a full fit ends. So the
+        model is fitted again from the start if, since the last full fit, the number of judgments has grown by more
+        than 5%, or updates have changed the expected grades of more than 5% of the documents by more than 0.02.
 
         Args:
             judgments: as in :meth:`fit`.
-            n_iter: number of iterations; 0 keeps the parameters of assessors, None iterates until convergence.
+            n_iter: number of iterations; 0 keeps the parameters of assessors, None iterates until convergence. A full
+                fit always iterates until convergence.
             engine: as in :meth:`fit`.
             progress: as in :meth:`fit`.
 
@@ -285,6 +297,7 @@ class EMAggregator(Aggregator):
 
     Attributes:
         theta_: the parameters of the model as named arrays.
+        full_fit_: the last full fit before updates, :class:`FullFit`.
         feature_scores_: predictions of relevance from features, if features were used.
 
     """
@@ -309,6 +322,7 @@ class EMAggregator(Aggregator):
     n_iter: int
     tol: float
     theta_: Arrays
+    full_fit_: FullFit
     feature_scores_: FeatureScores | None = None
 
     # The hooks of a model.
@@ -402,6 +416,15 @@ class EMAggregator(Aggregator):
         table, early_warnings = self._annotate(judgments, gold)
         start = self._start_fit(table, gold, start, options)
         state, consensus, data_warnings = self._run(table, gold, start, options, n_iter)
+        full_fit = FullFit(len(table))
+        if start.consensus is not None:
+            change = self.full_fit_.change + change_of_grades(start.consensus, consensus)
+            if change <= MAX_CHANGE:
+                full_fit = replace(self.full_fit_, change=change)
+            else:
+                start, n_iter = FitStart(None, start.scores), None
+                state, consensus, data_warnings = self._run(table, gold, start, options, n_iter)
+        self.full_fit_ = full_fit
         self.theta_, self.feature_scores_ = state.theta, start.scores
         self.judgments_, self.gold_, self.consensus_ = table, gold, consensus
         self.history_, self.n_iter_, self.converged_ = state.history, len(state.history), state.converged
@@ -493,9 +516,17 @@ class EMAggregator(Aggregator):
         return prepared, theta, LocalEngine().open(self, prepared, gold, scores)
 
     def _add(self, judgments: Judgments, n_iter: int | None, options: FitOptions) -> Self:
-        theta = self._start_from(self, judgments, self.gold_)
-        n_iter = None if theta is None else n_iter
-        return self._estimate(judgments, self.gold_, FitStart(theta, self.feature_scores_), options, n_iter)
+        start = FitStart(self._start_from(self, judgments, self.gold_), self.feature_scores_)
+        has_grown = len(judgments) > (1 + MAX_GROWTH) * self.full_fit_.n_judgments
+        if start.theta is None or (has_grown and n_iter != 0):
+            return self._estimate(judgments, self.gold_, replace(start, theta=None), options)
+        full_fit = self.full_fit_
+        if n_iter != 0:
+            start = replace(start, consensus=self._infer(judgments))
+        self._estimate(judgments, self.gold_, start, options, n_iter)
+        if n_iter == 0:
+            self.full_fit_ = full_fit
+        return self
 
     def _write_state(self, folder: Path) -> dict[str, Any]:
         saved_models.write_model(self, folder)
@@ -588,6 +619,12 @@ def has_converged(history: list[float], tol: float) -> bool:
     (True, False, True)
     """
     return bool(np.isnan(history[-1])) or (len(history) > 1 and abs(history[-1] - history[-2]) < tol)
+
+
+def change_of_grades(before: Consensus, after: Consensus) -> float:
+    """Return the 95% quantile over documents of the change of the expected grade, in steps of the scale."""
+    change = sum(code * (after.numbers(name) - before.numbers(name)) for code, name in enumerate(after.share_names))
+    return float(np.quantile(np.abs(change), 0.95))
 
 
 def raise_after_failure(

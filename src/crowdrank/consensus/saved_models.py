@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,20 @@ DISPLAY_PARAMETERS = ("interval", "grade_by")
 """Parameters of models that do not change the estimation, only what is reported; a checkpoint ignores them."""
 
 
+@dataclass(frozen=True)
+class FullFit:
+    """Last fit of a model that did not start from its own parameters.
+
+    Attributes:
+        n_judgments: number of judgments of that fit.
+        change: change of expected grades by updates of the parameters since then, summed over the updates.
+
+    """
+
+    n_judgments: int
+    change: float = 0.0
+
+
 def write_model(model: EMAggregator, folder: Path) -> None:
     """Write the parameters, results and data of a fitted model; judgments on disk are refused."""
     import pyarrow.parquet as pq
@@ -77,7 +91,11 @@ def write_model(model: EMAggregator, folder: Path) -> None:
 def saved_fields(model: EMAggregator) -> dict[str, Any]:
     """Return the fields of `model.json` that :func:`read_data` reads."""
     grade_map = None if model.gold_ is None else model.gold_.grade_map
-    fields: dict[str, Any] = {"history": model.history_, "converged": model.converged_}
+    fields: dict[str, Any] = {
+        "history": model.history_,
+        "converged": model.converged_,
+        "full_fit": asdict(model.full_fit_),
+    }
     if model.feature_scores_ is not None:
         fields["features"] = list(model.feature_scores_.names)
     return fields if grade_map is None else {**fields, "gold_map": str(grade_map)}
@@ -86,7 +104,8 @@ def saved_fields(model: EMAggregator) -> dict[str, Any]:
 def read_data(model: EMAggregator, folder: Path, fields: Fields, files: Iterable[str]) -> None:
     """Read the history, the judgments and the expert grades of a saved model."""
     model.history_, model.converged_ = fields.numbers("history"), fields.flag("converged")
-    model.n_iter_ = len(model.history_)
+    model.n_iter_, full_fit = len(model.history_), Fields(fields.object("full_fit"))
+    model.full_fit_ = FullFit(full_fit.integer("n_judgments"), full_fit.number("change"))
     model.judgments_ = storage.load(folder / "judgments.parquet")
     model.feature_scores_ = None
     if SCORES_FILE_NAME in files:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crowdrank._folders import PROBABILITY_RANGE
 from crowdrank._numba import map_in_order
-from crowdrank._typing import Arrays, Floats, Grades
+from crowdrank._typing import Arrays, Booleans, Floats, Grades
 from crowdrank.consensus.curves import assessor_blocks, learn_prior
 from crowdrank.consensus.dawid_skene import FLOOR, DawidSkene
 from crowdrank.consensus.e_step import SMALLEST
@@ -26,6 +26,8 @@ INITIAL_SD = 0.7
 """Initial prior standard deviation of the coefficients."""
 MAX_HALVINGS = 8
 """Maximum number of times that a Newton step is halved."""
+FIRST_STEPS = 20
+"""Number of Newton steps in the first M-step, which starts far from its maximum; later M-steps have one."""
 
 
 class ThresholdDawidSkene(DawidSkene):
@@ -34,7 +36,8 @@ class ThresholdDawidSkene(DawidSkene):
     The log odds of answering s rather than s - 1 have one of two values per assessor, by whether the true grade is at
     least s: P(g | c) = softmax_g(sum over s <= g of sigma[s, c >= s]). These are 2 (G - 1) coefficients per assessor
     instead of the G (G - 1) probabilities of :class:`DawidSkene`. (Zhou et al. write four coefficients per threshold;
-    only their differences matter.) The coefficients have a normal prior.
+    only their differences matter.) The coefficients have a normal prior. Answers that nobody gave are left out, with
+    one threshold between two neighboring answers of the rest.
 
     Args:
         n_iter: maximum number of iterations.
@@ -101,7 +104,11 @@ class ThresholdDawidSkene(DawidSkene):
         self.grade_prior = grade_prior
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
-        """Update coefficients by a Newton step, then the prior and the shares of grades."""
+        """Update coefficients by a Newton step, then the prior and the shares of grades.
+
+        The first M-step runs to its maximum. One step leaves answers between two used grades likely, and the E-step
+        could then exchange these grades.
+        """
         counts, before = statistics["counts"], theta
         n_assessors, n_states, _ = counts.shape
         initial_mean, initial_sd = self._initial_prior(n_states)
@@ -112,16 +119,23 @@ class ThresholdDawidSkene(DawidSkene):
                 "covariance": np.diag(initial_sd**2),
             }
         mean, covariance = theta["mean"], theta["covariance"]
-        features = threshold_features(n_states, self._models_unjudgeable)
+        is_used = counts.sum(axis=(0, 2)) > 0
+        features = used_features(is_used, self._models_unjudgeable)
         precision = np.linalg.inv(covariance)
         weights = prior_weights(statistics, counts.sum(axis=(1, 2)))
-        coefficients, spread = newton_step(counts, theta["coefficients"], features, mean, precision, n_jobs, weights)
+        coefficients = theta["coefficients"]
+        for _ in range(FIRST_STEPS if before is None else 1):
+            coefficients, spread = newton_step(
+                counts[:, is_used], coefficients, features, mean, precision, n_jobs, weights
+            )
         if self.prior == "learned":
             mean, covariance = learn_prior(coefficients, spread[None], initial_mean, initial_sd, weights=weights)
+        likelihood = np.full(counts.shape, FLOOR)
+        likelihood[:, is_used] = answer_probabilities(coefficients, features)
         return {
             "shares": self._shares(statistics["state_counts"]),
             "frequencies": statistics["state_counts"] / statistics["state_counts"].sum(),
-            "likelihood": answer_probabilities(coefficients, features),
+            "likelihood": likelihood,
             "coefficients": coefficients,
             "mean": mean,
             "covariance": covariance,
@@ -159,8 +173,13 @@ class ThresholdDawidSkene(DawidSkene):
     def _new_assessors(self, theta: Arrays, name: str, scale_of: Grades) -> NDArray[Any]:
         """Return rows of theta[name] for new assessors, at the prior mean of the coefficients."""
         coefficients = np.repeat(theta["mean"][None], len(scale_of), axis=0)
-        features = threshold_features(len(theta["shares"]), self._models_unjudgeable)
-        return coefficients if name == "coefficients" else answer_probabilities(coefficients, features)
+        if name == "coefficients":
+            return coefficients
+        likelihood = theta["likelihood"][:1].repeat(len(scale_of), axis=0)
+        is_used = theta["likelihood"].max(axis=(0, 2)) > FLOOR
+        features = used_features(is_used, self._models_unjudgeable)
+        likelihood[:, is_used] = answer_probabilities(coefficients, features)
+        return likelihood
 
 
 def threshold_features(n_states: int, unjudgeable: bool = False) -> Floats:
@@ -181,11 +200,21 @@ def threshold_features(n_states: int, unjudgeable: bool = False) -> Floats:
     return np.asarray(features.reshape(n_states, n_states, 2 * (n_states - 1)), np.float64)
 
 
+def used_features(is_used: Booleans, unjudgeable: bool = False) -> Floats:
+    """Return the rows of `threshold_features` for the used answers, with one threshold between two of them.
+
+    >>> used_features(np.array([True, False, True]))[:, 0].tolist()
+    [[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]
+    """
+    features = threshold_features(len(is_used), unjudgeable)
+    return np.asarray((features * np.repeat(is_used[1:], 2))[is_used])
+
+
 def answer_probabilities(coefficients: Floats, features: Floats) -> Floats:
-    """Return P(answer | state) as [assessor, answer, state]."""
-    n_states, _, n_features = features.shape
+    """Return P(answer | state) as [assessor, answer, state]; the features may be those of some answers only."""
+    n_answers, n_states, n_features = features.shape
     scores = coefficients @ features.reshape(-1, n_features).T
-    return softmax(scores.reshape(-1, n_states, n_states), axis=1)
+    return softmax(scores.reshape(-1, n_answers, n_states), axis=1)
 
 
 def newton_step(

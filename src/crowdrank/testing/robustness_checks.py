@@ -1,20 +1,26 @@
-"""Checks that an aggregator does not lose to the plain average, and that a useless assessor does little harm.
+"""Checks that an aggregator does not lose to plain votes, and that a useless assessor does little harm.
 
-The judgments are simulated such that the plain average is known to rank well. Models without a continuous relevance
-skip these checks.
+The judgments are simulated such that plain votes are known to be good. Models without a continuous relevance skip the
+checks of rankings. Models of ordered errors skip worlds in which all errors are equally likely.
 """
 
 from __future__ import annotations
 
+import itertools
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from crowdrank._typing import Floats
+from crowdrank._typing import Floats, Integers
+from crowdrank.consensus.grade_rules import GRADE_RULES
 from crowdrank.consensus.model import Aggregator
-from crowdrank.consensus.votes import Average
+from crowdrank.consensus.threshold_dawid_skene import ThresholdDawidSkene
+from crowdrank.consensus.votes import Average, MajorityVote
 from crowdrank.errors import ConvergenceWarning, DataWarning
+from crowdrank.judgments.table import Judgments
+from crowdrank.readers.read import read_judgments
 
 SHORT_TASKS = ((3, 3, 10), (5, 4, 10), (6, 6, 3))
 """Number of grades, of labels per assessor and of labels per document of each kind of simulated judgments."""
@@ -26,6 +32,76 @@ MAX_LOSS = 0.015
 """Maximum by which the mean Kendall's tau-a of a model may be below that of the plain average."""
 MIN_CORRELATION = 0.97
 """Minimum rank correlation of relevance before and after a useless assessor is added."""
+N_GRADES, N_ASSESSORS, LABELS_PER_DOCUMENT = 5, 20, 5
+"""Number of grades on the scale, of assessors and of labels per document in worlds with unused grades."""
+N_GRADE_SEEDS = 3
+"""Number of worlds of each kind with unused grades."""
+MAX_FEWER_RIGHT = 0.01
+"""Maximum by which the share of right grades may be below that of the majority."""
+
+
+@dataclass(frozen=True)
+class GradeWorld:
+    """Documents whose grades, and all answers, are some of the grades of a scale.
+
+    Attributes:
+        used: grades of the documents; no other grade is ever answered.
+        shares: share of documents with each used grade.
+        noise: probability of a wrong answer.
+        errors: wrong answers are `uniform` over the other used grades, or `neighboring`: the next used grade on a side.
+
+    """
+
+    used: tuple[int, ...]
+    shares: tuple[float, ...]
+    noise: float = 0.0
+    errors: str = "uniform"
+
+    def __str__(self) -> str:
+        shares = "" if len(set(self.shares)) == 1 else " in shares " + "/".join(f"{share:g}" for share in self.shares)
+        errors = f", {self.noise:.0%} {self.errors} errors" if self.noise else ""
+        return f"only {','.join(map(str, self.used))}{shares}{errors}"
+
+    def draw(self, seed: int, n_documents: int = 1000) -> tuple[Judgments, Integers]:
+        """Return judgments, and the true grades of the documents in the order of their names.
+
+        >>> judgments, grades = GradeWorld((0, 3), (0.5, 0.5), 0.1).draw(0)
+        >>> len(judgments), len(judgments.scale), sorted(set(grades.tolist()))
+        (5000, 5, [0, 3])
+        """
+        rng, n_used = np.random.default_rng([seed, *self.used]), len(self.used)
+        truth = rng.choice(n_used, n_documents, p=self.shares)
+        document = np.repeat(np.arange(n_documents), LABELS_PER_DOCUMENT)
+        drawn = rng.permuted(np.tile(np.arange(N_ASSESSORS), (n_documents, 1)), axis=1)
+        answer = truth[document]
+        if self.errors == "uniform":
+            wrong = (answer + rng.integers(1, max(n_used, 2), len(answer))) % n_used
+        else:
+            wrong = np.abs(answer + rng.choice([-1, 1], len(answer)))
+            wrong = np.where(wrong < n_used, wrong, max(n_used - 2, 0))
+        answer = np.where(rng.random(len(answer)) < self.noise, wrong, answer)
+        frame = pd.DataFrame(
+            {
+                "query": [f"q{number // DOCUMENTS_PER_QUERY}" for number in document],
+                "document": [f"d{number:04}" for number in document],
+                "assessor": [f"w{number}" for number in drawn[:, :LABELS_PER_DOCUMENT].ravel()],
+                "grade": np.array(self.used)[answer],
+            }
+        )
+        return read_judgments(frame, grades=f"0-{N_GRADES - 1}"), np.array(self.used)[truth]
+
+
+UNANIMOUS = tuple(GradeWorld((grade,), (1.0,)) for grade in range(N_GRADES))
+"""Worlds in which all answers are one grade."""
+NOISY = tuple(
+    GradeWorld(used, shares, noise, errors)
+    for (used, shares), noise, errors in itertools.product(
+        (((0, 3), (0.5, 0.5)), ((0, 1, 2), (1 / 3,) * 3), ((0, 1, 2, 3), (0.9, 0.05, 0.03, 0.02))),
+        (0.1, 0.3),
+        ("uniform", "neighboring"),
+    )
+)
+"""Worlds with unused grades and skewed shares of the used ones."""
 
 
 def short_task_world(
@@ -108,3 +184,37 @@ def check_useless_assessor(model: Aggregator) -> None:
     before, after = (_fitted_relevance(model, frame) for frame in (judgments, pd.concat([judgments, useless])))
     correlation = float(np.corrcoef(before.argsort().argsort(), after.argsort().argsort())[0, 1])
     assert correlation >= MIN_CORRELATION, f"a useless assessor changed the ranking (correlation {correlation:.3f})"
+
+
+def share_right(model: Aggregator, judgments: Judgments, truth: Integers) -> float:
+    """Return the share of documents with the right grade, which the rule `mode` maximizes."""
+    unfitted = model.unfitted()
+    if "grade_by" in unfitted.get_params():
+        unfitted.set_params(grade_by="mode")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", DataWarning)
+        table = unfitted.fit(judgments).consensus_.document_table.to_pandas()
+    return float(np.mean(table.sort_values("document")["grade"].to_numpy() == truth))
+
+
+def applies_to(world: GradeWorld, model: Aggregator) -> bool:
+    """Return whether errors in a world may be as a model assumes; order does not matter between two grades."""
+    assumes_order = getattr(model, "on_a_line", False) or isinstance(model, ThresholdDawidSkene)
+    return not assumes_order or world.errors == "neighboring" or len(world.used) <= 2
+
+
+def check_unused_grades(model: Aggregator) -> None:
+    """Check that a model finds the right grade as often as the majority if some grades are unused or rare.
+
+    A rule that is no estimate of the true grade, such as the highest grade, claims nothing; neither does a model that
+    compares documents of a query only.
+    """
+    if model.grade_by not in GRADE_RULES or getattr(model, "locality", "item") == "query":
+        return
+    for world in (*UNANIMOUS, *NOISY):
+        if applies_to(world, model):
+            drawn = [world.draw(seed) for seed in range(N_GRADE_SEEDS if world.noise else 1)]
+            right, plain = (np.mean([share_right(one, *data) for data in drawn]) for one in (model, MajorityVote()))
+            problem = f"{world}: {right:.3f} of the grades are right, {plain:.3f} of those of the majority"
+            assert right >= plain - MAX_FEWER_RIGHT, problem
