@@ -71,6 +71,7 @@ class ThresholdDawidSkene(DawidSkene):
         "shares": ThetaArray(bounds=PROBABILITY_RANGE),
         "frequencies": ThetaArray(bounds=PROBABILITY_RANGE),
         "feature_shares": ThetaArray(bounds=PROBABILITY_RANGE),
+        "typical": ThetaArray(bounds=PROBABILITY_RANGE),
     }
     _parameter_constraints: ClassVar[Constraints] = {
         "prior": [OneOf("learned"), Number(0, above=True)],
