@@ -184,7 +184,7 @@ class BWA(EMAggregator):
         }, statistics
 
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        """Return the estimates of items; P(true grade) is the posterior probability of the range nearest to the grade."""
+        """Return the estimates of items; P(true grade) is the probability of the range nearest to the grade."""
         bottom, step = shard.values[0], (shard.values[-1] - shard.values[0]) / (shard.n_grades - 1)
         sd = np.sqrt(local["variance"])
         grade_values = values_in_steps(shard.values)

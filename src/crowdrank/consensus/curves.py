@@ -549,7 +549,8 @@ def careful_weights(n_judgments: Floats, likelihood: Floats, prior: Floats) -> F
         [information(prior, likelihood[block])[0] for block in assessor_blocks(len(likelihood))]
     )
     weights: Floats = n_judgments * (informativeness**2 + 1e-9)
-    return weights / weights.sum()
+    weights /= weights.sum()
+    return weights
 
 
 def careful_curves(n_judgments: Floats, likelihood: Floats, prior: Floats | None = None) -> Floats:

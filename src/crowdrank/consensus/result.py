@@ -106,7 +106,7 @@ class Consensus:
 
     @cached_property
     def true_share_names(self) -> list[str]:
-        """Names of the columns with P(true grade): true0, true1, ..., or p0, p1, ... in a model without a true grade."""
+        """Names of the columns with P(true grade): true0, true1, ...; p0, p1, ... in a model without a true grade."""
         names = self.scale.true_share_names
         return names if names[0] in next(self.document_parts()).column_names else self.share_names
 
@@ -175,6 +175,15 @@ def document_table(judgments: Judgments, estimates: Arrays) -> pa.Table:
 def grade_column(codes: NDArray[np.int8], labels: tuple[Any, ...]) -> pa.Array:
     """Return the column of labels for grade codes, (n,)."""
     return to_array(labels).take(from_numpy(np.minimum(codes, len(labels) - 1)))  # a scale has at least two grades
+
+
+def grade_codes(column: pa.ChunkedArray, labels: tuple[Any, ...]) -> NDArray[np.int64]:
+    """Return the codes of a column of grades, (n,); the inverse of :func:`grade_column`.
+
+    >>> grade_codes(pa.chunked_array([["Good", "Bad"]]), ("Bad", "Good")).tolist()
+    [1, 0]
+    """
+    return np.asarray(pc.index_in(column, value_set=to_array(labels)).to_numpy(), np.int64)
 
 
 def grade_labels(judgments: Judgments | ShardedJudgments) -> tuple[Any, ...]:
