@@ -48,7 +48,7 @@ class BWA(EMAggregator):
         bias: whether assessors have a bias. It helps if some are much stricter than others.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: level of the interval from `lower` to `upper`.
-        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(true grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a", "a", "b", "b", "b"], "assessor": ["x", "y", "z"] * 2,

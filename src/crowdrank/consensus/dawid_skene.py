@@ -126,7 +126,7 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
             count as n / (1 + (n - 1) rho). With levels of families, one number per level, coarsest first.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: level of the interval from `lower` to `upper`.
-        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(true grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"task": ["a", "a", "a", "b", "b", "b"], "worker": ["x", "y", "z"] * 2,

@@ -279,7 +279,8 @@ class PerceptionWorld:
         severity = rng.normal(0, SEVERITY_SD, len(noise))
         seen = relevance[:, None] + severity + noise * rng.normal(size=(n_documents, len(noise)))
         grades = np.hstack([np.searchsorted(cuts, seen), rng.integers(0, 4, (n_documents, N_RANDOM_ASSESSORS))])
-        document, assessor = np.nonzero(rng.random(size=grades.shape) < JUDGED_SHARE)
+        is_judged = np.asarray(rng.random(grades.shape)) < JUDGED_SHARE
+        document, assessor = np.nonzero(is_judged)
         frame = pd.DataFrame(
             {
                 "query": [f"q{number // DOCUMENTS_PER_QUERY}" for number in document],
