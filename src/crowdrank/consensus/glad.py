@@ -90,7 +90,7 @@ class GLAD(EMAggregator):
             "quadratic": quadratic,
             "log_posterior": np.array([log_posterior]),
             "n_judgments": np.bincount(shard.assessor, minlength=shard.n_assessors).astype(np.float64),
-            "n_grades": np.array([shard.n_items, shard.n_items * shard.n_grades]),
+            "items": np.array([shard.n_items, shard.n_items * shard.n_grades], np.float64),
         }
         return {"beta": beta}, statistics
 
@@ -129,7 +129,7 @@ class GLAD(EMAggregator):
 
     def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
         """Return the parameters with P(right answer) of a typical careful assessor at `BETAS`, and the statistics."""
-        n_items, total = statistics["n_grades"]
+        n_items, total = statistics["items"]
         n_grades = int(total) // int(n_items)
         right = expit(theta["ability"] * np.exp(MEAN_BETA))[:, None, None]
         likelihood = np.where(np.eye(n_grades, dtype=bool), right, (1 - right) / (n_grades - 1))
