@@ -237,7 +237,9 @@ def test_grade_labels_and_relevance_follow_from_the_true_grade(method: str, worl
     assert np.abs(table[model.consensus_.share_names].to_numpy() - true).max() > 0.05
     np.testing.assert_array_equal(model.predict_proba().to_numpy(), true)
     np.testing.assert_array_equal(model.posterior()[names].to_numpy(), true)
-    np.testing.assert_allclose(read_labels(model).probabilities, true, atol=1e-12)
+    labels = read_labels(model).probabilities
+    assert labels is not None
+    np.testing.assert_allclose(labels, true, atol=1e-12)
     if method != "bwa":  # whose relevance is not the mean of grades
         assert table["relevance"].to_numpy() == pytest.approx(true @ np.arange(5))
 
