@@ -86,7 +86,7 @@ def rules_table(name: str, settings: Sequence[Setting], methods: Sequence[str], 
 def rule_measures(model: Aggregator, one: Setting) -> Iterator[tuple[str, float]]:
     """Yield the mean absolute error and the accuracy of the grades that each rule chooses."""
     table, values = model.consensus_.document_table, np.array(model.consensus_.scale.values)
-    shares = np.column_stack([table[name] for name in model.consensus_.share_names])
+    shares = np.column_stack([table[name] for name in model.consensus_.true_share_names])
     place = one.judgments.positions(pa.array(one.gold["query"]), pa.array(one.gold["document"]))
     expert = one.gold["grade"].to_numpy().astype(float)
     for rule in GRADE_RULES:

@@ -58,7 +58,7 @@ def _log_probabilities(prior: str | float, judgments: Judgments, left_out: NDArr
     item = np.repeat(place, np.diff(judgments.offsets))[left_out]
     assessor = ids.match(training.assessors, judgments.assessors)[judgments.assessor[left_out]]
     known = (item >= 0) & (assessor >= 0)
-    posterior = np.column_stack([model.consensus_.document_table[name] for name in model.consensus_.share_names])
+    posterior = np.column_stack([model.consensus_.document_table[name] for name in model.consensus_.true_share_names])
     answers = model.theta_["likelihood"][assessor[known], judgments.grade[left_out][known]]
     logs: NDArray[np.float64] = np.log((posterior[item[known]] * answers).sum(axis=1))
     return logs

@@ -144,7 +144,7 @@ def grade_figures(fits: Fits, gold: pd.DataFrame, measures: Sequence[str]) -> di
 
 
 def _by_rule(consensus: Consensus, gold: pd.DataFrame) -> dict[str, float]:
-    probabilities = consensus.documents.set_index("document")[consensus.share_names]
+    probabilities = consensus.documents.set_index("document")[consensus.true_share_names]
     p, grade = probabilities.loc[gold["document"]].to_numpy(), gold["grade"].to_numpy()
     median = (np.cumsum(p, axis=1) >= 0.5).argmax(axis=1)
     return {

@@ -164,7 +164,7 @@ def test_what_answers_tell_is_bayes_rule_however_many_are_asked() -> None:
 def test_the_belief_of_grades_is_the_consensus() -> None:
     model = DawidSkene().fit(judged())
     belief = Belief.from_model(PoolState.of(Pool.of(judged()), judged()), model)
-    shares = model.consensus_.documents[model.consensus_.share_names].to_numpy()
+    shares = model.consensus_.documents[model.consensus_.true_share_names].to_numpy()
     np.testing.assert_array_equal(belief.posterior(np.arange(judged().n_items)), shares)
     np.testing.assert_allclose(belief.certainty(np.arange(judged().n_items)), shares.max(axis=1))
 

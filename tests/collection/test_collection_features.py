@@ -93,7 +93,7 @@ def test_the_belief_of_an_unlabeled_pair_is_its_prior_of_grades() -> None:
     model, pairs = fitted(DawidSkene), unlabeled()
     table = model.consensus_.documents.set_index(["query", "document"])
     ids = world()[2].iloc[pairs]
-    expected = table.loc[list(zip(ids["query"], ids["document"], strict=True)), model.consensus_.share_names]
+    expected = table.loc[list(zip(ids["query"], ids["document"], strict=True)), model.consensus_.true_share_names]
     np.testing.assert_array_equal(belief(model).posterior(pairs), expected.to_numpy())
     assert np.ptp(belief(model).posterior(pairs)[:, 0]) > 0.5
 

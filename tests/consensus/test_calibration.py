@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import minimize
+from scipy.special import ndtr
 
 from crowdrank import GDA, MajorityVote, get_aggregator, read_gold, read_judgments, simulate
 from crowdrank.consensus.calibration import (
@@ -24,8 +25,11 @@ from crowdrank.consensus.calibration import (
     log_losses,
     measure_quality,
 )
+from crowdrank.consensus.curves import careful_weights
+from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.errors import UsageError
 from crowdrank.judgments.gold import ItemGold
+from crowdrank.rankers.training_labels import read_labels
 
 
 def draw(n: int, temperature: float, offsets: list[float], seed: int = 0) -> tuple[Any, Any, Any]:
@@ -161,14 +165,15 @@ def test_documents_with_expert_grades_keep_them_where_the_model_used_them(method
     known = graded["grade_expert"].notna()
     assert calibration.n_expert_grades == len(half) == known.sum()
     assert (graded["grade"] == graded["grade_expert"])[known].all()
-    names = model.consensus_.share_names
+    names = list(dict.fromkeys([*model.consensus_.share_names, *model.consensus_.true_share_names]))
     pd.testing.assert_frame_equal(after[known][names], before[known][names])
     unchanged = [name for name in before if name not in {*names, "grade"}]
     pd.testing.assert_frame_equal(after[unchanged], before[unchanged])
-    assert after[names].sum(axis=1).to_numpy() == pytest.approx(1)
-    if calibration.is_applied:
-        expected = calibration.apply(before[~known][names].to_numpy())
-        np.testing.assert_allclose(after[~known][names], expected)
+    shares = before[~known][model.consensus_.share_names].to_numpy()
+    for columns in (model.consensus_.share_names, model.consensus_.true_share_names):
+        assert after[columns].sum(axis=1).to_numpy() == pytest.approx(1)
+        if calibration.is_applied:  # P(true grade) is then P(expert grade), too
+            np.testing.assert_allclose(after[~known][columns], calibration.apply(shares))
 
 
 def test_probabilities_of_held_out_documents_improve(world: Any) -> None:
@@ -205,7 +210,9 @@ def test_a_consensus_without_expert_grades_gets_cross_fitted_probabilities(world
     assert calibration == fit.calibration
     assert calibration.is_applied
     np.testing.assert_array_equal(grade_shares(found)[graded], fit.held_out)
-    assert calibration.after == measure_quality(fit.held_out, gold.sets[gold.code[graded]], "mode")
+    assert calibration.after == measure_quality(
+        fit.held_out, gold.sets[gold.code[graded]], choose_grades(fit.held_out, "mode")
+    )
     other = ItemGold(gold.code, 2, None)
     assert calibrate(model.consensus_, other, query, grade_by="mode")[1].outcome == "scales-differ"
 
@@ -214,3 +221,76 @@ def test_a_model_without_expert_grades_cannot_be_calibrated(world: Any) -> None:
     with pytest.raises(UsageError) as caught:
         calibrate_model(GDA().fit(world.judgments))
     assert caught.value.parameter == "gold"
+
+
+DISCRETE = ("dawid-skene", "one-coin", "threshold-dawid-skene", "glad", "bwa")
+"""Methods with a true grade."""
+
+
+@pytest.mark.parametrize("method", DISCRETE)
+def test_grade_labels_and_relevance_follow_from_the_true_grade(method: str, world: Any) -> None:
+    model = get_aggregator(method).fit(world.judgments)
+    table, names = model.consensus_.documents, model.consensus_.true_share_names
+    assert names == [f"true{grade}" for grade in range(5)]
+    true = table[names].to_numpy()
+    assert table["grade"].tolist() == choose_grades(true, "median").tolist()
+    assert np.abs(table[model.consensus_.share_names].to_numpy() - true).max() > 0.05
+    np.testing.assert_array_equal(model.predict_proba().to_numpy(), true)
+    np.testing.assert_array_equal(model.posterior()[names].to_numpy(), true)
+    labels = read_labels(model).probabilities
+    assert labels is not None
+    np.testing.assert_allclose(labels, true, atol=1e-12)
+    if method != "bwa":  # whose relevance is not the mean of grades
+        assert table["relevance"].to_numpy() == pytest.approx(true @ np.arange(5))
+
+
+@pytest.mark.parametrize("method", ["dawid-skene", "one-coin", "threshold-dawid-skene"])
+def test_probabilities_are_answers_of_the_mean_assessor_by_judgments_and_squared_information(
+    method: str, world: Any
+) -> None:
+    model = get_aggregator(method).fit(world.judgments)
+    states = model.answer_states()
+    assert states is not None
+    likelihood, about = states[1], model.consensus_.assessors
+    weights = (about["judgments"] * about["informativeness"] ** 2).to_numpy()
+    careful = np.einsum("a,agc->gc", weights / weights.sum(), likelihood)
+    table = model.consensus_.documents
+    expected = table[model.consensus_.true_share_names].to_numpy() @ careful.T
+    np.testing.assert_allclose(table[model.consensus_.share_names], expected, atol=1e-4)
+
+
+def test_the_probabilities_of_glad_are_for_the_difficulty_of_the_document(world: Any) -> None:
+    table = get_aggregator("glad").fit(world.judgments).consensus_.documents
+    certain = table[table[[f"true{grade}" for grade in range(5)]].max(axis=1) > 0.999]
+    chance = certain[[f"p{grade}" for grade in range(5)]].max(axis=1)
+    assert len(certain) > 100
+    assert chance.corr(certain["difficulty"], method="spearman") < -0.99
+
+
+def test_the_probabilities_of_bwa_have_the_noise_of_one_more_answer() -> None:
+    rows = {
+        "document": list("aaabbbcccddd"),
+        "assessor": list("xyz") * 4,
+        "grade": [0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 2],
+    }
+    model = get_aggregator("bwa").fit(pd.DataFrame(rows))
+    bias, noise = model.assessor_estimator_.theta_["typical"]
+    row = model.consensus_.documents.iloc[1]
+    above = 1 - ndtr((1.5 - row["relevance"] - bias) / np.hypot(row["sd"], np.sqrt(noise)))
+    assert row["p2"] + row["p3"] == pytest.approx(above)
+
+
+def test_careless_assessors_hardly_count_as_careful() -> None:
+    sharp, random = np.array([[0.9, 0.1], [0.1, 0.9]]), np.full((2, 2), 0.5)
+    weights = careful_weights(np.array([10.0, 1000.0]), np.stack([sharp, random]), np.array([0.5, 0.5]))
+    assert weights[0] > 0.999
+    assert weights.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("method", DISCRETE)
+def test_probabilities_do_not_depend_on_which_documents_are_inferred(method: str, world: Any) -> None:
+    model = get_aggregator(method).fit(world.judgments)
+    names = ["query", "document", *model.consensus_.share_names]
+    part = world.judgments[world.judgments["query"] == world.judgments["query"].iloc[0]]
+    whole = model.consensus_.documents.merge(part[["query", "document"]].drop_duplicates())
+    pd.testing.assert_frame_equal(model.infer(part).documents[names], whole[names], atol=1e-9)

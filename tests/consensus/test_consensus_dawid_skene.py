@@ -310,7 +310,7 @@ def test_the_reference_protocol_on_rf10(rf10: Judgments, cls: type[DawidSkene]) 
 
 def test_an_interval_that_ends_at_the_mean_leaves_no_more_beyond_than_it_says() -> None:
     table = DawidSkene().fit(random_labels(3, items=200)).consensus_.documents
-    shares, grades = table[["p0", "p1", "p2", "p3"]].to_numpy(), np.arange(4)
+    shares, grades = table[[f"true{grade}" for grade in range(4)]].to_numpy(), np.arange(4)
     lower, upper, mean = (table[name].to_numpy() for name in ("lower", "upper", "relevance"))
     assert ((lower == mean) | (upper == mean)).any()
     assert ((shares * (grades < lower[:, None])).sum(axis=1) <= 0.025 + 1e-12).all()

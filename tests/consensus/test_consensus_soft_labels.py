@@ -146,7 +146,7 @@ def test_dawid_skene_is_the_em_of_the_reference() -> None:
     model = fit(DawidSkene(n_iter=7, tol=0, prior=(1.0, 0.3), families="none"), rows)
     posterior, confusions, prior = reference_dawid_skene(rows, 7, pseudo)
     ids = rows[["query", "document"]].drop_duplicates()
-    found = documents(model)[NAMES].loc[pd.MultiIndex.from_frame(ids)]
+    found = documents(model)[[f"true{grade}" for grade in range(GRADES)]].loc[pd.MultiIndex.from_frame(ids)]
     np.testing.assert_allclose(found.to_numpy(), posterior, atol=1e-9)
     order = [sorted(set(rows["assessor"])).index(name) for name in model.consensus_.assessors["assessor"]]
     np.testing.assert_allclose(model.theta_["likelihood"], confusions[order], atol=1e-9)

@@ -73,7 +73,7 @@ def fit(frame: pd.DataFrame | Judgments, **parameters: object) -> ThresholdDawid
 
 def probabilities(model: ThresholdDawidSkene) -> NDArray[np.float64]:
     table = model.consensus_.documents
-    shares: NDArray[np.float64] = table[model.consensus_.share_names].to_numpy()
+    shares: NDArray[np.float64] = table[model.consensus_.true_share_names].to_numpy()
     return shares
 
 
@@ -226,7 +226,7 @@ def test_answers_that_nobody_gave_leave_one_threshold_between_the_others() -> No
     documents = model.consensus_.document_table.to_pandas().sort_values("document")
     assert np.mean(documents["grade"] == truth) > 0.8
     more = pd.DataFrame({"query": "q", "document": "new", "assessor": ["x", "y"], "grade": 0})
-    assert model.infer(read_judgments(more, grades="0-4")).document_table["p0"].to_pylist()[0] > 0.6
+    assert model.infer(read_judgments(more, grades="0-4")).document_table["true0"].to_pylist()[0] > 0.6
 
 
 @pytest.mark.parametrize("parameters", [{"prior": 0}, {"prior": "flat"}, {"grade_prior": "flat"}, {"families": "x"}])

@@ -50,7 +50,7 @@ def test_the_grade_follows_from_the_shares(method: str) -> None:
     for rule in GRADE_RULES if has_parameter else [OWN_RULE[method]]:
         model = get_aggregator(method, **parameters, **({"grade_by": rule} if has_parameter else {})).fit(frame)
         table = model.consensus_.documents
-        expected = choose_grades(table[model.consensus_.share_names].to_numpy(), rule)
+        expected = choose_grades(table[model.consensus_.true_share_names].to_numpy(), rule)
         assert table["grade"].tolist() == expected.tolist()
         assert model.infer(frame).documents["grade"].tolist() == expected.tolist()
     assert get_aggregator(method).grade_by == OWN_RULE.get(method, DEFAULT_RULE)
@@ -62,7 +62,7 @@ def test_labels_of_crowd_kit_keep_their_rule(method: str, rule: str) -> None:
     frame = world.assign(task=world["query"] + world["document"])[["task", "assessor", "grade"]]
     frame = frame.rename(columns={"assessor": "worker", "grade": "label"})
     model = get_aggregator(method).fit(frame)
-    shares = model.consensus_.documents[model.consensus_.share_names].to_numpy()
+    shares = model.consensus_.documents[model.consensus_.true_share_names].to_numpy()
     assert model.predict().tolist() == choose_grades(shares, rule).tolist()
 
 
@@ -73,7 +73,7 @@ def test_the_rule_on_disk(tmp_path: Path) -> None:
     table = crowdrank.read_partitions(tmp_path / "in", shard_size=50)
     for rule in GRADE_RULES:
         model = crowdrank.DawidSkene(grade_by=rule).fit(table)
-        shares = model.consensus_.documents[model.consensus_.share_names].to_numpy()
+        shares = model.consensus_.documents[model.consensus_.true_share_names].to_numpy()
         assert model.consensus_.documents["grade"].tolist() == choose_grades(shares, rule).tolist()
 
 
@@ -88,5 +88,5 @@ def test_the_rule_is_saved(tmp_path: Path) -> None:
     crowdrank.DawidSkene(grade_by="mean").fit(frame).save(tmp_path / "model")
     loaded = crowdrank.DawidSkene.load(tmp_path / "model")
     shares = loaded.add(frame, n_iter=0).consensus_.documents
-    expected = choose_grades(shares[loaded.consensus_.share_names].to_numpy(), "mean")
+    expected = choose_grades(shares[loaded.consensus_.true_share_names].to_numpy(), "mean")
     assert shares["grade"].tolist() == expected.tolist()

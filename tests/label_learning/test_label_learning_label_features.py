@@ -45,8 +45,8 @@ def test_each_feature_is_what_it_says(binary: Any) -> None:
         by = clean[clean["assessor"] == row.assessor]
         assert row.label == row.grade
         assert row.says_1_if_0 == pytest.approx(who["says_1_if_0"])
-        assert row.right_dawid_skene == pytest.approx(own[f"p{row.grade}"])
-        assert row.good_dawid_skene == pytest.approx(own["p1"])
+        assert row.right_dawid_skene == pytest.approx(own[f"true{row.grade}"])
+        assert row.good_dawid_skene == pytest.approx(own["true1"])
         assert row.log_tasks == pytest.approx(np.log(len(by)))
         assert row.share_bad == pytest.approx((by["grade"] == 0).mean())
     assert np.allclose(frame["duration"].sum(), clean["duration"].sum())

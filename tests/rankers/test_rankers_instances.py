@@ -176,7 +176,7 @@ def model() -> DawidSkene:
 
 def test_a_consensus_gives_probabilities_and_weights(model: DawidSkene, tmp_path: Path) -> None:
     table = model.consensus_.documents
-    probabilities = table[model.consensus_.share_names].to_numpy()
+    probabilities = table[model.consensus_.true_share_names].to_numpy()
     table.to_csv(tmp_path / "consensus.csv")
     table.to_parquet(tmp_path / "consensus.parquet")
     for labels in (model, model.consensus_, table, tmp_path / "consensus.csv", tmp_path / "consensus.parquet"):

@@ -142,7 +142,7 @@ class Belief:
                 p = np.vstack([p * (1 - unjudgeable), unjudgeable])
         else:
             p = np.empty((len(self.prior), len(row)))
-            for state, name in enumerate(self.model.consensus_.share_names):
+            for state, name in enumerate(self.model.consensus_.true_share_names):
                 np.take(self.column(name), known_row, out=p[state], mode="clip")
         if not is_known.all():
             p[:, ~is_known] = self.prior[:, None]

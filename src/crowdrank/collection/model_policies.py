@@ -259,7 +259,7 @@ def value_of_labels(model: Aggregator, k: int = 10) -> Floats:
         value = share * gains_if_known(state, belief.gain_distribution, k, float(gains.max()))
     else:
         row, n = consensus_rows(state, model), consensus.numbers("judgments")
-        shares = np.stack([consensus.numbers(name) for name in consensus.share_names])
+        shares = np.stack([consensus.numbers(name) for name in consensus.true_share_names])
         chance = (n * shares + shares.mean(axis=1, keepdims=True)) / (n + 1)
 
         def distribution(pairs: Integers) -> tuple[Floats, Floats]:

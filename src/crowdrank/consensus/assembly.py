@@ -469,7 +469,7 @@ class StoredConsensus(Consensus):
 
 
 def join_consensus(ranking: Consensus, grades: Consensus, judgments: Judgments | ShardedJudgments) -> Consensus:
-    """Return a consensus with the relevance of `ranking` and the grades and P(grade) of `grades`.
+    """Return a consensus with the relevance of `ranking` and the grades and their probabilities of `grades`.
 
     The table of assessors is that of `ranking` if it has informativeness, otherwise that of `grades`. The result is on
     disk if `ranking` is.
@@ -479,7 +479,8 @@ def join_consensus(ranking: Consensus, grades: Consensus, judgments: Judgments |
     informed = "informativeness" in ranking.assessor_table.column_names
     assessors = (ranking if informed else grades).assessor_table
     parts = zip(ranking.document_parts(), grades.document_parts(), strict=True)
-    documents = (_join_document_tables(one, other, grades.share_names) for one, other in parts)
+    shares = [*grades.scale.share_names, *grades.scale.true_share_names]
+    documents = (_join_document_tables(one, other, shares) for one, other in parts)
     if not isinstance(ranking, StoredConsensus):
         return Consensus("Auto", next(documents), assessors, grades.scale, grades.labels, grades.backend)
     assert isinstance(judgments, ShardedJudgments)
@@ -492,5 +493,10 @@ def join_consensus(ranking: Consensus, grades: Consensus, judgments: Judgments |
 
 
 def _join_document_tables(ranking: pa.Table, grades: pa.Table, share_names: list[str]) -> pa.Table:
-    graded = {"grade", *share_names}
-    return pa.table({name: (grades if name in graded else ranking)[name] for name in ranking.column_names})
+    """Return the rows of `ranking` with the columns `grade` and `share_names` of `grades`, as far as these exist."""
+    graded = [name for name in grades.column_names if name in ("grade", *share_names)]
+    names = [name for name in ranking.column_names if name not in ("grade", *share_names)]
+    place = names.index("judgments")
+    return pa.table(
+        {name: (grades if name in graded else ranking)[name] for name in [*names[:place], *graded, *names[place:]]}
+    )

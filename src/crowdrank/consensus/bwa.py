@@ -13,11 +13,13 @@ from scipy.special import digamma, gammaln, ndtr, ndtri, polygamma
 from crowdrank._folders import MAX_SAVED_FLOAT, POSITIVE_RANGE, PROBABILITY_RANGE
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays
+from crowdrank.consensus.curves import careful_weights
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import NODES, PRIOR
 from crowdrank.consensus.model import EMAggregator, ThetaArray
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag
+from crowdrank.engine.passes import Passes
 from crowdrank.engine.shards import Shard
 
 PRIOR_ASSESSORS = 5.0
@@ -46,7 +48,7 @@ class BWA(EMAggregator):
         bias: whether assessors have a bias. It helps if some are much stricter than others.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: level of the interval from `lower` to `upper`.
-        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(true grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"document": ["a", "a", "a", "b", "b", "b"], "assessor": ["x", "y", "z"] * 2,
@@ -172,20 +174,34 @@ class BWA(EMAggregator):
         squares = squared - 2 * mean * total + n * mean**2
         return float(statistics["entropy"][0] - 0.5 * (n * np.log(2 * np.pi * variance) + squares / variance))
 
+    def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
+        """Return the parameters with bias and noise variance of a typical careful assessor, and the statistics."""
+        prior, likelihood = self._states(theta)
+        weights = careful_weights(statistics["n_judgments"], likelihood, prior)
+        return {
+            **theta,
+            "typical": np.array([weights @ theta["bias"], weights @ (theta["rate"] / theta["shape"])]),
+        }, statistics
+
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
-        """Return the estimates of items; P(grade) is the posterior probability of the range nearest to the grade."""
+        """Return the estimates of items; P(true grade) is the probability of the range nearest to the grade."""
         bottom, step = shard.values[0], (shard.values[-1] - shard.values[0]) / (shard.n_grades - 1)
         sd = np.sqrt(local["variance"])
         grade_values = values_in_steps(shard.values)
         shares = grade_probabilities(local["mean"], np.maximum(sd, 1e-9), grade_values, theta["answers"] > 0)
-        restrict_to_gold(shares, shard)
+        bias, noise = theta["typical"]
+        answer_sd = np.sqrt(local["variance"] + noise)
+        answers = grade_probabilities(local["mean"] + bias, answer_sd, grade_values, theta["answers"] > 0)
+        for probabilities in (shares, answers):
+            restrict_to_gold(probabilities, shard)
         relevance, reach = bottom + step * local["mean"], ndtri(0.5 + self.interval / 2) * step * sd
         return {
             "relevance": relevance,
             "sd": step * sd,
             "lower": relevance - reach,
             "upper": relevance + reach,
-            "p": shares,
+            "p": answers,
+            "true": shares,
         }
 
     @property

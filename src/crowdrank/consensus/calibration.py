@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.consensus.grade_rules import choose_grades
-from crowdrank.consensus.result import Consensus, grade_column
+from crowdrank.consensus.result import Consensus, grade_codes, grade_column
 from crowdrank.errors import UsageError
 from crowdrank.judgments.gold import ItemGold
 
@@ -169,7 +169,12 @@ class CalibrationFit:
 
 
 def fit_calibration(
-    shares: Floats, allowed: Booleans, query: IntegerCodes, *, grade_by: str = "median"
+    shares: Floats,
+    allowed: Booleans,
+    query: IntegerCodes,
+    *,
+    grade_by: str = "median",
+    grades: IntegerCodes | None = None,
 ) -> CalibrationFit:
     """Fit a calibration to documents with expert grades, or find that there is no reason for one.
 
@@ -181,7 +186,8 @@ def fit_calibration(
         shares: grade probabilities of documents with expert grades that did not use these grades, (n, n_grades).
         allowed: grades that the expert grade of each document stands for, (n, n_grades).
         query: query of each document, (n,).
-        grade_by: rule for the grades.
+        grade_by: rule for the grades by calibrated probabilities.
+        grades: grades before calibration, (n,); by default those that the rule chooses from `shares`.
 
     >>> rng = np.random.default_rng(0)
     >>> true = rng.integers(0, 2, 200)
@@ -199,7 +205,8 @@ def fit_calibration(
     candidates = {ridge: _cross_fit(logs, allowed, fold, ridge) for ridge in RIDGES}
     ridge = min(candidates, key=lambda one: float(log_losses(candidates[one], allowed).mean()))
     held_out = candidates[ridge]
-    before, after = (measure_quality(one, allowed, grade_by) for one in (shares, held_out))
+    before = measure_quality(shares, allowed, choose_grades(shares, grade_by) if grades is None else grades)
+    after = measure_quality(held_out, allowed, choose_grades(held_out, grade_by))
     if not _is_clearly_positive(log_losses(shares, allowed) - log_losses(held_out, allowed), query):
         return CalibrationFit(Calibration("no-gain", n, before=before, after=after), shares)
     log_scale, *offsets = _fit_parameters(logs, allowed, ridge).tolist()
@@ -222,9 +229,8 @@ def assign_folds(query: IntegerCodes) -> Integers:
     return np.asarray(order[code] % min(MAX_FOLDS, n))
 
 
-def measure_quality(shares: Floats, allowed: Booleans, grade_by: str) -> Quality:
-    """Return the quality of grade probabilities of documents with expert grades."""
-    grade = choose_grades(shares, grade_by)
+def measure_quality(shares: Floats, allowed: Booleans, grade: IntegerCodes) -> Quality:
+    """Return the quality of grade probabilities, and of grades, of documents with expert grades."""
     return Quality(
         expected_calibration_error(shares, allowed),
         float(log_losses(shares, allowed).mean()),
@@ -268,7 +274,7 @@ def log_losses(shares: Floats, allowed: Booleans) -> Floats:
 
 
 def calibrate(
-    consensus: Consensus, gold: ItemGold, query: IntegerCodes, *, grade_by: str, without_gold: Floats | None = None
+    consensus: Consensus, gold: ItemGold, query: IntegerCodes, *, grade_by: str, without_gold: Consensus | None = None
 ) -> tuple[Consensus, Calibration]:
     """Return a consensus with calibrated grade probabilities and grades, and the calibration.
 
@@ -280,15 +286,15 @@ def calibrate(
         gold: expert grade of each document.
         query: query of each document, (n_items,).
         grade_by: rule for the grades.
-        without_gold: grade probabilities without the expert grades, (n_items, n_grades), if the consensus used them.
+        without_gold: consensus of the same documents without the expert grades, if `consensus` used them.
 
     """
     graded = np.flatnonzero(gold.code >= 0)
     if gold.sets is None:
         return consensus, Calibration("scales-differ", len(graded))
-    own = grade_shares(consensus)
-    known = (own if without_gold is None else without_gold)[graded]
-    fit = fit_calibration(known, gold.sets[gold.code[graded]], query[graded], grade_by=grade_by)
+    own, blind = grade_shares(consensus), consensus if without_gold is None else without_gold
+    known, grades = grade_shares(blind)[graded], grade_codes(blind.document_table["grade"], blind.labels)[graded]
+    fit = fit_calibration(known, gold.sets[gold.code[graded]], query[graded], grade_by=grade_by, grades=grades)
     if not fit.calibration.is_applied:
         return consensus, fit.calibration
     shares = fit.calibration.apply(own)
@@ -328,7 +334,7 @@ def calibrate_model(model: Aggregator) -> Calibration:
         gold.for_items(prepared),
         prepared.item_query,
         grade_by=estimator.grade_by,
-        without_gold=grade_shares(blind.infer(estimator.judgments_)),
+        without_gold=blind.infer(estimator.judgments_),
     )
     if isinstance(model, Auto):
         model._set_estimators(model.ranking_estimator_, estimator, model.judgments_)
@@ -341,8 +347,12 @@ def grade_shares(consensus: Consensus) -> Floats:
 
 
 def with_shares(consensus: Consensus, shares: Floats, grade_by: str | None) -> Consensus:
-    """Return a consensus with other grade probabilities of the judged documents, and grades by a rule or as before."""
+    """Return a consensus with other grade probabilities of the judged documents, and grades by a rule or as before.
+
+    The expert grade is the true grade: P(true grade) is then the same as P(grade).
+    """
     columns: dict[str, Any] = dict(zip(consensus.share_names, shares.T, strict=True))
+    columns |= dict(zip(consensus.true_share_names, shares.T, strict=True))
     if grade_by is not None:
         columns["grade"] = grade_column(choose_grades(shares, grade_by), consensus.labels)
     table = consensus.document_table

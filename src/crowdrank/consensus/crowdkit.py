@@ -56,7 +56,9 @@ class CrowdKitMethods:
         return label_series(self.infer(judgments), self._label_rule)
 
     def predict_proba(self, judgments: Any = None) -> pd.DataFrame:
-        """Return P(label), one row per document, by the fitted parameters of assessors.
+        """Return P(true label), one row per document, by the fitted parameters of assessors.
+
+        These are the columns true0, true1, ... of the consensus, or p0, p1, ... of a model without a true label.
 
         Args:
             judgments: judgments to predict from; by default those of the fit.
@@ -154,19 +156,19 @@ def read_true_labels(series: Any, judgments: Judgments) -> Gold:
 
 
 def label_series(consensus: Consensus, rule: str) -> pd.Series[Any]:
-    """Return the label of each task, chosen from P(label) by a rule: `median`, `mode` or `mean`."""
+    """Return the label of each task, chosen from P(true label) by a rule: `median`, `mode` or `mean`."""
     import pandas as pd
 
-    shares = np.column_stack([consensus.document_table[name] for name in consensus.share_names])
+    shares = np.column_stack([consensus.document_table[name] for name in consensus.true_share_names])
     labels = grade_column(choose_grades(shares, rule), consensus.labels).to_pandas().to_numpy()
     return pd.Series(labels, index=_task_index(consensus), name="agg_label")
 
 
 def label_probabilities(consensus: Consensus) -> pd.DataFrame:
-    """Return P(label) as a DataFrame: one row per task, one column per label."""
+    """Return P(true label) as a DataFrame: one row per task, one column per label."""
     import pandas as pd
 
-    shares = consensus.share_names[: len(consensus.labels)]
+    shares = consensus.true_share_names[: len(consensus.labels)]
     values = np.column_stack([consensus.document_table[name] for name in shares])
     return pd.DataFrame(values, index=_task_index(consensus), columns=pd.Index(consensus.labels, name="label"))
 

@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 from crowdrank._folders import MAX_SAVED_FLOAT, PROBABILITY_RANGE
 from crowdrank._numba import map_in_order, njit
 from crowdrank._typing import Arrays
+from crowdrank.consensus.curves import careful_curves
 from crowdrank.consensus.e_step import expectation_step, expected_counts
 from crowdrank.consensus.families import FamilyAggregator, assessor_weights, prior_weights
 from crowdrank.consensus.feature_prior import FeatureAggregator, GradePrior, LabelEstimates, count_by_score
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
-from crowdrank.consensus.model import Inputs, ThetaArray
+from crowdrank.consensus.model import Inputs, States, ThetaArray
 from crowdrank.consensus.result import discrete_rows, restrict_to_gold
 from crowdrank.consensus.votes import shard_votes
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
-from crowdrank.engine.passes import tree_sum
+from crowdrank.engine.passes import Passes, tree_sum
 from crowdrank.engine.shards import Shard
 from crowdrank.judgments.columns import PRIOR_RELEVANCE
 
@@ -125,7 +126,7 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
             count as n / (1 + (n - 1) rho). With levels of families, one number per level, coarsest first.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: level of the interval from `lower` to `upper`.
-        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(true grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"task": ["a", "a", "a", "b", "b", "b"], "worker": ["x", "y", "z"] * 2,
@@ -141,6 +142,7 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
         "shares": ThetaArray(bounds=PROBABILITY_RANGE),
         "pseudo": ThetaArray(bounds=(0.0, MAX_SAVED_FLOAT)),
         "feature_shares": ThetaArray(bounds=PROBABILITY_RANGE),
+        "typical": ThetaArray(bounds=PROBABILITY_RANGE),
     }
     carries: ClassVar[tuple[str, ...]] = ()
     _parameter_constraints: ClassVar[Constraints] = {
@@ -263,6 +265,17 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
     def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
         return float(statistics["log_likelihood"][0] + self._log_prior(theta)) / n
 
+    def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
+        """Return the parameters with P(answer | true grade) of a typical careful assessor, and the statistics.
+
+        'Cannot judge' is no grade: the probabilities are those of the grades, given that the answer is a grade.
+        """
+        judgments = statistics.get("assessor_weight", statistics["counts"].sum(axis=(1, 2)))
+        states, likelihood = self._states(theta)
+        n_grades = len(states) - self._models_unjudgeable
+        typical = careful_curves(judgments, likelihood, states)[:n_grades, :n_grades]
+        return {**theta, "typical": typical / typical.sum(axis=0)}, statistics
+
     def _log_prior(self, theta: Arrays) -> float:
         if self.prior == "learned" or not theta["pseudo"].any():
             return 0.0  # a learned prior changes with the data: convergence is that of the likelihood
@@ -277,9 +290,10 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
             grades[:, 0] += more["unjudgeable"]
         if shard.score is not None:
             more[PRIOR_RELEVANCE] = np.exp(self._item_priors(shard, theta)) @ self._with_states(shard).values
-        return {**discrete_rows(grades, shard.values, self.interval), **more, **self._effective_sizes(shard)}
+        rows = discrete_rows(grades, grades @ theta["typical"].T, shard, self.interval)
+        return {**rows, **more, **self._effective_sizes(shard)}
 
-    def _states(self, theta: Arrays) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _states(self, theta: Arrays) -> States:
         return theta["shares"] / theta["shares"].sum(), theta["likelihood"]
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:

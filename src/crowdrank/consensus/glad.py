@@ -7,18 +7,26 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
+from crowdrank._folders import PROBABILITY_RANGE
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays
+from crowdrank.consensus.curves import careful_weights
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.model import EMAggregator, ThetaArray
 from crowdrank.consensus.result import discrete_rows
 from crowdrank.constraints import Constraints, Number
+from crowdrank.engine.passes import Passes
 from crowdrank.engine.shards import Shard
 
 if TYPE_CHECKING:
     import pandas as pd
 
+MEAN_BETA = 1.0
+"""Prior mean of the betas (log easiness)."""
+BETAS = np.linspace(-4.0, 6.0, 41)
+"""Betas at which P(right answer) of a typical careful assessor is computed; it is interpolated between them."""
 MAX_STEPS, SHORT_STEP = 500, 1e-10
 """Maximum number of updates of a document for fixed abilities, and the change of beta that ends them."""
 
@@ -36,7 +44,7 @@ class GLAD(EMAggregator):
         ability_sd: prior standard deviation of abilities; infinite for no prior.
         unjudgeable_as: 'cannot judge' answers as the lowest grade (`lowest`) or left out (`drop`).
         interval: level of the interval from `lower` to `upper`.
-        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(true grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"task": ["a", "a", "a", "b", "b", "b"], "worker": ["x", "y", "z"] * 2,
@@ -46,7 +54,10 @@ class GLAD(EMAggregator):
     ({'a': 1, 'b': 0}, 2)
     """
 
-    theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {"ability": ThetaArray(by_assessor=True)}
+    theta_arrays: ClassVar[Mapping[str, ThetaArray]] = {
+        "ability": ThetaArray(by_assessor=True),
+        "typical": ThetaArray(bounds=PROBABILITY_RANGE),
+    }
     carries: ClassVar[tuple[str, ...]] = ("beta",)
     _parameter_constraints: ClassVar[Constraints] = {"ability_sd": [Number(0, above=True, finite=False)]}
 
@@ -74,7 +85,13 @@ class GLAD(EMAggregator):
         """Run the E-step and update beta (log easiness) of each item; return the statistics for the M-step."""
         ability = np.ones(shard.n_assessors) if theta is None else theta["ability"]
         beta, _, linear, quadratic, log_posterior = self._update(shard, ability, 1, self._betas(shard, local, theta))
-        statistics = {"linear": linear, "quadratic": quadratic, "log_posterior": np.array([log_posterior])}
+        statistics = {
+            "linear": linear,
+            "quadratic": quadratic,
+            "log_posterior": np.array([log_posterior]),
+            "n_judgments": np.bincount(shard.assessor, minlength=shard.n_assessors).astype(np.float64),
+            "items": np.array([shard.n_items, shard.n_items * shard.n_grades], np.float64),
+        }
         return {"beta": beta}, statistics
 
     def _betas(self, shard: Shard, local: Arrays, theta: Arrays | None) -> NDArray[np.float64]:
@@ -110,9 +127,24 @@ class GLAD(EMAggregator):
         log_prior = -0.5 * float((((theta["ability"] - 1.0) / self.ability_sd) ** 2).sum())
         return (float(statistics["log_posterior"][0]) + log_prior) / n
 
+    def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
+        """Return the parameters with P(right answer) of a typical careful assessor at `BETAS`, and the statistics."""
+        n_items, total = statistics["items"]
+        n_grades = int(total) // int(n_items)
+        right = expit(theta["ability"] * np.exp(MEAN_BETA))[:, None, None]
+        likelihood = np.where(np.eye(n_grades, dtype=bool), right, (1 - right) / (n_grades - 1))
+        weights = careful_weights(statistics["n_judgments"], likelihood, np.full(n_grades, 1 / n_grades))
+        return {
+            **theta,
+            "typical": np.array([weights @ expit(theta["ability"] * ease) for ease in np.exp(BETAS)]),
+        }, statistics
+
     def _finish(self, shard: Shard, local: Arrays, theta: Arrays) -> Arrays:
+        """Return the estimates of items; P(grade) is for an answer to a document of the same difficulty."""
         beta, posterior, *_ = self._update(shard, theta["ability"], MAX_STEPS)
-        return {**discrete_rows(posterior, shard.values, self.interval), "difficulty": np.exp(-beta)}
+        right = np.interp(beta, BETAS, theta["typical"])[:, None]
+        answers = posterior * right + (1 - posterior) * (1 - right) / (shard.n_grades - 1)
+        return {**discrete_rows(posterior, answers, shard, self.interval), "difficulty": np.exp(-beta)}
 
     def _assessor_columns(self, theta: Arrays, statistics: Arrays) -> Arrays:
         """Return the ability: 0 is random, below 0 is worse than random."""

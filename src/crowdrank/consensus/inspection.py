@@ -40,14 +40,14 @@ class InspectionMethods:
         return self.assessor_estimator_._states(self.assessor_estimator_.theta_)
 
     def posterior(self, judgments: Any = None) -> Any:
-        """Return the posterior of each document: P(node) on the latent scale, or P(grade).
+        """Return the posterior of each document: P(node) on the latent scale, or P(true grade).
 
         Args:
             judgments: as in :meth:`infer`.
 
         Returns:
             A DataFrame of the library that the judgments came in: one row per (query, document), one column per node,
-            named by its relevance (or per grade, p0..).
+            named by its relevance (or per true grade, true0..; for votes, p0..).
 
         >>> import pandas as pd
         >>> from crowdrank import GDA
@@ -112,12 +112,12 @@ class InspectionMethods:
 
 
 def posterior_table(model: EMAggregator, judgments: Any = None) -> pa.Table:
-    """Return one row per document with P(node) on the latent scale, or P(grade)."""
+    """Return one row per document with P(node) on the latent scale, or P(true grade)."""
     if "nodes" not in model.theta_:
         consensus = model.infer(judgments)
         documents = consensus.document_table
         if model.in_grades:
-            return documents.select(["query", "document", *consensus.share_names])
+            return documents.select(["query", "document", *consensus.true_share_names])
         posterior = normal_posterior(documents["relevance"].to_numpy(), documents["sd"].to_numpy())
         return pa.table({name: documents[name] for name in ("query", "document")} | _node_columns(NODES, posterior))
     table = as_judgments(model.judgments_ if judgments is None else judgments, model.judgments_)

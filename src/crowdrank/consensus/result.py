@@ -105,8 +105,14 @@ class Consensus:
         return self.scale.share_names
 
     @cached_property
+    def true_share_names(self) -> list[str]:
+        """Names of the columns with P(true grade): true0, true1, ...; p0, p1, ... in a model without a true grade."""
+        names = self.scale.true_share_names
+        return names if names[0] in next(self.document_parts()).column_names else self.share_names
+
+    @cached_property
     def documents(self) -> Any:
-        """One row per (query, document): relevance, sd, lower, upper, grade, p0.., judgments."""
+        """One row per (query, document): relevance, sd, lower, upper, grade, p0.., true0.., judgments."""
         return frames.from_arrow(self.all_documents(), self.backend)
 
     @cached_property
@@ -136,18 +142,26 @@ def item_ids(judgments: Judgments) -> dict[str, pa.Array]:
 
 
 def estimate_columns(grade_by: str, shard_index: int, rows: Arrays) -> Arrays:
-    """Return the estimates of a shard with the column `grade`, and P(grade) as columns p0, p1, ... instead of a matrix.
+    """Return the estimates of a shard with the column `grade`, and probabilities as columns instead of matrices.
 
-    The matrix `p` is removed from `rows`, so that its memory can be freed.
+    The grade follows from P(true grade) if the model has one, otherwise from P(grade). The matrices `p` and `true` are
+    removed from `rows`, so that their memory can be freed.
     """
-    shares = rows.pop("p")
-    by_grade = {f"p{code}": np.ascontiguousarray(column) for code, column in enumerate(shares.T)}
-    return {**rows, "grade": choose_grades(shares, grade_by), **by_grade}
+    shares = {name: rows.pop(name) for name in ("p", "true") if name in rows}
+    columns = {
+        f"{name}{code}": np.ascontiguousarray(column)
+        for name, matrix in shares.items()
+        for code, column in enumerate(matrix.T)
+    }
+    return {**rows, "grade": choose_grades(shares.get("true", shares["p"]), grade_by), **columns}
 
 
 def document_table(judgments: Judgments, estimates: Arrays) -> pa.Table:
     """Return one row per item of the judgments from the columns of :func:`estimate_columns`."""
-    shares = {name: estimates[f"p{code}"] for code, name in enumerate(judgments.main_scale.share_names)}
+    scale = judgments.main_scale
+    shares = {name: estimates[f"p{code}"] for code, name in enumerate(scale.share_names)}
+    if "true0" in estimates:
+        shares |= {name: estimates[f"true{code}"] for code, name in enumerate(scale.true_share_names)}
     documents: dict[str, Any] = {
         **item_ids(judgments),
         **{name: estimates[name] for name in DOCUMENT_ESTIMATES if name in estimates},
@@ -155,12 +169,21 @@ def document_table(judgments: Judgments, estimates: Arrays) -> pa.Table:
         **shares,
         "judgments": np.diff(judgments.offsets),
     }
-    return add_scale_column(to_table(documents), judgments.main_scale)
+    return add_scale_column(to_table(documents), scale)
 
 
 def grade_column(codes: NDArray[np.int8], labels: tuple[Any, ...]) -> pa.Array:
     """Return the column of labels for grade codes, (n,)."""
     return to_array(labels).take(from_numpy(np.minimum(codes, len(labels) - 1)))  # a scale has at least two grades
+
+
+def grade_codes(column: pa.ChunkedArray, labels: tuple[Any, ...]) -> NDArray[np.int64]:
+    """Return the codes of a column of grades, (n,); the inverse of :func:`grade_column`.
+
+    >>> grade_codes(pa.chunked_array([["Good", "Bad"]]), ("Bad", "Good")).tolist()
+    [1, 0]
+    """
+    return np.asarray(pc.index_in(column, value_set=to_array(labels)).to_numpy(), np.int64)
 
 
 def grade_labels(judgments: Judgments | ShardedJudgments) -> tuple[Any, ...]:
@@ -171,10 +194,22 @@ def grade_labels(judgments: Judgments | ShardedJudgments) -> tuple[Any, ...]:
     return tuple(int(value) for value in scale.values) if scale.numeric else scale.names
 
 
-def discrete_rows(posterior: NDArray[np.float64], values: NDArray[np.float64], interval: float) -> Arrays:
-    """Return estimates of items from P(true grade), (n_items, n_grades): relevance is the mean of the grade values."""
-    relevance, sd, lower, upper = posterior_summaries(posterior, values, (1 - interval) / 2, LOSS_TOLERANCE)
-    return {"relevance": relevance, "sd": sd, "lower": lower, "upper": upper, "p": posterior}
+def discrete_rows(
+    posterior: NDArray[np.float64], answers: NDArray[np.float64], shard: Shard, interval: float
+) -> Arrays:
+    """Return estimates of items from P(true grade), (n_items, n_grades): relevance is the mean of the grade values.
+
+    Args:
+        posterior: P(true grade), (n_items, n_grades).
+        answers: probability that a typical careful assessor gives each grade, (n_items, n_grades).
+        shard: the judgments.
+        interval: level of the interval from `lower` to `upper`.
+
+    """
+    relevance, sd, lower, upper = posterior_summaries(posterior, shard.values, (1 - interval) / 2, LOSS_TOLERANCE)
+    answers = answers / answers.sum(axis=1, keepdims=True)
+    restrict_to_gold(answers, shard)
+    return {"relevance": relevance, "sd": sd, "lower": lower, "upper": upper, "p": answers, "true": posterior}
 
 
 def restrict_to_gold(probabilities: NDArray[np.float64], shard: Shard) -> None:
@@ -210,14 +245,16 @@ def check_documents(table: pa.Table, scale: Scale, labels: tuple[Any, ...]) -> N
     required = {"query", "document", "relevance", "grade", *scale.share_names, "judgments"}
     require(required <= names, f"there is no column {min(required - names, default='')}")
     estimates = [name for name in DOCUMENT_ESTIMATES if name in names]
-    order = ["query", "document", *estimates, "grade", *scale.share_names, "judgments"]
+    true_shares = [name for name in scale.true_share_names if name in names]
+    order = ["query", "document", *estimates, "grade", *scale.share_names, *true_shares, "judgments"]
     order += [] if scale.numeric else [SCALE_COLUMN]
     require(table.column_names == order, "there is an unknown column, or the columns are in another order")
     for name in names:
         require(not table[name].null_count, f"the column {name} has blanks")
     for name in ("query", "document"):
         require(table[name].type in (pa.string(), pa.int64()), f"the column {name} has another type")
-    for name in names & {*DOCUMENT_ESTIMATES, *scale.share_names}:
+    require(len(true_shares) in (0, len(scale)), "columns with the probability of true grades are missing")
+    for name in names & {*DOCUMENT_ESTIMATES, *scale.share_names, *true_shares}:
         require(table[name].type == pa.float64(), f"the column {name} has another type")
     require(table["judgments"].type == pa.int64(), "the column judgments has another type")
     known = pa.array(labels)

@@ -166,9 +166,16 @@ def check_theta(model: EMAggregator, theta: Arrays, example: Arrays, n_assessors
 
 
 def example_parameters(
-    model: EMAggregator, scales: tuple[Scale, ...], n_expert_grades: int, *, has_scores: bool = False
+    model: EMAggregator,
+    scales: tuple[Scale, ...],
+    n_expert_grades: int,
+    *,
+    has_scores: bool = False,
+    finished: bool = True,
 ) -> tuple[Arrays, Arrays]:
     """Return parameters and statistics of a model on a few synthetic judgments with these scales.
+
+    They are those of a finished fit, or those between two iterations.
 
     The number of assessors differs from every other size, so that shapes show which axes are the assessors.
     """
@@ -190,7 +197,11 @@ def example_parameters(
     gold = ItemGold(np.array([0, n_expert_grades - 1], np.int8), n_expert_grades, None) if n_expert_grades else None
     passes = LocalEngine().open(model, judgments, gold, (np.zeros(2),) if has_scores else None)
     theta = model._maximize(None, passes.accumulate(None))
-    return theta, passes.accumulate(theta)
+    return (
+        model._after_iterations(passes, theta, passes.accumulate(theta))
+        if finished
+        else (theta, passes.accumulate(theta))
+    )
 
 
 @dataclass
@@ -315,7 +326,11 @@ class CheckpointedFit:
         model, first = self.model, shards.load(0)
         with np.errstate(all="ignore"):
             example, _ = example_parameters(
-                model, self.judgments.scales, first.n_expert_grades, has_scores=self.scores is not None
+                model,
+                self.judgments.scales,
+                first.n_expert_grades,
+                has_scores=self.scores is not None,
+                finished=False,
             )
             model._check_theta(theta, example, self.judgments.n_assessors)
             require_same_form(statistics, model._accumulate(first, model._start(first), theta)[1])

@@ -55,7 +55,7 @@ class ThresholdDawidSkene(DawidSkene):
             (`model`). With `model`, a document has a grade or cannot be judged; then it counts as the lowest grade, and
             assessors who do not notice answer as they do for the lowest grade.
         interval: level of the interval from `lower` to `upper`.
-        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(true grade).
 
     >>> import pandas as pd
     >>> votes = pd.DataFrame({"task": ["a", "a", "a", "b", "b", "b"], "worker": ["x", "y", "z"] * 2,
@@ -71,6 +71,7 @@ class ThresholdDawidSkene(DawidSkene):
         "shares": ThetaArray(bounds=PROBABILITY_RANGE),
         "frequencies": ThetaArray(bounds=PROBABILITY_RANGE),
         "feature_shares": ThetaArray(bounds=PROBABILITY_RANGE),
+        "typical": ThetaArray(bounds=PROBABILITY_RANGE),
     }
     _parameter_constraints: ClassVar[Constraints] = {
         "prior": [OneOf("learned"), Number(0, above=True)],

@@ -69,6 +69,15 @@ class Scale:
         """
         return [probability_column(value) for value in self.values]
 
+    @property
+    def true_share_names(self) -> list[str]:
+        """Names of the columns with the posterior probability of each true grade.
+
+        >>> Scale.parse("1-3").true_share_names
+        ['true1', 'true2', 'true3']
+        """
+        return [f"true{int(value)}" for value in self.values]
+
     @classmethod
     def parse(cls, text: str | Iterable[object]) -> Scale:
         """Return a scale from `0-3`, `1,2,3`, or names from least to most relevant (`Bad,Fair,Good` or `Bad|Good`).

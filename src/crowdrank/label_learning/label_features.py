@@ -266,8 +266,8 @@ class _LabelColumns:
         return np.asarray(consensus.assessor_table[name].to_numpy(), dtype=np.float64)[self.table.assessor]
 
     def grade_probabilities(self, consensus: Consensus) -> Floats:
-        """Return the probability of each grade of the label's document, (n_labels, n_grades)."""
-        return np.column_stack([self.of_document(consensus, name) for name in consensus.share_names])
+        """Return the probability of each true grade of the label's document, (n_labels, n_grades)."""
+        return np.column_stack([self.of_document(consensus, name) for name in consensus.true_share_names])
 
     def correct_probability(self, consensus: Consensus) -> Floats:
         """Return the probability that the label is the true grade of its document."""

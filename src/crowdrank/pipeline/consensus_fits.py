@@ -245,7 +245,7 @@ def consensus_labels(consensus: Consensus, target: str) -> Floats:
     if values[0] < 0 or values[-1] > MAX_GRADE:
         raise InputError(f"the grades {consensus.scale} are not within 0 and {MAX_GRADE}", kind="no-gains")
     probabilities = np.zeros((len(table), values[-1] + 1))
-    probabilities[:, values] = np.column_stack([table[name].to_numpy() for name in consensus.share_names])
+    probabilities[:, values] = np.column_stack([table[name].to_numpy() for name in consensus.true_share_names])
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     if target == "probabilities":
         return probabilities

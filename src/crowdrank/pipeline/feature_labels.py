@@ -12,9 +12,8 @@ import pyarrow as pa
 from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.collection import SETTLED_PROBABILITY
-from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.model import Aggregator
-from crowdrank.consensus.result import Consensus
+from crowdrank.consensus.result import Consensus, grade_codes
 from crowdrank.evaluation.comparison import format_p
 from crowdrank.evaluation.evaluate import evaluate_codes
 from crowdrank.evaluation.measures import parse_measures
@@ -156,7 +155,7 @@ class _Labels:
         table = consensus.document_table
         relevance, lower, upper = (table[name].to_numpy() for name in ("relevance", "lower", "upper"))
         shares = np.column_stack([table[name].to_numpy() for name in consensus.share_names])
-        return cls(relevance, upper - lower, choose_grades(shares, model.grade_by), shares.max(axis=1))
+        return cls(relevance, upper - lower, grade_codes(table["grade"], consensus.labels), shares.max(axis=1))
 
 
 def _agreement(

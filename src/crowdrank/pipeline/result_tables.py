@@ -13,9 +13,8 @@ from crowdrank._typing import Floats, Integers
 from crowdrank.assessors.assessor_report import best_and_worst
 from crowdrank.collection.belief import exponential_gains
 from crowdrank.collection.model_policies import value_of_labels
-from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.model import Aggregator
-from crowdrank.consensus.result import Consensus
+from crowdrank.consensus.result import Consensus, grade_codes
 from crowdrank.evaluation.comparison import format_p
 from crowdrank.evaluation.evaluate import JUDGED_CUTOFF
 from crowdrank.evaluation.measures import parse_measure
@@ -73,7 +72,7 @@ def next_table(documents: pa.Table, model: Aggregator, data: RunData, measure: s
     shares = np.column_stack([documents[name].to_numpy() for name in scale.share_names])
     priority, reason = value_of_labels(model, k), f"may change the top {k}"
     if len(is_open) and not is_open.any():
-        priority = _differences_to_experts(documents, choose_grades(shares, model.grade_by).astype(np.int64), data)
+        priority = _differences_to_experts(documents, grade_codes(documents["grade"], model.consensus_.labels), data)
         is_open, reason = priority >= MIN_DIFFERENCE, DIFFERS_FROM_EXPERT
     width = pc.subtract(documents["upper"], documents["lower"])
     table = documents.append_column("priority", pa.array(priority)).append_column("width", width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -34,7 +34,7 @@ from crowdrank.readers.read import read_gold
 from crowdrank.readers.sources import BadRows, Source, no_rows_error
 
 TARGETS = ("probabilities", "expected-grade", "grade", "relevance")
-PROBABILITY_COLUMN = re.compile(r"p(\d+)")
+PROBABILITY_COLUMN = re.compile(r"(p|true)(\d+)")
 """Name of a column with the probability of a grade."""
 MISSING_FEATURE_ACTIONS = ("warn", "skip", "error")
 """What to do with labeled documents without features."""
@@ -114,7 +114,7 @@ def read_labels(
     opened, _ = open_source(source, format, None)
     if PRIOR_RELEVANCE in opened.names:
         _warn_of_features()
-    probabilities = [name for name in opened.names if PROBABILITY_COLUMN.fullmatch(name)]
+    probabilities = list(_probability_columns(opened.names).values())
     has_relevance = "relevance" in opened.names and not {"grade", "label", "gold"} & set(opened.names)
     if len(probabilities) < 2 and not has_relevance:
         name = str(source) if isinstance(source, str | Path) else opened.name
@@ -194,12 +194,12 @@ def _id_columns(table: pa.Table, source: str, opened: Source | None) -> tuple[pa
 
 
 def _grade_probabilities(table: pa.Table, source: str, opened: Source | None) -> Floats | None:
-    """Return the probabilities of the grades 0, 1, ... from columns p0, p1, ..., or None; a missing column means 0."""
-    columns = {int(match[1]): name for name in table.column_names if (match := PROBABILITY_COLUMN.fullmatch(name))}
+    """Return the probabilities of the grades 0, 1, ..., or None without such columns; a missing column means 0."""
+    columns = _probability_columns(table.column_names)
     if len(columns) < 2:
         return None
     if max(columns) > MAX_GRADE:
-        raise InputError(f"p{max(columns)} is the probability of a grade above {MAX_GRADE}", source=source)
+        raise InputError(f"{columns[max(columns)]} is the probability of a grade above {MAX_GRADE}", source=source)
     probabilities = np.zeros((len(table), max(columns) + 1))
     for grade, name in columns.items():
         probabilities[:, grade] = _parse_numbers(table, name, source, opened)
@@ -209,11 +209,26 @@ def _grade_probabilities(table: pa.Table, source: str, opened: Source | None) ->
         row = int(np.argmax(invalid))
         problem, fix = (
             f"the probabilities of the grades sum to {total[row]:.3g}",
-            "let p0, p1, ... sum to 1 in each row",
+            f"let {', '.join(columns.values())} sum to 1 in each row",
         )
         raise InputError(problem, source=source, place=_row_location(row, opened), fix=fix)
     scaled: Floats = probabilities / total[:, None]
     return scaled
+
+
+def _probability_columns(names: Iterable[str]) -> dict[int, str]:
+    """Return the columns with the probabilities of grades, by grade.
+
+    They are true0, true1, ... if there are any, because relevance is the mean of these; otherwise p0, p1, ...
+
+    >>> _probability_columns(["document", "p0", "p1", "true0", "true1"])
+    {0: 'true0', 1: 'true1'}
+    """
+    found: dict[str, dict[int, str]] = {"true": {}, "p": {}}
+    for name in names:
+        if match := PROBABILITY_COLUMN.fullmatch(name):
+            found[match[1]][int(match[2])] = name
+    return found["true"] or found["p"]
 
 
 def _parse_numbers(table: pa.Table, name: str, source: str, opened: Source | None) -> Floats:

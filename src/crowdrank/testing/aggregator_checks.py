@@ -83,7 +83,8 @@ def check_result_tables(model: Aggregator) -> None:
     expected = {"relevance", "sd", "lower", "upper", "grade", "p0", "p1", "p2", "judgments"}
     assert expected <= set(table.columns), f"the table of documents lacks {sorted(expected - set(table.columns))}"
     assert about["judgments"].sum() == len(frame) == table["judgments"].sum(), "both tables must count all judgments"
-    assert np.allclose(table[["p0", "p1", "p2"]].sum(axis=1), 1), "the probabilities of grades must sum to 1"
+    for names in (model.consensus_.share_names, model.consensus_.true_share_names):
+        assert np.allclose(table[names].sum(axis=1), 1), "the probabilities of grades must sum to 1"
     assert np.isfinite(table[["relevance", "sd", "lower", "upper"]]).all(axis=None), "relevance must be finite"
     inside = table["relevance"].between(table["lower"] - 1e-9, table["upper"] + 1e-9)
     assert inside.all(), "relevance must lie between lower and upper"
@@ -272,6 +273,9 @@ def check_copies_in_a_family_change_nothing(model: Aggregator) -> None:
     gap = float((alone["relevance"] - many.loc[alone.index, "relevance"]).abs().mean())
     limit = COPIES_TOLERANCE * float(alone["relevance"].std())
     assert gap < limit, f"copies within a family must not change relevance, which changed by {gap:.3f}"
+    shares = [name for name in alone.columns if name in ("p0", "p1", "p2")]
+    gap = float((alone[shares] - many.loc[alone.index, shares]).abs().to_numpy().mean())
+    assert gap < COPIES_TOLERANCE / 5, f"copies within a family must not change P(grade), which changed by {gap:.3f}"
     expected = frame.groupby(["query", "document"]).size().loc[many.index]
     assert np.allclose(many["n_eff"], expected), "copies within a family must count as one judgment"
 
@@ -294,7 +298,7 @@ def check_predict_equals_fit_predict(model: Aggregator) -> None:
     assert fitted.predict().equals(fitted.predict(frame)), "predict must return the labels of the fit"
     assert model.unfitted().fit_predict(frame).equals(fitted.predict()), "fit_predict must equal fit and predict"
     shares = fitted.predict_proba(frame)
-    expected = _document_frame(fitted).loc[shares.index, ["p0", "p1", "p2"]]
+    expected = _document_frame(fitted).loc[shares.index, fitted.consensus_.true_share_names]
     assert np.allclose(shares.to_numpy(), expected, atol=1e-12), "predict_proba must return the shares of the fit"
 
 
@@ -334,14 +338,15 @@ def check_added_judgments_use_the_scale(model: Aggregator) -> None:
 
 
 def check_expert_grades_are_fixed(model: Aggregator) -> None:
-    """Check that a document with an expert grade has this grade with probability 1."""
+    """Check that a document with an expert grade has this grade with probability 1, also as its true grade."""
     gold = pd.DataFrame({"query": ["even", "odd"], "document": ["d0", "d1"], "grade": [2, 0]})
     fitted = _fit_copy(model, example_judgments(), gold=gold)
     table = _document_frame(fitted)
     for query, document, grade in gold.itertuples(index=False):
         found = table.loc[(query, document)]
         assert found["grade"] == grade, "a document must have its expert grade"
-        assert np.isclose(found[f"p{grade}"], 1), "an expert grade must be certain"
+        for names in (fitted.consensus_.share_names, fitted.consensus_.true_share_names):
+            assert np.isclose(found[names[grade]], 1), "an expert grade must be certain"
     assert "gold_accuracy" in _assessor_frame(fitted), "assessors must have their accuracy on expert grades"
 
 

@@ -1,7 +1,7 @@
-"""Checks that an aggregator does not lose to plain votes, and that a useless assessor does little harm.
+"""Checks that an aggregator does not lose to plain votes, resists a useless assessor, and knows what it does not know.
 
 The judgments are simulated such that plain votes are known to be good. Models without a continuous relevance skip the
-checks of rankings. Models of ordered errors skip worlds in which all errors are equally likely.
+comparison of rankings with the average. Models of ordered errors skip worlds in which all errors are equally likely.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from crowdrank._typing import Floats, Integers
+from crowdrank.consensus.calibration import expected_calibration_error
 from crowdrank.consensus.grade_rules import GRADE_RULES
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.threshold_dawid_skene import ThresholdDawidSkene
@@ -38,6 +39,18 @@ N_GRADE_SEEDS = 3
 """Number of worlds of each kind with unused grades."""
 MAX_FEWER_RIGHT = 0.01
 """Maximum by which the share of right grades may be below that of the majority."""
+CAREFUL_NOISE, SEVERITY_SD = 0.4, 0.2
+"""Standard deviations of a careful assessor's noise and of severities, in standard deviations of relevance."""
+N_RANDOM_ASSESSORS, JUDGED_SHARE = 2, 0.4
+"""Number of assessors who answer at random, and probability that an assessor judges a document."""
+N_CAREFUL_ANSWERS, N_SEEDS_OF_PERCEPTION = 20, 3
+"""Number of further careful assessors whose answers the probabilities of grades are compared with, and of worlds."""
+MAX_CALIBRATION_ERROR = 0.13
+"""Maximum of the mean expected calibration error of the probabilities of grades.
+
+Models whose errors are the same for all grades, or symmetric, are not calibrated where half of the documents have the
+lowest grade; the error of the posterior probability of true grades is 0.14 to 0.25.
+"""
 
 
 @dataclass(frozen=True)
@@ -148,12 +161,17 @@ def _tau_within_queries(first: Floats, second: Floats) -> float:
     return float(np.mean([tau_a(first[queries == query], second[queries == query]) for query in np.unique(queries)]))
 
 
-def _fitted_relevance(model: Aggregator, judgments: pd.DataFrame) -> Floats:
-    """Return the relevance of the documents in the order of their names."""
+def _fit_quietly(model: Aggregator, judgments: pd.DataFrame | Judgments) -> Aggregator:
+    """Return a copy of the model, fitted without warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", DataWarning)
-        table = model.unfitted().fit(judgments).consensus_.document_table.to_pandas()
+        return model.unfitted().fit(judgments)
+
+
+def _fitted_relevance(model: Aggregator, judgments: pd.DataFrame) -> Floats:
+    """Return the relevance of the documents in the order of their names."""
+    table = _fit_quietly(model, judgments).consensus_.document_table.to_pandas()
     return np.asarray(table.sort_values("document")["relevance"], np.float64)
 
 
@@ -174,8 +192,8 @@ def check_short_tasks(model: Aggregator) -> None:
 
 
 def check_useless_assessor(model: Aggregator) -> None:
-    """Check that an assessor with random answers hardly changes the ranking of a model with continuous relevance."""
-    if not getattr(model, "on_a_line", False):
+    """Check that an assessor with random answers hardly changes the ranking of a model with assessors' parameters."""
+    if not any(array.by_assessor for array in getattr(model, "theta_arrays", {}).values()):
         return
     judgments, _ = short_task_world(4, 30, 8, 0)
     documents = judgments[["query", "document"]].drop_duplicates()
@@ -186,15 +204,26 @@ def check_useless_assessor(model: Aggregator) -> None:
     assert correlation >= MIN_CORRELATION, f"a useless assessor changed the ranking (correlation {correlation:.3f})"
 
 
+def check_calibration(model: Aggregator) -> None:
+    """Check that P(grade) is about the frequency of the grade among the answers of one more careful assessor."""
+    errors = []
+    for seed in range(N_SEEDS_OF_PERCEPTION):
+        world = PerceptionWorld.draw(seed)
+        consensus = _fit_quietly(model, world.judgments).consensus_
+        table = consensus.document_table.to_pandas().sort_values("document")
+        shares = np.repeat(table[consensus.share_names].to_numpy(), N_CAREFUL_ANSWERS, axis=0)
+        is_answer = world.answers.ravel()[:, None] == np.arange(shares.shape[1])
+        errors.append(expected_calibration_error(shares, is_answer))
+    error = float(np.mean(errors))
+    assert error <= MAX_CALIBRATION_ERROR, f"the expected calibration error of P(grade) is {error:.3f}"
+
+
 def share_right(model: Aggregator, judgments: Judgments, truth: Integers) -> float:
     """Return the share of documents with the right grade, which the rule `mode` maximizes."""
     unfitted = model.unfitted()
     if "grade_by" in unfitted.get_params():
         unfitted.set_params(grade_by="mode")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", DataWarning)
-        table = unfitted.fit(judgments).consensus_.document_table.to_pandas()
+    table = _fit_quietly(unfitted, judgments).consensus_.document_table.to_pandas()
     return float(np.mean(table.sort_values("document")["grade"].to_numpy() == truth))
 
 
@@ -218,3 +247,48 @@ def check_unused_grades(model: Aggregator) -> None:
             right, plain = (np.mean([share_right(one, *data) for data in drawn]) for one in (model, MajorityVote()))
             problem = f"{world}: {right:.3f} of the grades are right, {plain:.3f} of those of the majority"
             assert right >= plain - MAX_FEWER_RIGHT, problem
+
+
+@dataclass(frozen=True)
+class PerceptionWorld:
+    """Assessors who see the relevance of a document with normal noise and cut it into grades; no model's own form.
+
+    The confusions of grades depend on relevance within a grade, curves are no Gaussians, and some assessors answer at
+    random. A careful assessor has the noise `CAREFUL_NOISE` and a severity of their own.
+
+    Attributes:
+        judgments: judgments by all assessors.
+        answers: grades by careful assessors who did not take part, one for each document and draw, in the order of the
+            names of documents, (n_documents, N_CAREFUL_ANSWERS).
+
+    """
+
+    judgments: pd.DataFrame
+    answers: Integers
+
+    @classmethod
+    def draw(cls, seed: int, n_documents: int = 480) -> PerceptionWorld:
+        """Draw a world.
+
+        >>> PerceptionWorld.draw(0).answers.shape
+        (480, 20)
+        """
+        rng = np.random.default_rng(seed)
+        relevance, noise = rng.normal(size=n_documents), np.repeat([CAREFUL_NOISE, 1.0], [10, 5])
+        cuts = np.array([0.0, 0.7, 1.3])  # half of the documents have the lowest grade
+        severity = rng.normal(0, SEVERITY_SD, len(noise))
+        seen = relevance[:, None] + severity + noise * rng.normal(size=(n_documents, len(noise)))
+        grades = np.hstack([np.searchsorted(cuts, seen), rng.integers(0, 4, (n_documents, N_RANDOM_ASSESSORS))])
+        is_judged = np.asarray(rng.random(grades.shape)) < JUDGED_SHARE
+        document, assessor = np.nonzero(is_judged)
+        frame = pd.DataFrame(
+            {
+                "query": [f"q{number // DOCUMENTS_PER_QUERY}" for number in document],
+                "document": [f"d{number:03}" for number in document],
+                "assessor": [f"w{number}" for number in assessor],
+                "grade": grades[document, assessor],
+            }
+        )
+        of_one_more = (n_documents, N_CAREFUL_ANSWERS)
+        spread = np.hypot(SEVERITY_SD, CAREFUL_NOISE)
+        return cls(frame, np.searchsorted(cuts, relevance[:, None] + spread * rng.normal(size=of_one_more)))

@@ -291,7 +291,7 @@ def grade_certainty(model: Aggregator) -> Floats:
     """
     documents = model.consensus_.document_table
     if not describes_answers(model):
-        return np.asarray(np.max([documents[name].to_numpy() for name in model.consensus_.share_names], axis=0))
+        return np.asarray(np.max([documents[name].to_numpy() for name in model.consensus_.true_share_names], axis=0))
     pool = Pool(*(documents[name].combine_chunks() for name in ("query", "document")))
     return Belief.from_model(PoolState.of(pool, model.judgments_), model).certainty(np.arange(len(pool)))
 
