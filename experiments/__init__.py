@@ -32,6 +32,7 @@ EXPERIMENTS = {
     "distillation": "what is lost when one forest replaces the ranker that run selects",
     "next-label": "quality against labels bought for every policy (RF10, DL20), experts next to LLM judges",
     "next-label-features": "labels that policies save when features predict relevance (DL20, MQ2008), with controls",
+    "settled": "whether settled pairs keep their grade when all labels are in, and the rules compared for it",
     "service": "answers that the judging service saves by handing out pairs by a model, with simulated judges",
     "estimate": "which system is better, from LLM labels and few expert grades (DL20), and whether intervals hold",
     "estimate-coverage": "coverage of intervals, type I error and RMSE of estimates on a grid of simulated comparisons",
@@ -49,6 +50,7 @@ PARTS = (
     "ensemble-members",
     "distillation",
     "next-label-features",
+    "settled",
     "service",
     "estimate-coverage",
     "overlap",
@@ -68,7 +70,7 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     crowdrank.errors.UsageError: There is no experiment 'rf11' (did you mean 'rf10'?); the experiments are: rf10,
     web5, dl20, auto, grades, expert-scale, calibration, robustness, difficulty, feature-prior, rankers, crowd-rankers,
     rigor, quality, experts, expert-budget, ensemble-members, distillation, next-label,
-    next-label-features, service, estimate,
+    next-label-features, settled, service, estimate,
     estimate-coverage, looks, overlap.
     """
     if name not in EXPERIMENTS:

@@ -63,7 +63,7 @@ def growth_worlds(
 def expected_grades(model: Aggregator) -> Floats:
     """Return the expected grade of each document, in steps of the scale."""
     consensus = model.consensus_
-    return np.asarray(sum(code * consensus.numbers(name) for code, name in enumerate(consensus.share_names)))
+    return np.asarray(sum(code * consensus.numbers(name) for code, name in enumerate(consensus.true_share_names)))
 
 
 def measure_update(method: str, judgments: Judgments, batches: list[Booleans]) -> float:

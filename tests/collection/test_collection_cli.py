@@ -183,14 +183,34 @@ def test_a_roster_prices_and_honeypots(files: Path, run: Run, world: World) -> N
     assert who[2] not in set(pd.read_csv("r2.csv")["assessor"])
 
 
+def test_budgets_that_are_not_spent_have_a_reason(files: Path, run: Run) -> None:
+    run("add", "labels.csv", "one.csv", "two.csv")
+    command = ("next", "labels.csv", "--pairs", "pool.csv", "--policy", "overlap-4", "--prices", "crowd=3")
+    output = json.loads(run(*command, "--budget", 10, "--json"))
+    [unspent] = output["unspent"]
+    assert (unspent["money"], unspent["reason"], unspent["price"], unspent["pairs"]) == (1, "price", 3, {})
+    assert output["cost"] == 9
+    command = ("next", "labels.csv", "--pairs", "pool.csv", "--policy", "ndcg@10", "--settled", "0.6")
+    output = json.loads(run(*command, "--budget", 10_000, "--json"))
+    [unspent] = output["unspent"]
+    assert unspent["money"] == 10_000 - output["cost"]
+    assert unspent["reason"] == "nothing-wanted"
+    assert unspent["pairs"]["settled"] > 0
+    assert unspent["pairs"]["requested"] == output["requests"]
+    assert sum(unspent["pairs"].values()) == len(pd.read_csv("pool.csv"))
+    assert "of the budget are not spent: of " in run(*command, "--budget", 10_000)
+
+
 def test_simulate_and_replay(files: Path, run: Run, world: World) -> None:
     out = run("simulate", "--queries", 6, "--labels", 4, "--rounds", 3, "-p", "random", "-p", "ndcg@5", "--json")
     output = json.loads(out)
     assert ({row["policy"] for row in output["curve"]}, output["simulated"]) == ({"random", "ndcg@5"}, True)
-    said = run("simulate", "--queries", 3, "--labels", 3, "--rounds", 3, "-p", "single")
-    assert re.search(
-        r"^single has 2 of 3 rounds: in the others it requested nothing more; \d+ of the budget", said, re.M
-    )
+    short = ("simulate", "--queries", 3, "--labels", 3, "--rounds", 3, "-p", "single")
+    said, ended = run(*short), json.loads(run(*short, "--json"))
+    [unspent] = ended["unspent"]["single"]
+    assert (unspent["reason"], list(unspent["pairs"])) == ("nothing-wanted", ["complete"])
+    assert unspent["money"] == pytest.approx(ended["budget"] - ended["curve"][-1]["money"])
+    assert re.search(r"^single has 2 of 3 rounds\. In the others, .* of the budget are not spent: ", said, re.M)
     assert "Simulated crowd: " in said
     assert "Replayed" not in said
     run("add", "labels.csv", "one.csv", "two.csv")

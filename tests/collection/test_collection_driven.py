@@ -30,6 +30,7 @@ from crowdrank.collection.replay import Crowd, replay
 from crowdrank.collection.requests import MAX_REQUESTS_PER_BLOCK, Budget, PoolState, RankedRequests
 from crowdrank.errors import UsageError
 from crowdrank.readers.combine import combine
+from experiments.subsample import equal_count
 
 
 @cache
@@ -126,8 +127,9 @@ def test_what_is_looked_up_on_the_grid_is_what_is_worked_out() -> None:
         belief.information(pair), [references.information(row, belief.mean_likelihood) for row in spelt_out], atol=0.01
     )
     np.testing.assert_allclose(belief.entropy(pair), -(spelt_out * np.log(spelt_out + 1e-300)).sum(axis=1), atol=0.02)
-    seen_as = np.eye(len(belief.grade_given_state))[belief.grade_given_state.argmax(axis=0)]
-    np.testing.assert_allclose(belief.certainty(pair), (spelt_out @ seen_as).max(axis=1), atol=0.05)
+    above = np.cumsum(belief.grade_given_state, axis=0) > 0.5  # the median is the first grade with half below
+    grade_of_state = np.eye(len(above))[above.argmax(axis=0)]
+    np.testing.assert_allclose(belief.certainty(pair), (spelt_out @ grade_of_state).max(axis=1), atol=0.05)
     chance, value = belief.gain_distribution(pair)
     np.testing.assert_allclose((chance * value).sum(axis=0), spelt_out @ belief.gain, atol=0.15, rtol=0.05)
 
@@ -183,13 +185,70 @@ def test_pairs_without_a_label_come_first_and_have_the_prior() -> None:
 
 def test_settled_pairs_are_not_asked_about() -> None:
     belief = Belief.from_model(PoolState.of(Pool.of(judged()), judged()), gda())
-    sure = np.flatnonzero(belief.certainty(np.arange(judged().n_items)) >= 0.7)
+    sure = np.flatnonzero(belief.is_settled(np.arange(judged().n_items), 0.7))
     assert 0 < len(sure) < judged().n_items
     for name in ("widest-interval", "entropy", "ndcg@10"):
         asked = get_policy(name).set_params(settled=0.7).next(Pool.of(judged()), judged(), gda(), 10_000)
         assert sorted(asked.pair.tolist()) == sorted(set(range(judged().n_items)) - set(sure.tolist()))
         with pytest.raises(UsageError, match="settled must be a number above 0 and below 1"):
             get_policy(name).set_params(settled=1.5).next(Pool.of(judged()), judged(), gda(), 5)
+
+
+@pytest.mark.parametrize("grade_by", ["mode", "mean"])
+def test_certainty_follows_the_rule_for_grades(grade_by: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = GDA(grade_by=grade_by).fit(judged())
+    belief = Belief.from_model(PoolState.of(Pool.of(judged()), judged()), model)
+    curves = belief.grade_given_state
+    grade = curves.argmax(axis=0) if grade_by == "mode" else np.rint(np.arange(len(curves)) @ curves).astype(int)
+    assert belief.grade_of_state.argmax(axis=0).tolist() == grade.tolist()
+
+
+def test_settled_pairs_keep_their_grade_when_all_labels_are_in() -> None:
+    settled = kept = 0
+    for seed in (0, 1):
+        world = crowdrank.simulate(queries=40, documents=15, labels=16, honeypots=0.0, random_state=seed)
+        everything = read_judgments(world.judgments)
+        part = equal_count(everything, 6, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model, final = GDA().fit(part), GDA().fit(everything)
+        place = everything.positions(*part.item_ids())
+        is_kept = (
+            model.consensus_.documents["grade"].to_numpy() == final.consensus_.documents["grade"].to_numpy()[place]
+        )
+        belief = Belief.from_model(PoolState.of(Pool.of(part), part), model)
+        is_settled = belief.is_settled(np.arange(part.n_items), 0.95)
+        settled, kept = settled + int(is_settled.sum()), kept + int(is_kept[is_settled].sum())
+    assert settled > 50
+    assert kept >= 0.93 * settled
+
+
+def test_a_budget_for_which_there_are_unlabeled_pairs_is_spent() -> None:
+    rng = np.random.default_rng(7)
+    n, relevance = 450, rng.normal(-0.4, 1.1, 450)
+    pool = pd.DataFrame({"query": [f"q{i // 30}" for i in range(n)], "document": [f"d{i}" for i in range(n)]})
+    labeled = rng.permutation(n)[:225]
+    noisy = relevance[labeled] + 0.9 * rng.normal(size=225)
+    labels = pool.iloc[labeled].assign(
+        assessor=[f"a{a}" for a in rng.integers(0, 12, 225)], grade=(noisy[:, None] > [0.2, 1.0, 1.8]).sum(axis=1)
+    )
+    for name in ("ndcg@10", "entropy", "widest-interval"):
+        requests = get_policy(name).next(pool, labels, None, 225)
+        assert sorted(requests.pair.tolist()) == sorted(set(range(n)) - set(labeled.tolist()))
+        assert requests.unspent == ()
+
+
+def test_pairs_without_a_label_are_never_settled() -> None:
+    frame = judged().frame
+    new = pd.DataFrame({"query": frame["query"].iloc[0], "document": ["new-1", "new-2"]})
+    pool = Pool.read(pd.concat([frame[["query", "document"]].drop_duplicates(), new]))
+    for model in (gda(), DawidSkene().fit(judged())):
+        belief = Belief.from_model(PoolState.of(pool, judged()), model)
+        unlabeled = np.array([len(pool) - 2, len(pool) - 1])
+        assert (belief.certainty(unlabeled) > 0.01).all()
+        assert not belief.is_settled(unlabeled, 0.01).any()
 
 
 def test_each_asks_first_for_what_it_wants_most() -> None:

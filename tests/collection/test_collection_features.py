@@ -141,14 +141,14 @@ def test_features_decide_which_unlabeled_pairs_are_worth_a_label(kind: type[Aggr
         assert certain[with_features.pair].mean() < certain[unlabeled()].mean()
 
 
-def test_a_document_that_features_call_irrelevant_is_settled() -> None:
-    certain = belief(fitted(GDA)).certainty(unlabeled())
-    level = float(np.quantile(certain, 0.5))
-    surely = set(unlabeled()[certain >= level].tolist())
+def test_a_document_without_a_label_is_never_settled_by_features() -> None:
+    certain = belief(fitted(GDA)).certainty(np.arange(len(pool())))
+    level = float(np.quantile(certain[unlabeled()], 0.5))
+    assert not belief(fitted(GDA)).is_settled(unlabeled(), level).any()
     for name in MODEL_POLICIES:
         asked = get_policy(name).set_params(settled=level).next(pool(), judged(), fitted(GDA), 10_000)
-        assert not surely & set(asked.pair.tolist())
-        assert set(unlabeled().tolist()) - surely <= set(asked.pair.tolist())
+        assert set(unlabeled().tolist()) <= set(asked.pair.tolist())
+        assert len(asked) < len(pool())
 
 
 def test_a_label_gains_more_from_the_assessor_who_knows_more() -> None:

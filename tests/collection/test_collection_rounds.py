@@ -20,7 +20,7 @@ from crowdrank.collection.add_batch import judgment_table, merge_batch
 from crowdrank.collection.belief import Belief
 from crowdrank.collection.platform_tasks import write_requests
 from crowdrank.collection.pool import Pool, Roster, parse_prices, read_roster
-from crowdrank.collection.requests import Budget, PoolState
+from crowdrank.collection.requests import Budget, OutstandingRequests, PoolState, Unspent
 from crowdrank.collection.status import collection_status, confusions, disagreements, labels_needed, write_grades
 from crowdrank.consensus.latent import entropy
 from crowdrank.errors import CrowdrankError, InputError, UsageError
@@ -228,6 +228,42 @@ def test_expert_grades_are_spread_over_queries(policy: str, is_named: bool) -> N
     counts = np.unique(pool.query.take(pa.array(requests.pair)).to_pylist(), return_counts=True)[1]
     assert len(requests) == 30
     assert sorted(counts) == [1] * 10 + [2] * 10
+
+
+def test_unspent_budgets_say_why() -> None:
+    judgments = read_judgments(simulate(queries=4, documents=10, labels=2, random_state=1).judgments)
+    pool = Pool.of(judgments)
+    n = len(pool)
+
+    def unspent(policy: str, money: float, roster: Roster | None = None, **terms: Any) -> list[Unspent]:
+        requests = get_policy(policy).next(replace(pool, roster=roster), judgments, None, Budget(money, **terms))
+        assert requests.cost + sum(part.money for part in requests.unspent) == pytest.approx(money)
+        return list(requests.unspent)
+
+    assert unspent("overlap-3", n) == []
+    assert unspent("overlap-3", 2 * n) == [Unspent(n, "nothing-wanted", False, 1.0, {"requested": n})]
+    assert unspent("overlap-2", 5) == [Unspent(5, "nothing-wanted", False, 1.0, {"complete": n})]
+    assert unspent("overlap-3", 10, prices={"crowd": 3}) == [Unspent(1, "price", False, 3.0)]
+    new = [f"new-{number}" for number in range(3)]
+    assert unspent("overlap-3", 10, Roster.of(new), most=2) == [Unspent(4, "nobody-left", False, 1.0)]
+    dear = Roster.of(new, ["llm", "crowd", "expert"], {"llm": 2, "crowd": 4, "expert": 50})
+    assert unspent("overlap-3", 11, dear, most=1) == [Unspent(5, "price", False, 50.0)]
+    requested = get_policy("overlap-3").next(pool, judgments, None, 3)
+    outstanding = OutstandingRequests.of(requested, judgments)
+    later = get_policy("overlap-3").next(replace(pool, roster=None), judgments, None, Budget(2 * n), outstanding)
+    assert later.unspent[0].pairs == {"requested": n - 3, "outstanding": 3}
+    settled = get_policy("entropy").set_params(settled=0.6).next(replace(pool, roster=None), judgments, None, 2 * n)
+    assert settled.unspent[0].pairs == {"requested": len(settled), "settled": n - len(settled)}
+    assert 0 < len(settled) < n
+
+
+def test_money_for_honeypots_that_is_left_has_a_reason() -> None:
+    judgments = read_judgments(simulate(queries=4, documents=10, labels=2, random_state=1).judgments)
+    frame = Pool.of(judgments).query, Pool.of(judgments).document
+    answers = pa.array(["1" if number < 2 else None for number in range(len(frame[0]))], pa.string())
+    requests = get_policy("overlap-3").next(Pool(*frame, honeypot=answers), judgments, None, Budget(20, honeypots=0.25))
+    assert requests.unspent == (Unspent(3.0, "nothing-wanted", True, 1.0, {"requested": 2}),)
+    assert requests.unspent[0].message().kind == "unspent-nothing-wanted"
 
 
 def test_requests_to_a_crowd_keep_their_priority() -> None:

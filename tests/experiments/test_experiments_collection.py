@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from crowdrank.collection.replay import Crowd
+from crowdrank.consensus.dawid_skene import DawidSkene
 from crowdrank.consensus.gda import GDA
 from crowdrank.errors import UsageError
 from crowdrank.readers.features import read_features
 from crowdrank.readers.read import read_judgments
 from crowdrank.simulation.world import simulate
-from experiments import next_label, next_label_features, overlap
+from experiments import next_label, next_label_features, overlap, settled
 from experiments.base import Table
 from experiments.subsample import equal_count
+from tools.results import load_results
 
 SMALL: dict[str, Any] = {"n_estimators": 8, "learning_rate": 0.2, "num_leaves": 7, "min_child_samples": 10}
 
@@ -179,3 +181,46 @@ def test_tables_of_policies_with_features(monkeypatch: pytest.MonkeyPatch) -> No
     assert noise.row("ndcg@10") == end.row("ndcg@10")
     with pytest.raises(UsageError, match="There is no data set 'rf10'"):
         next_label_features.experiment(only=["rf10"])
+
+
+def test_settled_pairs_of_a_small_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = read_judgments(simulate(queries=12, documents=15, labels=8, honeypots=0.0, random_state=3).judgments)
+    monkeypatch.setattr(settled, "read_crowd", lambda name, seed: everything)
+    monkeypatch.setattr(settled, "STAGES", (2, 4))
+    done = settled.experiment(["gda", "dawid-skene"], seeds=[0], only=["simulated"])
+    assert [table.name for table in done.tables] == ["rules", "labels", "stop", "models"]
+    rows = done.table("labels").rows
+    assert [(row["labels"], row["pairs"]) for row in rows] == [(2, everything.n_items), (4, everything.n_items)]
+    total = sum(row["settled pairs"] for row in rows)
+    assert done.table("models").row("gda")["settled pairs"] == total
+    assert done.table("rules").row("simulated")["range of a grade: settled"] == pytest.approx(
+        total / 2 / everything.n_items
+    )
+    stop = done.table("stop").row("simulated")
+    assert 0 < stop["labels bought"] < 1
+    assert stop["settled"] >= rows[-1]["settled"]
+
+
+def test_rules_of_settled_pairs_follow_their_definitions() -> None:
+    judgments = read_judgments(simulate(queries=12, documents=15, labels=8, random_state=3).judgments)
+    for model in (GDA().fit(judgments), DawidSkene().fit(judgments)):
+        found = settled.certainties(model)
+        assert list(found) == [settled.CHOSEN, *(rule for rule in found if rule != settled.CHOSEN)]
+        assert set(found) == set(settled.RULES)
+        shares = model.consensus_.documents[model.consensus_.share_names].to_numpy()
+        assert found["P(grade)"].tolist() == pytest.approx(shares.max(axis=1).tolist())
+        assert all(((one > 0) & (one <= 1 + 1e-9)).all() for one in found.values())
+        names = model.consensus_.documents["grade"].to_list()
+        assert [model.consensus_.labels[code] for code in settled.consensus_grades(model)] == names
+
+
+def test_settled_results_keep_the_promise() -> None:
+    tables = {table["name"]: table["rows"] for table in load_results()["settled"]["tables"]}
+    for row in tables["rules"]:
+        assert row[f"{settled.CHOSEN}: keep"] >= settled.PROMISED, row["run"]
+    assert {row["run"] for row in tables["rules"]} == set(settled.DATA)
+    assert all(row["keep their grade"] >= settled.PROMISED for row in tables["stop"])
+    rasch = [row for row in tables["models"] if row["run"] == "rasch"]
+    assert all(row["keep their grade"] >= settled.PROMISED for row in rasch)
+    others = [row for row in tables["models"] if row["run"] in ("dawid-skene", "one-coin")]
+    assert min(row["keep their grade"] for row in others) < settled.PROMISED

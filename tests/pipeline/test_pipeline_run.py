@@ -18,7 +18,11 @@ import crowdrank
 from crowdrank._options import option_fields
 from crowdrank._text import markdown_text
 from crowdrank.cli.run_commands import print_candidates
-from crowdrank.collection.model_policies import value_of_labels
+from crowdrank.collection import BEST_POLICY, get_policy
+from crowdrank.collection.belief import Belief, grade_certainty
+from crowdrank.collection.model_policies import ModelPolicy, value_of_labels
+from crowdrank.collection.pool import Pool
+from crowdrank.collection.requests import PoolState
 from crowdrank.errors import CrowdrankError, InputError, UsageError
 from crowdrank.pipeline import consensus_fits, deployment, run_rankers, training, training_view
 from crowdrank.pipeline import run as run_module
@@ -37,6 +41,7 @@ from crowdrank.reports.cards import make_cards
 from crowdrank.reports.page import write_report
 from crowdrank.reports.report_data import ReportData
 from crowdrank.simulation.world import World
+from tools.results import FOLDER
 
 FEW = ["majority", "average", "gls", "expert-only"]
 TREES = {"n_estimators": 10}
@@ -132,12 +137,33 @@ def test_provenance_has_python_call(whole: tuple[RunResult, Path], world: World)
 def test_next_table_is_sorted_by_priority_without_graded_documents(whole: tuple[RunResult, Path], world: World) -> None:
     result, folder = whole
     table = pd.read_csv(folder / "next.csv")
-    assert table["priority"].is_monotonic_decreasing
-    assert set(table["reason"]) == {"may change the top 10"}
+    is_settled = table["reason"] == "settled"
+    assert not is_settled[: (~is_settled).sum()].any(), "settled documents are last"
+    assert table["priority"][~is_settled].is_monotonic_decreasing
+    assert set(table["reason"][~is_settled]) == {"may change the top 10"}
     graded = set(world.gold["document"])
     assert set(table["document"]) == set(result.documents["document"]) - graded
     values = pd.Series(value_of_labels(result.model), result.documents["document"])
-    assert table["priority"].tolist() == pytest.approx(values[table["document"]].tolist())
+    for name in ("priority", "gain"):
+        assert table[name].tolist() == pytest.approx(values[table["document"]].tolist())
+    certainty = pd.Series(grade_certainty(result.model), result.documents["document"])
+    assert ((certainty[table["document"]] >= 0.95).to_numpy() == is_settled).all()
+
+
+def test_next_table_has_the_gain_of_the_policy_with_the_best_published_gain() -> None:
+    published = json.loads((FOLDER / "next-label.json").read_text())
+    tables = {table["name"]: table["rows"] for table in published["tables"]}
+    means = [{row["run"]: row["nDCG@10"] for row in tables[name]} for name in ("rf10-area", "dl20-area")]
+    gains = {run: sum(one[run] - one["random"] for one in means) for run in means[0]}
+    assert max(gains, key=lambda name: gains[name]) == BEST_POLICY.removesuffix("k") + "10"
+    votes = crowdrank.simulate(queries=20, documents=15, labels=4, random_state=2).judgments
+    model = crowdrank.GDA().fit(votes)
+    policy, judgments = get_policy(BEST_POLICY.removesuffix("k") + "10"), model.judgments_
+    assert isinstance(policy, ModelPolicy)
+    belief = Belief.from_model(PoolState.of(Pool.of(judgments), judgments), model)
+    priority, gain = policy.priority(belief, np.arange(judgments.n_items)), value_of_labels(model, 10)
+    assert (gain <= priority + 1e-12).all(), "less only in queries with a low expected DCG"
+    assert np.isclose(gain, priority).mean() > 0.5
 
 
 def with_sure_zeros(world: World, n_queries: int = 5, n_assessors: int = 12) -> tuple[pd.DataFrame, set[str]]:
@@ -174,7 +200,7 @@ def test_more_answers_0_never_move_a_document_up(world: World, method: str) -> N
 
 def test_next_table_follows_the_cutoff_of_the_measure(world: World) -> None:
     first, third = (run(world.judgments, measure=f"nDCG@{k}").next for k in (1, 3))
-    assert set(first["reason"]) == {"may change the top 1"}
+    assert set(first["reason"]) - {"settled"} == {"may change the top 1"}
     assert (first["priority"] > 0).mean() < (third["priority"] > 0).mean()
 
 

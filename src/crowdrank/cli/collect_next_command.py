@@ -275,6 +275,7 @@ def _summary(requests: Requests, outstanding: OutstandingRequests) -> dict[str, 
         "kinds": {kind: {"labels": n, "cost": money} for kind, (n, money) in requests.by_kind().items()},
         "reasons": requests.reasons(),
         "unmet": requests.unmet,
+        "unspent": [{**asdict(part), "note": note_text(part.message())} for part in requests.unspent],
         "out": len(outstanding),
         "notes": [note_text(note) for note in requests.notes],
     }
@@ -286,15 +287,22 @@ def _print_requests(requests: Requests, outstanding: OutstandingRequests, output
     if not len(requests):
         reason = c.outstanding_text(outstanding) if len(outstanding) else "the policy needs no more labels"
         print_line(f"No requests: {reason}.")
+        _print_unspent(requests)
         return
     print_table(requests.to_arrow())
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in requests.reasons().items())
     written = "" if output is None else f"; written to {output}"
     unmet = f"; {counted(requests.unmet, 'more label')} cannot be assigned to anybody" if requests.unmet else ""
     print_line(f"{counted(len(requests), 'label')} requested: {_cost_text(requests)} ({reasons}){unmet}{written}.")
+    _print_unspent(requests)
     if len(outstanding) and requests.probability is None:
         fix = Fix("request them again with {}", "again")
         print_note(Message(c.outstanding_text(outstanding), "outstanding-requests", "note", fixes=(fix,)))
+
+
+def _print_unspent(requests: Requests) -> None:
+    for part in requests.unspent:
+        print_line(note_text(part.message()))
 
 
 def _print_template(template: Path | None, grades: Sequence[str] | None) -> None:

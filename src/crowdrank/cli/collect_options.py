@@ -47,7 +47,7 @@ def good_option() -> Any:
 class PolicyOptions:
     """Options for parameters of labeling policies; each policy uses those that it has."""
 
-    settled: float = option(SETTLED_PROBABILITY, "Probability of its grade at which a document is settled.")
+    settled: float = option(SETTLED_PROBABILITY, "Certainty of its grade at which a document is settled.")
     good: float | None = good_option()
     random_state: int | None = option(None, "Random seed for the order of equals.", show_default="order of the pool")
 

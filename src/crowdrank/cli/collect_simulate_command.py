@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,13 +12,14 @@ from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
 from crowdrank.cli import options as o
-from crowdrank.cli.console import print_cells, print_json, print_line, print_status
+from crowdrank.cli.console import note_text, print_cells, print_json, print_line, print_status
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.collection import SCHEMES
 from crowdrank.errors import Fix, UsageError
 from crowdrank.readers.read_options import GoldReadOptions, ReadOptions
 
 if TYPE_CHECKING:
+    from crowdrank.collection.requests import Unspent
     from crowdrank.collection.schemes import SchemeCost
     from crowdrank.judgments.table import Judgments
     from crowdrank.readers.features import Features
@@ -87,7 +88,7 @@ def collect_simulate(
     features = _read_features(options, prior, reading)
     money, rounds = len(table) / 2 if options.budget is None else options.budget, options.rounds
     names = [name.strip() for name in options.measures.split(",") if name.strip()]
-    rows, notes = [], []
+    rows, notes, unspent = [], [], dict[str, list[dict[str, Any]]]()
     for name, one in policies.items():
         print_status(f"{name}: {counted(rounds, 'round')}")
         by_scheme = options.aggregate == "scheme"
@@ -105,10 +106,12 @@ def collect_simulate(
         )
         rows += [{"policy": name, "documents": table.n_items, **point} for point in curve.table()]
         if len(curve.points) < rounds:
-            notes.append(_early_end_note(name, len(curve.points), rounds, money - curve.points[-1].money))
+            left = [replace(part, money=money - curve.points[-1].money) for part in curve.unspent]
+            unspent[name] = [asdict(part) for part in left]
+            notes.append(_early_end_note(name, len(curve.points), rounds, left[0] if left else None))
     if json:
         about = {"simulated": options.source is None, "judgments": len(table), "budget": money}
-        print_json({**about, "curve": rows, "notes": notes, "columns": dict(table.report.columns)})
+        print_json({**about, "curve": rows, "notes": notes, "unspent": unspent, "columns": dict(table.report.columns)})
         return
     _print_curve(rows, names)
     for note in notes:
@@ -148,11 +151,10 @@ def _read_features(options: ReplayOptions, prior: o.PriorOptions, reading: ReadO
     return prior.read([options.source], reading)
 
 
-def _early_end_note(policy_name: str, n_finished_rounds: int, n_rounds: int, unspent_budget: float) -> str:
+def _early_end_note(policy_name: str, n_finished_rounds: int, n_rounds: int, unspent: Unspent | None) -> str:
     """Return a note that explains why a policy stopped before the last round."""
-    reason = "it requested nothing more" if unspent_budget >= 1 else "their share of the budget bought no label"
-    unspent = f"; {unspent_budget:,.0f} of the budget was not spent" if unspent_budget >= 1 else ""
-    return f"{policy_name} has {n_finished_rounds} of {n_rounds} rounds: in the others {reason}{unspent}."
+    reason = "their share of the budget bought no label." if unspent is None else note_text(unspent.message())
+    return f"{policy_name} has {n_finished_rounds} of {n_rounds} rounds. In the others, {reason}"
 
 
 def _print_curve(rows: list[dict[str, Any]], measures: list[str]) -> None:

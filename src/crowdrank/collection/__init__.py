@@ -16,7 +16,7 @@ Kind = Literal["crowd", "expert", "llm"]
 DEFAULT_KIND: Kind = "crowd"
 """Kind of assessor that answers requests that name nobody."""
 SETTLED_PROBABILITY = 0.95
-"""Default probability of its grade at which a document is settled."""
+"""Default certainty of its grade at which a document is settled."""
 GOOD = 2.0
 """Default lowest grade of a good label: Good on the scale Bad, Fair, Good, Excellent, Perfect."""
 SCHEMES: dict[str, dict[str, Any]] = {
@@ -38,6 +38,8 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "compare": ("compare_runs.CompareRuns", {}),
 }
 """Class and parameters of each policy by its name on the command line; modules are imported when needed."""
+BEST_POLICY = "ndcg@k"
+"""Policy with the best mean gain per label over random labels in the experiment `next-label`."""
 ALIASES = {r"(\d+)-overlap": "overlap-{0}", r"mv-?(\d+)": "majority-{0}", r"ndcg": "ndcg@10"}
 """Other names of policies (those of the paper, and short ones), as regular expressions."""
 

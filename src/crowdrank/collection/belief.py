@@ -20,6 +20,7 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection import policy_kernels
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.requests import PoolState
+from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.latent import N_NODES, NODES, entropy, expert_curves, first_cuts, standard_nodes
 from crowdrank.consensus.model import Aggregator, EMAggregator
 from crowdrank.consensus.result import Consensus
@@ -175,15 +176,25 @@ class Belief:
         """Expected gain 2^grade - 1 in each state (n_states,)."""
         return exponential_gains(self.model.consensus_.scale) @ self.grade_given_state
 
-    def certainty(self, pair: Integers) -> Floats:
-        """Return the probability of the most probable grade of each pair, (n,)."""
-        return self._evaluate(pair, self._certainty)
+    @cached_property
+    def grade_of_state(self) -> Floats:
+        """Grade of a pair that is known to be in a state, as 1 at the grade and 0 elsewhere (n_grades, n_states)."""
+        shares = np.ascontiguousarray(self.grade_given_state.T)
+        return np.asarray(np.eye(shares.shape[1])[choose_grades(shares, self.model.grade_by)].T)
 
-    def _certainty(self, p: Floats) -> Floats:
-        if not self.is_latent:
-            return np.asarray(p.max(axis=0))
-        grade_of_state = np.eye(len(self.grade_given_state))[self.grade_given_state.argmax(axis=0)]
-        return np.asarray((grade_of_state.T @ p).max(axis=0))
+    def certainty(self, pair: Integers) -> Floats:
+        """Return the probability that the most probable grade of each pair is its grade if its state is known, (n,).
+
+        On the latent scale each grade has a range of relevance, in which the model's rule (the median, by default)
+        chooses it from the answers of a careful assessor. The certainty is the probability of the most probable range.
+        P(grade) of the consensus is another one: it stays below 1 however certain the relevance is, because a careful
+        assessor also errs.
+        """
+        return self._evaluate(pair, lambda p: np.asarray((self.grade_of_state @ p).max(axis=0)))
+
+    def is_settled(self, pair: Integers, level: float) -> Booleans:
+        """Return whether each pair has a label and a certainty of at least `level` (n,)."""
+        return np.asarray((self.state.n_labels[pair] > 0) & (self.certainty(pair) >= level))
 
     def settled_entropy(self, level: float) -> float:
         """Return the entropy of a pair whose grade has the probability `level`, and the other grades equal ones.
@@ -301,6 +312,23 @@ class Belief:
                 np.add.at(counts[row], judgments.assessor_family[assessor], 1.0)
         counts[:, -1] = 0.0  # assessors without a family
         return counts[:, family]
+
+
+def grade_certainty(model: Aggregator) -> Floats:
+    """Return the certainty of the grade of each document of a consensus, (n_documents,), as :meth:`Belief.certainty`.
+
+    For a model that does not describe answers, it is the highest probability of a true grade.
+
+    >>> import crowdrank
+    >>> votes = crowdrank.simulate(queries=2, documents=3, labels=2, assessors=4).judgments
+    >>> grade_certainty(crowdrank.DawidSkene().fit(votes)).shape
+    (6,)
+    """
+    documents = model.consensus_.document_table
+    if not describes_answers(model):
+        return np.asarray(np.max([documents[name].to_numpy() for name in model.consensus_.true_share_names], axis=0))
+    pool = Pool(*(documents[name].combine_chunks() for name in ("query", "document")))
+    return Belief.from_model(PoolState.of(pool, model.judgments_), model).certainty(np.arange(len(pool)))
 
 
 def exponential_gains(scale: Scale) -> Floats:

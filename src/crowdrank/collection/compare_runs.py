@@ -13,7 +13,7 @@ from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection.policy import Policy, assign
 from crowdrank.collection.pool import Pool
-from crowdrank.collection.requests import Budget, PoolState, RankedRequests, Requests
+from crowdrank.collection.requests import Budget, PairStatus, PoolState, RankedRequests, Requests
 from crowdrank.consensus.model import Aggregator
 from crowdrank.constraints import Constraints, Number
 from crowdrank.errors import Fix, InputError, Message, UsageError
@@ -55,6 +55,7 @@ class CompareRuns(Policy):
 
     """
 
+    other_pairs: ClassVar[PairStatus] = "not-drawn"
     _parameter_constraints: ClassVar[Constraints] = {"floor": [Number(0, 1, above=True)]}
 
     def __init__(
@@ -89,7 +90,7 @@ class CompareRuns(Policy):
         probability[wanted.pair] = draw_probabilities(self._sizes(state.pool)[wanted.pair], n_drawn, self.floor)
         drawn = wanted.pair[draw_sample(probability[wanted.pair], rng)]
         ranked = RankedRequests(drawn, np.zeros(len(drawn)), np.zeros(len(drawn), np.int8), wanted.reasons)
-        requests = assign(ranked, state, budget, self.random_state, notes=notes)
+        requests = assign(ranked, state, budget, self.random_state, notes=notes, other_pairs=self.other_pairs)
         if requests.unmet:
             problem = f"nobody can judge {counted(requests.unmet, 'drawn document')}, so the sample is not random"
             warning = Message(

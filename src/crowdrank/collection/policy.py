@@ -18,7 +18,15 @@ from crowdrank._text import counted
 from crowdrank._typing import Codes, Floats, Integers
 from crowdrank.collection import policy_kernels
 from crowdrank.collection.pool import ANYONE, Roster, as_pool
-from crowdrank.collection.requests import Budget, OutstandingRequests, PoolState, RankedRequests, Requests
+from crowdrank.collection.requests import (
+    Budget,
+    OutstandingRequests,
+    PairStatus,
+    PoolState,
+    RankedRequests,
+    Requests,
+    Unspent,
+)
 from crowdrank.consensus.fit_data import as_judgments
 from crowdrank.consensus.model import Aggregator
 from crowdrank.constraints import Constraints, Number
@@ -43,6 +51,7 @@ class Assigned:
     assessor: Integers  # roster index, or ANYONE
     reason: NDArray[np.object_]
     unmet: int = 0  # number of wanted labels that no assessor can give
+    is_too_expensive: bool = False  # whether the money that is left buys no label, or none that is wanted
 
 
 def assign(
@@ -52,8 +61,20 @@ def assign(
     random_state: int | None,
     assessor_scores: AssessorScores = lambda pair: None,
     notes: Sequence[Message] = (),
+    other_pairs: PairStatus = "complete",
 ) -> Requests:
-    """Return the wanted labels that the budget allows, by priority, and honeypots for their share of the budget."""
+    """Return the wanted labels that the budget allows, by priority, and honeypots for their share of the budget.
+
+    Args:
+        ranked: the wanted labels.
+        state: state of the pool.
+        budget: money and its terms.
+        random_state: random seed for honeypots and equally preferred assessors.
+        assessor_scores: function that returns the preferences for assessors.
+        notes: notes for the result.
+        other_pairs: status of the pairs of which the policy wants no label, and that wait for none.
+
+    """
     honeypots = _ranked_honeypots(state, random_state)
     honeypot_money = budget.money * budget.honeypots if len(honeypots) else 0.0
     if budget.honeypots and not len(honeypots):
@@ -71,17 +92,46 @@ def assign(
     if not len(labels.pair):
         _raise_if_nothing_was_assigned(ranked, labels, state, budget)
     assessor = np.concatenate([labels.assessor, planted.assessor])
+    price = np.full(len(assessor), budget.price) if roster is None else roster.price[assessor]
+    n_labels = len(labels.pair)
+    unspent = (
+        _unspent(labels, money - float(price[:n_labels].sum()), state, budget, other_pairs),
+        _unspent(planted, honeypot_money - float(price[n_labels:].sum()), state, budget, None),
+    )
     return Requests(
         pool=state.pool,
         pair=np.concatenate([labels.pair, planted.pair]),
         assessor=assessor,
-        price=np.full(len(assessor), budget.price) if roster is None else roster.price[assessor],
+        price=price,
         reason=np.concatenate([labels.reason, planted.reason]),
-        is_honeypot=np.arange(len(assessor)) >= len(labels.pair),
+        is_honeypot=np.arange(len(assessor)) >= n_labels,
         notes=tuple(notes),
         kind=budget.kind,
         unmet=labels.unmet,
+        unspent=tuple(part for part in unspent if part is not None),
     )
+
+
+def _unspent(
+    assigned: Assigned, money: float, state: PoolState, budget: Budget, other_pairs: PairStatus | None
+) -> Unspent | None:
+    """Return why money is left for labels, or for honeypots (without `other_pairs`); None if none is left."""
+    if money <= TOLERANCE:
+        return None
+    prices = np.array([budget.price]) if state.pool.roster is None else state.pool.roster.price
+    higher = prices[prices > money + TOLERANCE]
+    if len(higher) and (assigned.is_too_expensive or len(higher) == len(prices)):
+        return Unspent(money, "price", other_pairs is None, float(higher.min()))
+    price = float(prices.min())
+    if assigned.unmet:
+        return Unspent(money, "nobody-left", other_pairs is None, price)
+    is_counted = ~state.pool.is_honeypot if other_pairs is not None else state.pool.is_honeypot
+    is_requested = np.zeros(len(state.pool), bool)
+    is_requested[assigned.pair] = True
+    is_waiting = is_counted & ~is_requested & (state.n_requested > 0)
+    pairs: dict[PairStatus, int] = {"requested": int(is_requested.sum()), "outstanding": int(is_waiting.sum())}
+    pairs[other_pairs or "complete"] = int(is_counted.sum()) - sum(pairs.values())
+    return Unspent(money, "nothing-wanted", other_pairs is None, price, {name: n for name, n in pairs.items() if n})
 
 
 def spread_expert_requests(ranked: RankedRequests, state: PoolState, budget: Budget) -> RankedRequests:
@@ -176,7 +226,7 @@ class _Assigner:
         n = len(ranked) if lowest_price == 0 else int(min(money / lowest_price + 1, len(ranked)))
         requests, done = self._linked_requests(len(ranked))
         assessors = roster.price, self.load, self.tie_rank
-        blocks, unmet = [(NO_INDICES, NO_INDICES)], 0
+        blocks, unmet, is_too_expensive = [(NO_INDICES, NO_INDICES)], 0, False
         for block in ranked.blocks(n):
             pair, chosen = ranked.pair[block], np.empty(len(block), np.int64)
             scores = assessor_scores(pair)
@@ -185,11 +235,12 @@ class _Assigner:
             money = policy_kernels.assign_requests(*data, money, requests, done, chosen)
             done += len(block)
             unmet += int((chosen == policy_kernels.NO_ASSESSOR).sum())
+            is_too_expensive |= bool((chosen == policy_kernels.TOO_EXPENSIVE).any())
             blocks.append((block[chosen >= 0], chosen[chosen >= 0]))
             if lowest_price > money + TOLERANCE:
                 break
         rows, assessor = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-        return Assigned(ranked.pair[rows], assessor, ranked.reason_texts(rows), unmet)
+        return Assigned(ranked.pair[rows], assessor, ranked.reason_texts(rows), unmet, is_too_expensive)
 
     def _linked_requests(self, n_new: int) -> tuple[tuple[Integers, Integers, Integers], int]:
         """Return the requests of each pair as linked lists, with space for new ones.
@@ -219,6 +270,8 @@ class Policy(Estimator, ABC):
 
     takes_model: ClassVar[bool] = False
     """Whether the policy uses a fitted model."""
+    other_pairs: ClassVar[PairStatus] = "complete"
+    """Status of the pairs of which the policy wants no label, and that wait for none."""
     random_state: int | None
     _parameter_constraints: ClassVar[Constraints] = {"random_state": [Number(0, integer=True), None]}
 
@@ -274,7 +327,7 @@ class Policy(Estimator, ABC):
             problem = f"{what}, so no model can be fitted: one label per pair is requested first"
             warnings.warn(DataWarning(problem, kind="no-judgments-yet"), stacklevel=2)
             ranked = spread_expert_requests(first_requests(state, self.random_state), state, terms)
-            return assign(ranked, state, terms, self.random_state)
+            return assign(ranked, state, terms, self.random_state, other_pairs=self.other_pairs)
         model = self._fitted_model(consensus, state.judgments, features) if self.takes_model else None
         notes = []
         if state.n_outside:
@@ -288,7 +341,7 @@ class Policy(Estimator, ABC):
         """Return the labels to request now, by priority as far as the budget reaches."""
         ranked = spread_expert_requests(self.rank_requests(state, model), state, budget)
         scores = partial(self.assessor_scores, state, model)
-        return assign(ranked, state, budget, self.random_state, scores, notes)
+        return assign(ranked, state, budget, self.random_state, scores, notes, self.other_pairs)
 
     def _check_features(self, consensus: Any = None, parameter: str = "features") -> None:
         """Raise UsageError unless features have a use: the policy takes a model, which is not fitted yet."""

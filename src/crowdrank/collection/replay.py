@@ -15,12 +15,12 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection.belief import consensus_rows
 from crowdrank.collection.policy import Policy
 from crowdrank.collection.pool import Pool
-from crowdrank.collection.requests import Budget, PoolState, Requests
+from crowdrank.collection.requests import Budget, PoolState, Requests, Unspent
 from crowdrank.collection.schemes import Scheme
 from crowdrank.consensus.feature_scores import usable_features
 from crowdrank.consensus.gda import GDA
 from crowdrank.consensus.model import Aggregator
-from crowdrank.errors import ConvergenceWarning, DataWarning, UsageError
+from crowdrank.errors import ConvergenceWarning, DataWarning, InputError, UsageError
 from crowdrank.evaluation.evaluate import Evaluation, evaluate
 from crowdrank.judgments.table import Judgments
 from crowdrank.readers.features import Features, as_features
@@ -76,6 +76,7 @@ class Curve:
     """Quality after each round, by labels bought."""
 
     points: tuple[Point, ...]
+    unspent: tuple[Unspent, ...] = ()  # why the last round that was asked for left money
 
     @property
     def bought(self) -> Booleans:
@@ -125,7 +126,8 @@ def replay(
     bought = np.zeros(len(crowd.judgments), bool)
     known: Judgments | None = None
     fitted: Aggregator | None = None
-    points, spent = [], 0.0
+    points: list[Point] = []
+    spent, unspent = 0.0, tuple[Unspent, ...]()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -135,7 +137,15 @@ def replay(
             money = budget * (number + 1) / rounds - spent
             if crowd.pool.roster is not None and money < crowd.pool.roster.price.min():
                 continue
-            requests = policy.next(crowd.pool, known, fitted, Budget(money))
+            try:
+                requests = policy.next(crowd.pool, known, fitted, Budget(money))
+            except InputError as error:
+                if error.kind != "nobody-left" or not points:
+                    raise
+                price = 1.0 if crowd.pool.roster is None else float(crowd.pool.roster.price.min())
+                unspent = (Unspent(money, "nobody-left", False, price),)
+                break
+            unspent = requests.unspent
             if not len(requests):
                 break
             spent += requests.cost
@@ -150,7 +160,7 @@ def replay(
             points.append(Point(int(bought.sum()), spent, evaluation, bought.copy()))
     if not points:
         raise UsageError(f"of {budget:g} in {rounds} rounds buys no label", parameter="budget", fix="raise it")
-    return Curve(tuple(points))
+    return Curve(tuple(points), unspent)
 
 
 def _check_features(features: Any, judgments: Judgments) -> Features:

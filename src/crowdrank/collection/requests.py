@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crowdrank._files import recover
-from crowdrank._text import counted
+from crowdrank._text import counted, enumerate_names
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection import DEFAULT_KIND
 from crowdrank.collection.pool import ANYONE, KINDS, Pool, check_prices, parse_numbers
 from crowdrank.consensus.result import Consensus
 from crowdrank.constraints import Number, check_parameter
-from crowdrank.errors import InputError, Message
+from crowdrank.errors import Fix, InputError, Message
 from crowdrank.judgments import frames, ids
 from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.table import Judgments
@@ -72,6 +72,59 @@ class Budget:
     def price(self) -> float:
         """Price of a label that anyone may give."""
         return float(self.prices.get(self.kind, 1.0))
+
+
+UnspentReason = Literal["price", "nobody-left", "nothing-wanted"]
+"""Why money is left: no label that is wanted costs as little, no assessor may give one, or no other one is wanted."""
+PairStatus = Literal["requested", "outstanding", "settled", "complete", "not-drawn"]
+"""Why a pair gets no further label in a round."""
+PAIR_STATUSES: dict[PairStatus, str] = {
+    "requested": "requested now",
+    "outstanding": "waiting for an answer",
+    "settled": "settled",
+    "complete": "with all labels that the policy wants",
+    "not-drawn": "not drawn, because the sample is paid for at the highest price",
+}
+"""Description of each status."""
+
+
+@dataclass(frozen=True)
+class Unspent:
+    """Part of a budget that buys no label, and why.
+
+    Attributes:
+        money: the part.
+        reason: why it is left.
+        honeypots: whether it was reserved for honeypots.
+        price: lowest price of a label.
+        pairs: number of pairs (or honeypots) by status, if no other label is wanted.
+
+    """
+
+    money: float
+    reason: UnspentReason
+    honeypots: bool
+    price: float
+    pairs: Mapping[PairStatus, int] = field(default_factory=dict)
+
+    def message(self) -> Message:
+        """Return the note about the money."""
+        reserve, what = (" reserved for honeypots", "honeypot") if self.honeypots else ("", "pair")
+        problem = f"{self.money:,.10g} of the budget{reserve} {'is' if self.money == 1 else 'are'} not spent"
+        kind = f"unspent-{self.reason}"
+        if self.reason == "price":
+            return Message(f"{problem}: a label costs {self.price:,.10g} or more", kind, "note")
+        if self.reason == "nobody-left":
+            problem = f"{problem}: no assessor is left who may judge the others"
+            more = Fix("add assessors with {}", "assessors"), Fix("let each give more with {}", "most")
+            return Message(problem, kind, "note", fixes=more)
+        total = sum(self.pairs.values())
+        parts = [f"{number:,} {PAIR_STATUSES[name]}" for name, number in self.pairs.items() if number]
+        found = f"of {counted(total, what)}, {enumerate_names(parts)}" if total else f"there is no {what}"
+        fixes = (
+            (Fix("request labels of settled pairs with a higher {}", "settled"),) if self.pairs.get("settled") else ()
+        )
+        return Message(f"{problem}: {found}", kind, "note", fixes=fixes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +226,7 @@ class Requests:
     notes: tuple[Message, ...] = ()
     kind: str = DEFAULT_KIND  # kind of assessor that answers requests that name nobody
     unmet: int = 0  # number of wanted labels that no assessor can give
+    unspent: tuple[Unspent, ...] = ()  # parts of the budget that buy no label
     probability: Floats | None = None  # (n,) probability with which the pair was drawn; None if it was not drawn
     draw: int = 1  # number of pairs that were judged or requested before the draw, plus 1; see `number_draw`
 

@@ -35,7 +35,7 @@ class Status:
     documents: int
     judged: int
     settled: int | None  # None if the model does not describe how assessors answer
-    level: float  # probability of its grade at which a document is settled
+    level: float  # certainty of its grade at which a document is settled
     labels: int
     assessors: int
     spent: float
@@ -52,7 +52,7 @@ def collection_status(
         pool: documents that may be judged.
         judgments: the judgments so far.
         model: model fitted to them; only models of how assessors answer tell which documents are settled.
-        settled: probability of its grade at which a document is settled.
+        settled: certainty of its grade at which a document is settled.
         price: price of a label whose cost is unknown.
 
     >>> import crowdrank
@@ -70,7 +70,7 @@ def collection_status(
     spent = float(np.where(np.isnan(cost), price, cost).sum())
     n_settled, n_needed = None, None
     if describes_answers(model):
-        n_settled, n_needed = _count_settled(Belief.from_model(state, model), state, pair, settled)
+        n_settled, n_needed = _count_settled(Belief.from_model(state, model), pair, settled)
     return Status(
         documents=len(pair),
         judged=int((state.n_labels[pair] > 0).sum()),
@@ -84,9 +84,9 @@ def collection_status(
     )
 
 
-def _count_settled(belief: Belief, state: PoolState, pair: Integers, level: float) -> tuple[int, int]:
+def _count_settled(belief: Belief, pair: Integers, level: float) -> tuple[int, int]:
     """Return the number of settled pairs, and of labels that the others need."""
-    is_settled = (belief.certainty(pair) >= level) & (state.n_labels[pair] > 0)
+    is_settled = belief.is_settled(pair, level)
     others = pair[~is_settled]
     needed = labels_needed(belief.entropy(others), belief.information(others), belief.settled_entropy(level))
     return int(is_settled.sum()), int(needed.sum())

@@ -12,6 +12,7 @@ import pyarrow as pa
 from crowdrank._text import counted
 from crowdrank._typing import Floats
 from crowdrank.collection import SETTLED_PROBABILITY
+from crowdrank.collection.belief import grade_certainty
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.result import Consensus, grade_codes
 from crowdrank.evaluation.comparison import format_p
@@ -45,7 +46,7 @@ class FeatureLabels:
         n_documents: number of documents.
         n_changed: number of documents whose consensus grade differs.
         width, width_without: mean width of the interval of relevance.
-        settled, settled_without: share of the documents whose most probable grade has a probability of at least 0.95.
+        settled, settled_without: share of the documents whose grade has a certainty of at least 0.95.
         agreement: agreement with the expert grades by measure, with minus without features; empty without experts.
 
     """
@@ -154,8 +155,7 @@ class _Labels:
         consensus: Consensus = model.consensus_
         table = consensus.document_table
         relevance, lower, upper = (table[name].to_numpy() for name in ("relevance", "lower", "upper"))
-        shares = np.column_stack([table[name].to_numpy() for name in consensus.share_names])
-        return cls(relevance, upper - lower, grade_codes(table["grade"], consensus.labels), shares.max(axis=1))
+        return cls(relevance, upper - lower, grade_codes(table["grade"], consensus.labels), grade_certainty(model))
 
 
 def _agreement(

@@ -28,7 +28,7 @@ NUMBER_COLUMNS = {
     "documents": ("relevance", "lower", "upper", "judgments", "expert"),
     "assessors": ("judgments", "informativeness"),
     "pairs": ("documents", "agreement", "difference", "kappa"),
-    "next": ("priority", "relevance", "lower", "upper", "width", "judgments"),
+    "next": ("priority", "gain", "relevance", "lower", "upper", "width", "judgments"),
     "comparison": ("selection_mean",),
     "per_query": (),
     "training": ("labels", "expert"),
@@ -36,7 +36,7 @@ NUMBER_COLUMNS = {
     "features": ("missing",),
     "texts": (),
     "documents_with_features": ("relevance", "lower", "upper", "judgments", "expert"),
-    "next_with_features": ("priority", "relevance", "lower", "upper", "width", "judgments"),
+    "next_with_features": ("priority", "gain", "relevance", "lower", "upper", "width", "judgments"),
     "estimate": ESTIMATE_NUMBERS,
 }
 """Required columns of numbers of each table."""

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from crowdrank._text import counted, markdown_table, markdown_text
 from crowdrank._typing import Floats, Integers
 from crowdrank.assessors.assessor_report import best_and_worst
-from crowdrank.collection.belief import exponential_gains
+from crowdrank.collection import SETTLED_PROBABILITY
+from crowdrank.collection.belief import exponential_gains, grade_certainty
 from crowdrank.collection.model_policies import value_of_labels
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.result import Consensus, grade_codes
@@ -39,6 +40,8 @@ LABEL_COLUMN_BY_METHOD = {
 """Label that the table of training labels has in the column of each consensus method, if the method was fitted."""
 MIN_DIFFERENCE = 0.5
 """Minimum difference between a label and the expert grade to check the document, in expert grades."""
+SETTLED = "settled"
+"""Reason of a document of which no other label is needed."""
 DIFFERS_FROM_EXPERT = "differs from the expert grade"
 """Reason to check a document in a table of what to label next."""
 FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm", "significant")
@@ -57,7 +60,9 @@ def documents_table(consensus: Consensus, data: RunData) -> pa.Table:
 def next_table(documents: pa.Table, model: Aggregator, data: RunData, measure: str) -> pa.Table:
     """Return the documents without an expert grade, those first where another label is most useful.
 
-    If all documents have an expert grade, return those whose consensus grade differs from it, the most different first.
+    The order is that of the policy with the best published gain per label (`BEST_POLICY`): by the expected relative
+    increase of DCG@k by another label (column `gain`), settled documents last. If all documents have an expert grade,
+    return those whose consensus grade differs from it, the most different first (column `priority`).
 
     Args:
         documents: table of :func:`documents_table`.
@@ -70,18 +75,40 @@ def next_table(documents: pa.Table, model: Aggregator, data: RunData, measure: s
     is_open = pc.is_null(documents["expert"]).to_numpy()
     scale = model.consensus_.scale
     shares = np.column_stack([documents[name].to_numpy() for name in scale.share_names])
-    priority, reason = value_of_labels(model, k), f"may change the top {k}"
+    gain, reason = value_of_labels(model, k), f"may change the top {k}"
+    priority, is_settled = gain, grade_certainty(model) >= SETTLED_PROBABILITY
     if len(is_open) and not is_open.any():
         priority = _differences_to_experts(documents, grade_codes(documents["grade"], model.consensus_.labels), data)
         is_open, reason = priority >= MIN_DIFFERENCE, DIFFERS_FROM_EXPERT
+        is_settled = np.zeros(len(documents), bool)
     width = pc.subtract(documents["upper"], documents["lower"])
     table = documents.append_column("priority", pa.array(priority)).append_column("width", width)
+    table = table.append_column("gain", pa.array(gain)).append_column("is_settled", pa.array(is_settled))
     spread = _gain_spread(shares, documents["judgments"].to_numpy(), exponential_gains(scale))
     table = table.append_column("spread", pa.array(spread)).filter(pa.array(is_open))
     # No single label changes the top of a long ranking; there, documents of uncertain gain come first.
-    keys = [("priority", "descending"), ("spread", "descending"), ("judgments", "ascending")]
-    table = table.sort_by(keys).append_column("reason", pa.array([reason] * int(is_open.sum()), pa.string()))
-    names = ["query", "document", "priority", "reason", "relevance", "lower", "upper", "width", "grade", "judgments"]
+    keys = [
+        ("is_settled", "ascending"),
+        ("priority", "descending"),
+        ("spread", "descending"),
+        ("judgments", "ascending"),
+    ]
+    table = table.sort_by(keys)
+    reasons = pc.if_else(table["is_settled"], SETTLED, reason)
+    table = table.append_column("reason", reasons)
+    names = [
+        "query",
+        "document",
+        "priority",
+        "gain",
+        "reason",
+        "relevance",
+        "lower",
+        "upper",
+        "width",
+        "grade",
+        "judgments",
+    ]
     return table.select(names)
 
 
@@ -106,6 +133,8 @@ def describe_next(table: pa.Table) -> str:
         return "Every judged document has an expert grade, and no label is known to differ: have new documents judged."
     if table["reason"][0].as_py() == DIFFERS_FROM_EXPERT:
         return "Every judged document has an expert grade. These differ most from the consensus: check them."
+    if table["reason"][0].as_py() == SETTLED:
+        return "All documents without an expert grade are settled: no other label is likely to change a grade."
     return "Documents where another label is most useful: it may change the order of the first documents of the query."
 
 

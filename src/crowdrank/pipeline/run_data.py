@@ -188,11 +188,13 @@ class RunData:
         return np.asarray(np.arange(sizes.sum()) + np.repeat(self.offsets[queries] - before, sizes))
 
     def leaks(self) -> list[Leak]:
-        """Return the features that hold the expert grades."""
+        """Return the features that hold the expert grades or the answers."""
         if not self.has_features:
             return []
+        expert = np.full(len(self.query), np.nan)
         rows = self.graded_rows(self.graded_queries)
-        return find_leaks(self.features.names, self.features.matrix[rows], self.expert[rows], self.query[rows])
+        expert[rows] = self.expert[rows]
+        return find_leaks(self.features.names, self.features.matrix, expert, self.query, self.labels, self.item)
 
     def graded_rows(self, queries: Integers) -> Integers:
         """Return the rows of some queries that have an expert grade, in ascending order."""

@@ -126,7 +126,7 @@ TEXT_COLUMNS = (
 """Columns of CSV files that are read as text, even if an id looks like a number."""
 FLOAT_COLUMNS = (
     *("relevance", "lower", "upper", "width", "informativeness", "slope", "bias", "agreement", "difference", "kappa"),
-    *("priority", "selection_mean", "value", "target", "weight", "missing", "minimum", "maximum", "importance"),
+    *("priority", "gain", "selection_mean", "value", "target", "weight", "missing", "minimum", "maximum", "importance"),
     *ESTIMATE_NUMBERS,
 )
 """Columns of CSV files that are read as floats, even if all values are whole numbers."""

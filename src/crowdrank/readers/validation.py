@@ -23,7 +23,7 @@ from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.summary import Inspection, describe_columns, describe_grade_shares, inspect
-from crowdrank.judgments.table import AnyJudgments
+from crowdrank.judgments.table import AnyJudgments, Judgments
 from crowdrank.readers.features import Features, FeaturesLike, read_features
 from crowdrank.readers.inputs import TableLike
 from crowdrank.readers.leak_check import find_leaks
@@ -156,8 +156,8 @@ def validate(
         run_pairs = read_input(name, source, partial(_read_run_pairs, input_name=name), _inspect_run)
         pairs += [] if run_pairs is None else [run_pairs]
     fit_messages = list(_mismatch_messages(judgment_table, expert_grades, pairs))
-    if expert_grades is not None and feature_matrix is not None:
-        fit_messages += _leak_warnings(expert_grades, feature_matrix)
+    if feature_matrix is not None:
+        fit_messages += _leak_warnings(expert_grades, feature_matrix, judgment_table)
     return ValidationReport(inputs, tuple(fit_messages))
 
 
@@ -461,15 +461,21 @@ def _scale_messages(gold: Gold, judgments_scale: Scale) -> Iterator[Message]:
     yield Message(problem, "scales-differ", "warning", fixes=fixes)
 
 
-def _leak_warnings(gold: Gold, features: Features) -> Iterator[Message]:
-    """Yield warnings about features that hold the expert grades: those that `run` refuses, and copies of the grade."""
-    table = gold.as_judgments()
-    item_index = table.positions(features.query, features.document)
-    rows = np.flatnonzero(item_index >= 0)
-    grades = table.grade[table.offsets[item_index[rows]]].astype(float)
-    matrix, query = features.matrix[rows], table.item_query[item_index[rows]]
-    leaks = find_leaks(features.names, matrix, grades, query.astype(np.int64))
+def _leak_warnings(gold: Gold | None, features: Features, judgments: AnyJudgments | None) -> Iterator[Message]:
+    """Yield warnings about features that hold expert grades or answers: the leaks of `run`, and copies of the grade."""
+    expert = np.full(len(features.query), np.nan)
+    rows = np.empty(0, np.int64)
+    if gold is not None:
+        table = gold.as_judgments()
+        item_index = table.positions(features.query, features.document)
+        rows = np.flatnonzero(item_index >= 0)
+        expert[rows] = table.grade[table.offsets[item_index[rows]]]
+    query = ids.encode(pa.chunked_array([features.query]))[0].astype(np.int64)
+    answers = judgments if isinstance(judgments, Judgments) else None
+    item = None if answers is None else answers.positions(features.query, features.document)
+    leaks = find_leaks(features.names, features.matrix, expert, query, answers, item)
     yield from (leak.message() for leak in leaks)
+    matrix, grades = features.matrix[rows], expert[rows]
     if len(rows) < MIN_GRADED_DOCUMENTS:
         return
     leaking = {leak.feature for leak in leaks}

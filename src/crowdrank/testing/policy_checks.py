@@ -162,6 +162,8 @@ def _check_random_roster(policy: Policy, rng: np.random.Generator) -> bool:
         assert expected, f"a round without requests must say why, not: {refusal}"
         return False
     assert requests.cost <= money + 1e-6, f"requests cost {requests.cost:g} of {money:g}"
+    unexplained = money - requests.cost - sum(part.money for part in requests.unspent)
+    assert abs(unexplained) < 1e-6, f"{unexplained:g} of {money:g} is neither spent nor explained"
     assert (requests.price == roster.price[requests.assessor]).all(), "a request must have the price of its assessor"
     n_judged, n_requested = (np.bincount(one, minlength=n_assessors) for one in (judgments.assessor, requests.assessor))
     if max_labels is not None:

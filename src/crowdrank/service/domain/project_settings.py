@@ -129,7 +129,7 @@ class ProjectSettings:
     )
     settled: float | None = setting(
         None,
-        "Probability of the most probable grade from which a pair gets no more labels.",
+        "Certainty of its grade from which a pair gets no more labels.",
         bounds=Bounds(0, 1, "a probability", exclusive=True),
         page=PageField(NEXT, "Settled if the model is sure to, in percent", 0.01),
     )

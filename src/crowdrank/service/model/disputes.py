@@ -24,7 +24,7 @@ from crowdrank.service.service_errors import Conflict
 from crowdrank.service.store import schema
 
 SETTLED_PROBABILITY = 0.95
-"""Minimum probability of the most probable grade of a settled pair, in projects without a stop rule."""
+"""Minimum certainty of the grade of a settled pair, in projects without a stop rule."""
 PAIR_FILTERS = ("all", "disputed", "adjudicated", "unfinished", "closed")
 """Filters of the list of pairs."""
 ADJUDICATED = "adjudicated"
@@ -40,9 +40,9 @@ class FittedPairs:
     Attributes:
         snapshot: the fit.
         probabilities: probability of each grade, by pair.
-        certainty: probability of the most probable true grade, by pair.
+        certainty: certainty of the grade, by pair; see `grade_certainty`.
         n_newer: number of answers and changes of answers that the fit has not seen.
-        level: minimum probability of the most probable grade of a settled pair.
+        level: minimum certainty of a settled pair.
 
     """
 
@@ -82,7 +82,7 @@ class GivenAnswer:
 
 
 def settled_level(project: Project) -> float:
-    """Return the probability of the most probable grade from which a pair counts as settled."""
+    """Return the certainty from which a pair counts as settled."""
     return SETTLED_PROBABILITY if project.settled is None else project.settled
 
 
@@ -296,7 +296,7 @@ class ModelStatus:
 
     Attributes:
         policy: policy by which pairs are handed out.
-        settled: probability of the most probable grade from which a pair counts as settled.
+        settled: certainty from which a pair counts as settled.
         budget: money for answers; None: no limit.
         spent: price of all answers and of the pairs being judged.
         method: name of the model; None before the first fit.

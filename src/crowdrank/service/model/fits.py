@@ -25,6 +25,7 @@ from sqlalchemy import tuple_ as sql_tuple
 
 from crowdrank.assessors.agreement import agreement_table
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS, assess
+from crowdrank.collection.belief import grade_certainty
 from crowdrank.collection.replay import refit
 from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.consensus.calibration import Calibration, calibrate, grade_shares, with_shares
@@ -39,7 +40,6 @@ from crowdrank.service.domain.projects import Project, lock_project
 from crowdrank.service.model.label_plan import (
     PlanRow,
     check_method,
-    grade_certainty,
     plan_labels,
     read_inputs,
     with_answers,

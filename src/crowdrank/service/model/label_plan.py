@@ -234,7 +234,7 @@ def wanted_labels(project: Project, state: PoolState, model: Aggregator | None) 
     priority = np.full(n, -np.inf)
     np.maximum.at(priority, ranked.pair, np.where(ranked.reason == 0, FIRST_PRIORITY, ranked.priority))
     if project.settled is not None and model is not None and not policy.takes_model and describes_answers(model):
-        n_more[Belief.from_model(state, model).certainty(np.arange(n)) >= project.settled] = 0
+        n_more[Belief.from_model(state, model).is_settled(np.arange(n), project.settled)] = 0
     # A scheme fixes the number of labels; all others ask for one at a time, and may ask again.
     is_unsettled = np.zeros(n, bool) if isinstance(policy, Scheme) else n_more > 0
     return WantedLabels(n_more, np.where(n_more > 0, priority, 0.0), is_unsettled)
@@ -281,19 +281,6 @@ def _plan_row(row: PlanRow, target: int, wanted: WantedLabels, kind: _KindValue 
         priority = row.priority
     is_unsettled = bool(wanted.is_unsettled[index])
     return row._replace(target=min(target, row.k_max), priority=priority, is_unsettled=is_unsettled)
-
-
-def grade_certainty(model: Aggregator) -> Floats:
-    """Return the probability of the most probable true grade of each document of a consensus, (n_documents,).
-
-    P(grade) of a model of relevance on a line is the probability that a careful assessor gives the grade, which stays
-    below 1 however certain the relevance is. The stop rule is about the true grade.
-    """
-    documents = model.consensus_.document_table
-    if not describes_answers(model):
-        return np.asarray(np.max([documents[name].to_numpy() for name in model.consensus_.true_share_names], axis=0))
-    pool = Pool(*(documents[name].combine_chunks() for name in ("query", "document")))
-    return Belief.from_model(PoolState.of(pool, model.judgments_), model).certainty(np.arange(len(pool)))
 
 
 def write_plan(connection: Connection, rows: Iterable[PlanRow]) -> None:

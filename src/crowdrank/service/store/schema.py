@@ -417,7 +417,7 @@ standing = Table(
     Column("upper", Float),
     Column("grade", Integer, nullable=False),
     Column("probabilities", JSON, nullable=False),
-    Column("certainty", Float, comment="probability that the most probable grade is the true one"),
+    Column("certainty", Float, comment="probability of the range of relevance of one grade"),
     comment="Consensus of each pair in a snapshot",
 )
 
