@@ -349,6 +349,22 @@ def describe_few(n_few: int, n_assessors: int) -> str:
     )
 
 
+def describe_thin(bias_references: Sequence[str]) -> str:
+    """Return a sentence about assessors whose bias is unknown for want of shared documents; empty for none.
+
+    >>> describe_thin(["others", "thin"]).partition(":")[0]
+    'Nothing tells if 1 of 2 assessors is strict or lenient'
+    """
+    n_thin = sum(name == "thin" for name in bias_references)
+    if not n_thin:
+        return ""
+    are = "is" if n_thin == 1 else "are"
+    return (
+        f"Nothing tells if {n_thin:,} of {counted(len(bias_references), 'assessor')} {are} strict or lenient: too few "
+        "documents are shared with others. Let several assessors judge the same documents, or give expert grades."
+    )
+
+
 def best_and_worst(table: pa.Table, max_rows: int) -> pa.Table:
     """Return the first and the last rows of a table that is sorted by quality, `max_rows` in all.
 

@@ -129,7 +129,7 @@ def _summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | N
 def _print_summary(method: str, report: AssessorReport, alpha: Alpha, outputs: list[str]) -> None:
     """Print the number of assessors by flag, the files, figures of all assessors, and advice by flag."""
     from crowdrank.assessors.advice import ADVICE, FAULTS, REFERENCES
-    from crowdrank.assessors.assessor_report import describe_few
+    from crowdrank.assessors.assessor_report import describe_few, describe_thin
 
     if not report.modeled:
         print_line(f"{method} has no model of assessors: informativeness is measured against the votes of the others.")
@@ -149,6 +149,8 @@ def _print_summary(method: str, report: AssessorReport, alpha: Alpha, outputs: l
             reference = " or ".join(REFERENCES[one] for one in REFERENCES if one in references)
             advice = ADVICE[name].text({row.get("kind", "") for row in flagged}, reference)
             print_line(f"{name[0].upper()}{name[1:]}: {advice}.")
+    if thin := describe_thin(report.table["bias_reference"].to_pylist()):
+        print_line(thin)
     if few := describe_few(report.flags.get("few", 0), len(report.table)):
         print_line(few)
 

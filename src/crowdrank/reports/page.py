@@ -19,7 +19,7 @@ from crowdrank._files import check_output_file, write_file
 from crowdrank._folders import Manifest, update_folder
 from crowdrank._text import counted
 from crowdrank.assessors.advice import ADVICE
-from crowdrank.assessors.assessor_report import FLAGS, describe_few
+from crowdrank.assessors.assessor_report import FLAGS, describe_few, describe_thin
 from crowdrank.errors import CrowdrankWarning, Message, UsageError
 from crowdrank.pipeline.feature_labels import NOT_FOR_RANKERS
 from crowdrank.pipeline.result_tables import describe_next
@@ -172,6 +172,7 @@ def render(data: ReportData) -> str:
         "listed_tables": made,
         "table_data": {name: script_json(table.to_dict()) for name, table in tables.items()},
         "flag_counts": flag_counts,
+        "thin_assessors": describe_thin(data.assessors["bias_reference"].tolist()),
         "few_assessors": describe_few(int((data.assessors["flag"] == "few").sum()), len(data.assessors)),
         "script": script,
         "style": style,
