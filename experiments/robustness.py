@@ -1,6 +1,7 @@
 """Goals of the consensus on worlds of their own and on public data, each with its figure.
 
-A part is a module with a function `goals() -> list[Goal]`; `python -m experiments robustness --only PART` runs one.
+A part is a module with a function `goals() -> list[Goal]`, and perhaps `tables() -> list[Table]`;
+`python -m experiments robustness --only PART` runs one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ PARTS: dict[str, str] = {
     "short-tasks": "short_tasks",
     "families": "family_worlds",
     "calibration": "expert_calibration",
+    "flags": "flags",
     "unused-grades": "unused_grades",
     "updates": "updates",
 }
@@ -55,8 +57,11 @@ def experiment(
     if methods is not None:
         raise UsageError("The experiment robustness has no methods to select; --only selects its parts.")
     rows: list[Row] = []
+    tables: list[Table] = []
     for part in select_names(only, PARTS, "part"):
         tell(part)
-        goals: list[Goal] = importlib.import_module(f"experiments.{PARTS[part]}").goals()
+        module = importlib.import_module(f"experiments.{PARTS[part]}")
+        goals: list[Goal] = module.goals()
         rows += [goal.row(part) for goal in goals]
-    return Experiment("robustness", (Table("goals", "Goals of the consensus", tuple(rows)),), ())
+        tables += module.tables() if hasattr(module, "tables") else []
+    return Experiment("robustness", (Table("goals", "Goals of the consensus", tuple(rows)), *tables), ())

@@ -632,7 +632,7 @@ def _ledger(root: Path, judgments: Any) -> Artifact:
 
     items = judgments.to_arrow().slice(0, 6).to_pandas()
     (root / "ledger").mkdir()
-    rows = items[["query", "document", "assessor"]].assign(kind="crowd", price=1.5, had=1, asked="2024-05-31T12:00:00Z")
+    rows = items[["query", "document", "assessor"]].assign(kind="human", price=1.5, had=1, asked="2024-05-31T12:00:00Z")
     pd.DataFrame(rows).to_csv(root / "ledger" / "a.requests.csv", index=False)
 
     def use(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from crowdrank import GDA, DawidSkene, MajorityVote, read_gold, read_judgments, simulate
-from crowdrank.assessors.assessor_report import FLAGS, AssessorEvidence, assess, flag
+from crowdrank.assessors.advice import ADVICE
+from crowdrank.assessors.assessor_report import FLAGS, RANDOM_FOUND, AssessorEvidence, assess, describe_few, flag
 from crowdrank.assessors.reference import (
     AssessorComparison,
     compare_with_others,
@@ -29,8 +31,10 @@ from crowdrank.assessors.reference import (
 from crowdrank.assessors.severity import Severity
 from crowdrank.consensus import METHODS, get_aggregator
 from crowdrank.errors import ConvergenceWarning, InputError, NotFittedError
+from crowdrank.readers.datasets import dataset
 from crowdrank.simulation import World
 
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 HONEST = ["careful", "ordinary", "careless"]
 each = pytest.mark.parametrize("method", METHODS)
 
@@ -56,12 +60,14 @@ def flagged(method: str, seeds: range) -> pd.DataFrame:
     return pd.concat(reports)
 
 
-def compared(n: int, **columns: list[float]) -> AssessorComparison:
+def compared(n: int, n_varied: int | None = None, **columns: list[float]) -> AssessorComparison:
     """A comparison of as many assessors as there are values, typical where nothing else is named."""
     size = len(next(iter(columns.values())))
     typical = {"slope": 1.0, "slope_error": 0.05, "information": 1.0, "information_error": 0.05, "typical_z": 0.0}
     values = {name: np.array(columns.get(name, [value] * size)) for name, value in typical.items()}
-    return AssessorComparison(np.full(size, n), **values)
+    return AssessorComparison(
+        np.full(size, n), **values, n_varied=np.full(size, n // 2 if n_varied is None else n_varied)
+    )
 
 
 def flags_of(
@@ -115,7 +121,24 @@ def test_tiny_but_significant_information_is_random_not_careless() -> None:
     comparison = compared(10_828, slope=[0.01], slope_error=[0.002], information=[0.01], information_error=[0.002])
     two = compared(10_828, slope=[0.01, 1.0], slope_error=[0.002] * 2, information=[0.01, 1.0], typical_z=[-60.0, 1.0])
     assert flags_of(two, [0.001, 0.5]) == ["random", "careful"]
-    assert flags_of(comparison, [0.001]) == ["few"]  # all answers of typical probability
+    assert flags_of(comparison, [0.001]) == ["random"]
+
+
+def test_a_constant_answer_is_random_only_if_ten_documents_need_another_one() -> None:
+    zero = {"slope": [0.0], "information": [0.0], "typical_z": [1.0]}  # answers of typical probability
+    assert flags_of(compared(5_744, n_varied=10, **zero), [0.001]) == ["random"]
+    assert flags_of(compared(5_744, n_varied=9, **zero), [0.001]) == ["few"]
+
+
+@pytest.mark.data
+def test_thousands_of_equal_answers_are_random() -> None:
+    """Three assessors of the pages rated by a crowd gave (nearly) the same answer to each of thousands."""
+    pages = dataset("adult-content-2")
+    for gold in (None, pages.read_gold()):
+        report = assess(get_aggregator("dawid-skene").fit(pages.read_judgments()), gold=gold).table.to_pandas()
+        flags = report.set_index("assessor")["flag"]
+        assert flags[["w1", "w11", "w12"]].tolist() == ["random"] * 3
+        assert not ((report["flag"] == "few") & (report["judgments"] > 100)).any()
 
 
 @pytest.mark.parametrize("method", ["gda", "dawid-skene", "majority"])
@@ -153,7 +176,7 @@ def test_equal_answers_to_equal_documents_are_not_random(method: str) -> None:
 
 def test_random_needs_answers_that_are_less_probable_than_typical_ones() -> None:
     columns = {"slope": [0.0, 0.0], "information": [0.0, 0.0], "typical_z": [-1.9, -2.0]}
-    assert flags_of(compared(100, **columns), [0.5, 0.5]) == ["few", "random"]
+    assert flags_of(compared(100, n_varied=9, **columns), [0.5, 0.5]) == ["few", "random"]
 
 
 def test_numbers_follow_the_kinds() -> None:
@@ -239,7 +262,7 @@ def test_expert_grades_decide_order_and_flags(method: str) -> None:
     assert known.index[0] == "good"
     assert known["flag"]["good"] == "careful"
     assert (known["compared_with"] == "experts").all()
-    assert known["evidence"].str.contains("compared with experts").all()
+    assert known["evidence"].str.startswith("slope v. experts ").all()
 
 
 def test_few_expert_grades_leave_the_comparison_with_others() -> None:
@@ -321,7 +344,7 @@ def test_every_method_has_a_report(method: str) -> None:
     assert (nats >= 0).all()
     assert report["judgments"].sum() == len(judgments)
     assert set(report["flag"]) <= set(FLAGS)
-    assert report["evidence"].str.contains(r"\d judgments? compared with .* nats \(median \d").all()
+    assert report["evidence"].str.contains(r"^slope v\. (?:experts|others) .*\d judgments?\).* nats \(median \d").all()
     assert {f"info_{grade}" for grade in range(5)} <= set(report.columns)
     assert report["agreement"].between(0, 1).all()
     assert (report["gold_judgments"] == report["judgments"]).all()
@@ -471,3 +494,27 @@ def test_random_answers_look_related_no_more_often_than_chance_has_it() -> None:
     assert comparison.n.min() > 20
     known = np.isfinite(comparison.slope_error)
     assert (np.abs(comparison.slope[known] / comparison.slope_error[known]) > 1.96).mean() < 0.1
+
+
+def test_the_share_of_random_assessors_who_are_found_is_that_of_the_experiment() -> None:
+    stored = json.loads((RESULTS / "robustness.json").read_text(encoding="utf-8"))
+    (table,) = (table for table in stored["tables"] if table["name"] == "flags")
+    (row,) = (row for row in table["rows"] if row["run"] == "random, 3 labels")
+    assert {n: pytest.approx(row[str(n)], abs=0.005) for n in RANDOM_FOUND} == RANDOM_FOUND
+    assert describe_few(2, 9).startswith("2 of 9 assessors cannot have another flag")
+
+
+def test_kinds_are_in_the_report_and_choose_the_advice() -> None:
+    here = world(4, queries=15, assessors=12).judgments
+    first = here["assessor"].iloc[0]
+    kinds = here.assign(kind=np.where(here["assessor"] == first, "LLM", "banana"))
+    assert "kind" not in assess(MajorityVote().fit(here)).table.column_names
+    assert set(reported("majority", read_judgments(here, assessor_kind="llm"))["kind"]) == {"llm"}
+    found = reported("majority", kinds)["kind"]
+    assert found[found != ""].to_dict() == {first: "llm"}
+    careless = ADVICE["careless"]
+    assert careless.llm in careless.text({"llm"})
+    assert careless.people not in careless.text({"llm"})
+    assert careless.llm not in careless.text({"human", "expert"})
+    assert all(words in careless.text({"human", "llm"}) for words in (careless.people, careless.llm))
+    assert careless.text({""}) == careless.text({"human", "llm"})

@@ -8,6 +8,7 @@ import pytest
 
 from crowdrank import Average, assess, read_judgments
 from crowdrank.assessors import severity as joint
+from crowdrank.assessors.assessor_report import describe_thin
 from crowdrank.assessors.severity import Severity, fit_severity
 from crowdrank.judgments.table import Judgments
 
@@ -49,6 +50,7 @@ def test_couples_without_shared_documents_have_no_sign() -> None:
     assert np.isinf(found["error"]).all()
     report = assess(Average().fit(couples(0))).table.to_pandas()
     assert set(report["bias_reference"]) == {"thin"}
+    assert describe_thin(report["bias_reference"].tolist()).startswith("Nothing tells if 6 of 6 assessors are strict")
     assert not report["flag"].isin(["strict", "lenient"]).any()
 
 

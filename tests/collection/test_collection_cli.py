@@ -286,8 +286,8 @@ def test_bad_input_is_one_sentence(files: Path, run: Run, world: World) -> None:
     assert "There is no policy 'if-bad-3'" in refused(*next_, "--policy", "if-bad-3")
     assert "to must be one of csv" in refused(*next_, "-o", "r.csv", "--to", "excel")
     assert refusal(*next_, "-o", "r.csv", "--to", "label-studio").kind == "wrong-suffix"
-    assert refusal(*next_, "--prices", "crowd=x").parameter == "prices"
-    assert "kind must be one of crowd, expert, llm, not 'robot'" in refused(*next_, "--kind", "robot")
+    assert refusal(*next_, "--prices", "human=x").parameter == "prices"
+    assert "kind must be one of human, llm, expert, not 'robot'" in refused(*next_, "--kind", "robot")
     assert "settled must be a number above 0 and below 1" in refused(*next_, "--policy", "entropy", "--settled", 2)
     assert "there is no such file" in refused("next", "labels.csv", "--pairs", "nowhere.csv", "--budget", 5)
     assert refusal(*next_, "--policy", "entropy", "-m", "average").kind == "no-answer-model"

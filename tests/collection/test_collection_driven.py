@@ -327,7 +327,7 @@ def test_variety_spreads_the_work() -> None:
 
 def test_an_expert_of_whom_nothing_is_known_tells_more_than_anyone() -> None:
     for model in (gda(), DawidSkene().fit(judged())):
-        roster = Roster.of(["new expert", "new face"], ["expert", "crowd"])
+        roster = Roster.of(["new expert", "new face"], ["expert", "human"])
         belief = Belief.from_model(PoolState.of(Pool.of(judged()).with_roster(roster), judged()), model)
         result = belief.assessor_information(np.arange(10), roster)
         assert (result[:, 0] > result[:, 1]).all()

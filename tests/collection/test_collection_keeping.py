@@ -219,7 +219,7 @@ def test_a_judgment_that_was_there_answers_nothing(tmp_path: Path) -> None:
     assert again.is_outstanding(so_far).all()
     assert again.column("had").equals(asked.column("had"))
     assert again.column("assessor").null_count == len(asked)
-    assert dict(again.by_kind()) == {"crowd": len(asked)}
+    assert dict(again.by_kind()) == {"human": len(asked)}
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])

@@ -210,9 +210,9 @@ def test_prices() -> None:
         pd.DataFrame({"assessor": ["x", "y"], "kind": ["LLM", None], "price": [None, 3]}), {"llm": 0.5}
     )
     assert roster.price.tolist() == [0.5, 3.0]
-    assert roster.kind.tolist() == ["llm", "crowd"]
+    assert roster.kind.tolist() == ["llm", "human"]
     assert parse_prices(None) == {}
-    for wrong in ("robot=1", "crowd=x", "crowd=-1", "crowd"):
+    for wrong in ("robot=1", "human=x", "human=-1", "human"):
         with pytest.raises(UsageError):
             parse_prices(wrong)
 
@@ -269,6 +269,6 @@ def test_money_for_honeypots_that_is_left_has_a_reason() -> None:
 def test_requests_to_a_crowd_keep_their_priority() -> None:
     judgments = read_judgments(simulate(queries=20, documents=10, labels=2, random_state=1).judgments)
     pool = replace(Pool.of(judgments), roster=None)
-    crowd, expert = (get_policy("single").next(pool, None, None, Budget(10, kind=kind)) for kind in ("crowd", "expert"))
+    crowd, expert = (get_policy("single").next(pool, None, None, Budget(10, kind=kind)) for kind in ("human", "expert"))
     assert crowd.pair.tolist() == list(range(10))
     assert len(set(pool.query.take(pa.array(expert.pair)).to_pylist())) == 10

@@ -14,8 +14,8 @@ import pytest
 
 import crowdrank
 from crowdrank._glossary import GLOSSARY
+from crowdrank.assessors.advice import ADVICE
 from crowdrank.collection import POLICIES
-from crowdrank.reports.cards import ADVICE
 from tools import release, walks
 
 yaml = pytest.importorskip("yaml")

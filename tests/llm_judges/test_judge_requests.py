@@ -74,11 +74,11 @@ def test_requests_of_a_policy_go_to_the_judge_that_they_name(labeled: Project, r
 
 def test_judges_and_people_compete_for_requests(labeled: Project) -> None:
     labeled.write_judges({"name": "cheap", **ENDPOINT, "prices": CHEAP})
-    pd.DataFrame({"assessor": ["ann", "bob"], "kind": "crowd", "price": 0.05}).to_csv("people.csv", index=False)
+    pd.DataFrame({"assessor": ["ann", "bob"], "kind": "human", "price": 0.05}).to_csv("people.csv", index=False)
     assessors = ["--assessors", "people.csv", *judge_files()]
     summary = collect_next("--budget", 1, *assessors, "--most", 45, "-o", "requests.csv")
-    assert set(summary["kinds"]) == {"crowd", "llm"}
-    assert summary["kinds"]["llm"]["cost"] < summary["kinds"]["crowd"]["cost"]
+    assert set(summary["kinds"]) == {"human", "llm"}
+    assert summary["kinds"]["llm"]["cost"] < summary["kinds"]["human"]["cost"]
 
 
 def test_a_price_of_labels_comes_before_an_estimate(labeled: Project) -> None:

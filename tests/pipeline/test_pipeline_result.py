@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -139,3 +140,15 @@ def test_the_report_reads_no_file_of_the_run(world: World, tmp_path: Path, monke
     monkeypatch.setattr(RunResult, "load", refuse)
     crowdrank.run(world.judgments, output=tmp_path / "run", report=report)
     assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_copies_are_named_in_groups_with_their_kappa() -> None:
+    rng = np.random.default_rng(0)
+    grade = rng.integers(0, 3, 60)
+    answers = {"a": grade, "b": grade, "c": grade, "x": rng.integers(0, 3, 60)}
+    rows = [(f"d{d}", who, one[d]) for who, one in answers.items() for d in range(60)]
+    table = crowdrank.read_judgments(pd.DataFrame(rows, columns=["document", "assessor", "grade"]))
+    warning = copies_warning(table, agreement_table(table))
+    assert warning is not None
+    assert "'a', 'b' and 'c' (all of 60 documents, kappa 1.00)" in warning.problem
+    assert "'x'" not in warning.problem

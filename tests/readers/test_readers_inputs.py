@@ -676,3 +676,20 @@ def test_rows_and_header_beyond_the_head_of_a_file(tmp_path: Path, monkeypatch: 
         for name, data in (("a.csv", content.encode()), ("a.csv.gz", gzip.compress(content.encode()))):
             assert rows(read_judgments(put(tmp_path / name, data))) == whole
         assert rows(read_judgments(put(tmp_path / "u.csv", content.encode("utf-16")), format="csv")) == whole
+
+
+def test_kinds_of_assessors_come_from_a_column_or_an_option(tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    path.write_text("document,assessor,grade,kind\na,ann,0,Human\na,gpt,1,llm\nb,odd,1,banana\nb,ann,1,\n")
+    judgments = read_judgments(path)
+    kinds = dict(zip(judgments.assessors.to_pylist(), judgments.assessor_kind, strict=True))
+    assert kinds == {"ann": "human", "gpt": "llm", "odd": ""}
+    again = read_judgments(judgments.frame)
+    assert dict(zip(again.assessors.to_pylist(), again.assessor_kind, strict=True)) == kinds
+    assert read_judgments(path, assessor_kind="expert").assessor_kind == judgments.assessor_kind
+    path.write_text("document,assessor,grade\na,ann,0\nb,gpt,1\n")
+    assert read_judgments(path).assessor_kind == ["", ""]
+    assert read_judgments(path, assessor_kind="llm").assessor_kind == ["llm", "llm"]
+    with pytest.raises(UsageError) as caught:
+        read_judgments(path, assessor_kind="robot")  # type: ignore[arg-type]
+    assert caught.value.parameter == "assessor_kind"

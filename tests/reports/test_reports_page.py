@@ -204,7 +204,7 @@ def test_meanings_of_flags_name_the_reference(ranker_data: ReportData) -> None:
     n = len(table)
     flags = pa.array(["strict"] * 2 + ["lenient"] * 2 + [""] * (n - 4))
     references = pa.array(["experts"] * 3 + ["others"] * (n - 3))
-    for name, column in (("flag", flags), ("compared_with", references)):
+    for name, column in (("flag", flags), ("bias_reference", references)):
         table = table.set_column(table.column_names.index(name), name, column)
     data = with_result(ranker_data, tables={**ranker_data.result.tables, "assessors": table})
     meanings = {row["flag"]: row["help"] for row in flag_counts(data)}

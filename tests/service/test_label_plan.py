@@ -101,7 +101,7 @@ def test_settled_pairs_get_no_more_labels(policy: str) -> None:
 def roster(**prices: float) -> Roster:
     """Return eight people, and two new assessors of each other kind, with these prices."""
     people = [*HUMANS.assessors.to_pylist(), "ellen", "emil", "gpt", "llama"]
-    return Roster.of(people, ["crowd"] * 8 + ["expert"] * 2 + ["llm"] * 2, prices)
+    return Roster.of(people, ["human"] * 8 + ["expert"] * 2 + ["llm"] * 2, prices)
 
 
 def asked(found: dict[tuple[str, str], PlanRow]) -> dict[str, set[str]]:
@@ -143,7 +143,7 @@ def test_kinds_without_assessors_are_not_asked() -> None:
 
 
 def test_a_kind_is_asked_for_no_more_labels_than_it_has_assessors() -> None:
-    two = Roster.of(["a0", "a1", "ellen"], ["crowd", "crowd", "expert"], {"expert": 9})
+    two = Roster.of(["a0", "a1", "ellen"], ["human", "human", "expert"], {"expert": 9})
     found = asked(plan_kinds(project("overlap-6", human=(0, 6), expert=(0, 6)), two))
     assert found["new"] == {"human", "expert"}
     assert found["mixed"] == {"expert"}

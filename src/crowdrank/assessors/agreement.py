@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri
 
 from crowdrank._estimator import require_integer, require_one_of
-from crowdrank._text import counted
+from crowdrank._text import counted, enumerate_names
 from crowdrank._typing import Floats, Grades, Integers
 from crowdrank.consensus.fit_data import as_judgments
 from crowdrank.constraints import Number, check_parameter
@@ -22,8 +25,8 @@ from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments
 
 MIN_COPY_AGREEMENT, MIN_COPY_DOCUMENTS = 0.99, 50
 """Minimum share of equal answers and kappa, and minimum number of shared documents, of assessors who may be copies."""
-MAX_LISTED_COPIES = 3
-"""Maximum number of pairs that a warning names."""
+MAX_LISTED_COPIES, MAX_NAMED_COPIES = 3, 8
+"""Maximum number of groups of copies that a warning lists, and of assessors of a group that it names."""
 LEVEL_CONSTRAINTS = [Number(0, 1, above=True, below=True)]
 """Valid values of the parameter `level` of intervals."""
 
@@ -311,7 +314,7 @@ def agreement_table(
 
 
 def copies_warning(judgments: Judgments, pairs: pa.Table) -> Message | None:
-    """Return a warning about assessors of different families whose answers are nearly all equal, or None.
+    """Return a warning about assessors of different families whose answers are all or nearly all equal, or None.
 
     Args:
         judgments: the judgments.
@@ -319,27 +322,43 @@ def copies_warning(judgments: Judgments, pairs: pa.Table) -> Message | None:
 
     """
     names = judgments.assessors.to_pylist()
-    family = judgments.assessor_family
-    families = {} if family is None else dict(zip(names, family.tolist(), strict=True))
+    code = {name: number for number, name in enumerate(names)}
+    family = judgments.family_of
     copies = [
         pair
         for pair in pairs.to_pylist()
         if pair["documents"] >= MIN_COPY_DOCUMENTS
         and pair["agreement"] >= MIN_COPY_AGREEMENT
         and (pair["kappa"] or 0.0) >= MIN_COPY_AGREEMENT  # equal answers to equal documents are no copies
-        and (families.get(pair["assessor"], -1) < 0 or families[pair["assessor"]] != families[pair["other"]])
+        and family[code[pair["assessor"]]] != family[code[pair["other"]]]
     ]
     if not copies:
         return None
-    listed = "; ".join(
-        f"{shown(pair['assessor'])} and {shown(pair['other'])} ({pair['agreement']:.1%} of {pair['documents']:,})"
-        for pair in copies[:MAX_LISTED_COPIES]
-    )
-    more = f"; and {len(copies) - MAX_LISTED_COPIES:,} more" if len(copies) > MAX_LISTED_COPIES else ""
-    pair_text = counted(len(copies), "pair")
-    problem = f"{pair_text} of assessors gave nearly the same answers and may be copies: {listed}{more}"
+    ends = np.array([(code[pair["assessor"]], code[pair["other"]]) for pair in copies]).T
+    graph = csr_array((np.ones(len(copies)), (ends[0], ends[1])), (len(names), len(names)))
+    group_of = connected_components(graph, directed=False)[1]
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for pair in copies:
+        groups.setdefault(int(group_of[code[pair["assessor"]]]), []).append(pair)
+    listed = "; ".join(_describe_copies(group) for group in list(groups.values())[:MAX_LISTED_COPIES])
+    more = f"; and {len(groups) - MAX_LISTED_COPIES:,} more" if len(groups) > MAX_LISTED_COPIES else ""
+    problem = f"Assessors gave the same answers and may be copies: {listed}{more}"
     fixes = (Fix("if they err together, put them into one family with a column family or {}", "family_pattern"),)
     return Message(problem, "copies", "warning", fixes=fixes)
+
+
+def _describe_copies(pairs: Sequence[Mapping[str, Any]]) -> str:
+    """Return the names of a group of copies, with their lowest agreement and kappa."""
+    names = sorted({str(pair[role]) for pair in pairs for role in ("assessor", "other")})
+    lowest, kappa = min(pair["agreement"] for pair in pairs), min(pair["kappa"] for pair in pairs)
+    n_documents = counted(min(pair["documents"] for pair in pairs), "document")
+    # Rounded down: only equal answers are 100%.
+    share = "all" if lowest == 1 else f"{math.floor(1000 * lowest) / 10:.1f}%"
+    shown_names = [shown(name) for name in names[:MAX_NAMED_COPIES]]
+    shown_names += [f"{len(names) - MAX_NAMED_COPIES:,} more"] * (len(names) > MAX_NAMED_COPIES)
+    return (
+        f"{enumerate_names(shown_names)} ({share} of {n_documents}, kappa {math.floor(100 * kappa + 1e-9) / 100:.2f})"
+    )
 
 
 def _pair_contingency_tables(table: Judgments, active: Integers) -> Integers:

@@ -7,6 +7,7 @@ interval and a margin: the estimate must be far from normal, and the interval mu
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -57,6 +58,9 @@ UNRELIABLE_FLAGS = ("random", "reversed")
 
 MIN_JUDGMENTS = 10
 """Minimum number of judgments for any other flag than `few`: standard errors of fewer are unreliable."""
+MIN_VARIED_JUDGMENTS = 10
+"""Minimum number of judgments of documents with another reference grade than the most frequent one, from which answers
+of typical probability can be `random`."""
 REVERSED = -0.2
 """Maximum slope of a `reversed` assessor; the upper end of the interval must be below half of it."""
 NO_SLOPE, NO_INFORMATION = 0.1, 0.1
@@ -96,11 +100,7 @@ class AssessorEvidence:
 
         Equal answers to documents that nearly all have the same grade are those of a typical assessor too.
         """
-        return (
-            (self.comparison.n < MIN_JUDGMENTS)
-            | ~_slope_is_known(self.comparison)
-            | (_is_independent(self.comparison) & ~_is_untypical(self.comparison))
-        )
+        return (self.comparison.n < MIN_JUDGMENTS) | ~_decides(self.comparison)
 
     @property
     def bias_margin(self) -> float:
@@ -123,6 +123,11 @@ class AssessorEvidence:
         """Reference of each bias: experts, others, or thin (too few shared documents)."""
         names = np.where(self.severity.by_experts, "experts", "others")
         return [str(name) for name in np.where(np.isnan(self.bias), "thin", names)]
+
+    @property
+    def compared_with(self) -> list[str]:
+        """Reference of each slope: experts or others."""
+        return ["experts" if by_experts else "others" for by_experts in self.by_experts]
 
     @property
     def median(self) -> float:
@@ -150,7 +155,12 @@ def _is_untypical(compared: AssessorComparison) -> Booleans:
 
 
 def _is_random(compared: AssessorComparison) -> Booleans:
-    return np.asarray(_is_independent(compared) & _is_untypical(compared))
+    """Return whether answers are independent of the reference, and either improbable or to varied documents.
+
+    A constant answer can be the most probable one to every document: it is random if enough documents need another.
+    """
+    has_evidence = _is_untypical(compared) | (compared.n_varied >= MIN_VARIED_JUDGMENTS)
+    return np.asarray(_is_independent(compared) & has_evidence)
 
 
 def _is_reversed(compared: AssessorComparison) -> Booleans:
@@ -163,11 +173,18 @@ def _slope_is_known(compared: AssessorComparison) -> Booleans:
     return np.asarray((lower > 0) | (upper < 0) | _is_near_zero(compared))
 
 
+def _decides(compared: AssessorComparison) -> Booleans:
+    """Return whether a comparison tells whether an assessor is random, reversed or neither."""
+    is_undecided = _is_independent(compared) & ~_is_random(compared)
+    return np.asarray(_slope_is_known(compared) & ~is_undecided)
+
+
 def flag(evidence: AssessorEvidence) -> NDArray[np.object_]:
     """Return one flag per assessor, or an empty text; of several flags the first in this function applies.
 
-    >>> comparison = AssessorComparison(np.array([200, 200, 5]), np.array([1.0, 0.0, 0.9]), np.array([0.05, 0.05, 0.6]),
-    ...                         np.array([1.0, 0.0, 0.8]), np.full(3, 0.1), np.array([0.0, -5.0, 0.0]))
+    >>> n = np.array([200, 200, 5])
+    >>> comparison = AssessorComparison(n, np.array([1.0, 0.0, 0.9]), np.array([0.05, 0.05, 0.6]),
+    ...                         np.array([1.0, 0.0, 0.8]), np.full(3, 0.1), np.array([0.0, -5.0, 0.0]), n // 2)
     >>> severity = Severity(np.zeros(3), np.full(3, 0.1), np.zeros(3, bool), np.zeros(3, int))
     >>> nats = np.array([0.5, 0.0, 0.4])
     >>> flag(AssessorEvidence(comparison, np.zeros(3, bool), severity, nats, np.full(3, 0.02), 5)).tolist()
@@ -192,25 +209,30 @@ def flag(evidence: AssessorEvidence) -> NDArray[np.object_]:
 def evidence_sentences(evidence: AssessorEvidence) -> list[str]:
     """Return a sentence per assessor with the numbers behind its flag.
 
-    >>> comparison = AssessorComparison(*map(np.array, ([200], [0.02], [0.05], [0.0], [0.1], [-5.0])))
+    >>> comparison = AssessorComparison(*map(np.array, ([200], [0.02], [0.05], [0.0], [0.1], [-5.0], [80])))
     >>> severity = Severity(np.array([-0.4]), np.array([0.1]), np.array([True]), np.array([0]))
     >>> nats, error = np.array([0.01]), np.array([0.02])
     >>> evidence = AssessorEvidence(comparison, np.array([False]), severity, nats, error, 5)
     >>> for part in evidence_sentences(evidence)[0].split("; "): print(part)
-    200 judgments compared with other assessors
-    slope 0.02 (95% interval -0.08 to 0.12)
+    slope v. others 0.02 (95% interval -0.08 to 0.12, 200 judgments)
     bias v. experts -0.40 grades (95% interval -0.60 to -0.20)
     informativeness 0.010 nats (median 0.010).
     """
     compared, median = evidence.comparison, evidence.median
-    slope = _with_interval(compared.slope, *compared.slope_interval, unit="")
+    counts = [f", {counted(n, 'judgment')}" for n in compared.n.tolist()]
+    slope = _with_interval(compared.slope, *compared.slope_interval, unit="", counts=counts)
     bias = _with_interval(evidence.bias, *evidence.bias_interval, unit=" grades")
     references = [BIAS_TEXTS[name] for name in evidence.bias_reference]
-    rows = zip(compared.n.tolist(), evidence.by_experts, slope, references, bias, evidence.informativeness, strict=True)
+    is_similar = evidence.few & (compared.n >= MIN_JUDGMENTS) & (compared.n_varied < MIN_VARIED_JUDGMENTS)
+    similar = [
+        f"; only {n_varied:,} of them on documents of another grade than the most frequent" if few else ""
+        for few, n_varied in zip(is_similar, compared.n_varied.tolist(), strict=True)
+    ]
+    rows = zip(evidence.compared_with, slope, similar, references, bias, evidence.informativeness, strict=True)
     return [
-        f"{counted(n, 'judgment')} compared with {'experts' if by_experts else 'other assessors'}; slope {slope_text}; "
-        f"bias {reference} {bias_text}; informativeness {nats:.3f} nats (median {median:.3f})."
-        for n, by_experts, slope_text, reference, bias_text, nats in rows
+        f"slope v. {name} {slope_text}{similar_text}; bias {reference} {bias_text}; informativeness {nats:.3f} nats "
+        f"(median {median:.3f})."
+        for name, slope_text, similar_text, reference, bias_text, nats in rows
     ]
 
 
@@ -218,12 +240,17 @@ BIAS_TEXTS = {"experts": "v. experts", "others": "v. others", "thin": "with too 
 """Text for each value of `bias_reference` in the evidence of a flag."""
 
 
-def _with_interval(estimate: Floats, lower: Floats, upper: Floats, unit: str) -> list[str]:
-    """Return each estimate with its interval as text, such as `0.02 (95% interval -0.08 to 0.12)`."""
+def _with_interval(
+    estimate: Floats, lower: Floats, upper: Floats, unit: str, counts: Sequence[str] | None = None
+) -> list[str]:
+    """Return each estimate with its interval and count as text, such as `0.02 (95% interval -0.08 to 0.12)`."""
     texts = ["unknown" if np.isnan(value) else f"{value:z.2f}{unit}" for value in estimate]
+    counts = [""] * len(texts) if counts is None else counts
     return [
-        text if np.isnan(low) else f"{text} ({LEVEL:.0%} interval {low:z.2f} to {high:z.2f})"
-        for text, low, high in zip(texts, lower, upper, strict=True)
+        text + (f" ({count.removeprefix(', ')})" if count else "")
+        if np.isnan(low)
+        else f"{text} ({LEVEL:.0%} interval {low:z.2f} to {high:z.2f}{count})"
+        for text, low, high, count in zip(texts, lower, upper, counts, strict=True)
     ]
 
 
@@ -240,6 +267,7 @@ class AssessorReport:
 
     Columns of the table:
         assessor, judgments: id, and number of judgments. family: family of the assessor, if families are known.
+        kind: human, llm or expert, if the judgments have kinds.
         informativeness: information about relevance in one answer, in nats; info_0, info_1, ...: its part by answer.
             With expert grades, it is a weighted mean of the information measured against them and the model's.
         slope, slope_lower, slope_upper: increase of the answers with the reference `compared_with`, with its 95%
@@ -300,6 +328,43 @@ class AssessorReport:
         return {name: counts[name] for name in FLAGS if counts[name]}
 
 
+RANDOM_FOUND = {10: 0.0, 30: 0.0, 100: 0.7, 300: 0.98}
+"""Share of random assessors who are flagged, by number of judgments, in simulated crowds with 3 labels per document
+(`python -m experiments robustness --only flags`)."""
+
+
+def describe_few(n_few: int, n_assessors: int) -> str:
+    """Return a sentence about assessors with the flag `few`, and how many judgments other flags need; empty for none.
+
+    >>> describe_few(0, 5)
+    ''
+    """
+    if not n_few:
+        return ""
+    found = [f"{share:.0%} with {n}" for n, share in RANDOM_FOUND.items()]
+    return (
+        f"{n_few:,} of {counted(n_assessors, 'assessor')} cannot have another flag: too few judgments, or too similar "
+        f"documents. In simulated crowds with 3 labels per document, random assessors are found in {found[0]} "
+        f"judgments, {', '.join(found[1:-1])} and {found[-1]}."
+    )
+
+
+def describe_thin(bias_references: Sequence[str]) -> str:
+    """Return a sentence about assessors whose bias is unknown for want of shared documents; empty for none.
+
+    >>> describe_thin(["others", "thin"]).partition(":")[0]
+    'Nothing tells if 1 of 2 assessors is strict or lenient'
+    """
+    n_thin = sum(name == "thin" for name in bias_references)
+    if not n_thin:
+        return ""
+    are = "is" if n_thin == 1 else "are"
+    return (
+        f"Nothing tells if {n_thin:,} of {counted(len(bias_references), 'assessor')} {are} strict or lenient: too few "
+        "documents are shared with others. Let several assessors judge the same documents, or give expert grades."
+    )
+
+
 def best_and_worst(table: pa.Table, max_rows: int) -> pa.Table:
     """Return the first and the last rows of a table that is sorted by quality, `max_rows` in all.
 
@@ -346,6 +411,7 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     columns: Columns = {
         "assessor": table.assessors,
         **_family_columns(table),
+        **({"kind": table.assessor_kind} if any(table.assessor_kind) else {}),
         "judgments": np.bincount(table.assessor, minlength=table.n_assessors),
         **quality,
         "agreement": _agreement(table, model.consensus_),
@@ -409,7 +475,7 @@ def _quality_columns(table: Judgments, states: States | None, gold: ItemGold | N
     if gold is not None:
         experts, expert_grade = compare_with_experts(table, gold), expert_grades_on_scale(table, gold)
         # A few expert grades that decide nothing do not replace a comparison with the others that does.
-        by_experts = (experts.n >= MIN_EXPERT_JUDGMENTS) & (_slope_is_known(experts) | ~_slope_is_known(others))
+        by_experts = (experts.n >= MIN_EXPERT_JUDGMENTS) & (_decides(experts) | ~_decides(others))
         comparison = others.replace_where(by_experts, experts)
         measured, _, measured_error = corrected_information(_gold_counts(table, gold))
         # The model's values are rescaled to the mean of the measured ones: both are then in the same unit.
@@ -429,7 +495,7 @@ def _quality_columns(table: Judgments, states: States | None, gold: ItemGold | N
         "bias": evidence.bias,
         **dict(zip(("bias_lower", "bias_upper"), evidence.bias_interval, strict=True)),
         "bias_reference": evidence.bias_reference,
-        "compared_with": np.where(by_experts, "experts", "others").astype(object),
+        "compared_with": evidence.compared_with,
         "flag": flag(evidence),
         "evidence": evidence_sentences(evidence),
     }

@@ -261,6 +261,7 @@ class AssessorComparison:
         information_error: standard error of that share.
         typical_z: standard score of the mean probability of the answers among all assessors, given the reference
             grades: 0 is typical, negative if the answers are less probable than typical ones.
+        n_varied: number of judgments whose reference grade is not the most frequent one of the assessor's documents.
 
     """
 
@@ -270,6 +271,7 @@ class AssessorComparison:
     information: Floats
     information_error: Floats
     typical_z: Floats
+    n_varied: Integers
 
     @property
     def slope_interval(self) -> tuple[Floats, Floats]:
@@ -354,8 +356,10 @@ def _compare_with_reference(
     nats, _, nats_error = corrected_information(counts)
     typical = max(_weighted_median(nats, n), _ROUNDING)
     information, information_error = nats / typical, nats_error / typical
+    n_reference = counts.sum(axis=1)  # (n_assessors, n_references)
+    n_varied = n_reference.sum(axis=1) - n_reference.max(axis=1)
     z = typicality_z_scores(counts)
-    return AssessorComparison(n, slope, slope_error, information, information_error, z)
+    return AssessorComparison(n, slope, slope_error, information, information_error, z, n_varied)
 
 
 def fit_slopes(answer: Floats, reference: Floats, assessor: Codes, n_assessors: int) -> tuple[Floats, Floats]:

@@ -243,6 +243,7 @@ def _check_folder_options(inputs: Inputs, outputs: Outputs, prior: o.PriorOption
         format=reading.format,
         separator=reading.separator,
         assessor_name=reading.assessor_name,
+        assessor_kind=reading.assessor_kind,
     )
     if prior.signal is not None and not prior.features:
         fix = Fix("name the file of the column with {}", "features")

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from crowdrank.assessors.agreement import Alpha
     from crowdrank.assessors.assessor_report import AssessorReport
 
-SHOWN_COLUMNS = ["assessor", "judgments", "informativeness", "slope", "bias", "bias_reference", "honeypots", "flag"]
-"""Columns of the assessor report that the terminal shows, if the report has them."""
+REFERENCE_COLUMNS = {"slope": "compared_with", "bias": "bias_reference"}
+"""Column with the reference of each measure that has one."""
 MAX_ROWS = 10
 """Maximum number of assessors and of pairs on the terminal: the best and the worst."""
 
@@ -81,16 +81,23 @@ def assessors(
 
 
 def _print_assessors(report: AssessorReport) -> None:
-    """Print the best and the worst assessors, with honeypots as "correct/answered"."""
+    """Print the best and the worst assessors, with the references of slope and bias, and honeypots as "2/3"."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from crowdrank.assessors.assessor_report import best_and_worst
 
     table = report.table
-    counts = zip(*(table[name].to_pylist() for name in ("honeypots_right", "honeypots")), strict=True)
-    shares = pa.array([f"{correct}/{total}" if total else "" for correct, total in counts], pa.string())
-    table = table.set_column(table.column_names.index("honeypots"), "honeypots", shares)
-    table = table.select([name for name in SHOWN_COLUMNS if name in table.column_names])
+    columns = {name: table[name] for name in ("assessor", "judgments", "informativeness")}
+    for name, reference in REFERENCE_COLUMNS.items():
+        names = set(table[reference].filter(pc.is_valid(table[name])).to_pylist())
+        title = f"{name} v. {names.pop()}" if len(names) == 1 else name
+        columns |= {title: table[name]} | ({f"{name} v.": table[reference]} if names else {})
+    if pc.sum(table["honeypots"]).as_py():
+        counts = zip(*(table[name].to_pylist() for name in ("honeypots_right", "honeypots")), strict=True)
+        shares = [f"{correct}/{total}" if total else "" for correct, total in counts]
+        columns["honeypots"] = pa.array(shares, pa.string())
+    table = pa.table({**columns, "flag": table["flag"]})
     order = "the most informative first"
     title = f"Assessors, {order}" if len(table) <= MAX_ROWS else f"Best and worst assessors, {order}"
     print_table(best_and_worst(table, MAX_ROWS), title, MAX_ROWS, len(table))
@@ -120,6 +127,10 @@ def _summary(method: str, report: AssessorReport, alpha: Alpha, output: Path | N
 
 
 def _print_summary(method: str, report: AssessorReport, alpha: Alpha, outputs: list[str]) -> None:
+    """Print the number of assessors by flag, the files, figures of all assessors, and advice by flag."""
+    from crowdrank.assessors.advice import ADVICE, FAULTS, REFERENCES
+    from crowdrank.assessors.assessor_report import describe_few, describe_thin
+
     if not report.modeled:
         print_line(f"{method} has no model of assessors: informativeness is measured against the votes of the others.")
     flags = ", ".join(
@@ -130,6 +141,18 @@ def _print_summary(method: str, report: AssessorReport, alpha: Alpha, outputs: l
     if report.expert_offset is not None:
         print_line(f"{report.expert_offset}.")
     print_line(f"{alpha}.")
+    rows = report.table.to_pylist()
+    for name in FAULTS:
+        flagged = [row for row in rows if row["flag"] == name]
+        if flagged:
+            references = [row["bias_reference"] for row in flagged if row["bias_reference"] != "thin"]
+            reference = " or ".join(REFERENCES[one] for one in REFERENCES if one in references)
+            advice = ADVICE[name].text({row.get("kind", "") for row in flagged}, reference)
+            print_line(f"{name[0].upper()}{name[1:]}: {advice}.")
+    if thin := describe_thin(report.table["bias_reference"].to_pylist()):
+        print_line(thin)
+    if few := describe_few(report.flags.get("few", 0), len(report.table)):
+        print_line(few)
 
 
 def check(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from crowdrank._assessor_kinds import DEFAULT_KIND, Kind
 from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import collect_options as c
@@ -19,7 +20,6 @@ from crowdrank.cli.console import note_text, print_json, print_line, print_note,
 from crowdrank.cli.evaluate_commands import parse_run_names, read_rankings
 from crowdrank.cli.from_settings import FieldsOf
 from crowdrank.cli.judge_commands import DEFAULT_GRADES, TEXTS_HELP
-from crowdrank.collection import DEFAULT_KIND, Kind
 from crowdrank.errors import Fix, Message, UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class BudgetOptions:
         "Table of available assessors: assessor and optionally kind (crowd, expert, llm) and price. Without it, "
         "requests name nobody.",
     )
-    prices: str | None = option(None, "Price of a label by kind, such as crowd=0.05,expert=2.", show_default="1")
+    prices: str | None = option(None, "Price of a label by kind, such as human=0.05,expert=2.", show_default="1")
     kind: Kind = option(DEFAULT_KIND, "Who answers requests that name nobody.")
     most: int | None = option(None, "Maximum number of labels per assessor.")
     honeypots: float = option(0.0, "Share of the budget for honeypots.")

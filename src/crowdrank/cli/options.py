@@ -345,7 +345,7 @@ def read_gold_file(path: Path, read_options: GoldReadOptions, scale: Scale | Non
     return grades
 
 
-NON_PARQUET_OPTIONS = ("format", "separator", "assessor_name")
+NON_PARQUET_OPTIONS = ("format", "separator", "assessor_name", "assessor_kind")
 """Names of read options that do not apply to Parquet files."""
 
 

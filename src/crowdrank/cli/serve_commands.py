@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crowdrank._assessor_kinds import DEFAULT_KIND, Kind
 from crowdrank._options import option
 from crowdrank._text import counted
 from crowdrank.cli import options as o
@@ -181,9 +182,7 @@ def new_project(
             help="Labels per pair: at least and at most.", metavar="MIN-MAX", show_default="2-3; 1 with compare"
         ),
     ] = None,
-    labels_from: Annotated[
-        Literal["human", "llm", "expert"], typer.Option(help="Kind of assessors who give these labels.")
-    ] = "human",
+    labels_from: Annotated[Kind, typer.Option(help="Kind of assessors who give these labels.")] = DEFAULT_KIND,
     runs: Annotated[
         str | None, typer.Option(help="Policy compare: rankings, separated by commas, as FILE or NAME=FILE.")
     ] = None,

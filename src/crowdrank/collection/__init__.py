@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from crowdrank._estimator import load_estimator_class
 from crowdrank.errors import UsageError, near, shown
@@ -11,10 +11,6 @@ from crowdrank.errors import UsageError, near, shown
 if TYPE_CHECKING:
     from crowdrank.collection.policy import Policy
 
-Kind = Literal["crowd", "expert", "llm"]
-"""Kind of assessor."""
-DEFAULT_KIND: Kind = "crowd"
-"""Kind of assessor that answers requests that name nobody."""
 SETTLED_PROBABILITY = 0.95
 """Default certainty of its grade at which a document is settled."""
 GOOD = 2.0

@@ -250,7 +250,7 @@ def batch_scale(old: Judgments | None, grades: str | None) -> Scale | None:
     return old.scale
 
 
-ROLES = ("query", "document", "assessor", "grade", "family", "time", "duration", "cost", "honeypot", "scale")
+ROLES = ("query", "document", "assessor", "grade", "family", "kind", "time", "duration", "cost", "honeypot", "scale")
 """Roles of the columns of a file of judgments; the probabilities of grades (p0, p1, ...) and `SAMPLE_COLUMNS` are
 further ones."""
 JUDGMENT_KEY_ROLES = ("query", "document", "assessor")

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crowdrank._assessor_kinds import DEFAULT_KIND, KINDS
 from crowdrank._estimator import require_number, require_one_of
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Floats, Integers
-from crowdrank.collection import Kind
 from crowdrank.errors import UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.columns import COLUMN_ALIASES, GRADE_LIKE_COLUMNS, Roles, parse_column_map
@@ -29,8 +29,6 @@ from crowdrank.readers.judging_database import JudgingDatabase, OpenPairs
 from crowdrank.readers.parquet import ParquetSource
 from crowdrank.readers.sources import BadRows, FrameSource, Source
 
-KINDS = get_args(Kind)
-"""Kinds of assessors."""
 HONEYPOT = "honeypot"
 ANYONE = -1
 """Assessor of a request that anyone may answer."""
@@ -63,7 +61,7 @@ class Roster:
             raise UsageError(f"There are {len(self)} assessors, {len(self.kind)} kinds and {len(self.price)} prices.")
 
     @classmethod
-    def of(cls, assessors: Any, kinds: Any = "crowd", prices: float | Mapping[str, float] = 1.0) -> Roster:
+    def of(cls, assessors: Any, kinds: Any = DEFAULT_KIND, prices: float | Mapping[str, float] = 1.0) -> Roster:
         """Return a roster of ids.
 
         Args:
@@ -257,7 +255,7 @@ def parse_numbers(table: RoleTable, role: str, fix: str, *, blank: bool = False,
 
 
 def read_roster(source: Any, prices: Mapping[str, float] | None = None) -> Roster:
-    """Read a roster from a table with the columns assessor and, optionally, kind (crowd, expert, llm) and price.
+    """Read a roster from a table with the columns assessor and, optionally, kind (human, llm, expert) and price.
 
     >>> import pandas as pd
     >>> read_roster(pd.DataFrame({"worker": ["ann", "gpt"], "kind": ["expert", "llm"]}), {"expert": 50, "llm": 1})
@@ -273,9 +271,9 @@ def read_roster(source: Any, prices: Mapping[str, float] | None = None) -> Roste
     is_first[np.unique(codes, return_index=True)[1]] = True
     repeated = shown(names[int(codes[np.argmin(is_first)])].as_py())
     opened.require(is_first, found["assessor"], f"the assessor {repeated} occurs twice", "give each one row")
-    kinds = ["crowd"] * len(table)
+    kinds: list[str] = [DEFAULT_KIND] * len(table)
     if kind_column:
-        kinds = [str(cell or "").strip().lower() or "crowd" for cell in table["kind"].to_pylist()]
+        kinds = [str(cell or "").strip().lower() or DEFAULT_KIND for cell in table["kind"].to_pylist()]
         is_known = np.isin(kinds, KINDS)
         problem = f"there is no kind of assessors {shown(kinds[int(np.argmin(is_known))])}"
         opened.require(is_known, "kind", problem, f"the kinds are: {', '.join(KINDS)}")
@@ -294,10 +292,10 @@ def check_prices(prices: Mapping[str, float]) -> None:
 
 
 def parse_prices(text: str | Mapping[str, float] | None) -> dict[str, float]:
-    """Return prices by kind, parsed from text such as `crowd=0.05,expert=2` or from a mapping.
+    """Return prices by kind, parsed from text such as `human=0.05,expert=2` or from a mapping.
 
-    >>> parse_prices("crowd=0.05, expert=2")
-    {'crowd': 0.05, 'expert': 2.0}
+    >>> parse_prices("human=0.05, expert=2")
+    {'human': 0.05, 'expert': 2.0}
     """
     if text is None:
         return {}
@@ -305,7 +303,7 @@ def parse_prices(text: str | Mapping[str, float] | None) -> dict[str, float]:
     try:
         prices = {str(kind).strip(): float(price) for kind, price in pairs}
     except ValueError:
-        problem = f"cannot be read ({shown(text)}); write kind=number, as in crowd=0.05"
+        problem = f"cannot be read ({shown(text)}); write kind=number, as in human=0.05"
         raise UsageError(problem, parameter="prices") from None
     check_prices(prices)
     return prices

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crowdrank._assessor_kinds import DEFAULT_KIND, KINDS
 from crowdrank._files import recover
 from crowdrank._text import counted, enumerate_names
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.collection import DEFAULT_KIND
-from crowdrank.collection.pool import ANYONE, KINDS, Pool, check_prices, parse_numbers
+from crowdrank.collection.pool import ANYONE, Pool, check_prices, parse_numbers
 from crowdrank.consensus.result import Consensus
 from crowdrank.constraints import Number, check_parameter
 from crowdrank.errors import Fix, InputError, Message

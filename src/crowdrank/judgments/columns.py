@@ -21,6 +21,7 @@ COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
     ),
     "grade": ("label", "labels", "cats", "rating", "judgment", "judgement", "relevance_grade"),
     "family": ("assessor_family",),
+    "kind": ("assessor_kind",),
     "time": ("timestamp", "judged_at"),
     "duration": ("seconds", "work_time"),
     "cost": ("price", "reward"),

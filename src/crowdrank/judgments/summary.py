@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crowdrank._assessor_kinds import KIND_PLURALS, KINDS
 from crowdrank._text import counted
 from crowdrank.errors import Fix, Message, shown
 from crowdrank.judgments.columns import COLUMN_ALIASES
@@ -154,11 +156,14 @@ def _extra_facts(judgments: Judgments) -> dict[str, str]:
 
 
 def _describe_extra_column(name: str, column: NDArray[Any], judgments: Judgments) -> str:
-    """Return a text that summarizes an extra column: time, duration, cost or honeypot."""
+    """Return a text that summarizes an extra column: time, duration, cost, honeypot or kind."""
     if name == "honeypot":
         is_honeypot = column != NO_HONEYPOT
         is_right = judgments.grade[is_honeypot] == column[is_honeypot]
         return f"{counted(len(is_right), 'judgment')}, {is_right.mean():.1%} right" if len(is_right) else "none"
+    if name == "kind":
+        counts = Counter(kind for kind in judgments.assessor_kind if kind)
+        return ", ".join(f"{counts[kind]:,} {KIND_PLURALS[kind]}" for kind in KINDS if counts[kind]) or "none"
     missing = np.isnat(column) if name == "time" else np.isnan(column)
     known = column[~missing]
     if not len(known):

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from crowdrank._assessor_kinds import KINDS, UNKNOWN_KIND
 from crowdrank._estimator import require_one_of
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
@@ -250,7 +251,8 @@ class Judgments(AnyJudgments):
     offsets: Integers  # (n_items + 1,) position of each item's first judgment, and n
     assessor: Codes  # (n,) index in `assessors`
     grade: Grades  # (n,) position on the assessor's scale, or UNJUDGEABLE
-    # (n,) each: time, duration, cost, honeypot; of soft labels also the probability of each grade (p0, p1, ...)
+    # (n,) each: time, duration, cost, honeypot, kind (of the assessor, index in KINDS); of soft labels also the
+    # probability of each grade (p0, p1, ...)
     extras: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     labels: tuple[Any, ...] | None = None  # original labels of a frame whose labels are not grades
 
@@ -484,9 +486,26 @@ class Judgments(AnyJudgments):
             family = self.assessor_family[self.assessor]
             columns["family"] = self.families.take(pa.array(family, mask=family < 0))
         for name, column in self.extras.items():
-            columns[name] = self._grade_values(column) if name == "honeypot" else pa.array(column, from_pandas=True)
+            columns[name] = self._extra_values(name, column)
         table = pa.table(columns)
         return add_scale_column(table, self.scale) if len(self.scales) == 1 else table
+
+    def _extra_values(self, name: str, column: NDArray[Any]) -> pa.Array:
+        """Return the values of an extra column: grades of honeypots, names of kinds, or numbers and times."""
+        if name == "honeypot":
+            return self._grade_values(column)
+        if name == "kind":
+            return pa.array(KINDS, pa.string()).take(pa.array(column, mask=column < 0))
+        return pa.array(column, from_pandas=True)
+
+    @property
+    def assessor_kind(self) -> list[str]:
+        """Kind of each assessor, from the first of their judgments that has one; empty text if unknown."""
+        code = np.full(self.n_assessors, UNKNOWN_KIND, np.int8)
+        if "kind" in self.extras:
+            known = np.flatnonzero(self.extras["kind"] != UNKNOWN_KIND)[::-1]
+            code[self.assessor[known]] = self.extras["kind"][known]
+        return [KINDS[one] if one != UNKNOWN_KIND else "" for one in code.tolist()]
 
     def _grade_values(self, codes: Grades) -> pa.Array:
         """Return the grades with these codes as numbers, or as names if any scale has names; negative codes as null."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from crowdrank._assessor_kinds import LLM
 from crowdrank._files import write_together
 from crowdrank.judgments.columns import probability_column
 from crowdrank.judgments.scale import Scale, add_scale_column
@@ -18,7 +19,7 @@ from crowdrank.readers.write import write_table
 
 LABEL_SCHEMA = pa.schema(
     {
-        **dict.fromkeys(("query", "document", "assessor", "label", "family"), pa.string()),
+        **dict.fromkeys(("query", "document", "assessor", "label", "family", "kind"), pa.string()),
         "cost": pa.float64(),
         "seconds": pa.float64(),
         "time": pa.string(),
@@ -166,6 +167,7 @@ def _label_row(calls_of_pair: list[JudgedCall]) -> dict[str, Any]:
         "assessor": first.judge,
         "label": grade,
         "family": first.family,
+        "kind": LLM,
         "cost": _sum_known(one.cost for one in calls_of_pair),
         "seconds": _sum_known(one.seconds for one in calls_of_pair),
         "time": max(one.time for one in calls_of_pair) or None,

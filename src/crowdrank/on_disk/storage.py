@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from crowdrank import _folders
+from crowdrank._assessor_kinds import KINDS, UNKNOWN_KIND
 from crowdrank._folders import Fields, is_integer, is_text, require, require_array, require_range
 from crowdrank.judgments.columns import PROBABILITY_COLUMN_PATTERN, PROBABILITY_SUM_TOLERANCE
 from crowdrank.judgments.scale import Scale
@@ -27,6 +28,7 @@ EXTRA_DTYPES = {
     "duration": np.dtype(np.float64),
     "cost": np.dtype(np.float64),
     "honeypot": np.dtype(np.int8),
+    "kind": np.dtype(np.int8),
 }
 """NumPy types of the optional columns of judgments."""
 JSON_TYPES: Mapping[type, tuple[Callable[[Any], bool], str]] = {
@@ -192,6 +194,8 @@ def check_judgments(judgments: Judgments) -> None:
     check_grade_probabilities(judgments)
     if "honeypot" in judgments.extras:
         _check_grades("honeypot", judgments.extras["honeypot"], judgments, NO_HONEYPOT)
+    if "kind" in judgments.extras:
+        require_range("kind", judgments.extras["kind"], UNKNOWN_KIND, len(KINDS) - 1)
     if judgments.labels is not None:
         require(len(judgments.scales) == 1, "there are labels of several scales")
         require(0 < len(judgments.labels) <= len(judgments.scale), "the labels do not fit the scale")

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from crowdrank._assessor_kinds import UNKNOWN_KIND, kind_code
 from crowdrank._typing import Booleans, Codes, Floats, Integers
 from crowdrank.errors import Fix, shown
 from crowdrank.judgments import ids
@@ -168,7 +169,7 @@ class ParsedColumn:
 
 
 def parse_extras(cells: ColumnsByRole) -> dict[str, ParsedColumn]:
-    """Parse the optional columns (time, duration, cost, honeypot, probabilities of grades); return them by role."""
+    """Parse the optional columns (kind, time, cost, probabilities of grades, ...); return them by role."""
     optional = {role: parse(cells[role]) for role, parse in PARSER_BY_ROLE.items() if role in cells}
     return {**optional, **{name: _parse_probabilities(cells[name]) for name in find_probability_columns(cells)}}
 
@@ -235,6 +236,13 @@ def _parse_answers(column: pa.ChunkedArray) -> ParsedColumn:
     return ParsedColumn(cell_index, None, cell_index, distinct_cells)
 
 
+def _parse_kinds(column: pa.ChunkedArray) -> ParsedColumn:
+    """Parse a column of kinds of assessors; texts that name none are unknown kinds."""
+    cell_index, distinct_cells = encode_distinct(column)
+    codes = np.array([kind_code(cell) for cell in distinct_cells] + [UNKNOWN_KIND], np.int8)
+    return ParsedColumn(codes[cell_index])
+
+
 def _parse_probabilities(column: pa.ChunkedArray) -> ParsedColumn:
     """Parse a column of probabilities; a cell that is no number from 0 to 1 becomes infinite."""
     floats = parse_floats(column)
@@ -254,7 +262,13 @@ def _expand_distinct(
     return ParsedColumn(distinct_values[cell_index], is_bad[cell_index], cell_index, distinct_cells)
 
 
-PARSER_BY_ROLE = {"time": _parse_times, "duration": _parse_numbers, "cost": _parse_numbers, "honeypot": _parse_answers}
+PARSER_BY_ROLE = {
+    "kind": _parse_kinds,
+    "time": _parse_times,
+    "duration": _parse_numbers,
+    "cost": _parse_numbers,
+    "honeypot": _parse_answers,
+}
 """Function that parses the column of each optional role."""
 
 

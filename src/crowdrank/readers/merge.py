@@ -22,6 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank._arrow import from_numpy, texts_to_arrow
+from crowdrank._assessor_kinds import UNKNOWN_KIND
 from crowdrank._typing import Arrays, Booleans, Codes, Grades, Integers
 from crowdrank.errors import Fix, InputError, Location, shown
 from crowdrank.judgments import ids
@@ -452,6 +453,8 @@ class _SharedCodeRows:
         origin, header = self.rows.origin, self.tables.header
         if PROBABILITY_COLUMN_PATTERN.fullmatch(role):
             return np.where(self.grade == UNJUDGEABLE, np.nan, column.values)
+        if role == "kind":
+            return column.values
         if role != "honeypot":
             reason = "time not a date" if role == "time" else f"{role} not a number"
             is_bad = np.zeros(len(self.rows), bool) if column.is_bad is None else column.is_bad
@@ -503,7 +506,9 @@ def blank_optional_column(role: str, n_rows: int) -> NDArray[Any]:
     """Return a column of blank values for an optional role such as `time`."""
     if role == "time":
         return np.full(n_rows, np.datetime64("NaT", "us"))
-    return np.full(n_rows, NO_HONEYPOT, np.int8) if role == "honeypot" else np.full(n_rows, np.nan)
+    if role in ("honeypot", "kind"):
+        return np.full(n_rows, NO_HONEYPOT if role == "honeypot" else UNKNOWN_KIND, np.int8)
+    return np.full(n_rows, np.nan)
 
 
 def _concat_arrays(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from crowdrank._arrow import release_unused_memory
+from crowdrank._assessor_kinds import KINDS, Kind
 from crowdrank._estimator import require_one_of
 from crowdrank._text import counted
 from crowdrank._typing import Floats
@@ -60,7 +61,9 @@ from crowdrank.readers.sources import BadRows, FrameSource, Source
 
 ITEM_ROLES = ("document", "grade")
 """Roles that must have a column in a file of judgments or expert grades."""
-JUDGMENT_ROLES = Roles(ITEM_ROLES, ("query", "family", "time", "duration", "cost", "honeypot", "assessor", "scale"))
+OPTIONAL_ROLES = ("query", "family", "kind", "time", "duration", "cost", "honeypot", "assessor", "scale")
+"""Roles that may have a column in a file of judgments."""
+JUDGMENT_ROLES = Roles(ITEM_ROLES, OPTIONAL_ROLES)
 """Roles of the columns of a file of judgments; the assessor can be the name of the file."""
 GOLD_ROLES = Roles(ITEM_ROLES, ("query", "scale"), GOLD_COLUMN_ALIASES)
 """Roles of the columns of a file of expert grades."""
@@ -86,6 +89,7 @@ def read_judgments(
     family_pattern: str | None = None,
     family_separator: str | None = None,
     assessor_name: str | None = None,
+    assessor_kind: Kind | None = None,
     on_bad_rows: OnBadRows = "error",
     max_bytes: int | str | None = None,
 ) -> Judgments:
@@ -121,6 +125,8 @@ def read_judgments(
         assessor_name: the assessor of a file without a column for it, or of the blank cells in it. By default, the name
             of each such file without its suffix, unless documents are repeated in all of them; `{file}` uses the names
             of the files then, too. Blank cells of requests of the kind expert are of `expert`.
+        assessor_kind: kind of the assessors of files without a column `kind`: `human`, `llm` or `expert`. Advice on
+            assessors depends on it.
         on_bad_rows: `error`, or `skip` to leave unusable rows out and count them in `.report`.
         max_bytes: maximum size of a file in bytes when decompressed: a number, or as in `500MB` or `2GB`.
 
@@ -142,6 +148,7 @@ def read_judgments(
     tables = read_roles(inputs, roles, columns, inputs.layout.columns, on_bad_rows, soft_labels=True)
     expert_notes = [] if assessor_name is not None else _name_unnamed_experts(tables)
     file_names = _name_assessors(tables, assessor_name)
+    _fill_kinds(tables, assessor_kind)
     options = EncodeOptions(
         scale=_parse_scale(grades, inputs, [] if scales is not None else tables),
         named_scale=inputs.label_scale,
@@ -206,6 +213,16 @@ def _name_assessors(tables: Sequence[RoleTable], assessor_name: str | None) -> d
     for table in unnamed:
         table.cells["assessor"] = constant_column(names[table.origin.source.name], len(table))
     return names
+
+
+def _fill_kinds(tables: Sequence[RoleTable], assessor_kind: Kind | None) -> None:
+    """Add the column of kinds to tables without one, if the kind of their assessors is given."""
+    if assessor_kind is None:
+        return
+    require_one_of("assessor_kind", assessor_kind, KINDS)
+    for table in tables:
+        if "kind" not in table.cells:
+            table.cells["kind"] = constant_column(assessor_kind, len(table))
 
 
 def _fill_blank_assessors(tables: Sequence[RoleTable], assessor_name: str) -> int:

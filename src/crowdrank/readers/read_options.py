@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from crowdrank._assessor_kinds import Kind
 from crowdrank._estimator import require_one_of
 from crowdrank._options import option
 from crowdrank._typing import Grades
@@ -64,6 +65,9 @@ class ReadOptions:
     )
     assessor_name: str | None = option(
         None, "Assessor of a file without a column for it; by default, and with {file}, the name of each such file."
+    )
+    assessor_kind: Kind | None = option(
+        None, "Kind of the assessors of files without a column kind; advice depends on it."
     )
     on_bad_rows: OnBadRows = option("error", _ON_BAD_ROWS_HELP)
     max_bytes: str = option("16GiB", "Maximum size of a file, uncompressed, such as 500MB, 2GB or 4096.")

@@ -11,7 +11,9 @@ from shlex import quote, split
 
 import pandas as pd
 
+from crowdrank._assessor_kinds import LLM
 from crowdrank._text import counted
+from crowdrank.assessors.advice import ADVICE
 from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS
 from crowdrank.errors import Message
@@ -30,26 +32,6 @@ BASELINE_NAMES = {"majority": "majority votes"}
 """Names of baselines in headlines, if they differ from the candidate's name."""
 TRUST_QUESTION = "Can I trust the labels?"
 ONE_ASSESSOR = "With one assessor, reliability cannot be measured"
-ADVICE = {
-    "careful": "pay",
-    "": "keep",
-    "lenient": "calibrate",
-    "strict": "calibrate",
-    "careless": "train",
-    "random": "drop",
-    "reversed": "check",
-    "few": "wait",
-}
-"""Advice by flag of an assessor."""
-ADVICE_HELP = {
-    "pay": "clearly more informative than most: give them more work",
-    "keep": "nothing stands out",
-    "calibrate": "grades lower (strict) or higher (lenient) than {reference} on the same documents: explain the grades",
-    "train": "clearly less informative than most, but not random: show them examples",
-    "drop": "answers do not depend on the documents: do not pay for more",
-    "check": "low grades for good documents and high grades for bad ones: ask whether they reversed the scale",
-    "wait": "too few judgments to decide",
-}
 MIN_GRADED = 20
 """Minimum number of expert-graded documents to compare labels with."""
 MIN_TEST_QUERIES = 20
@@ -339,8 +321,8 @@ def _random_assessors(data: ReportData) -> list[str]:
         f" They cost {cost:,.2f} of {sum(data.cost_by_assessor.values()):,.2f} ({data.unit('cost')})." if cost else ""
     )
     return [
-        f"Stop paying {counted(len(flagged), 'assessor')} who answer{'s' * (len(flagged) == 1)} at random: "
-        f"{_names(flagged)}. Their {_share_of_judgments(data, flagged)}{effect}.{total}"
+        f"Stop asking {counted(len(flagged), 'assessor')} who answer{'s' * (len(flagged) == 1)} at random: "
+        f"{_names(flagged)}. Their {_share_of_judgments(data, flagged)}{effect}.{total}{_llm_advice(flagged)}"
     ]
 
 
@@ -355,9 +337,17 @@ def _reversed_assessors(data: ReportData) -> list[str]:
     else:
         effect = f"have {data.weight_in_consensus(flagged)} in the consensus"
     return [
-        f"Ask {counted(len(flagged), 'assessor')} whether they reversed the scale: {_names(flagged)}. Their "
-        f"{_share_of_judgments(data, flagged)} {effect}."
+        f"Check whether {counted(len(flagged), 'assessor')} reversed the scale: {_names(flagged)}. Their "
+        f"{_share_of_judgments(data, flagged)} {effect}.{_llm_advice(flagged)}"
     ]
+
+
+def _llm_advice(flagged: pd.DataFrame) -> str:
+    """Return the advice on assessors with one flag if all are LLM judges."""
+    if "kind" not in flagged or set(flagged["kind"]) != {LLM}:
+        return ""
+    advice = ADVICE[flagged["flag"].iloc[0]].llm
+    return f" {advice[0].upper()}{advice[1:]}."
 
 
 def _flagged(data: ReportData, flag: str) -> pd.DataFrame:

@@ -18,7 +18,8 @@ import pyarrow.parquet as parquet
 from crowdrank._files import check_output_file, write_file
 from crowdrank._folders import Manifest, update_folder
 from crowdrank._text import counted
-from crowdrank.assessors.assessor_report import FLAGS
+from crowdrank.assessors.advice import ADVICE
+from crowdrank.assessors.assessor_report import FLAGS, describe_few, describe_thin
 from crowdrank.errors import CrowdrankWarning, Message, UsageError
 from crowdrank.pipeline.feature_labels import NOT_FOR_RANKERS
 from crowdrank.pipeline.result_tables import describe_next
@@ -26,7 +27,7 @@ from crowdrank.pipeline.run_result import DEPLOYABLE, RUN_FILE, TABLE_FILES, Run
 from crowdrank.pipeline.stage_cache import PROFILE_FILE
 from crowdrank.readers.inputs import TableLike
 from crowdrank.readers.texts import Texts, read_texts
-from crowdrank.reports.cards import ADVICE, ADVICE_HELP, make_cards
+from crowdrank.reports.cards import make_cards
 from crowdrank.reports.embedded_charts import draw_figures
 from crowdrank.reports.formatting import minus_signs
 from crowdrank.reports.report_data import ReportData
@@ -171,6 +172,8 @@ def render(data: ReportData) -> str:
         "listed_tables": made,
         "table_data": {name: script_json(table.to_dict()) for name, table in tables.items()},
         "flag_counts": flag_counts,
+        "thin_assessors": describe_thin(data.assessors["bias_reference"].tolist()),
+        "few_assessors": describe_few(int((data.assessors["flag"] == "few").sum()), len(data.assessors)),
         "script": script,
         "style": style,
         "policy": f"default-src 'none'; img-src data:; script-src {csp_hash(script)}; style-src {csp_hash(style)}",
@@ -233,8 +236,9 @@ def flag_counts(data: ReportData) -> list[dict[str, Any]]:
         flagged = table[table["flag"] == flag]
         if len(flagged):
             share, advice = int(flagged["judgments"].sum()) / total, ADVICE[flag]
-            meaning = ADVICE_HELP[advice].format(reference=data.reference(flagged))
-            rows.append({"flag": flag, "advice": advice, "n": len(flagged), "share": share, "help": meaning})
+            kinds = set(flagged["kind"]) if "kind" in flagged else {""}
+            meaning = advice.text(kinds, data.bias_reference(flagged))
+            rows.append({"flag": flag, "advice": advice.word, "n": len(flagged), "share": share, "help": meaning})
     return rows
 
 

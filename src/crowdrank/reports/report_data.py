@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank.assessors.advice import REFERENCES
 from crowdrank.assessors.agreement import Alpha, krippendorff_alpha, weighted_kappa
 from crowdrank.assessors.assessor_report import CAREFUL, CARELESS
 from crowdrank.consensus.grade_rules import choose_grades
@@ -233,9 +234,9 @@ class ReportData:
             return "an equal part of the weight of their family"
         return "the same weight as all others" if isinstance(model, MajorityVote | Average) else ""
 
-    def reference(self, assessors: pd.DataFrame) -> str:
-        """Return whom some assessors are compared with, in words."""
-        names = set(assessors["compared_with"]) if "compared_with" in assessors else {"others"}
+    def bias_reference(self, assessors: pd.DataFrame) -> str:
+        """Return what the biases of some assessors are measured against, in words."""
+        names = set(assessors["bias_reference"]) if "bias_reference" in assessors else {"others"}
         return " or ".join(text for name, text in REFERENCES.items() if name in names)
 
     @cached_property
@@ -414,8 +415,6 @@ class ReportData:
         return dict(zip(map(str, table.assessors.to_pylist()), total.tolist(), strict=True))
 
 
-REFERENCES = {"experts": "the experts", "others": "other assessors"}
-"""Reference of a flag in words."""
 WEIGHTS = {
     "none": "almost no weight",
     "low": "low weight",

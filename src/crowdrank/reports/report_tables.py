@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from crowdrank._glossary import GLOSSARY
+from crowdrank.assessors.advice import ADVICE, FAULTS
 from crowdrank.errors import Message
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
-from crowdrank.reports.cards import ADVICE
 from crowdrank.reports.formatting import minus_signs, one_line
 from crowdrank.reports.report_data import UNKNOWN_UNIT, ReportData, informativeness_level
 
@@ -145,7 +145,7 @@ def make_tables(data: ReportData) -> dict[str, Table | Message]:
 
 
 RANK = Column("rank", "number", "rank in the file of what to label next: 1 is the most useful", "rank", 0)
-FLAG_ORDER = ("random", "reversed", "careless", "strict", "lenient", "careful", "", "few")
+FLAG_ORDER = (*FAULTS, "careful", "", "few")
 """Order of the assessors by flag."""
 ASSESSOR_SHARES = (
     Column("agrees", "share", "share of answers equal to the consensus grade", "agreement"),
@@ -163,17 +163,15 @@ def assessor_table(data: ReportData) -> Table:
     order = order.sort_values(["rank", "judgments"], ascending=[True, False], kind="stable").head(MAX_ASSESSORS)
     columns = [
         _id_column("assessor", "id of the assessor"),
-        Column("advice", "advice", "what to do, by flag", lambda row: ADVICE[row["flag"]]),
+        Column("advice", "advice", "what to do, by flag", lambda row: ADVICE[row["flag"]].word),
         Column("flag", "text", f"{GLOSSARY['flag']}; empty if nothing stands out", lambda row: row["flag"]),
+        *([Column("kind", "text", "kind of assessor", lambda row: row["kind"])] if "kind" in frame else []),
         Column("judgments", "number", "number of judgments", "judgments", 0),
         Column("informativeness", "bar", GLOSSARY["informativeness"], "informativeness", 3),
-        Column(
-            "slope",
-            "interval",
-            "increase of the answers with the reference of the evidence: 1 is typical, 0 random, negative reversed",
-            _interval("slope_lower", "slope", "slope_upper"),
+        *_columns_with_reference(
+            frame, "slope", "compared_with", "interval", _interval("slope_lower", "slope", "slope_upper")
         ),
-        *_bias_columns(frame),
+        *_columns_with_reference(frame, "bias", "bias_reference", "difference", "bias"),
         *(column for column in ASSESSOR_SHARES if column.value in frame and frame[column.value].notna().any()),
         *_time_and_cost(data),
         Column("evidence", "line", "why the assessor has this flag", lambda row: minus_signs(row["evidence"])),
@@ -181,14 +179,23 @@ def assessor_table(data: ReportData) -> Table:
     return Table.build(columns, order, sorted_by="advice", file="assessors.csv", total=len(frame), descending=False)
 
 
-def _bias_columns(assessors: pd.DataFrame) -> list[Column]:
-    """Return the column of the bias with its reference in the title, or with a column of references if they differ."""
-    references = sorted(set(assessors.loc[assessors["bias"].notna(), "bias_reference"]))
-    title = f"bias v. {references[0]} (grades)" if len(references) == 1 else "bias (grades)"
-    help = "from a joint fit of assessors and documents; empty where assessors share too few documents"
-    columns = [Column(title, "difference", help, "bias")]
+MEASURE_HELP = {
+    "slope": "increase of the answers with those of the reference: 1 is typical, 0 random, negative reversed",
+    "bias": "in grades, from a joint fit of assessors and documents; empty where assessors share too few documents",
+}
+"""Help of the measures that have a reference."""
+
+
+def _columns_with_reference(
+    assessors: pd.DataFrame, name: str, reference: str, kind: str, value: str | Callable[[Row], Any]
+) -> list[Column]:
+    """Return a column with its reference in the title, or with a column of references if they differ."""
+    references = sorted(set(assessors.loc[assessors[name].notna(), reference]))
+    unit = " (grades)" if name == "bias" else ""
+    title = f"{name} v. {references[0]}{unit}" if len(references) == 1 else f"{name}{unit}"
+    columns = [Column(title, kind, MEASURE_HELP[name], value)]
     if len(references) > 1:
-        columns.append(Column("bias v.", "text", "reference of the bias", lambda row: row["bias_reference"]))
+        columns.append(Column(f"{name} v.", "text", f"reference of the {name}", lambda row: row[reference]))
     return columns
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from crowdrank._assessor_kinds import DEFAULT_KIND
 from crowdrank.collection.policy import Policy
 from crowdrank.collection.pool import ANYONE, Pool, Roster
 from crowdrank.collection.requests import Budget, Requests
@@ -60,7 +61,7 @@ def _request_labels(policy: Policy, budget: Any = 40, pool: Pool | None = None) 
 def _pool_with_roster(prices: Any = 1.0) -> Pool:
     """Return the pool of the example judgments with all of their assessors available."""
     judgments = example_judgments()
-    return Pool.of(judgments).with_roster(Roster.of(judgments.assessors, "crowd", prices))
+    return Pool.of(judgments).with_roster(Roster.of(judgments.assessors, DEFAULT_KIND, prices))
 
 
 def check_first_labels(policy: Policy) -> None:
@@ -204,7 +205,7 @@ def check_budget_too_small(policy: Policy) -> None:
     with raises(UsageError, "a budget of 1 for labels of price 5", kind="budget-too-small"):
         _request_labels(_eager_copy(policy), 1, _pool_with_roster(5.0))
     with raises(UsageError, "a budget of 1 for labels of price 2", kind="budget-too-small"):
-        _request_labels(_eager_copy(policy), Budget(1, prices={"crowd": 2}))
+        _request_labels(_eager_copy(policy), Budget(1, prices={DEFAULT_KIND: 2}))
 
 
 def check_judgments_outside_of_the_pool(policy: Policy) -> None:

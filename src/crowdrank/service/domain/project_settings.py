@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
+from crowdrank._assessor_kinds import KINDS
 from crowdrank._options import option, union_members
 from crowdrank.errors import near, shown
 from crowdrank.service.service_errors import Invalid
 
 MAX_LABELS = 1000
 """Maximum number of labels per pair and kind of assessor."""
-KINDS = ("human", "llm", "expert")
-"""Kinds of assessors; each pair has a quota for each."""
 
 
 class Quota(NamedTuple):

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
+from crowdrank._assessor_kinds import KINDS
 from crowdrank.collection import POLICIES, get_policy
 from crowdrank.errors import UsageError, shown
 from crowdrank.judgments.scale import Scale
-from crowdrank.service.domain.project_settings import KINDS, SETTINGS, ProjectSettings, Quota, check_values
+from crowdrank.service.domain.project_settings import SETTINGS, ProjectSettings, Quota, check_values
 from crowdrank.service.domain.quotas import change_quotas, forget_spending
 from crowdrank.service.service_errors import Conflict, Invalid, NotFound
 from crowdrank.service.store import schema

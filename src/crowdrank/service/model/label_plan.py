@@ -35,8 +35,6 @@ from crowdrank.service.domain.quotas import FIRST_PRIORITY, N_COUNTED, QUOTAS_WI
 from crowdrank.service.service_errors import Invalid
 from crowdrank.service.store import schema
 
-ROSTER_KINDS = {"human": "crowd", "llm": "llm", "expert": "expert"}
-"""Kind in a roster of each kind of assessor."""
 MIN_VALUE = 1e-9
 """Smallest price and information to divide by."""
 LEAST_CHANGE = 0.05
@@ -160,7 +158,7 @@ def read_inputs(connection: Connection, project: Project, queries: Sequence[str]
     names, kinds, prices = [], [], []
     for member in _asked_members(connection, project):
         names.append(member.name)
-        kinds.append(ROSTER_KINDS[member.kind])
+        kinds.append(member.kind)
         prices.append(member.price)
     return PlanInputs(rows, Roster(pa.array(names, pa.string()), np.array(kinds, object), np.array(prices, float)))
 
@@ -251,9 +249,9 @@ def _kind_values(
         belief, pairs = Belief.from_model(state, model), np.arange(n)
         information, mean = belief.kind_information(pairs, roster), belief.information(pairs)
     for kind in kinds:
-        prices = roster.price[roster.kind == ROSTER_KINDS[kind]]
+        prices = roster.price[roster.kind == kind]
         if len(prices):
-            relative = information.get(ROSTER_KINDS[kind], mean) / np.maximum(mean, MIN_VALUE)
+            relative = information.get(kind, mean) / np.maximum(mean, MIN_VALUE)
             found[kind] = _KindValue(len(prices), relative, relative / max(float(prices.mean()), MIN_VALUE))
     return found
 

@@ -26,7 +26,7 @@ from sqlalchemy import (
     true,
 )
 
-from crowdrank.service.domain.project_settings import KINDS
+from crowdrank._assessor_kinds import KINDS
 
 ROLES = ("lead", "judge")
 """Roles in a project; administrators (`assessor.is_admin`) may do everything in all projects."""

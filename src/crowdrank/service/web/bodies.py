@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from crowdrank._assessor_kinds import DEFAULT_KIND, Kind
 from crowdrank.service.domain.answers import Feedback
 from crowdrank.service.domain.credentials import MAX_PASSWORD_LENGTH
 from crowdrank.service.domain.pairs import QuotaState
@@ -24,7 +25,6 @@ RowId = Annotated[int, Path(ge=1, le=MAX_ID)]
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Key = Annotated[str, Field(min_length=1, max_length=1000)]
 Milliseconds = Annotated[int, Field(ge=0, le=MAX_TIME)]
-AssessorKind = Literal["human", "llm", "expert"]
 ProjectRole = Literal["lead", "judge"]
 Scope = Literal["judge", "read", "manage"]
 Secret = Annotated[str, Field(max_length=200)]
@@ -155,7 +155,7 @@ class NewInvitation(RequestBody):
     """An invitation to a project."""
 
     role: ProjectRole = Field("judge", description="Role of those who join.")
-    kind: AssessorKind = Field("human", description="Kind of assessor of those who join.")
+    kind: Kind = Field(DEFAULT_KIND, description="Kind of assessor of those who join.")
     uses: int = Field(1, ge=1, le=10_000, description="Number of assessors who can join.")
     days: Days | None = Field(None, description="Days until it expires; the default is set by the server.")
 

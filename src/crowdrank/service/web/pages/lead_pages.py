@@ -12,13 +12,14 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, Response
 
+from crowdrank._assessor_kinds import KIND_NAMES, KIND_PLURALS, KINDS
 from crowdrank.errors import shown
 from crowdrank.reports.svg_images import can_draw
 from crowdrank.service.compare import rankings
 from crowdrank.service.domain import credentials, people, progress
 from crowdrank.service.domain.credentials import DAY, HOUR, MINUTE
 from crowdrank.service.domain.pairs import PairState, count_without_text
-from crowdrank.service.domain.project_settings import KINDS, page_fields
+from crowdrank.service.domain.project_settings import page_fields
 from crowdrank.service.domain.projects import MAX_ID
 from crowdrank.service.model import disputes, fits
 from crowdrank.service.model.disputes import FittedPairs, model_status
@@ -34,8 +35,6 @@ N_DISPUTED = 10
 """Number of disputed pairs on the dashboard."""
 SUGGESTED_POLICIES = ("random", "ndcg@10", "entropy", "widest-interval", "overlap-3", "if-good-3", "compare")
 """Policies that the settings suggest."""
-KIND_NAMES = {"human": "human", "llm": "LLM", "expert": "expert"}
-"""Names of the kinds of assessors."""
 PAGE_SIZE = 50
 """Maximum number of pairs on a page."""
 
@@ -200,6 +199,7 @@ def show_settings(access: LeadPage, service: ServiceDependency) -> HTMLResponse:
         access,
         groups=page_fields(),
         kinds=KINDS,
+        kind_plurals=KIND_PLURALS,
         policies=SUGGESTED_POLICIES,
         rankings=stored,
         min_answers=MIN_ANSWERS,
