@@ -66,7 +66,8 @@ SampleFile = Annotated[
     Path | None,
     o.expert_option(
         "Expert grades of complete queries, or of documents drawn with known `probability`. From a database of the "
-        "judging service, the answers to the pairs that the policy compare drew are read.",
+        "judging service, the answers to the pairs that the policy compare drew are read, and the planned looks and "
+        "margin of the project, unless --looks, --planned-grades or --margin are given.",
         "Options",
     ),
 ]
@@ -106,6 +107,7 @@ def estimate(
     known, sample = read_labels_and_sample(labels, expert, reading)
     tables = read_run_tables(files)
     rankings = {name: table.frame for name, table in tables.items()}
+    watching = planned_watching(watching, expert)
     result = estimate_runs(rankings, known, sample, **asdict(settings), **asdict(watching))
     o.write_tables([(output, result.rows)], csv_safe=csv_safe)
     if json:
@@ -113,6 +115,15 @@ def estimate(
         print_json({**result.to_dict(), "used_features": used_features})
         return
     print_estimate(result)
+
+
+def planned_watching(options: WatchOptions, expert: Path | None) -> WatchOptions:
+    """Return the options, with the looks and the margin of the project if expert grades are in a database."""
+    from crowdrank.readers.judging_database import read_comparison_plan
+
+    plan = read_comparison_plan(expert)
+    looks = plan.looks if options.looks is None and options.planned_grades is None else options.looks
+    return replace(options, looks=looks, margin=plan.margin if options.margin is None else options.margin)
 
 
 def read_labels_and_sample(labels: Path, expert: Path | None, reading: GoldReadOptions) -> tuple[Gold, Gold | None]:
