@@ -8,6 +8,7 @@ import pytest
 from crowdrank.errors import UsageError
 from experiments import estimate, gate, null_worlds
 from experiments.estimate import Systems
+from tools import results
 
 
 def test_few_summaries_are_significant_if_no_ranker_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,3 +81,15 @@ def test_values_by_document_are_unbiased() -> None:
     truth = float(np.bincount(known.query, weight * known.truth).mean())
     found = [estimate.values_by_document(known, weight, rows, 60, rng)[0].mean() for _ in range(100)]
     assert np.mean(found) == pytest.approx(truth, abs=3 * np.std(found) / 10)
+
+
+def stored_rows(name: str, table: str) -> list[dict[str, float]]:
+    """Return the rows of a table in docs/results."""
+    tables = results.load_results()[name]["tables"]
+    return next(one["rows"] for one in tables if one["name"] == table)  # type: ignore[no-any-return]
+
+
+def test_the_gate_was_rarely_wrong_on_public_data() -> None:
+    for row in stored_rows("gate", "gate"):
+        assert max(row["false alarms"], row["misses"]) <= 0.025
+        assert row["not enough"] > 0.5 or "any" in str(row["run"])

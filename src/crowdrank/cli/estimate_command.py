@@ -44,13 +44,17 @@ class WatchOptions:
     """Options for looking at a comparison several times while expert grades arrive."""
 
     looks: int | None = option(
-        None, "Number of times that you plan to look while grades arrive; intervals then hold at every look."
+        None,
+        "Number of times that you plan to look while grades arrive; intervals then hold at every look. By default, "
+        "that of the project whose database has the expert grades, unless --planned-grades is given.",
     )
     look: int | None = option(None, "Number of the present look.", show_default="the number of draws")
     planned_grades: int | None = option(
         None, "Number of expert grades planned in all, for looks that are not planned, in place of --looks."
     )
-    margin: float | None = option(None, "Largest difference that does not matter.")
+    margin: float | None = option(
+        None, "Largest difference that does not matter. By default, that of the project whose database has the grades."
+    )
 
 
 LabelFile = Annotated[
@@ -66,8 +70,7 @@ SampleFile = Annotated[
     Path | None,
     o.expert_option(
         "Expert grades of complete queries, or of documents drawn with known `probability`. From a database of the "
-        "judging service, the answers to the pairs that the policy compare drew are read, and the planned looks and "
-        "margin of the project, unless --looks, --planned-grades or --margin are given.",
+        "judging service, the answers to the pairs that the policy compare drew are read.",
         "Options",
     ),
 ]
