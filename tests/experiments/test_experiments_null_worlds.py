@@ -89,6 +89,16 @@ def stored_rows(name: str, table: str) -> list[dict[str, float]]:
     return next(one["rows"] for one in tables if one["name"] == table)  # type: ignore[no-any-return]
 
 
+def test_few_stored_summaries_are_significant_and_stored_intervals_hold() -> None:
+    for row in (*stored_rows("null-worlds", "summaries"), *stored_rows("null-worlds", "runs")):
+        assert row["better or worse"] <= row["significant"] <= 0.06
+    for row in stored_rows("null-worlds", "coverage"):
+        lowest = 0.865 if str(row["run"]).startswith("skewed") else 0.93
+        assert all(lowest <= value <= 0.975 for name, value in row.items() if name != "run")
+        bounds = (0.875, 0.93) if str(row["run"]).startswith("skewed") else (0.93, 0.96)
+        assert bounds[0] <= row["run, compare"] <= bounds[1]
+
+
 def test_the_gate_was_rarely_wrong_on_public_data() -> None:
     for row in stored_rows("gate", "gate"):
         assert max(row["false alarms"], row["misses"]) <= 0.025
