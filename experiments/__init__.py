@@ -37,6 +37,8 @@ EXPERIMENTS = {
     "estimate": "which system is better, from LLM labels and few expert grades (DL20), and whether intervals hold",
     "estimate-coverage": "coverage of intervals, type I error and RMSE of estimates on a grid of simulated comparisons",
     "looks": "looking at a comparison while grades arrive: false alarms, power, grades that are saved",
+    "gate": "false alarms and misses of the gate for pull requests by number of expert grades (DL20)",
+    "null-worlds": "significant summaries of run if no ranker is better, and coverage of intervals with few queries",
     "overlap": "labeling schemes: what each costs and how good a ranker it makes (simulated 11-judge sets, mslr-5k)",
 }
 """Names of the experiments, each a module (with _ for -), and their questions."""
@@ -71,7 +73,7 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     web5, dl20, auto, grades, expert-scale, calibration, robustness, difficulty, feature-prior, rankers, crowd-rankers,
     rigor, quality, experts, expert-budget, ensemble-members, distillation, next-label,
     next-label-features, settled, service, estimate,
-    estimate-coverage, looks, overlap.
+    estimate-coverage, looks, gate, null-worlds, overlap.
     """
     if name not in EXPERIMENTS:
         raise UsageError(

@@ -73,18 +73,23 @@ class Systems:
 
 def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = SEEDS, tell: Tell = quiet) -> Experiment:
     """Return the tables on DL20 and on simulated queries; the labels are those of GDA."""
-    data = dataset("trec-dl20")
-    judges = thorough(data.read_judgments(), COVERED)
     tell("gda on DL20")
-    labels = GDA().fit(judges).consensus_.documents
-    features = pd.read_csv(data.path("judged_features.tsv.gz"), sep="\t", dtype={"qid": str, "docid": str})
-    systems = load_systems(features, labels)
+    systems, n_judges = load_dl20_systems()
     tables = (
         comparison_table(systems, seeds, tell),
         ranking_table(systems, seeds, tell),
         coverage_table(seeds, tell),
     )
-    return Experiment("estimate", tables, tuple(_protocol(judges.n_assessors, systems)))
+    return Experiment("estimate", tables, tuple(_protocol(n_judges, systems)))
+
+
+def load_dl20_systems() -> tuple[Systems, int]:
+    """Return the systems of DL20 with the labels of GDA, and the number of LLM judges."""
+    data = dataset("trec-dl20")
+    judges = thorough(data.read_judgments(), COVERED)
+    labels = GDA().fit(judges).consensus_.documents
+    features = pd.read_csv(data.path("judged_features.tsv.gz"), sep="\t", dtype={"qid": str, "docid": str})
+    return load_systems(features, labels), judges.n_assessors
 
 
 def load_systems(features: pd.DataFrame, labels: pd.DataFrame) -> Systems:
@@ -213,6 +218,15 @@ def _estimate_documents(
     systems: Systems, weight: Floats, rows: list[Integers], budget: int, rng: np.random.Generator
 ) -> ContrastEstimate:
     """Estimate the difference of two systems from a sample of the documents of some queries."""
+    values, slope = values_by_document(systems, weight, rows, budget, rng)
+    mean = sample_mean(values)
+    return mean.contrast(LEVEL, 0.0, mean, slope)
+
+
+def values_by_document(
+    systems: Systems, weight: Floats, rows: list[Integers], budget: int, rng: np.random.Generator
+) -> tuple[Floats, float]:
+    """Return the corrected difference of each query, (n_queries,), and the slope of the expert gains on the labels."""
     row, query = np.concatenate(rows), np.repeat(np.arange(len(rows)), [len(one) for one in rows])
     sizes = np.abs(weight[row]) * np.sqrt(systems.variance[row])
     probability = draw_probabilities(sizes, budget, FLOOR)
@@ -222,9 +236,7 @@ def _estimate_documents(
     fold = rng.permutation(len(rows)) % N_FOLDS
     calibrated, slope = calibrate_gains(systems.predicted[row], fold[query], sample, truth)
     ((_, gains),) = corrected_gains(calibrated, sample, truth)
-    values: Floats = np.bincount(query, weight[row] * gains, len(rows)).astype(np.float64)
-    mean = sample_mean(values)
-    return mean.contrast(LEVEL, 0.0, mean, slope)
+    return np.bincount(query, weight[row] * gains, len(rows)).astype(np.float64), slope
 
 
 def ranking_table(systems: Systems, seeds: Sequence[int], tell: Tell) -> Table:

@@ -82,3 +82,44 @@ def test_labels_that_used_features_need_experts_or_an_option(folder: Path) -> No
         assert done.exit_code == 0, done.output
         assert json.loads(done.stdout)["used_features"] == {"labels": True, "runs": []}
         assert output.exists()
+
+
+def bad_words(folder: Path, case: str) -> list[str]:
+    """Write expert grades or labels that cannot be used; return the options."""
+    expert, sample = str(folder / "expert.csv"), WORLD.truth.sample(frac=0.3, random_state=1)
+    drawn = sample.assign(probability=0.5, draw=1)
+    if case == "no probabilities":
+        sample.to_csv(expert, index=False)
+    elif case == "missing draw":
+        drawn.assign(draw=[1 + 2 * (row % 2) for row in range(len(drawn))]).to_csv(expert, index=False)
+        return ["--expert", expert, "--looks", "4"]
+    elif case == "too many draws":
+        drawn.assign(draw=[1 + row % 3 for row in range(len(drawn))]).to_csv(expert, index=False)
+        return ["--expert", expert, "--looks", "2"]
+    elif case == "other project":
+        drawn.assign(document="other-" + drawn["document"].astype(str)).to_csv(expert, index=False)
+    else:
+        WORLD.labels.assign(prior_relevance=0.0).to_parquet(folder / "consensus.parquet")
+        return []
+    return ["--expert", expert]
+
+
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [
+        ("no probabilities", "unknown-probabilities"),
+        ("missing draw", "looks-out-of-order"),
+        ("too many draws", "looks-out-of-order"),
+        ("other project", "other-project"),
+        ("labels with features", "features-used"),
+    ],
+)
+def test_bad_input_has_one_message_and_writes_nothing(folder: Path, case: str, kind: str) -> None:
+    words = bad_words(folder, case)
+    before = set(folder.iterdir())
+    done = invoke(folder, *words, "-o", str(folder / "estimates.csv"))
+    assert isinstance(done.exception, InputError | UsageError)
+    assert done.exception.kind == kind
+    assert done.exception.fixes
+    assert "p (Holm)" not in done.stdout
+    assert set(folder.iterdir()) == before

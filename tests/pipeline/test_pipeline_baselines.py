@@ -434,5 +434,5 @@ def test_a_ranker_that_is_ahead_has_no_alternative(world: World, tmp_path: Path)
     assert contrast.difference > 0
     assert result.rankers.alternative is None
     assert verdict.alternatives[0] == "feature:f2"
-    assert verdict.p == max(result.rankers.contrast(result.chosen, name).p for name in verdict.alternatives)  # type: ignore[union-attr]
+    assert verdict.p == max(result.rankers.contrast(result.chosen, name).p_holm for name in verdict.alternatives)  # type: ignore[union-attr, type-var]
     assert not (tmp_path / "out" / "alternative").exists()

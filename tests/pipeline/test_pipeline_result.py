@@ -14,6 +14,7 @@ import pytest
 import crowdrank
 from crowdrank.assessors.agreement import agreement_table, copies_warning
 from crowdrank.errors import Fix, InputError, Message
+from crowdrank.evaluation.comparison import format_p, holm
 from crowdrank.pipeline.result_tables import markdown
 from crowdrank.pipeline.run_result import Provenance, RunResult
 from crowdrank.simulation.world import World
@@ -58,6 +59,34 @@ def test_each_pair_of_candidates_is_tested_once(world: World) -> None:
     else:
         assert contrast.difference == pytest.approx(row["nDCG@10 difference"])
         assert contrast.p == pytest.approx(row["nDCG@10 p"])
+
+
+def test_p_values_of_the_summary_are_adjusted_for_all_its_tests(world: World) -> None:
+    result = crowdrank.run(world.judgments, world.features, world.gold, **SETTINGS)
+    assert result.rankers is not None
+    assert result.rankers.verdict is not None
+    tested = [one for one in result.rankers.contrasts if one.p_holm is not None]
+    assert [one.p_holm for one in tested] == pytest.approx(holm([one.p for one in tested]).tolist())
+    ours = {one.other for one in tested if one.candidate == result.chosen}
+    assert ours >= set(result.rankers.verdict.alternatives)
+    text = " ".join(result.summary)
+    for one in tested:
+        assert f"p {format_p(one.adjusted_p)}" in text or one.candidate == result.chosen
+    others = {format_p(one.p) for one in result.rankers.contrasts} - {format_p(one.adjusted_p) for one in tested}
+    assert not [p for p in others if f"p {p}" in text]
+
+
+def test_the_candidate_that_is_best_on_the_test_queries_has_no_p_value(world: World) -> None:
+    result = crowdrank.run(world.judgments, world.features, world.gold, **SETTINGS)
+    assert result.rankers is not None
+    table = result.comparison.set_index("candidate")["nDCG@10 mean"]
+    (text,) = [text for text in result.summary if "er mean" in text or "est mean" in text]
+    if table.idxmax() == result.chosen:
+        assert text == "No other candidate has a higher mean on the test queries."
+    else:
+        assert text.startswith(f"The highest mean on the test queries is that of {table.idxmax()} ")
+        assert ", p " not in text
+        assert "interval" not in text
 
 
 @pytest.mark.usefixtures("no_charts")

@@ -29,7 +29,8 @@ from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import CARELESS
 from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import CrowdrankWarning, InputError, Message, OutputError, UsageError
-from crowdrank.pipeline.contrasts import Contrast, decide_verdict
+from crowdrank.evaluation.comparison import format_p
+from crowdrank.pipeline.contrasts import Contrast, adjust_contrasts, decide_verdict, detectable_standard_errors
 from crowdrank.pipeline.result_tables import N_ROWS, markdown
 from crowdrank.pipeline.run_result import RunResult
 from crowdrank.reports import cards, charts, embedded_charts, svg_images
@@ -84,7 +85,7 @@ def with_contrast(data: ReportData, **figures: Any) -> ReportData:
     contrast = data.rankers.contrast(data.chosen, data.baseline)
     assert contrast is not None
     others = tuple(one for one in data.rankers.contrasts if one is not contrast)
-    new = replace(contrast, **figures)
+    (new,) = adjust_contrasts([replace(contrast, **figures)])
     return with_rankers(data, contrasts=(new, *others), verdict=decide_verdict([new]))
 
 
@@ -327,7 +328,8 @@ def test_comparisons_with_simple_candidates_are_on_the_first_screen(ranker_data:
         assert contrast is not None
         assert contrast.percent is not None
         assert line.startswith(f"{signed(contrast.percent, 1)}%")
-        assert ("not significant" in line) == (contrast.p > 0.05)
+        assert ("not significant" in line) == (contrast.adjusted_p > 0.05)
+        assert format_p(contrast.adjusted_p) in line
 
 
 def test_the_number_of_test_queries_follows_from_the_interval(ranker_data: ReportData) -> None:
@@ -335,8 +337,9 @@ def test_the_number_of_test_queries_follows_from_the_interval(ranker_data: Repor
     data = with_contrast(ranker_data, difference=0.05, lower=0.05 - 1.96 * error, upper=0.05 + 1.96 * error, p=0.3)
     contrast = data.rankers.contrast(data.chosen, data.baseline)
     assert contrast is not None
-    n = contrast.n_better + contrast.n_worse + contrast.n_equal
-    needed = int(np.ceil(round(n * 2.8**2, 6)))
+    n_tests = sum(one.p_holm is not None for one in data.rankers.contrasts)
+    assert n_tests > 1
+    needed = int(np.ceil(round(contrast.n_queries * detectable_standard_errors(n_tests) ** 2, 6)))
     assert any(f"about {needed:,} test queries" in step for step in next_card(data).steps)
 
 
@@ -436,10 +439,11 @@ def test_differences_have_signs_and_p_values_are_not_rounded_to_zero(ranker_data
     table = ranker_table(ranker_data)
     kinds = {column.title: (column.kind, column.signed) for column in table.columns}
     assert kinds["over majority"] == ("interval", True)
-    assert kinds["p"] == kinds["p (Holm)"] == ("p", False)
+    assert kinds["p (Holm)"] == ("p", False)
+    assert "p" not in kinds
     assert [column.title for column in table.columns][:2] == ["candidate", "nDCG@10, test"]
-    small = ranker_data.comparison.assign(**{"nDCG@10 p": 0.0001})
-    assert cells(ranker_table(with_tables(ranker_data, comparison=small)), "p")[0] == 0.0001
+    small = ranker_data.comparison.assign(**{"nDCG@10 p_holm": 0.0001})
+    assert cells(ranker_table(with_tables(ranker_data, comparison=small)), "p (Holm)")[0] == 0.0001
 
 
 def test_times_and_costs_have_units(ranker_data: ReportData) -> None:
@@ -741,7 +745,7 @@ def with_alternatives(data: ReportData, figures: dict[str, tuple[float, float]])
     """Return the data with other differences and p-values in the comparisons with alternatives."""
     contrast = data.rankers.contrast(data.chosen, data.baseline)
     assert contrast is not None
-    new = [replace(contrast, other=name, difference=size, p=p) for name, (size, p) in figures.items()]
+    new = adjust_contrasts([replace(contrast, other=name, difference=size, p=p) for name, (size, p) in figures.items()])
     return with_rankers(data, contrasts=tuple(new), verdict=decide_verdict(new), alternative=data.rankers.ranker)
 
 
@@ -752,8 +756,9 @@ def with_alternatives(data: ReportData, figures: dict[str, tuple[float, float]])
         ({"majority": (0.2, 0.001), "best-feature": (0.1, 0.06)}, "open", "best-feature"),
         ({"majority": (0.05, 0.01), "average": (0.2, 0.03)}, "better", "average"),
         ({"majority": (0.2, 0.001), "best-feature": (-0.01, 0.9), "average": (0.05, 0.5)}, "open", "best-feature"),
-        ({"majority": (0.2, 0.001), "best-feature": (-0.1, 0.03)}, "open", "best-feature"),
-        ({"majority": (0.2, 0.001), "best-feature": (-0.1, 0.02), "average": (-0.2, 0.5)}, "open", "average"),
+        ({"majority": (0.2, 0.03), "best-feature": (0.1, 0.03)}, "open", "best-feature"),
+        ({"majority": (0.2, 0.001), "best-feature": (-0.1, 0.06)}, "open", "best-feature"),
+        ({"majority": (0.2, 0.001), "best-feature": (-0.1, 0.03), "average": (-0.2, 0.5)}, "open", "average"),
         ({"majority": (0.2, 0.001), "best-feature": (-0.1, 0.01), "average": (-0.2, 0.5)}, "worse", "best-feature"),
     ],
 )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from crowdrank.service.store.database import Database
+from crowdrank.service.web.web_app import create_application
 
 from .service_world import World, create_world
 
@@ -126,3 +129,68 @@ def test_rankings_may_be_larger_than_other_requests(sqlite_database: Database) -
     with create_world(sqlite_database, max_body_bytes=100, max_upload_bytes=3000) as world:
         assert send_ranking(world, "live", trec_run(1)).status_code == 201
         assert send_ranking(world, "live", trec_run(1) * 3).status_code == 413
+
+
+PLAN = {**SETTINGS, "pairs_per_draw": 6, "looks": 2, "margin": 0.9}
+
+
+@pytest.fixture
+def site(sqlite_database: Database) -> Iterator[World]:
+    """The service with its pages."""
+    with create_world(sqlite_database, create_application) as world:
+        yield world
+
+
+def test_each_complete_draw_is_a_look(site: World) -> None:
+    world = site
+    changed = world.request("lead", "PATCH", ALPHA, json=PLAN).json()
+    assert (changed["looks"], changed["margin"]) == (2, 0.9)
+    add_rankings(world)
+    bounds = []
+    for number in (1, 2):
+        assert world.request("lead", "POST", f"{ALPHA}/draws").status_code == 201
+        judge_all(world)
+        found = world.request("lead token read", "GET", f"{ALPHA}/draws").json()["estimate"]
+        watching = found["watching"]
+        assert (watching["look"], watching["looks"], watching["margin"]) == (number, 2, 0.9)
+        assert watching["information"] == number / 2
+        bounds.append(watching["bound"])
+        (answer,) = watching["answers"]
+        new = found["runs"][1]
+        kind = "go-on"
+        if new["p_holm"] <= 0.05:
+            kind = "different"
+        elif max(-new["difference_lower"], new["difference_upper"]) < 0.9:
+            kind = "not-different"
+        assert (answer["run"], answer["answer"]) == ("new", kind)
+        assert (answer["forecast"] is not None) == (kind == "go-on" and number == 1)
+        page = world.request("lead", "GET", "/projects/alpha").text
+        assert f"Look {number} of 2" in page
+        assert watching["sentences"][0] in html.unescape(page)
+    assert bounds == pytest.approx([2.797, 1.977], abs=2e-3)
+    refused = world.request("lead", "POST", f"{ALPHA}/draws")
+    assert (refused.status_code, refused.json()["kind"]) == (409, "looks-used")
+    assert len(world.request("lead", "GET", f"{ALPHA}/draws").json()["draws"]) == 2
+
+
+@pytest.mark.parametrize("change", [{"looks": 3}, {"looks": None}, {"margin": 0.1}, {"margin": None}])
+def test_looks_and_margin_are_set_before_the_first_draw(world: World, change: dict[str, Any]) -> None:
+    world.request("lead", "PATCH", ALPHA, json=PLAN)
+    add_rankings(world)
+    world.request("lead", "POST", f"{ALPHA}/draws")
+    refused = world.request("lead", "PATCH", ALPHA, json=change)
+    assert (refused.status_code, refused.json()["kind"]) == (409, "draws-exist")
+    assert world.request("lead", "PATCH", ALPHA, json={**PLAN, "pairs_per_draw": 7}).status_code == 200
+    assert world.request("lead", "DELETE", f"{ALPHA}/draws").status_code == 204
+    assert world.request("lead", "PATCH", ALPHA, json=change).status_code == 200
+
+
+def test_draws_that_are_not_planned_have_a_warning(world: World) -> None:
+    world.request("lead", "PATCH", ALPHA, json=SETTINGS)
+    add_rankings(world)
+    for number in (1, 2):
+        world.request("lead", "POST", f"{ALPHA}/draws")
+        judge_all(world)
+        estimate = world.request("lead", "GET", f"{ALPHA}/draws").json()["estimate"]
+        assert estimate["watching"] is None
+        assert ("looks-not-planned" in {one["kind"] for one in estimate["warnings"]}) == (number > 1)

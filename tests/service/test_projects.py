@@ -9,9 +9,10 @@ from sqlalchemy import insert, update
 from typer.testing import CliRunner
 
 from crowdrank.cli.app import app
+from crowdrank.estimation import watching
 from crowdrank.service.domain.pairs import AddedPairs, PairFilter, PairRow, find_pairs, get_pair_content, list_pairs
 from crowdrank.service.domain.progress import project_status
-from crowdrank.service.domain.project_settings import SETTINGS
+from crowdrank.service.domain.project_settings import MAX_LOOKS, SETTINGS
 from crowdrank.service.domain.projects import create_project, get_project, list_projects
 from crowdrank.service.domain.qualification import GoldAccuracy
 from crowdrank.service.service_errors import Conflict, Invalid, NotFound
@@ -60,6 +61,9 @@ def test_a_project_has_the_settings_given(database: Database) -> None:
         ({"measure": "AP"}, "measure"),
         ({"measure": "nDGC@10"}, "measure"),
         ({"pairs_per_draw": 0}, "pairs_per_draw"),
+        ({"looks": 0}, "looks"),
+        ({"looks": MAX_LOOKS + 1}, "looks"),
+        ({"margin": 0.0}, "margin"),
         ({"settled": 1.0}, "settled"),
         ({"budget": -1.0}, "budget"),
         ({"colour": "red"}, "colour"),
@@ -345,3 +349,7 @@ def test_a_setting_that_is_not_stored_has_its_default(database: Database) -> Non
     del stored["budget"], stored["lease_seconds"]
     database.write(lambda connection: connection.execute(update(schema.project).values(settings=stored)))
     assert (judging.project.budget, judging.project.lease_seconds) == (None, 900)
+
+
+def test_a_project_plans_as_many_looks_as_an_estimate() -> None:
+    assert MAX_LOOKS == watching.MAX_LOOKS

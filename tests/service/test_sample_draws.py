@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from sqlalchemy import update
+from typer.testing import CliRunner
 
 import crowdrank
+from crowdrank.cli.app import app
 from crowdrank.collection.compare_runs import CompareRuns, pool_of_runs
 from crowdrank.errors import CrowdrankError, InputError
 from crowdrank.evaluation.evaluate import evaluate
+from crowdrank.readers.judging_database import ComparisonPlan, read_comparison_plan
 from crowdrank.readers.read import read_judgments, read_labels, read_sample
 from crowdrank.service.compare.draws import DrawInputs, PoolPair, draw_pairs, read_draw_inputs, write_draw
 from crowdrank.service.compare.rankings import (
@@ -99,6 +103,40 @@ def test_estimates_from_database_export_and_files_are_equal(
     if database.is_sqlite:
         back_up(tmp_path / "judging.db", tmp_path / "copy.db")
         assert len(read_sample(tmp_path / "copy.db")) == 20
+
+
+def test_the_plan_of_a_project_is_that_of_the_command(database: Database, database_target: str) -> None:
+    comparison = Comparison(database, looks=3, margin=0.5)
+    assert read_comparison_plan(database_target) == ComparisonPlan()
+    for number in (1, 2):
+        comparison.draw()
+        comparison.judge_all()
+        found = crowdrank.estimate(RUNS, database_target, database_target, measure=MEASURE).to_dict()
+        assert (found["watching"]["look"], found["watching"]["looks"], found["watching"]["margin"]) == (number, 3, 0.5)
+        assert comparison.estimate().result == found
+    options: dict[str, Any] = {"measure": MEASURE, "looks": 4, "margin": 0.25}
+    other = crowdrank.estimate(RUNS, database_target, database_target, **options).to_dict()["watching"]
+    assert (other["look"], other["looks"], other["margin"]) == (2, 4, 0.25)
+    unplanned = crowdrank.estimate(RUNS, database_target, database_target, measure=MEASURE, planned_grades=40)
+    assert unplanned.to_dict()["watching"]["looks"] is None
+
+
+def test_the_command_reads_the_plan_of_a_project(sqlite_database: Database, tmp_path: Path) -> None:
+    comparison = Comparison(sqlite_database, looks=3, margin=0.5)
+    comparison.draw()
+    comparison.judge_all()
+    back_up(tmp_path / "judging.db", tmp_path / "copy.db")
+    for name, run in RUNS.items():
+        run.to_csv(tmp_path / f"{name}.csv", index=False)
+    files = [str(tmp_path / name) for name in ("live.csv", "new.csv")]
+    known = ["--labels", str(tmp_path / "copy.db"), "--expert", str(tmp_path / "copy.db"), "--measure", MEASURE]
+    for words, expected in (([], (1, 3, 0.5)), (["--looks", "5", "--margin", "0.01"], (1, 5, 0.01))):
+        done = CliRunner().invoke(app, ["estimate", *files, *known, *words, "--json"])
+        assert done.exit_code == 0, done.output
+        watching = json.loads(done.stdout)["watching"]
+        assert (watching["look"], watching["looks"], watching["margin"]) == expected
+    text = CliRunner().invoke(app, ["estimate", *files, *known]).stdout
+    assert "Look 1 of 3" in text
 
 
 def simulated_inputs(comparison: Comparison, labels: pa.Table) -> DrawInputs:

@@ -44,13 +44,17 @@ class WatchOptions:
     """Options for looking at a comparison several times while expert grades arrive."""
 
     looks: int | None = option(
-        None, "Number of times that you plan to look while grades arrive; intervals then hold at every look."
+        None,
+        "Number of times that you plan to look while grades arrive; intervals then hold at every look. By default, "
+        "that of the project whose database has the expert grades, unless --planned-grades is given.",
     )
     look: int | None = option(None, "Number of the present look.", show_default="the number of draws")
     planned_grades: int | None = option(
         None, "Number of expert grades planned in all, for looks that are not planned, in place of --looks."
     )
-    margin: float | None = option(None, "Largest difference that does not matter.")
+    margin: float | None = option(
+        None, "Largest difference that does not matter. By default, that of the project whose database has the grades."
+    )
 
 
 LabelFile = Annotated[
@@ -106,6 +110,7 @@ def estimate(
     known, sample = read_labels_and_sample(labels, expert, reading)
     tables = read_run_tables(files)
     rankings = {name: table.frame for name, table in tables.items()}
+    watching = planned_watching(watching, expert)
     result = estimate_runs(rankings, known, sample, **asdict(settings), **asdict(watching))
     o.write_tables([(output, result.rows)], csv_safe=csv_safe)
     if json:
@@ -113,6 +118,15 @@ def estimate(
         print_json({**result.to_dict(), "used_features": used_features})
         return
     print_estimate(result)
+
+
+def planned_watching(options: WatchOptions, expert: Path | None) -> WatchOptions:
+    """Return the options, with the looks and the margin of the project if expert grades are in a database."""
+    from crowdrank.readers.judging_database import read_comparison_plan
+
+    plan = read_comparison_plan(expert)
+    looks = plan.looks if options.looks is None and options.planned_grades is None else options.looks
+    return replace(options, looks=looks, margin=plan.margin if options.margin is None else options.margin)
 
 
 def read_labels_and_sample(labels: Path, expert: Path | None, reading: GoldReadOptions) -> tuple[Gold, Gold | None]:

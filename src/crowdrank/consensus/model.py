@@ -623,7 +623,9 @@ def has_converged(history: list[float], tol: float) -> bool:
 
 def change_of_grades(before: Consensus, after: Consensus) -> float:
     """Return the 95% quantile over documents of the change of the expected grade, in steps of the scale."""
-    change = sum(code * (after.numbers(name) - before.numbers(name)) for code, name in enumerate(after.true_share_names))
+    change = sum(
+        code * (after.numbers(name) - before.numbers(name)) for code, name in enumerate(after.true_share_names)
+    )
     return float(np.quantile(np.abs(change), 0.95))
 
 

@@ -21,6 +21,7 @@ from crowdrank.estimation.watching import Answer, Look, answer, check_draws, hal
 from crowdrank.evaluation.comparison import choose_baseline, holm, without_nan
 from crowdrank.evaluation.measures import Measure
 from crowdrank.judgments.frames import from_arrow
+from crowdrank.readers.judging_database import read_comparison_plan
 
 _ESTIMATOR_SENTENCES = {
     "query": "Estimates are prediction-powered by query: the labels of all queries, corrected by the queries that "
@@ -171,8 +172,9 @@ def estimate(
             of the judging service, the labels at the first draw of the policy `compare` are used.
         expert: expert grades: DataFrame, path or `Gold` with query, document and grade; `probability` is the one with
             which the document was drawn, and `draw` numbers the draws; rows without a probability are left
-            out. A database of the judging service has the answers to the pairs that were drawn. None: no expert graded
-            anything, and the bias of the labels stays unknown.
+            out. A database of the judging service has the answers to the pairs that were drawn, and the planned looks
+            and the margin of its project, unless you give others. None: no expert graded anything, and the bias of the
+            labels stays unknown.
         measure: DCG, nDCG, P, RR, AP or ERR; by document DCG, nDCG or P.
         baseline: name of a run, by default the first.
         level: level of the intervals.
@@ -206,6 +208,9 @@ def estimate(
 
     """
     baseline = check_arguments(runs, baseline, level, unit)
+    plan = read_comparison_plan(expert)
+    looks = plan.looks if looks is None and planned_grades is None else looks
+    margin = plan.margin if margin is None else margin
     prepared = prepare_estimate(runs, labels, expert, measure, unit, random_state, allow_feature_labels)
     present = _present_look(prepared, level, looks=looks, look=look, planned_grades=planned_grades, margin=margin)
     result = summarize(prepared, baseline, level, present, margin)

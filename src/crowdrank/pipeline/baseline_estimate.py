@@ -22,7 +22,6 @@ from crowdrank._typing import Floats
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import CrowdrankError, DataWarning, Fix, InputError, Message
 from crowdrank.estimation.estimate import Estimate, estimate
-from crowdrank.evaluation.comparison import format_p
 from crowdrank.evaluation.evaluate import JUDGED_CUTOFF
 from crowdrank.evaluation.measures import parse_measure
 from crowdrank.judgments import ids
@@ -81,18 +80,17 @@ def estimate_rows(result: Estimate) -> list[dict[str, str]]:
             *(f"{row['estimate']:.4f}" for row in (base, ours)),
             f"{ours['difference']:+.4f}",
             _interval(ours),
-            format_p(ours["p"]),
         ),
         (
             f"{result.measure} by labels alone",
             *(f"{row['labels_only']:.4f}" for row in (base, ours)),
-            *(f"{ours['labels_difference']:+.4f}", "", ""),
+            *(f"{ours['labels_difference']:+.4f}", ""),
         ),
-        ("bias of the labels", *(f"{row['bias']:+.4f}" for row in (base, ours)), f"{bias:+.4f}", "", ""),
-        (f"graded by experts@{cutoff}", *(f"{row['graded']:.1%}" for row in (base, ours)), "", "", ""),
-        (f"labeled@{cutoff}", *(f"{row['judged']:.1%}" for row in (base, ours)), "", "", ""),
+        ("bias of the labels", *(f"{row['bias']:+.4f}" for row in (base, ours)), f"{bias:+.4f}", ""),
+        (f"graded by experts@{cutoff}", *(f"{row['graded']:.1%}" for row in (base, ours)), "", ""),
+        (f"labeled@{cutoff}", *(f"{row['judged']:.1%}" for row in (base, ours)), "", ""),
     ]
-    names = ("figure", f"{base['run']} (current)", f"{ours['run']} (new)", "difference", "95% interval", "p")
+    names = ("figure", f"{base['run']} (current)", f"{ours['run']} (new)", "difference", "95% interval")
     return [dict(zip(names, row, strict=True)) for row in figures]
 
 
@@ -107,12 +105,11 @@ def _interval(row: Mapping[str, Any]) -> str:
 def describe_estimate(result: Estimate) -> str:
     """Return the difference between the selected ranker and the current ranking, in a sentence or two."""
     base, ours = _base_and_other(result)
-    difference = f"{ours['difference']:+.4f}, 95% interval {_interval(ours)}, p {format_p(ours['p'])}"
-    significance = "" if ours["p"] <= ALPHA else ", not significant"
+    difference = f"{ours['difference']:+.4f}, 95% interval {_interval(ours)}"
     return (
         f"With all documents of both rankings on {counted(result.n_queries, 'test query')}, {result.measure} is "
-        f"{ours['estimate']:.4f} instead of {base['estimate']:.4f} of {result.baseline} ({difference}"
-        f"{significance}). Labels alone show a difference of {ours['labels_difference']:+.4f}."
+        f"{ours['estimate']:.4f} instead of {base['estimate']:.4f} of {result.baseline} "
+        f"({difference}). Labels alone show a difference of {ours['labels_difference']:+.4f}."
     )
 
 

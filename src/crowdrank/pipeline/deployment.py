@@ -11,8 +11,7 @@ import numpy as np
 from crowdrank._numba import available_threads
 from crowdrank._progress import Report, split_progress
 from crowdrank._typing import Floats, Integers
-from crowdrank.evaluation.comparison import format_p
-from crowdrank.pipeline.contrasts import ALPHA, Contrast
+from crowdrank.pipeline.contrasts import Contrast, interval_text
 from crowdrank.pipeline.ranker_test import RankerTest
 from crowdrank.pipeline.run_result import DEPLOYABLE, Deployable
 from crowdrank.pipeline.stage_cache import digest
@@ -125,7 +124,7 @@ def describe_deployable(deployable: Deployable, measure: str) -> str:
     >>> contrast = Contrast("deployable", "ensemble-all", 0.599, 0.6, -0.001, -0.004, 0.002, 0.5, 8, 9, 3)
     >>> describe_deployable(Deployable(None, 500, "ensemble-all", contrast, 0.91), "nDCG@10")
     'For search engines, one forest of 500 trees (deployable) imitates the selected ranker: its nDCG@10 is 0.5990, that
-    of ensemble-all 0.6000 (-0.0010, 95% interval -0.0040 to +0.0020, p 0.500, not significant), rank correlation 0.91.'
+    of ensemble-all 0.6000 (-0.0010, 95% interval -0.0040 to +0.0020), rank correlation 0.91.'
     """
     contrast, trees = deployable.contrast, f"{deployable.n_trees} trees"
     correlation = deployable.rank_correlation
@@ -142,9 +141,7 @@ def describe_deployable(deployable: Deployable, measure: str) -> str:
 
 
 def _cost(contrast: Contrast, measure: str) -> str:
-    significance = "not significant" if contrast.p > ALPHA else "significant"
     return (
         f"its {measure} is {contrast.mean:.4f}, that of {contrast.other} {contrast.other_mean:.4f} "
-        f"({contrast.difference:+.4f}, 95% interval {contrast.lower:+.4f} to {contrast.upper:+.4f}, "
-        f"p {format_p(contrast.p)}, {significance})"
+        f"({interval_text(contrast)})"
     )

@@ -18,7 +18,7 @@ from crowdrank.consensus.result import Consensus, grade_codes
 from crowdrank.evaluation.comparison import format_p
 from crowdrank.evaluation.evaluate import evaluate_codes
 from crowdrank.evaluation.measures import parse_measures
-from crowdrank.pipeline.contrasts import Contrast, contrast_values, difference_text
+from crowdrank.pipeline.contrasts import Contrast, adjust_contrasts, contrast_values, difference_text
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.run_settings import RunSettings
 
@@ -47,7 +47,8 @@ class FeatureLabels:
         n_changed: number of documents whose consensus grade differs.
         width, width_without: mean width of the interval of relevance.
         settled, settled_without: share of the documents whose grade has a certainty of at least 0.95.
-        agreement: agreement with the expert grades by measure, with minus without features; empty without experts.
+        agreement: agreement with the expert grades by measure, with minus without features, and p-values adjusted over
+            the measures; empty without experts.
 
     """
 
@@ -113,7 +114,7 @@ class FeatureLabels:
                 f"{one.mean:.4f}",
                 f"{one.difference:+.4f}",
                 f"{one.lower:+.4f} to {one.upper:+.4f}",
-                format_p(one.p),
+                format_p(one.adjusted_p),
             )
             for measure, one in self.agreement.items()
         ]
@@ -191,4 +192,4 @@ def _agreement(
             contrasts[measure_name] = contrast_values(
                 f"labels {WITH_FEATURES}", ours[known], f"labels {WITHOUT_FEATURES}", theirs[known], seed
             )
-    return contrasts
+    return dict(zip(contrasts, adjust_contrasts(list(contrasts.values())), strict=True))

@@ -17,14 +17,15 @@ from crowdrank.pipeline.baseline import describe_baseline
 from crowdrank.pipeline.candidates import BY_NAME
 from crowdrank.pipeline.contrasts import (
     ALPHA,
-    DETECTABLE_STANDARD_ERRORS,
     EXPERT_QUERIES,
-    MIN_TEST_QUERIES,
     Contrast,
     Verdict,
+    adjust_contrasts,
     contrast_values,
     decide_verdict,
+    detectable_standard_errors,
     difference_text,
+    min_test_queries,
 )
 from crowdrank.pipeline.ensembles import ENSEMBLES, WEIGHTED
 from crowdrank.pipeline.run_settings import RunSettings
@@ -56,7 +57,7 @@ class RankerTest:
         outcome: scores, rankers and the selected candidate.
         settings: settings of the run.
         has_experts: whether expert grades test the candidates; otherwise the consensus takes their place.
-        contrasts: the differences that were asked for so far.
+        contrasts: the differences that were asked for so far; those of `headline` have an adjusted p-value.
 
     """
 
@@ -106,10 +107,42 @@ class RankerTest:
 
     def contrast(self, candidate: str, other: str) -> Contrast:
         """Return the difference between two candidates on the test queries."""
-        if (candidate, other) not in self.contrasts:
-            score = self.outcome.scores[candidate]
-            self.contrasts[candidate, other] = self.contrast_scores(candidate, score, other)
-        return self.contrasts[candidate, other]
+        pair = candidate, other
+        if pair not in self.contrasts:
+            adjusted = self.headline.get(pair)
+            self.contrasts[pair] = self._contrast_scores(pair) if adjusted is None else adjusted
+        return self.contrasts[pair]
+
+    @cached_property
+    def headline(self) -> dict[tuple[str, str], Contrast]:
+        """The differences that the summary tests, with p-values adjusted over all of them.
+
+        They are those of the selected candidate to each alternative, and that of learned to other labels. The test
+        queries choose none of them.
+        """
+        if self.comparison is None:
+            return {}
+        pairs = [(self.chosen, name) for name in self.alternatives]
+        learned = self.best_with_learned_labels()
+        pairs = list(dict.fromkeys([*pairs, *([] if learned is None else [learned])]))
+        return dict(zip(pairs, adjust_contrasts([self._contrast_scores(pair) for pair in pairs]), strict=True))
+
+    @property
+    def alternatives(self) -> list[str]:
+        """Names of the baseline and of the simple candidates that the selected one must beat to count as better."""
+        names = dict.fromkeys((self.baseline, *ALTERNATIVES))
+        return [name for name in names if name in self.outcome.scores and name != self.chosen]
+
+    def best_with_learned_labels(self) -> tuple[str, str] | None:
+        """Return the best candidate on learned labels and the best on crowd labels, by the selection queries."""
+        means = self.selection_means
+        candidates = [candidate for candidate in self.outcome.candidates if candidate.name in means]
+        learned = [candidate.name for candidate in candidates if candidate.remapper is not None]
+        plain = [candidate.name for candidate in only_crowd(candidates)]
+        return (max(learned, key=means.__getitem__), max(plain, key=means.__getitem__)) if learned and plain else None
+
+    def _contrast_scores(self, pair: tuple[str, str]) -> Contrast:
+        return self.contrast_scores(pair[0], self.outcome.scores[pair[0]], pair[1])
 
     def contrast_scores(self, name: str, score: Floats, other: str) -> Contrast:
         """Return the difference between scores (n_rows,) and a candidate on the test queries."""
@@ -121,8 +154,7 @@ class RankerTest:
         """Whether the selected candidate is better than each alternative; None if nothing was tested."""
         if self.comparison is None:
             return None
-        names = [name for name in dict.fromkeys((self.baseline, *ALTERNATIVES)) if name in self.outcome.scores]
-        contrasts = [self.contrast(self.chosen, name) for name in names if name != self.chosen]
+        contrasts = [self.contrast(self.chosen, name) for name in self.alternatives]
         return decide_verdict(contrasts, is_baseline=self.chosen == self.baseline)
 
     @property
@@ -222,30 +254,28 @@ def describe_verdict(verdict: Verdict) -> str:
 
 
 def _describe_best_candidate(test: RankerTest) -> str:
-    """Return whether another candidate is better on the test queries."""
+    """Return which candidate has the highest mean on the test queries; they chose it, so that it is not tested."""
     best = max(test.outcome.scores, key=test.mean)
-    if np.isclose(test.mean(best), test.mean(test.chosen)):
+    lead = test.mean(best) - test.mean(test.chosen)
+    if np.isclose(lead, 0):
         return "No other candidate has a higher mean on the test queries."
-    difference = difference_text(test.contrast(test.chosen, best))
-    highest = f"The highest mean on the test queries is that of {best} ({test.mean(best):.4f})"
-    return f"{highest}; the selected ranker has {difference}."
+    return (
+        f"The highest mean on the test queries is that of {best} ({test.mean(best):.4f}, {lead:+.4f} over the selected "
+        f"ranker); the highest of {len(test.outcome.scores)} means is partly luck, so it is not tested."
+    )
 
 
 def _learned_labels(test: RankerTest) -> str:
     """Return whether labels learned from expert grades helped, by the best candidates on the selection queries."""
-    means = test.selection_means
-    candidates = [candidate for candidate in test.outcome.candidates if candidate.name in means]
-    learned = [candidate.name for candidate in candidates if candidate.remapper is not None]
-    plain = [candidate.name for candidate in only_crowd(candidates)]
-    if not learned or not plain:
+    learned = test.best_with_learned_labels()
+    if learned is None:
         return ""
-    best, rival = max(learned, key=means.__getitem__), max(plain, key=means.__getitem__)
-    contrast = test.contrast(best, rival)
+    contrast = test.contrast(*learned)
     if contrast.difference > 0:
-        effect = "helped" if contrast.p <= ALPHA else "did not help significantly"
+        effect = "helped" if contrast.adjusted_p <= ALPHA else "did not help significantly"
     else:
         effect = "did not help"
-    return f"Learning labels from expert grades {effect}: {best} has {difference_text(contrast)}."
+    return f"Learning labels from expert grades {effect}: {learned[0]} has {difference_text(contrast)}."
 
 
 def _detectable_difference(test: RankerTest) -> str:
@@ -253,10 +283,11 @@ def _detectable_difference(test: RankerTest) -> str:
     n = len(test.split.test)
     if n >= FEW_TEST_QUERIES or test.chosen == test.baseline:
         return ""
-    if n < MIN_TEST_QUERIES:
+    n_tests = len(test.headline)
+    if n < min_test_queries(n_tests):
         return f"With {counted(n, 'test query')} no difference can be significant."
     off = test.values(test.chosen) - test.values(test.baseline)
-    smallest = DETECTABLE_STANDARD_ERRORS * float(off.std(ddof=1)) / np.sqrt(n)
+    smallest = detectable_standard_errors(n_tests) * float(off.std(ddof=1)) / np.sqrt(n)
     return f"With {n} test queries, a difference is significant with a probability of 80% from about {smallest:.3f} on."
 
 
@@ -274,13 +305,13 @@ def benefit_of_experts(ours: Floats, theirs: Floats, measure: str, n: int = EXPE
     """Return what `n` expert-graded queries would show, from the values of two rankers on some queries.
 
     >>> benefit_of_experts(np.array([0.5, 0.7, 0.4]), np.array([0.5, 0.5, 0.5]), "nDCG@10", 50)
-    '50 expert-graded queries would show differences in nDCG@10 from about 0.060 on (with a probability of 80%), and
+    '50 expert-graded queries would show differences in nDCG@10 from about 0.061 on (with a probability of 80%), and
     would allow to select a ranker and to learn labels.'
     """
     sd = float(np.std(ours - theirs, ddof=1)) if len(ours) > 1 else float("nan")
     return (
         f"{n} expert-graded queries would show differences in {measure} "
-        f"from about {DETECTABLE_STANDARD_ERRORS * sd / np.sqrt(n):.3f} "
+        f"from about {detectable_standard_errors() * sd / np.sqrt(n):.3f} "
         "on (with a probability of 80%), and would allow to select a ranker and to learn labels."
     )
 
@@ -337,10 +368,10 @@ def describe_protocol(test: RankerTest) -> tuple[str, ...]:
         )
     if test.comparison is not None:
         lines.append(
-            "The comparisons of the selected ranker with the baseline and the simple candidates were fixed in advance. "
-            "It counts as better only if it is significantly better than each of them, so that their p-values need no "
-            "adjustment, and as worse if it is significantly worse than one of them after a Bonferroni correction. The "
-            "column p (Holm) of the table is adjusted for all candidates."
+            "The comparisons of the selected ranker with the baseline and the simple candidates, and that of learned "
+            "with other labels, were fixed without the test queries. Their p-values in the summary are adjusted by "
+            f"Holm's method over these {len(test.headline)}. The ranker counts as better only if it is significantly "
+            "better than each alternative. The column p (Holm) of the table is adjusted for all candidates."
         )
         lines += test.comparison.protocol()
     return tuple(lines)

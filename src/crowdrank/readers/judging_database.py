@@ -77,6 +77,7 @@ LABELS_SQL = """
 SELECT sample_draw.labels AS labels FROM sample_draw JOIN project ON project.id = sample_draw.project_id
 WHERE project.name = :project AND sample_draw.number = 1
 """
+SETTINGS_SQL = "SELECT settings FROM project WHERE name = :project"
 ANSWER_SCHEMA = pa.schema(
     {
         **dict.fromkeys(("query", "document", "assessor", "kind", "family", "grade"), pa.string()),
@@ -236,6 +237,20 @@ def _unreadable_error(address: DatabaseAddress, error: Exception) -> InputError:
     return InputError(f"it cannot be read ({reason})", source=address.shown, kind="damaged", fix=fix)
 
 
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """Planned number of looks at a comparison, and largest difference that does not matter; None: not stated."""
+
+    looks: int | None = None
+    margin: float | None = None
+
+
+def read_comparison_plan(source: Any) -> ComparisonPlan:
+    """Return the plan of a project whose database a path or URL names; other sources have none."""
+    address = find_database(source)
+    return ComparisonPlan() if address is None else JudgingDatabase(address).comparison_plan()
+
+
 class JudgingDatabase(Source):
     """Latest answers of a project; those of earlier generations and to training pairs are left out and counted.
 
@@ -286,6 +301,16 @@ class JudgingDatabase(Source):
         rows = self.select(LABELS_SQL)
         with _report_damage(self.address):
             return pq.read_table(io.BytesIO(rows[0]["labels"])) if rows else None
+
+    def comparison_plan(self) -> ComparisonPlan:
+        """Return the planned looks and the margin of the policy `compare`; empty if it drew no pairs."""
+        if self.sample() is None:
+            return ComparisonPlan()
+        (row,) = self.select(SETTINGS_SQL)
+        with _report_damage(self.address):
+            settings = dict(_parse_json(row["settings"]))
+            looks, margin = settings.get("looks"), settings.get("margin")
+            return ComparisonPlan(None if looks is None else int(looks), None if margin is None else float(margin))
 
     def select(self, statement: str) -> list[dict[str, Any]]:
         """Return the rows of a statement about the project."""

@@ -18,7 +18,7 @@ from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS
 from crowdrank.errors import Message
 from crowdrank.evaluation.comparison import format_p
-from crowdrank.pipeline.contrasts import ALPHA, DETECTABLE_STANDARD_ERRORS, EXPERT_QUERIES, Contrast
+from crowdrank.pipeline.contrasts import ALPHA, EXPERT_QUERIES, Contrast, detectable_standard_errors
 from crowdrank.pipeline.result_tables import DIFFERS_FROM_EXPERT, describe_next
 from crowdrank.pipeline.run_data import EXPERT_DOUBTS
 from crowdrank.pipeline.run_result import ALTERNATIVE
@@ -109,6 +109,11 @@ def _contrast(data: ReportData) -> Contrast | None:
     return data.rankers.contrast(data.chosen, verdict.decisive) if verdict is not None else None
 
 
+def _n_tests(data: ReportData) -> int:
+    """Return the number of differences over which p-values are adjusted, at least 1."""
+    return max(sum(one.p_holm is not None for one in data.rankers.contrasts), 1)
+
+
 TONES = {"better": "good", "worse": "bad", "open": "open", "baseline": "open"}
 """Tone of the cards on the ranker, by the answer of the verdict."""
 
@@ -131,10 +136,11 @@ def better_card(data: ReportData) -> Card:
     answer, versus = answers[verdict.answer]
     names = ", ".join(map(data.short_name, verdict.alternatives))
     rule = f"To be better, it must be significantly better than each of {n} alternatives ({names}). " * (n > 1)
+    adjusted = " (adjusted by Holm's method)" * (_n_tests(data) > 1)
     sentences = [
         f"{rule}The difference to {data.short_name(contrast.other)} {'decides' if n > 1 else 'is tested'}: p "
-        f"{format_p(contrast.p)} on {counted(contrast.n_queries, 'test query')} that were not used to select the "
-        "ranker.",
+        f"{format_p(contrast.adjusted_p)}{adjusted} on {counted(contrast.n_queries, 'test query')} that were not used "
+        "to select the ranker.",
         selected,
     ]
     return Card(question, answer, TONES[verdict.answer], sentences, versus, _other_alternatives(data, contrast.other))
@@ -150,7 +156,7 @@ def _other_alternatives(data: ReportData, decisive: str) -> list[str]:
 
 def _compared(data: ReportData, one: Contrast) -> str:
     """Return a difference with its significance."""
-    significant = f"{'not ' * (one.p > ALPHA)}significant (p {format_p(one.p)})"
+    significant = f"{'not ' * (one.adjusted_p > ALPHA)}significant (p {format_p(one.adjusted_p)})"
     return f"{_difference_size(one)} {_preposition(one)} {data.short_name(one.other)}: {significant}"
 
 
@@ -388,7 +394,8 @@ def _more_test_queries(data: ReportData) -> list[str]:
     if contrast.difference < 0:  # more queries would show that the alternative is better
         return []
     # A difference that is not significant on n queries needs more than n, whatever the interval says.
-    needed = max(math.ceil(n * (DETECTABLE_STANDARD_ERRORS * error / size) ** 2), n + 1, MIN_TEST_QUERIES)
+    detectable = detectable_standard_errors(_n_tests(data)) * error
+    needed = max(math.ceil(n * (detectable / size) ** 2), n + 1, MIN_TEST_QUERIES)
     return [
         f"Have experts grade more queries: this difference would be significant with a probability of 80% on about "
         f"{needed:,} test queries; there were {n:,}."

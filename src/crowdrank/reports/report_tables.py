@@ -342,7 +342,6 @@ def ranker_table(data: ReportData) -> Table:
                 4,
                 signed=True,
             ),
-            Column("p", "p", "p-value of the difference, not adjusted", f"{measure} p", 3),
             Column("p (Holm)", "p", "p-value adjusted for all candidates (Holm)", f"{measure} p_holm", 3),
         ]
     columns.append(Column(f"{measure}, selection", "number", "mean on the selection queries", "selection_mean", 4))

@@ -112,8 +112,8 @@ def read_draw_inputs(connection: Connection, project: Project) -> DrawInputs:
     :func:`draw_pairs`, and :func:`write_draw`.
 
     Raises:
-        Conflict: the policy is another one, no label is wanted, the last draw is not complete, there are fewer than
-            two rankings, or the budget is spent.
+        Conflict: the policy is another one, no label is wanted, the last draw is not complete, no further draw is
+            planned, there are fewer than two rankings, or the budget is spent.
 
     """
     draws, kinds = list_draws(connection, project), _judging_kinds(project)
@@ -128,6 +128,10 @@ def read_draw_inputs(connection: Connection, project: Project) -> DrawInputs:
         problem = f"draw {last.number} is not complete: {last.n_complete} of {last.n_pairs} pairs have their labels"
         fixes = [fix for warning in last.warnings for fix in warning.fixes]
         raise Conflict(problem, kind="draw-incomplete", fix=fixes or "wait for the answers")
+    if project.looks is not None and len(draws) >= project.looks:
+        problem = f"draw {len(draws)} was the last of {counted(project.looks, 'planned draw')}"
+        fix = "report the answer of the last look, or discard the draws and plan another comparison"
+        raise Conflict(problem, kind="looks-used", fix=fix)
     rankings = load_rankings(connection, project)
     if len(rankings) < 2:
         problem = f"project {shown(project.name)} has {counted(len(rankings), 'ranking')}, and {COMPARE} needs two"

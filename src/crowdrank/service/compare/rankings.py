@@ -288,6 +288,14 @@ def prices_of_asked_members(connection: Connection, project: Project) -> dict[st
     return found
 
 
+def _unplanned_looks(number: int) -> Message:
+    problem = (
+        f"these intervals are for one look, and there are {number} complete draws: whoever draws until the difference "
+        "is significant finds differences that do not exist"
+    )
+    return Message(problem, "looks-not-planned", "warning", fixes=(Fix("plan the draws before the first one"),))
+
+
 @dataclass(frozen=True)
 class DrawsEstimate:
     """Estimate of which ranking is better, from the draws before the first incomplete one.
@@ -305,7 +313,8 @@ class DrawsEstimate:
 def estimate_from_draws(connection: Connection, project: Project, draws: Sequence[DrawProgress]) -> DrawsEstimate:
     """Estimate which ranking is better.
 
-    An incomplete draw is not a random sample: easy documents may have been answered first.
+    An incomplete draw is not a random sample: easy documents may have been answered first. Each complete draw is a look
+    at the comparison, with the planned number of looks and the margin of the project.
     """
     complete = [one.number for one in takewhile(lambda one: one.is_complete, draws)]
     if not complete:
@@ -319,6 +328,10 @@ def estimate_from_draws(connection: Connection, project: Project, draws: Sequenc
         warnings.simplefilter("ignore", CrowdrankWarning)  # the result lists them
         try:
             sample = read_sample(answers, grades=project.grades, unjudgeable=CANNOT_JUDGE)
-            return DrawsEstimate(estimate(runs, labels, sample, measure=draws[0].measure).to_dict())
+            plan: dict[str, Any] = {"measure": draws[0].measure, "looks": project.looks, "margin": project.margin}
+            result = estimate(runs, labels, sample, **plan)
+            if project.looks is None and len(complete) > 1:
+                result = replace(result, warnings=(*result.warnings, _unplanned_looks(len(complete))))
+            return DrawsEstimate(result.to_dict())
         except CrowdrankError as error:
             return DrawsEstimate(problem=error.problem)

@@ -17,6 +17,8 @@ from crowdrank.service.service_errors import Invalid
 
 MAX_LABELS = 1000
 """Maximum number of labels per pair and kind of assessor."""
+MAX_LOOKS = 100
+"""Maximum number of planned looks at a comparison, as in `crowdrank estimate --looks`."""
 
 
 class Quota(NamedTuple):
@@ -149,6 +151,19 @@ class ProjectSettings:
         "Policy compare: number of pairs to draw at a time.",
         bounds=Bounds(1, 1_000_000),
         page=PageField(COMPARISON, "Pairs per draw"),
+    )
+    looks: int | None = setting(
+        None,
+        "Policy compare: number of draws that are planned; each complete draw is a look, and intervals hold at every "
+        "look.",
+        bounds=Bounds(1, MAX_LOOKS),
+        page=PageField(COMPARISON, "Planned draws"),
+    )
+    margin: float | None = setting(
+        None,
+        "Policy compare: largest difference that does not matter.",
+        bounds=Bounds(0, 1e6, "a difference", exclusive=True),
+        page=PageField(COMPARISON, "Difference that does not matter"),
     )
     flag_action: Literal["notify", "honeypots", "pause"] = setting(
         "notify",

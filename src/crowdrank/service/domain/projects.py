@@ -192,7 +192,7 @@ def update_project(connection: Connection, project: Project, **settings: Any) ->
 
     Raises:
         Invalid: a setting is invalid.
-        Conflict: the measure changes, although pairs were drawn for another one.
+        Conflict: the measure, the planned looks or the margin changes, although pairs were drawn.
 
     """
     current = lock_project(connection, project.id)
@@ -201,6 +201,9 @@ def update_project(connection: Connection, project: Project, **settings: Any) ->
     changed = replace(current, **_parsed(stored))
     if changed.measure != current.measure:
         require_no_draws(connection, current)
+    if (changed.looks, changed.margin) != (current.looks, current.margin):
+        problem = f"pairs were drawn in project {shown(current.name)}; looks and margin are set before the first draw"
+        require_no_draws(connection, current, problem)
     if "budget" in settings:
         forget_spending(connection, [project.id])
     _change_plan(connection, current, changed)
@@ -220,11 +223,11 @@ def _change_plan(connection: Connection, current: Project, changed: Project) -> 
             change_quotas(connection, current.id, kind, quota, **modes)
 
 
-def require_no_draws(connection: Connection, project: Project) -> None:
+def require_no_draws(connection: Connection, project: Project, problem: str | None = None) -> None:
     """Raise Conflict if pairs were drawn: their probabilities hold only for these rankings and this measure."""
     draws = schema.sample_draw
     if connection.execute(select(draws.c.number).where(draws.c.project_id == project.id)).first() is not None:
-        problem = f"pairs were drawn for the rankings of project {shown(project.name)} by {project.measure}"
+        problem = problem or f"pairs were drawn for the rankings of project {shown(project.name)} by {project.measure}"
         raise Conflict(problem, kind="draws-exist", fix="discard the draws first; their answers stay")
 
 

@@ -387,6 +387,34 @@ class EstimateWarningView(ResponseBody):
     problem: str
 
 
+class ForecastView(ResponseBody):
+    """Expert grades in all, or else queries, that are expected to give an answer."""
+
+    grades: int | None
+    queries: int | None
+
+
+class AnswerView(ResponseBody):
+    """What a look concludes about a ranking and the baseline."""
+
+    run: str
+    answer: Literal["different", "not-different", "go-on"]
+    forecast: ForecastView | None = Field(description="What is expected to suffice, if the answer is `go-on`.")
+    more_grades: int | None = Field(description="Number of expert grades that are still expected; null: none suffice.")
+
+
+class WatchingView(ResponseBody):
+    """The present look at a comparison: each complete draw is one."""
+
+    look: int
+    looks: int = Field(description="Planned number of looks.")
+    bound: float = Field(description="Bound of the test statistic at this look.")
+    information: float = Field(description="Share of the planned grades.")
+    margin: float | None
+    answers: list[AnswerView]
+    sentences: list[str] = Field(description="The answers in words.")
+
+
 class ComparisonEstimateView(ResponseBody):
     """Estimate of which ranking is better, from the complete draws."""
 
@@ -396,6 +424,9 @@ class ComparisonEstimateView(ResponseBody):
     expert_grades: int = Field(description="Number of graded documents.")
     runs: list[RunEstimateView]
     warnings: list[EstimateWarningView]
+    watching: WatchingView | None = Field(
+        None, description="The present look; null if the project plans no looks and has no margin."
+    )
 
 
 class ComparisonView(ResponseBody):
