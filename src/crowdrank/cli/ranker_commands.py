@@ -110,8 +110,7 @@ def distill(
     from crowdrank.rankers.distillation import distill as distill_ranker
     from crowdrank.rankers.distillation import rank_correlation
     from crowdrank.rankers.rank_files import join_features, pad_letor
-    from crowdrank.rankers.ranker import Ranker
-    from crowdrank.rankers.saved_rankers import RANKER
+    from crowdrank.rankers.ranker import RANKER, Ranker
 
     check_output_folder(output, RANKER)
     ranker = Ranker.load(model)

@@ -140,7 +140,7 @@ def train(
     from crowdrank._folders import check_output_folder
     from crowdrank.consensus.model import Aggregator
     from crowdrank.rankers.rank_files import join_features
-    from crowdrank.rankers.saved_rankers import RANKER
+    from crowdrank.rankers.ranker import RANKER
 
     model = ranker.build(computation.n_jobs)
     consensus = None if labels.consensus is None else Aggregator.load(labels.consensus)
