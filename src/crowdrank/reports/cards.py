@@ -11,7 +11,7 @@ from shlex import quote, split
 
 import pandas as pd
 
-from crowdrank._text import counted
+from crowdrank._text import counted, distinct_lines, one_line, percent, signed
 from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS
 from crowdrank.errors import Message
@@ -21,7 +21,6 @@ from crowdrank.pipeline.result_tables import DIFFERS_FROM_EXPERT, describe_next
 from crowdrank.pipeline.run_data import EXPERT_DOUBTS
 from crowdrank.pipeline.run_result import ALTERNATIVE
 from crowdrank.readers.letor import is_letor_feature
-from crowdrank.reports.formatting import distinct_lines, one_line, percent, signed
 from crowdrank.reports.report_data import N_NEXT_DOCUMENTS_SHOWN, ReportData
 
 MAX_NAMES = 5
