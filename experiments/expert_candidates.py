@@ -18,9 +18,8 @@ from crowdrank.pipeline.candidates import (
 )
 from crowdrank.pipeline.training_view import RemapperKind, TrainingView
 from crowdrank.rankers.ensemble import Ensemble
-from crowdrank.rankers.linear import GLS
+from crowdrank.rankers.linear import GLS, RD
 from crowdrank.rankers.ranker import Ranker
-from crowdrank.rankers.reweighting import RD
 from experiments.rankers import pointwise_trees
 
 LABELS: Mapping[str, tuple[str, str]] = {

@@ -22,11 +22,11 @@ from crowdrank.pipeline.candidates import (
 )
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.training_view import TrainingView
+from crowdrank.rankers.boosting import PointwiseGBDT
 from crowdrank.rankers.ensemble import Ensemble
+from crowdrank.rankers.linear import RD
 from crowdrank.rankers.network import LambdaRankNet
-from crowdrank.rankers.pointwise import PointwiseGBDT
 from crowdrank.rankers.ranker import Ranker
-from crowdrank.rankers.reweighting import RD
 from experiments.base import Experiment, Table, Tell, describe_difference, quiet, testing_protocol
 from experiments.documents import mq2008, run_frame
 from experiments.driver import Setting, compare_rankings, rotate_parts, select, train_candidates

@@ -91,9 +91,9 @@ def small_distilled_forests() -> Iterator[None]:
 @pytest.fixture
 def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write reports without charts, which take longer to draw than most runs; tests/reports tests them."""
-    from crowdrank.reports import embedded_charts, page
+    from crowdrank.reports import page
 
-    monkeypatch.setattr(page, "draw_figures", lambda data: {name: [] for name in embedded_charts.SECTIONS})
+    monkeypatch.setattr(page, "draw_figures", lambda data: {name: [] for name in page.SECTIONS})
 
 
 @pytest.fixture(scope="session")

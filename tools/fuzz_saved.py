@@ -598,7 +598,7 @@ def _run(root: Path) -> list[Artifact]:
     import crowdrank
     from crowdrank.pipeline.run_result import RunResult, reading_run
     from crowdrank.reports import page
-    from crowdrank.reports.embedded_charts import SECTIONS
+    from crowdrank.reports.page import SECTIONS
     from crowdrank.reports.report_data import ReportData
 
     world = crowdrank.simulate(queries=14, documents=4, gold_queries=12, assessors=5, random_state=1)

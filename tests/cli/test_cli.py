@@ -15,9 +15,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from crowdrank._text import minus_signs
 from crowdrank.cli.app import COMMANDS_BY_PANEL
 from crowdrank.consensus import METHODS
-from crowdrank.reports.formatting import minus_signs
 from terminal import Run, crowdrank, crowdrank_process, without_columns
 
 pytestmark = pytest.mark.usefixtures("no_charts")

@@ -32,8 +32,8 @@ from crowdrank.errors import CrowdrankWarning, DataWarning, InputError, NotFitte
 from crowdrank.label_learning import gradient_ascent
 from crowdrank.label_learning.gradient_ascent import MODES, GridLimits, coordinate_search
 from crowdrank.label_learning.objectives import ObjectiveSpec
+from crowdrank.label_learning.remapper import REMAPPER
 from crowdrank.rankers.ranker import MissingValueWarning
-from crowdrank.rankers.saved_rankers import REMAPPER
 from crowdrank.rankers.training_data import RankingData
 
 REMAPPERS: list[Any] = [LinearRemapper, BoostedRemapper]

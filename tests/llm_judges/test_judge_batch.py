@@ -142,7 +142,7 @@ def test_prepare_and_read_load_no_network_code(batch: list[str], project: Projec
     code = (
         "import sys; from typer.testing import CliRunner; from crowdrank.cli.app import app\n"
         f"for words in {words!r}: assert CliRunner().invoke(app, ['judge', *words]).exit_code == 0\n"
-        "assert not {'httpx2', 'httpcore2', 'crowdrank.llm_judges.endpoint'} & set(sys.modules)"
+        "assert not {'httpx2', 'httpcore2', 'crowdrank.llm_judges.caller'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -21,7 +21,7 @@ from crowdrank._progress import ProgressBar
 from crowdrank.cli.app import app
 from crowdrank.errors import CrowdrankError, InputError, OutputError
 from crowdrank.judgments.scale import Scale
-from crowdrank.llm_judges import caller, endpoint, replies
+from crowdrank.llm_judges import caller, replies
 from crowdrank.llm_judges.caller import BUDGET_SPENT_REASON, Caller
 from crowdrank.llm_judges.judges import Judge, Prices, Prompt
 from crowdrank.llm_judges.judging_plan import JudgingPlan, JudgingResult, run_judges
@@ -131,8 +131,8 @@ def test_retry_after_is_obeyed_for_the_whole_judge(project: Project, clock: Manu
 
 def test_retry_after_can_be_a_date() -> None:
     headers = {"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}
-    assert endpoint.classify_response(429, headers, "", SCALE).wait_seconds == 0.0
-    assert endpoint.classify_response(429, {"retry-after": "soon"}, "", SCALE).wait_seconds is None
+    assert caller.classify_response(429, headers, "", SCALE).wait_seconds == 0.0
+    assert caller.classify_response(429, {"retry-after": "soon"}, "", SCALE).wait_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_service_that_limits_every_request_does_not_use_up_the_calls(project: 
 
 def test_requests_that_were_under_way_when_the_circuit_opened_do_not_open_it_again(clock: ManualClock) -> None:
     queue = caller.JudgeQueue(judge("http://127.0.0.1:1/v1"), iter(()), clock)
-    failed = endpoint.AttemptOutcome(replies.Reply("failed"), is_final=False)
+    failed = caller.AttemptOutcome(replies.Reply("failed"), is_final=False)
     for _ in range(20):
         queue.record_outcome(failed, started_at=0.0)
     assert (queue.n_openings, queue.stopped) == (1, "")
@@ -202,7 +202,7 @@ def test_requests_that_were_under_way_when_the_circuit_opened_do_not_open_it_aga
 def test_openings_of_a_circuit_are_counted_in_a_row(clock: ManualClock) -> None:
     queue = caller.JudgeQueue(judge("http://127.0.0.1:1/v1"), iter(()), clock)
     failed, answered = (
-        endpoint.AttemptOutcome(replies.Reply(status), is_final=status == "ok") for status in ("failed", "ok")
+        caller.AttemptOutcome(replies.Reply(status), is_final=status == "ok") for status in ("failed", "ok")
     )
     for _ in range(caller.MAX_CIRCUIT_OPENINGS + 2):
         for _ in range(caller.FAILURES_BEFORE_CIRCUIT_OPENS):

@@ -16,7 +16,7 @@ from crowdrank.pipeline.result_tables import markdown
 from crowdrank.pipeline.run import run
 from crowdrank.pipeline.run_result import RunResult
 from crowdrank.reports import page
-from crowdrank.reports.embedded_charts import SECTIONS
+from crowdrank.reports.page import SECTIONS
 from crowdrank.reports.report_data import ReportData
 from crowdrank.simulation.world import World
 

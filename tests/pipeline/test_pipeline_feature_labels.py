@@ -17,7 +17,7 @@ from crowdrank.pipeline.run import run
 from crowdrank.pipeline.run_result import RunResult
 from crowdrank.readers.read import read_gold
 from crowdrank.reports import page
-from crowdrank.reports.embedded_charts import SECTIONS
+from crowdrank.reports.page import SECTIONS
 from crowdrank.reports.report_data import ReportData
 from crowdrank.simulation.world import World
 

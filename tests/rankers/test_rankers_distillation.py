@@ -13,8 +13,8 @@ from scipy.stats import kendalltau
 import crowdrank
 from crowdrank.errors import UsageError
 from crowdrank.rankers import distillation
+from crowdrank.rankers.boosting import WithinQueryError
 from crowdrank.rankers.distillation import add_mixed_rows, rank_correlation
-from crowdrank.rankers.pointwise import WithinQueryError
 from crowdrank.simulation.world import World
 from terminal import crowdrank as command
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import crowdrank
-from crowdrank.rankers.pointwise import PointwiseGBDT
+from crowdrank.rankers.boosting import PointwiseGBDT
 from crowdrank.rankers.training_data import NamedMatrix, RankingData, SharedMatrix
 
 NAMES = tuple(f"f{number}" for number in range(6))

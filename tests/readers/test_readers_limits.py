@@ -23,8 +23,7 @@ from crowdrank.errors import InputError, UsageError
 from crowdrank.judgments.scale import Scale
 from crowdrank.on_disk.partitions import read_partitions
 from crowdrank.rankers.rank_files import join_features, pad_letor
-from crowdrank.readers.files import is_parquet_folder, to_address
-from crowdrank.readers.limits import CHUNK_BYTES, parse_bytes
+from crowdrank.readers.files import CHUNK_BYTES, is_parquet_folder, parse_bytes, to_address
 from crowdrank.readers.read_options import excluded_ids
 from crowdrank.simulation.simulated_documents import read_source
 
@@ -106,7 +105,7 @@ def test_malformed_rows_are_counted_without_being_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.qrels", "a.letor"])
 def test_a_line_that_is_too_long_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crowdrank.readers.limits.MAX_LINE_BYTES", 100)
+    monkeypatch.setattr("crowdrank.readers.files.MAX_LINE_BYTES", 100)
     monkeypatch.setattr("crowdrank.readers.delimited.MAX_LINE_BYTES", 100)
     with pytest.raises(InputError, match="the line is longer than"):
         read_gold(put(tmp_path, name, "x" * 101))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from crowdrank.reports.formatting import one_line
+from crowdrank._text import one_line
 from crowdrank.reports.page import script_json, write_report
 from crowdrank.reports.report_data import ReportData
 

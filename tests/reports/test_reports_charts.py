@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import crowdrank
+from crowdrank._text import distinct_lines
 from crowdrank.consensus.calibration import Calibration, Quality, ReliabilityBin
 from crowdrank.consensus.trace import trace
 from crowdrank.errors import CrowdrankError, InputError, UsageError
@@ -22,7 +23,6 @@ from crowdrank.reports import charts
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.assessors import agreement_of_families
 from crowdrank.reports.charts.documents import relative_durations
-from crowdrank.reports.formatting import distinct_lines
 from crowdrank.reports.report_data import ReportData
 
 vl_convert = pytest.importorskip("vl_convert")

@@ -24,7 +24,7 @@ from markdown_it import MarkdownIt
 import crowdrank
 from crowdrank import MajorityVote
 from crowdrank._glossary import GLOSSARY
-from crowdrank._text import escape_invisible
+from crowdrank._text import escape_invisible, minus_signs, one_line, percent, signed
 from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import CARELESS
 from crowdrank.consensus.model import Aggregator
@@ -33,10 +33,10 @@ from crowdrank.evaluation.comparison import format_p
 from crowdrank.pipeline.contrasts import Contrast, adjust_contrasts, decide_verdict, detectable_standard_errors
 from crowdrank.pipeline.result_tables import N_ROWS, markdown
 from crowdrank.pipeline.run_result import RunResult
-from crowdrank.reports import cards, charts, embedded_charts, svg_images
+from crowdrank.reports import cards, charts, svg_images
+from crowdrank.reports import page as report_page
 from crowdrank.reports import report_tables as report_tables
 from crowdrank.reports.cards import better_card, gain_card, make_cards, next_card, short_answers, trust_card
-from crowdrank.reports.formatting import minus_signs, one_line, percent, signed
 from crowdrank.reports.page import flag_counts, render, script_json, write_report
 from crowdrank.reports.report_data import ReportData
 from crowdrank.reports.report_tables import (
@@ -163,7 +163,7 @@ def test_documents_with_equal_answers_are_not_disputed(
     assert labels_data.most_disputed().tolist() == [3, 1, 5]
     monkeypatch.setitem(labels_data.__dict__, "dispute", np.zeros(6))
     assert labels_data.most_disputed().tolist() == []
-    assert embedded_charts._disputed_trace(labels_data) is None
+    assert report_page._disputed_trace(labels_data) is None
 
 
 def test_paid_is_the_sum_of_costs(ranker_data: ReportData) -> None:
@@ -579,7 +579,7 @@ def test_the_same_run_gives_the_same_page(ranker_run: Path) -> None:
 
 def test_the_same_chart_gives_the_same_image() -> None:
     chart = charts.confusion([0, 1, 1], [0, 0, 1])
-    assert embedded_charts.draw(chart) == embedded_charts.draw(chart)
+    assert report_page.draw(chart) == report_page.draw(chart)
 
 
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
@@ -820,7 +820,7 @@ CHARTS = (
 @pytest.fixture
 def quick_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw all charts as an empty image."""
-    monkeypatch.setattr(embedded_charts, "draw_svg", lambda spec: '<svg width="100"></svg>')
+    monkeypatch.setattr(report_page, "draw_svg", lambda spec: '<svg width="100"></svg>')
 
 
 @pytest.mark.usefixtures("quick_charts")

@@ -36,8 +36,7 @@ from crowdrank.service.domain.progress import answers_of, file_content, project_
 from crowdrank.service.model.fits import fit_project
 from crowdrank.service.service_errors import Conflict, NotFound
 from crowdrank.service.store import schema
-from crowdrank.service.store.database import Database
-from crowdrank.service.store.database_backup import back_up
+from crowdrank.service.store.database import Database, back_up
 
 from .comparison_project import EXPERT, GRADES, HUMAN, MEASURE, N_QUERIES, PAIRS, RUNS, TRUTH, Comparison
 from .small_project import add_small_project

@@ -21,16 +21,14 @@ from crowdrank.cli.app import app
 from crowdrank.cli.console import option_writer
 from crowdrank.errors import InputError, OutputError, UsageError
 from crowdrank.readers.read import read_judgments
-from crowdrank.service.demo_project import create_demo
 from crowdrank.service.domain.assignment import next_pairs
 from crowdrank.service.domain.people import add_member, create_assessor
 from crowdrank.service.domain.progress import project_status
 from crowdrank.service.domain.projects import Project
 from crowdrank.service.model.fits import latest_snapshot, list_reliabilities
 from crowdrank.service.model.refits import Refits
-from crowdrank.service.server import Started, _address_warning, listen, open_database, serve
-from crowdrank.service.store.database import Database
-from crowdrank.service.store.database_backup import back_up, restore
+from crowdrank.service.server import Started, _address_warning, create_demo, listen, open_database, serve
+from crowdrank.service.store.database import Database, back_up, restore
 from crowdrank.service.store.migrations import upgrade
 from crowdrank.service.web.service_settings import ServiceSettings
 from tools.postgresql import PostgresServer, find_program

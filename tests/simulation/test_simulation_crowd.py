@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from crowdrank.simulation import World, simulate
-from crowdrank.simulation.crowd import HONEST_KIND_SHARES, SPAMMER_KIND_SHARES, choose_assessors, draw_assessors
+from crowdrank.simulation.world import HONEST_KIND_SHARES, SPAMMER_KIND_SHARES, choose_assessors, draw_assessors
 
 
 def joined(world: World) -> pd.DataFrame:
@@ -155,5 +155,5 @@ def test_assessors_are_drawn_by_activity_without_replacement() -> None:
 def test_chunks_do_not_change_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     activity = np.full(5, 0.2)
     whole = choose_assessors(np.random.default_rng(5), activity, 100, 3)
-    monkeypatch.setattr("crowdrank.simulation.crowd.MAX_RANDOM_NUMBERS", 35)
+    monkeypatch.setattr("crowdrank.simulation.world.MAX_RANDOM_NUMBERS", 35)
     assert (choose_assessors(np.random.default_rng(5), activity, 100, 3) == whole).all()

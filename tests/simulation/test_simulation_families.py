@@ -12,7 +12,7 @@ import pytest
 
 from crowdrank.readers.read import read_judgments
 from crowdrank.simulation import World, simulate
-from crowdrank.simulation.crowd import HONEST_KIND_SHARES, SPAMMER_KIND_SHARES, draw_assessors
+from crowdrank.simulation.world import HONEST_KIND_SHARES, SPAMMER_KIND_SHARES, draw_assessors
 
 HONEST_CROWD: dict[str, Any] = {
     "queries": 60,

@@ -75,7 +75,7 @@ COMMANDS_BY_PANEL = {
         "trace": "assessor_commands",
     },
     "Rankers": {
-        "train": "train_command",
+        "train": "ranker_commands",
         "rank": "ranker_commands",
         "distill": "ranker_commands",
         "export": "ranker_commands",

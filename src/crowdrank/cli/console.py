@@ -28,7 +28,7 @@ from crowdrank import _progress
 from crowdrank._options import option_name
 from crowdrank._text import counted, escape_invisible
 from crowdrank.errors import CrowdrankError, InputError, Message, NotFittedError, OutputError, ParameterText, UsageError
-from crowdrank.readers.limits import default_max_bytes
+from crowdrank.readers.files import default_max_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -69,8 +69,8 @@ def remap_fit(
         crowdrank remap fit labels.csv -f features.letor --expert experts.qrels -r linear -s mode=T -o remapper
     """
     from crowdrank._folders import check_output_folder
+    from crowdrank.label_learning.remapper import REMAPPER
     from crowdrank.rankers.rank_files import join_features
-    from crowdrank.rankers.saved_rankers import REMAPPER
 
     model = remapper.build()
     check_output_folder(output, REMAPPER)

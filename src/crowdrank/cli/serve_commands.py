@@ -318,7 +318,7 @@ def backup(
     Examples:
         crowdrank backup judging.db -o monday.db
     """
-    from crowdrank.service.store.database_backup import back_up
+    from crowdrank.service.store.database import back_up
 
     back_up(database, output)
     print_line(f"{database} copied to {output} ({output.stat().st_size:,} bytes).")
@@ -336,7 +336,7 @@ def restore(
     Examples:
         crowdrank restore monday.db -o judging.db --replace
     """
-    from crowdrank.service.store.database_backup import restore as restore_database
+    from crowdrank.service.store.database import restore as restore_database
 
     restore_database(backup, output, replace=replace)
     print_line(f"{output} restored from {backup}.")

@@ -35,11 +35,10 @@ from crowdrank.judgments.table import NO_QUERY, UNJUDGEABLE, Judgments
 from crowdrank.readers.cells import SAMPLE_COLUMNS
 from crowdrank.readers.combine import combine
 from crowdrank.readers.delimited import DelimitedSource
-from crowdrank.readers.files import FileHead, open_decompressed
+from crowdrank.readers.files import MAX_LINE_BYTES, FileHead, open_decompressed
 from crowdrank.readers.formats import open_source
 from crowdrank.readers.json_files import JsonLinesSource
 from crowdrank.readers.judging_database import find_database
-from crowdrank.readers.limits import MAX_LINE_BYTES
 from crowdrank.readers.parquet import ParquetSource
 from crowdrank.readers.read import read_draw_columns, read_judgments
 from crowdrank.readers.sources import BadRows, Source

@@ -17,7 +17,7 @@ from crowdrank.errors import DataWarning, Fix, Message, UsageError
 from crowdrank.estimation.by_query import N_DRAWS_OF_MEANS
 from crowdrank.estimation.forecast import Forecast
 from crowdrank.estimation.prepared import PreparedEstimate, Unit, prepare_estimate
-from crowdrank.estimation.watching import Answer, Look, answer, check_draws, half_width_to_decide, plan_look
+from crowdrank.estimation.watching import Look, LookConclusion, answer, check_draws, half_width_to_decide, plan_look
 from crowdrank.evaluation.comparison import choose_baseline, holm, without_nan
 from crowdrank.evaluation.measures import Measure
 from crowdrank.judgments.frames import from_arrow
@@ -69,7 +69,7 @@ class Estimate:
     backend: str = "pandas"
     labels_used_features: bool = False
     look: Look | None = None
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[LookConclusion, ...] = ()
     margin: float | None = None
 
     @property
@@ -295,7 +295,7 @@ def _answers(
     level: float,
     look: Look,
     margin: float | None,
-) -> tuple[Answer, ...]:
+) -> tuple[LookConclusion, ...]:
     """Return what a look concludes about each run but the baseline."""
     answers = []
     for row in rows:

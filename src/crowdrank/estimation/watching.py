@@ -100,7 +100,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Answer:
+class LookConclusion:
     """What a look concludes about the difference of a run to the baseline.
 
     Attributes:
@@ -142,7 +142,7 @@ class Answer:
 
 def answer(
     run: str, difference: ContrastEstimate, p: float, *, alpha: float, margin: float | None, is_last: bool
-) -> Answer:
+) -> LookConclusion:
     """Return what a look concludes; the forecast is missing.
 
     Args:
@@ -155,10 +155,10 @@ def answer(
 
     """
     if p <= alpha and (difference.lower > 0 or difference.upper < 0):
-        return Answer(run, "different", difference, is_last=is_last)
+        return LookConclusion(run, "different", difference, is_last=is_last)
     if margin is not None and -margin < difference.lower and difference.upper < margin:
-        return Answer(run, "not-different", difference, is_last=is_last)
-    return Answer(run, "go-on", difference, is_last=is_last)
+        return LookConclusion(run, "not-different", difference, is_last=is_last)
+    return LookConclusion(run, "go-on", difference, is_last=is_last)
 
 
 def half_width_to_decide(difference: ContrastEstimate, margin: float | None) -> float:

@@ -16,7 +16,7 @@ from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.objectives import Loss
 from crowdrank.label_learning.remapper import Remapper
 from crowdrank.rankers.boosting import check_trees, import_lightgbm, tree_importances
-from crowdrank.rankers.saved_rankers import SavedState
+from crowdrank.rankers.ranker import SavedState
 
 MAX_BINS = 255
 """Maximum number of bins of a label feature."""

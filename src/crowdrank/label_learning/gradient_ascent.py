@@ -22,7 +22,7 @@ from crowdrank.label_learning import objectives
 from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.objectives import Objective, ObjectiveSpec
 from crowdrank.rankers.linear import GLS
-from crowdrank.rankers.saved_rankers import SavedState
+from crowdrank.rankers.ranker import SavedState
 from crowdrank.rankers.training_data import NamedMatrix, RankingData, Standardizer
 from crowdrank.rankers.tree_features import TreeFeatures
 from crowdrank.readers.features import Features

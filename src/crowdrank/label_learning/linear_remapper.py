@@ -13,8 +13,7 @@ from crowdrank._typing import Floats
 from crowdrank.label_learning.gradient_ascent import LabelFunctions, LearnedFunctions, Settings, sigmoid
 from crowdrank.label_learning.label_features import LabelFeatures
 from crowdrank.label_learning.remapper import Remapper
-from crowdrank.rankers.ranker import divide_by_sum
-from crowdrank.rankers.saved_rankers import SavedState
+from crowdrank.rankers.ranker import SavedState, divide_by_sum
 from crowdrank.rankers.training_data import Standardizer
 
 MAX_DEVIATION = 20.0

@@ -36,15 +36,14 @@ from crowdrank.label_learning.gradient_ascent import (
 from crowdrank.label_learning.label_features import KINDS, LabelFeatures, label_features
 from crowdrank.label_learning.objectives import RANKING_OBJECTIVES, Loss, ObjectiveSpec
 from crowdrank.label_learning.remapped_labels import RemappedLabels, group_by_value
-from crowdrank.rankers import saved_rankers
 from crowdrank.rankers.linear import AUTO_TREES, GLS
-from crowdrank.rankers.ranker import N_JOBS, warn_missing_values
-from crowdrank.rankers.saved_rankers import SavedState
+from crowdrank.rankers.ranker import N_JOBS, STATE_FILE, SavedState, warn_missing_values
 from crowdrank.rankers.training_data import NamedMatrix, RankingData
 from crowdrank.rankers.training_labels import Instances
 from crowdrank.rankers.tree_features import TreeFeatures
 from crowdrank.readers.features import Features, as_features
 
+REMAPPER = FolderKind("remapper", 1, "saved remapper", "save")
 REMAPPERS = ("linear_remapper.LinearRemapper", "boosted_remapper.BoostedRemapper")
 """Paths of the remapper classes in this package."""
 
@@ -74,8 +73,8 @@ class Remapper(FittedEstimator):
 
     """
 
-    _folder: ClassVar[FolderKind] = saved_rankers.REMAPPER
-    _file: ClassVar[str] = saved_rankers.FILE
+    _folder: ClassVar[FolderKind] = REMAPPER
+    _file: ClassVar[str] = STATE_FILE
     _grid_limits: ClassVar[dict[str, GridLimits]] = {
         "ridge": GridLimits(1e-6, 1e6),
         "learning_rate": GridLimits(1e-4, 10.0),

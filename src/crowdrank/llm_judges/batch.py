@@ -21,9 +21,8 @@ from crowdrank.llm_judges.judge_labels import JudgedCall
 from crowdrank.llm_judges.judges import Judge
 from crowdrank.llm_judges.judging_task import Call, JudgingTask
 from crowdrank.llm_judges.replies import FAILED, STATUSES, Reply, excerpt, read_reply
-from crowdrank.readers.files import open_decompressed
+from crowdrank.readers.files import numbered_lines, open_decompressed
 from crowdrank.readers.json_files import is_encodable
-from crowdrank.readers.limits import numbered_lines
 from crowdrank.readers.write import output_stream
 
 BATCH_URL = "/v1/chat/completions"

@@ -15,8 +15,7 @@ from crowdrank._typing import Floats
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.errors import Fix, UsageError, shown
 from crowdrank.judgments.scale import Scale
-from crowdrank.llm_judges.caller import Caller, Clock
-from crowdrank.llm_judges.endpoint import classify_response
+from crowdrank.llm_judges.caller import Caller, Clock, classify_response
 from crowdrank.llm_judges.judge_labels import JudgedCall, JudgeLabels
 from crowdrank.llm_judges.judges import Judge
 from crowdrank.llm_judges.judging_task import Call, JudgingTask, estimate_tokens, max_input_tokens, read_pair_texts

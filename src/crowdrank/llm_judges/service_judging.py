@@ -15,8 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from crowdrank.errors import JudgeError, UsageError, shown
 from crowdrank.judgments.scale import Scale
-from crowdrank.llm_judges.caller import Clock
-from crowdrank.llm_judges.endpoint import require_httpx2
+from crowdrank.llm_judges.caller import Clock, require_httpx2
 from crowdrank.llm_judges.judges import Judge
 from crowdrank.llm_judges.judging_plan import JudgingPlan, JudgingResult, run_judges
 from crowdrank.llm_judges.judging_task import JudgingTask

@@ -53,14 +53,15 @@ from crowdrank.on_disk.sharded import (
 from crowdrank.readers.cells import ParsedColumn
 from crowdrank.readers.encode import PartRows, PartSummary, encode_part
 from crowdrank.readers.files import (
+    MAX_BYTES,
     describe_unread_files,
     file_version,
     is_within,
     open_address,
+    parse_bytes,
     split_parquet_files,
     to_address,
 )
-from crowdrank.readers.limits import MAX_BYTES, parse_bytes
 from crowdrank.readers.merge import SharedTables, complete_report, merge_rows, merge_summaries
 from crowdrank.readers.parquet import damaged_rows_error, require_parquet_rows
 from crowdrank.readers.read_options import EncodeOptions, compile_family_pattern, excluded_ids, parse_unjudgeable

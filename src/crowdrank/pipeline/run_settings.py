@@ -208,7 +208,7 @@ class RunConfig:
 
     def read(self) -> tuple[Judgments, Features | None, Gold | None, Gold | None]:
         """Read judgments, features, expert grades and honeypots."""
-        from crowdrank.readers.limits import default_max_bytes
+        from crowdrank.readers.files import default_max_bytes
         from crowdrank.readers.read import read_gold, read_judgments
 
         files, features, expert, honeypots = self.files, None, None, None

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 RANKERS = {
     "lambdamart": "lambdamart.LambdaMART",
-    "pointwise-gbdt": "pointwise.PointwiseGBDT",
+    "pointwise-gbdt": "boosting.PointwiseGBDT",
     "gls": "linear.GLS",
     "tree-features": "linear.TreeFeatureGLS",
-    "rd": "reweighting.RD",
+    "rd": "linear.RD",
     "gda-pairwise-mart": "gda_mart.GDAPairwiseMART",
     "lambdarank-net": "network.LambdaRankNet",
     "ensemble": "ensemble.Ensemble",

@@ -10,9 +10,8 @@ from scipy.stats import kendalltau
 from crowdrank._progress import Report, reporting
 from crowdrank._typing import Floats, Integers
 from crowdrank.errors import UsageError
-from crowdrank.rankers.boosting import BoostedTrees
+from crowdrank.rankers.boosting import BoostedTrees, PointwiseGBDT
 from crowdrank.rankers.ensemble import standardize_within_query
-from crowdrank.rankers.pointwise import PointwiseGBDT
 from crowdrank.rankers.ranker import Ranker
 from crowdrank.rankers.training_data import RankingData, id_column, query_codes, select_features
 

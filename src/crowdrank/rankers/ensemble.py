@@ -15,8 +15,7 @@ from crowdrank.errors import UsageError
 from crowdrank.rankers.lambdamart import LambdaMART
 from crowdrank.rankers.linear import GLS
 from crowdrank.rankers.model_selection import Validation
-from crowdrank.rankers.ranker import N_JOBS, Ranker, divide_by_sum
-from crowdrank.rankers.saved_rankers import SavedState
+from crowdrank.rankers.ranker import N_JOBS, Ranker, SavedState, divide_by_sum
 from crowdrank.rankers.training_data import RankingData, query_codes
 
 if TYPE_CHECKING:

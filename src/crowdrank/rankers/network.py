@@ -17,8 +17,7 @@ from crowdrank.evaluation.measures import Measure
 from crowdrank.rankers.lambdamart import LAMBDA_CONSTRAINTS, lambda_objective
 from crowdrank.rankers.lambdas import LambdaObjective
 from crowdrank.rankers.model_selection import Validation
-from crowdrank.rankers.ranker import Ranker, divide_by_sum
-from crowdrank.rankers.saved_rankers import SavedState
+from crowdrank.rankers.ranker import Ranker, SavedState, divide_by_sum
 from crowdrank.rankers.training_data import RankingData, Standardizer
 
 if TYPE_CHECKING:

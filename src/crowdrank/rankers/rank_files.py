@@ -33,9 +33,9 @@ from crowdrank.readers.features import (
     features_from_table,
     read_features,
 )
+from crowdrank.readers.files import parse_bytes
 from crowdrank.readers.inputs import open_input
 from crowdrank.readers.letor import LetorSource, feature_position, is_letor_feature
-from crowdrank.readers.limits import parse_bytes
 from crowdrank.readers.read_options import Format
 from crowdrank.readers.sources import Origin, Source, columns_by_role, no_rows_error
 from crowdrank.readers.write import TABLE_SUFFIXES, check_output, output_stream, table_writer

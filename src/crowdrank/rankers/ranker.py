@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from crowdrank._estimator import Estimator, load_estimator_class, unknown_name_error
+from crowdrank._files import MANIFEST_FILE_NAME
 from crowdrank._folders import Fields, FolderKind, is_scalar, require, require_floats
 from crowdrank._progress import Report, reporting
-from crowdrank._saved_estimators import FittedEstimator
+from crowdrank._saved_estimators import FittedEstimator, arrays_to_table, read_arrays
 from crowdrank._text import counted, heading, html_table, panel, paragraph
-from crowdrank._typing import Booleans, Floats, Integers
+from crowdrank._typing import Arrays, Booleans, Floats, Integers
 from crowdrank.constraints import MAX_INTEGER, Constraints, Number, Parsed
 from crowdrank.errors import CrowdrankWarning, InputError, UsageError
 from crowdrank.evaluation.measures import parse_gains
-from crowdrank.rankers import RANKERS, saved_rankers
+from crowdrank.rankers import RANKERS
 from crowdrank.rankers.model_selection import Validation, check_validation
-from crowdrank.rankers.saved_rankers import SavedState
 from crowdrank.rankers.training_data import (
     FeatureStatistics,
     RankingData,
@@ -37,6 +40,11 @@ from crowdrank.rankers.training_data import (
 if TYPE_CHECKING:
     from crowdrank.engine.passes import Engine
 
+RANKER = FolderKind("ranker", 1, "saved ranker", "save")
+STATE_FILE = "ranker"
+"""Name of the JSON file of saved rankers and remappers."""
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+"""Pattern of the names of texts and parts."""
 Request = bool | str | None
 """Whether a method asks for metadata: True, False, None (an error if it is passed), or the name to ask for."""
 N_JOBS: Constraints = {"n_jobs": [Number(1, integer=True), None]}
@@ -120,8 +128,8 @@ class Ranker(MetadataRequests, FittedEstimator):
     scores_within_query: ClassVar[bool] = False
     """Whether the score of a document depends on the other documents of its query, so that `predict` needs `query`."""
 
-    _folder: ClassVar[FolderKind] = saved_rankers.RANKER
-    _file: ClassVar[str] = saved_rankers.FILE
+    _folder: ClassVar[FolderKind] = RANKER
+    _file: ClassVar[str] = STATE_FILE
     _default_requests: ClassVar[Mapping[str, Mapping[str, Request]]] = {
         "fit": {"query": True, "sample_weight": None},
         "predict": {"query": True},
@@ -468,3 +476,38 @@ def _feature_list(names: Sequence[str], chosen: Booleans) -> str:
     """Return the number of chosen features and the names of the first."""
     listed = [name for name, is_chosen in zip(names, chosen, strict=True) if is_chosen]
     return f"{counted(len(listed), 'feature')} ({', '.join(listed[:3])}{', ...' if len(listed) > 3 else ''})"
+
+
+@dataclass
+class SavedState:
+    """Fitted state of an estimator: plain values, named arrays, texts, and other rankers that it consists of."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    arrays: Arrays = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, Ranker] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Write the files of the state into a folder; return values for its JSON file."""
+        pq.write_table(arrays_to_table(self.arrays), folder / "arrays.parquet")
+        for name, text in self.texts.items():
+            (folder / f"{name}.txt").write_text(text, encoding="utf-8", newline="\n")
+        for name, part in self.parts.items():
+            part.save(folder / name)
+        return {"values": self.values, "texts": list(self.texts), "parts": list(self.parts)}
+
+    @classmethod
+    def read(cls, folder: Path, fields: Fields, files: Iterable[str]) -> SavedState:
+        """Read what :meth:`write` wrote; raise ValueError if a file is missing."""
+        texts, parts, existing = fields.texts("texts"), fields.texts("parts"), set(files)
+        expected = [(name, f"{name}.txt") for name in texts] + [
+            (name, f"{name}/{MANIFEST_FILE_NAME}") for name in parts
+        ]
+        for name, file in expected:
+            require(_NAME.fullmatch(name) and file in existing, f"there is no {name!r} in it")
+        return cls(
+            fields.object("values"),
+            read_arrays(folder / "arrays.parquet"),
+            {name: (folder / f"{name}.txt").read_text(encoding="utf-8") for name in texts},
+            {name: Ranker.load(folder / name) for name in parts},
+        )

@@ -14,8 +14,7 @@ from crowdrank._typing import Floats
 from crowdrank.constraints import Constraints, InstanceOf
 from crowdrank.errors import UsageError, near
 from crowdrank.rankers.model_selection import Validation
-from crowdrank.rankers.ranker import Ranker
-from crowdrank.rankers.saved_rankers import SavedState
+from crowdrank.rankers.ranker import Ranker, SavedState
 from crowdrank.rankers.training_data import FeatureStatistics, RankingData
 
 if TYPE_CHECKING:

@@ -15,11 +15,8 @@ from crowdrank._saved_estimators import FittedEstimator
 from crowdrank._typing import Arrays, Floats, Integers
 from crowdrank.constraints import Constraints, Number, OneOf
 from crowdrank.errors import Fix, InputError
-from crowdrank.rankers import saved_rankers
-from crowdrank.rankers.boosting import BoostedTrees, prediction_threads
-from crowdrank.rankers.pointwise import PointwiseGBDT
-from crowdrank.rankers.ranker import N_JOBS, Ranker
-from crowdrank.rankers.saved_rankers import SavedState
+from crowdrank.rankers.boosting import BoostedTrees, PointwiseGBDT, prediction_threads
+from crowdrank.rankers.ranker import N_JOBS, STATE_FILE, Ranker, SavedState
 from crowdrank.rankers.training_data import RankingData, Standardizer, select_features
 
 
@@ -51,8 +48,8 @@ class TreeFeatures(FittedEstimator):
 
     """
 
-    _folder: ClassVar[FolderKind] = saved_rankers.TREE_FEATURES
-    _file: ClassVar[str] = saved_rankers.FILE
+    _folder: ClassVar[FolderKind] = FolderKind("tree-features", 1, "saved TreeFeatures", "save")
+    _file: ClassVar[str] = STATE_FILE
     _parameter_constraints: ClassVar[Constraints] = {
         "n_trees": [Number(1, integer=True)],
         "num_leaves": [Number(2, integer=True)],

@@ -22,6 +22,7 @@ from crowdrank._typing import Integers
 from crowdrank.errors import Fix, InputError, shown
 from crowdrank.judgments.columns import count_known_columns
 from crowdrank.readers.files import (
+    MAX_LINE_BYTES,
     FileHead,
     FileSource,
     LineSource,
@@ -29,9 +30,10 @@ from crowdrank.readers.files import (
     encoding_error,
     explain_errors,
     first_undecodable_line,
+    line_too_long_error,
+    numbered_lines,
     open_decompressed,
 )
-from crowdrank.readers.limits import MAX_LINE_BYTES, line_too_long_error, numbered_lines
 from crowdrank.readers.sources import SKIP_BAD_ROWS, BadRows, no_rows_error
 
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}

@@ -14,9 +14,8 @@ from xml.parsers import expat
 import pyarrow as pa
 
 from crowdrank.errors import InputError, Location, Message, UsageError, shown
-from crowdrank.readers.files import FileHead, FileSource, open_decompressed
+from crowdrank.readers.files import MAX_BYTES, FileHead, FileSource, open_decompressed, too_large_error
 from crowdrank.readers.json_files import MAX_EXACT_INTEGER, cell_to_text, is_encodable
-from crowdrank.readers.limits import MAX_BYTES, too_large_error
 from crowdrank.readers.sources import BadRows, no_rows_error
 
 BYTES_PER_CELL = 32

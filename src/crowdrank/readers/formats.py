@@ -19,7 +19,7 @@ from crowdrank.judgments import frames
 from crowdrank.judgments.columns import count_known_columns
 from crowdrank.readers.delimited import EXPORT_AS_CSV_ADVICE, SEPARATORS, DelimitedSource, WhitespaceSource
 from crowdrank.readers.excel import ExcelSource
-from crowdrank.readers.files import FileHead, check_size, is_database_url
+from crowdrank.readers.files import FileHead, check_size, is_database_url, parse_bytes
 from crowdrank.readers.json_files import JsonLinesSource, JsonSource
 from crowdrank.readers.judging_database import (
     CANNOT_JUDGE,
@@ -29,7 +29,6 @@ from crowdrank.readers.judging_database import (
     find_database,
 )
 from crowdrank.readers.letor import LetorSource
-from crowdrank.readers.limits import parse_bytes
 from crowdrank.readers.parquet import ParquetSource
 from crowdrank.readers.platforms import MTURK_COLUMN, SOURCE_BY_PLATFORM, TOLOKA_COLUMN, detect_platform
 from crowdrank.readers.read_options import Format

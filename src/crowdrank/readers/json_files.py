@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from crowdrank.errors import Fix, InputError, Location, Message, shown
 from crowdrank.judgments.columns import GRADE_LIKE_COLUMNS, ID_COLUMN_NAMES
-from crowdrank.readers.files import FileHead, FileSource, open_decompressed
-from crowdrank.readers.limits import batched, numbered_lines
+from crowdrank.readers.files import FileHead, FileSource, batched, numbered_lines, open_decompressed
 from crowdrank.readers.platforms import match_roles
 from crowdrank.readers.sources import SKIP_BAD_ROWS, BadRows, no_rows_error
 

@@ -12,8 +12,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from crowdrank.errors import InputError, shown
-from crowdrank.readers.files import FileHead, LineSource, open_decompressed
-from crowdrank.readers.limits import BYTES_PER_FLOAT, batched, numbered_lines, too_large_error
+from crowdrank.readers.files import (
+    BYTES_PER_FLOAT,
+    FileHead,
+    LineSource,
+    batched,
+    numbered_lines,
+    open_decompressed,
+    too_large_error,
+)
 from crowdrank.readers.sources import BadRows, no_rows_error
 
 DOCID_PATTERN = re.compile(rb"docid\s*=\s*(\S+)")

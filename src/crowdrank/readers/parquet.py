@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from crowdrank.errors import InputError
 from crowdrank.judgments import frames
-from crowdrank.readers.files import FileHead, FileSource, arrow_file
-from crowdrank.readers.limits import MAX_BYTES, too_large_error
+from crowdrank.readers.files import MAX_BYTES, FileHead, FileSource, arrow_file, too_large_error
 from crowdrank.readers.sources import BadRows
 
 if TYPE_CHECKING:

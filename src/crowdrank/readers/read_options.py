@@ -18,8 +18,7 @@ from crowdrank.errors import UsageError, shown
 from crowdrank.judgments.scale import Scale
 from crowdrank.judgments.table import UNJUDGEABLE
 from crowdrank.readers.cells import is_blank, normalize_answer
-from crowdrank.readers.files import check_size, open_decompressed
-from crowdrank.readers.limits import numbered_lines
+from crowdrank.readers.files import check_size, numbered_lines, open_decompressed
 from crowdrank.readers.scale_rules import ScaleRules
 
 Format = Literal[

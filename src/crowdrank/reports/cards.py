@@ -12,7 +12,7 @@ from shlex import quote, split
 import pandas as pd
 
 from crowdrank._assessor_kinds import LLM
-from crowdrank._text import counted
+from crowdrank._text import counted, distinct_lines, one_line, percent, signed
 from crowdrank.assessors.advice import ADVICE
 from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS
@@ -23,7 +23,6 @@ from crowdrank.pipeline.result_tables import DIFFERS_FROM_EXPERT, describe_next
 from crowdrank.pipeline.run_data import EXPERT_DOUBTS
 from crowdrank.pipeline.run_result import ALTERNATIVE
 from crowdrank.readers.letor import is_letor_feature
-from crowdrank.reports.formatting import distinct_lines, one_line, percent, signed
 from crowdrank.reports.report_data import N_NEXT_DOCUMENTS_SHOWN, ReportData
 
 MAX_NAMES = 5

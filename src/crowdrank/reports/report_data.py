@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import pandas as pd
 
+from crowdrank._text import percent
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.assessors.advice import REFERENCES
 from crowdrank.assessors.agreement import Alpha, krippendorff_alpha, weighted_kappa
@@ -22,7 +23,6 @@ from crowdrank.errors import Message, attempt
 from crowdrank.judgments.table import UNJUDGEABLE
 from crowdrank.pipeline.run_result import RankerResults, RunResult, to_pandas
 from crowdrank.pipeline.run_settings import RunSettings
-from crowdrank.reports.formatting import percent
 
 T = TypeVar("T")
 UNKNOWN_UNIT = "unit of the file"

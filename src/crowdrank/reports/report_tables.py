@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from crowdrank._glossary import GLOSSARY
+from crowdrank._text import minus_signs, one_line
 from crowdrank.assessors.advice import ADVICE, FAULTS
 from crowdrank.errors import Message
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
-from crowdrank.reports.formatting import minus_signs, one_line
 from crowdrank.reports.report_data import UNKNOWN_UNIT, ReportData, informativeness_level
 
 SIMULATED = "simulated"

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from crowdrank.rankers.export.exporter import Exporter
 
 EXPORTERS = {
-    "elasticsearch-ltr": "ltr_plugin.ElasticsearchLTR",
-    "opensearch-ltr": "ltr_plugin.OpenSearchLTR",
+    "elasticsearch-ltr": "elasticsearch.ElasticsearchLTR",
+    "opensearch-ltr": "elasticsearch.OpenSearchLTR",
     "elasticsearch": "elasticsearch.Elasticsearch",
     "solr": "solr.Solr",
     "vespa": "vespa.Vespa",

@@ -35,9 +35,8 @@ from crowdrank.rankers.export.exportable_models import (
     single_feature_model,
     split_points,
 )
-from crowdrank.rankers.linear import GLS
+from crowdrank.rankers.linear import GLS, RD
 from crowdrank.rankers.ranker import Ranker
-from crowdrank.rankers.reweighting import RD
 from crowdrank.rankers.single_feature import SingleFeature
 from crowdrank.rankers.training_data import FeatureStatistics
 from crowdrank.readers.write import write_table

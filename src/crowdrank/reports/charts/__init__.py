@@ -24,11 +24,12 @@ from crowdrank.reports.charts.documents import (
     difficulty_by_duration,
     difficulty_by_relevance,
     document_trace,
+    importance_of_features,
+    learned_by_feature,
     relevance_intervals,
     reliability,
     uncertainty,
 )
-from crowdrank.reports.charts.learned_labels import importance_of_features, learned_by_feature
 from crowdrank.reports.charts.rankers import differences_by_query, estimates, quality_by_cost, ranker_comparison
 
 __all__ = [

@@ -10,13 +10,12 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from crowdrank._text import counted
+from crowdrank._text import counted, distinct_lines, one_line
 from crowdrank._typing import Floats
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.theme import as_pandas, new_chart, styled
-from crowdrank.reports.formatting import distinct_lines, one_line
 from crowdrank.reports.report_data import median_informativeness
 
 INFORMATIVENESS = "informativeness (nats per answer)"

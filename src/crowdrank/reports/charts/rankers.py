@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import pandas as pd
 
-from crowdrank._text import counted
+from crowdrank._text import counted, distinct_lines, one_line
 from crowdrank.errors import InputError, UsageError
 from crowdrank.evaluation.comparison import Comparison
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.theme import as_pandas, even_ticks, new_chart, styled
-from crowdrank.reports.formatting import distinct_lines, one_line
 
 if TYPE_CHECKING:
     from crowdrank.estimation.estimate import Estimate

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from crowdrank._text import distinct_lines
 from crowdrank.errors import InputError, UsageError
-from crowdrank.reports.formatting import distinct_lines
 
 try:
     import altair as alt
