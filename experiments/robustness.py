@@ -18,6 +18,8 @@ PARTS: dict[str, str] = {
     "calibration": "expert_calibration",
     "unused-grades": "unused_grades",
     "updates": "updates",
+    "auto": "auto",
+    "features": "feature_leaks",
 }
 """Module of each part, by the name of the part."""
 
