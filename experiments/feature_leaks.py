@@ -13,24 +13,25 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from crowdrank import GDA, Features, read_judgments
 from crowdrank._typing import Floats
-from crowdrank.consensus.feature_leaks import AnswerModel
+from crowdrank.consensus.feature_leaks import find_leaks
 from crowdrank.consensus.feature_scores import (
     MIN_PERMUTATION_Z,
     center_within_groups,
     cross_fit,
     permutation_z_score,
     scale_within_groups,
+    usable_features,
 )
 from experiments.feature_prior import drawn_crowd
 from experiments.robustness import Goal
 
-SEEDS = range(3000, 3020)
+SEEDS = range(3000, 3010)
 """Random states that were not used while the test was developed."""
-N_DOCUMENTS, N_FEATURES = 600, 3
-"""Number of documents, and number of features whose tests share a level."""
+N_DOCUMENTS = 600
 NULL_WORLDS: Mapping[str, tuple[int, int, int, int]] = {
     "least squares": (20, 15, 3, 400),
     "trees": (60, 20, 10, 100),
@@ -62,13 +63,12 @@ def draw_crowd(seed: int, *, alike: bool) -> tuple[pd.DataFrame, Floats]:
 
 def genuine_features(relevance: Floats, seed: int) -> dict[str, Floats]:
     """Return features that depend on the answers through relevance only."""
-    rng = np.random.default_rng(seed)
-    noise = rng.normal(size=len(relevance))
+    noise = np.random.default_rng([seed, 2]).normal(size=len(relevance))
     linear = {rho: rho * relevance + np.sqrt(1 - rho**2) * noise for rho in (0.0, 0.3, 0.6, 0.8, 0.95, 0.99)}
     return {f"correlation {rho}": values for rho, values in linear.items()} | {
         "relevance itself": relevance,
         "true grade": np.searchsorted([-0.8, 0.2, 1.0, 1.7], relevance).astype(float),
-        "exponential": np.exp(linear[0.8]),
+        "skewed": np.exp(linear[0.8]),
         "yes or no": (linear[0.8] > 1).astype(float),
         "reversed": -linear[0.8],
     }
@@ -80,7 +80,7 @@ def leaking_features(judgments: pd.DataFrame, seed: int) -> dict[str, Floats]:
     mean, highest = grades.mean().to_numpy(), grades.max().to_numpy(float)
     assessor = judgments["assessor"].value_counts().index[0]
     own = judgments[judgments["assessor"] == assessor].set_index("document")["grade"].reindex(range(N_DOCUMENTS))
-    noise = mean.std() * np.random.default_rng(seed).normal(size=N_DOCUMENTS)
+    noise = mean.std() * np.random.default_rng([seed, 3]).normal(size=N_DOCUMENTS)
     return {
         "mean grade": mean,
         "exponential of the mean": np.exp(mean),
@@ -99,20 +99,28 @@ FOUND = ("mean grade", "exponential of the mean", "grades of one assessor", "gra
 
 def measure_refusals(seeds: Sequence[int], *, alike: bool) -> tuple[dict[str, float], dict[str, float]]:
     """Return the share of fits that refuse each genuine and each leaking feature."""
-    refused: tuple[dict[str, list[bool]], dict[str, list[bool]]] = ({}, {})
+    refused: dict[str, list[bool]] = {}
+    genuine: list[str] = []
     for seed in seeds:
         frame, relevance = draw_crowd(seed, alike=alike)
-        judgments = read_judgments(frame)
-        model = AnswerModel.fit(judgments)
-        document = judgments.documents.to_numpy(zero_copy_only=False).astype(int)[judgments.item_document][model.rows]
-        kinds = (genuine_features(relevance, seed), leaking_features(frame, seed))
-        for features, found in zip(kinds, refused, strict=True):
-            for name, values in features.items():
-                scaled = scale_within_groups(values[:, None], np.arange(N_DOCUMENTS) // 20)[:, 0]
-                tests = model.n_tests(N_FEATURES)
-                found.setdefault(name, []).append(model.correlations(scaled[document]).are_large(tests))
-    genuine, leaking = ({name: float(np.mean(rows)) for name, rows in found.items()} for found in refused)
-    return genuine, leaking
+        good = genuine_features(relevance, seed)
+        genuine, columns = list(good), good | leaking_features(frame, seed)
+        names = refused_features(frame, columns)
+        for name in columns:
+            refused.setdefault(name, []).append(name in names)
+    shares = {name: float(np.mean(found)) for name, found in refused.items()}
+    return {name: shares[name] for name in genuine}, {name: shares[name] for name in shares if name not in genuine}
+
+
+def refused_features(frame: pd.DataFrame, columns: Mapping[str, Floats]) -> list[str]:
+    """Return the names of the features of all documents that a fit refuses."""
+    document = np.arange(N_DOCUMENTS)
+    matrix = np.column_stack(list(columns.values()))
+    features = Features(pa.array(document // 20), pa.array(document), matrix, tuple(columns))
+    judgments = read_judgments(frame)
+    usable, _ = usable_features(features, judgments)
+    assert usable is not None
+    return find_leaks(usable, judgments)
 
 
 def null_level(n_queries: int, n_documents: int, n_features: int, n_worlds: int) -> float:

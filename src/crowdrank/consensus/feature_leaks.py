@@ -231,11 +231,15 @@ def find_leaks(features: UsableFeatures, judgments: Judgments) -> list[str]:
     if len(model.rows) == 0:
         return []
     feature_row = np.concatenate(features.rows_of(judgments))[model.rows]
-    n_tests = model.n_tests(features.matrix.shape[1])
+    forms = (features.matrix, features.features.matrix)  # scaled within queries, and as they are
+    n_tests = model.n_tests(len(forms) * features.matrix.shape[1])
     return [
         name
-        for name, column in zip(features.features.names, features.matrix.T, strict=True)
-        if model.correlations(np.where(feature_row >= 0, column[feature_row], np.nan)).are_large(n_tests)
+        for number, name in enumerate(features.features.names)
+        if any(
+            model.correlations(np.where(feature_row >= 0, form[feature_row, number], np.nan)).are_large(n_tests)
+            for form in forms
+        )
     ]
 
 
