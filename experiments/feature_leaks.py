@@ -3,7 +3,7 @@
 Crowds judge 600 documents of 30 queries. Either 12 assessors of similar quality give two labels to each document, or 40
 of very different quality, 15% of them at random, give one to eight. Genuine features are functions of relevance with
 noise, up to relevance itself. Leaking features are functions of the answers, some with noise (in standard deviations of
-the mean grade). Figures without a goal show what cannot be found: noise hides a leak if assessors are alike.
+the mean grade). Noise hides a leak if assessors are alike; such figures have no goal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NULL_WORLDS: Mapping[str, tuple[int, int, int, int]] = {
 }
 """Numbers of queries, of documents per query, of features, and of worlds without any relation."""
 COVERAGE_SEEDS, N_LABELS = 5, 50
-"""Number of worlds, and number of labels of a document, for heavy-tailed errors."""
+"""Number of worlds, and number of labels of a document, for heavy-tailed relevance."""
 
 
 def draw_crowd(seed: int, *, alike: bool) -> tuple[pd.DataFrame, Floats]:
@@ -149,19 +149,21 @@ def covered_with_features() -> float:
     return float(np.mean(covered))
 
 
-def covered_with_errors(*, heavy: bool) -> float:
-    """Return the share of 95% intervals that cover relevance with 50 labels, and normal errors or Student's t(2)."""
+def covered_relevance(*, heavy: bool) -> float:
+    """Return the share of 95% intervals that cover relevance with 50 labels, if it is normal or Student's t(3)."""
     covered = []
     for seed in range(COVERAGE_SEEDS):
         rng = np.random.default_rng(seed)
-        relevance, n_assessors = rng.normal(size=300), 60
-        document = np.repeat(np.arange(300), N_LABELS)
-        assessor = np.concatenate([rng.choice(n_assessors, N_LABELS, replace=False) for _ in range(300)])
-        errors = rng.standard_t(2, len(document)) if heavy else rng.normal(size=len(document))
-        seen = relevance[document] + rng.normal(0, 0.3, n_assessors)[assessor] + 0.7 * errors
-        grade = np.searchsorted([-0.8, 0.2, 1.0, 1.7], seen)
-        frame = pd.DataFrame({"query": document // 20, "document": document, "assessor": assessor, "grade": grade})
-        covered.append(_covered(frame, (relevance - relevance.mean()) / relevance.std(), None))
+        n_documents, n_assessors = 500, 60
+        drawn = rng.standard_t(3, n_documents) if heavy else rng.normal(size=n_documents)
+        relevance = (drawn - drawn.mean()) / drawn.std()
+        document = np.repeat(np.arange(n_documents), N_LABELS)
+        assessor = np.concatenate([rng.permutation(n_assessors)[:N_LABELS] for _ in range(n_documents)])
+        cuts = np.array([-0.3, 0.5, 1.3]) + rng.normal(0, 0.2, (n_assessors, 1))
+        seen = relevance[document] + 0.8 * rng.normal(size=len(document))
+        grade = (seen[:, None] > cuts[assessor]).sum(axis=1)
+        frame = pd.DataFrame({"query": document // 25, "document": document, "assessor": assessor, "grade": grade})
+        covered.append(_covered(frame, relevance, None))
     return float(np.mean(covered))
 
 
@@ -194,6 +196,6 @@ def goals() -> list[Goal]:
     return [
         *rows,
         Goal("coverage of 95% intervals, good features", coverage, at_least=0.93, at_most=0.97),
-        Goal("coverage of 95% intervals, 50 labels, normal errors", covered_with_errors(heavy=False), at_least=0.93),
-        Goal("coverage of 95% intervals, 50 labels, errors of Student's t(2)", covered_with_errors(heavy=True)),
+        Goal("coverage of 95% intervals, 50 labels, normal relevance", covered_relevance(heavy=False)),
+        Goal("coverage of 95% intervals, 50 labels, relevance of Student's t(3)", covered_relevance(heavy=True)),
     ]
