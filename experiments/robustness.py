@@ -20,6 +20,8 @@ PARTS: dict[str, str] = {
     "flags": "flags",
     "unused-grades": "unused_grades",
     "updates": "updates",
+    "auto": "auto",
+    "features": "feature_leaks",
 }
 """Module of each part, by the name of the part."""
 

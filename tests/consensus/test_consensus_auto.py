@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from crowdrank import GDA, Auto, DawidSkene, read_judgments, simulate
 from crowdrank.consensus import held_out
-from crowdrank.consensus.auto import CANDIDATES, ChoiceReason
+from crowdrank.consensus.auto import CANDIDATES, ChoiceReason, order_by_grades
 from crowdrank.consensus.held_out import HeldOutFolds, Score, count_comparable_pairs
 from crowdrank.consensus.posterior_check import check
 from crowdrank.errors import InputError, UsageError
@@ -343,6 +343,38 @@ def test_pairs_are_scored_by_the_other_folds() -> None:
     score, by_fold = held_out.score_pairs(pairs, fold, weight)
     assert score == pytest.approx(gained / (8 + 2 * 8 + 10))
     assert by_fold @ [8, 2 * 8 + 10] == pytest.approx(gained)
+
+
+def test_grades_are_scored_by_the_loss_of_their_rule() -> None:
+    rng = np.random.default_rng(0)
+    truth, assessor = rng.integers(0, 4, 4000), rng.integers(0, 20, 4000)
+    answer = np.clip(truth + rng.choice([-1, 0, 0, 0, 1], 4000), 0, 3)
+    wrong = rng.random(4000) < 0.3
+    step = np.where(truth < 2, truth + 1, truth - 1)
+    far = np.where(truth < 2, truth + 2, truth - 2)
+    rarely_far = np.where(wrong & (rng.random(4000) < 0.5), far, truth)  # fewer errors, but larger ones
+    often_near = np.where(wrong, step, truth)
+
+    def score(grade: Any, rule: str) -> float:
+        counts = held_out.answer_counts(assessor, answer, grade, 20, 4)
+        return held_out.score_grades(counts, np.arange(20) % 2, np.ones(20), rule)[0]
+
+    assert score(rarely_far, "mode") > score(often_near, "mode")
+    assert score(often_near, "mean") > score(rarely_far, "mean")
+
+
+def test_of_about_equally_good_grades_those_with_the_better_ranking_are_chosen() -> None:
+    spread = np.array([-0.1, 0.1, 0.0, -0.05, 0.05])
+    means = {"gda": (-1.0, -0.6), "threshold-dawid-skene": (-1.01, -0.5), "average": (-3.0, -0.1)}
+    errors = {"gda": 0.0, "threshold-dawid-skene": 1.0, "average": 1.0}
+    grades = {name: Score(mean, mean + errors[name] * spread) for name, (mean, _) in means.items()}
+    ranking = {name: Score(mean, mean + spread) for name, (_, mean) in means.items()}
+    assert order_by_grades(grades, ranking) == ["threshold-dawid-skene", "gda", "average"]
+
+
+def test_the_reason_says_that_the_ranking_decided() -> None:
+    reason = ChoiceReason("gda", "dawid-skene", "rasch", "gda", best_grades=False, n_candidates=3, n_folds=5)
+    assert "dawid-skene predicts the grades they give about as well as gda, and preferences better" in str(reason)
 
 
 def test_grades_are_taken_by_their_word() -> None:

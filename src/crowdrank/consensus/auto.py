@@ -32,6 +32,8 @@ from crowdrank.on_disk.sharded import ShardedJudgments
 
 SCORE_TOLERANCE = 1e-9
 """Scores closer than this are tied, and the simpler candidate is chosen."""
+MAX_GRADE_ERRORS = 2.0
+"""Number of standard errors below the best score of grades up to which the ranking decides between candidates."""
 CHOICE_SCHEMA = pa.schema(
     [
         ("method", pa.string()),
@@ -118,7 +120,8 @@ class ChoiceReason:
         other_grades: best of the other candidates for the grades; empty if candidates were not compared.
         best_ranking: whether the candidate for the ranking has the best score; if not, it is the default method, and
             the best score is not clearly above that of the default.
-        best_grades: the same for the candidate for the grades.
+        best_grades: whether the candidate for the grades has the best score; if not, it has the best ranking of the
+            candidates whose grades are not significantly worse, or, without rankings, it is the default.
         n_candidates: number of candidates that were compared; 0 if there were too few judgments to compare.
         n_judgments: number of held-out judgments on documents that others judged too.
         n_folds: number of folds.
@@ -154,6 +157,11 @@ class ChoiceReason:
         givers = "they" if self.ranked else "held-out assessors"
         clauses = [_choice_clause(self.grades, self.other_grades, self.best_grades, f"which grades {givers} give")]
         if self.ranked:
+            if not self.best_grades:
+                clauses = [
+                    f"{self.grades} predicts the grades they give about as well as {self.other_grades}, "
+                    "and preferences better"
+                ]
             prefer = "which documents held-out assessors prefer"
             clauses.insert(0, _choice_clause(self.ranking, self.other_ranking, self.best_ranking, prefer))
         else:
@@ -193,13 +201,15 @@ class Choice:
     def by_scores(cls, scores: Mapping[str, Scores], notes: Mapping[str, str], folds: HeldOutFolds) -> Choice:
         """Return the choice with candidates in descending order of score.
 
-        With too few pairs of documents to score rankings, the order by grades is also the order by ranking.
+        Candidates whose grades are not significantly worse than the best come first, best ranking first. With too few
+        pairs of documents to score rankings, the order by grades is also the order by ranking.
         """
-        by_grades = order_by_score({name: score.grades for name, score in scores.items()})
-        by_ranking = (
-            order_by_score({name: score.ranking for name, score in scores.items()}) if folds.has_pairs else None
-        )
-        return cls(by_ranking or by_grades, by_grades, scores, notes, folds)
+        grades = {name: score.grades for name, score in scores.items()}
+        if not folds.has_pairs:
+            order = order_by_score(grades)
+            return cls(order, order, scores, notes, folds)
+        ranking = {name: score.ranking for name, score in scores.items()}
+        return cls(order_by_score(ranking), order_by_grades(grades, ranking), scores, notes, folds)
 
     def table(self) -> pa.Table:
         """Return one row per candidate: its scores and what it was chosen for, or why it was left out."""
@@ -218,14 +228,14 @@ class Choice:
         ranking, grades, folds = self.by_ranking, self.by_grades, self.folds
         if not self.scores:
             return ChoiceReason(ranking[0], grades[0], n_judgments=folds.n_judgments, unit=folds.unit)
-        ranked = folds.has_pairs
+        ranked, best_grades = folds.has_pairs, self._has_best_score(grades[0], "grades")
         return ChoiceReason(
             ranking=ranking[0],
             grades=grades[0],
             other_ranking="".join(ranking[1:2]) if ranked else "",
-            other_grades="".join(grades[1:2]),
+            other_grades="".join(grades[1:2]) if best_grades else self._best("grades"),
             best_ranking=not ranked or self._has_best_score(ranking[0], "ranking"),
-            best_grades=self._has_best_score(grades[0], "grades"),
+            best_grades=best_grades,
             n_candidates=len(self.scores),
             n_judgments=folds.n_judgments,
             n_folds=len(folds.folds),
@@ -233,9 +243,12 @@ class Choice:
             ranked=ranked,
         )
 
+    def _best(self, purpose: str) -> str:
+        return _descending({name: getattr(score, purpose) for name, score in self.scores.items()})[0]
+
     def _has_best_score(self, name: str, purpose: str) -> bool:
         means = {one: getattr(score, purpose).mean for one, score in self.scores.items()}
-        return bool(means[name] >= max(means.values()) - SCORE_TOLERANCE)
+        return bool(means[name] >= means[self._best(purpose)] - SCORE_TOLERANCE)
 
 
 def order_by_score(scores: Mapping[str, Score]) -> list[str]:
@@ -248,13 +261,38 @@ def order_by_score(scores: Mapping[str, Score]) -> list[str]:
     >>> order_by_score(scores), order_by_score({**scores, "gda": Score(-1.1, np.array([-1.0, -1.2]))})
     (['rasch', 'bwa'], ['gda', 'rasch', 'bwa'])
     """
+    order = _descending(scores)
+    if DEFAULT_METHOD in scores and not scores[order[0]].is_clearly_above(scores[DEFAULT_METHOD]):
+        order.sort(key=lambda name: name != DEFAULT_METHOD)
+    return order
+
+
+def order_by_grades(grades: Mapping[str, Score], ranking: Mapping[str, Score]) -> list[str]:
+    """Return the names in descending order of the score of grades, after those that are about as good as the best.
+
+    These are the candidates that the best one does not beat by more than `MAX_GRADE_ERRORS` standard errors; they are
+    in descending order of the score of their ranking.
+
+    >>> import numpy as np
+    >>> grades = {name: Score(mean, mean + np.array([-0.1, 0.1])) for name, mean in (("a", -1.0), ("b", -1.0))}
+    >>> ranking = {"a": Score(-0.6, np.array([-0.6])), "b": Score(-0.5, np.array([-0.5]))}
+    >>> order_by_grades({**grades, "c": Score(-3.0, np.array([-3.1, -2.9]))}, {**ranking, "c": ranking["b"]})
+    ['b', 'a', 'c']
+    """
+    order = _descending(grades)
+    best = grades[order[0]]
+    near = [name for name in grades if name == order[0] or not best.is_clearly_above(grades[name], MAX_GRADE_ERRORS)]
+    first = _descending({name: ranking[name] for name in near})
+    return first + [name for name in order if name not in first]
+
+
+def _descending(scores: Mapping[str, Score]) -> list[str]:
+    """Return the names in descending order of mean score; tied names keep their order."""
     order, remaining = [], list(scores)
     while remaining:
         best = max(scores[name].mean for name in remaining)
         order.append(next(name for name in remaining if scores[name].mean >= best - SCORE_TOLERANCE))
         remaining.remove(order[-1])
-    if DEFAULT_METHOD in scores and not scores[order[0]].is_clearly_above(scores[DEFAULT_METHOD]):
-        order.sort(key=lambda name: name != DEFAULT_METHOD)
     return order
 
 
@@ -275,9 +313,11 @@ class Auto(Aggregator):
     No expert grades are used for the choice. Assessors are held out in a few folds, whole families together, so that
     copies of an assessor cannot predict each other. Each candidate is fitted to the other folds. Its ranking is scored
     by the log probability of which of two documents of a query a held-out assessor prefers, given how far apart they
-    are ranked; its grades by that of an assessor's answer, given the grade of the document (`held_out.py`). All
-    families have the same weight. The candidate with the best score is chosen, unless `gda`, the default, is a
-    candidate and the best one is better by less than the standard error of the difference over folds.
+    are ranked; its grades by that of an assessor's answer, given the grade of the document and the loss that `grade_by`
+    minimizes (`held_out.py`). All families have the same weight. For the ranking the candidate with the best score is
+    chosen, unless `gda`, the default, is a candidate and the best one is better by less than the standard error of the
+    difference over folds. For the grades, the candidate with the best score of the ranking is chosen among those whose
+    grades the best one does not beat by more than two standard errors; without pairs of documents, as for the ranking.
 
     The chosen models are then fitted to all judgments: relevance, sd, lower and upper come from one, grade and P(grade)
     from the other. Parameters of assessors come from the model for the ranking, or, if that has none, from the model
@@ -289,7 +329,8 @@ class Auto(Aggregator):
         unjudgeable_as: use 'cannot judge' answers as the lowest grade (`lowest`), leave them out (`drop`), or use only
             candidates that model them (`model`). Candidates with a setting of their own keep it.
         interval: the level of `lower` and `upper`.
-        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade).
+        grade_by: rule for the grade: `median`, `mode` or `mean` of P(grade). Grades are compared by its loss: absolute
+            error, zero-one loss or squared error.
 
     Attributes:
         choice_: one row per candidate: method, ranking and grades (the scores), chosen_for, note.
@@ -361,7 +402,7 @@ class Auto(Aggregator):
         scores: dict[str, Scores] = {}
         for candidate in usable:
             try:
-                scores[candidate.name] = folds.score(partial(self._make_model, candidate), engine)
+                scores[candidate.name] = folds.score(partial(self._make_model, candidate), engine, self.grade_by)
             except (InputError, UsageError) as problem:
                 notes[candidate.name] = f"left out: {problem}"
                 continue

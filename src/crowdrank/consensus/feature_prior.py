@@ -23,6 +23,7 @@ import numpy as np
 
 from crowdrank._typing import Arrays, Booleans, Floats, Integers
 from crowdrank.consensus.e_step import SMALLEST
+from crowdrank.consensus.feature_leaks import find_leaks, leaks_error
 from crowdrank.consensus.feature_scores import MAX_SCORE, usable_features, useless_features_warning
 from crowdrank.consensus.latent import softmax
 from crowdrank.consensus.model import EMAggregator, FitOptions, FitStart, iterate
@@ -30,6 +31,7 @@ from crowdrank.consensus.saved_models import FitState
 from crowdrank.engine.passes import LocalEngine, Passes, single_blas_thread
 from crowdrank.engine.shards import ItemScores, Shard, items_of
 from crowdrank.judgments.gold import Gold
+from crowdrank.on_disk.sharded import ShardedJudgments
 from crowdrank.readers.features import Features
 
 MIN_LABEL_WEIGHT = 1.5
@@ -86,11 +88,18 @@ class FeatureAggregator(EMAggregator):
         The model is fitted without features, then with predictions from them; a regression is fitted after each fit to
         the relevance that the labels alone imply. Features that cannot be used, or do not predict the labels of other
         queries, leave the start as it is, so that the fit is the one without features.
+
+        Raises:
+            InputError: features are functions of the answers.
+
         """
         prepared = self._prepare(table)
         usable, found = usable_features(features, prepared)
         if usable is None:
             return FitStart(start, None, found)
+        leaks = find_leaks(usable, table.sample() if isinstance(table, ShardedJudgments) else table)
+        if leaks:
+            raise leaks_error(leaks)
         gold_codes = self._match_gold(gold, prepared)
         engine = options.engine or LocalEngine()
         theta, scores, item_scores = start, None, None

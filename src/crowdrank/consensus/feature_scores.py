@@ -22,8 +22,12 @@ MAX_SCORE = 3.0
 """Maximum absolute prediction, in standard deviations, so that priors stay on the grid of relevance."""
 MIN_LABELED = 20
 """Minimum number of labeled documents with features; with fewer, features are not used."""
-MIN_PERMUTATION_Z = 1.645
-"""Minimum z-score of predictions of labels of other queries, the 5% level; below it, features are not used."""
+MIN_PERMUTATION_Z = 1.645 * 2**0.5
+"""Minimum z-score of predictions of labels of other queries, the 5% level; below it, features are not used.
+
+Without any relation, each pair of documents in different folds enters the covariance twice: the label of one helps to
+predict the other, and the other way round. Its variance is therefore up to twice that under permutation.
+"""
 MIN_TREE_ROWS = 500
 """Minimum number of labeled documents for boosted trees; with fewer, or with one feature, the regression is linear."""
 N_FOLDS = 5
@@ -96,6 +100,10 @@ class UsableFeatures:
     group: Integers
     rows: tuple[Integers, ...]
     warnings: tuple[DataWarning, ...]
+
+    def rows_of(self, judgments: Judgments | ShardedJudgments) -> tuple[Integers, ...]:
+        """Return the row of each item in `matrix`, one array per shard; -1 without features."""
+        return feature_rows(self.features.pair_index, judgments)
 
     def learn_scores(self, relevance: Floats, seed: int) -> FeatureScores:
         """Return cross-fitted predictions of relevance, standardized over labeled documents, at most +-`MAX_SCORE`.

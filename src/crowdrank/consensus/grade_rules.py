@@ -30,11 +30,23 @@ def choose_grades(probabilities: NDArray[np.float64], rule: str) -> NDArray[np.i
             np.int8
         )
         return highest
-    codes = np.arange(probabilities.shape[1])
-    distance = np.abs(codes[:, None] - codes)
-    loss = {"mode": distance > 0, "median": distance, "mean": distance**2}[rule]
-    grades: NDArray[np.int8] = minimize_loss(np.ascontiguousarray(probabilities), loss.astype(np.float64))
+    loss = rule_losses(rule, probabilities.shape[1])
+    grades: NDArray[np.int8] = minimize_loss(np.ascontiguousarray(probabilities), loss)
     return grades
+
+
+def rule_losses(rule: str, n_grades: int) -> NDArray[np.float64]:
+    """Return the loss that a rule minimizes for each pair of true and chosen grade, (n_grades, n_grades).
+
+    >>> rule_losses("mean", 3).tolist()
+    [[0.0, 1.0, 4.0], [1.0, 0.0, 1.0], [4.0, 1.0, 0.0]]
+    """
+    codes = np.arange(n_grades)
+    distance = np.abs(codes[:, None] - codes)
+    losses: NDArray[np.float64] = {"mode": distance > 0, "median": distance, "mean": distance**2}[rule].astype(
+        np.float64
+    )
+    return losses
 
 
 def _minimize_loss(probabilities: NDArray[np.float64], loss: NDArray[np.float64]) -> NDArray[np.int8]:

@@ -2,7 +2,8 @@
 
 Vote counts have no likelihood, and the likelihoods of models are not comparable. So the consensus of every candidate is
 scored by the same two simple models of held-out assessors: an assessor prefers the document that is ranked higher, and
-answers near the grade of the document. A reversed ranking and grades that are a step too high score badly.
+answers near the grade of the document, where the loss that the grades minimize says what is near. A reversed ranking
+and grades that are a step too high score badly.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
 from crowdrank._typing import Booleans, Codes, Floats, Grades, Integers
+from crowdrank.consensus.grade_rules import DEFAULT_RULE, rule_losses
 from crowdrank.engine.passes import Engine
 from crowdrank.engine.shards import items_of
 from crowdrank.errors import ConvergenceWarning, DataWarning
@@ -36,7 +38,7 @@ N_RANK_BINS = 10
 PRIOR_ANSWERS = 5.0
 """Weight of the crowd's mean in the parameters of a held-out assessor, as a number of answers."""
 CANDIDATE_DECAYS = (0.5, 1.0, 1.5, 2.0, 3.0, 6.0)
-"""Candidates for the exponential decay of the probability of an answer with its distance from the grade."""
+"""Candidates for the exponential decay of the probability of an answer with its loss, given the grade."""
 TIE_DECIMALS = 9
 """Number of decimals to which relevance is rounded before ranking, so that rounding errors do not break ties."""
 N_EM_ITERATIONS = 30
@@ -52,15 +54,15 @@ class Score:
     mean: float
     by_fold: Floats
 
-    def is_clearly_above(self, other: Score) -> bool:
+    def is_clearly_above(self, other: Score, n_errors: float = 1.0) -> bool:
         """Return whether the mean difference over folds exceeds its standard error (Breiman et al. 1984, 3.4.3).
 
-        With few folds the standard error is multiplied by the quantile of Student's t that corresponds to one standard
-        deviation of a normal variable: 1.3 with three folds, 1.1 with five.
+        With `n_errors`, it is compared with so many standard errors. With few folds their number is replaced by the
+        quantile of Student's t that corresponds to it: 1 by 1.3 with three folds, and by 1.1 with five.
         """
         difference = self.by_fold - other.by_fold
         n = len(difference)
-        error = difference.std(ddof=1) / np.sqrt(n) * stdtrit(n - 1, ndtr(1.0)) if n > 1 else np.inf
+        error = difference.std(ddof=1) / np.sqrt(n) * stdtrit(n - 1, ndtr(n_errors)) if n > 1 else np.inf
         return bool(difference.mean() > error)
 
 
@@ -141,12 +143,15 @@ class HeldOutFolds:
         """Whether queries have enough pairs of held-out judgments to score a ranking."""
         return bool(self.group[0] >= 0)
 
-    def score(self, make_model: Callable[[], Aggregator], engine: Engine | None) -> Scores:
+    def score(
+        self, make_model: Callable[[], Aggregator], engine: Engine | None, grade_by: str = DEFAULT_RULE
+    ) -> Scores:
         """Return the cross-validated scores of a candidate: it is fitted without each fold in turn.
 
         Args:
             make_model: function that returns an unfitted model.
             engine: where the fits run.
+            grade_by: rule by which the model chooses grades; it names the loss of the scores of grades.
 
         """
         judgments, n_answers = self.judgments, len(self.judgments.scale)
@@ -166,7 +171,7 @@ class HeldOutFolds:
         fold_of = np.zeros(judgments.n_assessors, np.int64)
         fold_of[judgments.assessor] = self.fold
         weights = balanced_weights(family[active], n_answered[active])
-        grades = Score(*score_grades(answers[active], fold_of[active], weights))
+        grades = Score(*score_grades(answers[active], fold_of[active], weights, grade_by))
         if not self.has_pairs:
             return Scores(Score(float("nan"), np.full(len(self.folds), np.nan)), grades)
         all_pairs = np.concatenate(pairs)
@@ -356,12 +361,16 @@ def answer_counts(
     return counts.reshape(n_assessors, n_answers, n_answers)
 
 
-def score_grades(counts: Floats, fold: IntegerCodes, weight: Floats) -> tuple[float, Floats]:
+def score_grades(
+    counts: Floats, fold: IntegerCodes, weight: Floats, grade_by: str = DEFAULT_RULE
+) -> tuple[float, Floats]:
     """Return the mean log probability of an answer, given the grade of its document, over all answers and in each fold.
 
     The model of an assessor is a mixture. Informed, which each assessor is with a probability of their own, they answer
-    grade g with probability proportional to exp(-decay |g - grade of the document|). Otherwise they guess by their own
-    distribution of answers. Both are estimated without the scored answer. The decay is the best of `CANDIDATE_DECAYS`.
+    g with probability proportional to exp(-decay * loss(g, grade of the document)), with the loss that the rule
+    `grade_by` minimizes: the grades with the best score are then those with the least loss. Otherwise they guess by
+    their own distribution of answers. Both are estimated without the scored answer. The decay is the best of
+    `CANDIDATE_DECAYS`.
 
     >>> right, wrong = np.eye(2)[None] * 9, np.eye(2)[None, ::-1] * 9
     >>> score_grades(right, np.zeros(1, int), np.ones(1))[0] > score_grades(wrong, np.zeros(1, int), np.ones(1))[0]
@@ -372,10 +381,10 @@ def score_grades(counts: Floats, fold: IntegerCodes, weight: Floats) -> tuple[fl
     n_judgments, by_answer = counts.sum(axis=(1, 2), keepdims=True), counts.sum(axis=2, keepdims=True)
     crowd = by_answer.sum(axis=0) / by_answer.sum()
     guess = np.maximum(by_answer - 1 + PRIOR_ANSWERS * crowd, 1e-300) / (n_judgments - 1 + PRIOR_ANSWERS)
-    distance = np.abs(np.arange(n_answers)[:, None] - np.arange(n_answers))
+    loss = rule_losses(grade_by, n_answers)
     weights, log_scores = counts * weight[:, None, None], []
     for decay in CANDIDATE_DECAYS:
-        near = np.exp(-decay * distance)
+        near = np.exp(-decay * loss)
         informed = near / near.sum(axis=0)  # (n_answers, n_grades)
         share = _probability_informed(counts, n_judgments, informed, guess)
         probability = np.maximum(share * informed + (1 - share) * guess, 1e-300)
