@@ -35,6 +35,7 @@ EXPERIMENTS = {
     "service": "answers that the judging service saves by handing out pairs by a model, with simulated judges",
     "estimate": "which system is better, from LLM labels and few expert grades (DL20), and whether intervals hold",
     "estimate-coverage": "coverage of intervals, type I error and RMSE of estimates on a grid of simulated comparisons",
+    "plan": "whether plans of expert grades come true: predicted and realized intervals; typical values (DL20)",
     "looks": "looking at a comparison while grades arrive: false alarms, power, grades that are saved",
     "overlap": "labeling schemes: what each costs and how good a ranker it makes (simulated 11-judge sets, mslr-5k)",
 }
@@ -51,6 +52,7 @@ PARTS = (
     "next-label-features",
     "service",
     "estimate-coverage",
+    "plan",
     "overlap",
 )
 """Experiments whose parts can be selected by name (`only`)."""
@@ -69,7 +71,7 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     web5, dl20, auto, grades, expert-scale, calibration, robustness, difficulty, feature-prior, rankers, crowd-rankers,
     rigor, quality, experts, expert-budget, ensemble-members, distillation, next-label,
     next-label-features, service, estimate,
-    estimate-coverage, looks, overlap.
+    estimate-coverage, plan, looks, overlap.
     """
     if name not in EXPERIMENTS:
         raise UsageError(
