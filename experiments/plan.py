@@ -26,9 +26,9 @@ from experiments.estimate_coverage import Cell, make_world
 PARTS = ("typical", "simulated", "dl20")
 MEASURE = "nDCG@10"
 TYPICAL_MEASURES = ("nDCG@5", "nDCG@10", "nDCG@20", "P@10")
-N_PAIRS = 25
+N_PAIRS = 15
 """Number of random pairs of systems per seed."""
-N_REPLICATES = 60
+N_REPLICATES = 40
 """Number of simulated comparisons of each world."""
 WORLDS = {
     "good labels": ("good", 1.0, 20),

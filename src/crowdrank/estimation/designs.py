@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import bdtr, ndtri, stdtr, stdtrit
 
 from crowdrank._typing import Booleans, Floats
 from crowdrank.errors import InputError
@@ -22,6 +22,7 @@ from crowdrank.estimation.by_document import (
     expected_gains,
 )
 from crowdrank.estimation.by_query import (
+    MIN_INFORMATIVE,
     ROUNDING_TOLERANCE,
     ByQueryEstimator,
     freedom_of_kurtosis,
@@ -39,6 +40,9 @@ FLOOR = 0.2
 """Share of the draws that is spread evenly over all documents, the default of the policy `compare`."""
 SHARES = np.geomspace(0.005, 0.95, 16)
 """Shares of the documents at which the error of a draw is computed."""
+
+QUANTILES = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
+"""Quantiles of the number of graded queries in which the rankings differ, over which widths are averaged."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +87,48 @@ class DesignModel:
 
     def error(self, n_queries: int, n_grades: float) -> float:
         """Return the standard error of the difference."""
-        share = self._share(n_queries, n_grades)
-        return VarianceModel(self.query_variance, self._at(self.grade_variances, share)).error(n_queries, share)
+        return self._model(n_queries, n_grades).error(n_queries, self._share(n_queries, n_grades))
 
-    def freedom(self, n_queries: int, n_grades: float) -> float:
-        """Return the degrees of freedom of the error."""
+    def half_width(self, n_queries: int, n_grades: float, level: float) -> float:
+        """Return the mean half width of the interval, on the scale of whole queries."""
+        widths = []
+        for n_different, error, freedom in self._cases(n_queries, n_grades):
+            width = float(stdtrit(freedom, (1 + level) / 2)) * error
+            bound, probability = self._bound(n_different, level)
+            widths.append(width + probability * max(bound - width, 0.0))
+        return self.scale * float(np.mean(widths))
+
+    def power(self, n_queries: int, n_grades: float, level: float, difference: float) -> float:
+        """Return the probability that an interval does not contain 0, given the true difference."""
+        powers = []
+        for n_different, error, freedom in self._cases(n_queries, n_grades):
+            quantile, shift = float(stdtrit(freedom, (1 + level) / 2)), abs(difference) / (self.scale * error)
+            found = float(stdtr(freedom, shift - quantile) + stdtr(freedom, -shift - quantile))
+            powers.append(found * (1 - self._bound(n_different, level)[1]))
+        return float(np.mean(powers))
+
+    def _model(self, n_queries: int, n_grades: float) -> VarianceModel:
         share = self._share(n_queries, n_grades)
-        if self.name != "document":
-            return freedom_of_kurtosis(self.query_kurtosis, share * n_queries)
+        return VarianceModel(self.query_variance, self._at(self.grade_variances, share))
+
+    def _cases(self, n_queries: int, n_grades: float) -> list[tuple[float, float, float]]:
+        """Return equally probable cases: number of graded queries in which the rankings differ, error, freedom."""
+        share, model = self._share(n_queries, n_grades), self._model(n_queries, n_grades)
+        if self.name == "document":
+            n_different = n_queries * self.share_different
+            return [(n_different, model.error(n_queries, share), self._freedom_of_draw(n_queries, share))]
+        mean = share * n_queries * self.share_different
+        counts = np.array([mean])
+        if self.share_different < 1 and share < 1:
+            deviations = ndtri(QUANTILES) * np.sqrt(mean * (1 - self.share_different) * (1 - share))
+            counts = np.clip(mean + deviations, 1.0, share * n_queries)
+        cases = []
+        for count in counts.tolist():
+            error = VarianceModel(model.query_variance, model.grade_variance * mean / count).error(n_queries, share)
+            cases.append((count, error, freedom_of_kurtosis(self.query_kurtosis, count)))
+        return cases
+
+    def _freedom_of_draw(self, n_queries: int, share: float) -> float:
         sampling = self._at(self.grade_variances, share) * (1 / share - 1)
         parts = np.array([self.query_variance, sampling])
         kurtoses = np.array([self.query_kurtosis, self._at(self.grade_kurtoses, share)])
@@ -98,31 +136,18 @@ class DesignModel:
         kurtosis = float(kurtoses @ parts**2 + 6 * parts.prod()) / total**2 if total else 1.0
         return freedom_of_kurtosis(kurtosis, n_queries)
 
-    def half_width(self, n_queries: int, n_grades: float, level: float) -> float:
-        """Return half the width of the interval, on the scale of whole queries."""
-        quantile = float(stdtrit(self.freedom(n_queries, n_grades), (1 + level) / 2))
-        width = max(quantile * self.error(n_queries, n_grades), self._bound(n_queries, n_grades, level))
-        return self.scale * width
-
-    def power(self, n_queries: int, n_grades: float, level: float, difference: float) -> float:
-        """Return the probability that an interval does not contain 0, given the true difference."""
-        if self._bound(n_queries, n_grades, level):
-            return 0.0
-        freedom = self.freedom(n_queries, n_grades)
-        quantile = float(stdtrit(freedom, (1 + level) / 2))
-        shift = abs(difference) / (self.scale * self.error(n_queries, n_grades))
-        return float(stdtr(freedom, shift - quantile) + stdtr(freedom, -shift - quantile))
-
     def _share(self, n_queries: int, n_grades: float) -> float:
         return min(n_grades / (n_queries * self.documents_per_query), 1.0)
 
     def _at(self, values: Floats, share: float) -> float:
         return float(np.interp(np.log(share), np.log(self.shares), values))
 
-    def _bound(self, n_queries: int, n_grades: float, level: float) -> float:
-        share = 1.0 if self.name == "document" else self._share(n_queries, n_grades)
-        n = share * n_queries * self.share_different
-        return sparse_bound(n, n * self.share_shown, self.largest, self.share_different, level)
+    def _bound(self, n_different: float, level: float) -> tuple[float, float]:
+        """Return the difference that rare queries can hide, and the probability that too few queries show one."""
+        n = round(n_different)
+        bound = sparse_bound(n, 0, self.largest, self.share_different, level)
+        n_enough = min(MIN_INFORMATIVE, max(n, 2))
+        return bound, float(bdtr(n_enough - 1, n, self.share_shown)) if n >= n_enough else 1.0
 
 
 def designs_of_pilot(prepared: PreparedEstimate, contrast: Floats) -> list[DesignModel]:
