@@ -50,7 +50,7 @@ def planned(world: World = WORLD, expert: Any = None, **wish: Any) -> PlanResult
 @pytest.mark.filterwarnings("ignore")
 def test_predicted_half_widths_are_those_of_new_queries_on_average() -> None:
     predicted, realized = np.zeros(4), np.zeros(4)
-    for seed in range(5):
+    for seed in range(4):
         pilot, world = (make_world(80, bias=0.3, seed=2 * seed + part) for part in (0, 1))
         by_query, by_document = models(pilot, pilot.expert(25)), models(pilot, drawn(pilot, 150))["document"]
         documents = by_query["query"].documents_per_query
@@ -176,7 +176,7 @@ def test_queries_that_show_no_difference_widen_the_interval() -> None:
     model = DesignModel("query", 10, 0.01, 3.0, np.ones(1), np.array([0.005]), np.ones(1), 0.1, 0.5)
     sure = DesignModel("query", 10, 0.01, 3.0, np.ones(1), np.array([0.005]), np.ones(1))
     assert model.half_width(100, 500, 0.95) > sure.half_width(100, 500, 0.95)
-    assert model.power(100, 500, 0.95, 0.5) == 0
+    assert model.power(100, 500, 0.95, 0.5) < 0.2
     assert sure.power(100, 500, 0.95, 0.5) > 0.99
 
 
