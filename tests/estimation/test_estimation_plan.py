@@ -162,6 +162,8 @@ def test_more_labels_per_document_need_fewer_expert_grades() -> None:
     }
     assert sorted(options) == [1, 3, 10]
     assert options[3].expert_grades < options[1].expert_grades
+    alone = plan(half_width=0.05, queries=200, labels_per_document=3).options
+    assert next(one for one in alone if one.design == "query") == options[3]
 
 
 def test_plans_without_expert_grades_use_the_documents_of_the_rankings() -> None:

@@ -153,7 +153,8 @@ class ByQueryEstimator:
         labels = float((self.labels @ contrast).mean())
         estimate = combined.contrast(level, labels, alone, float(self.weights.mean()))
         if not is_difference(contrast):
-            return estimate
+            known = (self.experts @ contrast)[self.is_expert]
+            return widen_if_constant(estimate, known, float(max(self.labels.max(), self.experts.max())), level)
         may_differ = self.is_expert & ~self.is_equal
         largest = float(np.abs(np.concatenate([self.labels, self.experts])).max(initial=0.0))
         share = float((~self.is_equal).mean())
@@ -254,6 +255,23 @@ def widen_if_sparse(
         return estimate
     lower, upper = min(estimate.lower, -bound), max(estimate.upper, bound)
     return replace(estimate, lower=lower, upper=upper, p=max(estimate.p, 2.0 ** (1 - n_shown)) if n_shown else 1.0)
+
+
+def widen_if_constant(estimate: ContrastEstimate, values: Floats, largest: float, level: float) -> ContrastEstimate:
+    """Return the estimate with an interval that holds if all n known values are equal, such as RR = 1.
+
+    With confidence `level`, the share of queries with another value, from 0 to `largest`, is at most
+    1 - (1 - level)^(1 / n).
+    """
+    if np.ptp(values) > ROUNDING_TOLERANCE:
+        return estimate
+    share = sparse_bound(len(values), 0, 1.0, 1.0, level)
+    value, top = estimate.value, max(largest, ROUNDING_TOLERANCE)
+    return replace(
+        estimate,
+        lower=min(estimate.lower, value * (1 - share)),
+        upper=max(estimate.upper, value + share * (top - value)),
+    )
 
 
 def sparse_bound(n: float, n_shown: float, largest: float, share: float, level: float) -> float:

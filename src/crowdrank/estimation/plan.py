@@ -52,6 +52,7 @@ class PlanOption:
         cost: price of all labels and expert grades.
         half_width: expected half width of the interval of the difference.
         power: probability to find the wished difference; None without one.
+        is_precise: whether the option meets the wishes about the interval.
         meets: whether the option meets all wishes.
 
     """
@@ -65,6 +66,7 @@ class PlanOption:
     cost: float
     half_width: float
     power: float | None
+    is_precise: bool
     meets: bool
 
 
@@ -147,7 +149,8 @@ class PlanResult:
         if self.best is None:
             if self.forecast is not None:
                 return f"No option reaches {self.wish.sentence()}: {self.forecast.sentence(0, self.n_queries)}."
-            cheapest = f"; the cheapest precise one costs {self.options[0].cost:,.2f}" if self.wish.is_precision else ""
+            costs = [one.cost for one in self.options if one.is_precise]
+            cheapest = f"; the cheapest precise one costs {min(costs):,.2f}" if self.wish.is_precision and costs else ""
             return f"No option reaches {self.wish.sentence()}{cheapest}."
         one = self.options[self.best]
         what = (
@@ -195,7 +198,7 @@ class PlanResult:
     def _what_is_missing(self, one: PlanOption) -> str:
         if one.meets:
             return ""
-        return "too costly" if self.wish.budget is not None and one.cost > self.wish.budget else "too wide"
+        return "too costly" if one.is_precise else "too wide"
 
     def protocol(self) -> list[str]:
         """Describe in sentences how the options were found."""
@@ -278,6 +281,7 @@ def plan(
 
     """
     numbers = _check_numbers(labels_per_document, has_labels=labels is not None)
+    n_before = numbers[0] if expert is not None else LABELS[0]
     checks: list[tuple[str, Any, Number, bool]] = [
         ("half_width", half_width, Number(0, above=True), True),
         ("difference", difference, Number(0, above=True), True),
@@ -303,7 +307,7 @@ def plan(
     prices = (expert_price, label_price)
     found = [
         _best_option(
-            model.with_labels(label_factor(parsed, model.name, n_labels, numbers[0])), wish, n_queries, n_labels, prices
+            model.with_labels(label_factor(parsed, model.name, n_labels, n_before)), wish, n_queries, n_labels, prices
         )
         for model in models
         for n_labels in (numbers if model.name != "experts" else (0,))
@@ -472,6 +476,7 @@ def _make_option(
     n_all_labels = round(n_queries * model.documents_per_query * n_labels)
     cost = prices[0] * round(n_grades) + prices[1] * n_all_labels
     power = None if wish.difference is None else model.power(n_queries, n_grades, wish.level, wish.difference)
+    is_precise = wish.is_precise(model, n_queries, n_grades)
     return PlanOption(
         design=model.name,
         queries=n_queries,
@@ -482,7 +487,8 @@ def _make_option(
         cost=cost,
         half_width=model.half_width(n_queries, n_grades, wish.level),
         power=power,
-        meets=wish.is_precise(model, n_queries, n_grades) and (wish.budget is None or cost <= wish.budget + 1e-9),
+        is_precise=is_precise,
+        meets=is_precise and (wish.budget is None or cost <= wish.budget + 1e-9),
     )
 
 
