@@ -36,6 +36,7 @@ EXPERIMENTS = {
     "service": "answers that the judging service saves by handing out pairs by a model, with simulated judges",
     "estimate": "which system is better, from LLM labels and few expert grades (DL20), and whether intervals hold",
     "estimate-coverage": "coverage of intervals, type I error and RMSE of estimates on a grid of simulated comparisons",
+    "plan": "whether plans of expert grades come true: predicted and realized intervals; typical values (DL20)",
     "looks": "looking at a comparison while grades arrive: false alarms, power, grades that are saved",
     "gate": "false alarms and misses of the gate for pull requests by number of expert grades (DL20)",
     "null-worlds": "significant summaries of run if no ranker is better, and coverage of intervals with few queries",
@@ -55,6 +56,7 @@ PARTS = (
     "settled",
     "service",
     "estimate-coverage",
+    "plan",
     "overlap",
 )
 """Experiments whose parts can be selected by name (`only`)."""
@@ -73,7 +75,7 @@ def get_experiment(name: str) -> Callable[..., Experiment]:
     web5, dl20, auto, grades, expert-scale, calibration, robustness, difficulty, feature-prior, rankers, crowd-rankers,
     rigor, quality, experts, expert-budget, ensemble-members, distillation, next-label,
     next-label-features, settled, service, estimate,
-    estimate-coverage, looks, gate, null-worlds, overlap.
+    estimate-coverage, plan, looks, gate, null-worlds, overlap.
     """
     if name not in EXPERIMENTS:
         raise UsageError(

@@ -33,6 +33,8 @@ from crowdrank.estimation.estimate import Estimate as Estimate
 from crowdrank.estimation.estimate import estimate as estimate
 from crowdrank.estimation.gate import GateResult as GateResult
 from crowdrank.estimation.gate import gate as gate
+from crowdrank.estimation.plan import PlanResult as PlanResult
+from crowdrank.estimation.plan import plan as plan
 from crowdrank.evaluation.comparison import compare as compare
 from crowdrank.evaluation.evaluate import evaluate as evaluate
 from crowdrank.judgments.gold import Gold as Gold

@@ -72,6 +72,17 @@ def test_queries_with_equal_rankings_do_not_change_a_difference() -> None:
     assert rows[1].value - rows[0].value == pytest.approx(estimate.value)
 
 
+def test_equal_values_of_a_run_have_no_interval_of_width_0() -> None:
+    labels, experts, level = np.full((50, 1), 0.9), np.ones((50, 1)), np.ones(1)
+    seven, twenty = (
+        ByQueryEstimator(labels, experts, np.arange(50) < n, np.zeros(50, np.bool_)).estimate(level, 0.95)
+        for n in (7, 20)
+    )
+    assert seven.lower == pytest.approx(0.05 ** (1 / 7))
+    assert twenty.lower == pytest.approx(0.05 ** (1 / 20))
+    assert (seven.value, seven.upper) == (1.0, 1.0)
+
+
 def test_rare_differences_have_no_interval_of_width_0() -> None:
     labels = np.tile(np.linspace(0.2, 0.9, 50)[:, None], 2)
     is_expert, is_equal = np.arange(50) < 12, np.arange(50) >= 25

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from crowdrank.errors import UsageError
-from experiments import estimate_coverage, looks
+from experiments import estimate_coverage, looks, plan
 from experiments.__main__ import app
 
 
@@ -54,3 +54,22 @@ def test_a_kept_cell_is_not_simulated_again(unit: str, monkeypatch: pytest.Monke
 def test_quick_is_for_some_experiments() -> None:
     done = CliRunner().invoke(app, ["rf10", "--quick"])
     assert isinstance(done.exception, UsageError)
+
+
+def test_plans_of_simulated_worlds_are_near_realized_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "N_REPLICATES", 3)
+    monkeypatch.setattr(plan, "WORLDS", {"good labels": ("good", 1.0, 40)})
+    monkeypatch.setattr(plan, "BUDGETS", {"simulated": ((50,), (300,))})
+    (table,) = plan.experiment(only=["simulated"]).tables
+    assert [row["run"].split(", ")[-1] for row in table.rows] == ["50 expert queries", "300 grades", "from documents"]
+    assert all(0.6 < row["ratio"] < 1.6 and row["worth"] > 0 for row in table.rows)
+
+
+def test_stored_plans_are_within_15_percent_of_realized_intervals() -> None:
+    stored = json.loads((Path(__file__).parents[2] / "docs" / "results" / "plan.json").read_text())
+    tables = {table["name"]: table["rows"] for table in stored["tables"]}
+    ratios = {row["run"]: row["ratio"] for name in ("simulated", "dl20") for row in tables[name]}
+    assert len(ratios) > 30
+    assert {run: ratio for run, ratio in ratios.items() if not 0.85 <= ratio <= 1.15} == {}
+    errors = [row["error"] for row in tables["simulated"] if "20 expert queries" in row["run"]]
+    assert min(errors) > 0.25

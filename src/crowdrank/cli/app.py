@@ -85,6 +85,7 @@ COMMANDS_BY_PANEL = {
         "compare": "evaluate_commands",
         "estimate": "estimate_command",
         "gate": "gate_command",
+        "plan": "plan_command",
     },
     "Judging service": dict.fromkeys(("serve", "new-project", "backup", "restore"), "serve_commands"),
     "Data": {"simulate": "demo_commands", "datasets": "demo_commands"},

@@ -244,7 +244,7 @@ def gain_variances(aligned: Alignment, measure: Measure) -> Floats:
     return variance + variance.mean() if variance.any() else np.ones(len(variance))
 
 
-def draw_probabilities(sizes: Floats, n_drawn: int, floor: float) -> Floats:
+def draw_probabilities(sizes: Floats, n_drawn: float, floor: float) -> Floats:
     """Return probabilities with the sum `n_drawn` that are proportional to the sizes, at most 1, and above a floor.
 
     Args:
@@ -265,7 +265,7 @@ def draw_probabilities(sizes: Floats, n_drawn: int, floor: float) -> Floats:
     probability = np.zeros(n)
     is_certain = np.zeros(n, np.bool_)
     while True:
-        rest = n_drawn - int(is_certain.sum())
+        rest = n_drawn - is_certain.sum()
         probability[is_certain] = 1.0
         probability[~is_certain] = rest * share[~is_certain] / share[~is_certain].sum()
         above = (probability > 1) & ~is_certain

@@ -107,11 +107,18 @@ def degrees_of_freedom(values: Floats) -> float:
     >>> degrees_of_freedom(np.array([0.0, 1.0, 2.0, 3.0])), degrees_of_freedom(np.append(np.zeros(99), 1.0)) < 3
     (3.0, True)
     """
+    return freedom_of_kurtosis(sample_kurtosis(values), len(values))
+
+
+def sample_kurtosis(values: Floats) -> float:
+    """Return the kurtosis of values; 1, the smallest possible one, if all are equal."""
     squares = (values - values.mean()) ** 2
-    if not squares.any():
-        return len(values) - 1.0
-    kurtosis = len(values) * float((squares**2).sum()) / float(squares.sum()) ** 2
-    return float(np.clip(2 * len(values) / max(kurtosis - 1, 1e-9), 1.0, len(values) - 1))
+    return float(len(values) * (squares**2).sum() / squares.sum() ** 2) if squares.any() else 1.0
+
+
+def freedom_of_kurtosis(kurtosis: float, n: float) -> float:
+    """Return the degrees of freedom of the variance of n values with a kurtosis, from 1 to n - 1."""
+    return float(np.clip(2 * n / max(kurtosis - 1, 1e-9), 1.0, max(n - 1, 1.0)))
 
 
 @dataclass(frozen=True)
@@ -146,7 +153,8 @@ class ByQueryEstimator:
         labels = float((self.labels @ contrast).mean())
         estimate = combined.contrast(level, labels, alone, float(self.weights.mean()))
         if not is_difference(contrast):
-            return estimate
+            known = (self.experts @ contrast)[self.is_expert]
+            return widen_if_constant(estimate, known, float(max(self.labels.max(), self.experts.max())), level)
         may_differ = self.is_expert & ~self.is_equal
         largest = float(np.abs(np.concatenate([self.labels, self.experts])).max(initial=0.0))
         share = float((~self.is_equal).mean())
@@ -163,9 +171,11 @@ class ByQueryEstimator:
     @cached_property
     def weights(self) -> Floats:
         """Weight of the labels for each expert query, fitted on the other expert queries, (n_expert_queries,)."""
-        n, n_others = int(self.is_expert.sum()), int((~self.is_expert).sum())
+        return self._fit_weights(int((~self.is_expert).sum()))
+
+    def _fit_weights(self, n_others: float) -> Floats:
         if not n_others:
-            return np.zeros(n)
+            return np.zeros(int(self.is_expert.sum()))
         n_runs = self.labels.shape[1]
         contrasts = [*np.eye(n_runs), *(np.eye(n_runs)[1:] - np.eye(n_runs)[0])]
         rows = np.flatnonzero(self.is_expert)
@@ -178,6 +188,16 @@ class ByQueryEstimator:
             stratum[rows],
             n_others,
         )
+
+    def residuals(self, contrast: Floats) -> tuple[Floats, Floats]:
+        """Return the values of expert queries in which the runs may differ, and what the labels do not explain of them.
+
+        The weight of the labels is that for infinitely many queries with labels.
+        """
+        may_differ = ~self.is_equal[self.is_expert]
+        truth, predicted = ((values @ contrast)[self.is_expert] for values in (self.experts, self.labels))
+        rest = truth - self._fit_weights(float("inf")) * (predicted - predicted[may_differ].mean())
+        return truth[may_differ], rest[may_differ]
 
     def _mean(self, contrast: Floats, weights: Floats) -> MeanWithError:
         """Return the mean over all queries."""
@@ -230,15 +250,38 @@ def widen_if_sparse(
 
     """
     n_shown = int((np.abs(differences) > ROUNDING_TOLERANCE).sum())
-    if n_shown >= min(MIN_INFORMATIVE, max(len(differences), 2)):
+    bound = sparse_bound(len(differences), n_shown, largest, share, level)
+    if not bound:
         return estimate
-    n = max(len(differences), 1)
-    bound = share * (1 - (1 - level) ** (1 / n)) * max(largest, ROUNDING_TOLERANCE)
     lower, upper = min(estimate.lower, -bound), max(estimate.upper, bound)
     return replace(estimate, lower=lower, upper=upper, p=max(estimate.p, 2.0 ** (1 - n_shown)) if n_shown else 1.0)
 
 
-def left_out_weights(truth: Floats, predicted: Floats, stratum: Integers, n_others: int) -> Floats:
+def widen_if_constant(estimate: ContrastEstimate, values: Floats, largest: float, level: float) -> ContrastEstimate:
+    """Return the estimate with an interval that holds if all n known values are equal, such as RR = 1.
+
+    With confidence `level`, the share of queries with another value, from 0 to `largest`, is at most
+    1 - (1 - level)^(1 / n).
+    """
+    if np.ptp(values) > ROUNDING_TOLERANCE:
+        return estimate
+    share = sparse_bound(len(values), 0, 1.0, 1.0, level)
+    value, top = estimate.value, max(largest, ROUNDING_TOLERANCE)
+    return replace(
+        estimate,
+        lower=min(estimate.lower, value * (1 - share)),
+        upper=max(estimate.upper, value + share * (top - value)),
+    )
+
+
+def sparse_bound(n: float, n_shown: float, largest: float, share: float, level: float) -> float:
+    """Return the largest mean difference that n queries can hide if `n_shown` show one; 0 if enough of them do."""
+    if n_shown >= min(MIN_INFORMATIVE, max(n, 2)):
+        return 0.0
+    return float(share * (1 - (1 - level) ** (1 / max(n, 1))) * max(largest, ROUNDING_TOLERANCE))
+
+
+def left_out_weights(truth: Floats, predicted: Floats, stratum: Integers, n_others: float) -> Floats:
     """Return the weight of the labels for each query, from 0 to 1, fitted on the other queries.
 
     It minimizes the mean over contrasts of the variance relative to that of experts alone. For one contrast this is

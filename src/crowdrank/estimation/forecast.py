@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+import numpy as np
+
 from crowdrank._text import counted
 from crowdrank.estimation.by_query import ContrastEstimate
 
@@ -40,6 +42,36 @@ class Forecast:
         )
 
 
+@dataclass(frozen=True)
+class VarianceModel:
+    """Variance of an estimated difference by the number of queries and the share of documents that experts graded.
+
+    If experts grade the share f of the documents of N queries, the variance is
+    (query_variance + grade_variance (1/f - 1)) / N, so that the second part is 0 if they grade all.
+
+    Attributes:
+        query_variance: variance of the difference of a query if experts grade all of its documents.
+        grade_variance: variance of a query that the labels do not explain.
+
+    >>> model = VarianceModel(0.04, 0.01)
+    >>> round(model.error(100, 0.25), 4), round(model.share(100, model.error(100, 0.25)), 4)
+    (0.0265, 0.25)
+
+    """
+
+    query_variance: float
+    grade_variance: float
+
+    def error(self, n_queries: int, share: float) -> float:
+        """Return the standard error if experts grade a share of the documents."""
+        return float(np.sqrt((self.query_variance + self.grade_variance * (1 / share - 1)) / n_queries))
+
+    def share(self, n_queries: int, error: float) -> float:
+        """Return the share of the documents that experts must grade for a standard error; NaN if even all do not do."""
+        rest = n_queries * error**2 - self.query_variance
+        return 1 / (1 + rest / self.grade_variance) if rest > 0 else float("nan")
+
+
 def forecast_grades(
     estimate: ContrastEstimate, half_width: float, *, n_grades: int, n_possible: int, n_queries: int
 ) -> Forecast:
@@ -64,7 +96,8 @@ def forecast_grades(
     wanted, fixed = (estimate.error * half_width / present) ** 2, estimate.query_error**2
     if wanted <= fixed:
         return Forecast(None, ceil(n_queries * fixed / wanted))
-    slope = (estimate.error**2 - fixed) / (1 / n_grades - 1 / n_possible)
-    if slope <= 0:
+    grade_variance = n_queries * (estimate.error**2 - fixed) / (n_possible / n_grades - 1)
+    if grade_variance <= 0:
         return Forecast(n_grades)
-    return Forecast(ceil(1 / ((wanted - fixed) / slope + 1 / n_possible)))
+    model = VarianceModel(n_queries * fixed, grade_variance)
+    return Forecast(ceil(n_possible * model.share(n_queries, float(np.sqrt(wanted)))))
