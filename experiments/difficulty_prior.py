@@ -34,7 +34,7 @@ def rf10_changes() -> dict[str, float]:
     runs = {name: ranking(model.fit(judgments)) for name, model in models.items()}
     table = compared_runs("crowd", "", runs, gold.frame, MEASURES, baseline="plain")
     rows = {row["run"]: row for row in table.rows}
-    return {name: float(rows["difficulty"][name]) - float(rows["plain"][name]) for name in MEASURES}  # type: ignore[arg-type]
+    return {name: float(rows["difficulty"][name]) - float(rows["plain"][name]) for name in MEASURES}
 
 
 def goals() -> list[Goal]:
