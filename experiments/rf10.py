@@ -35,6 +35,7 @@ BASELINE = "dawid-skene"
 VARIANTS: Variants = {
     "gda-unjudgeable": ("gda", {"unjudgeable_as": "model"}),
     "gda-difficulty": ("gda", {"unjudgeable_as": "model", "difficulty": True}),
+    "gda-difficulty-alone": ("gda", {"difficulty": True}),
     "gda-widths": ("gda", {"tied_variance": False}),
     "gda-joint": ("gda", {"estimation": "joint"}),
     "rasch-difficulty": ("rasch", {"difficulty": True}),
@@ -74,10 +75,10 @@ def _protocol(crowd: Judgments, gold: Gold, judged: Gold, table: Table) -> list[
         f"Gold: {counted(len(gold), 'document')}, of which NIST judged {len(judged):,}; the other "
         f"{len(gold) - len(judged):,} are planted broken links, which count as grade 0.",
         "The crowd's 'broken link' answers count as grade 0, but for gda-unjudgeable, gda-difficulty and "
-        "threshold-unjudgeable, where they are an answer of their own; in gda-difficulty, rasch-difficulty and "
-        "gda-pairwise-difficulty documents differ in difficulty, in gda-widths every grade has its own width, "
-        "gda-joint maximizes the joint likelihood as in the paper, and gda-pairwise-same-assessor uses only pairs of "
-        "judgments of one assessor.",
+        "threshold-unjudgeable, where they are an answer of their own; in gda-difficulty, gda-difficulty-alone, "
+        "rasch-difficulty and gda-pairwise-difficulty documents differ in difficulty, in gda-widths every grade has "
+        "its own width, gda-joint maximizes the joint likelihood as in the paper, and gda-pairwise-same-assessor uses "
+        "only pairs of judgments of one assessor.",
         "random is the expected value over random orders of the documents.",
         "There are no families here, so family-mean is the average.",
         "A document is relevant from grade 1 up; Tau is (concordant - discordant) / pairs of different gold.",

@@ -200,6 +200,21 @@ def test_initial_curves_rise_with_the_grades_and_follow_their_use(kind: str) -> 
     assert expected[0] > 0.5
 
 
+def test_with_difficulty_the_use_of_grades_is_learned_from_long_tasks_only() -> None:
+    curves, rng = KINDS["tied-difficulty"], np.random.default_rng(0)
+    initial = curves.initial_mean(np.array([10.0, 10.0, 10.0]), 3)
+    shift = np.array([0, 0, 0, 1.5, 0.0, -1.5, -1.0])  # log alpha and log width of all assessors
+    params = initial + shift + rng.normal(0, 0.1, (40, 7))
+    spread, missing, fixed = np.tile(0.01 * np.eye(7), (40, 1, 1)), np.zeros(3, bool), curves.fixed_variances(3, 3)
+    learned = {n: curves.learn_prior(params, spread, initial, np.full(40, n), missing, fixed) for n in (3.0, 300.0)}
+    assert learned[3.0][0][3:] == pytest.approx(initial[3:])
+    assert learned[300.0][0][3:6] == pytest.approx([1.5, 0.0, -1.5], abs=0.1)
+    assert learned[300.0][0][6] < initial[6] - 0.8
+    for _, covariance in learned.values():
+        assert np.diag(covariance)[3:] == pytest.approx(fixed[3:])
+        assert np.linalg.eigvalsh(covariance).min() > 0
+
+
 def test_a_fixed_prior_is_kept() -> None:
     rng = np.random.default_rng(0)
     params, sd = rng.normal(2.0, 0.3, (50, 3)), np.array([0.5, 0.7, 0.5])

@@ -86,7 +86,7 @@ def test_values_by_document_are_unbiased() -> None:
 def stored_rows(name: str, table: str) -> list[dict[str, float]]:
     """Return the rows of a table in docs/results."""
     tables = results.load_results()[name]["tables"]
-    return next(one["rows"] for one in tables if one["name"] == table)  # type: ignore[no-any-return]
+    return next(one["rows"] for one in tables if one["name"] == table)
 
 
 def test_few_stored_summaries_are_significant_and_stored_intervals_hold() -> None:

@@ -9,8 +9,8 @@ with the slope a_g = mu_g / w_g. It is linear in the features r / eps, 1, 1 / ep
 multinomial logistic regression on features of the state, a pair of difficulty and relevance.
 
 - With difficulty the parameters of an assessor are slopes, log alpha and log widths (one, or one per answer); they
-  determine all coefficients. The prior of log alpha has mean 0 for grades and is not learned: how often a grade is used
-  then shows in the means mu. Otherwise difficulty would explain the use of the grades, and follow relevance.
+  determine all coefficients. How often the crowd uses each grade is the mean of log alpha over assessors, whose prior
+  is wide. With a narrow one, difficulty would explain the use of the grades and follow relevance.
 - At eps = 1 the data do not identify the widths. The parameters are then the coefficients of r, of 1 and, with a width
   per answer, of r^2. The regression is concave in them.
 """
@@ -35,6 +35,8 @@ RELATIVE_SHAPE_VARIANCE = 0.3
 """Prior variance of the shape of curves as a multiple of the initial variance, if no assessor has enough labels."""
 RELATIVE_CURVATURE_VARIANCE = 0.03
 """The same multiple for the coefficients of squared relevance; it is small, because they overfit few labels."""
+MEAN_LOG_ALPHA_SD = 2.0
+"""Prior standard deviation of the mean of log alpha over assessors; wide enough for rare grades."""
 SLOPE_SD = 0.5
 """Initial prior standard deviation of slopes."""
 OFFSET_SD = 0.7
@@ -126,10 +128,17 @@ class GaussianCurves:
         rest = np.full(len(self.initial_sd(n)) - 2 * n, np.log(INITIAL_WIDTH) if self.has_difficulty else 0.0)
         return np.concatenate([slopes, offsets, rest])
 
-    def has_fixed_prior(self, n_answers: int, n_grades: int) -> Booleans:
-        """Return which parameters keep their initial prior: with difficulty log alpha of the grades, otherwise none."""
-        number = np.arange(len(self.initial_sd(n_answers)))
-        return self.has_difficulty & (number >= n_answers) & (number < n_answers + n_grades)
+    def fixed_variances(self, n_answers: int, n_grades: int) -> Floats:
+        """Return the prior variances that are not learned, (n_parameters,); NaN for those that are.
+
+        With difficulty, the data hardly distinguish the spread of log alpha from that of widths and means. The prior of
+        the grades' log alpha and of widths then has a fixed variance; its mean is learned as the shape of curves is.
+        """
+        variances = np.full(len(self.initial_sd(n_answers)), np.nan)
+        if self.has_difficulty:
+            variances[n_answers : n_answers + n_grades] = RELATIVE_SHAPE_VARIANCE * OFFSET_SD**2
+            variances[2 * n_answers :] = LOG_WIDTH_SD**2
+        return variances
 
     def learn_prior(
         self,
@@ -138,7 +147,7 @@ class GaussianCurves:
         initial_mean: Floats,
         n_labels: Floats,
         missing: Booleans,
-        fixed: Booleans,
+        fixed_variances: Floats,
         weights: Floats | None = None,
     ) -> tuple[Floats, Floats]:
         """Return the mean and covariance of the parameters over assessors (empirical Bayes).
@@ -155,7 +164,7 @@ class GaussianCurves:
             initial_mean: initial prior mean, (n_parameters,).
             n_labels: number of labels of each assessor, (n_assessors,).
             missing: answers that the scale does not have, (n_answers,).
-            fixed: which parameters keep their initial prior, (n_parameters,).
+            fixed_variances: prior variances that are not learned, (n_parameters,); NaN for others.
             weights: weight of each assessor, (n_assessors,); by default 1.
 
         """
@@ -163,23 +172,22 @@ class GaussianCurves:
         sd = self.initial_sd(len(missing))
         constants = self._unidentified_directions(missing)
         identified = np.eye(len(sd)) - constants.T @ constants
-        n = own.sum() + PRIOR_ASSESSORS
-        mean = (own @ params + PRIOR_ASSESSORS * initial_mean) / n
-        mean = np.where(fixed, initial_mean, sd * (identified @ (mean / sd)))
+        fixed, is_last = ~np.isnan(fixed_variances), np.arange(len(sd)) >= 2 * len(missing)
+        wide = np.where(fixed & ~is_last, fixed_variances / MEAN_LOG_ALPHA_SD**2, PRIOR_ASSESSORS)
+        long_tasks = long_task_weights(n_labels, len(sd) - len(constants) - fixed.sum(), own)
+        of_all, of_long = ((one @ params + wide * initial_mean) / (one.sum() + wide) for one in (own, long_tasks))
+        mean = np.where(fixed, of_long, sd * (identified @ (of_all / sd)))
         away = (params - mean) / sd @ identified
         spread = identified @ (covariance / np.outer(sd, sd)) @ identified
-        of_all = ((away.T * own) @ away + np.tensordot(own, spread, axes=1) + PRIOR_ASSESSORS * identified) / n
         directions = self._location_scale_derivatives(mean) / sd @ identified * ~fixed
-        directions = np.linalg.qr(directions.T)[0].T * (np.abs(directions).max(axis=1, keepdims=True) > 0)
-        is_curvature = (np.arange(len(sd)) >= 2 * len(missing)) & (not self.has_difficulty)
+        is_curvature = is_last & (not self.has_difficulty)
         relative = np.sqrt(np.where(is_curvature, RELATIVE_CURVATURE_VARIANCE, RELATIVE_SHAPE_VARIANCE))
-        shape = relative[:, None] * (identified - directions.T @ directions) * relative
-        expected = directions.T @ (directions @ of_all @ directions.T) @ directions + shape
-        n_parameters = len(sd) - len(constants) - fixed.sum()
-        weight = own * np.maximum(0.0, 1.0 - MIN_LABELS_PER_PARAMETER * n_parameters / np.maximum(n_labels, 1e-9))
-        learned = (away.T * weight) @ away + np.tensordot(weight, spread, axes=1) + PRIOR_ASSESSORS * expected
-        learned = learned / (weight.sum() + PRIOR_ASSESSORS) + constants.T @ constants
-        learned = np.where(np.logical_or.outer(fixed, fixed), np.eye(len(sd)), learned) * np.outer(sd, sd)
+        squares, long_squares = ((away.T * w) @ away + np.tensordot(w, spread, axes=1) for w in (own, long_tasks))
+        learned = learn_covariance(
+            squares, own.sum(), long_squares, long_tasks.sum(), directions, identified, relative[:, None] * relative
+        )
+        learned = (learned + constants.T @ constants) * np.outer(sd, sd)
+        learned = np.where(np.logical_or.outer(fixed, fixed), np.diag(np.nan_to_num(fixed_variances)), learned)
         return mean, (learned + learned.T) / 2
 
     def _unidentified_directions(self, missing: Booleans) -> Floats:
@@ -501,6 +509,46 @@ def grade_means(grade_counts: Floats) -> Floats:
     edges = normal_quantiles(np.concatenate([[0.0], np.minimum(np.cumsum(share)[:-1], 1.0), [1.0]]))
     means: Floats = -np.diff(np.exp(-0.5 * edges**2)) / np.sqrt(2 * np.pi) / share
     return means
+
+
+def long_task_weights(n_labels: Floats, n_parameters: int, own: Floats) -> Floats:
+    """Return the weights of assessors in the prior of the shape of curves, (n_assessors,).
+
+    They are 0 up to `MIN_LABELS_PER_PARAMETER` labels per parameter, and approach `own` with more.
+    """
+    return np.asarray(own * np.maximum(0.0, 1.0 - MIN_LABELS_PER_PARAMETER * n_parameters / np.maximum(n_labels, 1e-9)))
+
+
+def learn_covariance(
+    squares: Floats,
+    n: float,
+    long_squares: Floats,
+    n_long: float,
+    directions: Floats,
+    identified: Floats,
+    relative_shape: Floats,
+) -> Floats:
+    """Return the covariance of parameters over assessors, in units of their initial standard deviations.
+
+    The covariance along a few directions, which few labels determine, is learned from all assessors; the rest is the
+    shape, which is learned from assessors with long tasks. The initial prior counts as `PRIOR_ASSESSORS` assessors.
+
+    Args:
+        squares: sum over assessors of the squares of their deviations from the mean plus their posterior covariances,
+            (n_parameters, n_parameters).
+        n: total weight of the assessors in `squares`.
+        long_squares: the same sum with the weights of `long_task_weights`.
+        n_long: total weight in `long_squares`.
+        directions: (n_directions, n_parameters).
+        identified: projection onto the parameters that change probabilities, (n_parameters, n_parameters).
+        relative_shape: initial variances of the shape as multiples of the initial variances, (n_parameters, 1) or
+            (n_parameters, n_parameters).
+
+    """
+    orthonormal = np.linalg.qr(directions.T)[0].T * (np.abs(directions).max(axis=1, keepdims=True) > 0)
+    of_all = orthonormal @ (squares + PRIOR_ASSESSORS * identified) @ orthonormal.T / (n + PRIOR_ASSESSORS)
+    expected = orthonormal.T @ of_all @ orthonormal + relative_shape * (identified - orthonormal.T @ orthonormal)
+    return np.asarray((long_squares + PRIOR_ASSESSORS * expected) / (n_long + PRIOR_ASSESSORS))
 
 
 def learn_prior(

@@ -261,7 +261,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         mean, covariance = theta["mean"].copy(), theta["covariance"].copy()
         if self.estimation == "marginal":
             n_answers, n_labels = counts.shape[1], counts.sum(axis=(1, 2))
-            fixed = curves.has_fixed_prior(n_answers, n_answers - self._models_unjudgeable)
+            fixed = curves.fixed_variances(n_answers, n_answers - self._models_unjudgeable)
             for scale in np.flatnonzero(np.bincount(scale_of)):
                 rows = scale_of == scale
                 mean[scale], covariance[scale] = curves.learn_prior(

@@ -434,8 +434,7 @@ class EMAggregator(Aggregator):
             warnings.warn(warning, stacklevel=4)
         if not self.converged_ and n_iter is None:
             problem = f"{type(self).__name__} stopped after {self.n_iter_} iterations and had not converged"
-            raise_either = [Fix("raise {}", "n_iter"), Fix("raise {}", "tol")]
-            warnings.warn(ConvergenceWarning(problem, fix=raise_either), stacklevel=4)
+            warnings.warn(ConvergenceWarning(problem, fix=convergence_fixes(self.history_, self.tol)), stacklevel=4)
         return self
 
     def _run(
@@ -619,6 +618,20 @@ def has_converged(history: list[float], tol: float) -> bool:
     (True, False, True)
     """
     return bool(np.isnan(history[-1])) or (len(history) > 1 and abs(history[-1] - history[-2]) < tol)
+
+
+def convergence_fixes(history: list[float], tol: float) -> list[Fix]:
+    """Return what helps a fit that has not converged.
+
+    More iterations help only while the objective rises; a fit with a falling one can end farther from the truth.
+
+    >>> [fix.parameter for fix in convergence_fixes([-1.2, -1.1], 1e-5)]
+    ['n_iter', 'tol']
+    >>> [fix.parameter for fix in convergence_fixes([-1.1, -1.2], 1e-5)]
+    ['tol']
+    """
+    is_rising = len(history) < 2 or history[-1] > history[-2]
+    return [Fix("raise {}", "n_iter")] * (is_rising and tol > 0) + [Fix("raise {}", "tol")]
 
 
 def change_of_grades(before: Consensus, after: Consensus) -> float:

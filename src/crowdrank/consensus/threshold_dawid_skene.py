@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 from crowdrank._folders import PROBABILITY_RANGE
 from crowdrank._numba import map_in_order
 from crowdrank._typing import Arrays, Booleans, Floats, Grades
-from crowdrank.consensus.curves import assessor_blocks, learn_prior
+from crowdrank.consensus.curves import (
+    PRIOR_ASSESSORS,
+    RELATIVE_SHAPE_VARIANCE,
+    assessor_blocks,
+    learn_covariance,
+    long_task_weights,
+)
 from crowdrank.consensus.dawid_skene import FLOOR, DawidSkene
 from crowdrank.consensus.e_step import SMALLEST
 from crowdrank.consensus.families import prior_weights
@@ -81,7 +87,7 @@ class ThresholdDawidSkene(DawidSkene):
 
     def __init__(
         self,
-        n_iter: int = 100,
+        n_iter: int = 300,
         tol: float = 1e-5,
         *,
         prior: str | float = "learned",
@@ -123,14 +129,19 @@ class ThresholdDawidSkene(DawidSkene):
         is_used = counts.sum(axis=(0, 2)) > 0
         features = used_features(is_used, self._models_unjudgeable)
         precision = np.linalg.inv(covariance)
-        weights = prior_weights(statistics, counts.sum(axis=(1, 2)))
+        n_labels = counts.sum(axis=(1, 2))
+        own = prior_weights(statistics, n_labels)
+        own = np.ones(n_assessors) if own is None else own
+        n_parameters = int(features.any(axis=(0, 1)).sum())
+        weights = np.stack([own, long_task_weights(n_labels, n_parameters, own)])
         coefficients = theta["coefficients"]
         for _ in range(FIRST_STEPS if before is None else 1):
             coefficients, spread = newton_step(
                 counts[:, is_used], coefficients, features, mean, precision, n_jobs, weights
             )
         if self.prior == "learned":
-            mean, covariance = learn_prior(coefficients, spread[None], initial_mean, initial_sd, weights=weights)
+            n_ordered = len(mean) - 2 * self._models_unjudgeable
+            mean, covariance = learn_prior(coefficients, spread, weights, initial_mean, initial_sd, n_ordered)
         likelihood = np.full(counts.shape, FLOOR)
         likelihood[:, is_used] = answer_probabilities(coefficients, features)
         return {
@@ -236,16 +247,16 @@ def newton_step(
         mean: prior mean, (n_features,).
         precision: inverse prior covariance, (n_features, n_features).
         n_jobs: number of threads.
-        weights: weight of each assessor in the sum of covariances, (n_assessors,); None: all are 1.
+        weights: weights of the assessors in sums of their covariances, (n_sums, n_assessors); None: one plain sum.
 
     Returns:
-        The coefficients, and the sum over assessors of their Laplace covariances.
+        The coefficients, and sums over assessors of their Laplace covariances, (n_sums, n_features, n_features).
 
     """
+    sums = np.ones((1, len(counts))) if weights is None else weights
 
     def step(part: slice) -> tuple[Floats, Floats]:
-        own = None if weights is None else weights[part]
-        return _newton_step(counts[part], coefficients[part], features, mean, precision, own)
+        return _newton_step(counts[part], coefficients[part], features, mean, precision, sums[:, part])
 
     steps = list(map_in_order(step, assessor_blocks(len(counts)), n_jobs))
     return np.concatenate([updated for updated, _ in steps]), np.sum([spread for _, spread in steps], axis=0)
@@ -257,7 +268,7 @@ def _newton_step(
     features: Floats,
     mean: Floats,
     precision: Floats,
-    weights: Floats | None,
+    sums: Floats,
 ) -> tuple[Floats, Floats]:
     n_assessors, n_features = coefficients.shape
     flat = features.reshape(-1, n_features)
@@ -284,5 +295,35 @@ def _newton_step(
         if not worse.any():
             break
         size[worse] /= 2
-    total_covariance = covariance.sum(axis=0) if weights is None else np.tensordot(weights, covariance, 1)
-    return coefficients + size * step, total_covariance
+    return coefficients + size * step, np.tensordot(sums, covariance, 1)
+
+
+def learn_prior(
+    coefficients: Floats, spread: Floats, weights: Floats, initial_mean: Floats, initial_sd: Floats, n_ordered: int
+) -> tuple[Floats, Floats]:
+    """Return the mean and covariance of the coefficients over assessors (empirical Bayes).
+
+    How strict and how sharp assessors are is learned from all of them: a constant that is added to the log odds at all
+    thresholds, and a factor of them. So is how they use 'cannot judge'. Other differences are learned from assessors
+    with many labels, as in GDA.
+
+    Args:
+        coefficients: (n_assessors, n_features).
+        spread: sums of posterior covariances with these weights, (2, n_features, n_features).
+        weights: weights of assessors: their own, and those of `long_task_weights`, (2, n_assessors).
+        initial_mean: initial prior mean, (n_features,).
+        initial_sd: initial prior standard deviation, (n_features,).
+        n_ordered: number of features of thresholds between grades; those after them are of 'cannot judge'.
+
+    """
+    own, n = weights[0], len(initial_mean)
+    mean = (own @ coefficients + PRIOR_ASSESSORS * initial_mean) / (own.sum() + PRIOR_ASSESSORS)
+    away, unit = (coefficients - mean) / initial_sd, np.outer(initial_sd, initial_sd)
+    squares, long_squares = ((away.T * w) @ away + part / unit for w, part in zip(weights, spread, strict=True))
+    is_ordered = np.arange(n) < n_ordered
+    directions = np.vstack([is_ordered / initial_sd, is_ordered * mean / initial_sd, np.eye(n)[n_ordered:]])
+    shape = np.full((n, 1), RELATIVE_SHAPE_VARIANCE)
+    covariance = learn_covariance(
+        squares, own.sum(), long_squares, float(weights[1].sum()), directions, np.eye(n), shape
+    )
+    return mean, (covariance + covariance.T) / 2 * unit
