@@ -139,7 +139,7 @@ def test_a_slip_of_the_pen_is_answered_with_what_was_meant(
 ) -> None:
     monkeypatch.chdir(labels.parent)
     assert run(monkeypatch, *words) == 2
-    assert f"id you mean '{meant}'?" in capsys.readouterr().err
+    assert f"id you mean '{meant}'" in capsys.readouterr().err
 
 
 def test_a_folder_without_a_model_is_said_in_words(

@@ -55,7 +55,9 @@ def finished(world: World, live: pd.DataFrame, tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("estimates")
     baseline = write_run(folder / "live.trec", live)
     output = folder / "out"
-    return run(world.judgments, world.features, world.gold, baseline=baseline, output=output, **QUICK), output
+    return run(
+        world.judgments, world.features, world.gold, baseline=baseline, output=output, calibrate=False, **QUICK
+    ), output
 
 
 def test_figures_are_those_of_the_test_queries(

@@ -813,7 +813,7 @@ def render_with_failures(data: ReportData) -> tuple[str, list[Message]]:
 CHARTS = (
     *("ranker_comparison", "differences_by_query", "informativeness", "informativeness_by_agreement", "grade_curves"),
     *("uncertainty", "confusion", "relevance_intervals", "document_trace", "learned_by_feature"),
-    "importance_of_features",
+    *("importance_of_features", "reliability"),
 )
 
 
@@ -844,7 +844,7 @@ def test_a_section_whose_charts_cannot_be_listed_costs_these_charts(
     monkeypatch.setattr(ReportData, "against_experts", property(fail))
     page, messages = render_with_failures(ranker_data)
     assert len(messages) == 4, "the charts, the card on trust, and two sections"
-    assert page.count("<figure") == len(CHARTS) - 4
+    assert page.count("<figure") == len(CHARTS) - 5
     assert embedded(page, "assessors")["rows"]
 
 

@@ -220,7 +220,7 @@ def assign_folds(query: IntegerCodes) -> Integers:
     """Return the fold of each document: whole queries at random, or documents if there is one query.
 
     >>> assign_folds(np.array([4, 4, 7])).tolist()
-    [1, 1, 0]
+    [0, 0, 1]
     """
     found, code = np.unique(query, return_inverse=True)
     code = code if len(found) > 1 else np.arange(len(query))
