@@ -60,8 +60,8 @@ PARTS = (
     "overlap",
 )
 """Experiments whose parts can be selected by name (`only`)."""
-KEEPING = ("expert-budget", "ensemble-members", "service", "estimate-coverage")
-"""Experiments that store fitted models or answers in a folder (`keep`) and can resume."""
+KEEPING = ("robustness", "expert-budget", "ensemble-members", "service", "estimate-coverage")
+"""Experiments that store fitted models, answers or figures in a folder (`keep`) and can resume."""
 QUICK = ("estimate-coverage",)
 """Experiments that have a smaller form (`quick`)."""
 

@@ -57,7 +57,8 @@ def experiment(
     keep: Annotated[
         Path | None,
         typer.Option(
-            help=f"Folder for fits or answers, so that an interrupted experiment can resume; for {', '.join(KEEPING)}.",
+            help="Folder for fits, answers or figures, so that an interrupted experiment can resume; for "
+            f"{', '.join(KEEPING)}.",
             show_default=False,
         ),
     ] = None,

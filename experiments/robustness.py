@@ -7,9 +7,12 @@ A part is a module with a function `goals() -> list[Goal]`, and perhaps `tables(
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from crowdrank._files import write_file
 from crowdrank.errors import UsageError
 from experiments.base import Experiment, Row, Table, Tell, quiet, select_names
 
@@ -54,17 +57,35 @@ class Goal:
 
 
 def experiment(
-    methods: Sequence[str] | None = None, tell: Tell = quiet, only: Sequence[str] | None = None
+    methods: Sequence[str] | None = None,
+    tell: Tell = quiet,
+    only: Sequence[str] | None = None,
+    keep: Path | None = None,
 ) -> Experiment:
-    """Return the figure of every goal, or of the goals of some parts."""
+    """Return the figure of every goal, or of the goals of some parts; parts in the folder `keep` are not repeated."""
     if methods is not None:
         raise UsageError("The experiment robustness has no methods to select; --only selects its parts.")
     rows: list[Row] = []
     tables: list[Table] = []
     for part in select_names(only, PARTS, "part"):
         tell(part)
-        module = importlib.import_module(f"experiments.{PARTS[part]}")
-        goals: list[Goal] = module.goals()
-        rows += [goal.row(part) for goal in goals]
-        tables += module.tables() if hasattr(module, "tables") else []
+        goals, *others = _kept(part, keep)
+        rows += goals.rows
+        tables += others
     return Experiment("robustness", (Table("goals", "Goals of the consensus", tuple(rows)), *tables), ())
+
+
+def _kept(part: str, keep: Path | None) -> list[Table]:
+    """Return the goals and the other tables of a part, from its file if there is one."""
+    path = None if keep is None else keep / f"{part}.json"
+    if path is not None and path.exists():
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return [Table(one["name"], one["title"], tuple(one["rows"]), tuple(one["notes"])) for one in kept]
+    module = importlib.import_module(f"experiments.{PARTS[part]}")
+    goals: list[Goal] = module.goals()
+    tables = [Table("goals", "Goals of the consensus", tuple(goal.row(part) for goal in goals))]
+    tables += module.tables() if hasattr(module, "tables") else []
+    if path is not None:
+        with write_file(path) as draft:
+            draft.write_text(json.dumps([table.to_dict() for table in tables]), encoding="utf-8")
+    return tables
