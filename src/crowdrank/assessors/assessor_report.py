@@ -433,7 +433,10 @@ def _to_arrow(column: Any) -> pa.Array:
 
 
 def _states_of(model: Aggregator, table: Judgments) -> States | None:
-    """Return P(state) and P(answer | state) of the assessors of a table; new assessors get the mean of all."""
+    """Return P(state) of documents and P(answer | state) of the assessors of a table.
+
+    Assessors who were not in the fit get the mean of those who were, weighted by judgments.
+    """
     states = model.answer_states()
     if states is None:
         return None

@@ -118,7 +118,9 @@ def datasets(json: AsJson = False) -> None:
 
 
 DEFAULT_QUERIES = 150
+"""Default number of queries that the crowd judges."""
 MAX_EXPERT_QUERIES = 60
+"""Maximum number of queries whose documents experts grade."""
 
 
 def demo(

@@ -128,11 +128,11 @@ class Belief:
         return np.asarray((self.row[pair] < 0) & (self.state.n_labels[pair] == 0))
 
     def posterior(self, pair: Integers) -> Floats:
-        """Return the probability of each state (n, n_states)."""
+        """Return P(state) of the document of each pair, (n_pairs, n_states)."""
         return np.ascontiguousarray(self._state_probabilities(pair).T)
 
     def _state_probabilities(self, pair: Integers) -> Floats:
-        """Return the probability of each state (n_states, n)."""
+        """Return P(state) of the document of each pair, (n_states, n_pairs)."""
         row = self.row[pair]
         is_known, known_row = row >= 0, np.maximum(row, 0)
         if self.is_latent:

@@ -25,7 +25,7 @@ from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.readers.write import check_output, is_qrels, write_table
 
 MIN_INFORMATION = 0.02
-"""Lowest expected information of a label in a forecast, in nats."""
+"""Floor of the expected information of a label, in nats, in the forecast of the number of labels still needed."""
 
 
 @dataclass(frozen=True)

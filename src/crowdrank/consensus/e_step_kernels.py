@@ -25,7 +25,7 @@ RESCALE_BELOW = 1e-100
 TAKE_LOG_BELOW = 1e-60
 """Product of normalizing constants below which its logarithm is added to the log likelihood, before it underflows."""
 MIN_LIKELIHOOD = 1e-290
-"""Minimum likelihood of a state, so that an expert grade can make an impossible state possible."""
+"""Floor of the likelihood of a state: an expert grade can select a state to which the crowd gives probability 0."""
 
 
 def _count_confusions(

@@ -178,7 +178,7 @@ class Correlations(NamedTuple):
     own_z: float
 
     def are_large(self, n_tests: int) -> bool:
-        """Return whether one is large and significant in `n_tests` tests at `LEVEL` together."""
+        """Return whether `all` or `own` is large and significant, with Bonferroni's correction for `n_tests` tests."""
         limit = NormalDist().inv_cdf(1 - LEVEL / n_tests)
         return (self.all >= MIN_CORRELATION and self.z > limit) or (
             self.own >= MIN_OWN_CORRELATION and self.own_z > limit

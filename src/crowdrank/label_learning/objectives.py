@@ -173,12 +173,12 @@ class LossObjective:
 
 
 def squared(score: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return (s - y)^2 and its derivative."""
+    """Return (s - y)^2 and the derivative of each by its score s."""
     return (score - y) ** 2, 2 * (score - y)
 
 
 def logistic(score: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return the log loss of the probability sigma(4 (s - 1/2)) against y in [0, 1], and its derivative.
+    """Return the log loss of the probability sigma(4 (s - 1/2)) against y in [0, 1], and its derivative by s.
 
     Targets start at labels in [0, 1], so a score is close to a probability, not to a logit.
 
@@ -278,7 +278,7 @@ def multiply_by_two_vectors(X: Floats, a: Floats, b: Floats, product_a: Floats, 
 
 @njit(cache=True, nogil=True)
 def soft_dcg(score: Floats, gain: Floats, offsets: Integers, discount: Floats, noise: float, gradient: Floats) -> float:
-    """Return the expected DCG, summed over queries, if each score has normal noise; set its gradient in every score.
+    """Return the DCG, summed over queries and expected under normal noise of scores; write the gradient by score.
 
     The rank distribution of a document is built by adding the other documents one at a time (Taylor et al. 2008);
     ranks from the cutoff on have no discount and are left out. The gradient goes back through the same recursion.

@@ -1,4 +1,4 @@
-"""Read JSON Lines and JSON documents: tasks of Label Studio, judgment lists of OpenSearch, flat objects.
+"""Read JSON Lines (doccano) and JSON documents: tasks of Label Studio, judgment lists of OpenSearch, flat objects.
 
 - Label Studio (labelstud.io/guide/task_format): a list of tasks with `data` and `annotations`; each annotation has
   `completed_by` (a number, or an object with an email), `was_canceled`, `ground_truth`, `lead_time` in seconds, and a
@@ -26,8 +26,10 @@ from crowdrank.readers.sources import SKIP_BAD_ROWS, BadRows, no_rows_error
 
 MAX_EXACT_INTEGER = 2**53
 """Largest integer up to which a float64 holds every integer exactly."""
-NOT_LABELED_REASON, SEVERAL_LABELS_REASON = "not labeled", "several labels"
-"""Reasons under which rows with an empty list of labels, and with a list of different labels, are counted."""
+NOT_LABELED_REASON = "not labeled"
+"""Reason under which rows with an empty list of labels are counted."""
+SEVERAL_LABELS_REASON = "several labels"
+"""Reason under which rows with a list of different labels are counted."""
 
 
 class JsonLinesSource(FileSource):

@@ -232,10 +232,10 @@ def _remove_write_ahead_log(database: Path) -> None:
             database.with_name(database.name + suffix).unlink(missing_ok=True)
 
 
-def _sqlite_path(database: str | Path, program: str) -> Path:
-    """Return the path of an SQLite file; raise an error that names a program of PostgreSQL for a URL."""
+def _sqlite_path(database: str | Path, postgresql_program: str) -> Path:
+    """Return the path of an SQLite file; for a PostgreSQL URL, raise an error that names the program to use instead."""
     if is_database_url(database):
-        raise _postgresql_error(program)
+        raise _postgresql_error(postgresql_program)
     path = Path(database)
     if not path.is_file():
         raise InputError("there is no such file", source=str(path), kind="no-file", fix="check the path")
