@@ -193,16 +193,16 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
             counts = expected_counts(shard, posterior, shard.n_grades)
             statistics = {"counts": counts, "state_counts": posterior.sum(axis=0), "log_likelihood": np.zeros(1)}
             statistics |= assessor_weights(shard, weight)
-            return local, statistics | self._score_statistics(shard, posterior, weight)
+            return local, statistics | self._sum_score_products(shard, posterior, weight)
         prior = theta["shares"] if shard.score is None else self._item_priors(shard, theta)
         gold = shard.gold_sets.astype(np.float64)
         # The posterior of the previous pass is overwritten, because new memory takes time.
         reused, frequencies = local.get("posterior"), theta.get("frequencies", theta["shares"])
         new, statistics = expectation_step(shard, theta["likelihood"], gold, prior, weight, frequencies, reused)
         statistics |= assessor_weights(shard, weight)
-        return {**local, **new}, statistics | self._score_statistics(shard, new["posterior"], weight)
+        return {**local, **new}, statistics | self._sum_score_products(shard, new["posterior"], weight)
 
-    def _score_statistics(
+    def _sum_score_products(
         self, shard: Shard, posterior: NDArray[np.float64], weight: NDArray[np.float64] | None
     ) -> Arrays:
         """Return `score_classes`, the expected number of items by score bin and state, or nothing without features."""

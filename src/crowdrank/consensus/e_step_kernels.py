@@ -445,6 +445,7 @@ def soft_e_step(
     """Run the E-step as `weighted_e_step` does for soft labels: a judgment has several answers with probabilities."""
     # answer_probability, judgment (n_answers,); weight (n_judgments,)
     # likelihood_ratio (as log_likelihood) = P(answer | state) / P(answer)
+    # posterior (n_items, n_states): overwritten; counts (n_assessors, n_grades, n_states), state_counts: added to
     n_priors, n_states = log_prior.shape
     scores, mixed, total = np.empty(n_states), np.empty(n_states), 0.0
     for item in range(len(offsets) - 1):

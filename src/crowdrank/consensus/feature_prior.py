@@ -203,7 +203,7 @@ def prior_moments(score: Floats, correlation: float) -> tuple[Floats, Floats]:
     return np.where(known, correlation * np.nan_to_num(score), 0.0), np.where(known, 1 - correlation**2, 1.0)
 
 
-def score_statistics(shard: Shard, relevance: Floats, weight: Floats | None) -> Arrays:
+def sum_score_products(shard: Shard, relevance: Floats, weight: Floats | None) -> Arrays:
     """Return `score_products`, (2,): sums of relevance * score and of score**2 over the items that inform the prior."""
     assert shard.score is not None
     used = items_informing_prior(shard, weight)

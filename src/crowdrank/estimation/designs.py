@@ -17,9 +17,9 @@ from crowdrank.estimation.by_document import (
     corrected_gains,
     document_gains,
     document_weights,
-    draw_probabilities,
     error_effects,
     expected_gains,
+    inclusion_probabilities,
 )
 from crowdrank.estimation.by_query import (
     MIN_INFORMATIVE,
@@ -265,7 +265,7 @@ def _draw_errors(
     zeros, probability = np.zeros(len(effects)), np.ones(len(effects))
     for place, share in enumerate(SHARES):
         n_drawn = float(share * is_first.sum())
-        probability[is_first] = draw_probabilities(effects[is_first], n_drawn, FLOOR)
+        probability[is_first] = inclusion_probabilities(effects[is_first], n_drawn, FLOOR)
         own = probability[sample.row]
         squares = residual**2 * (1 - own) / own
         fourths = residual**4 * (1 - own) * ((1 - own) ** 3 + own**3) / own**3

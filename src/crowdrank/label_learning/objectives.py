@@ -253,12 +253,12 @@ def _require_measure(measure: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def scale_rows(X: Floats, root: Floats, target: Floats, first: int, last: int, scaled: Floats) -> None:
-    """Write rows `first` to `last` times the root of their weight, that root, and the scaled target into `scaled`."""
-    # X (n, k); root, target (n,); scaled (at least last - first, at least k + 2)
+def scale_rows(X: Floats, root_weight: Floats, target: Floats, first_row: int, end_row: int, scaled: Floats) -> None:
+    """Write [X 1] times the square root of each weight, and the scaled target, into `scaled`, without `end_row`."""
+    # X (n, k); root_weight, target (n,); scaled (at least end_row - first_row, at least k + 2)
     k = X.shape[1]
-    for i in range(first, last):
-        row, output, r = X[i], scaled[i - first], root[i]
+    for i in range(first_row, end_row):
+        row, output, r = X[i], scaled[i - first_row], root_weight[i]
         for j in range(k):
             output[j] = row[j] * r
         output[k], output[k + 1] = r, target[i]

@@ -107,7 +107,7 @@ def lambda_gradients(
         sigmoid: steepness of the pairwise probability.
         truncation: number of top ranks.
         norm: normalize as LightGBM's `lambdarank_norm`.
-        gradient, hessian: (n,) results.
+        gradient, hessian: (n,) arrays that are overwritten with the results.
 
     """
     longest = longest_query(offsets, first, last)
@@ -284,7 +284,7 @@ def judgment_gradients(
         max_pairs: maximum number of pairs of judgments per pair of documents.
         seed: random seed.
         min_curvature: minimum curvature per pair of judgments.
-        gradient, hessian: (n,) results.
+        gradient, hessian: (n,) arrays that are overwritten with the results.
 
     """
     longest = longest_query(offsets, first, last)

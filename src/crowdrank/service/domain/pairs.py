@@ -183,19 +183,19 @@ def add_pairs(connection: Connection, project: Project, rows: Sequence[PairRow],
 
 def _check_row(project: Project, number: int, row: PairRow) -> int | None:
     """Return the position of the gold grade on the scale, or None; raise Invalid for an invalid row."""
-    place = f"row {number}"
+    location = f"row {number}"
     for column in ("query", "document", "query_text", "need", "title", "body", "url", "explanation"):
-        check_text(getattr(row, column), place=place, column=column)
+        check_text(getattr(row, column), place=location, column=column)
     if not row.query or not row.document:
-        raise Invalid("query and document must not be empty", place=place, kind="missing-id")
+        raise Invalid("query and document must not be empty", place=location, kind="missing-id")
     if row.kind not in schema.PAIR_KINDS:
         problem = f"{shown(row.kind)} is not a kind of pair; use {', '.join(schema.PAIR_KINDS)}"
-        raise Invalid(problem, place=place, column="kind", kind="unknown-pair-kind")
+        raise Invalid(problem, place=location, column="kind", kind="unknown-pair-kind")
     if row.gold_grade is None:
         if row.kind != "real":
-            raise Invalid(f"a {row.kind} pair needs a gold grade", place=place, column="gold_grade", kind="no-gold")
+            raise Invalid(f"a {row.kind} pair needs a gold grade", place=location, column="gold_grade", kind="no-gold")
         return None
-    return project.grade_code(row.gold_grade, place=place, column="gold_grade")
+    return project.grade_code(row.gold_grade, place=location, column="gold_grade")
 
 
 def _add_chunk(
