@@ -28,7 +28,7 @@ from crowdrank.judgments.columns import PRIOR_RELEVANCE
 if TYPE_CHECKING:
     import pandas as pd
 
-FLOOR = 1e-10
+MIN_PROBABILITY = 1e-10
 """Minimum expected count, probability of a grade and probability of an answer, so that logarithms are finite."""
 WEAK_PSEUDO_COUNTS = (1.0, 0.1)
 """Initial pseudo-counts of a learned prior: of the correct answer and of each wrong one."""
@@ -236,7 +236,7 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         state_counts = statistics["state_counts"]
-        shares = np.maximum(state_counts / state_counts.sum(), FLOOR)
+        shares = np.maximum(state_counts / state_counts.sum(), MIN_PROBABILITY)
         weights = prior_weights(statistics, statistics["counts"].sum(axis=(1, 2)))
         pseudo = self._pseudo_counts(theta, statistics["counts"], n_jobs, weights)
         likelihood = self._likelihood(statistics["counts"], pseudo)
@@ -259,7 +259,7 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
 
     def _likelihood(self, counts: NDArray[np.float64], pseudo: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return P(answer g | true grade c) as [assessor, g, c]."""
-        likelihood: NDArray[np.float64] = confusions(counts, pseudo, FLOOR)
+        likelihood: NDArray[np.float64] = confusions(counts, pseudo, MIN_PROBABILITY)
         return likelihood
 
     def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
@@ -364,7 +364,7 @@ class OneCoinDawidSkene(DawidSkene):
         counts = counts + pseudo
         skill = (np.trace(counts, axis1=1, axis2=2) / counts.sum(axis=(1, 2)))[:, None, None]
         likelihood = np.where(np.eye(n_grades, dtype=bool), skill, (1 - skill) / (n_grades - 1))
-        return np.asarray(likelihood.clip(FLOOR, 1 - FLOOR), np.float64)
+        return np.asarray(likelihood.clip(MIN_PROBABILITY, 1 - MIN_PROBABILITY), np.float64)
 
     def _log_prior(self, theta: Arrays) -> float:
         if self.prior == "learned":

@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy import tuple_ as sql_tuple
 
 from crowdrank.errors import shown
-from crowdrank.service.domain.projects import MAX_ID, MAX_LISTED, Project, check_text, lock_project
+from crowdrank.service.domain.projects import MAX_CONDITION_VALUES, MAX_ID, Project, check_text, lock_project
 from crowdrank.service.domain.quotas import add_quotas, first_priority
 from crowdrank.service.service_errors import Conflict, Invalid, NotFound
 from crowdrank.service.store import schema
@@ -451,8 +451,8 @@ def _conditions(chosen: PairFilter) -> list[ColumnElement[bool]]:
         names = ", ".join(PairFilter.__dataclass_fields__)
         raise Invalid("the selection is empty", kind="empty-filter", fix=f"set one of {names}")
     for name in ("pair_ids", "queries", "documents"):
-        if len(getattr(chosen, name) or ()) > MAX_LISTED:
-            problem, fix = f"must have at most {MAX_LISTED} values", "send them in several requests"
+        if len(getattr(chosen, name) or ()) > MAX_CONDITION_VALUES:
+            problem, fix = f"must have at most {MAX_CONDITION_VALUES} values", "send them in several requests"
             raise Invalid(problem, parameter=name, kind="too-many-values", fix=fix)
     for text in (*(chosen.queries or ()), *(chosen.documents or ())):
         check_text(text)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_ID = 2**31 - 1
 """Maximum id of a row: PostgreSQL refuses to compare larger ones."""
-MAX_LISTED = 10_000
+MAX_CONDITION_VALUES = 10_000
 """Maximum number of values of a condition."""
 _NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 

@@ -22,7 +22,7 @@ from crowdrank.readers.judging_database import find_database
 
 BUSY_SECONDS = 30
 """Maximum number of seconds that SQLite waits for another writer."""
-MAX_TRIES = 8
+MAX_TRANSACTION_TRIES = 8
 """Maximum number of tries of a transaction that PostgreSQL ended because of a conflict."""
 CONFLICTS = {"40001", "40P01", "55P03"}
 """SQLSTATE codes of conflicts after which a transaction is tried again: serialization, deadlock, lock."""
@@ -95,7 +95,7 @@ class Database:
             What the function returned.
 
         """
-        for attempt in range(1, MAX_TRIES + 1):
+        for attempt in range(1, MAX_TRANSACTION_TRIES + 1):
             try:
                 with (
                     self._writer,
@@ -105,7 +105,7 @@ class Database:
                     return work(connection)
             except (OperationalError, StaleReadError) as error:
                 is_conflict = isinstance(error, StaleReadError) or getattr(error.orig, "sqlstate", None) in CONFLICTS
-                if attempt == MAX_TRIES or not is_conflict:
+                if attempt == MAX_TRANSACTION_TRIES or not is_conflict:
                     raise
                 time.sleep(random.uniform(0, 0.01 * 2**attempt))
         raise AssertionError("unreachable")
