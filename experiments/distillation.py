@@ -16,7 +16,7 @@ from scipy.stats import t as student
 from crowdrank import Features, simulate
 from crowdrank._text import counted
 from crowdrank._typing import Floats
-from crowdrank.cli.demo_commands import DEFAULT_QUERIES, MAX_EXPERT_QUERIES
+from crowdrank.cli.demo_commands import DEFAULT_N_QUERIES, MAX_EXPERT_QUERIES
 from crowdrank.errors import UsageError
 from crowdrank.judgments.table import Judgments
 from crowdrank.pipeline.run import run
@@ -39,7 +39,7 @@ Inputs = tuple[Any, Any, Any]
 
 def demo_world(seed: int) -> Inputs:
     """Return the simulated data of `crowdrank demo`."""
-    world = simulate(queries=DEFAULT_QUERIES, gold_queries=MAX_EXPERT_QUERIES, random_state=seed)
+    world = simulate(queries=DEFAULT_N_QUERIES, gold_queries=MAX_EXPERT_QUERIES, random_state=seed)
     return world.judgments, world.features, world.gold
 
 

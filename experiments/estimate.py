@@ -19,10 +19,10 @@ from crowdrank.estimation.by_document import (
     corrected_gains,
     document_gains,
     document_weights,
-    draw_probabilities,
     draw_sample,
     expected_gains,
     gain_variances,
+    inclusion_probabilities,
 )
 from crowdrank.estimation.by_query import ByQueryEstimator, ContrastEstimate, sample_mean
 from crowdrank.estimation.joined_runs import JoinedRuns, join_runs
@@ -229,7 +229,7 @@ def values_by_document(
     """Return the corrected difference of each query, (n_queries,), and the slope of the expert gains on the labels."""
     row, query = np.concatenate(rows), np.repeat(np.arange(len(rows)), [len(one) for one in rows])
     sizes = np.abs(weight[row]) * np.sqrt(systems.variance[row])
-    probability = draw_probabilities(sizes, budget, FLOOR)
+    probability = inclusion_probabilities(sizes, budget, FLOOR)
     drawn = draw_sample(probability, rng)
     sample = Sample(drawn, np.zeros(len(drawn)), probability[drawn], np.ones(len(drawn)))
     truth = systems.truth[row[drawn]]
@@ -290,7 +290,7 @@ def _tau_of_documents(systems: Systems, used: Integers, budget: int, rng: np.ran
     weight = systems.weight[used]
     deviation = weight - weight.mean(axis=1, keepdims=True)
     sizes = np.sqrt((deviation**2).sum(axis=1) * systems.variance[used])
-    probability = draw_probabilities(sizes, budget, FLOOR)
+    probability = inclusion_probabilities(sizes, budget, FLOOR)
     drawn = draw_sample(probability, rng)
     sample = Sample(drawn, np.zeros(budget), probability[drawn], np.ones(budget))
     gains = systems.truth[used[drawn]]

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from crowdrank import GDA, Features, read_judgments
 from crowdrank._typing import Floats
-from crowdrank.consensus.feature_leaks import find_leaks
+from crowdrank.consensus.answer_features import find_answer_features
 from crowdrank.consensus.feature_scores import (
     MIN_PERMUTATION_Z,
     center_within_groups,
@@ -120,7 +120,7 @@ def refused_features(frame: pd.DataFrame, columns: Mapping[str, Floats]) -> list
     judgments = read_judgments(frame)
     usable, _ = usable_features(features, judgments)
     assert usable is not None
-    return find_leaks(usable, judgments)
+    return find_answer_features(usable, judgments)
 
 
 def null_level(n_queries: int, n_documents: int, n_features: int, n_worlds: int) -> float:

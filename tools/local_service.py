@@ -83,13 +83,13 @@ class JudgeClient:
 
     def post(self, name: str, body: Any = None) -> Any:
         """Send a request; return the response, which must be a success."""
-        return self._read(self._client.post(f"{self._url}/{name}", json=body))
+        return self._json_of(self._client.post(f"{self._url}/{name}", json=body))
 
     def change_project(self, **settings: Any) -> Any:
         """Change settings of the project, as a lead."""
-        return self._read(self._client.patch(self._url, json=settings))
+        return self._json_of(self._client.patch(self._url, json=settings))
 
-    def _read(self, response: Any) -> Any:
+    def _json_of(self, response: Any) -> Any:
         assert response.status_code == 200, response.text
         return response.json()
 

@@ -150,9 +150,9 @@ def split_progress(report: Report | None, n_parts: int) -> list[Report]:
     """
     done = [0] * n_parts
 
-    def part(place: int, iteration: int, n_iterations: int, objective: float) -> None:
-        done[place] = iteration
+    def report_part(part_index: int, iteration: int, n_iterations: int, objective: float) -> None:
+        done[part_index] = iteration
         if report is not None:
             report(sum(done), n_parts * n_iterations, float("nan"))
 
-    return [partial(part, place) for place in range(n_parts)]
+    return [partial(report_part, part_index) for part_index in range(n_parts)]

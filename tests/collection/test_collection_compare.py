@@ -15,7 +15,7 @@ from crowdrank.cli.app import app
 from crowdrank.collection.compare_runs import CompareRuns, pool_of_runs
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.errors import InputError, UsageError
-from crowdrank.estimation.by_document import draw_probabilities, draw_sample
+from crowdrank.estimation.by_document import draw_sample, inclusion_probabilities
 from crowdrank.evaluation.evaluate import evaluate
 
 RNG = np.random.default_rng(0)
@@ -32,7 +32,7 @@ LABELS = PAIRS.assign(grade=SHARES.argmax(axis=1), **{f"p{grade}": SHARES[:, gra
 def test_probabilities_sum_to_the_number_of_draws_and_keep_the_floor() -> None:
     sizes = np.random.default_rng(1).random(300) ** 4
     for n_drawn in (1, 17, 299, 300, 1000):
-        probability = draw_probabilities(sizes, n_drawn, 0.2)
+        probability = inclusion_probabilities(sizes, n_drawn, 0.2)
         assert probability.sum() == pytest.approx(min(n_drawn, 300))
         assert probability.max() <= 1
         assert probability.min() >= 0.2 * min(n_drawn, 300) / 300 - 1e-12
@@ -41,7 +41,7 @@ def test_probabilities_sum_to_the_number_of_draws_and_keep_the_floor() -> None:
 
 def test_documents_are_drawn_as_often_as_their_probability_says() -> None:
     rng, n_draws = np.random.default_rng(2), 4000
-    probability = draw_probabilities(rng.random(50) ** 2, 12, 0.1)
+    probability = inclusion_probabilities(rng.random(50) ** 2, 12, 0.1)
     count = np.zeros(50)
     for _ in range(n_draws):
         drawn = draw_sample(probability, rng)

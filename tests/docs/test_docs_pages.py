@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from crowdrank.cli.app import app
-from crowdrank.cli.demo_commands import DEFAULT_QUERIES, MAX_EXPERT_QUERIES
+from crowdrank.cli.demo_commands import DEFAULT_N_QUERIES, MAX_EXPERT_QUERIES
 from crowdrank.pipeline.run_settings import RunSettings
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -94,7 +94,7 @@ def test_the_quick_start_and_the_picture_are_of_the_same_world() -> None:
     (made,) = {
         line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("crowdrank simulate")
     }
-    assert f"--queries {DEFAULT_QUERIES} --expert-queries {MAX_EXPERT_QUERIES}" in made
+    assert f"--queries {DEFAULT_N_QUERIES} --expert-queries {MAX_EXPERT_QUERIES}" in made
     first, *_ = (REPOSITORY / "docs" / "assets" / "report.txt").read_text(encoding="utf-8").splitlines()
     n_test = round(RunSettings.test * MAX_EXPERT_QUERIES)
     assert first.startswith(f"On {n_test} test queries")

@@ -31,7 +31,7 @@ from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import CrowdrankWarning, InputError, Message, OutputError, UsageError
 from crowdrank.evaluation.comparison import format_p
 from crowdrank.pipeline.contrasts import Contrast, adjust_contrasts, decide_verdict, detectable_standard_errors
-from crowdrank.pipeline.result_tables import N_ROWS, markdown
+from crowdrank.pipeline.result_tables import MAX_TABLE_ROWS, markdown
 from crowdrank.pipeline.run_result import RunResult
 from crowdrank.reports import cards, charts, svg_images
 from crowdrank.reports import page as report_page
@@ -530,7 +530,7 @@ def test_hostile_ids_are_text_in_markdown(hostile_run: Path) -> None:
     own = {"!--", "h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
     assert set(re.findall(r"<([^\s>/]+)", rendered)) == own
     body = unescape(re.sub(r"<!-- -->", "", rendered))
-    shown = pd.read_csv(hostile_run / "next.csv", dtype=str, keep_default_na=False).head(N_ROWS)
+    shown = pd.read_csv(hostile_run / "next.csv", dtype=str, keep_default_na=False).head(MAX_TABLE_ROWS)
     for cell in (*shown["query"], *shown["document"]):
         assert f"<td>{escape_invisible(cell)}</td>" in body
 

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from crowdrank.service.domain import credentials, pairs, people, projects
-from crowdrank.service.domain.credentials import DAY, PasswordCost, Passwords
+from crowdrank.service.domain.credentials import DAY, PasswordCost, PasswordHasher
 from crowdrank.service.store.database import Database
 from crowdrank.service.web.service_settings import ServiceSettings
 from crowdrank.service.web.web_app import create_app
@@ -83,7 +83,7 @@ def create_world(
 ) -> Iterator[World]:
     """Create the projects alpha and beta, people of every role, and tokens of every scope."""
     now = database.now()
-    password = Passwords(CHEAP).hash(PASSWORD)
+    password = PasswordHasher(CHEAP).hash(PASSWORD)
     tokens: dict[str, str] = {}
 
     def create(connection: Any) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crowdrank.service.domain.assignment import N_BEST, N_BEST_TO_STAY, end_expired_leases, return_leases
+from crowdrank.service.domain.assignment import N_BEST_PAIRS, N_BEST_TO_STAY, end_expired_leases, return_leases
 from crowdrank.service.domain.pairs import PairRow
 from crowdrank.service.domain.qualification import GoldAccuracy, honeypot_accuracy, reset_qualification
 from crowdrank.service.service_errors import Invalid, NotFound
@@ -89,12 +89,12 @@ def test_pairs_of_the_last_query_come_first(database: Database) -> None:
 
 @pytest.mark.parametrize("kind", ["human", "llm"])
 def test_llm_judges_do_not_stay_at_a_query(database: Database, kind: str) -> None:
-    n = 2 * N_BEST
+    n = 2 * N_BEST_PAIRS
     judging = Judging(database, n_pairs=n, kinds=[kind], quotas={kind: (1, 1)})
     best = set(range(1, n, 2))  # one of the two documents of each query
     for pair_id in best:
         judging.set_priority(pair_id, 1.0)
-    got = {lease.content.pair_id for lease in judging.next(1, N_BEST).leases}
+    got = {lease.content.pair_id for lease in judging.next(1, N_BEST_PAIRS).leases}
     assert (got == best) == (kind == "llm")
 
 
@@ -126,7 +126,7 @@ def test_a_random_pair_of_the_best_is_handed_out(database: Database) -> None:
     for pair_id in range(1, 41):
         judging.set_priority(pair_id, float(pair_id))
     got = {judging.lease(assessor).content.pair_id for assessor in range(1, 31)}
-    assert min(got) > 40 - N_BEST
+    assert min(got) > 40 - N_BEST_PAIRS
     assert len(got) > 5
 
 

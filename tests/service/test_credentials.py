@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from crowdrank.service.domain import credentials, people
-from crowdrank.service.domain.credentials import MINUTE, Passwords, SessionLimits, SignInDelayed, Throttle
+from crowdrank.service.domain.credentials import MINUTE, PasswordHasher, SessionLimits, SignInDelayed, Throttle
 from crowdrank.service.service_errors import Invalid, NotFound
 from crowdrank.service.store.database import Database
 
@@ -36,7 +36,7 @@ class CountingHasher:
 
 
 def test_a_password_is_hashed_with_argon2_and_verified() -> None:
-    passwords = Passwords(CHEAP)
+    passwords = PasswordHasher(CHEAP)
     stored = passwords.hash(PASSWORD)
     assert stored.startswith("$argon2id$")
     assert stored != passwords.hash(PASSWORD)
@@ -45,7 +45,7 @@ def test_a_password_is_hashed_with_argon2_and_verified() -> None:
 
 
 def test_an_unknown_name_costs_a_verification_too() -> None:
-    passwords = Passwords(CHEAP)
+    passwords = PasswordHasher(CHEAP)
     counting = CountingHasher(passwords._hash)
     passwords._hash = counting  # type: ignore[assignment]
     assert not passwords.verify(PASSWORD, None)
@@ -55,7 +55,7 @@ def test_an_unknown_name_costs_a_verification_too() -> None:
 @pytest.mark.parametrize(("password", "name"), [("short", ""), ("x" * 1001, ""), ("Ann Example", "ann example")])
 def test_weak_passwords_are_refused(password: str, name: str) -> None:
     with pytest.raises(Invalid) as caught:
-        Passwords(CHEAP).hash(password, name=name)
+        PasswordHasher(CHEAP).hash(password, name=name)
     assert (caught.value.kind, caught.value.parameter) == ("bad-password", "password")
 
 

@@ -23,7 +23,7 @@ from crowdrank._text import MAX_TABLE_ROWS, counted, heading, html_table, panel
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.assessors.agreement import accuracy, honeypot_accuracy
 from crowdrank.assessors.reference import (
-    LEVEL,
+    INTERVAL_LEVEL,
     UNRELIABLE_SLOPE,
     AssessorComparison,
     ExpertOffset,
@@ -151,7 +151,7 @@ def _is_independent(compared: AssessorComparison) -> Booleans:
 
 def _is_untypical(compared: AssessorComparison) -> Booleans:
     """Return whether the answers are significantly less probable than typical answers to the same documents."""
-    return np.asarray(compared.typical_z < -float(ndtri((1 + LEVEL) / 2)))
+    return np.asarray(compared.typical_z < -float(ndtri((1 + INTERVAL_LEVEL) / 2)))
 
 
 def _is_random(compared: AssessorComparison) -> Booleans:
@@ -249,7 +249,7 @@ def _with_interval(
     return [
         text + (f" ({count.removeprefix(', ')})" if count else "")
         if np.isnan(low)
-        else f"{text} ({LEVEL:.0%} interval {low:z.2f} to {high:z.2f}{count})"
+        else f"{text} ({INTERVAL_LEVEL:.0%} interval {low:z.2f} to {high:z.2f}{count})"
         for text, low, high, count in zip(texts, lower, upper, counts, strict=True)
     ]
 
@@ -433,7 +433,10 @@ def _to_arrow(column: Any) -> pa.Array:
 
 
 def _states_of(model: Aggregator, table: Judgments) -> States | None:
-    """Return P(state) and P(answer | state) of the assessors of a table; new assessors get the mean of all."""
+    """Return P(state) of documents and P(answer | state) of the assessors of a table.
+
+    Assessors who were not in the fit get the mean of those who were, weighted by judgments.
+    """
     states = model.answer_states()
     if states is None:
         return None

@@ -241,7 +241,7 @@ def _sum_of_others(judgments: Judgments, first: int, last: int, evidence: Floats
     return np.add.reduceat(of_row, item_starts, axis=0)[item] - own[pair], n_answers[item] - n_own[pair]
 
 
-LEVEL = 0.95
+INTERVAL_LEVEL = 0.95
 """Level of the intervals of slopes and biases."""
 UNRELIABLE_SLOPE = 0.5
 """Slope, as a share of the typical one, below which the whole interval of an unreliable assessor lies."""
@@ -394,12 +394,12 @@ def mean_and_error(values: Floats, group: Codes | Integers, n_groups: int) -> tu
 
 
 def interval(estimate: Floats, error: Floats) -> tuple[Floats, Floats]:
-    """Return the lower and upper ends of normal intervals at LEVEL; NaN if the error is infinite.
+    """Return the lower and upper ends of normal intervals at INTERVAL_LEVEL; NaN if the error is infinite.
 
     >>> [end.round(2).tolist() for end in interval(np.array([1.0, 2.0]), np.array([0.5, np.inf]))]
     [[0.02, nan], [1.98, nan]]
     """
-    margin = np.where(np.isfinite(error), float(ndtri((1 + LEVEL) / 2)) * error, np.nan)
+    margin = np.where(np.isfinite(error), float(ndtri((1 + INTERVAL_LEVEL) / 2)) * error, np.nan)
     return estimate - margin, estimate + margin
 
 
@@ -433,7 +433,7 @@ class ExpertOffset:
         documents = counted(self.documents, "document")
         return (
             f"The assessors answer {abs(self.value):.2f} grades {direction} the experts "
-            f"({LEVEL:.0%} interval {self.lower:.2f} to {self.upper:.2f}, {documents})"
+            f"({INTERVAL_LEVEL:.0%} interval {self.lower:.2f} to {self.upper:.2f}, {documents})"
         )
 
 

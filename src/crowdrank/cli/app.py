@@ -106,15 +106,15 @@ def build_app(only: str | None = None) -> typer.Typer:
     for panel, modules in COMMANDS_BY_PANEL.items():
         for name, module in modules.items():
             if only in (None, name):
-                add_command(app, _load(name, module), panel)
+                add_command(app, _load_command(name, module), panel)
     for panel, modules in GROUPS_BY_PANEL.items():
         for name, module in modules.items():
             if only in (None, name):
-                app.add_typer(_load(name, module), rich_help_panel=panel)
+                app.add_typer(_load_command(name, module), rich_help_panel=panel)
     return app
 
 
-def _load(name: str, module: str) -> Any:
+def _load_command(name: str, module: str) -> Any:
     """Return the function of a command, or a group of commands."""
     return getattr(importlib.import_module(f"crowdrank.cli.{module}"), name.replace("-", "_"))
 

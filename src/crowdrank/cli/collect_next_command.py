@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from crowdrank.collection.requests import Budget, OutstandingRequests, Requests
     from crowdrank.consensus.model import Aggregator
 
-COMPARE = "compare"
+COMPARE_POLICY = "compare"
 """Name of the policy that draws documents to compare rankings."""
 
 
@@ -69,9 +69,9 @@ class JudgeOptions:
             grades: scale of the project, if it is given.
 
         """
-        return None if self.judges is None else partial(self._read, prices=prices, grades=grades)
+        return None if self.judges is None else partial(self._read_roster, prices=prices, grades=grades)
 
-    def _read(self, pool: Pool, prices: Mapping[str, float], grades: str | None) -> Roster:
+    def _read_roster(self, pool: Pool, prices: Mapping[str, float], grades: str | None) -> Roster:
         from crowdrank.judgments.scale import Scale
         from crowdrank.llm_judges.judges import read_judges
         from crowdrank.llm_judges.judging_plan import judge_roster
@@ -114,17 +114,19 @@ class SampleOptions:
 
     def parameters(self, policy: str, *, again: bool) -> dict[str, Any]:
         """Return the parameters of the policy; raise UsageError if they are for another one, or missing."""
-        if policy != COMPARE:
+        if policy != COMPARE_POLICY:
             if self.runs is not None:
-                raise UsageError(f"needs the policy {COMPARE}", parameter="runs", fix=Fix("use {}", "policy", COMPARE))
+                raise UsageError(
+                    f"needs the policy {COMPARE_POLICY}", parameter="runs", fix=Fix("use {}", "policy", COMPARE_POLICY)
+                )
             return {}
         if again:
-            problem = f"is not for {COMPARE}: a document that was drawn is not drawn again"
+            problem = f"is not for {COMPARE_POLICY}: a document that was drawn is not drawn again"
             discard = "to discard all samples, delete the list of requests beside the judgments"
             raise UsageError(problem, parameter="again", fix=["leave it out", discard])
         if self.runs is None:
             fix = Fix("give the rankings to compare with {}", "runs", "live.trec,new.trec")
-            raise UsageError(f"{COMPARE} needs rankings", parameter="policy", fix=fix)
+            raise UsageError(f"{COMPARE_POLICY} needs rankings", parameter="policy", fix=fix)
         return {"runs": read_rankings(self._run_files), "labels": self.labels, "measure": self.measure}
 
     @property
@@ -256,7 +258,7 @@ def _pool_file(pairs: Path | None, judgments: Path, policy: str) -> Path | None:
 
     if pairs is None and find_database(judgments) is not None:
         return judgments
-    if pairs is None and policy != COMPARE:
+    if pairs is None and policy != COMPARE_POLICY:
         raise UsageError("is needed", parameter="pairs", fix="give the pairs that may be judged")
     return pairs
 

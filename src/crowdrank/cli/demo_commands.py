@@ -117,8 +117,10 @@ def datasets(json: AsJson = False) -> None:
     print_line(f"Data sets are searched in {DATA_FOLDER_VARIABLE}, each in the folder of its name.")
 
 
-DEFAULT_QUERIES = 150
+DEFAULT_N_QUERIES = 150
+"""Default number of queries that the crowd judges."""
 MAX_EXPERT_QUERIES = 60
+"""Maximum number of queries whose documents experts grade."""
 
 
 def demo(
@@ -128,7 +130,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     queries: Annotated[
         int, typer.Option(help="Number of queries that the crowd judges; experts grade at most 60 of them.")
-    ] = DEFAULT_QUERIES,
+    ] = DEFAULT_N_QUERIES,
     json: o.AsJson = False,
 ) -> None:
     """Simulate a crowd, train a ranker on its judgments, and report the result.
@@ -197,5 +199,5 @@ def demo_command(output: Path, seed: int, n_queries: int) -> str:
     >>> demo_command(Path("crowdrank-demo"), 0, 20)
     'crowdrank demo --queries 20 --output crowdrank-demo'
     """
-    options = {"seed": seed or None, "queries": None if n_queries == DEFAULT_QUERIES else n_queries, "output": output}
+    options = {"seed": seed or None, "queries": None if n_queries == DEFAULT_N_QUERIES else n_queries, "output": output}
     return join(["crowdrank", "demo", *command_options(options)])

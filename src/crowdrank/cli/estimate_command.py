@@ -166,7 +166,11 @@ def print_estimate(result: Estimate) -> None:
     sources = ("labels_only", "experts_only", "bias", "weight", "difference_weight", "worth", "difference_worth")
     shares = ("judged", "graded")
     beside = [
-        [row["run"], *(_number(row[name], name) for name in sources), *(_share(row[name]) for name in shares)]
+        [
+            row["run"],
+            *(_format_number(row[name], name) for name in sources),
+            *(_format_share(row[name]) for name in shares),
+        ]
         for row in rows
     ]
     names = ["run", "labels only", "experts only", "bias of labels", "weight", "weight (difference)"]
@@ -185,11 +189,11 @@ def _differences(row: dict[str, Any], is_baseline: bool) -> list[str]:
     return [f"{row['difference']:+.4f}", interval, format_p(row["p_holm"])]
 
 
-def _share(value: float) -> str:
+def _format_share(value: float) -> str:
     return "" if value != value else f"{value:.1%}"
 
 
-def _number(value: float, name: str) -> str:
+def _format_number(value: float, name: str) -> str:
     if value != value:  # NaN: without experts, or no difference
         return ""
     return f"{value:.0f}" if name.endswith("worth") else f"{value:+.4f}" if name == "bias" else f"{value:.4f}"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CERTAINTY_WEIGHTS = "certainty"
 FEW_ITERATIONS = 5
 """Number of iterations up to which a note tells that validation stopped the training early."""
-MAX_PRINTED = 10
+MAX_PRINTED_FEATURES = 10
 """Maximum number of features that are printed."""
 
 
@@ -342,14 +342,14 @@ def _summary_sentence(summary: dict[str, Any]) -> str:
 
 
 def _print_importances(model: Ranker) -> None:
-    order = model.feature_importances_.argsort(kind="stable")[::-1][:MAX_PRINTED]
+    order = model.feature_importances_.argsort(kind="stable")[::-1][:MAX_PRINTED_FEATURES]
     cells = [[model.feature_names_in_[place], f"{model.feature_importances_[place]:.3f}"] for place in order]
     print_cells(["feature", "importance"], cells)
-    if (more := len(model.feature_names_in_) - MAX_PRINTED) > 0:
+    if (more := len(model.feature_names_in_) - MAX_PRINTED_FEATURES) > 0:
         print_line(f"... and {counted(more, 'more feature')}")
 
 
-MAX_CHECKED = 50
+MAX_CHECKED_FEATURES = 50
 """Maximum number of features in the table of `--check`."""
 
 
@@ -407,7 +407,7 @@ def rank(
 
 def _print_check(check: pa.Table) -> None:
     if len(check):
-        print_table(check, "Features that differ from those of the training", max_rows=MAX_CHECKED)
+        print_table(check, "Features that differ from those of the training", max_rows=MAX_CHECKED_FEATURES)
     else:
         print_line("No feature differs from those of the training.")
 

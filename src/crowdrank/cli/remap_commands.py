@@ -20,7 +20,7 @@ from crowdrank.readers.read_options import FeatureReadOptions
 if TYPE_CHECKING:
     from crowdrank.label_learning.remapper import Remapper
 
-MAX_PRINTED = 10
+MAX_PRINTED_FEATURES = 10
 """Maximum number of label features that are printed."""
 
 
@@ -110,7 +110,7 @@ def _print_fit(summary: dict[str, Any]) -> None:
     if summary["step"] == 0:
         print_line("No step improved the validation measure: targets and weights stay as they were before learning.")
     else:
-        rows = summary["importances"][:MAX_PRINTED]
+        rows = summary["importances"][:MAX_PRINTED_FEATURES]
         cells = [[row["feature"], f"{row['target']:.3f}", f"{row['weight']:.3f}"] for row in rows]
         print_cells(["label feature", "target", "weight"], cells)
     queries = summary["validation_query_ids"]

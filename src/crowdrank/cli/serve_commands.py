@@ -284,15 +284,19 @@ def _read_rankings(runs: str | None, policy: str) -> dict[str, pa.Table]:
     """Return the rankings by name; raise UsageError if they are missing, too few, or for another policy."""
     from crowdrank.cli.evaluate_commands import parse_run_names, read_rankings
     from crowdrank.service.compare.rankings import ranking_table
-    from crowdrank.service.domain.projects import COMPARE
+    from crowdrank.service.domain.projects import COMPARE_POLICY
 
-    is_compared = policy.strip().lower() == COMPARE
+    is_compared = policy.strip().lower() == COMPARE_POLICY
     if runs is not None and not is_compared:
-        raise UsageError(f"needs the policy {COMPARE}", parameter="runs", fix=Fix("use {}", "policy", COMPARE))
+        raise UsageError(
+            f"needs the policy {COMPARE_POLICY}", parameter="runs", fix=Fix("use {}", "policy", COMPARE_POLICY)
+        )
     files = parse_run_names([run for run in (runs or "").split(",") if run])
     if is_compared and len(files) < 2:
         fix = Fix("give the rankings to compare with {}", "runs", "live.trec,new.trec")
-        raise UsageError(f"{COMPARE} needs at least two rankings", parameter="policy", kind="few-rankings", fix=fix)
+        raise UsageError(
+            f"{COMPARE_POLICY} needs at least two rankings", parameter="policy", kind="few-rankings", fix=fix
+        )
     return {name: ranking_table(run, name) for name, run in read_rankings(files).items()}
 
 

@@ -329,14 +329,14 @@ class JudgmentFile:
 
         """
         has_zone = self.has_time_zone
-        rows = list(_rows(new, utc if has_zone is None else has_zone))
+        rows = list(_judgment_rows(new, utc if has_zone is None else has_zone))
         if isinstance(self.source, ParquetSource):
             self._add_to_parquet(new, rows if changed else [])
             return
         with open_decompressed(self.path) as stream:
             raw = stream.read()
         add = _add_to_delimited if isinstance(self.source, DelimitedSource) else _add_to_json_lines
-        _write_bytes(add(self, raw, {_key(row): row for row in rows}, changed), self.path)
+        _write_bytes(add(self, raw, {_judgment_key(row): row for row in rows}, changed), self.path)
 
     def _add_to_parquet(self, new: Judgments, replacing: list[Row]) -> None:
         """Add judgments to a Parquet file, whose columns and types are kept."""
@@ -346,7 +346,7 @@ class JudgmentFile:
         if replacing:
             names = [column_of.get(role) for role in JUDGMENT_KEY_ROLES]
             cells = [[NO_QUERY] * len(old) if name is None else old[name].to_pylist() for name in names]
-            replaced = {_key(row) for row in replacing}
+            replaced = {_judgment_key(row) for row in replacing}
             old = old.filter(pa.array([tuple(map(str, key)) not in replaced for key in zip(*cells, strict=True)]))
         table = judgment_table(new)
         roles = [role for role in table.column_names if role in column_of or not _is_default_query(new, role)]
@@ -379,7 +379,7 @@ def write_new_file(path: str | Path, judgments: Judgments, *, utc: bool = False)
     if name.endswith(".parquet"):
         write_table(judgment_table(judgments), path)
         return
-    rows = list(_rows(judgments, utc))
+    rows = list(_judgment_rows(judgments, utc))
     if name.endswith(".jsonl"):
         text = "".join(_json_line(_without_blanks(row)) for row in rows)
     else:
@@ -397,7 +397,7 @@ def _add_to_delimited(file: JudgmentFile, raw: bytes, new: dict[Key, Row], chang
     lines = raw.splitlines(keepends=True)
     records: dict[Key, tuple[int, int, list[str]]] = {}  # of several lines of one judgment, the last is replaced
     for start, stop, cells in _delimited_records(lines, separator) if changed else ():
-        key = _key({role: cell for role, cell in zip(roles, cells, strict=False) if role})
+        key = _judgment_key({role: cell for role, cell in zip(roles, cells, strict=False) if role})
         if key in new:
             records[key] = start, stop, cells
     for key, (start, stop, cells) in records.items():
@@ -433,7 +433,7 @@ def _add_to_json_lines(file: JudgmentFile, raw: bytes, new: dict[Key, Row], chan
     for number, line in enumerate(lines) if changed else ():
         if line.strip():
             cells = json.loads(line.decode("utf-8-sig"))
-            key = _key({role: cells.get(column_of[role], NO_QUERY) for role in JUDGMENT_KEY_ROLES})
+            key = _judgment_key({role: cells.get(column_of[role], NO_QUERY) for role in JUDGMENT_KEY_ROLES})
             if key in new:
                 records[key] = number, cells
     renamed = {
@@ -501,13 +501,13 @@ def _is_default_query(judgments: Judgments, role: str) -> bool:
     return role == "query" and judgments.queries.to_pylist() == [NO_QUERY]
 
 
-def _rows(judgments: Judgments, utc: bool) -> Iterator[Row]:
+def _judgment_rows(judgments: Judgments, utc: bool) -> Iterator[Row]:
     """Yield the judgments as rows of text and numbers; unknown cells are blank."""
     for row in judgment_table(judgments).to_pylist():
-        yield {role: _cell(value, utc) for role, value in row.items()}
+        yield {role: _json_or_text_cell(value, utc) for role, value in row.items()}
 
 
-def _cell(value: Any, utc: bool) -> Any:
+def _json_or_text_cell(value: Any, utc: bool) -> Any:
     if isinstance(value, datetime):
         return value.replace(tzinfo=UTC if utc else None).isoformat().replace("+00:00", "Z")
     if isinstance(value, float):
@@ -520,7 +520,7 @@ def _without_blanks(row: Row) -> Row:
     return {name: value for name, value in row.items() if value != ""}
 
 
-def _key(row: Mapping[str, Any]) -> Key:
+def _judgment_key(row: Mapping[str, Any]) -> Key:
     query, document, assessor = (str(row.get(role, NO_QUERY)) for role in JUDGMENT_KEY_ROLES)
     return query, document, assessor
 

@@ -65,11 +65,11 @@ def describes_answers(model: Aggregator) -> bool:
     """
     states = model.answer_states()
     return states is not None and (
-        _is_latent(model.assessor_estimator_) or states[1].shape[2] == len(model.consensus_.scale)
+        _has_latent_nodes(model.assessor_estimator_) or states[1].shape[2] == len(model.consensus_.scale)
     )
 
 
-def _is_latent(model: EMAggregator) -> bool:
+def _has_latent_nodes(model: EMAggregator) -> bool:
     states = model.answer_states()
     return bool(model.on_a_line) and states is not None and states[1].shape[2] >= N_NODES
 
@@ -105,7 +105,9 @@ class Belief:
             problem = f"The policy needs a model of how assessors answer, which {type(model).__name__} is not"
             fix = Fix(f"set {{}} (or {', '.join(MODELS[1:])})", "method", MODELS[0])
             raise UsageError(problem, kind="no-answer-model", fix=fix)
-        return cls(state, estimator, consensus_rows(state, estimator), states[0], states[1], _is_latent(estimator))
+        return cls(
+            state, estimator, consensus_rows(state, estimator), states[0], states[1], _has_latent_nodes(estimator)
+        )
 
     @property
     def _has_unjudgeable_state(self) -> bool:
@@ -128,11 +130,11 @@ class Belief:
         return np.asarray((self.row[pair] < 0) & (self.state.n_labels[pair] == 0))
 
     def posterior(self, pair: Integers) -> Floats:
-        """Return the probability of each state (n, n_states)."""
+        """Return P(state) of the document of each pair, (n_pairs, n_states)."""
         return np.ascontiguousarray(self._state_probabilities(pair).T)
 
     def _state_probabilities(self, pair: Integers) -> Floats:
-        """Return the probability of each state (n_states, n)."""
+        """Return P(state) of the document of each pair, (n_states, n_pairs)."""
         row = self.row[pair]
         is_known, known_row = row >= 0, np.maximum(row, 0)
         if self.is_latent:

@@ -17,7 +17,7 @@ from crowdrank.collection.requests import Budget, PairStatus, PoolState, RankedR
 from crowdrank.consensus.model import Aggregator
 from crowdrank.constraints import Constraints, Number
 from crowdrank.errors import Fix, InputError, Message, UsageError
-from crowdrank.estimation.by_document import draw_probabilities, draw_sample, error_effects
+from crowdrank.estimation.by_document import draw_sample, error_effects, inclusion_probabilities
 from crowdrank.estimation.prepared import MEASURES_BY_UNIT
 from crowdrank.evaluation.alignment import align
 from crowdrank.evaluation.evaluate import as_gold, as_run
@@ -87,7 +87,7 @@ class CompareRuns(Policy):
         rng = np.random.default_rng([self.random_state or 0, n_before])
         probability = np.zeros(len(state.pool))
         n_drawn = _affordable(budget, state.pool, len(wanted))
-        probability[wanted.pair] = draw_probabilities(self._sizes(state.pool)[wanted.pair], n_drawn, self.floor)
+        probability[wanted.pair] = inclusion_probabilities(self._sizes(state.pool)[wanted.pair], n_drawn, self.floor)
         drawn = wanted.pair[draw_sample(probability[wanted.pair], rng)]
         ranked = RankedRequests(drawn, np.zeros(len(drawn)), np.zeros(len(drawn), np.int8), wanted.reasons)
         requests = assign(ranked, state, budget, self.random_state, notes=notes, other_pairs=self.other_pairs)

@@ -32,7 +32,7 @@ from crowdrank.readers.sources import BadRows, FrameSource, Source
 HONEYPOT = "honeypot"
 ANYONE = -1
 """Assessor of a request that anyone may answer."""
-MAX_NUMBER = 1e9
+MAX_PRICE_OR_COUNT = 1e9
 """Largest price, and largest number of judgments in a list of requests."""
 TABLE_SOURCES = (FrameSource, DelimitedSource, JsonLinesSource, ParquetSource, OpenPairs)
 """Formats whose pools can have further columns, such as texts and URLs."""
@@ -244,9 +244,9 @@ def _with_allowed(pool: Pool, pair: Integers, column: pa.ChunkedArray) -> Pool:
 
 
 def parse_numbers(table: RoleTable, role: str, fix: str, *, blank: bool = False, integer: bool = False) -> Floats:
-    """Return a column of numbers from 0 to `MAX_NUMBER`, NaN for blank cells; raise InputError for other cells."""
+    """Return a column of numbers from 0 to `MAX_PRICE_OR_COUNT`, NaN for blanks; raise InputError for other cells."""
     values = table.floats(role, allow_blanks=blank, fixes=[fix])
-    is_valid = np.isnan(values) | ((values >= 0) & (values <= MAX_NUMBER))
+    is_valid = np.isnan(values) | ((values >= 0) & (values <= MAX_PRICE_OR_COUNT))
     is_valid &= np.isnan(values) | (values == np.floor(values)) | (not integer)
     cell = shown(table.cells[role][int(np.argmin(is_valid))].as_py())
     problem = f"{cell} is not a {'whole ' if integer else ''}number of at least 0"

@@ -24,8 +24,8 @@ from crowdrank.constraints import Number, check_parameter
 from crowdrank.judgments.table import UNJUDGEABLE, Judgments
 from crowdrank.readers.write import check_output, is_qrels, write_table
 
-MIN_INFORMATION = 0.02
-"""Lowest expected information of a label in a forecast, in nats."""
+MIN_LABEL_INFORMATION = 0.02
+"""Floor of the expected information of a label, in nats, in the forecast of the number of labels still needed."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def labels_needed(entropy: Floats, information: Floats, settled_entropy: float) 
 
     Every label is assumed to have the information of the next one.
     """
-    number = np.ceil((entropy - settled_entropy) / np.maximum(information, MIN_INFORMATION))
+    number = np.ceil((entropy - settled_entropy) / np.maximum(information, MIN_LABEL_INFORMATION))
     return np.maximum(number, 1).astype(np.int64)
 
 

@@ -41,7 +41,7 @@ RIDGES = (1.0, 5.0, 20.0)
 MAX_FOLDS = 5
 N_BINS = 10
 """Number of bins of confidence, all of the same width."""
-MIN_SHARE = 1e-6
+MIN_LOG_ARGUMENT = 1e-6
 """Minimum probability before its logarithm is taken."""
 REASONS = {
     "calibrated": "",
@@ -270,7 +270,7 @@ def reliability_bins(shares: Floats, allowed: Booleans, weight: Floats | None = 
 
 def log_losses(shares: Floats, allowed: Booleans) -> Floats:
     """Return the negative log probability of each expert grade, (n,)."""
-    return np.asarray(-np.log(np.maximum((shares * allowed).sum(axis=1), MIN_SHARE)))
+    return np.asarray(-np.log(np.maximum((shares * allowed).sum(axis=1), MIN_LOG_ARGUMENT)))
 
 
 def calibrate(
@@ -366,7 +366,7 @@ def _bin_of(confidence: Floats) -> Integers:
 
 
 def _log_shares(shares: Floats) -> Floats:
-    return np.asarray(np.log(np.maximum(shares, MIN_SHARE)))
+    return np.asarray(np.log(np.maximum(shares, MIN_LOG_ARGUMENT)))
 
 
 def _rescale(logs: Floats, parameters: Floats) -> Floats:
@@ -391,7 +391,7 @@ def _fit_parameters(logs: Floats, allowed: Booleans, ridge: float) -> Floats:
 
     def objective(parameters: Floats) -> tuple[float, Floats]:
         shares = _rescale(logs, parameters)
-        expert = np.maximum((shares * allowed).sum(axis=1, keepdims=True), MIN_SHARE**2)
+        expert = np.maximum((shares * allowed).sum(axis=1, keepdims=True), MIN_LOG_ARGUMENT**2)
         slope = shares - shares * allowed / expert  # of the loss, in the scores
         loss = -float(np.log(expert).sum()) + 0.5 * ridge * float(parameters @ parameters)
         by_scale = math.exp(parameters[0]) * float((slope * logs).sum())

@@ -28,7 +28,7 @@ from crowdrank.judgments.columns import PRIOR_RELEVANCE
 if TYPE_CHECKING:
     import pandas as pd
 
-FLOOR = 1e-10
+MIN_PROBABILITY = 1e-10
 """Minimum expected count, probability of a grade and probability of an answer, so that logarithms are finite."""
 WEAK_PSEUDO_COUNTS = (1.0, 0.1)
 """Initial pseudo-counts of a learned prior: of the correct answer and of each wrong one."""
@@ -193,16 +193,16 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
             counts = expected_counts(shard, posterior, shard.n_grades)
             statistics = {"counts": counts, "state_counts": posterior.sum(axis=0), "log_likelihood": np.zeros(1)}
             statistics |= assessor_weights(shard, weight)
-            return local, statistics | self._score_statistics(shard, posterior, weight)
+            return local, statistics | self._sum_score_products(shard, posterior, weight)
         prior = theta["shares"] if shard.score is None else self._item_priors(shard, theta)
         gold = shard.gold_sets.astype(np.float64)
         # The posterior of the previous pass is overwritten, because new memory takes time.
         reused, frequencies = local.get("posterior"), theta.get("frequencies", theta["shares"])
         new, statistics = expectation_step(shard, theta["likelihood"], gold, prior, weight, frequencies, reused)
         statistics |= assessor_weights(shard, weight)
-        return {**local, **new}, statistics | self._score_statistics(shard, new["posterior"], weight)
+        return {**local, **new}, statistics | self._sum_score_products(shard, new["posterior"], weight)
 
-    def _score_statistics(
+    def _sum_score_products(
         self, shard: Shard, posterior: NDArray[np.float64], weight: NDArray[np.float64] | None
     ) -> Arrays:
         """Return `score_classes`, the expected number of items by score bin and state, or nothing without features."""
@@ -236,7 +236,7 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
         state_counts = statistics["state_counts"]
-        shares = np.maximum(state_counts / state_counts.sum(), FLOOR)
+        shares = np.maximum(state_counts / state_counts.sum(), MIN_PROBABILITY)
         weights = prior_weights(statistics, statistics["counts"].sum(axis=(1, 2)))
         pseudo = self._pseudo_counts(theta, statistics["counts"], n_jobs, weights)
         likelihood = self._likelihood(statistics["counts"], pseudo)
@@ -259,7 +259,7 @@ class DawidSkene(FamilyAggregator, FeatureAggregator):
 
     def _likelihood(self, counts: NDArray[np.float64], pseudo: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return P(answer g | true grade c) as [assessor, g, c]."""
-        likelihood: NDArray[np.float64] = confusions(counts, pseudo, FLOOR)
+        likelihood: NDArray[np.float64] = confusions(counts, pseudo, MIN_PROBABILITY)
         return likelihood
 
     def _objective(self, theta: Arrays, statistics: Arrays, n: int) -> float:
@@ -364,7 +364,7 @@ class OneCoinDawidSkene(DawidSkene):
         counts = counts + pseudo
         skill = (np.trace(counts, axis1=1, axis2=2) / counts.sum(axis=(1, 2)))[:, None, None]
         likelihood = np.where(np.eye(n_grades, dtype=bool), skill, (1 - skill) / (n_grades - 1))
-        return np.asarray(likelihood.clip(FLOOR, 1 - FLOOR), np.float64)
+        return np.asarray(likelihood.clip(MIN_PROBABILITY, 1 - MIN_PROBABILITY), np.float64)
 
     def _log_prior(self, theta: Arrays) -> float:
         if self.prior == "learned":

@@ -25,7 +25,7 @@ RESCALE_BELOW = 1e-100
 TAKE_LOG_BELOW = 1e-60
 """Product of normalizing constants below which its logarithm is added to the log likelihood, before it underflows."""
 MIN_LIKELIHOOD = 1e-290
-"""Minimum likelihood of a state, so that an expert grade can make an impossible state possible."""
+"""Floor of the likelihood of a state: an expert grade can select a state to which the crowd gives probability 0."""
 
 
 def _count_confusions(
@@ -445,6 +445,7 @@ def soft_e_step(
     """Run the E-step as `weighted_e_step` does for soft labels: a judgment has several answers with probabilities."""
     # answer_probability, judgment (n_answers,); weight (n_judgments,)
     # likelihood_ratio (as log_likelihood) = P(answer | state) / P(answer)
+    # posterior (n_items, n_states): overwritten; counts (n_assessors, n_grades, n_states), state_counts: added to
     n_priors, n_states = log_prior.shape
     scores, mixed, total = np.empty(n_states), np.empty(n_states), 0.0
     for item in range(len(offsets) - 1):

@@ -17,7 +17,7 @@ from crowdrank._typing import Codes, Floats, Integers
 from crowdrank.engine.shards import items_of
 
 MIN_WEIGHT_DENOMINATOR = 1e-9
-"""Minimum denominator of a weight, for families whose errors have the correlation 1."""
+"""Floor of the denominator of a judgment's weight, which is 0 if the errors of a family have the correlation 1."""
 
 
 def correlation_increments(

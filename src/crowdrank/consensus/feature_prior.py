@@ -22,8 +22,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from crowdrank._typing import Arrays, Booleans, Floats, Integers
+from crowdrank.consensus.answer_features import answer_features_error, find_answer_features
 from crowdrank.consensus.e_step import SMALLEST
-from crowdrank.consensus.feature_leaks import find_leaks, leaks_error
 from crowdrank.consensus.feature_scores import MAX_SCORE, usable_features, useless_features_warning
 from crowdrank.consensus.latent import softmax
 from crowdrank.consensus.model import EMAggregator, FitOptions, FitStart, iterate
@@ -97,9 +97,9 @@ class FeatureAggregator(EMAggregator):
         usable, found = usable_features(features, prepared)
         if usable is None:
             return FitStart(start, None, found)
-        leaks = find_leaks(usable, table.sample() if isinstance(table, ShardedJudgments) else table)
+        leaks = find_answer_features(usable, table.sample() if isinstance(table, ShardedJudgments) else table)
         if leaks:
-            raise leaks_error(leaks)
+            raise answer_features_error(leaks)
         gold_codes = self._match_gold(gold, prepared)
         engine = options.engine or LocalEngine()
         theta, scores, item_scores = start, None, None
@@ -203,7 +203,7 @@ def prior_moments(score: Floats, correlation: float) -> tuple[Floats, Floats]:
     return np.where(known, correlation * np.nan_to_num(score), 0.0), np.where(known, 1 - correlation**2, 1.0)
 
 
-def score_statistics(shard: Shard, relevance: Floats, weight: Floats | None) -> Arrays:
+def sum_score_products(shard: Shard, relevance: Floats, weight: Floats | None) -> Arrays:
     """Return `score_products`, (2,): sums of relevance * score and of score**2 over the items that inform the prior."""
     assert shard.score is not None
     used = items_informing_prior(shard, weight)

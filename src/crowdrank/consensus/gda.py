@@ -22,7 +22,7 @@ from crowdrank.consensus.feature_prior import (
     learn_weight,
     log_node_priors,
     prior_moments,
-    score_statistics,
+    sum_score_products,
 )
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import (
@@ -196,7 +196,7 @@ class GDA(FamilyAggregator, FeatureAggregator):
         new, statistics = expectation_step(shard, table, gold, prior, weight, theta["shares"])
         statistics |= node_statistics(new["posterior"], statistics["state_counts"], n_nodes)
         if shard.score is not None:
-            statistics |= score_statistics(shard, self._line_posterior(new) @ theta["nodes"], local.get("weight"))
+            statistics |= sum_score_products(shard, self._line_posterior(new) @ theta["nodes"], local.get("weight"))
         if self.estimation == "joint":
             relative = None if shard.soft is None else relative_likelihood(table, theta["shares"])
             at = mode_weights(new["posterior"], n_nodes)

@@ -222,7 +222,7 @@ def write_residuals(query: Query, parameters: Parameters, documents: DocumentEst
 
 
 @njit(cache=True, nogil=True)
-def step_modes(query: Query, parameters: Parameters, documents: DocumentEstimates, sums: Floats) -> float:
+def update_modes(query: Query, parameters: Parameters, documents: DocumentEstimates, sums: Floats) -> float:
     """Take a Newton step of relevance (and log difficulty) towards the mode of the posterior of all pairs (eq. 8).
 
     Only the diagonal of the curvature is used, enlarged because both documents of a pair move. Pairs depend on
@@ -346,7 +346,7 @@ def sweep(
                 query, parameters, by_judgment, here.mode, here.log_eps, with_widths, with_partners, block, sums,
                 no_slope, no_curve,
             )  # fmt: skip
-            longest = step_modes(query, parameters, here, sums)
+            longest = update_modes(query, parameters, here, sums)
             if is_last_step(longest, before):
                 break
             before = longest

@@ -21,7 +21,7 @@ BLOCK_SIZE = 96
 """Number of judgments computed together."""
 SIMD_LANES = 8
 """Number of judgments in a vector register; loops over a block compute a multiple of it."""
-RESIDUAL, FACTOR, WEIGHT, VARIANCE, SHARE = range(5)
+RESIDUAL, FACTOR, WEIGHT, VARIANCE, WEIGHT_SHARE = range(5)
 """Columns of the values of a judgment: relevance minus the mean of its grade, precision factor, weight, variance of
 relevance, and weight divided by the total weight of its partners."""
 SLOPE, CURVE, WIDTH_SLOPE, WIDTH_CURVE, MIXED_CURVE = range(5)
@@ -45,17 +45,19 @@ ONE = np.uint64(1)
 ROW, TWO_ROWS, THREE_ROWS, FOUR_ROWS, NINE_ROWS = (np.uint64(n * BLOCK_SIZE) for n in (1, 2, 3, 4, 9))
 """Lengths of rows of a block. These are constants, and indices are unsigned, so that the compiler knows that rows do
 not overlap, and computes several judgments at a time without comparing addresses first."""
-AT_RESIDUAL, AT_FACTOR, AT_WEIGHT, AT_SPREAD = (np.uint64(n) * ROW for n in range(4))
-"""Rows of `Block.values`: residual and precision factor of the partner, weight of the pair, and variance of the
-difference, negative if it is taken one standard deviation below its mean."""
-AT_GIVEN, AT_GIVEN_FACTOR, AT_LOWEST = (np.uint64(n) * ROW for n in range(4, 7))
-"""Rows of `Block.values`: relevance minus mean of the given grade, its precision factor, exponent of grade 0."""
-AT_TOTAL, AT_MEAN, AT_WIDTH, AT_SQUARE = (np.uint64(n) * ROW for n in range(7, 11))
-"""Rows of `Block.values`: sums over grades of exp(exponent), and of exp(exponent) times the derivatives of the exponent
-by mean and log width, and the square of the first; `differentiate` replaces sums by means, and the total by its
-inverse."""
-AT_SLOPE, AT_CURVE, AT_WIDTH_SLOPE, AT_WIDTH_CURVE, AT_MIXED_CURVE = (np.uint64(n) * ROW for n in range(5))
-"""Rows of `Block.terms` and `Block.sums`, in the order of SLOPE, CURVE, ..."""
+RESIDUAL_START, FACTOR_START, WEIGHT_START, SPREAD_START = (np.uint64(n) * ROW for n in range(4))
+"""Starts of rows of `Block.values`: residual and precision factor of the partner, weight of the pair, and variance of
+the difference, negative if it is taken one standard deviation below its mean."""
+GIVEN_START, GIVEN_FACTOR_START, LOWEST_START = (np.uint64(n) * ROW for n in range(4, 7))
+"""Starts of rows of `Block.values`: relevance minus mean of the given grade, its precision factor, and the exponent of
+grade 0."""
+TOTAL_START, MEAN_START, WIDTH_START, SQUARE_START = (np.uint64(n) * ROW for n in range(7, 11))
+"""Starts of rows of `Block.values`: sums over grades of exp(exponent), and of exp(exponent) times the derivatives of
+the exponent by mean and log width, and the square of the first; `differentiate` replaces sums by means, and the total
+by its inverse."""
+SLOPE_START, CURVE_START, WIDTH_SLOPE_START = (np.uint64(n) * ROW for n in range(3))
+WIDTH_CURVE_START, MIXED_CURVE_START = (np.uint64(n) * ROW for n in range(3, 5))
+"""Starts of rows of `Block.terms` and `Block.sums`, in the order of SLOPE, CURVE, ..."""
 
 
 class Parameters(NamedTuple):
@@ -86,7 +88,7 @@ class Block(NamedTuple):
 
     own: Floats  # 4 rows per grade: relevance minus mean, precision factor, offset; 1 for the given grade, else 0
     partner: Integers  # position of the partner
-    values: Floats  # rows AT_RESIDUAL, ...
+    values: Floats  # rows RESIDUAL_START, ...
     grades: Floats  # 3 rows per grade: derivatives of the exponent by mean and log width; exp(exponent), later P(grade)
     terms: Floats  # 5 rows: derivatives of the log likelihood by mean and log width
     sums: Floats  # 5 rows: sums of `terms`
@@ -108,7 +110,7 @@ def empty_block(n_grades: int) -> Block:
 
 @njit(cache=True, nogil=True)
 def judgment_values(query: Query, weight: Floats) -> Floats:
-    """Return an array for the values of each judgment, (n, 5), in which the columns WEIGHT and SHARE are set."""
+    """Return an array for the values of each judgment, (n, 5), in which the columns WEIGHT and WEIGHT_SHARE are set."""
     values, all_ones = np.empty((len(weight), 5)), True
     for i in range(len(weight)):
         all_ones &= weight[i] == 1.0
@@ -118,7 +120,7 @@ def judgment_values(query: Query, weight: Floats) -> Floats:
             total = 0.0
             for pair in range(query.first[i], query.first[i + 1]):
                 total += weight[query.partner[pair]]
-        values[i, SHARE] = weight[i] / max(total, 1e-300)
+        values[i, WEIGHT_SHARE] = weight[i] / max(total, 1e-300)
     return values
 
 
@@ -150,8 +152,8 @@ def load_judgments(
             own[at + ROW] = parameters.factor[a, h] * easier
             own[at + TWO_ROWS] = parameters.offset[a, h]
             own[at + THREE_ROWS] = 1.0 if given == h else 0.0
-        values[AT_GIVEN + m] = own[given * FOUR_ROWS + m]
-        values[AT_GIVEN_FACTOR + m] = own[given * FOUR_ROWS + ROW + m]
+        values[GIVEN_START + m] = own[given * FOUR_ROWS + m]
+        values[GIVEN_FACTOR_START + m] = own[given * FOUR_ROWS + ROW + m]
         most = max(most, query.first[start + m + ONE] - query.first[start + m])
     block.sums[:] = 0.0
     return most
@@ -172,20 +174,20 @@ def select_partners(
         i, pair = start + m, query.first[start + m] + (number // 2 if both else number)
         if pair >= query.first[i + ONE]:
             partner[m] = i
-            values[AT_WEIGHT + m] = values[AT_SPREAD + m] = 0.0
+            values[WEIGHT_START + m] = values[SPREAD_START + m] = 0.0
             continue
         j = np.uint64(query.partner[np.uint64(pair)])
         partner[m] = j
-        values[AT_RESIDUAL + m] = by_judgment[j, RESIDUAL]
-        values[AT_FACTOR + m] = by_judgment[j, FACTOR]
-        values[AT_WEIGHT + m] = by_judgment[i, SHARE] * by_judgment[j, WEIGHT] * (0.5 if both else 1.0)
+        values[RESIDUAL_START + m] = by_judgment[j, RESIDUAL]
+        values[FACTOR_START + m] = by_judgment[j, FACTOR]
+        values[WEIGHT_START + m] = by_judgment[i, WEIGHT_SHARE] * by_judgment[j, WEIGHT] * (0.5 if both else 1.0)
         if uncertain:
             variance = by_judgment[j, VARIANCE] + by_judgment[i, VARIANCE]
-            values[AT_SPREAD + m] = variance if (number if both else pair) % 2 == 0 else -variance
+            values[SPREAD_START + m] = variance if (number if both else pair) % 2 == 0 else -variance
     if uncertain:
         for m in range(n):
-            spread = values[AT_SPREAD + m]
-            values[AT_RESIDUAL + m] += math.copysign(math.sqrt(abs(spread)), spread)
+            spread = values[SPREAD_START + m]
+            values[RESIDUAL_START + m] += math.copysign(math.sqrt(abs(spread)), spread)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -197,31 +199,31 @@ def differentiate_by_mean(n: int, n_grades: int, block: Block) -> None:
     """
     own, values, terms, sums = block.own, block.values, block.terms, block.sums
     for m in range(n):
-        difference = own[m] - values[AT_RESIDUAL + m]
-        by_mean = own[ROW + m] * values[AT_FACTOR + m] * difference
-        values[AT_LOWEST + m] = own[TWO_ROWS + m] - 0.5 * by_mean * difference
-        values[AT_TOTAL + m] = 1.0
-        values[AT_MEAN + m] = by_mean
-        values[AT_SQUARE + m] = by_mean * by_mean
+        difference = own[m] - values[RESIDUAL_START + m]
+        by_mean = own[ROW + m] * values[FACTOR_START + m] * difference
+        values[LOWEST_START + m] = own[TWO_ROWS + m] - 0.5 * by_mean * difference
+        values[TOTAL_START + m] = 1.0
+        values[MEAN_START + m] = by_mean
+        values[SQUARE_START + m] = by_mean * by_mean
     for h in range(ONE, n_grades):
         at = h * FOUR_ROWS
         for m in range(n):
-            difference = own[at + m] - values[AT_RESIDUAL + m]
-            by_mean = own[at + ROW + m] * values[AT_FACTOR + m] * difference
-            share = exponential(own[at + TWO_ROWS + m] - 0.5 * by_mean * difference - values[AT_LOWEST + m])
-            values[AT_TOTAL + m] += share
-            values[AT_MEAN + m] += share * by_mean
-            values[AT_SQUARE + m] += share * by_mean * by_mean
+            difference = own[at + m] - values[RESIDUAL_START + m]
+            by_mean = own[at + ROW + m] * values[FACTOR_START + m] * difference
+            share = exponential(own[at + TWO_ROWS + m] - 0.5 * by_mean * difference - values[LOWEST_START + m])
+            values[TOTAL_START + m] += share
+            values[MEAN_START + m] += share * by_mean
+            values[SQUARE_START + m] += share * by_mean * by_mean
     for m in range(n):
-        scale, weight = 1.0 / values[AT_TOTAL + m], values[AT_WEIGHT + m]
-        difference = values[AT_GIVEN + m] - values[AT_RESIDUAL + m]
-        by_given = values[AT_GIVEN_FACTOR + m] * values[AT_FACTOR + m] * difference
-        mean = values[AT_MEAN + m] * scale
-        terms[AT_SLOPE + m] = weight * (by_given - mean)
-        terms[AT_CURVE + m] = weight * (values[AT_SQUARE + m] * scale - mean * mean)
+        scale, weight = 1.0 / values[TOTAL_START + m], values[WEIGHT_START + m]
+        difference = values[GIVEN_START + m] - values[RESIDUAL_START + m]
+        by_given = values[GIVEN_FACTOR_START + m] * values[FACTOR_START + m] * difference
+        mean = values[MEAN_START + m] * scale
+        terms[SLOPE_START + m] = weight * (by_given - mean)
+        terms[CURVE_START + m] = weight * (values[SQUARE_START + m] * scale - mean * mean)
     for m in range(n):
-        sums[AT_SLOPE + m] += terms[AT_SLOPE + m]
-        sums[AT_CURVE + m] += terms[AT_CURVE + m]
+        sums[SLOPE_START + m] += terms[SLOPE_START + m]
+        sums[CURVE_START + m] += terms[CURVE_START + m]
 
 
 @njit(cache=True, nogil=True)
@@ -232,25 +234,25 @@ def evaluate_grades(n: int, n_grades: int, block: Block) -> None:
     """
     own, values, grades = block.own, block.values, block.grades
     for m in range(n):
-        difference = own[m] - values[AT_RESIDUAL + m]
-        by_mean = own[ROW + m] * values[AT_FACTOR + m] * difference
-        values[AT_LOWEST + m] = own[TWO_ROWS + m] - 0.5 * by_mean * difference
-        grades[m] = values[AT_MEAN + m] = by_mean
-        grades[ROW + m] = values[AT_WIDTH + m] = 0.25 * by_mean * difference - 0.25
-        grades[TWO_ROWS + m] = values[AT_TOTAL + m] = 1.0
+        difference = own[m] - values[RESIDUAL_START + m]
+        by_mean = own[ROW + m] * values[FACTOR_START + m] * difference
+        values[LOWEST_START + m] = own[TWO_ROWS + m] - 0.5 * by_mean * difference
+        grades[m] = values[MEAN_START + m] = by_mean
+        grades[ROW + m] = values[WIDTH_START + m] = 0.25 * by_mean * difference - 0.25
+        grades[TWO_ROWS + m] = values[TOTAL_START + m] = 1.0
     for h in range(ONE, n_grades):
         at, to = h * FOUR_ROWS, h * THREE_ROWS
         for m in range(n):
-            difference = own[at + m] - values[AT_RESIDUAL + m]
-            by_mean = own[at + ROW + m] * values[AT_FACTOR + m] * difference
+            difference = own[at + m] - values[RESIDUAL_START + m]
+            by_mean = own[at + ROW + m] * values[FACTOR_START + m] * difference
             by_width = 0.25 * by_mean * difference - 0.25
-            share = exponential(own[at + TWO_ROWS + m] - 0.5 * by_mean * difference - values[AT_LOWEST + m])
+            share = exponential(own[at + TWO_ROWS + m] - 0.5 * by_mean * difference - values[LOWEST_START + m])
             grades[to + m] = by_mean
             grades[to + ROW + m] = by_width
             grades[to + TWO_ROWS + m] = share
-            values[AT_TOTAL + m] += share
-            values[AT_MEAN + m] += share * by_mean
-            values[AT_WIDTH + m] += share * by_width
+            values[TOTAL_START + m] += share
+            values[MEAN_START + m] += share * by_mean
+            values[WIDTH_START + m] += share * by_width
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -258,16 +260,16 @@ def differentiate(n: int, block: Block) -> None:
     """Compute the slopes of log P(grade) by mean and log width, for the pairs of `n` judgments."""
     values, terms, sums = block.values, block.terms, block.sums
     for m in range(n):
-        scale, weight = 1.0 / values[AT_TOTAL + m], values[AT_WEIGHT + m]
-        difference = values[AT_GIVEN + m] - values[AT_RESIDUAL + m]
-        by_given = values[AT_GIVEN_FACTOR + m] * values[AT_FACTOR + m] * difference
-        mean, width = values[AT_MEAN + m] * scale, values[AT_WIDTH + m] * scale
-        values[AT_TOTAL + m], values[AT_MEAN + m], values[AT_WIDTH + m] = scale, mean, width
-        terms[AT_SLOPE + m] = weight * (by_given - mean)
-        terms[AT_WIDTH_SLOPE + m] = weight * (0.25 * by_given * difference - 0.25 - width)
+        scale, weight = 1.0 / values[TOTAL_START + m], values[WEIGHT_START + m]
+        difference = values[GIVEN_START + m] - values[RESIDUAL_START + m]
+        by_given = values[GIVEN_FACTOR_START + m] * values[FACTOR_START + m] * difference
+        mean, width = values[MEAN_START + m] * scale, values[WIDTH_START + m] * scale
+        values[TOTAL_START + m], values[MEAN_START + m], values[WIDTH_START + m] = scale, mean, width
+        terms[SLOPE_START + m] = weight * (by_given - mean)
+        terms[WIDTH_SLOPE_START + m] = weight * (0.25 * by_given * difference - 0.25 - width)
     for m in range(n):
-        sums[AT_SLOPE + m] += terms[AT_SLOPE + m]
-        sums[AT_WIDTH_SLOPE + m] += terms[AT_WIDTH_SLOPE + m]
+        sums[SLOPE_START + m] += terms[SLOPE_START + m]
+        sums[WIDTH_SLOPE_START + m] += terms[WIDTH_SLOPE_START + m]
 
 
 @njit(cache=True, nogil=True)
@@ -278,18 +280,18 @@ def differentiate_twice(n: int, n_grades: int, stride: float, block: Block) -> N
     """
     values, grades, terms, sums = block.values, block.grades, block.terms, block.sums
     for m in range(n):
-        terms[AT_CURVE + m] = terms[AT_WIDTH_CURVE + m] = terms[AT_MIXED_CURVE + m] = 0.0
+        terms[CURVE_START + m] = terms[WIDTH_CURVE_START + m] = terms[MIXED_CURVE_START + m] = 0.0
     for h in range(n_grades):
         at = h * THREE_ROWS
         for m in range(n):
-            weight = stride * values[AT_WEIGHT + m] * values[AT_TOTAL + m] * grades[at + TWO_ROWS + m]
-            by_mean, by_width = grades[at + m] - values[AT_MEAN + m], grades[at + ROW + m] - values[AT_WIDTH + m]
-            terms[AT_CURVE + m] += weight * by_mean * by_mean
-            terms[AT_WIDTH_CURVE + m] += weight * by_width * by_width
-            terms[AT_MIXED_CURVE + m] += weight * by_mean * by_width
+            weight = stride * values[WEIGHT_START + m] * values[TOTAL_START + m] * grades[at + TWO_ROWS + m]
+            by_mean, by_width = grades[at + m] - values[MEAN_START + m], grades[at + ROW + m] - values[WIDTH_START + m]
+            terms[CURVE_START + m] += weight * by_mean * by_mean
+            terms[WIDTH_CURVE_START + m] += weight * by_width * by_width
+            terms[MIXED_CURVE_START + m] += weight * by_mean * by_width
     for m in range(n):
-        sums[AT_CURVE + m] += terms[AT_CURVE + m]
-        sums[AT_WIDTH_CURVE + m] += terms[AT_WIDTH_CURVE + m]
+        sums[CURVE_START + m] += terms[CURVE_START + m]
+        sums[WIDTH_CURVE_START + m] += terms[WIDTH_CURVE_START + m]
 
 
 @njit(cache=True, nogil=True)
@@ -299,8 +301,8 @@ def add_assessor_slope(n: int, n_grades: int, block: Block) -> None:
     for h in range(n_grades):
         at, to = h * FOUR_ROWS + THREE_ROWS, h * THREE_ROWS
         for m in range(n):
-            share = grades[to + TWO_ROWS + m] * values[AT_TOTAL + m]
-            left = values[AT_WEIGHT + m] * (own[at + m] - share)
+            share = grades[to + TWO_ROWS + m] * values[TOTAL_START + m]
+            left = values[WEIGHT_START + m] * (own[at + m] - share)
             grades[to + TWO_ROWS + m] = share
             slope[to + m] += left * grades[to + m]
             slope[to + ROW + m] += left
@@ -315,7 +317,7 @@ def add_assessor_curvature(n: int, n_grades: int, stride: float, block: Block) -
         for f in range(h + ONE):
             left, right, same = h * THREE_ROWS, f * THREE_ROWS, 1.0 if f == h else 0.0
             for m in range(n):
-                common = stride * values[AT_WEIGHT + m] * grades[left + TWO_ROWS + m]
+                common = stride * values[WEIGHT_START + m] * grades[left + TWO_ROWS + m]
                 common *= same - grades[right + TWO_ROWS + m]
                 by_mean, by_width = common * grades[left + m], common * grades[left + ROW + m]
                 curve[to + m] += by_mean * grades[right + m]
@@ -336,14 +338,14 @@ def add_partner_sums(n: int, with_widths: bool, with_curvature: bool, block: Blo
     terms = block.terms
     for m in range(n):
         j = np.uint64(block.partner[m])
-        sums[PARTNER, j, SLOPE] -= terms[AT_SLOPE + m]  # the partner is on the other side of the difference
+        sums[PARTNER, j, SLOPE] -= terms[SLOPE_START + m]  # the partner is on the other side of the difference
         if with_widths:
-            sums[PARTNER, j, WIDTH_SLOPE] += terms[AT_WIDTH_SLOPE + m]
+            sums[PARTNER, j, WIDTH_SLOPE] += terms[WIDTH_SLOPE_START + m]
         if with_curvature:
-            sums[PARTNER, j, CURVE] += terms[AT_CURVE + m]
+            sums[PARTNER, j, CURVE] += terms[CURVE_START + m]
         if with_widths and with_curvature:
-            sums[PARTNER, j, WIDTH_CURVE] += terms[AT_WIDTH_CURVE + m]
-            sums[PARTNER, j, MIXED_CURVE] -= terms[AT_MIXED_CURVE + m]
+            sums[PARTNER, j, WIDTH_CURVE] += terms[WIDTH_CURVE_START + m]
+            sums[PARTNER, j, MIXED_CURVE] -= terms[MIXED_CURVE_START + m]
 
 
 @njit(cache=True, nogil=True)
@@ -354,9 +356,9 @@ def add_log_likelihood(query: Query, start: int, n: int, block: Block) -> float:
     """
     value, product, weight = 0.0, block.product, block.values
     for m in range(n):
-        if weight[AT_WEIGHT + m] != product[ROW + m] or product[m] < MIN_PRODUCT:
+        if weight[WEIGHT_START + m] != product[ROW + m] or product[m] < MIN_PRODUCT:
             value += product[ROW + m] * math.log(product[m])
-            product[m], product[ROW + m] = 1.0, weight[AT_WEIGHT + m]
+            product[m], product[ROW + m] = 1.0, weight[WEIGHT_START + m]
         product[m] *= block.grades[np.uint64(query.grade[start + m]) * THREE_ROWS + TWO_ROWS + m]
     return value
 

@@ -19,7 +19,7 @@ from crowdrank.judgments.table import Judgments
 
 MAX_PAIRS = 200_000
 """Maximum number of pairs of judgments; a sample is drawn if there are more."""
-MIN_Z = 3.0
+MIN_REPORTED_Z = 3.0
 """Minimum number of standard errors of a difference that is reported; high, because many assessors are tested."""
 
 
@@ -175,17 +175,17 @@ def _describe_results(log_score: float, chance: float, agreement: pa.Table, asse
         f"the frequency of its grade alone (log score {log_score:.3f}, frequencies {chance:.3f})."
     ]
     for row in agreement.to_pylist():
-        if abs(row["z"]) > MIN_Z:
+        if abs(row["z"]) > MIN_REPORTED_Z:
             more = "more" if row["z"] > 0 else "less"
             sentences.append(
                 f"Judgments of one document agree {more} often than the model expects ({row['pairs']}: "
                 f"{row['observed']:.1%}, expected {row['expected']:.1%}): it does not explain the correlated errors of "
                 f"assessors."
             )
-    n_unexpected = int((np.abs(assessors["z"].to_numpy()) > MIN_Z).sum())
+    n_unexpected = int((np.abs(assessors["z"].to_numpy()) > MIN_REPORTED_Z).sum())
     sentences.append(
         f"{n_unexpected:,} of {len(assessors):,} assessors use a grade more or less often than expected by more than "
-        f"{MIN_Z:g} standard errors."
+        f"{MIN_REPORTED_Z:g} standard errors."
     )
     return sentences
 

@@ -140,7 +140,7 @@ def read_results(model: EMAggregator, folder: Path) -> None:
     n_expert_grades = 0 if model.gold_ is None else len(model.gold_.scale)
     model.theta_ = read_arrays(folder / "theta.parquet")
     has_scores = model.feature_scores_ is not None
-    theta, statistics = example_parameters(model, prepared.scales, n_expert_grades, has_scores=has_scores)
+    theta, statistics = make_example_parameters(model, prepared.scales, n_expert_grades, has_scores=has_scores)
     model._check_theta(model.theta_, theta, prepared.n_assessors)
     documents, assessors = (read_parquet(folder / name) for name in ("documents.parquet", "assessors.parquet"))
     method, labels = type(model).__name__, grade_labels(prepared)
@@ -165,7 +165,7 @@ def check_theta(model: EMAggregator, theta: Arrays, example: Arrays, n_assessors
         require_range(name, theta[name], *bounds)
 
 
-def example_parameters(
+def make_example_parameters(
     model: EMAggregator,
     scales: tuple[Scale, ...],
     n_expert_grades: int,
@@ -325,7 +325,7 @@ class CheckpointedFit:
         """Raise ValueError unless saved arrays have the shapes and ranges of the model's and can be used."""
         model, first = self.model, shards.load(0)
         with np.errstate(all="ignore"):
-            example, _ = example_parameters(
+            example, _ = make_example_parameters(
                 model,
                 self.judgments.scales,
                 first.n_expert_grades,
@@ -373,12 +373,12 @@ class _StoredLocals:
         self.path, self.model, self.shards, self.theta = path, model, shards, theta
 
     def __iter__(self) -> Iterator[Arrays]:
-        return map(self._load, range(len(self.shards)))
+        return map(self._load_shard_state, range(len(self.shards)))
 
-    def _load(self, place: int) -> Arrays:
+    def _load_shard_state(self, shard_index: int) -> Arrays:
         with loading(self.path, "it is not a checkpoint", "name a new folder"):
-            local = read_arrays(self.path / f"local-{place}.parquet")
-            shard = self.shards.load(place)
+            local = read_arrays(self.path / f"local-{shard_index}.parquet")
+            shard = self.shards.load(shard_index)
             made, _ = self.model._accumulate(shard, self.model._start(shard), self.theta)
             require_same_form(local, select_arrays(made, self.model.carries))
         return local

@@ -18,7 +18,7 @@ from crowdrank.consensus.curves import (
     learn_covariance,
     long_task_weights,
 )
-from crowdrank.consensus.dawid_skene import FLOOR, DawidSkene
+from crowdrank.consensus.dawid_skene import MIN_PROBABILITY, DawidSkene
 from crowdrank.consensus.e_step import SMALLEST
 from crowdrank.consensus.families import prior_weights
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
@@ -142,7 +142,7 @@ class ThresholdDawidSkene(DawidSkene):
         if self.prior == "learned":
             n_ordered = len(mean) - 2 * self._models_unjudgeable
             mean, covariance = learn_prior(coefficients, spread, weights, initial_mean, initial_sd, n_ordered)
-        likelihood = np.full(counts.shape, FLOOR)
+        likelihood = np.full(counts.shape, MIN_PROBABILITY)
         likelihood[:, is_used] = answer_probabilities(coefficients, features)
         return {
             "shares": self._shares(statistics["state_counts"]),
@@ -160,7 +160,7 @@ class ThresholdDawidSkene(DawidSkene):
         if self.grade_prior == "uniform":
             n_grades = len(classes) - self._models_unjudgeable
             shares[:n_grades] = shares[:n_grades].mean()
-        return np.asarray(np.maximum(shares, FLOOR))
+        return np.asarray(np.maximum(shares, MIN_PROBABILITY))
 
     def _initial_prior(self, n_states: int) -> tuple[Floats, Floats]:
         """Return mean and standard deviation of the coefficients, (2 (n_states - 1),) each."""
@@ -188,7 +188,7 @@ class ThresholdDawidSkene(DawidSkene):
         if name == "coefficients":
             return coefficients
         likelihood = theta["likelihood"][:1].repeat(len(scale_of), axis=0)
-        is_used = theta["likelihood"].max(axis=(0, 2)) > FLOOR
+        is_used = theta["likelihood"].max(axis=(0, 2)) > MIN_PROBABILITY
         features = used_features(is_used, self._models_unjudgeable)
         likelihood[:, is_used] = answer_probabilities(coefficients, features)
         return likelihood

@@ -244,7 +244,7 @@ def gain_variances(aligned: Alignment, measure: Measure) -> Floats:
     return variance + variance.mean() if variance.any() else np.ones(len(variance))
 
 
-def draw_probabilities(sizes: Floats, n_drawn: float, floor: float) -> Floats:
+def inclusion_probabilities(sizes: Floats, n_drawn: float, floor: float) -> Floats:
     """Return probabilities with the sum `n_drawn` that are proportional to the sizes, at most 1, and above a floor.
 
     Args:
@@ -252,7 +252,7 @@ def draw_probabilities(sizes: Floats, n_drawn: float, floor: float) -> Floats:
         n_drawn: number of documents to draw.
         floor: share of the draws that is spread evenly over all documents.
 
-    >>> draw_probabilities(np.array([1.0, 1.0, 6.0, 0.0]), 2, 0.2)
+    >>> inclusion_probabilities(np.array([1.0, 1.0, 6.0, 0.0]), 2, 0.2)
     array([0.42857143, 0.42857143, 1.        , 0.14285714])
 
     """

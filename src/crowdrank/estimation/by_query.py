@@ -22,7 +22,7 @@ from crowdrank.evaluation.measures import Measure
 
 ROUNDING_TOLERANCE = 1e-12
 """Standard errors up to this share of the mean are rounding errors of equal values."""
-MIN_INFORMATIVE = 10
+MIN_INFORMATIVE_QUERIES = 10
 """Minimum number of expert queries that show a difference, for an interval of Student's t."""
 N_DRAWS_OF_MEANS = 500
 """Number of draws of all grades and of the queries."""
@@ -276,7 +276,7 @@ def widen_if_constant(estimate: ContrastEstimate, values: Floats, largest: float
 
 def sparse_bound(n: float, n_shown: float, largest: float, share: float, level: float) -> float:
     """Return the largest mean difference that n queries can hide if `n_shown` show one; 0 if enough of them do."""
-    if n_shown >= min(MIN_INFORMATIVE, max(n, 2)):
+    if n_shown >= min(MIN_INFORMATIVE_QUERIES, max(n, 2)):
         return 0.0
     return float(share * (1 - (1 - level) ** (1 / max(n, 1))) * max(largest, ROUNDING_TOLERANCE))
 

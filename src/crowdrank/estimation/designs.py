@@ -17,12 +17,12 @@ from crowdrank.estimation.by_document import (
     corrected_gains,
     document_gains,
     document_weights,
-    draw_probabilities,
     error_effects,
     expected_gains,
+    inclusion_probabilities,
 )
 from crowdrank.estimation.by_query import (
-    MIN_INFORMATIVE,
+    MIN_INFORMATIVE_QUERIES,
     ROUNDING_TOLERANCE,
     ByQueryEstimator,
     freedom_of_kurtosis,
@@ -36,9 +36,9 @@ from crowdrank.evaluation.alignment import NO_GOLD_ROW
 from crowdrank.evaluation.measures import Measure
 
 DesignName = Literal["experts", "query", "document"]
-FLOOR = 0.2
+EVEN_DRAW_SHARE = 0.2
 """Share of the draws that is spread evenly over all documents, the default of the policy `compare`."""
-SHARES = np.geomspace(0.005, 0.95, 16)
+DRAW_SHARES = np.geomspace(0.005, 0.95, 16)
 """Shares of the documents at which the error of a draw is computed."""
 
 QUANTILES = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
@@ -87,7 +87,7 @@ class DesignModel:
 
     def error(self, n_queries: int, n_grades: float) -> float:
         """Return the standard error of the difference."""
-        return self._model(n_queries, n_grades).error(n_queries, self._share(n_queries, n_grades))
+        return self._model(n_queries, n_grades).error(n_queries, self._graded_share(n_queries, n_grades))
 
     def half_width(self, n_queries: int, n_grades: float, level: float) -> float:
         """Return the mean half width of the interval, on the scale of whole queries."""
@@ -108,12 +108,12 @@ class DesignModel:
         return float(np.mean(powers))
 
     def _model(self, n_queries: int, n_grades: float) -> VarianceModel:
-        share = self._share(n_queries, n_grades)
-        return VarianceModel(self.query_variance, self._at(self.grade_variances, share))
+        share = self._graded_share(n_queries, n_grades)
+        return VarianceModel(self.query_variance, self._interpolate(self.grade_variances, share))
 
     def _cases(self, n_queries: int, n_grades: float) -> list[tuple[float, float, float]]:
         """Return equally probable cases: number of graded queries in which the rankings differ, error, freedom."""
-        share, model = self._share(n_queries, n_grades), self._model(n_queries, n_grades)
+        share, model = self._graded_share(n_queries, n_grades), self._model(n_queries, n_grades)
         if self.name == "document":
             n_different = n_queries * self.share_different
             return [(n_different, model.error(n_queries, share), self._freedom_of_draw(n_queries, share))]
@@ -129,24 +129,24 @@ class DesignModel:
         return cases
 
     def _freedom_of_draw(self, n_queries: int, share: float) -> float:
-        sampling = self._at(self.grade_variances, share) * (1 / share - 1)
+        sampling = self._interpolate(self.grade_variances, share) * (1 / share - 1)
         parts = np.array([self.query_variance, sampling])
-        kurtoses = np.array([self.query_kurtosis, self._at(self.grade_kurtoses, share)])
+        kurtoses = np.array([self.query_kurtosis, self._interpolate(self.grade_kurtoses, share)])
         total = parts.sum()
         kurtosis = float(kurtoses @ parts**2 + 6 * parts.prod()) / total**2 if total else 1.0
         return freedom_of_kurtosis(kurtosis, n_queries)
 
-    def _share(self, n_queries: int, n_grades: float) -> float:
+    def _graded_share(self, n_queries: int, n_grades: float) -> float:
         return min(n_grades / (n_queries * self.documents_per_query), 1.0)
 
-    def _at(self, values: Floats, share: float) -> float:
+    def _interpolate(self, values: Floats, share: float) -> float:
         return float(np.interp(np.log(share), np.log(self.shares), values))
 
     def _bound(self, n_different: float, level: float) -> tuple[float, float]:
         """Return the difference that rare queries can hide, and the probability that too few queries show one."""
         n = round(n_different)
         bound = sparse_bound(n, 0, self.largest, self.share_different, level)
-        n_enough = min(MIN_INFORMATIVE, max(n, 2))
+        n_enough = min(MIN_INFORMATIVE_QUERIES, max(n, 2))
         return bound, float(bdtr(n_enough - 1, n, self.share_shown)) if n >= n_enough else 1.0
 
 
@@ -228,7 +228,7 @@ def _document_design(prepared: PreparedEstimate, contrast: Floats) -> DesignMode
         documents_per_query=_documents_per_query(prepared),
         query_variance=variance,
         query_kurtosis=sample_kurtosis(np.append(values, np.zeros(round(len(values) * (1 / share - 1))))),
-        shares=SHARES,
+        shares=DRAW_SHARES,
         grade_variances=grade_variances,
         grade_kurtoses=kurtoses,
         share_different=share,
@@ -249,7 +249,7 @@ def _document_weights(joined: JoinedRuns, measure: Measure, contrast: Floats) ->
 def _draw_errors(
     effects: Floats, is_first: Booleans, sample: Sample, residual: Floats, n_queries: int
 ) -> tuple[Floats, Floats]:
-    """Return the grade variance and the kurtosis of a query at each of `SHARES`, (n_shares,) each.
+    """Return the grade variance and the kurtosis of a query at each of `DRAW_SHARES`, (n_shares,) each.
 
     Sums over all documents are estimated from the documents of the pilot by their probabilities.
 
@@ -261,11 +261,11 @@ def _draw_errors(
         n_queries: number of queries.
 
     """
-    variances, kurtoses = np.zeros(len(SHARES)), np.full(len(SHARES), 3.0)
+    variances, kurtoses = np.zeros(len(DRAW_SHARES)), np.full(len(DRAW_SHARES), 3.0)
     zeros, probability = np.zeros(len(effects)), np.ones(len(effects))
-    for place, share in enumerate(SHARES):
+    for index, share in enumerate(DRAW_SHARES):
         n_drawn = float(share * is_first.sum())
-        probability[is_first] = draw_probabilities(effects[is_first], n_drawn, FLOOR)
+        probability[is_first] = inclusion_probabilities(effects[is_first], n_drawn, EVEN_DRAW_SHARE)
         own = probability[sample.row]
         squares = residual**2 * (1 - own) / own
         fourths = residual**4 * (1 - own) * ((1 - own) ** 3 + own**3) / own**3
@@ -273,8 +273,8 @@ def _draw_errors(
             sum(part * gains.sum() for part, gains in corrected_gains(zeros, sample, values)) / n_queries
             for values in (squares, fourths)
         )
-        variances[place] = square / (1 / share - 1)
-        kurtoses[place] = 3 + fourth / square**2 if square > 0 else 3.0
+        variances[index] = square / (1 / share - 1)
+        kurtoses[index] = 3 + fourth / square**2 if square > 0 else 3.0
     return variances, kurtoses
 
 

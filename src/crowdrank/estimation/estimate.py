@@ -228,7 +228,7 @@ def _present_look(
     planned_grades: int | None,
     margin: float | None,
 ) -> Look | None:
-    """Return the present look; None if the comparison is looked at once."""
+    """Return the present interim analysis (look) of a group-sequential comparison; None without interim analyses."""
     check_parameter("margin", margin, [Number(0, above=True), None])
     sample = prepared.joined.sample
     if looks is None and planned_grades is None:

@@ -28,7 +28,7 @@ from crowdrank.readers.sources import BadRows, FrameSource, Origin, no_rows_erro
 
 MIN_RANKED_SHARE = 0.5
 """Minimum share of the drawn documents that are in a run; with fewer, they were drawn for other runs."""
-MIN_AGREEMENTS = 20
+MIN_EQUAL_EXPERT_GRADES = 20
 """Number of expert grades that all equal certain labels, from which experts are assumed to have made the labels."""
 
 
@@ -294,7 +294,7 @@ def experts_made_the_labels(joined: JoinedRuns) -> bool:
     This is so if the consensus was fitted with these expert grades, which it takes as known.
     """
     sample, grades = joined.sample, joined.first.grades
-    if sample is None or grades.shares is None or grades.values is None or len(sample) < MIN_AGREEMENTS:
+    if sample is None or grades.shares is None or grades.values is None or len(sample) < MIN_EQUAL_EXPERT_GRADES:
         return False
     certain = grades.shares.max(axis=1) > 1 - 1e-9
     equal = grades.values[grades.shares.argmax(axis=1)][sample.row] == sample.grade

@@ -493,7 +493,7 @@ def _make_option(
 
 
 def _enough_queries(models: list[DesignModel], wish: Wish) -> int | None:
-    """Return the smallest number of queries of which complete expert grades are precise enough."""
+    """Return the smallest number of queries with the wanted precision if experts grade all documents, or None."""
     numbers = [
         _smallest(
             lambda size, model=model: wish.is_precise(model, size, size * model.documents_per_query),  # type: ignore[misc]

@@ -32,6 +32,8 @@ NO_GOLD_ROW = -1
 class GoldGrades:
     """Gold grades of documents, or their probabilities if they come from a consensus.
 
+    The last number of each result is for documents without a gold grade, which count as grade 0:
+
     >>> certain = GoldGrades(np.array([2.0, 0.0]))
     >>> certain.expected(lambda grade: grade >= 1)
     array([1., 0., 0.])

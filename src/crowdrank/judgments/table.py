@@ -355,9 +355,10 @@ class Judgments(AnyJudgments):
         return self._map_grades(code_table, changed_fields)
 
     def to_main_scale(self) -> Self:
-        """Return the judgments on the common scale, or, if a scale has no map, on the main scale.
+        """Return the judgments with all grades on one scale.
 
-        Grades are then mapped to the main scale linearly, the lowest to the lowest and the highest to the highest.
+        If every scale has a map to the common scale (`scale_maps`), it is that scale. Otherwise it is the main scale,
+        to which grades of the others are mapped linearly, the lowest to the lowest and the highest to the highest.
         """
         if self.maps_to_one_scale:
             return self.to_one_scale()

@@ -173,12 +173,12 @@ class LossObjective:
 
 
 def squared(score: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return (s - y)^2 and its derivative."""
+    """Return (s - y)^2 and the derivative of each by its score s."""
     return (score - y) ** 2, 2 * (score - y)
 
 
 def logistic(score: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Return the log loss of the probability sigma(4 (s - 1/2)) against y in [0, 1], and its derivative.
+    """Return the log loss of the probability sigma(4 (s - 1/2)) against y in [0, 1], and its derivative by s.
 
     Targets start at labels in [0, 1], so a score is close to a probability, not to a logit.
 
@@ -253,12 +253,12 @@ def _require_measure(measure: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def scale_rows(X: Floats, root: Floats, target: Floats, first: int, last: int, scaled: Floats) -> None:
-    """Write rows `first` to `last` times the root of their weight, that root, and the scaled target into `scaled`."""
-    # X (n, k); root, target (n,); scaled (at least last - first, at least k + 2)
+def scale_rows(X: Floats, root_weight: Floats, target: Floats, first_row: int, end_row: int, scaled: Floats) -> None:
+    """Write [X 1] times the square root of each weight, and the scaled target, into `scaled`, without `end_row`."""
+    # X (n, k); root_weight, target (n,); scaled (at least end_row - first_row, at least k + 2)
     k = X.shape[1]
-    for i in range(first, last):
-        row, output, r = X[i], scaled[i - first], root[i]
+    for i in range(first_row, end_row):
+        row, output, r = X[i], scaled[i - first_row], root_weight[i]
         for j in range(k):
             output[j] = row[j] * r
         output[k], output[k + 1] = r, target[i]
@@ -278,7 +278,7 @@ def multiply_by_two_vectors(X: Floats, a: Floats, b: Floats, product_a: Floats, 
 
 @njit(cache=True, nogil=True)
 def soft_dcg(score: Floats, gain: Floats, offsets: Integers, discount: Floats, noise: float, gradient: Floats) -> float:
-    """Return the expected DCG, summed over queries, if each score has normal noise; set its gradient in every score.
+    """Return the DCG, summed over queries and expected under normal noise of scores; write the gradient by score.
 
     The rank distribution of a document is built by adding the other documents one at a time (Taylor et al. 2008);
     ranks from the cutoff on have no discount and are left out. The gradient goes back through the same recursion.

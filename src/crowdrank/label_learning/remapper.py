@@ -199,7 +199,7 @@ class Remapper(FittedEstimator):
         if not isinstance(labels, LabelFeatures):
             labels = label_features(labels, kind=self.kind, engine=engine)
         labels, row = with_document_features(labels, table)
-        self._refuse_constant(labels)
+        self._require_varying_labels(labels)
         objective = ObjectiveSpec(self.objective, parse_gains(self.gains), self.measure)
         training, validation = self._split_experts(expert, eval_set, table, objective)
         refuse_leaks(training, validation, labels.gold_queries)
@@ -389,7 +389,7 @@ class Remapper(FittedEstimator):
             return experts.split(self.validation, self.random_state)
         return experts, ExpertSet.of(eval_set, features, ranks=objective.ranks, parameter="eval_set")
 
-    def _refuse_constant(self, labels: LabelFeatures) -> None:
+    def _require_varying_labels(self, labels: LabelFeatures) -> None:
         if self.mode == "W" and np.ptp(self._start(labels)) == 0:
             raise InputError(
                 "every label is the same, and weights of equal labels change nothing",

@@ -136,19 +136,19 @@ def read_batch_results(
     best: dict[CallId, JudgedCall] = {}
     n_lines = 0
     for path in paths:
-        for place, line in read_json_objects(path):
+        for location, line in read_json_objects(path):
             n_lines += 1
-            call_id = _require_call_id(line, path, place)
-            judged = _read_result_line(call_id, line, judges or {}, path, place)
+            call_id = _require_call_id(line, path, location)
+            judged = _read_result_line(call_id, line, judges or {}, path, location)
             if call_id not in best or _status_rank(judged) < _status_rank(best[call_id]):
                 best[call_id] = judged
     n_repeated = n_lines - len(best)
-    for place, line in read_json_objects(requests) if requests is not None else ():
+    for location, line in read_json_objects(requests) if requests is not None else ():
         assert requests is not None
-        call_id = _require_call_id(line, requests, place)
+        call_id = _require_call_id(line, requests, location)
         if call_id not in best:
             missing = Reply(MISSING_STATUS, problem="the results have no line for this request")
-            best[call_id] = _new_judged_call(call_id, missing, {}, _parse_scale(call_id, requests, place))
+            best[call_id] = _new_judged_call(call_id, missing, {}, _parse_scale(call_id, requests, location))
     return BatchResults(list(best.values()), n_repeated)
 
 
@@ -179,31 +179,31 @@ def read_json_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"line {number}", value
 
 
-def _require_call_id(line: Mapping[str, Any], path: Path, place: str) -> CallId:
+def _require_call_id(line: Mapping[str, Any], path: Path, location: str) -> CallId:
     """Return the parsed `custom_id` of a line; raise InputError if crowdrank did not write it."""
     call_id = CallId.parse(line.get("custom_id"))
     if call_id is None:
         problem = f"the custom_id {shown(line.get('custom_id'))} is not one that crowdrank wrote"
         fix = "give the results of a batch that `crowdrank judge prepare` wrote"
-        raise InputError(problem, source=str(path), place=place, kind="unknown-custom-id", fix=fix)
+        raise InputError(problem, source=str(path), place=location, kind="unknown-custom-id", fix=fix)
     return call_id
 
 
-def _parse_scale(call_id: CallId, path: Path, place: str) -> Scale:
+def _parse_scale(call_id: CallId, path: Path, location: str) -> Scale:
     """Return the scale in a `custom_id`; raise InputError if it is not a scale."""
     try:
         return Scale.parse(call_id.grades)
     except UsageError as error:
         problem = f"the grades {shown(call_id.grades)} of the custom_id are not a scale"
         fix = "give the results as the service wrote them"
-        raise InputError(problem, source=str(path), place=place, kind="unknown-custom-id", fix=fix) from error
+        raise InputError(problem, source=str(path), place=location, kind="unknown-custom-id", fix=fix) from error
 
 
 def _read_result_line(
-    call_id: CallId, line: Mapping[str, Any], judges: Mapping[str, Judge], path: Path, place: str
+    call_id: CallId, line: Mapping[str, Any], judges: Mapping[str, Judge], path: Path, location: str
 ) -> JudgedCall:
     """Return the call and its reply from a line of batch results; an error of the service is a failed call."""
-    scale, response, error = _parse_scale(call_id, path, place), line.get("response"), line.get("error")
+    scale, response, error = _parse_scale(call_id, path, location), line.get("response"), line.get("error")
     body = response.get("body") if isinstance(response, dict) else None
     status_code = response.get("status_code", 200) if isinstance(response, dict) else None
     if error or status_code != 200 or not isinstance(body, dict):

@@ -376,7 +376,7 @@ class Caller:
         judge, body = call.judge, self.task.request_body(call)
         max_cost = _max_cost(judge, body)
         for attempt in range(1, judge.attempts + 1):
-            if not await self._reserve(queue, key, call, max_cost):
+            if not await self._wait_and_reserve_cost(queue, key, call, max_cost):
                 return
             started_at, is_last = self.clock.now(), attempt == judge.attempts
             try:
@@ -395,7 +395,7 @@ class Caller:
                 return
             await self.clock.sleep(self._backoff_seconds(attempt, outcome.wait_seconds))
 
-    async def _reserve(self, queue: JudgeQueue, key: str, call: Call, max_cost: float) -> bool:
+    async def _wait_and_reserve_cost(self, queue: JudgeQueue, key: str, call: Call, max_cost: float) -> bool:
         """Wait until a call may be made and reserve its maximum cost; return False if its judge is stopped."""
         while await queue.wait_for_turn():
             if self.ledger.reserve(key, max_cost, self.budget, _ledger_columns(call)):

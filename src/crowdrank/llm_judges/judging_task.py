@@ -64,7 +64,7 @@ class JudgingTask:
         return len(self.pairs)
 
     def calls(self) -> Iterator[Call]:
-        """Yield all calls in the order of the pairs, `samples` of the judge for each pair."""
+        """Yield all calls in the order of the pairs; each pair has as many calls as its judge has `samples`."""
         for (query, document), judge in zip(self.pairs, self.judge_of_pair, strict=True):
             for sample in range(judge.samples):
                 yield Call(judge, query, document, sample)

@@ -59,8 +59,8 @@ def read_umbrela(path: Path, ids: IdsByText | None = None, scale: Scale | None =
     scale = Scale.parse(UMBRELA_SCALE) if scale is None else scale
     samples: dict[tuple[str, str, str], int] = {}
     judged = []
-    for place, line in read_json_objects(path):
-        query, document = _pair_ids(line, path, place, ids)
+    for location, line in read_json_objects(path):
+        query, document = _pair_ids(line, path, location, ids)
         model = line.get("model")
         judge = model if isinstance(model, str) and model.strip() and is_encodable(model) else "umbrela"
         sample = samples[query, document, judge] = samples.get((query, document, judge), -1) + 1
@@ -69,13 +69,15 @@ def read_umbrela(path: Path, ids: IdsByText | None = None, scale: Scale | None =
     return judged
 
 
-def _pair_ids(line: Mapping[str, Any], path: Path, place: str, ids: IdsByText | None) -> tuple[str, str]:
+def _pair_ids(line: Mapping[str, Any], path: Path, location: str, ids: IdsByText | None) -> tuple[str, str]:
     """Return the ids of the query and the passage of a judgment."""
     query, passage = line.get("query"), line.get("passage")
     valid = all(isinstance(text, str) and text.strip() and is_encodable(text) for text in (query, passage))
     if not valid or "judgment" not in line:
         fix = "give a file with the keys query, passage, prediction, judgment and result_status in each line"
-        raise InputError("it is not a judgment of umbrela", source=str(path), place=place, kind="not-umbrela", fix=fix)
+        raise InputError(
+            "it is not a judgment of umbrela", source=str(path), place=location, kind="not-umbrela", fix=fix
+        )
     assert isinstance(query, str)
     assert isinstance(passage, str)
     if ids is None:
@@ -84,7 +86,7 @@ def _pair_ids(line: Mapping[str, Any], path: Path, place: str, ids: IdsByText | 
     if found is None:
         problem = f"the requests have no pair with the query {shown(query)} and this passage"
         fix = "give the requests and texts that umbrela judged"
-        raise InputError(problem, source=str(path), place=place, kind="unknown-text", fix=fix)
+        raise InputError(problem, source=str(path), place=location, kind="unknown-text", fix=fix)
     return found
 
 

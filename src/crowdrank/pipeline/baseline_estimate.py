@@ -53,9 +53,9 @@ def estimate_to_dict(result: Estimate) -> dict[str, Any]:
     }
 
 
-def load_estimate(fields: Mapping[str, Any], table: pa.Table) -> Estimate:
-    """Return the estimate of the dictionary that :func:`estimate_to_dict` returned, with its table."""
-    columns = {name: table[name] if name == "run" else pc.fill_null(table[name], np.nan) for name in table.column_names}
+def estimate_from_dict(fields: Mapping[str, Any], rows: pa.Table) -> Estimate:
+    """Return the estimate of the dictionary that :func:`estimate_to_dict` returned, with the table of its rows."""
+    columns = {name: rows[name] if name == "run" else pc.fill_null(rows[name], np.nan) for name in rows.column_names}
     return Estimate(
         rows=pa.table(columns),
         measure=parse_measure(fields["measure"]),

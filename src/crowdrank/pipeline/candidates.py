@@ -197,7 +197,7 @@ def expert_candidate(name: str, description: str, make: RankerFactory = lambdama
 
 
 def feature_candidate(name: str, description: str, feature: str) -> Candidate:
-    """Return a control that ranks by a feature."""
+    """Return a candidate that ranks by one feature alone, as a control for the trained ones."""
 
     def fit(view: TrainingView) -> Ranker:
         query = view.data.query

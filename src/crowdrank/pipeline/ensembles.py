@@ -106,7 +106,9 @@ def build_ensembles(
     if len(crowd) < len(names):
         ensembles[ALL] = average_ensemble(members, names)
     if "expert-only" in members:
-        average = MemberScores(*(np.mean([part[name] for name in crowd], axis=0) for part in _parts(members)))
+        average = MemberScores(
+            *(np.mean([part[name] for name in crowd], axis=0) for part in _scores_by_member(members))
+        )
         pair = {CROWD: average, "expert-only": members["expert-only"]}
         ensembles[EXPERT] = weighted_ensemble(pair, fold, search, {CROWD: ensembles[CROWD].weights})
     if len(names) > 1:
@@ -138,7 +140,7 @@ def weighted_ensemble(
         parts: weights of the candidates in members that are ensembles.
 
     """
-    scores, nested = (np.stack(list(part.values())) for part in _parts(members))
+    scores, nested = (np.stack(list(part.values())) for part in _scores_by_member(members))
     score = np.empty(scores.shape[1])
     by_fold = np.full((nested.shape[1], len(scores)), 1 / len(scores))
     for number, weights in enumerate(by_fold):
@@ -184,7 +186,7 @@ def graded_validation(query: Integers, grade: Floats, measure: str, gains: str) 
     return Validation(lists, measure, gains)
 
 
-def _parts(members: Mapping[str, MemberScores]) -> tuple[dict[str, Floats], dict[str, Floats]]:
+def _scores_by_member(members: Mapping[str, MemberScores]) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Return scores and nested scores by member."""
     return {name: one.score for name, one in members.items()}, {name: one.nested for name, one in members.items()}
 

@@ -38,7 +38,7 @@ LABEL_COLUMN_BY_METHOD = {
     "gda": "expected-grade",
 }
 """Label that the table of training labels has in the column of each consensus method, if the method was fitted."""
-MIN_DIFFERENCE = 0.5
+MIN_LABEL_ERROR = 0.5
 """Minimum difference between a label and the expert grade to check the document, in expert grades."""
 SETTLED = "settled"
 """Reason of a document of which no other label is needed."""
@@ -79,7 +79,7 @@ def next_table(documents: pa.Table, model: Aggregator, data: RunData, measure: s
     priority, is_settled = gain, grade_certainty(model) >= SETTLED_PROBABILITY
     if len(is_open) and not is_open.any():
         priority = _differences_to_experts(documents, grade_codes(documents["grade"], model.consensus_.labels), data)
-        is_open, reason = priority >= MIN_DIFFERENCE, DIFFERS_FROM_EXPERT
+        is_open, reason = priority >= MIN_LABEL_ERROR, DIFFERS_FROM_EXPERT
         is_settled = np.zeros(len(documents), bool)
     width = pc.subtract(documents["upper"], documents["lower"])
     table = documents.append_column("priority", pa.array(priority)).append_column("width", width)
@@ -199,7 +199,7 @@ def training_table(data: RunData, fits: ConsensusFits, outcome: SelectionResult)
     columns: dict[str, Any] = {
         "query": known.query,
         "document": known.document,
-        "part": _parts(data, outcome)[rows],
+        "part": _query_roles(data, outcome)[rows],
         "labels": data.n_labels[rows],
     }
     for method, target in LABEL_COLUMN_BY_METHOD.items():
@@ -218,7 +218,7 @@ def training_table(data: RunData, fits: ConsensusFits, outcome: SelectionResult)
     )
 
 
-def _parts(data: RunData, outcome: SelectionResult) -> Any:
+def _query_roles(data: RunData, outcome: SelectionResult) -> Any:
     """Return what the query of each row serves: `test`, `selection` or `train`."""
     names = np.full(len(data.query_ids), "train", dtype=object)
     names[outcome.split.development] = "selection"
@@ -249,7 +249,7 @@ def feature_table(data: RunData, ranker: Ranker) -> pa.Table:
     return data.feature_table().append_column("importance", importance).sort_by([("importance", "descending")])
 
 
-N_ROWS = 10
+MAX_TABLE_ROWS = 10
 """Maximum number of rows of a table."""
 
 
@@ -281,7 +281,7 @@ def markdown(result: RunResult) -> str:
         "",
         f"{describe_next(result.tables['next'])} next.csv has all of them. {_relevance_unit(result)}",
         "",
-        *markdown_table(result.tables["next"].slice(0, N_ROWS).to_pylist()),
+        *markdown_table(result.tables["next"].slice(0, MAX_TABLE_ROWS).to_pylist()),
         "",
         "## Protocol",
         "",
@@ -308,7 +308,7 @@ def _feature_labels(result: RunResult, labels: FeatureLabels) -> list[str]:
         *("", "## Labels with features", "", f"{NOT_FOR_RANKERS} consensus_with_features.parquet has them."),
         *("", *markdown_table(labels.rows())),
         *("", "What to label next by these labels; next_with_features.csv has all documents:"),
-        *("", *markdown_table(result.tables["next_with_features"].slice(0, N_ROWS).to_pylist())),
+        *("", *markdown_table(result.tables["next_with_features"].slice(0, MAX_TABLE_ROWS).to_pylist())),
     ]
 
 
@@ -355,7 +355,7 @@ def _assessors(result: RunResult) -> str:
         for one in sorted(counts, key=lambda one: -one["counts"])
     )
     offset = "" if result.expert_offset is None else f" {result.expert_offset}."
-    which = "All" if len(table) <= N_ROWS else "The best and the worst"
+    which = "All" if len(table) <= MAX_TABLE_ROWS else "The best and the worst"
     return (
         f"{counted(len(table), 'assessor')}: {flags}.{offset} {which}, the most informative first "
         "(assessors.csv has all of them, pairs.csv the agreement of pairs)."
@@ -363,5 +363,5 @@ def _assessors(result: RunResult) -> str:
 
 
 def _best_and_worst_assessors(result: RunResult) -> list[dict[str, Any]]:
-    table = best_and_worst(result.tables["assessors"], N_ROWS)
+    table = best_and_worst(result.tables["assessors"], MAX_TABLE_ROWS)
     return list(table.select(["assessor", "judgments", "informativeness", "flag", "evidence"]).to_pylist())

@@ -486,7 +486,7 @@ class RunResult:
             expert_offset=None if offset is None else ExpertOffset(**offset),
             same_scale=fields["same_scale"],
             expert_grades=tuple(fields.get("expert_grades", ())),
-            estimate=_load_estimate(fields["estimate"], tables),
+            estimate=_estimate_from_dict(fields["estimate"], tables),
             feature_labels=None if with_features is None else FeatureLabels.load(with_features),
             calibration=None if calibration is None else Calibration.load(calibration),
             changes=tuple(fields["changes"]),
@@ -507,12 +507,12 @@ def _estimate_to_dict(estimate: Estimate | None) -> dict[str, Any] | None:
     return estimate_to_dict(estimate)
 
 
-def _load_estimate(fields: Mapping[str, Any] | None, tables: Mapping[str, pa.Table]) -> Estimate | None:
+def _estimate_from_dict(fields: Mapping[str, Any] | None, tables: Mapping[str, pa.Table]) -> Estimate | None:
     if fields is None:
         return None
-    from crowdrank.pipeline.baseline_estimate import load_estimate
+    from crowdrank.pipeline.baseline_estimate import estimate_from_dict
 
-    return load_estimate(fields, tables["estimate"])
+    return estimate_from_dict(fields, tables["estimate"])
 
 
 def reading_run(folder: str | Path) -> Any:

@@ -68,7 +68,7 @@ class RunProfile:
     """Time and memory of a run.
 
     Attributes:
-        stages: stages in the order in which they began; the last one is the time between them.
+        stages: stages in the order in which they began; the last entry holds the time outside all stages.
         seconds: wall-clock time of the run.
         cpu_seconds: CPU time of the run.
         peak_bytes: maximum resident memory of the process during the run.

@@ -336,14 +336,14 @@ def _check_tree(block: str, number: int, n_features: int) -> None:
         len(lines) <= _MAX_LINES_PER_TREE and all(map(_TREE_LINE.fullmatch, lines)), f"tree {number} cannot be read"
     )
     found = _parse_key_values(lines)
-    n = int(_integers(found, "num_leaves", 1)[0])
-    n_categorical = int(_integers(found, "num_cat", 1)[0])
+    n = int(_parse_integers(found, "num_leaves", 1)[0])
+    n_categorical = int(_parse_integers(found, "num_cat", 1)[0])
     require(n >= 1 and n_categorical >= 0, f"tree {number} has no leaves")
-    _numbers(found, "leaf_value", n)
-    _numbers(found, "shrinkage", 1)
+    _parse_numbers(found, "leaf_value", n)
+    _parse_numbers(found, "shrinkage", 1)
     if n > 1:
         _check_nodes(found, n, n_features, n_categorical)
-    linear = _integers(found, "is_linear", 1) if "is_linear" in found else np.zeros(1)
+    linear = _parse_integers(found, "is_linear", 1) if "is_linear" in found else np.zeros(1)
     require(linear[0] in (0, 1), "is_linear is not 0 or 1")
     if linear[0]:
         _check_linear(found, n, n_features)
@@ -351,57 +351,57 @@ def _check_tree(block: str, number: int, n_features: int) -> None:
 
 def _check_nodes(found: dict[str, str], n: int, n_features: int, n_categorical: int) -> None:
     """Check that the splits form a tree, on features that exist."""
-    feature = _integers(found, "split_feature", n - 1)
+    feature = _parse_integers(found, "split_feature", n - 1)
     require(((feature >= 0) & (feature < n_features)).all(), "a split is on a feature that does not exist")
-    children = np.concatenate([_integers(found, name, n - 1) for name in ("left_child", "right_child")])
+    children = np.concatenate([_parse_integers(found, name, n - 1) for name in ("left_child", "right_child")])
     require(((children >= -n) & (children <= n - 2)).all(), "a child of a split does not exist")
     # Every leaf and every split but the first has one parent, which comes before it: so there is no cycle.
     require(len(np.unique(children)) == 2 * (n - 1), "a leaf or a split has two parents")
     parents = np.tile(np.arange(n - 1), 2)
     require(((children < 0) | (children > parents)).all(), "a split comes before its parent")
-    kind = _integers(found, "decision_type", n - 1)
+    kind = _parse_integers(found, "decision_type", n - 1)
     require(((kind >= 0) & (kind >> 2 < _N_MISSING_TYPES)).all(), "a split is of an unknown type")
-    threshold = _numbers(found, "threshold", n - 1)
+    threshold = _parse_numbers(found, "threshold", n - 1)
     categorical = (kind & 1) == 1
     if n_categorical or categorical.any():
         _check_categories(found, threshold[categorical], n_categorical)
     for name in _NODE_VALUES:
         if name in found:
-            _numbers(found, name, n - 1)
+            _parse_numbers(found, name, n - 1)
     for name in _LEAF_VALUES:
         if name in found:
-            _numbers(found, name, n)
+            _parse_numbers(found, name, n)
 
 
-def _check_categories(found: dict[str, str], place: NDArray[np.float64], n_categorical: int) -> None:
-    """Check the sets of categories that splits refer to by their place."""
-    bounds = _integers(found, "cat_boundaries", n_categorical + 1)
+def _check_categories(found: dict[str, str], set_index: NDArray[np.float64], n_categorical: int) -> None:
+    """Check the sets of categories, and the indices by which splits refer to them."""
+    bounds = _parse_integers(found, "cat_boundaries", n_categorical + 1)
     require(bounds[0] == 0 and (np.diff(bounds) > 0).all(), "the sets of categories do not add up")
-    bits = _integers(found, "cat_threshold", int(bounds[-1]))
+    bits = _parse_integers(found, "cat_threshold", int(bounds[-1]))
     require(((bits >= 0) & (bits < 2**32)).all(), "a set of categories cannot be read")
-    known = (place >= 0) & (place < n_categorical) & (place == np.floor(place))
+    known = (set_index >= 0) & (set_index < n_categorical) & (set_index == np.floor(set_index))
     require(known.all(), "a split is on a set of categories that does not exist")
 
 
 def _check_linear(found: dict[str, str], n: int, n_features: int) -> None:
     """Check the linear functions in the leaves."""
-    _numbers(found, "leaf_const", n)
-    counts = _integers(found, "num_features", n)
+    _parse_numbers(found, "leaf_const", n)
+    counts = _parse_integers(found, "num_features", n)
     require((counts >= 0).all(), "the linear leaves cannot be read")
-    features = _integers(found, "leaf_features", int(counts.sum()))
+    features = _parse_integers(found, "leaf_features", int(counts.sum()))
     require(((features >= 0) & (features < n_features)).all(), "a leaf uses a feature that does not exist")
-    _numbers(found, "leaf_coeff", int(counts.sum()))
+    _parse_numbers(found, "leaf_coeff", int(counts.sum()))
 
 
-def _integers(found: dict[str, str], name: str, length: int) -> NDArray[np.int64]:
-    return np.array(_tokens(found, name, length, _INTEGERS), np.int64)
+def _parse_integers(found: dict[str, str], name: str, length: int) -> NDArray[np.int64]:
+    return np.array(_split_values(found, name, length, _INTEGERS), np.int64)
 
 
-def _numbers(found: dict[str, str], name: str, length: int) -> NDArray[np.float64]:
-    return np.array(_tokens(found, name, length, _NUMBERS), np.float64)
+def _parse_numbers(found: dict[str, str], name: str, length: int) -> NDArray[np.float64]:
+    return np.array(_split_values(found, name, length, _NUMBERS), np.float64)
 
 
-def _tokens(found: dict[str, str], name: str, length: int, pattern: re.Pattern[str]) -> list[str]:
+def _split_values(found: dict[str, str], name: str, length: int, pattern: re.Pattern[str]) -> list[str]:
     require(name in found and pattern.fullmatch(found[name]), f"{name} is missing or cannot be read")
     tokens = found[name].split()
     require(len(tokens) == length, f"{name} has {len(tokens)} values instead of {length}")

@@ -218,7 +218,10 @@ def search_weights(scores: Floats, measure: Callable[[Floats], float], steps: in
 
 
 def shrunk_weights(scores: Floats, validation: Validation, steps: int, random_state: int = 0) -> Floats:
-    """Return weights (n_members,) that are averaged over random halves of the queries and shrunk to equal weights."""
+    """Return weights (n_members,) that are averaged over random halves of the queries and shrunk to equal weights.
+
+    The search divides the range of each weight into `steps`.
+    """
     n = int(validation.defined.sum())
     rng = np.random.default_rng(random_state)
     total = np.zeros(len(scores))

@@ -107,7 +107,7 @@ def lambda_gradients(
         sigmoid: steepness of the pairwise probability.
         truncation: number of top ranks.
         norm: normalize as LightGBM's `lambdarank_norm`.
-        gradient, hessian: (n,) results.
+        gradient, hessian: (n,) arrays that are overwritten with the results.
 
     """
     longest = longest_query(offsets, first, last)
@@ -284,7 +284,7 @@ def judgment_gradients(
         max_pairs: maximum number of pairs of judgments per pair of documents.
         seed: random seed.
         min_curvature: minimum curvature per pair of judgments.
-        gradient, hessian: (n,) results.
+        gradient, hessian: (n,) arrays that are overwritten with the results.
 
     """
     longest = longest_query(offsets, first, last)
@@ -367,9 +367,10 @@ def _kth_largest(values: Floats, k: int) -> float:
 def ranked_groups(
     rows: Integers, query: Integers, score: Floats, offsets: Integers, cutoff: int = MAX_SORTED_RANKS + 1
 ) -> tuple[Integers, Booleans]:
-    """Return the rows by query and descending score, and whether each begins a group of equal scores.
+    """Return all rows, sorted by descending score within queries, and whether each begins a group of equal scores.
 
-    Rows are ordered by query. With a cutoff of at most `MAX_SORTED_RANKS`, only these ranks and their ties are sorted.
+    The given rows must be ordered by query. With a cutoff of at most `MAX_SORTED_RANKS`, the ranks up to the cutoff and
+    documents tied with the last of them are sorted; the other rows of the query follow in any order.
     """
     if cutoff > MAX_SORTED_RANKS:
         order = rank_order(rows, query, score, offsets.size - 1)

@@ -316,13 +316,13 @@ class FeatureBatches:
         self.used = set()
         for source, roles in self._files:
             is_empty = True
-            for batch in self._read(source, roles):
+            for batch in self._read_file(source, roles):
                 is_empty = False
                 yield batch
             if is_empty:
                 raise no_rows_error(source.name)
 
-    def _read(self, source: Source, roles: Mapping[str, str]) -> Iterator[Features]:
+    def _read_file(self, source: Source, roles: Mapping[str, str]) -> Iterator[Features]:
         """Yield the batches of one file."""
         if isinstance(source, LetorSource):
             for table in source.read_batches(source.names, self.n_rows):

@@ -391,8 +391,8 @@ def select_features(X: Any, names: tuple[str, ...]) -> Floats:
             raise InputError(problem, fix=FITTED_FIX, kind="feature-count")
         return matrix
     require_features(found, names)
-    place = {name: number for number, name in enumerate(found)}
-    return np.ascontiguousarray(matrix[:, [place[name] for name in names]])
+    position = {name: number for number, name in enumerate(found)}
+    return np.ascontiguousarray(matrix[:, [position[name] for name in names]])
 
 
 def _fill_omitted_zeros(X: Any, names: tuple[str, ...]) -> Any:

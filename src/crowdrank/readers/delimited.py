@@ -246,8 +246,8 @@ class DelimitedSource(FileSource):
 
     def _first_malformed_row(self) -> InputError:
         """Return the error for the first row with another number of cells than the header, without Arrow."""
-        if place := first_undecodable_line(self.path):
-            return encoding_error(self.path, place)
+        if location := first_undecodable_line(self.path):
+            return encoding_error(self.path, location)
         index, cells = self._find_malformed_record()
         has_newline = any(map(_has_newline, cells))
         if has_newline:
@@ -284,8 +284,8 @@ class DelimitedSource(FileSource):
         # the interpreter has ended, which aborts the process.
         for sequential, block_bytes in ((False, CSV_BLOCK_BYTES), (True, CSV_BLOCK_BYTES), (True, MAX_LINE_BYTES)):
             # Text that is not UTF-8 is refused here, because Arrow would print a traceback.
-            if sequential and block_bytes == CSV_BLOCK_BYTES and (place := first_undecodable_line(self.path)):
-                raise encoding_error(self.path, place)
+            if sequential and block_bytes == CSV_BLOCK_BYTES and (location := first_undecodable_line(self.path)):
+                raise encoding_error(self.path, location)
             malformed = _MalformedRows()
             table = self._parse_with_arrow(names, malformed.add if sequential else None, block_bytes)
             if table is not None:
@@ -350,7 +350,7 @@ class DelimitedSource(FileSource):
         )
 
     def locate_row(self, row: int) -> str:
-        """Return the place of a row for errors: its number, from 1 below the header, and its line in the file."""
+        """Return the location of a row for errors: its number, from 1 below the header, and its line in the file."""
         return self._locate_record(self._first_row + row if self._records is None else int(self._records[row]))
 
     def _take_rows(self, table: pa.Table, rows: Integers) -> pa.Table:
@@ -438,7 +438,7 @@ def _there_are_text(count: int, noun: str) -> str:
     return f"there is 1 {noun}" if count == 1 else f"there are {count} {noun}s"
 
 
-def _open_quote_error(source_name: str, place: str) -> InputError:
+def _open_quote_error(source_name: str, location: str) -> InputError:
     advice = "close it, or write it twice inside a quoted cell"
     problem = "a quote is opened and never closed"
-    return InputError(problem, source=source_name, place=place, kind=OPEN_QUOTE_ERROR_KIND, fix=advice)
+    return InputError(problem, source=source_name, place=location, kind=OPEN_QUOTE_ERROR_KIND, fix=advice)

@@ -158,7 +158,7 @@ class LineSource(FileSource):
         self._lines: list[int] = []  # line number of each row
 
     def locate_row(self, row: int) -> str:
-        """Return the place of a row for errors: its line in the file."""
+        """Return the location of a row for errors: its line in the file."""
         return f"line {self._lines[row]}"
 
 
@@ -214,10 +214,10 @@ def batched(rows: Iterable[T], batch_size: int) -> Iterator[list[T]]:
         yield batch
 
 
-def line_too_long_error(source: str, place: str) -> InputError:
+def line_too_long_error(source: str, location: str) -> InputError:
     """Return the error for a line of more than MAX_LINE_BYTES bytes."""
     problem = f"the line is longer than {MAX_LINE_BYTES >> 20} MiB"
-    return InputError(problem, source=source, place=place, fix="check that it is a text file in the right format")
+    return InputError(problem, source=source, place=location, fix="check that it is a text file in the right format")
 
 
 def check_size(file: str | Path | FileHead, max_bytes: int = MAX_BYTES) -> None:
@@ -324,14 +324,14 @@ def _list_sibling_names(path: Path) -> list[str]:
         return []
 
 
-def encoding_error(path: Path, place: str) -> InputError:
+def encoding_error(path: Path, location: str) -> InputError:
     """Return the error for a text file that is neither UTF-8 nor UTF-16."""
     problem = "the text is neither UTF-8 nor UTF-16"
-    return InputError(problem, source=str(path), place=place, kind="encoding", fix="save it as UTF-8")
+    return InputError(problem, source=str(path), place=location, kind="encoding", fix="save it as UTF-8")
 
 
 def first_undecodable_line(path: Path) -> str:
-    """Return the place of the first line that is not UTF-8, or nothing."""
+    """Return the location of the first line that is not UTF-8, or nothing."""
     with open_decompressed(path) as stream:
         for line_number, line in numbered_lines(stream, str(path)):
             if line.decode(errors="replace").encode() != line:

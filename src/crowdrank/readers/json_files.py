@@ -1,4 +1,4 @@
-"""Read JSON Lines and JSON documents: tasks of Label Studio, judgment lists of OpenSearch, flat objects.
+"""Read JSON Lines (doccano) and JSON documents: tasks of Label Studio, judgment lists of OpenSearch, flat objects.
 
 - Label Studio (labelstud.io/guide/task_format): a list of tasks with `data` and `annotations`; each annotation has
   `completed_by` (a number, or an object with an email), `was_canceled`, `ground_truth`, `lead_time` in seconds, and a
@@ -26,8 +26,10 @@ from crowdrank.readers.sources import SKIP_BAD_ROWS, BadRows, no_rows_error
 
 MAX_EXACT_INTEGER = 2**53
 """Largest integer up to which a float64 holds every integer exactly."""
-NOT_LABELED_REASON, SEVERAL_LABELS_REASON = "not labeled", "several labels"
-"""Reasons under which rows with an empty list of labels, and with a list of different labels, are counted."""
+NOT_LABELED_REASON = "not labeled"
+"""Reason under which rows with an empty list of labels are counted."""
+SEVERAL_LABELS_REASON = "several labels"
+"""Reason under which rows with a list of different labels are counted."""
 
 
 class JsonLinesSource(FileSource):
@@ -115,7 +117,7 @@ class JsonLinesSource(FileSource):
         return self.cell_error(row, column, f"{shown(cell)} {problem}", fix)
 
     def locate_row(self, row: int) -> str:
-        """Return the place of a row for errors: its number, and its line in the file."""
+        """Return the location of a row for errors: its number, and its line in the file."""
         return f"row {self._first_row + row + 1} (line {self._lines[row]})"
 
 
@@ -259,8 +261,8 @@ class JsonSource(FileSource):
         super().__init__(file)
         with open_decompressed(self.head) as stream:
             value = _parse_json(stream.read().decode("utf-8-sig"), self.name)
-        self._place_of_object: list[str] = []
-        self._place_of_row: list[str] = []
+        self._object_locations: list[str] = []
+        self._row_locations: list[str] = []
         self._malformed: list[InputError] = []
         self._left_out: Counter[str] = Counter()
         self._id_columns: Sequence[str] | None = JSON_ID_COLUMNS  # None: all columns
@@ -273,7 +275,7 @@ class JsonSource(FileSource):
             raise InputError(f"the key {shown(unusable)} is not text", source=self.name, fix="rename it")
 
     def _parse_rows(self, value: Any) -> list[dict[str, Any]]:
-        """Return a row for each judgment in a JSON document, and store the place of each."""
+        """Return a row for each judgment in a JSON document, and store the location of each."""
         lists = list(self._judgment_lists(value))
         if any(isinstance(judgment_list, list | dict) for judgment_list in lists):
             self.has_assessor_column = False
@@ -284,7 +286,7 @@ class JsonSource(FileSource):
             rows = [row for task_index, task in enumerate(tasks) for row in self._label_studio_rows(task_index, task)]
             return [{**row, **answers} for row, answers in zip(rows, self._assign_answer_columns(rows), strict=True)]
         if isinstance(value, list) and all(isinstance(row, dict) for row in value):
-            self._place_of_object = [f"object {index + 1}" for index in range(len(value))]
+            self._object_locations = [f"object {index + 1}" for index in range(len(value))]
             self._id_columns = None
             return value
         raise InputError(
@@ -317,26 +319,26 @@ class JsonSource(FileSource):
         self._left_out["document that the LLM did not rate"] += sum(map(_count_failures, judgment_list))
         entries = list(judgment_list.items()) if isinstance(judgment_list, dict) else map(_query_ratings, judgment_list)
         for query_index, (query, ratings) in enumerate(entries):
-            place = f"judgmentRatings {query_index + 1}"
+            location = f"judgmentRatings {query_index + 1}"
             if ratings == []:
                 self._left_out["query without ratings"] += 1
             for rating in ratings if isinstance(ratings, list) else [ratings]:
                 if not isinstance(rating, dict) or "docId" not in rating or "rating" not in rating:
-                    raise self._unexpected_value_error(place, rating, "a rating is an object with docId and rating")
-                self._place_of_object.append(place)
+                    raise self._unexpected_value_error(location, rating, "a rating is an object with docId and rating")
+                self._object_locations.append(location)
                 yield {"query": query, "document": rating["docId"], "grade": rating["rating"]}
 
     def _label_studio_rows(self, task_index: int, task: Any) -> Iterator[dict[str, Any]]:
         """Yield a row for each annotation of a task of Label Studio."""
-        place = f"task {task_index + 1}"
+        location = f"task {task_index + 1}"
         annotations = task.get("annotations", task.get("completions", [])) if isinstance(task, dict) else None
         if not isinstance(annotations, list) or not isinstance(task.get("data"), dict):
-            raise self._unexpected_value_error(place, task, "a task has data and a list of annotations")
+            raise self._unexpected_value_error(location, task, "a task has data and a list of annotations")
         data = {name: value for name, value in task["data"].items() if not isinstance(value, list | dict)}
         item_ids = {role: data[name] for role, name in match_roles({name: name for name in data}).items()}
         if "document" not in item_ids and task.get("id") is not None:
             item_ids["document"] = task["id"]
-        used_annotations = self._submitted_annotations(place, task, annotations)
+        used_annotations = self._submitted_annotations(location, task, annotations)
         true_answers = next(
             (_annotation_answers(annotation) for annotation in used_annotations if annotation.get("ground_truth")), {}
         )
@@ -346,7 +348,7 @@ class JsonSource(FileSource):
                 continue
             assessor = annotation.get("completed_by")
             assessor = assessor.get("email", assessor.get("id")) if isinstance(assessor, dict) else assessor
-            self._place_of_object.append(place)
+            self._object_locations.append(location)
             yield {
                 **item_ids,
                 "assessor": assessor,
@@ -386,11 +388,15 @@ class JsonSource(FileSource):
             row = {"grade": _merge_answers(given, others)}
             yield row if not true else {**row, "honeypot": _merge_answers(true, others)}
 
-    def _submitted_annotations(self, place: str, task: dict[str, Any], annotations: list[Any]) -> list[dict[str, Any]]:
+    def _submitted_annotations(
+        self, location: str, task: dict[str, Any], annotations: list[Any]
+    ) -> list[dict[str, Any]]:
         """Return the annotations of a task that were not canceled; count the others, and predictions, as left out."""
         objects = [annotation for annotation in annotations if isinstance(annotation, dict)]
         self._malformed += [
-            self._unexpected_value_error(place, annotation, "an annotation is an object with completed_by and a result")
+            self._unexpected_value_error(
+                location, annotation, "an annotation is an object with completed_by and a result"
+            )
             for annotation in annotations
             if not isinstance(annotation, dict)
         ]
@@ -405,8 +411,8 @@ class JsonSource(FileSource):
         )
         return used
 
-    def _unexpected_value_error(self, place: str, value: Any, advice: str) -> InputError:
-        return InputError(f"{shown(value)} is not expected here", source=self.name, place=place, fix=advice)
+    def _unexpected_value_error(self, location: str, value: Any, advice: str) -> InputError:
+        return InputError(f"{shown(value)} is not expected here", source=self.name, place=location, fix=advice)
 
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`, every cell as text."""
@@ -418,7 +424,7 @@ class JsonSource(FileSource):
         for reason, count in Counter(filter(None, problems)).items():
             bad_rows.count_left_out(reason, count)
         labeled = [number for number, problem in enumerate(problems) if problem is None]
-        self._place_of_row = [self._place_of_object[number] for number in labeled]
+        self._row_locations = [self._object_locations[number] for number in labeled]
         rows = [self._rows[number] for number in labeled]
         return pa.table({name: pa.array(self._read_column(name, rows), pa.string()) for name in names})
 
@@ -442,8 +448,8 @@ class JsonSource(FileSource):
         return cells
 
     def locate_row(self, row: int) -> str:
-        """Return the place of a row for errors: its task or object in the document."""
-        return self._place_of_row[row]
+        """Return the location of a row for errors: its task or object in the document."""
+        return self._row_locations[row]
 
 
 def _parse_json(text: str, source: str) -> Any:

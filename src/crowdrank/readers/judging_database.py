@@ -252,7 +252,10 @@ def read_comparison_plan(source: Any) -> ComparisonPlan:
 
 
 class JudgingDatabase(Source):
-    """Latest answers of a project; those of earlier generations and to training pairs are left out and counted.
+    """Latest answers of a project.
+
+    Two kinds of answers are left out and counted: those from before a lead requested new labels for the pair (each
+    request starts a new generation of the pair), and those to the training pairs with which assessors qualify.
 
     Attributes:
         grades: names of the grades of the project, from least to most relevant.

@@ -72,7 +72,7 @@ class ParquetSource(FileSource):
             table = reader.read(list(names))
             if len(table) != parquet_file.metadata.num_rows:
                 raise damaged_rows_error(self.name)
-        return self._plain_table(table, names)
+        return self._to_plain_values(table, names)
 
     def _require_size(self, parquet_file: pq.ParquetFile, names: Sequence[str]) -> None:
         """Raise InputError if the file is damaged, or larger than the limit."""
@@ -81,7 +81,7 @@ class ParquetSource(FileSource):
         next(parquet_file.iter_batches(batch_size=1, columns=list(names)), None)
         require_parquet_size(parquet_file.metadata, names, self.max_bytes, self.name)
 
-    def _plain_table(self, table: pa.Table, names: Sequence[str]) -> pa.Table:
+    def _to_plain_values(self, table: pa.Table, names: Sequence[str]) -> pa.Table:
         return pa.table({name: frames.to_plain_values(table[name], self.name, name) for name in names})
 
     def read_batches(self, names: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
@@ -98,7 +98,7 @@ class ParquetSource(FileSource):
             n_read = 0
             for batch in parquet_file.iter_batches(batch_size=n_rows, columns=names, use_threads=False):
                 n_read += len(batch)
-                yield self._plain_table(pa.Table.from_batches([batch]), names)
+                yield self._to_plain_values(pa.Table.from_batches([batch]), names)
             if n_read != parquet_file.metadata.num_rows:
                 raise damaged_rows_error(self.name)
 

@@ -1,4 +1,4 @@
-"""Read the tables that judging platforms export: Toloka, MTurk, Quepid.
+"""Read the tables that judging platforms export: Toloka, MTurk, Quepid. Label Studio (JSON) is in `json_files`.
 
 Each export is recognized by columns that only it has:
 

@@ -25,13 +25,13 @@ from crowdrank.pipeline.run_result import ALTERNATIVE
 from crowdrank.readers.letor import is_letor_feature
 from crowdrank.reports.report_data import N_NEXT_DOCUMENTS_SHOWN, ReportData
 
-MAX_NAMES = 5
+MAX_NAMED_ASSESSORS = 5
 """Maximum number of assessors that a sentence names."""
 BASELINE_NAMES = {"majority": "majority votes"}
 """Names of baselines in headlines, if they differ from the candidate's name."""
 TRUST_QUESTION = "Can I trust the labels?"
 ONE_ASSESSOR = "With one assessor, reliability cannot be measured"
-MIN_GRADED = 20
+MIN_GRADED_DOCUMENTS = 20
 """Minimum number of expert-graded documents to compare labels with."""
 MIN_TEST_QUERIES = 20
 """Minimum number of test queries that is advised."""
@@ -204,7 +204,7 @@ def trust_card(data: ReportData) -> Card:
 def _agreement_with_experts(data: ReportData) -> tuple[str, str, list[str]]:
     """Return the answer, its tone and the evidence on how well labels agree with expert grades."""
     graded = data.against_experts
-    if len(graded) < MIN_GRADED:
+    if len(graded) < MIN_GRADED_DOCUMENTS:
         which = f"only {len(graded):,}" if len(graded) else "none"
         sentences = [f"Experts graded {which} of these documents, so the labels cannot be compared with them."]
         if data.models_assessors and not math.isnan(data.reliability):
@@ -362,8 +362,12 @@ def _flagged(data: ReportData, flag: str) -> pd.DataFrame:
 
 
 def _names(assessors: pd.DataFrame) -> str:
-    more = f" and {len(assessors) - MAX_NAMES:,} more (listed below)" if len(assessors) > MAX_NAMES else ""
-    return f"{', '.join(distinct_lines(assessors['assessor'].head(MAX_NAMES), 24))}{more}"
+    more = (
+        f" and {len(assessors) - MAX_NAMED_ASSESSORS:,} more (listed below)"
+        if len(assessors) > MAX_NAMED_ASSESSORS
+        else ""
+    )
+    return f"{', '.join(distinct_lines(assessors['assessor'].head(MAX_NAMED_ASSESSORS), 24))}{more}"
 
 
 def _share_of_judgments(data: ReportData, assessors: pd.DataFrame) -> str:
@@ -372,9 +376,9 @@ def _share_of_judgments(data: ReportData, assessors: pd.DataFrame) -> str:
 
 
 def _more_expert_grades(data: ReportData) -> list[str]:
-    if len(data.against_experts) >= MIN_GRADED:
+    if len(data.against_experts) >= MIN_GRADED_DOCUMENTS:
         return []
-    return [f"Have experts grade at least {MIN_GRADED} of the judged documents, to check the labels."]
+    return [f"Have experts grade at least {MIN_GRADED_DOCUMENTS} of the judged documents, to check the labels."]
 
 
 def _more_test_queries(data: ReportData) -> list[str]:

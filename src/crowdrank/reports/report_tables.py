@@ -20,6 +20,7 @@ from crowdrank.reports.report_data import UNKNOWN_UNIT, ReportData, informativen
 SIMULATED = "simulated"
 """Unit of the costs that `demo` simulates."""
 MAX_ASSESSORS = 5000
+"""Maximum number of rows of the table of assessors."""
 MAX_PAIRS = 500
 MAX_ID_LENGTH = 200
 MAX_NAME_LENGTH = 24

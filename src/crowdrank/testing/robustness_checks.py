@@ -205,7 +205,7 @@ def check_useless_assessor(model: Aggregator) -> None:
 
 
 def check_calibration(model: Aggregator) -> None:
-    """Check that P(grade) is about the frequency of the grade among the answers of one more careful assessor."""
+    """Check that P(grade) is about the frequency of the grade among the answers of additional, careful assessors."""
     errors = []
     for seed in range(N_SEEDS_OF_PERCEPTION):
         world = PerceptionWorld.draw(seed)
@@ -236,8 +236,8 @@ def applies_to(world: GradeWorld, model: Aggregator) -> bool:
 def check_unused_grades(model: Aggregator) -> None:
     """Check that a model finds the right grade as often as the majority if some grades are unused or rare.
 
-    A rule that is no estimate of the true grade, such as the highest grade, claims nothing; neither does a model that
-    compares documents of a query only.
+    Exempt are rules that do not estimate the true grade, such as the highest grade, and models that compare only the
+    documents of a query.
     """
     if model.grade_by not in GRADE_RULES or getattr(model, "locality", "item") == "query":
         return

@@ -34,7 +34,7 @@ from crowdrank.service.compare.rankings import (
     prices_of_asked_members,
     ranking_digests,
 )
-from crowdrank.service.domain.projects import COMPARE, Project, lock_project
+from crowdrank.service.domain.projects import COMPARE_POLICY, Project, lock_project
 from crowdrank.service.domain.quotas import BUDGET_TOLERANCE, committed_money, set_sample_targets
 from crowdrank.service.model.fits import latest_snapshot, list_standings
 from crowdrank.service.service_errors import Conflict
@@ -119,7 +119,7 @@ def read_draw_inputs(connection: Connection, project: Project) -> DrawInputs:
     draws, kinds = list_draws(connection, project), _judging_kinds(project)
     if not project.is_sampled:
         problem = f"the policy of project {shown(project.name)} is {project.policy}, which draws no pairs"
-        raise Conflict(problem, kind="other-policy", fix=f"set the policy {COMPARE}")
+        raise Conflict(problem, kind="other-policy", fix=f"set the policy {COMPARE_POLICY}")
     if not kinds:
         problem, fix = "no label is asked for", "set a minimum of at least 1 label per pair, usually of experts"
         raise Conflict(problem, kind="no-labels-wanted", fix=fix)
@@ -134,7 +134,8 @@ def read_draw_inputs(connection: Connection, project: Project) -> DrawInputs:
         raise Conflict(problem, kind="looks-used", fix=fix)
     rankings = load_rankings(connection, project)
     if len(rankings) < 2:
-        problem = f"project {shown(project.name)} has {counted(len(rankings), 'ranking')}, and {COMPARE} needs two"
+        has = f"project {shown(project.name)} has {counted(len(rankings), 'ranking')}"
+        problem = f"{has}, and {COMPARE_POLICY} needs two"
         raise Conflict(problem, kind="few-rankings", fix="add the rankings to compare")
     return DrawInputs(
         project=project,

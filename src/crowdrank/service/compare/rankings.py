@@ -160,7 +160,7 @@ IS_ANSWERED = (_ANSWER.c.generation == _PAIR.c.generation) & (_ANSWER.c.kind != 
 
 @dataclass(frozen=True)
 class DrawProgress:
-    """Progress of a draw.
+    """Progress of a draw, a random sample of the pairs of a project whose labels compare its rankings.
 
     Attributes:
         number: number of the draw, from 1 on.
@@ -213,7 +213,7 @@ def discard_draws(connection: Connection, project: Project) -> int:
 
 
 def list_draws(connection: Connection, project: Project) -> list[DrawProgress]:
-    """Return the draws of a project and their progress."""
+    """Return the progress of each draw: a random sample of pairs, with known probabilities, to compare rankings."""
     columns = _DRAW.c.number, _DRAW.c.measure, _DRAW.c.seed, _DRAW.c.created
     draws = connection.execute(select(*columns).where(_DRAW.c.project_id == project.id).order_by(_DRAW.c.number))
     states = _pair_states(connection, project)

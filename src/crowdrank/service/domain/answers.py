@@ -333,43 +333,43 @@ class _AnswerRecorder:
         return stored
 
     def _make_event(
-        self, answer: Answer, pair_id: int, known: Mapping[str, Any] | None, place: str
+        self, answer: Answer, pair_id: int, known: Mapping[str, Any] | None, location: str
     ) -> Mapping[str, Any]:
         """Return the event of an answer: the stored one of the same client id, or a new one."""
-        grade = self._check_grade(answer, place)
+        grade = self._check_grade(answer, location)
         content = {
             "pair_id": pair_id,
             "kind": answer.kind,
             "grade": grade,
             "comment": answer.comment,
             "spans": None if answer.spans is None else [dict(span) for span in answer.spans],
-            "probabilities": self._check_probabilities(answer, place),
+            "probabilities": self._check_probabilities(answer, location),
         }
         if known is None:
-            return self._make_new_event(answer, content, place)
+            return self._make_new_event(answer, content, location)
         if any(known[name] != value for name, value in content.items()):
-            raise _client_id_error(answer.client_id, place)
+            raise _client_id_error(answer.client_id, location)
         return known
 
-    def _check_grade(self, answer: Answer, place: str) -> int | None:
+    def _check_grade(self, answer: Answer, location: str) -> int | None:
         """Return the position of the grade on the scale, None for other kinds; raise Invalid for an invalid answer."""
         if not answer.client_id:
             fix = "use a new client_id for each answer"
-            raise Invalid("client_id must not be empty", place=place, kind="no-client-id", fix=fix)
+            raise Invalid("client_id must not be empty", place=location, kind="no-client-id", fix=fix)
         if answer.kind not in ANSWER_KINDS:
             problem, fix = f"{shown(answer.kind)} is not a kind of answer", f"use {' or '.join(ANSWER_KINDS)}"
-            raise Invalid(problem, place=place, kind="unknown-answer-kind", fix=fix)
+            raise Invalid(problem, place=location, kind="unknown-answer-kind", fix=fix)
         if answer.kind != "grade":
             if answer.grade is not None:
                 problem = f"an answer of the kind {answer.kind!r} has no grade"
-                raise Invalid(problem, place=place, kind="unknown-grade", fix="leave the grade out")
+                raise Invalid(problem, place=location, kind="unknown-grade", fix="leave the grade out")
             return None
         if answer.grade is None:
             fix = f"send one of {self.project.listed_grades}"
-            raise Invalid("the grade is missing", place=place, kind="unknown-grade", fix=fix)
-        return self.project.grade_code(answer.grade, place=place)
+            raise Invalid("the grade is missing", place=location, kind="unknown-grade", fix=fix)
+        return self.project.grade_code(answer.grade, place=location)
 
-    def _check_probabilities(self, answer: Answer, place: str) -> list[float] | None:
+    def _check_probabilities(self, answer: Answer, location: str) -> list[float] | None:
         """Return the probabilities of the grades; raise Invalid unless there is one per grade and they sum to 1."""
         if answer.probabilities is None:
             return None
@@ -377,7 +377,7 @@ class _AnswerRecorder:
         is_valid = len(shares) == n_grades and all(0 <= share <= 1 for share in shares)
         if answer.kind != "grade" or not is_valid or abs(sum(shares) - 1) > PROBABILITY_SUM_TOLERANCE:
             problem = f"probabilities must be {n_grades} numbers from 0 to 1 that sum to 1, beside a grade"
-            raise Invalid(problem, place=place, kind="not-a-share", fix="send one per grade, or none")
+            raise Invalid(problem, place=location, kind="not-a-share", fix="send one per grade, or none")
         return shares
 
     def _find_pair_ids(self, answers: Sequence[Answer]) -> list[int]:
@@ -391,25 +391,25 @@ class _AnswerRecorder:
                 found.append(self._pair_id(answer, by_keys, f"answer {number}"))
         return found
 
-    def _pair_id(self, answer: Answer, by_keys: Mapping[tuple[str, str], int], place: str) -> int:
+    def _pair_id(self, answer: Answer, by_keys: Mapping[tuple[str, str], int], location: str) -> int:
         if answer.lease is not None:
             lease = self.leases.get(answer.lease)
             if lease is None:
                 problem = "the lease is unknown or belongs to another account"
-                raise NotFound(problem, place=place, kind="no-lease", fix="request pairs again")
+                raise NotFound(problem, place=location, kind="no-lease", fix="request pairs again")
             if answer.pair_id not in (None, lease.pair_id):
                 problem = f"the lease is on pair {lease.pair_id}, not on pair {answer.pair_id}"
-                raise Invalid(problem, place=place, kind="other-pair", fix="send only the lease")
+                raise Invalid(problem, place=location, kind="other-pair", fix="send only the lease")
             return int(lease.pair_id)
         if answer.pair_id is not None:
             return min(answer.pair_id, MAX_ID)
         if answer.query is None or answer.document is None:
             fix = "send lease, pair_id, or query and document"
-            raise Invalid("the answer names no pair", place=place, kind="no-pair", fix=fix)
+            raise Invalid("the answer names no pair", place=location, kind="no-pair", fix=fix)
         pair_id = by_keys.get((answer.query, answer.document))
         if pair_id is None:
             problem = f"there is no pair of query {shown(answer.query)} and document {shown(answer.document)}"
-            raise NotFound(problem, place=place, kind="no-pair")
+            raise NotFound(problem, place=location, kind="no-pair")
         return pair_id
 
     def _load_states(self, answers: Sequence[Answer], pair_ids: Sequence[int]) -> None:
@@ -434,7 +434,7 @@ class _AnswerRecorder:
                 with _add_client_id_to_errors(answer):
                     raise NotFound(f"there is no pair {pair_id}", place=f"answer {number}", kind="no-pair")
 
-    def _make_new_event(self, answer: Answer, content: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    def _make_new_event(self, answer: Answer, content: Mapping[str, Any], location: str) -> Mapping[str, Any]:
         """Apply a new answer to the state of its pair; return the row of the table `event`."""
         state = self.states[content["pair_id"]]
         lease = None if answer.lease is None else self.leases[answer.lease]
@@ -443,7 +443,7 @@ class _AnswerRecorder:
         is_late = lease is not None and self._is_late(lease)
         if state.pair.kind == "training" and state.answer is not None and state.answer.answers(pair_generation):
             problem = "the training pair is answered; its grade has been shown"
-            raise Conflict(problem, place=place, kind="training-answered")
+            raise Conflict(problem, place=location, kind="training-answered")
         self.n_without_lease += state.live is None and answer.kind != "later"
         is_counted = self._update_pair_state(state, answer, generation)
         event = {
@@ -613,6 +613,6 @@ def _can_lease_again(state: Row[*tuple[Any, ...]], quota: Row[*tuple[Any, ...]] 
     return state.kind != "real" or state.is_counted or (quota is not None and quota.taken < quota.k_max)
 
 
-def _client_id_error(client_id: str, place: str = "") -> Conflict:
+def _client_id_error(client_id: str, location: str = "") -> Conflict:
     problem = f"the client id {shown(client_id)} is stored with another answer"
-    return Conflict(problem, place=place, kind="client-id-taken", fix="use a new client_id for each answer")
+    return Conflict(problem, place=location, kind="client-id-taken", fix="use a new client_id for each answer")

@@ -47,7 +47,7 @@ from crowdrank.service.domain.quotas import (
 from crowdrank.service.service_errors import Conflict, Forbidden, Invalid, NotFound
 from crowdrank.service.store import schema
 
-N_BEST = 20
+N_BEST_PAIRS = 20
 """Number of best pairs of which a random one is handed out, so that assessors do not all get the same pair."""
 N_BEST_TO_STAY = 50
 """Number of pairs of highest priority; an assessor stays at a query as long as it has a pair with such a priority."""
@@ -570,27 +570,27 @@ class _PairClaims:
     def claim(self, count: int) -> None:
         """Take places of up to `count` pairs and add them to `pairs`."""
         while (missing := count - len(self.pairs)) > 0:
-            chosen, statement = self._choose(missing), _TAKE_UNLOCKED_PLACES
+            chosen, statement = self._choose_pairs(missing), _TAKE_UNLOCKED_PLACES
             if not chosen and self._locked:
                 chosen, statement = dict(list(self._locked.items())[:missing]), _TAKE_PLACES_AFTER_WAITING
             if not chosen:
                 return
             self._take(chosen, statement)
 
-    def _choose(self, count: int) -> dict[int, int]:
+    def _choose_pairs(self, count: int) -> dict[int, int]:
         """Return query ids of pairs by pair id: of the last query, else of the best, else beyond target or put off."""
-        n_best = max(count, N_BEST)
+        n_best = max(count, N_BEST_PAIRS)
         if self._stays_at_query and self.query_id is not None:
-            found = self._find(_SELECT_BEST_OF_QUERY if self._is_planned else _SELECT_OF_QUERY, n_best)
+            found = self._find_pairs(_SELECT_BEST_OF_QUERY if self._is_planned else _SELECT_OF_QUERY, n_best)
             if found:
                 return dict(found[:count]) if self._is_planned else _sample_pairs(found, count)
-        found = self._find(_SELECT_BEST, n_best)
+        found = self._find_pairs(_SELECT_BEST, n_best)
         if found:
             return _sample_pairs(found, 1 if self._stays_at_query else count)
-        found = self._find(_SELECT_BEYOND_TARGET, count) if self._is_planned else []
-        return dict(found or self._find(_SELECT_PUT_OFF, count))
+        found = self._find_pairs(_SELECT_BEYOND_TARGET, count) if self._is_planned else []
+        return dict(found or self._find_pairs(_SELECT_PUT_OFF, count))
 
-    def _find(self, statement: Select[Any], limit: int) -> list[tuple[int, int]]:
+    def _find_pairs(self, statement: Select[Any], limit: int) -> list[tuple[int, int]]:
         excluded = {pair_id for pair_id, _ in self.pairs} | self._locked.keys()
         values = {**self._values, "query_id": self.query_id, "limit": limit + len(excluded)}
         rows = self._connection.execute(statement, values)

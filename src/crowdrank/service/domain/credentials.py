@@ -55,7 +55,7 @@ class PasswordCost:
     threads: int = 4
 
 
-class Passwords:
+class PasswordHasher:
     """Hash and verify passwords.
 
     Args:

@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy import tuple_ as sql_tuple
 
 from crowdrank.errors import shown
-from crowdrank.service.domain.projects import MAX_ID, MAX_LISTED, Project, check_text, lock_project
+from crowdrank.service.domain.projects import MAX_CONDITION_VALUES, MAX_ID, Project, check_text, lock_project
 from crowdrank.service.domain.quotas import add_quotas, first_priority
 from crowdrank.service.service_errors import Conflict, Invalid, NotFound
 from crowdrank.service.store import schema
@@ -183,19 +183,19 @@ def add_pairs(connection: Connection, project: Project, rows: Sequence[PairRow],
 
 def _check_row(project: Project, number: int, row: PairRow) -> int | None:
     """Return the position of the gold grade on the scale, or None; raise Invalid for an invalid row."""
-    place = f"row {number}"
+    location = f"row {number}"
     for column in ("query", "document", "query_text", "need", "title", "body", "url", "explanation"):
-        check_text(getattr(row, column), place=place, column=column)
+        check_text(getattr(row, column), place=location, column=column)
     if not row.query or not row.document:
-        raise Invalid("query and document must not be empty", place=place, kind="missing-id")
+        raise Invalid("query and document must not be empty", place=location, kind="missing-id")
     if row.kind not in schema.PAIR_KINDS:
         problem = f"{shown(row.kind)} is not a kind of pair; use {', '.join(schema.PAIR_KINDS)}"
-        raise Invalid(problem, place=place, column="kind", kind="unknown-pair-kind")
+        raise Invalid(problem, place=location, column="kind", kind="unknown-pair-kind")
     if row.gold_grade is None:
         if row.kind != "real":
-            raise Invalid(f"a {row.kind} pair needs a gold grade", place=place, column="gold_grade", kind="no-gold")
+            raise Invalid(f"a {row.kind} pair needs a gold grade", place=location, column="gold_grade", kind="no-gold")
         return None
-    return project.grade_code(row.gold_grade, place=place, column="gold_grade")
+    return project.grade_code(row.gold_grade, place=location, column="gold_grade")
 
 
 def _add_chunk(
@@ -451,8 +451,8 @@ def _conditions(chosen: PairFilter) -> list[ColumnElement[bool]]:
         names = ", ".join(PairFilter.__dataclass_fields__)
         raise Invalid("the selection is empty", kind="empty-filter", fix=f"set one of {names}")
     for name in ("pair_ids", "queries", "documents"):
-        if len(getattr(chosen, name) or ()) > MAX_LISTED:
-            problem, fix = f"must have at most {MAX_LISTED} values", "send them in several requests"
+        if len(getattr(chosen, name) or ()) > MAX_CONDITION_VALUES:
+            problem, fix = f"must have at most {MAX_CONDITION_VALUES} values", "send them in several requests"
             raise Invalid(problem, parameter=name, kind="too-many-values", fix=fix)
     for text in (*(chosen.queries or ()), *(chosen.documents or ())):
         check_text(text)

@@ -20,7 +20,7 @@ from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadR
 from crowdrank.readers.judging_database import ANSWERS_SQL, CANNOT_JUDGE, answer_table
 from crowdrank.readers.sources import BadRows
 from crowdrank.readers.write import write_table
-from crowdrank.service.domain.projects import MAX_LISTED, Project
+from crowdrank.service.domain.projects import MAX_CONDITION_VALUES, Project
 from crowdrank.service.domain.qualification import GoldAccuracy, honeypot_accuracy
 from crowdrank.service.domain.quotas import N_COUNTED, QUOTAS_WITH_LEASES
 from crowdrank.service.store import schema
@@ -200,8 +200,8 @@ def _share_columns(connection: Connection, events: Sequence[int | None], names: 
 def _values_by_key(connection: Connection, column: Column[Any], keys: Sequence[int]) -> dict[int, Any]:
     """Return the values of a column in the rows with some keys."""
     found: dict[int, Any] = {}
-    for start in range(0, len(keys), MAX_LISTED):
-        is_wanted = column.table.c.id.in_(keys[start : start + MAX_LISTED])
+    for start in range(0, len(keys), MAX_CONDITION_VALUES):
+        is_wanted = column.table.c.id.in_(keys[start : start + MAX_CONDITION_VALUES])
         found.update(map(tuple, connection.execute(select(column.table.c.id, column).where(is_wanted)).all()))
     return found
 

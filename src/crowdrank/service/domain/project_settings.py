@@ -79,7 +79,7 @@ class Bounds:
         raise Invalid(problem, parameter=name)
 
 
-SHARE = Bounds(0, 1, "a share")
+SHARE_BOUNDS = Bounds(0, 1, "a share")
 NEXT, COMPARISON, TIME = "Which pairs come next", "Policy compare", "Time, honeypots and training"
 """Groups of fields of the settings page."""
 
@@ -181,7 +181,7 @@ class ProjectSettings:
     min_information: float | None = setting(
         None,
         "Ask only assessors with this share (0 to 1) of the average information per price.",
-        bounds=SHARE,
+        bounds=SHARE_BOUNDS,
         page=PageField("Which assessors are asked", "Minimum information per price, in percent of the average", 0.01),
     )
     lease_seconds: int = setting(
@@ -192,12 +192,15 @@ class ProjectSettings:
         is_public=True,
     )
     honeypot_share: float = setting(
-        0.0, "Share of gold pairs handed out.", bounds=SHARE, page=PageField(TIME, "Share of honeypots (%)", 0.01)
+        0.0,
+        "Share of gold pairs handed out.",
+        bounds=SHARE_BOUNDS,
+        page=PageField(TIME, "Share of honeypots (%)", 0.01),
     )
     qualification_share: float | None = setting(
         None,
         "Share of training pairs to answer correctly before judging.",
-        bounds=SHARE,
+        bounds=SHARE_BOUNDS,
         page=PageField(TIME, "Training: correct answers needed (%)", 0.01),
     )
     calibrate: bool = setting(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_ID = 2**31 - 1
 """Maximum id of a row: PostgreSQL refuses to compare larger ones."""
-MAX_LISTED = 10_000
+MAX_CONDITION_VALUES = 10_000
 """Maximum number of values of a condition."""
 _NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 
@@ -45,9 +45,9 @@ def check_text(text: str | None, *, place: str = "", column: str = "") -> None:
 
 MAX_LISTED_GRADES = 10
 """Maximum number of grades that a message lists."""
-RANDOM = "random"
+RANDOM_POLICY = "random"
 """Name of the policy that hands pairs out in random order."""
-COMPARE = "compare"
+COMPARE_POLICY = "compare"
 """Name of the policy that draws pairs from rankings with known probabilities."""
 
 
@@ -69,12 +69,12 @@ class Project(ProjectSettings):
     @property
     def is_planned(self) -> bool:
         """Whether fits of the model set the targets and priorities of pairs."""
-        return not self.is_sampled and (self.policy != RANDOM or self.settled is not None)
+        return not self.is_sampled and (self.policy != RANDOM_POLICY or self.settled is not None)
 
     @property
     def is_sampled(self) -> bool:
         """Whether only pairs that were drawn are handed out; the stop rule does not apply to them."""
-        return self.policy == COMPARE
+        return self.policy == COMPARE_POLICY
 
     @property
     def plan_settings(self) -> tuple[object, ...]:
@@ -259,14 +259,14 @@ def check_settings(values: Mapping[str, Any]) -> None:
     """Raise Invalid unless settings of a project are known and valid."""
     check_values(values)
     check_text(values.get("guidelines"), column="guidelines")
-    _check_policy(values.get("policy", RANDOM))
+    _check_policy(values.get("policy", RANDOM_POLICY))
     if "measure" in values:
         _parse_measure(values["measure"])
 
 
 def _check_policy(name: str) -> None:
     """Raise Invalid unless a policy can hand out pairs here; `random` is known without loading the policies."""
-    if name == RANDOM:
+    if name == RANDOM_POLICY:
         return
     try:
         get_policy(name)

@@ -376,17 +376,19 @@ def plan_project(database: Database, project: Project) -> int:
 def update_queries(
     database: Database, project: Project, fitted: FittedProject, queries: Sequence[str], pair_ids: Sequence[int]
 ) -> FittedProject:
-    """Store the consensus of pairs with the parameters of assessors fixed, and the plan of their queries.
+    """Recompute the consensus of pairs and the label plan of their queries, with the assessors' parameters fixed.
+
+    Both are stored, unless there is a newer snapshot.
 
     Args:
         database: the database.
         project: the project.
-        fitted: the newest snapshot, which is changed.
+        fitted: the fit whose snapshot is updated.
         queries: queries of the pairs, by the user's ids.
         pair_ids: pairs with new, changed or withdrawn answers.
 
     Returns:
-        The changed snapshot; nothing is written if there is a newer one.
+        The same model and calibration, with the updated snapshot and the number of rows of the label plan.
 
     """
     with database.read() as connection:

@@ -35,7 +35,7 @@ from crowdrank.service.domain.quotas import FIRST_PRIORITY, N_COUNTED, QUOTAS_WI
 from crowdrank.service.service_errors import Invalid
 from crowdrank.service.store import schema
 
-MIN_VALUE = 1e-9
+MIN_DIVISOR = 1e-9
 """Smallest price and information to divide by."""
 LEAST_CHANGE = 0.05
 """Relative change of a priority below which the stored one stays, so that few rows are written."""
@@ -251,8 +251,8 @@ def _kind_values(
     for kind in kinds:
         prices = roster.price[roster.kind == kind]
         if len(prices):
-            relative = information.get(kind, mean) / np.maximum(mean, MIN_VALUE)
-            found[kind] = _KindValue(len(prices), relative, relative / max(float(prices.mean()), MIN_VALUE))
+            relative = information.get(kind, mean) / np.maximum(mean, MIN_DIVISOR)
+            found[kind] = _KindValue(len(prices), relative, relative / max(float(prices.mean()), MIN_DIVISOR))
     return found
 
 

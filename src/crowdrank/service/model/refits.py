@@ -57,7 +57,7 @@ class NamedLock:
     def acquire(self, seconds: float = 0.0) -> bool:
         """Acquire the lock, or keep it; return False if another holder has it for this number of seconds."""
         deadline = time.monotonic() + seconds
-        while not self._try():
+        while not self._try_to_lock():
             if time.monotonic() >= deadline:
                 return False
             time.sleep(LOCK_POLL_SECONDS)
@@ -86,7 +86,7 @@ class NamedLock:
             if is_held:
                 self.release()
 
-    def _try(self) -> bool:
+    def _try_to_lock(self) -> bool:
         if self._is_held and self._is_alive():
             return True
         if self._database.is_sqlite:
@@ -122,9 +122,9 @@ FIT_LOCK = "fit"
 """Name of the lock of one step."""
 LATE_EVENTS = 200
 """Number of latest events that are read again: PostgreSQL may commit events in another order than that of their ids."""
-MAX_EVENTS = 1000
+MAX_NEW_EVENTS = 1000
 """Maximum number of events that are read; after more, all answers are read again anyway."""
-MAX_UPDATED = 50
+MAX_UPDATED_PAIRS = 50
 """Maximum number of pairs that are updated with assessors fixed; for more, a few iterations take no longer."""
 
 StepKind = Literal["fit", "iterations", "update", "plan", "failed"]
@@ -348,7 +348,7 @@ class Refits:
         is_doubled = state.n_new_since_fit + state.n_new >= state.n_fitted
         if is_due and (is_doubled or now - state.fit_at >= 1000 * self.full_seconds):
             return "fit"
-        if is_due or is_replanned or snapshot.id != state.fitted.snapshot.id or len(new.pair_ids) > MAX_UPDATED:
+        if is_due or is_replanned or snapshot.id != state.fitted.snapshot.id or len(new.pair_ids) > MAX_UPDATED_PAIRS:
             return "iterations"
         return "update" if new.ids and self.per_answer else None
 
@@ -389,7 +389,7 @@ def _new_events(connection: Connection, project: Project, seen: set[int]) -> _Ne
         .join(query, query.c.id == pair.c.query_id)
         .where(event.c.project_id == project.id, event.c.id > floor)
         .order_by(event.c.id.desc())
-        .limit(MAX_EVENTS)
+        .limit(MAX_NEW_EVENTS)
     ).all()
     new = [row for row in rows if row.id not in seen]
     return _NewEvents(

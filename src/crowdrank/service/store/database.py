@@ -22,7 +22,7 @@ from crowdrank.readers.judging_database import find_database
 
 BUSY_SECONDS = 30
 """Maximum number of seconds that SQLite waits for another writer."""
-MAX_TRIES = 8
+MAX_TRANSACTION_TRIES = 8
 """Maximum number of tries of a transaction that PostgreSQL ended because of a conflict."""
 CONFLICTS = {"40001", "40P01", "55P03"}
 """SQLSTATE codes of conflicts after which a transaction is tried again: serialization, deadlock, lock."""
@@ -95,7 +95,7 @@ class Database:
             What the function returned.
 
         """
-        for attempt in range(1, MAX_TRIES + 1):
+        for attempt in range(1, MAX_TRANSACTION_TRIES + 1):
             try:
                 with (
                     self._writer,
@@ -105,7 +105,7 @@ class Database:
                     return work(connection)
             except (OperationalError, StaleReadError) as error:
                 is_conflict = isinstance(error, StaleReadError) or getattr(error.orig, "sqlstate", None) in CONFLICTS
-                if attempt == MAX_TRIES or not is_conflict:
+                if attempt == MAX_TRANSACTION_TRIES or not is_conflict:
                     raise
                 time.sleep(random.uniform(0, 0.01 * 2**attempt))
         raise AssertionError("unreachable")
@@ -232,10 +232,10 @@ def _remove_write_ahead_log(database: Path) -> None:
             database.with_name(database.name + suffix).unlink(missing_ok=True)
 
 
-def _sqlite_path(database: str | Path, program: str) -> Path:
-    """Return the path of an SQLite file; raise an error that names a program of PostgreSQL for a URL."""
+def _sqlite_path(database: str | Path, postgresql_program: str) -> Path:
+    """Return the path of an SQLite file; for a PostgreSQL URL, raise an error that names the program to use instead."""
     if is_database_url(database):
-        raise _postgresql_error(program)
+        raise _postgresql_error(postgresql_program)
     path = Path(database)
     if not path.is_file():
         raise InputError("there is no such file", source=str(path), kind="no-file", fix="check the path")

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from crowdrank.errors import shown
 from crowdrank.service.domain.credentials import (
     MINUTE,
-    Passwords,
+    PasswordHasher,
     create_session,
     digest_of,
     end_session,
@@ -59,7 +59,7 @@ class Service:
 
     database: Database
     settings: ServiceSettings
-    passwords: Passwords
+    passwords: PasswordHasher
     provider: OidcProvider | None
     refits: Refits
     charts: ChartImages = field(default_factory=ChartImages)

@@ -16,15 +16,15 @@ from crowdrank.service.model.fits import DEFAULT_METHOD, Standing
 
 MAX_ID = 2**31 - 1
 """Maximum id of a row."""
-MAX_TIME = 2**53
+MAX_MILLISECONDS = 2**53
 """Maximum time in milliseconds, the largest integer that JavaScript represents exactly."""
-MAX_TEXT = 2_000_000
+MAX_TEXT_CHARACTERS = 2_000_000
 """Maximum number of characters of a text."""
 
 RowId = Annotated[int, Path(ge=1, le=MAX_ID)]
-Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Text = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
 Key = Annotated[str, Field(min_length=1, max_length=1000)]
-Milliseconds = Annotated[int, Field(ge=0, le=MAX_TIME)]
+Milliseconds = Annotated[int, Field(ge=0, le=MAX_MILLISECONDS)]
 ProjectRole = Literal["lead", "judge"]
 Scope = Literal["judge", "read", "manage"]
 Secret = Annotated[str, Field(max_length=200)]

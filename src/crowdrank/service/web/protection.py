@@ -133,7 +133,7 @@ def parse_json(content: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise json.JSONDecodeError("is not UTF-8", "", error.start) from error
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_non_finite)
     except RecursionError as error:
         raise json.JSONDecodeError("is nested too deeply", "", 0) from error
     except ValueError as error:
@@ -145,7 +145,7 @@ def parse_json(content: bytes) -> Any:
     return value
 
 
-def _refuse_constant(name: str) -> Any:
+def _refuse_non_finite(name: str) -> Any:
     raise json.JSONDecodeError(f"has the number {name}", "", 0)
 
 

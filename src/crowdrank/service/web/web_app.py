@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from crowdrank.errors import CrowdrankError
-from crowdrank.service.domain.credentials import Passwords
+from crowdrank.service.domain.credentials import PasswordHasher
 from crowdrank.service.model.refits import Refits
 from crowdrank.service.service_errors import ServiceError
 from crowdrank.service.store.database import Database
@@ -63,7 +63,7 @@ def create_app(database: Database, settings: ServiceSettings | None = None) -> F
     )
     redirect_url = f"{(settings.public_url or '').rstrip('/')}{PREFIX}/single-sign-on/callback"
     provider = None if settings.oidc is None else OidcProvider(settings.oidc, redirect_url)
-    app.state.service = Service(database, settings, Passwords(settings.password_cost), provider, Refits(database))
+    app.state.service = Service(database, settings, PasswordHasher(settings.password_cost), provider, Refits(database))
     add_error_handlers(app)
     app.add_middleware(Protection, settings=settings)
     for module in ROUTERS:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from crowdrank.errors import InputError
 from crowdrank.service.store.database import Database
 
-UNRELEASED = {f"{number:04}" for number in range(1, 8)}
+UNRELEASED_VERSIONS = {f"{number:04}" for number in range(1, 8)}
 """Versions of the schema before the first release, which cannot be brought up to date."""
 
 
@@ -30,7 +30,7 @@ def upgrade(database: Database) -> None:
         config = _config(connection)
         found = MigrationContext.configure(connection).get_current_revision()
         known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-        if found in UNRELEASED:
+        if found in UNRELEASED_VERSIONS:
             problem = "a version before the first release wrote it, and its tables cannot be brought up to date"
             fix = "name a new file or database", "read its answers with crowdrank aggregate, and import them there"
             raise InputError(problem, source=database.shown, kind="older-version", fix=fix)

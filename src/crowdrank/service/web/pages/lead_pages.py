@@ -31,7 +31,7 @@ from crowdrank.service.web.pages.page_rendering import LeadPage, render, sentenc
 
 router = APIRouter(include_in_schema=False)
 
-N_DISPUTED = 10
+N_DISPUTED_PAIRS = 10
 """Number of disputed pairs on the dashboard."""
 SUGGESTED_POLICIES = ("random", "ndcg@10", "entropy", "widest-interval", "overlap-3", "if-good-3", "compare")
 """Policies that the settings suggest."""
@@ -83,7 +83,7 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
     with service.database.read() as connection:
         summary = progress.project_status(connection, project, now)
         fitted = disputes.read_fitted_pairs(connection, project)
-        disputed = disputes.filter_pairs(connection, project, fitted, "disputed", 0, N_DISPUTED)
+        disputed = disputes.filter_pairs(connection, project, fitted, "disputed", 0, N_DISPUTED_PAIRS)
         answers = disputes.read_answers(connection, project, [one.pair_id for one in disputed])
         model = model_status(connection, project, fitted, now)
         members = people.list_members(connection, project.id)

@@ -61,7 +61,7 @@ def login(body: bodies.Login, request: Request, response: Response, service: Ser
     with service.database.read() as connection:
         person = people.find_assessor(connection, people.normalize_name(body.name))
     assert person is not None
-    return _signed_in(request, response, service, person)
+    return _sign_in(request, response, service, person)
 
 
 def _verify_password(request: Request, service: Service, name: str, password: str) -> None:
@@ -76,13 +76,14 @@ def _verify_password(request: Request, service: Service, name: str, password: st
     database.write(lambda connection: credentials.end_attempt(connection, name, address, now, throttle))
 
 
-def _signed_in(request: Request, response: Response, service: Service, person: Assessor) -> bodies.CurrentActor:
-    secret = begin_session(request, response, service, person.id)
-    return _current_actor(person, form_token_of(secret), None)
+def _sign_in(request: Request, response: Response, service: Service, assessor: Assessor) -> bodies.CurrentActor:
+    """Begin a session of an assessor; return the assessor as the actor, with the form token of the session."""
+    secret = begin_session(request, response, service, assessor.id)
+    return _current_actor(assessor, form_token_of(secret), None)
 
 
-def _current_actor(person: Assessor, form_token: str | None, scopes: list[str] | None) -> bodies.CurrentActor:
-    fields: dict[str, Any] = {name: getattr(person, name) for name in ("id", "name", "kind", "is_admin")}
+def _current_actor(assessor: Assessor, form_token: str | None, scopes: list[str] | None) -> bodies.CurrentActor:
+    fields: dict[str, Any] = {name: getattr(assessor, name) for name in ("id", "name", "kind", "is_admin")}
     return bodies.CurrentActor(**fields, form_token=form_token, scopes=scopes)
 
 
@@ -117,7 +118,7 @@ def change_password(
         people.record_audit(connection, "password.change", {}, assessor_id=person.id, now=now)
 
     service.database.write(change)
-    return _signed_in(request, response, service, person)
+    return _sign_in(request, response, service, person)
 
 
 # Invitations.
@@ -155,7 +156,7 @@ def join(
         people.find_invitation(connection, body.invitation, now)
     hashed = service.passwords.hash(body.password, name=name)
     created = database.write(lambda connection: _create_member(connection, body.invitation, name, hashed, now))
-    return _signed_in(request, response, service, created)
+    return _sign_in(request, response, service, created)
 
 
 def _create_member(connection: Connection, invitation: str, name: str, password: str, now: int) -> Assessor:
@@ -189,7 +190,7 @@ def reset_password(
     database.write(reset)
     if not person.is_active:
         raise people.deactivated_error()
-    return _signed_in(request, response, service, person)
+    return _sign_in(request, response, service, person)
 
 
 # Single sign-on.
@@ -259,7 +260,7 @@ def sign_in_by_header(
     if user is None:
         fix = "open the service through its proxy"
         raise Unauthorized("no trusted proxy has signed you in", kind="no-trusted-header", fix=fix)
-    return _signed_in(request, response, service, _admit(service, header_identity(user), body.invitation))
+    return _sign_in(request, response, service, _admit(service, header_identity(user), body.invitation))
 
 
 # Own tokens.

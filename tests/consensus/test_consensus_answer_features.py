@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from crowdrank import GDA, DawidSkene, read_judgments
-from crowdrank.consensus.feature_leaks import AnswerModel
+from crowdrank.consensus.answer_features import AnswerModel
 from crowdrank.errors import InputError
 from experiments.feature_leaks import (
     FOUND,

@@ -27,7 +27,7 @@ from crowdrank.judgments.table import Judgments
 if TYPE_CHECKING:
     from crowdrank.consensus.feature_scores import UsableFeatures
 
-LEVEL = 0.01
+TEST_LEVEL = 0.01
 """Nominal level of all tests of a fit together (Bonferroni)."""
 MIN_CORRELATION = 0.1
 """Minimum partial correlation over all answers of a feature that is refused.
@@ -42,7 +42,7 @@ systems of TREC DL20.
 """
 MAX_EXCESS = 0.1
 """Maximum excess of an assessor's correlation with a genuine feature over that with relevance, by estimated curves."""
-MIN_ANSWERS = 30
+MIN_TESTED_ANSWERS = 30
 """Minimum number of tested answers, of all assessors and of one."""
 MAX_CELLS = 1_000_000
 """Maximum number of answers times nodes; more documents are sampled."""
@@ -116,7 +116,7 @@ class AnswerModel:
 
     def n_tests(self, n_features: int) -> int:
         """Return the number of tests of so many features: one of all answers, and two of each assessor."""
-        return n_features * (1 + 2 * int((np.bincount(self.assessor) >= MIN_ANSWERS).sum()))
+        return n_features * (1 + 2 * int((np.bincount(self.assessor) >= MIN_TESTED_ANSWERS).sum()))
 
     def correlations(self, feature: Floats) -> Correlations:
         """Return the partial correlations of a feature with the answers.
@@ -127,7 +127,7 @@ class AnswerModel:
         """
         known = np.isfinite(feature)
         tested = np.flatnonzero(known[self.item])
-        if len(tested) < MIN_ANSWERS or np.nanstd(feature) == 0:
+        if len(tested) < MIN_TESTED_ANSWERS or np.nanstd(feature) == 0:
             return Correlations(0.0, 0.0, 0.0, 0.0)
         value = np.where(known, (feature - feature[known].mean()) / feature[known].std(), 0.0)
         expected, variance = self._regress(value, known)
@@ -146,7 +146,7 @@ class AnswerModel:
         relevance = both @ self.nodes
         correlation, z = _partial_correlation(residual, news, relevance, item)
         own: list[tuple[float, float]] = [(0.0, 0.0)]
-        for one in np.flatnonzero(np.bincount(assessor) >= MIN_ANSWERS):
+        for one in np.flatnonzero(np.bincount(assessor) >= MIN_TESTED_ANSWERS):
             rows = assessor == one
             own.append(_partial_correlation(residual[rows], news[rows], relevance[rows], item[rows]))
             largest = _largest_correlation(others[rows], mean[rows], square[rows])
@@ -178,8 +178,8 @@ class Correlations(NamedTuple):
     own_z: float
 
     def are_large(self, n_tests: int) -> bool:
-        """Return whether one is large and significant in `n_tests` tests at `LEVEL` together."""
-        limit = NormalDist().inv_cdf(1 - LEVEL / n_tests)
+        """Return whether `all` or `own` is large and significant, with Bonferroni's correction for `n_tests` tests."""
+        limit = NormalDist().inv_cdf(1 - TEST_LEVEL / n_tests)
         return (self.all >= MIN_CORRELATION and self.z > limit) or (
             self.own >= MIN_OWN_CORRELATION and self.own_z > limit
         )
@@ -191,7 +191,7 @@ def _partial_correlation(residual: Floats, news: Floats, relevance: Floats, item
     Answers to one item are not taken as independent.
     """
     controls = np.column_stack([np.ones(len(relevance)), relevance, relevance**2])
-    first, second = (_without(values, controls) for values in (residual, news))
+    first, second = (_residuals(values, controls) for values in (residual, news))
     product = first * second
     norm = float(np.sqrt((first @ first) * (second @ second)))
     by_item = np.bincount(np.unique(item, return_inverse=True)[1], product)
@@ -212,20 +212,20 @@ def _excess_correlation(answer: Integers, value: Floats, consensus: Floats, larg
     A genuine feature, whatever its relation to relevance, has at most about the `largest` correlation (Fisher's z).
     """
     controls = np.column_stack([np.ones(len(consensus)), consensus, consensus**2])
-    first, second = (_without(values, controls) for values in (answer.astype(np.float64), value))
+    first, second = (_residuals(values, controls) for values in (answer.astype(np.float64), value))
     norm = float(np.sqrt((first @ first) * (second @ second)))
     correlation = abs(float(first @ second) / max(norm, 1e-12)) if norm > 1e-6 else 0.0
     excess = np.arctanh(min(correlation, 0.999)) - np.arctanh(min(largest + MAX_EXCESS, 0.999))
     return correlation, float(excess * np.sqrt(len(answer) - 5))
 
 
-def _without(values: Floats, controls: Floats) -> Floats:
+def _residuals(values: Floats, controls: Floats) -> Floats:
     """Return the residuals of a least-squares regression on controls."""
     residual: Floats = values - controls @ np.linalg.lstsq(controls, values, rcond=None)[0]
     return residual
 
 
-def find_leaks(features: UsableFeatures, judgments: Judgments) -> list[str]:
+def find_answer_features(features: UsableFeatures, judgments: Judgments) -> list[str]:
     """Return the names of the features that are functions of the answers."""
     model = AnswerModel.fit(judgments)
     if len(model.rows) == 0:
@@ -243,7 +243,7 @@ def find_leaks(features: UsableFeatures, judgments: Judgments) -> list[str]:
     ]
 
 
-def leaks_error(names: list[str]) -> InputError:
+def answer_features_error(names: list[str]) -> InputError:
     """Return the exception to raise for features that are functions of the answers."""
     listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     copies = "is a function" if len(names) == 1 else "are functions"
