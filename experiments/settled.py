@@ -130,7 +130,7 @@ def consensus_grades(model: Aggregator) -> Integers:
 
 
 def _shares(model: Aggregator) -> Floats:
-    return np.column_stack([model.consensus_.numbers(name) for name in model.consensus_.share_names])
+    return np.column_stack([model.consensus_.numbers(name) for name in model.consensus_.true_share_names])
 
 
 def certainties(model: Aggregator) -> dict[str, Floats]:

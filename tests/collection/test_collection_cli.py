@@ -185,7 +185,7 @@ def test_a_roster_prices_and_honeypots(files: Path, run: Run, world: World) -> N
 
 def test_budgets_that_are_not_spent_have_a_reason(files: Path, run: Run) -> None:
     run("add", "labels.csv", "one.csv", "two.csv")
-    command = ("next", "labels.csv", "--pairs", "pool.csv", "--policy", "overlap-4", "--prices", "crowd=3")
+    command = ("next", "labels.csv", "--pairs", "pool.csv", "--policy", "overlap-4", "--prices", "human=3")
     output = json.loads(run(*command, "--budget", 10, "--json"))
     [unspent] = output["unspent"]
     assert (unspent["money"], unspent["reason"], unspent["price"], unspent["pairs"]) == (1, "price", 3, {})

@@ -243,10 +243,10 @@ def test_unspent_budgets_say_why() -> None:
     assert unspent("overlap-3", n) == []
     assert unspent("overlap-3", 2 * n) == [Unspent(n, "nothing-wanted", False, 1.0, {"requested": n})]
     assert unspent("overlap-2", 5) == [Unspent(5, "nothing-wanted", False, 1.0, {"complete": n})]
-    assert unspent("overlap-3", 10, prices={"crowd": 3}) == [Unspent(1, "price", False, 3.0)]
+    assert unspent("overlap-3", 10, prices={"human": 3}) == [Unspent(1, "price", False, 3.0)]
     new = [f"new-{number}" for number in range(3)]
     assert unspent("overlap-3", 10, Roster.of(new), most=2) == [Unspent(4, "nobody-left", False, 1.0)]
-    dear = Roster.of(new, ["llm", "crowd", "expert"], {"llm": 2, "crowd": 4, "expert": 50})
+    dear = Roster.of(new, ["llm", "human", "expert"], {"llm": 2, "human": 4, "expert": 50})
     assert unspent("overlap-3", 11, dear, most=1) == [Unspent(5, "price", False, 50.0)]
     requested = get_policy("overlap-3").next(pool, judgments, None, 3)
     outstanding = OutstandingRequests.of(requested, judgments)

@@ -207,7 +207,7 @@ def test_rules_of_settled_pairs_follow_their_definitions() -> None:
         found = settled.certainties(model)
         assert list(found) == [settled.CHOSEN, *(rule for rule in found if rule != settled.CHOSEN)]
         assert set(found) == set(settled.RULES)
-        shares = model.consensus_.documents[model.consensus_.share_names].to_numpy()
+        shares = model.consensus_.documents[model.consensus_.true_share_names].to_numpy()
         assert found["P(grade)"].tolist() == pytest.approx(shares.max(axis=1).tolist())
         assert all(((one > 0) & (one <= 1 + 1e-9)).all() for one in found.values())
         names = model.consensus_.documents["grade"].to_list()

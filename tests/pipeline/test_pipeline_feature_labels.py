@@ -49,7 +49,7 @@ def test_figures_are_those_of_a_fit_with_and_one_without_features(
     assert (labels.n_documents, labels.n_changed) == (len(plain), int((plain["grade"] != other["grade"]).sum()))
     assert labels.width == pytest.approx((other["upper"] - other["lower"]).mean())
     assert labels.width_without == pytest.approx((plain["upper"] - plain["lower"]).mean())
-    shares = [name for name in plain if name.startswith("p") and name[1:].isdigit()]
+    shares = [name for name in plain if name.startswith("true") and name[4:].isdigit()]
     assert labels.settled_without == pytest.approx((plain[shares].max(axis=1) >= 0.95).mean())
     graded = result.tables["documents"].to_pandas().dropna(subset="expert")
     gold = graded[["query", "document"]].assign(grade=graded["expert"].astype(int))

@@ -28,7 +28,6 @@ from crowdrank import _progress
 from crowdrank._options import option_name
 from crowdrank._text import counted, escape_invisible
 from crowdrank.errors import CrowdrankError, InputError, Message, NotFittedError, OutputError, ParameterText, UsageError
-from crowdrank.readers.files import default_max_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +47,8 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
+        from crowdrank.readers.files import default_max_bytes
+
         _CURRENT_OPTIONS.set(self.params)
         with default_max_bytes(ctx.params.get("max_bytes")):
             return super().invoke(ctx)

@@ -41,7 +41,7 @@ def example_judgments(
 
     """
     rng = np.random.default_rng(random_state)
-    truth = rng.integers(0, n_grades, n_items)
+    truth = rng.integers(0, n_grades, n_items)  # the first draw, as in `example_features`
     quality = rng.uniform(0.4, 0.95, n_assessors)
     item, assessor = np.nonzero(rng.random((n_items, n_assessors)) < judged_share)
     right = rng.random(len(item)) < quality[assessor]
@@ -53,6 +53,16 @@ def example_judgments(
             "assessor": [f"w{number}" for number in assessor],
             "grade": grade,
         }
+    )
+
+
+def example_features(n_items: int = 60) -> pd.DataFrame:
+    """Return a feature of the documents of `example_judgments`: the true grade with noise."""
+    truth = np.random.default_rng(0).integers(0, 3, n_items)
+    item = np.arange(n_items)
+    score = truth + np.random.default_rng(1).normal(0, 0.5, n_items)
+    return pd.DataFrame(
+        {"query": np.where(item % 2, "odd", "even"), "document": [f"d{number}" for number in item], "score": score}
     )
 
 
@@ -235,8 +245,7 @@ def check_save_and_load(model: Aggregator) -> None:
 
 def check_features(model: Aggregator) -> None:
     """Check that a model refuses features, or uses, records and saves them and predicts documents without judgments."""
-    frame = example_judgments()
-    features = frame.groupby(["query", "document"])["grade"].mean().rename("score").reset_index()
+    frame, features = example_judgments(), example_features()
     try:
         model._check_features()
     except UsageError:

@@ -20,7 +20,7 @@ from crowdrank.errors import CrowdrankError, DataWarning, InputError, UsageError
 from crowdrank.judgments.table import Judgments
 from crowdrank.readers.combine import combine
 from crowdrank.readers.read import read_judgments
-from crowdrank.simulation.world import simulate
+from crowdrank.simulation.world import World, simulate
 from crowdrank.testing.estimator_checks import raises, record_warnings
 
 N_RANDOM_ROSTERS = 30
@@ -32,7 +32,13 @@ EAGER_PARAMETERS = {"k": 6, "settled": None}
 @cache
 def example_judgments() -> Judgments:
     """Return judgments with about three labels per document."""
-    return read_judgments(simulate(queries=6, documents=8, labels=3, assessors=12, random_state=3).judgments)
+    return read_judgments(_example_world().judgments)
+
+
+@cache
+def _example_world() -> World:
+    """Return the simulated documents and judgments of the checks."""
+    return simulate(queries=6, documents=8, labels=3, assessors=12, random_state=3)
 
 
 @cache
@@ -85,7 +91,9 @@ def check_features(policy: Policy) -> None:
     """Check that a policy without a model refuses features, and one with a model requests pairs predicted by them."""
     judgments, eager = example_judgments(), _eager_copy(policy)
     pool, n_unlabeled = Pool.of(judgments), 8
-    scores = judgments.frame.groupby(["query", "document"], sort=False)["grade"].mean().rename("score").reset_index()
+    documents = _example_world().documents
+    noise = np.random.default_rng(0).normal(0, 0.5, len(documents))
+    scores = documents[["query", "document"]].assign(score=documents["relevance"] + noise)
     if not policy.takes_model:
         with raises(UsageError, "features for a policy without a model", kind="no-model", parameter="features"):
             eager.next(pool, judgments, None, 10, features=scores)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Column, ColumnElement, Connection, Table, and_, bindparam, case, func, select, text
 
+from crowdrank._assessor_kinds import kind_code
 from crowdrank._estimator import require_one_of
 from crowdrank._typing import Floats, Integers
 from crowdrank.judgments import ids
@@ -151,14 +152,15 @@ def coded_answers(
     )
     order, offsets = ids.group_rows(query, document, len(query_ids), len(document_ids))
     first = order[offsets[:-1]]
+    names, kinds, families = _assessors_by_key(connection, assessor_ids)
     extras = {
         "time": np.array(received, "datetime64[ms]").astype("datetime64[us]"),
         "duration": np.array(active, float) / 1000,
         "cost": np.array(prices, float),
         "honeypot": np.array(gold, np.int8),
+        "kind": kinds[assessor],
         **_share_columns(connection, soft_events, project.scale.share_names),
     }
-    names, families = _assessors_by_key(connection, assessor_ids)
     judgments = Judgments(
         **families,
         assessors=names,
@@ -213,18 +215,19 @@ def _user_ids(connection: Connection, table: Table, keys: Integers) -> pa.Array:
     return pa.array([found[key] for key in listed], pa.string())
 
 
-def _assessors_by_key(connection: Connection, keys: Integers) -> tuple[pa.Array, dict[str, Any]]:
-    """Return the names of assessors, and the fields of judgments about their families."""
+def _assessors_by_key(connection: Connection, keys: Integers) -> tuple[pa.Array, Integers, dict[str, Any]]:
+    """Return the names of assessors, the codes of their kinds, and the fields of judgments about their families."""
     assessor = schema.assessor
-    rows = connection.execute(select(assessor.c.id, assessor.c.name, assessor.c.family)).all()
+    rows = connection.execute(select(assessor.c.id, assessor.c.name, assessor.c.kind, assessor.c.family)).all()
     found = {row.id: row for row in rows}
     names = pa.array([found[key].name for key in keys.tolist()], pa.string())
+    kinds = np.array([kind_code(found[key].kind) for key in keys.tolist()], np.int8)
     families = pa.array([found[key].family for key in keys.tolist()], pa.string())
     if families.null_count == len(families):
-        return names, {}
+        return names, kinds, {}
     coded = families.dictionary_encode()
     codes = coded.indices.fill_null(-1).to_numpy().astype(np.int32)
-    return names, {"families": coded.dictionary, "assessor_family": codes}
+    return names, kinds, {"families": coded.dictionary, "assessor_family": codes}
 
 
 @dataclass(frozen=True)
