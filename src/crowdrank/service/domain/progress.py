@@ -15,7 +15,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Table, and_, bindparam
 
 from crowdrank._assessor_kinds import kind_code
 from crowdrank._estimator import require_one_of
-from crowdrank._typing import Floats, Integers
+from crowdrank._typing import Floats, Grades, Integers
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
 from crowdrank.readers.judging_database import ANSWERS_SQL, CANNOT_JUDGE, answer_table
@@ -215,7 +215,7 @@ def _user_ids(connection: Connection, table: Table, keys: Integers) -> pa.Array:
     return pa.array([found[key] for key in listed], pa.string())
 
 
-def _assessors_by_key(connection: Connection, keys: Integers) -> tuple[pa.Array, Integers, dict[str, Any]]:
+def _assessors_by_key(connection: Connection, keys: Integers) -> tuple[pa.Array, Grades, dict[str, Any]]:
     """Return the names of assessors, the codes of their kinds, and the fields of judgments about their families."""
     assessor = schema.assessor
     rows = connection.execute(select(assessor.c.id, assessor.c.name, assessor.c.kind, assessor.c.family)).all()
