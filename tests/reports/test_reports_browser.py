@@ -248,7 +248,7 @@ def test_p_values_are_never_zero_and_differences_have_signs(browser: Any, report
     assert match
     table = json.loads(match.group(1))
     heads = [column["title"] for column in table["columns"]]
-    over, p = heads.index("over majority"), heads.index("p")
+    over, p = heads.index("over majority"), heads.index("p (Holm)")
     for row, difference, chance in zip(table["rows"], (0.05, -0.05), (0.0001, 0.0312), strict=False):
         row[over], row[p] = [-0.1, difference, 0.1], chance
     first, second = (row[0] for row in table["rows"][:2])
