@@ -9,7 +9,7 @@ Kind = Literal["human", "llm", "expert"]
 """Kind of assessor."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DEFAULT_KIND: Kind = "human"
-"""Kind of assessors of whom nothing else is known."""
+"""Default kind of assessors."""
 LLM: Kind = "llm"
 UNKNOWN_KIND = -1
 """Code of the kind of an assessor, if it is unknown; other codes are indices into `KINDS`."""

@@ -115,7 +115,7 @@ class AnswerModel:
         return np.asarray(self.log_posterior[self.item] - self.log_likelihood)
 
     def n_tests(self, n_features: int) -> int:
-        """Return the number of tests of so many features: one of all answers, and two of each assessor."""
+        """Return the number of tests for `n_features` features: one of all answers, and two per assessor, for each."""
         return n_features * (1 + 2 * int((np.bincount(self.assessor) >= MIN_TESTED_ANSWERS).sum()))
 
     def correlations(self, feature: Floats) -> Correlations:

@@ -57,8 +57,8 @@ class Score:
     def is_clearly_above(self, other: Score, n_errors: float = 1.0) -> bool:
         """Return whether the mean difference over folds exceeds its standard error (Breiman et al. 1984, 3.4.3).
 
-        With `n_errors`, it is compared with so many standard errors. With few folds their number is replaced by the
-        quantile of Student's t that corresponds to it: 1 by 1.3 with three folds, and by 1.1 with five.
+        The threshold is `n_errors` standard errors. With few folds, `n_errors` is replaced by the quantile of
+        Student's t with the same probability: 1 by 1.3 with three folds, and by 1.1 with five.
         """
         difference = self.by_fold - other.by_fold
         n = len(difference)
