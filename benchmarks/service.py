@@ -33,7 +33,8 @@ import numpy as np
 from sqlalchemy import Connection, create_engine, select, text
 
 from benchmarks.measure import Result, at_most
-from crowdrank.service.domain.answers import Answer, record_answers
+from crowdrank.service.domain.answer_fields import Answer
+from crowdrank.service.domain.answers import record_answers
 from crowdrank.service.domain.assignment import next_pairs
 from crowdrank.service.domain.projects import get_project
 from crowdrank.service.server import listen

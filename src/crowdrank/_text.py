@@ -195,6 +195,10 @@ JOINERS = "\u200c\u200d"
 """Invisible characters that join or separate letters in many scripts."""
 
 
+MIN_DISPLAYED_P = 0.0005
+"""Smallest p-value that is not rounded to 0.000; reports/page.js has the same value."""
+
+
 def signed(value: float, digits: int = 4) -> str:
     """Return a difference with its sign, with a minus sign as wide as the plus.
 
@@ -222,6 +226,15 @@ def percent(share: float) -> str:
     ('69%', '–')
     """
     return "–" if math.isnan(share) else f"{100 * share:.0f}%"
+
+
+def format_p(p: float) -> str:
+    """Format a p-value with three decimals, never as 0.
+
+    >>> format_p(0.0312), format_p(0.0001)
+    ('0.031', '< 0.001')
+    """
+    return f"{p:.3f}" if p >= MIN_DISPLAYED_P else "< 0.001"
 
 
 def one_line(value: Any, max_length: int = 40) -> str:

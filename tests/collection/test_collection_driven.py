@@ -21,10 +21,12 @@ from crowdrank.collection.belief import (
     Belief,
     column_entropy,
     exponential_gains,
+    gains_if_known,
     mutual_information,
     mutual_information_by_assessor,
+    value_of_labels,
 )
-from crowdrank.collection.model_policies import MIN_DCG, gains_if_known, value_of_labels
+from crowdrank.collection.model_policies import MIN_DCG
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.replay import Crowd, replay
 from crowdrank.collection.requests import MAX_REQUESTS_PER_BLOCK, Budget, PoolState, RankedRequests

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 import crowdrank
+from crowdrank._text import format_p
 from crowdrank.assessors.agreement import agreement_table, copies_warning
 from crowdrank.errors import Fix, InputError, Message
-from crowdrank.evaluation.comparison import format_p, holm
+from crowdrank.evaluation.comparison import holm
 from crowdrank.pipeline.result_tables import markdown
 from crowdrank.pipeline.run_result import Provenance, RunResult
 from crowdrank.simulation.world import World

@@ -19,8 +19,8 @@ from crowdrank._options import option_fields
 from crowdrank._text import markdown_text
 from crowdrank.cli.run_commands import print_candidates
 from crowdrank.collection import BEST_POLICY, get_policy
-from crowdrank.collection.belief import Belief, grade_certainty
-from crowdrank.collection.model_policies import ModelPolicy, value_of_labels
+from crowdrank.collection.belief import Belief, grade_certainty, value_of_labels
+from crowdrank.collection.model_policies import ModelPolicy
 from crowdrank.collection.pool import Pool
 from crowdrank.collection.requests import PoolState
 from crowdrank.errors import CrowdrankError, InputError, UsageError
@@ -443,7 +443,7 @@ def test_stages_of_another_version_are_not_used(world: World, tmp_path: Path, mo
     data, folder, keys = build_run_data(world.judgments, world.features, world.gold), tmp_path / "stages", []
     for version in ("one", "two"):
         for module in (consensus_fits, training):
-            monkeypatch.setattr(module, "source_code_digest", lambda version=version: version)
+            monkeypatch.setattr(module, "source_digest", lambda version=version: version)
         cache = StageCache(folder)
         fits = ConsensusFits(data, cache)
         fits.fit("majority")

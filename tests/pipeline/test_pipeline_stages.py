@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import crowdrank
-from crowdrank.pipeline.stage_cache import STAGE_NAMES, StageCache, digest, source_code_digest
+from crowdrank._disk import source_digest
+from crowdrank.pipeline.stage_cache import STAGE_NAMES, StageCache, digest
 
 
 @given(npst.arrays(np.float64, 4, elements=st.floats(allow_nan=False)), st.integers(0, 3), st.floats(allow_nan=False))
@@ -104,8 +105,7 @@ def test_names_of_users_become_distinct_plain_file_names(tmp_path: Path) -> None
 
 
 SOURCE = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from crowdrank.pipeline.stage_cache import source_code_digest; print(source_code_digest())"
+    "import sys; sys.path.insert(0, sys.argv[1]); from crowdrank._disk import source_digest; print(source_digest())"
 )
 
 
@@ -119,7 +119,7 @@ def test_a_change_of_the_source_gives_other_keys(tmp_path: Path) -> None:
     package = Path(crowdrank.__file__).parent
     shutil.copytree(package, tmp_path / "crowdrank", ignore=shutil.ignore_patterns("__pycache__"))
     first = key()
-    assert first == key() == source_code_digest()
+    assert first == key() == source_digest()
     with (tmp_path / "crowdrank" / "consensus" / "votes.py").open("a") as stream:
         stream.write("# changed\n")
     assert key() != first

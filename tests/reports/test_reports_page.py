@@ -24,12 +24,11 @@ from markdown_it import MarkdownIt
 import crowdrank
 from crowdrank import MajorityVote
 from crowdrank._glossary import GLOSSARY
-from crowdrank._text import escape_invisible, minus_signs, one_line, percent, signed
+from crowdrank._text import escape_invisible, format_p, minus_signs, one_line, percent, signed
 from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import CARELESS
 from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import CrowdrankWarning, InputError, Message, OutputError, UsageError
-from crowdrank.evaluation.comparison import format_p
 from crowdrank.pipeline.contrasts import Contrast, adjust_contrasts, decide_verdict, detectable_standard_errors
 from crowdrank.pipeline.result_tables import MAX_TABLE_ROWS, markdown
 from crowdrank.pipeline.run_result import RunResult

@@ -8,8 +8,10 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from crowdrank.service.domain.answers import Answer, Receipt, WithdrawnAnswer, record_answers, undo
-from crowdrank.service.domain.assignment import Lease, NextPairs, next_pairs
+from crowdrank.service.domain.answer_fields import Answer
+from crowdrank.service.domain.answers import Receipt, WithdrawnAnswer, record_answers, undo
+from crowdrank.service.domain.assignment import NextPairs, next_pairs
+from crowdrank.service.domain.leases import Lease
 from crowdrank.service.domain.pairs import PairContent, PairFilter, PairRow, add_pairs, close_pairs, reopen_pairs
 from crowdrank.service.domain.projects import Project, create_project, get_project, update_project
 from crowdrank.service.store import schema

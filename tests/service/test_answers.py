@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crowdrank.service.domain.answers import Answer
+from crowdrank.service.domain.answer_fields import Answer
 from crowdrank.service.domain.pairs import PairRow
 from crowdrank.service.service_errors import Conflict, Forbidden, Invalid, NotFound, ServiceError
 from crowdrank.service.store import schema

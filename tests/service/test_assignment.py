@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from crowdrank.service.domain.assignment import N_BEST_PAIRS, N_BEST_TO_STAY, end_expired_leases, return_leases
+from crowdrank.service.domain.assignment import N_BEST_PAIRS, N_BEST_TO_STAY
+from crowdrank.service.domain.leases import end_expired_leases, return_leases
 from crowdrank.service.domain.pairs import PairRow
 from crowdrank.service.domain.qualification import GoldAccuracy, honeypot_accuracy, reset_qualification
 from crowdrank.service.service_errors import Invalid, NotFound

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from sqlalchemy import event
 
-from crowdrank.service.domain.answers import Answer, Receipt
+from crowdrank.service.domain.answer_fields import Answer
+from crowdrank.service.domain.answers import Receipt
 from crowdrank.service.domain.pairs import PairRow
 from crowdrank.service.model.label_plan import PlanRow, write_plan
 from crowdrank.service.service_errors import Conflict, NotFound

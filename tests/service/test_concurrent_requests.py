@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event, text
 
-from crowdrank.service.domain.answers import Answer
-from crowdrank.service.domain.assignment import end_expired_leases
+from crowdrank.service.domain.answer_fields import Answer
+from crowdrank.service.domain.leases import end_expired_leases
 from crowdrank.service.store import schema
 from crowdrank.service.store.database import Database
 from crowdrank.service.store.migrations import upgrade

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import insert
 
-from crowdrank.service.domain.answers import Answer
+from crowdrank.service.domain.answer_fields import Answer
 from crowdrank.service.domain.pairs import PairRow
 from crowdrank.service.model.disputes import ADJUDICATED, disputed_pairs, filter_pairs, labels_of, read_answers
 from crowdrank.service.model.fits import Snapshot, fit_project, latest_snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Connection
 
-from crowdrank.service.domain.answers import Answer
+from crowdrank.service.domain.answer_fields import Answer
 from crowdrank.service.domain.pairs import PairRow
 from crowdrank.service.domain.people import list_audit, update_member
 from crowdrank.service.model.fits import NEW_ANSWERS, AssessorFlag, act_on_flags, fit_project

@@ -11,7 +11,7 @@ from sqlalchemy import delete, select, update
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 import crowdrank
-from crowdrank.readers.judging_database import CANNOT_JUDGE
+from crowdrank.readers.read_options import CANNOT_JUDGE
 from crowdrank.service.domain import pairs, people, projects
 from crowdrank.service.store import schema
 from crowdrank.service.store.database import Database

@@ -14,6 +14,7 @@ from sqlalchemy import update
 
 from crowdrank.reports import svg_images
 from crowdrank.service.domain import answers, pairs, people, projects
+from crowdrank.service.domain.answer_fields import Answer
 from crowdrank.service.domain.progress import answers_of
 from crowdrank.service.model import project_charts
 from crowdrank.service.model.disputes import filter_pairs, read_fitted_pairs
@@ -80,7 +81,7 @@ def answer_pairs(world: World) -> None:
         grades = {"lead": (0, 1, 2, 3, 3, 0), "judge": (0, 1, 2, 3, 3, 3)}
         for name, given in grades.items():
             listed = [
-                answers.Answer(f"{name} {place}", grade=grade, query="q2", document=f"d{place}")
+                Answer(f"{name} {place}", grade=grade, query="q2", document=f"d{place}")
                 for place, grade in enumerate(given)
             ]
             answers.record_answers(connection, alpha, world.ids[name], listed, now)
@@ -203,7 +204,7 @@ def test_disputed_pairs_have_pages(world: World) -> None:
         keys = [(f"q{query}", f"d{place}") for query in range(3) for place in range(20)]
         for name, grade in (("lead", 0), ("judge", 3)):
             given = [
-                answers.Answer(f"{name} {query} {document}", grade=grade, query=query, document=document)
+                Answer(f"{name} {query} {document}", grade=grade, query=query, document=document)
                 for query, document in keys
             ]
             answers.record_answers(connection, alpha, world.ids[name], given, world.database.now())
@@ -324,7 +325,7 @@ def test_the_charts_depend_on_the_answers(world: World, clock: ManualClock) -> N
             judge = people.create_assessor(connection, name, kind="llm", family=name, now=now)
             people.add_member(connection, alpha.id, judge.id, "judge", now)
             listed = [
-                answers.Answer(f"{name} {place}", grade=min(3, place + 1), query="q9", document=f"d{place}")
+                Answer(f"{name} {place}", grade=min(3, place + 1), query="q9", document=f"d{place}")
                 for place in range(4)
             ]
             answers.record_answers(connection, alpha, judge.id, listed, now + 1000)

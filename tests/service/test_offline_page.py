@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import crowdrank
 from crowdrank.cli.app import app
 from crowdrank.errors import InputError, UsageError
-from crowdrank.readers.judging_database import CANNOT_JUDGE
+from crowdrank.readers.read_options import CANNOT_JUDGE
 from crowdrank.service.web.judging_page import make_offline_page
 
 from .browser_pages import FILL_STORAGE, OpenPage, chromium, needs_browser

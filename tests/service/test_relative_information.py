@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sqlalchemy import Connection
 
-from crowdrank.service.domain.answers import Answer
+from crowdrank.service.domain.answer_fields import Answer
 from crowdrank.service.model.fits import (
     MIN_ANSWERS,
     MIN_SHARED,

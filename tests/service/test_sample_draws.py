@@ -30,7 +30,7 @@ from crowdrank.service.compare.rankings import (
     parse_ranking,
     remove_ranking,
 )
-from crowdrank.service.domain.answers import Answer
+from crowdrank.service.domain.answer_fields import Answer
 from crowdrank.service.domain.pairs import PairRow
 from crowdrank.service.domain.progress import answers_of, file_content, project_status, sampled_answers
 from crowdrank.service.model.fits import fit_project
@@ -351,7 +351,7 @@ def test_a_draw_is_incomplete_without_all_answers(database: Database, database_t
 
 
 def return_all(connection: Any, project: Any) -> None:
-    from crowdrank.service.domain.assignment import return_leases
+    from crowdrank.service.domain.leases import return_leases
 
     return_leases(connection, project, EXPERT, 0)
 

@@ -149,17 +149,14 @@ def _is_independent(compared: AssessorComparison) -> Booleans:
     return np.asarray(is_flat & (information_lower <= NO_INFORMATION))
 
 
-def _is_untypical(compared: AssessorComparison) -> Booleans:
-    """Return whether the answers are significantly less probable than typical answers to the same documents."""
-    return np.asarray(compared.typical_z < -float(ndtri((1 + INTERVAL_LEVEL) / 2)))
-
-
 def _is_random(compared: AssessorComparison) -> Booleans:
     """Return whether answers are independent of the reference, and either improbable or to varied documents.
 
     A constant answer can be the most probable one to every document: it is random if enough documents need another.
     """
-    has_evidence = _is_untypical(compared) | (compared.n_varied >= MIN_VARIED_JUDGMENTS)
+    # Significantly less probable than typical answers to the same documents.
+    is_improbable = compared.typical_z < -float(ndtri((1 + INTERVAL_LEVEL) / 2))
+    has_evidence = is_improbable | (compared.n_varied >= MIN_VARIED_JUDGMENTS)
     return np.asarray(_is_independent(compared) & has_evidence)
 
 
@@ -167,16 +164,12 @@ def _is_reversed(compared: AssessorComparison) -> Booleans:
     return np.asarray((compared.slope_interval[1] < REVERSED / 2) & (compared.slope <= REVERSED))
 
 
-def _slope_is_known(compared: AssessorComparison) -> Booleans:
-    """Return whether the interval of the slope excludes 0 or excludes large slopes."""
-    lower, upper = compared.slope_interval
-    return np.asarray((lower > 0) | (upper < 0) | _is_near_zero(compared))
-
-
 def _decides(compared: AssessorComparison) -> Booleans:
     """Return whether a comparison tells whether an assessor is random, reversed or neither."""
+    lower, upper = compared.slope_interval
+    excludes_slopes = (lower > 0) | (upper < 0) | _is_near_zero(compared)  # 0, or large ones
     is_undecided = _is_independent(compared) & ~_is_random(compared)
-    return np.asarray(_slope_is_known(compared) & ~is_undecided)
+    return np.asarray(excludes_slopes & ~is_undecided)
 
 
 def flag(evidence: AssessorEvidence) -> NDArray[np.object_]:

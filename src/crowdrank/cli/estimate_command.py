@@ -183,7 +183,7 @@ def print_estimate(result: Estimate) -> None:
 def _differences(row: dict[str, Any], is_baseline: bool) -> list[str]:
     if is_baseline:
         return ["", "", ""]
-    from crowdrank.evaluation.comparison import format_p
+    from crowdrank._text import format_p
 
     interval = f"[{row['difference_lower']:+.4f}, {row['difference_upper']:+.4f}]"
     return [f"{row['difference']:+.4f}", interval, format_p(row["p_holm"])]

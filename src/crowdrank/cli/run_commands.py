@@ -179,13 +179,15 @@ def _run(run_config: RunConfig, output_folder: Path, computation: o.EngineOption
     from crowdrank.pipeline.run import run as run_pipeline
     from crowdrank.pipeline.run_result import Provenance
     from crowdrank.pipeline.stage_cache import Profiler
-    from crowdrank.readers.texts import read_texts
 
-    profiler = Profiler()
+    profiler, texts = Profiler(), None
     with computation.open() as engine:
         with profiler, profiler.stage("read"):
             inputs, paths = _read_inputs(run_config), run_config.files.texts
-            texts = read_texts(paths, inputs[0].queries, inputs[0].documents) if paths else None
+            if paths:
+                from crowdrank.readers.texts import read_texts
+
+                texts = read_texts(paths, inputs[0].queries, inputs[0].documents)
         return run_pipeline(
             *inputs,
             output=output_folder,
@@ -283,7 +285,7 @@ def print_feature_labels(labels: FeatureLabels) -> None:
 
 
 def _candidate_cells(row: Mapping[str, Any], measure: str) -> list[str]:
-    from crowdrank.evaluation.comparison import format_p
+    from crowdrank._text import format_p
 
     means = [_format_number(row.get(name)) for name in ("selection_mean", f"{measure} mean")]
     gains = [_format_number(row.get(f"{measure} {name}"), "+") for name in ("difference", "lower", "upper")]

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
-import pyarrow as pa
 
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.collection import SETTLED_PROBABILITY, policy_kernels
-from crowdrank.collection.belief import Belief, consensus_rows, describes_answers, exponential_gains
+from crowdrank.collection import SETTLED_PROBABILITY
+from crowdrank.collection.belief import Belief, gains_if_known
 from crowdrank.collection.policy import NO_LABEL, Policy, shuffled
-from crowdrank.collection.pool import Pool
 from crowdrank.collection.requests import PairStatus, PoolState, RankedRequests
 from crowdrank.consensus.model import Aggregator
 from crowdrank.constraints import Constraints, Number
-from crowdrank.judgments import ids
 
 VARIETY = 0.35
 """Default of `variety`: the middle of the best two of 0, 0.25, 0.5 and 1 on half of RF10's topics."""
 MIN_DCG = 1e-12
 """Minimum expected DCG@k by which the increase of a query's DCG@k is divided, so that it is not divided by 0."""
-PAIRS_PER_CHUNK = 1 << 14
-"""Number of pairs whose gains are computed at a time."""
 
 
 class Random(Policy):
@@ -209,77 +203,3 @@ class TopGain(ModelPolicy):
     def _gain_of_knowledge(self, belief: Belief) -> Floats:
         """Return the expected gain of nDCG@k if the state of a pair became known, for each pair of the pool."""
         return gains_if_known(belief.state, belief.gain_distribution, self.k, MIN_DCG)
-
-
-def gains_if_known(
-    state: PoolState, gain_distribution: Callable[[Integers], tuple[Floats, Floats]], k: int, least_dcg: float
-) -> Floats:
-    """Return the expected relative increase of a query's DCG@k if the gain of a pair became known (n_pairs,).
-
-    Args:
-        state: state of the pool.
-        gain_distribution: function that returns the possible gains of pairs and their probabilities, as
-            :meth:`Belief.gain_distribution`.
-        k: rank up to which documents count.
-        least_dcg: minimum of the expected DCG@k to which the increase is relative.
-
-    """
-    order, offsets = _query_order(state)
-    discount, gain = 1 / np.log2(np.arange(2, k + 2)), np.empty(len(order))
-    first = 0
-    while first < len(offsets) - 1:  # whole queries, few enough to fit into the cache of the processor
-        last = max(int(np.searchsorted(offsets, offsets[first] + PAIRS_PER_CHUNK, side="right")) - 1, first + 1)
-        start, stop = offsets[first], offsets[last]
-        chance, outcome = gain_distribution(order[start:stop])
-        query_offsets = offsets[first : last + 1] - start
-        policy_kernels.top_gains(query_offsets, chance, outcome, k, discount, least_dcg, gain[start:stop])
-        first = last
-    if state.pool.source is None:
-        gain[order] = gain.copy()
-    return gain
-
-
-def value_of_labels(model: Aggregator, k: int = 10) -> Floats:
-    """Return the expected relative increase of DCG@k by another label, for each document of a consensus (n_documents,).
-
-    As in :class:`TopGain`, but relative to at least the DCG of one document of the highest grade: otherwise documents
-    of queries that are almost surely without a relevant document would come first. For a model that does not describe
-    answers, such as a vote, the grade of a document is distributed as its shares with one more answer that is
-    distributed as all answers, and another label removes 1 / (n + 1) of the uncertainty that n labels have left.
-
-    >>> import crowdrank
-    >>> votes = crowdrank.simulate(queries=2, documents=3, labels=2, assessors=4).judgments
-    >>> value_of_labels(crowdrank.MajorityVote().fit(votes)).shape
-    (6,)
-    """
-    consensus, judgments = model.consensus_, model.judgments_
-    state = PoolState.of(Pool.of(judgments), judgments)
-    gains = exponential_gains(consensus.scale)
-    pair = np.arange(len(state.pool))
-    if describes_answers(model):
-        belief = Belief.from_model(state, model)
-        row, share = belief.row, belief.relative_information(pair)
-        value = share * gains_if_known(state, belief.gain_distribution, k, float(gains.max()))
-    else:
-        row, n = consensus_rows(state, model), consensus.numbers("judgments")
-        shares = np.stack([consensus.numbers(name) for name in consensus.true_share_names])
-        chance = (n * shares + shares.mean(axis=1, keepdims=True)) / (n + 1)
-
-        def distribution(pairs: Integers) -> tuple[Floats, Floats]:
-            return chance[:, row[pairs]], gains[:, None]
-
-        value = gains_if_known(state, distribution, k, float(gains.max())) / (n[row] + 1)
-    result = np.zeros(len(consensus.document_table))
-    is_known = (row >= 0) & (row < len(result))
-    result[row[is_known]] = value[is_known]
-    return result
-
-
-def _query_order(state: PoolState) -> tuple[Integers, Integers]:
-    """Return the pairs ordered by query (n,), and the offset of each query (n_queries + 1,)."""
-    if state.pool.source is not None:
-        return np.arange(len(state.pool)), state.pool.source.query_offsets.astype(np.int64)
-    query = ids.encode(pa.chunked_array([state.pool.query]))[0]
-    order = np.argsort(query, kind="stable")
-    starts = np.flatnonzero(np.diff(query[order])) + 1
-    return order, np.concatenate([[0], starts, [len(query)]])

@@ -21,21 +21,15 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.columns import COLUMN_ALIASES, GRADE_LIKE_COLUMNS, Roles, parse_column_map
 from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.table import Judgments
-from crowdrank.readers.delimited import DelimitedSource
 from crowdrank.readers.formats import open_source
 from crowdrank.readers.inputs import RoleTable
-from crowdrank.readers.json_files import JsonLinesSource
-from crowdrank.readers.judging_database import JudgingDatabase, OpenPairs
-from crowdrank.readers.parquet import ParquetSource
-from crowdrank.readers.sources import BadRows, FrameSource, Source
+from crowdrank.readers.sources import BadRows, Source
 
 HONEYPOT = "honeypot"
 ANYONE = -1
 """Assessor of a request that anyone may answer."""
 MAX_PRICE_OR_COUNT = 1e9
 """Largest price, and largest number of judgments in a list of requests."""
-TABLE_SOURCES = (FrameSource, DelimitedSource, JsonLinesSource, ParquetSource, OpenPairs)
-"""Formats whose pools can have further columns, such as texts and URLs."""
 POOL_ROLES = Roles(("document",), ("query", "assessor", "honeypot"))
 """Roles of the columns of a pool."""
 NOT_EXTRA_COLUMNS = GRADE_LIKE_COLUMNS.union(
@@ -203,6 +197,8 @@ class Pool:
             extras: keep further columns, such as texts and URLs.
 
         """
+        from crowdrank.readers.judging_database import JudgingDatabase
+
         opened, _ = open_source(source, format, separator, allow_books=False)
         if isinstance(opened, JudgingDatabase):
             opened = opened.open_pairs()
@@ -224,7 +220,7 @@ class Pool:
 
 def _extra_columns(source: Source, roles: Mapping[str, str]) -> list[str]:
     """Return the columns of a pool that hold neither ids nor grades."""
-    if type(source) not in TABLE_SOURCES:
+    if not source.has_user_columns:
         return []
     names = [name for name in source.names if name not in roles.values()]
     return [name for name in names if name.casefold() not in NOT_EXTRA_COLUMNS]

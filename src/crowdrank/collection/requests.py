@@ -31,7 +31,6 @@ from crowdrank.judgments.table import Judgments
 from crowdrank.readers.cells import require_floats
 from crowdrank.readers.delimited import DelimitedSource
 from crowdrank.readers.inputs import RoleTable
-from crowdrank.readers.judging_database import find_database
 from crowdrank.readers.sources import BadRows, Origin
 from crowdrank.readers.write import write_table
 
@@ -315,6 +314,8 @@ def ledger_path(judgments: str | Path) -> Path:
     >>> ledger_path("labels.csv.gz").name
     'labels.requests.csv'
     """
+    from crowdrank.readers.judging_database import find_database
+
     path = Path(judgments)
     database = find_database(judgments)
     if database is not None:

@@ -39,7 +39,6 @@ from crowdrank._text import counted
 from crowdrank._typing import Arrays
 from crowdrank.consensus import data_warnings
 from crowdrank.consensus.data_warnings import WarningEvidence
-from crowdrank.consensus.feature_scores import FeatureScores
 from crowdrank.consensus.latent import information
 from crowdrank.consensus.result import (
     Consensus,
@@ -61,6 +60,7 @@ from crowdrank.on_disk.storage import scale_from_json, scale_to_json
 
 if TYPE_CHECKING:
     from crowdrank.consensus.feature_prior import FeatureAggregator
+    from crowdrank.consensus.feature_scores import FeatureScores
     from crowdrank.consensus.model import EMAggregator
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from crowdrank._text import counted
-from crowdrank._typing import Arrays, Codes, Floats
+from crowdrank._typing import Arrays, Floats
 from crowdrank.consensus.family_weights import correlation_increments, effective_n_assessors, nested_weights
-from crowdrank.consensus.find_families import FoundFamilies, find_families
 from crowdrank.consensus.model import EMAggregator, Table
 from crowdrank.constraints import Constraints, Number, OneOf, SequenceOf
 from crowdrank.engine.shards import Shard
@@ -19,6 +18,9 @@ from crowdrank.judgments import ids
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.table import Judgments
 from crowdrank.on_disk.sharded import ShardedJudgments
+
+if TYPE_CHECKING:
+    from crowdrank.consensus.find_families import FoundFamilies
 
 FAMILY_LEVEL_SEPARATOR = "/"
 """Separator of family and finer family in the names of families that were found, such as `family 1/2`."""
@@ -54,6 +56,8 @@ class FamilyAggregator(EMAggregator):
         self.found_families_ = None
         if self.families not in ("auto", "found"):
             return table, []
+        from crowdrank.consensus.find_families import find_families
+
         # Judgments on disk: a sample of whole queries.
         sample = table.sample() if isinstance(table, ShardedJudgments) else table
         prepared = super()._prepare(sample)
@@ -81,13 +85,10 @@ class FamilyAggregator(EMAggregator):
             return prepared.with_families(names, family, separator, fitted.family_correlations)
         return prepared
 
-    def _correlation_increments(self, levels: Codes, estimated_correlations: Floats | None) -> Floats:
-        return correlation_increments(self.family_correlation, levels, estimated_correlations)
-
     def _weights(self, judgments: Shard | Judgments, estimated_correlations: Floats | None) -> Floats | None:
         """Return the weight of each judgment, (n,), or None if all are 1: no two assessors have correlated errors."""
         levels = judgments.family_levels
-        increments = self._correlation_increments(levels, estimated_correlations)
+        increments = correlation_increments(self.family_correlation, levels, estimated_correlations)
         if int(levels[0].max(initial=0)) + 1 == levels.shape[1] or not increments.any():
             return None
         weights: Floats = nested_weights(judgments.offsets, judgments.assessor, levels, increments)
@@ -115,7 +116,8 @@ class FamilyAggregator(EMAggregator):
         self._require_fitted()
         prepared = self._prepare(self.judgments_)
         levels = prepared.family_levels
-        return effective_n_assessors(levels, self._correlation_increments(levels, prepared.estimated_correlations))
+        increments = correlation_increments(self.family_correlation, levels, prepared.estimated_correlations)
+        return effective_n_assessors(levels, increments)
 
 
 def assessor_weights(shard: Shard, weight: Floats | None) -> Arrays:

@@ -22,14 +22,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from crowdrank._typing import Arrays, Booleans, Floats, Integers
-from crowdrank.consensus.answer_features import answer_features_error, find_answer_features
 from crowdrank.consensus.e_step import SMALLEST
-from crowdrank.consensus.feature_scores import MAX_SCORE, usable_features, useless_features_warning
 from crowdrank.consensus.latent import softmax
 from crowdrank.consensus.model import EMAggregator, FitOptions, FitStart, iterate
 from crowdrank.consensus.saved_models import FitState
 from crowdrank.engine.passes import LocalEngine, Passes, single_blas_thread
-from crowdrank.engine.shards import ItemScores, Shard, items_of
+from crowdrank.engine.shards import MAX_SCORE, ItemScores, Shard, items_of
 from crowdrank.judgments.gold import Gold
 from crowdrank.on_disk.sharded import ShardedJudgments
 from crowdrank.readers.features import Features
@@ -93,6 +91,9 @@ class FeatureAggregator(EMAggregator):
             InputError: features are functions of the answers.
 
         """
+        from crowdrank.consensus.answer_features import answer_features_error, find_answer_features
+        from crowdrank.consensus.feature_scores import usable_features, useless_features_warning
+
         prepared = self._prepare(table)
         usable, found = usable_features(features, prepared)
         if usable is None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.engine.shards import ItemScores
+from crowdrank.engine.shards import MAX_SCORE, ItemScores
 from crowdrank.errors import DataWarning, Fix
 from crowdrank.judgments import ids
 from crowdrank.judgments.pair_index import PairIndex
@@ -18,8 +18,6 @@ from crowdrank.judgments.table import AssessorTable, Judgments, assessor_fields
 from crowdrank.on_disk.sharded import ShardedJudgments
 from crowdrank.readers.features import Features
 
-MAX_SCORE = 3.0
-"""Maximum absolute prediction, in standard deviations, so that priors stay on the grid of relevance."""
 MIN_LABELED = 20
 """Minimum number of labeled documents with features; with fewer, features are not used."""
 MIN_PERMUTATION_Z = 1.645 * 2**0.5

@@ -12,7 +12,6 @@ from crowdrank._folders import MAX_SAVED_FLOAT, PROBABILITY_RANGE, require_range
 from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
 from crowdrank.consensus import latent
 from crowdrank.consensus.curves import GaussianCurves, careful_curves
-from crowdrank.consensus.dawid_skene import learn_pseudo_counts
 from crowdrank.consensus.e_step import expectation_step, expected_counts, relative_likelihood
 from crowdrank.consensus.families import FamilyAggregator, assessor_weights, prior_weights
 from crowdrank.consensus.feature_prior import (
@@ -232,6 +231,8 @@ class GDA(FamilyAggregator, FeatureAggregator):
         new["nodes"] = refined_nodes(statistics)
         unjudgeable = 0.0
         if self._models_unjudgeable:
+            from crowdrank.consensus.dawid_skene import learn_pseudo_counts
+
             before = theta["unjudgeable_counts"]
             new["unjudgeable_counts"] = learn_pseudo_counts(counts[:, :, -1:], before, len(before) - 1, weights=weights)
             unjudgeable = float(statistics["state_counts"][-1] / statistics["state_counts"].sum())

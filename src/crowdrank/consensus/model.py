@@ -18,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,6 @@ from crowdrank.consensus import METHODS, inspection, saved_models
 from crowdrank.consensus.assembly import CONSENSUS_FOLDER, ConsensusBuilder
 from crowdrank.consensus.crowdkit import CrowdKitMethods
 from crowdrank.consensus.data_warnings import hard_labels_used
-from crowdrank.consensus.feature_scores import FeatureScores
 from crowdrank.consensus.fit_data import as_gold, as_judgments, match_gold
 from crowdrank.consensus.grade_rules import DEFAULT_RULE, GRADE_RULES
 from crowdrank.consensus.inspection import InspectionMethods
@@ -52,6 +51,9 @@ from crowdrank.judgments.table import Judgments
 from crowdrank.on_disk.sharded import ShardedJudgments
 from crowdrank.readers.combine import combine
 from crowdrank.readers.features import Features, as_features
+
+if TYPE_CHECKING:
+    from crowdrank.consensus.feature_scores import FeatureScores
 
 Inputs = tuple[Literal["scales", "soft labels"], ...]
 """Inputs that not all models can use.
@@ -99,10 +101,6 @@ class FitOptions:
     progress: bool | Report = False
     checkpoint: str | Path | Checkpoint | None = None
     features: Features | None = None
-
-    def open_checkpoint(self) -> Checkpoint | None:
-        """Return the checkpoint, if there is one."""
-        return Checkpoint(self.checkpoint) if isinstance(self.checkpoint, str | Path) else self.checkpoint
 
 
 @dataclass(frozen=True, eq=False)
@@ -446,7 +444,9 @@ class EMAggregator(Aggregator):
         gold_codes = self._match_gold(gold, prepared)
         item_scores = None if start.scores is None else start.scores.for_items(prepared)
         passes = (options.engine or LocalEngine()).open(self, prepared, gold_codes, item_scores)
-        checkpoint, state = options.open_checkpoint(), None
+        checkpoint, state = options.checkpoint, None
+        if isinstance(checkpoint, str | Path):
+            checkpoint = Checkpoint(checkpoint)
         if checkpoint is not None:
             shard_size = getattr(options.engine, "shard_size", JUDGMENTS_PER_SHARD)
             n_shards = len(passes.shards)

@@ -31,11 +31,10 @@ from crowdrank._folders import (
 )
 from crowdrank._saved_estimators import arrays_to_table, read_arrays
 from crowdrank._typing import Arrays
-from crowdrank.consensus.feature_scores import MAX_SCORE, FeatureScores
 from crowdrank.consensus.fit_data import as_judgments
 from crowdrank.consensus.result import Consensus, check_consensus, grade_labels
 from crowdrank.engine.passes import LocalEngine, Passes, ShardModel, select_arrays
-from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, ItemScores, Shard, Shards, make_shards
+from crowdrank.engine.shards import JUDGMENTS_PER_SHARD, MAX_SCORE, ItemScores, Shard, Shards, make_shards
 from crowdrank.errors import InputError
 from crowdrank.judgments.gold import Gold, ItemGold
 from crowdrank.judgments.scale import GradeMap, Scale
@@ -44,6 +43,7 @@ from crowdrank.on_disk import storage
 from crowdrank.on_disk.sharded import ShardedJudgments
 
 if TYPE_CHECKING:
+    from crowdrank.consensus.feature_scores import FeatureScores
     from crowdrank.consensus.model import EMAggregator
 
 
@@ -115,6 +115,8 @@ def read_data(model: EMAggregator, folder: Path, fields: Fields, files: Iterable
 
 
 def _read_scores(path: Path, names: tuple[str, ...]) -> FeatureScores:
+    from crowdrank.consensus.feature_scores import FeatureScores
+
     table = read_parquet(path)
     require(table.column_names == ["query", "document", "score"], f"{path.name} has other columns")
     require(not any(table[name].null_count for name in table.column_names), f"{path.name} has blanks")

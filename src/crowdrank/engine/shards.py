@@ -21,6 +21,8 @@ JUDGMENTS_PER_SHARD = 1 << 18
 """Default number of judgments per shard; independent of the number of threads, so that sums are too."""
 ItemScores = tuple[Floats, ...]
 """Prediction from features of each item: one array for judgments in memory, one per shard on disk."""
+MAX_SCORE = 3.0
+"""Maximum absolute prediction from features, in standard deviations, so that priors stay on the grid of relevance."""
 ShardT = TypeVar("ShardT")
 ShardT_co = TypeVar("ShardT_co", covariant=True)
 

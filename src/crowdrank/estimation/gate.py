@@ -16,8 +16,8 @@ from crowdrank.estimation.by_query import ContrastEstimate
 from crowdrank.estimation.estimate import Estimate, check_arguments, summarize
 from crowdrank.estimation.forecast import Forecast
 from crowdrank.estimation.prepared import PreparedEstimate, Unit, prepare_estimate
-from crowdrank.evaluation.evaluate import JUDGED_CUTOFF, as_run
-from crowdrank.evaluation.measures import Measure
+from crowdrank.evaluation.evaluate import as_run
+from crowdrank.evaluation.measures import JUDGED_CUTOFF, Measure
 from crowdrank.readers.sources import BadRows, FrameSource
 from crowdrank.readers.texts import Texts
 

@@ -14,8 +14,8 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import Fix, InputError, Message, UsageError, shown
 from crowdrank.estimation.by_document import Sample
 from crowdrank.evaluation.alignment import NO_GOLD_ROW, Alignment, GoldGrades, align
-from crowdrank.evaluation.evaluate import JUDGED_CUTOFF, RunScoring, as_gold, as_run
-from crowdrank.evaluation.measures import Measure
+from crowdrank.evaluation.evaluate import RunScoring, as_gold, as_run
+from crowdrank.evaluation.measures import JUDGED_CUTOFF, Measure
 from crowdrank.judgments import ids
 from crowdrank.judgments.columns import find_probability_columns
 from crowdrank.judgments.frames import is_frame

@@ -44,8 +44,6 @@ _MAX_VALUES_PER_BLOCK = 2**20
 """Maximum number of values in memory in one block of resamples or sign vectors."""
 _ROUNDING_TOLERANCE = 1e-12
 """Relative tolerance for rounding errors of sums."""
-MIN_DISPLAYED_P = 0.0005
-"""Smallest p-value that is not rounded to 0.000; reports/page.js has the same value."""
 MAX_JUDGED_DIFFERENCE = 0.01
 """Maximum difference in Judged@k between runs without a warning."""
 _N_RESAMPLES = 10_000
@@ -412,15 +410,6 @@ def without_nan(mapping: Mapping[str, Any]) -> dict[str, Any]:
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in mapping.items()
     }
-
-
-def format_p(p: float) -> str:
-    """Format a p-value with three decimals, never as 0.
-
-    >>> format_p(0.0312), format_p(0.0001)
-    ('0.031', '< 0.001')
-    """
-    return f"{p:.3f}" if p >= MIN_DISPLAYED_P else "< 0.001"
 
 
 def fisher_randomization(a: ArrayLike, b: ArrayLike, *, n: int = 10_000, random_state: int = 0) -> float:

@@ -31,6 +31,7 @@ from crowdrank.evaluation.measures import (
     CORRELATIONS,
     GAIN_MEASURES,
     GRADE_MEASURES,
+    JUDGED_CUTOFF,
     Gains,
     Measure,
     parse_measure,
@@ -47,8 +48,6 @@ _MAX_GAIN_EXPONENT = 1023
 Ties = Literal["expected", "document", "given"]
 Unjudged = Literal["nonrelevant", "skip"]
 NoRelevant = Literal["skip", "zero", "one"]
-JUDGED_CUTOFF = 10
-"""Cutoff of Judged@k if no evaluated measure has a cutoff."""
 EXPECTED_GRADES_NOTE = "The gold has probabilities of grades; gains and relevance are expectations over them."
 GOLD_USED_FEATURES_NOTE = (
     "The gold is a consensus that used features of the documents: it favors rankers that use the same features."

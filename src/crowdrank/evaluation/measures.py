@@ -19,7 +19,10 @@ from crowdrank.errors import UsageError, near
 Gains = str | tuple[float, ...]
 """Gain of a grade: 'linear' (the grade), 'exponential' (2^grade - 1), or the gains of grades 0, 1, 2, ..."""
 
-
+MAX_GRADE = 30
+"""Highest grade that has the exponential gain 2^grade - 1."""
+JUDGED_CUTOFF = 10
+"""Cutoff of Judged@k if no evaluated measure has a cutoff."""
 CORRELATIONS = ("Tau", "TauB", "Spearman")
 GRADE_MEASURES = ("GradeAccuracy", "GradeMAE")
 GAIN_MEASURES = ("DCG", "nDCG")

@@ -61,6 +61,9 @@ GRADE_LIKE_COLUMNS = frozenset(
 )
 """Names of columns that are not used as features, because they probably hold the grade."""
 
+LETOR_FEATURE_PATTERN = re.compile(r"f[1-9]\d*", re.ASCII)
+"""Name of a feature of a LETOR file, such as f46 for the feature at position 46."""
+
 PROBABILITY_COLUMN_PATTERN = re.compile(r"p(0|[1-9]\d{0,2})")
 """Name of a column with the probability of a grade: p and the value of the grade."""
 
@@ -253,3 +256,21 @@ def quote_names(names: Sequence[str]) -> str:
     """
     more = f" and {len(names) - 12} more" if len(names) > 12 else ""
     return ", ".join(map(shown, names[:12])) + more
+
+
+def is_letor_feature(feature_name: str) -> bool:
+    """Return whether a feature name has the form of LETOR features: f and the position.
+
+    >>> is_letor_feature("f46"), is_letor_feature("bm25")
+    (True, False)
+    """
+    return LETOR_FEATURE_PATTERN.fullmatch(feature_name) is not None
+
+
+def feature_position(feature_name: str) -> int:
+    """Return the position of a LETOR feature, given its name.
+
+    >>> feature_position("f46")
+    46
+    """
+    return int(feature_name[1:])

@@ -22,8 +22,7 @@ from crowdrank._typing import Floats
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import CrowdrankError, DataWarning, Fix, InputError, Message
 from crowdrank.estimation.estimate import Estimate, estimate
-from crowdrank.evaluation.evaluate import JUDGED_CUTOFF
-from crowdrank.evaluation.measures import parse_measure
+from crowdrank.evaluation.measures import JUDGED_CUTOFF, parse_measure
 from crowdrank.judgments import ids
 from crowdrank.pipeline.baseline import read_run_table
 from crowdrank.pipeline.contrasts import ALPHA

@@ -8,11 +8,11 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crowdrank._disk import ScratchFolder, file_digest, link_or_copy
+from crowdrank._disk import ScratchFolder, file_digest, link_or_copy, source_digest
 from crowdrank._files import write_file
 from crowdrank._folders import FolderKind, Manifest, open_folder, write_folder
 from crowdrank._numba import available_threads
@@ -25,11 +25,13 @@ from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.result import Consensus
 from crowdrank.engine.passes import Engine, LocalEngine
 from crowdrank.errors import CrowdrankError, DataWarning, Fix, InputError, Message
-from crowdrank.label_learning.label_features import LabelFeatures, label_features
+from crowdrank.evaluation.measures import MAX_GRADE
 from crowdrank.pipeline.run_data import RunData
-from crowdrank.pipeline.stage_cache import StageCache, digest, source_code_digest
-from crowdrank.rankers.training_data import MAX_GRADE
+from crowdrank.pipeline.stage_cache import StageCache, digest
 from crowdrank.readers.features import Features
+
+if TYPE_CHECKING:
+    from crowdrank.label_learning.label_features import LabelFeatures
 
 MODEL_STAGE = FolderKind("consensus-stage", 1, "cached consensus model", "crowdrank run")
 MODEL = "model"
@@ -151,7 +153,7 @@ class ConsensusFits:
 
     def key(self, method: str) -> str:
         """Return the cache key of a method: labels, parameters and source code."""
-        return digest(source_code_digest(), self.data.digests["labels"], method, self.method_parameters(method))
+        return digest(source_digest(), self.data.digests["labels"], method, self.method_parameters(method))
 
     def method_parameters(self, method: str) -> dict[str, Any]:
         """Return the parameters of a method that are not the defaults."""
@@ -215,6 +217,8 @@ class ConsensusFits:
     def label_features(self, kind: str) -> LabelFeatures:
         """Return the features of every label; the documents are those of `data.labels`, in the same order."""
         methods = {"dawid_skene": "dawid-skene", "glad": "glad", **({"latent": "gda"} if kind == "all" else {})}
+
+        from crowdrank.label_learning.label_features import label_features
 
         def make() -> LabelFeatures:
             models: dict[str, Any] = {name: self.model(method) for name, method in methods.items()}

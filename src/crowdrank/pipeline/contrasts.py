@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from scipy.special import ndtri
 
+from crowdrank._text import format_p
 from crowdrank._typing import Floats
-from crowdrank.evaluation.comparison import difference_intervals, fisher_randomization, format_p, holm
+from crowdrank.evaluation.comparison import difference_intervals, fisher_randomization, holm
 
 ALPHA = 0.05
 """Significance level; intervals have the level 1 - ALPHA."""

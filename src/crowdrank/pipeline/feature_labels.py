@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from crowdrank._text import counted
+from crowdrank._text import counted, format_p
 from crowdrank._typing import Floats
 from crowdrank.collection import SETTLED_PROBABILITY
 from crowdrank.collection.belief import grade_certainty
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.result import Consensus, grade_codes
-from crowdrank.evaluation.comparison import format_p
 from crowdrank.evaluation.evaluate import evaluate_codes
 from crowdrank.evaluation.measures import parse_measures
 from crowdrank.pipeline.contrasts import Contrast, adjust_contrasts, contrast_values, difference_text
 from crowdrank.pipeline.run_data import RunData
+from crowdrank.pipeline.run_result import NOT_FOR_RANKERS
 from crowdrank.pipeline.run_settings import RunSettings
 
 WITH_FEATURES = "with features"
@@ -28,10 +28,6 @@ WITHOUT_FEATURES = "without features"
 """Name of the labels that use judgments alone."""
 WEIGHTS = {"feature_weight": "weight of the features", "feature_slope": "slope of log odds on the features"}
 """Parameters of models that say how much the features count, and their names."""
-NOT_FOR_RANKERS = (
-    "No ranker is trained or tested on these labels, because labels that used features favor rankers that use the same "
-    "features."
-)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from crowdrank._folders import Fields, is_text, require
 from crowdrank.assessors.assessor_report import FLAGS
 from crowdrank.consensus.model import Aggregator
-from crowdrank.pipeline.feature_labels import FeatureLabels
 
 ESTIMATE_NUMBERS = (
     *("estimate", "lower", "upper", "difference", "difference_lower", "difference_upper", "p", "p_holm"),
@@ -164,6 +163,8 @@ def _check_estimate(estimate: Fields) -> None:
 
 
 def _check_feature_labels(labels: Fields) -> None:
+    from crowdrank.pipeline.feature_labels import FeatureLabels
+
     names = {one.name for one in dataclass_fields(FeatureLabels)}
     require(set(labels.values) == names, "feature_labels is incomplete")
     labels.texts("features")

@@ -8,24 +8,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from crowdrank._text import counted, markdown_table, markdown_text
+from crowdrank._text import counted, format_p, markdown_table, markdown_text
 from crowdrank._typing import Floats, Integers
 from crowdrank.assessors.assessor_report import best_and_worst
 from crowdrank.collection import SETTLED_PROBABILITY
-from crowdrank.collection.belief import exponential_gains, grade_certainty
-from crowdrank.collection.model_policies import value_of_labels
+from crowdrank.collection.belief import exponential_gains, grade_certainty, value_of_labels
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.result import Consensus, grade_codes
-from crowdrank.evaluation.comparison import format_p
-from crowdrank.evaluation.evaluate import JUDGED_CUTOFF
-from crowdrank.evaluation.measures import parse_measure
-from crowdrank.pipeline.feature_labels import NOT_FOR_RANKERS, FeatureLabels
+from crowdrank.evaluation.measures import JUDGED_CUTOFF, parse_measure
 from crowdrank.pipeline.run_data import RunData
-from crowdrank.pipeline.run_result import RunResult, json_number
+from crowdrank.pipeline.run_result import NOT_FOR_RANKERS, RunResult, json_number
 
 if TYPE_CHECKING:
     from crowdrank.estimation.estimate import Estimate
     from crowdrank.pipeline.consensus_fits import ConsensusFits
+    from crowdrank.pipeline.feature_labels import FeatureLabels
     from crowdrank.pipeline.ranker_test import RankerTest
     from crowdrank.pipeline.selection import SelectionResult
     from crowdrank.rankers.ranker import Ranker
@@ -44,6 +41,8 @@ SETTLED = "settled"
 """Reason of a document of which no other label is needed."""
 DIFFERS_FROM_EXPERT = "differs from the expert grade"
 """Reason to check a document in a table of what to label next."""
+ASSESSOR_COLUMNS = ("assessor", "judgments", "informativeness", "flag", "evidence")
+"""Columns of the table of assessors that the Markdown report shows."""
 FIGURES = ("mean", "difference", "lower", "upper", "p", "p_holm", "significant")
 """Figures of the comparison that stand in the table of candidates."""
 
@@ -263,6 +262,8 @@ def markdown(result: RunResult) -> str:
     # A ranker from 1,245 judgments
     """
     title = "A ranker" if result.rankers is not None else "Labels"
+    assessors = best_and_worst(result.tables["assessors"], MAX_TABLE_ROWS)
+    unit = "grades" if result.model.in_grades else "standard deviations, 0 is the mean; grade is the consensus grade"
     lines = [
         f"# {title} from {counted(result.sizes['judgments'], 'judgment')}",
         "",
@@ -275,11 +276,11 @@ def markdown(result: RunResult) -> str:
         "",
         _assessors(result),
         "",
-        *markdown_table(_best_and_worst_assessors(result)),
+        *markdown_table(assessors.select(list(ASSESSOR_COLUMNS)).to_pylist()),
         "",
         "## What to label next",
         "",
-        f"{describe_next(result.tables['next'])} next.csv has all of them. {_relevance_unit(result)}",
+        f"{describe_next(result.tables['next'])} next.csv has all of them. Relevance is in {unit}.",
         "",
         *markdown_table(result.tables["next"].slice(0, MAX_TABLE_ROWS).to_pylist()),
         "",
@@ -341,12 +342,6 @@ def _figure(title: str, value: Any) -> Any:
     return f"{value:+.4f}" if title in ("lower", "upper") or title.startswith("over ") else value
 
 
-def _relevance_unit(result: RunResult) -> str:
-    if not result.model.in_grades:
-        return "Relevance is in standard deviations, 0 is the mean; grade is the consensus grade."
-    return "Relevance is in grades."
-
-
 def _assessors(result: RunResult) -> str:
     table = result.tables["assessors"]
     counts = table["flag"].value_counts().to_pylist()
@@ -360,8 +355,3 @@ def _assessors(result: RunResult) -> str:
         f"{counted(len(table), 'assessor')}: {flags}.{offset} {which}, the most informative first "
         "(assessors.csv has all of them, pairs.csv the agreement of pairs)."
     )
-
-
-def _best_and_worst_assessors(result: RunResult) -> list[dict[str, Any]]:
-    table = best_and_worst(result.tables["assessors"], MAX_TABLE_ROWS)
-    return list(table.select(["assessor", "judgments", "informativeness", "flag", "evidence"]).to_pylist())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -20,7 +20,6 @@ from crowdrank._progress import reporting
 from crowdrank._text import counted
 from crowdrank.assessors.agreement import agreement_table, copies_warning, krippendorff_alpha
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS, assess
-from crowdrank.consensus.auto import Auto
 from crowdrank.consensus.calibration import Calibration, calibrate
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.result import Consensus
@@ -28,7 +27,6 @@ from crowdrank.engine.passes import Engine
 from crowdrank.errors import Fix, InputError, UsageError, attempt
 from crowdrank.judgments.scale import GradeMapLike
 from crowdrank.pipeline.consensus_fits import ConsensusFits
-from crowdrank.pipeline.feature_labels import FeatureLabels
 from crowdrank.pipeline.previous_results import copy_previous_results, describe_changes
 from crowdrank.pipeline.result_tables import (
     documents_table,
@@ -43,6 +41,7 @@ from crowdrank.readers.features import Features
 from crowdrank.readers.leak_check import check_leaks
 
 if TYPE_CHECKING:
+    from crowdrank.pipeline.feature_labels import FeatureLabels
     from crowdrank.pipeline.run_rankers import TrainingPlan
 
 
@@ -52,22 +51,16 @@ def summarize_labels(result: RunResult) -> list[str]:
     alpha = krippendorff_alpha(result.model.judgments_)
     flags = assessors["flag"].to_pylist()
     unreliable = sum(flag in UNRELIABLE_FLAGS for flag in flags)
+    families = f" in {counted(result.sizes['families'], 'family')}" if "families" in result.sizes else ""
     parts = [
         f"The consensus by {result.consensus_method} labels {counted(len(documents), 'document')} from "
-        f"{counted(result.sizes['judgments'], 'judgment')} by {counted(len(assessors), 'assessor')}"
-        f"{_in_families(result.sizes)}.",
+        f"{counted(result.sizes['judgments'], 'judgment')} by {counted(len(assessors), 'assessor')}{families}.",
         f"{alpha}.",
         f"{counted(unreliable, 'assessor')} of {len(assessors):,} answer at random or in reverse.",
     ]
     if result.expert_offset is not None:
         parts.append(f"{result.expert_offset}.")
     return parts
-
-
-def _in_families(sizes: Mapping[str, int]) -> str:
-    """Return how many families the assessors belong to, if families are known."""
-    n_families = sizes.get("families")
-    return "" if n_families is None else f" in {counted(n_families, 'family')}"
 
 
 LIBRARIES = ("numpy", "numba", "lightgbm", "pyarrow")
@@ -235,8 +228,8 @@ class _Runner:
 
     def run(self) -> RunResult:
         """Run all stages; the result has no provenance and no profile yet."""
-        model = self._consensus()
-        with self._stage("assessors"):
+        model, stage = self._fit_consensus(), self.cache.profiler.stage
+        with stage("assessors"):
             # Assessors are not compared with expert grades that seem to be those of other documents.
             reference = None if self.data.doubts_experts else self.data.gold
             assessors = assess(model, self.data.judgments, reference)
@@ -248,20 +241,21 @@ class _Runner:
         documents, gold = documents_table(consensus, self.data), self.data.gold
         scale = self.data.labels.main_scale
         same_scale = gold is not None and gold.grade_map is None and len(gold.scale) == len(scale)
-        with self._stage("next"):
+        with stage("next"):
             wanted = next_table(documents, model, self.data, self.settings.measure)
         tables = {"documents": documents, "assessors": assessors.table, "pairs": pairs, "next": wanted}
         feature_labels = None
         if self.label_features is not None:
             feature_labels, feature_tables = self._feature_labels(model, self.label_features, same_scale=same_scale)
             tables |= feature_tables
+        choice = getattr(model, "reason_", None)  # only the method `auto` has one
         labels = RunResult(
             settings=self.settings,
             model=model,
             tables=tables,
             rankers=None,
             summary=(
-                *_describe_method_choice(model),
+                *([] if choice is None else [f"Consensus by auto: {choice}"]),
                 *([] if calibration is None else [f"{calibration}."]),
                 *([] if feature_labels is None else [feature_labels.describe()]),
             ),
@@ -283,13 +277,11 @@ class _Runner:
 
         return RankerStages(self.data, self.fits, self.settings, self.plan, self.cache, self.progress).run(labels)
 
-    def _stage(self, name: str) -> Any:
-        """Return a context in which a stage of the run is measured."""
-        return self.cache.profiler.stage(name)
-
-    def _consensus(self) -> Aggregator:
+    def _fit_consensus(self) -> Aggregator:
+        """Return the consensus model of the labels; raise InputError if it cannot be fitted."""
         method = self.settings.method
-        self._fit_consensus(method)
+        with reporting(self.progress, f"consensus by {method}") as report:
+            self.fits.fit(method, report)
         if method in self.fits.failed:
             raise InputError(self.fits.failed[method], fix="use another consensus method")
         return self.fits.model(method)
@@ -309,6 +301,8 @@ class _Runner:
         self, without: Aggregator, features: Features, *, same_scale: bool
     ) -> tuple[FeatureLabels, dict[str, pa.Table]]:
         """Fit the consensus also with features; return its comparison with the one without them, and its tables."""
+        from crowdrank.pipeline.feature_labels import FeatureLabels
+
         method = self.settings.method
         with reporting(self.progress, f"consensus by {method} with features") as report:
             model = self.fits.fit_with_features(method, features, report)
@@ -316,10 +310,6 @@ class _Runner:
         documents = documents_table(model.consensus_, self.data)
         wanted = next_table(documents, model, self.data, self.settings.measure)
         return labels, {"documents_with_features": documents, "next_with_features": wanted}
-
-    def _fit_consensus(self, method: str) -> None:
-        with reporting(self.progress, f"consensus by {method}") as report:
-            self.fits.fit(method, report)
 
 
 def _digests(data: RunData, label_features: Features | None) -> dict[str, str]:
@@ -350,11 +340,6 @@ def _n_families(data: RunData) -> int:
     family = data.labels.assessor_family
     assert family is not None
     return len(np.unique(family[family >= 0])) + int((family < 0).sum())
-
-
-def _describe_method_choice(model: Aggregator) -> list[str]:
-    """Return a sentence with the reason for the choice of the method `auto`; an empty list for other methods."""
-    return [f"Consensus by auto: {model.reason_}"] if isinstance(model, Auto) else []
 
 
 def _versions() -> dict[str, str]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,18 +16,19 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.consensus.fit_data import as_judgments, example_map
 from crowdrank.consensus.result import item_ids
 from crowdrank.errors import Fix, InputError, Message, shown
+from crowdrank.evaluation.measures import MAX_GRADE
 from crowdrank.judgments.columns import FEATURES_USED
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.scale import GradeMap, GradeMapLike, Scale
 from crowdrank.judgments.summary import uncertain_scale_note, unused_judgment_notes
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
-from crowdrank.label_learning.label_features import without_honeypots
 from crowdrank.pipeline.stage_cache import digest
-from crowdrank.rankers.training_data import MAX_GRADE, FeatureStatistics, NamedMatrix, SharedMatrix
 from crowdrank.readers.features import Features, as_features
 from crowdrank.readers.leak_check import Leak, find_leaks
 from crowdrank.readers.read import read_gold
-from crowdrank.readers.validation import check_expert_grades
+
+if TYPE_CHECKING:
+    from crowdrank.rankers.training_data import NamedMatrix, SharedMatrix
 
 EXPERT_DOUBTS = ("shifted-ids", "experts-disagree", "reversed-grades")
 """Kinds of warnings that expert grades seem to be those of other documents, or in reverse order."""
@@ -157,6 +158,8 @@ class RunData:
 
     def feature_table(self) -> pa.Table:
         """Return the name, the share of missing values and the range of each feature."""
+        from crowdrank.rankers.training_data import FeatureStatistics
+
         statistics = FeatureStatistics.from_matrix(self.features.matrix)
         return pa.table(
             {
@@ -203,10 +206,14 @@ class RunData:
 
     def matrix(self, rows: Integers) -> NamedMatrix:
         """Return the features of some rows as a matrix with column names."""
+        from crowdrank.rankers.training_data import NamedMatrix
+
         return NamedMatrix(self._values(rows), self.features.names)
 
     def shared_matrix(self, rows: Integers) -> SharedMatrix:
         """Return the features of some rows; the same object for the same rows, as long as it was used recently."""
+        from crowdrank.rankers.training_data import SharedMatrix
+
         key = digest(rows)
         with self._lock:
             shared = self._recent.pop(key, None) or SharedMatrix(self._values(rows), self.features.names)
@@ -232,7 +239,7 @@ class RunData:
         chosen = pa.array(rows)
         query, document = self.features.query.take(chosen), self.features.document.take(chosen)
         judgments = _judgments_of(self.judgments, self.judgments.positions(query, document))
-        labels = without_honeypots(judgments)
+        labels = _without_honeypots(judgments)
         item = labels.positions(self.features.query, self.features.document)
         digests = {**self.digests, **_judgment_digests(judgments, labels)}
         return replace(self, judgments=judgments, labels=labels, item=item, digests=digests)
@@ -270,9 +277,12 @@ def build_run_data(
 
     """
     table, notes = _read_judgments(judgments, honeypots, unjudgeable_as)
-    labels = without_honeypots(table)
+    labels = _without_honeypots(table)
     _require_different_grades(labels)
-    rows = features_of_items(labels) if features is None else as_features(features)
+    if features is None:  # one row without features per judged document
+        rows = Features(**item_ids(labels), matrix=np.empty((labels.n_items, 0)), names=())
+    else:
+        rows = as_features(features)
     rows, query, query_ids = _group_by_query(rows)
     item = labels.positions(rows.query, rows.document)
     if (item < 0).all():
@@ -296,13 +306,9 @@ def build_run_data(
     gold = None if expert is None else _as_gold(expert, table.main_scale)
     if gold is not None and expert_map is not None:
         gold = replace(gold, grade_map=GradeMap.parse(expert_map))
-    placed = _find_rows(rows, gold)
-    return data if gold is None else _with_expert_grades(data, gold, placed)
-
-
-def features_of_items(labels: Judgments) -> Features:
-    """Return features without columns, one row per judged document."""
-    return Features(**item_ids(labels), matrix=np.empty((labels.n_items, 0)), names=())
+    if gold is None:
+        return data
+    return _with_expert_grades(data, gold, rows.positions(gold.query, gold.document))
 
 
 def _warning(kind: str, problem: str, fix: str = "") -> Message:
@@ -353,12 +359,6 @@ def _group_by_query(features: Features) -> tuple[Features, Integers, pa.Array]:
     return features, query, query_ids
 
 
-def _find_rows(features: Features, gold: Gold | None) -> Integers:
-    """Return the row of each expert grade, -1 without one; raise InputError if a document has two rows."""
-    query, document = (features.query[:0], features.document[:0]) if gold is None else (gold.query, gold.document)
-    return features.positions(query, document)
-
-
 def _with_expert_grades(data: RunData, gold: Gold, row: Integers) -> RunData:
     """Return the data with expert grades, except those of honeypots; `row` is that of the features of each grade."""
     values = np.array(gold.scale.values, dtype=np.float64)
@@ -367,6 +367,8 @@ def _with_expert_grades(data: RunData, gold: Gold, row: Integers) -> RunData:
             f"the expert grades {gold.scale} are not within 0 and {MAX_GRADE}",
             fix="name the scale from the lowest grade up, or leave out what means 'cannot judge'",
         )
+    from crowdrank.readers.validation import check_expert_grades
+
     has_row = row >= 0
     if not has_row.any():
         owned = "features" if data.has_features else "judgments"
@@ -392,6 +394,15 @@ def _with_expert_grades(data: RunData, gold: Gold, row: Integers) -> RunData:
         notes.append(graded.scales_match_by_position())
     notes += [one for one in found if one.kind in EXPERT_DOUBTS]
     return replace(graded, notes=(*notes, *_constant_query_notes(graded)))
+
+
+def _without_honeypots(judgments: Judgments) -> Judgments:
+    """Return the judgments of documents that are not honeypots."""
+    if "honeypot" not in judgments.extras:
+        return judgments
+    from crowdrank.label_learning.label_features import without_honeypots
+
+    return without_honeypots(judgments)
 
 
 def _constant_query_notes(data: RunData) -> list[Message]:

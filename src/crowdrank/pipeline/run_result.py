@@ -21,8 +21,6 @@ from crowdrank.consensus.calibration import Calibration
 from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import InputError, Message, option_parameter, python_parameter
 from crowdrank.judgments import frames
-from crowdrank.pipeline.contrasts import Contrast, Verdict
-from crowdrank.pipeline.feature_labels import FeatureLabels
 from crowdrank.pipeline.result_checks import ESTIMATE_NUMBERS, check_metadata, check_tables
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.pipeline.stage_cache import PROFILE_FILE, STAGE_NAMES, RunProfile
@@ -31,6 +29,8 @@ from crowdrank.readers.write import write_table
 if TYPE_CHECKING:
     from crowdrank.estimation.estimate import Estimate
     from crowdrank.label_learning.remapper import Remapper
+    from crowdrank.pipeline.contrasts import Contrast, Verdict
+    from crowdrank.pipeline.feature_labels import FeatureLabels
     from crowdrank.rankers.boosting import BoostedTrees
     from crowdrank.rankers.ranker import Ranker
 
@@ -102,6 +102,11 @@ DEPLOYABLE = "deployable"
 RUN = FolderKind("run", 5, "run", "'crowdrank run'", STAGE_NAMES, optional=("report.", PROFILE_FILE, f"{PREVIOUS}/"))
 ALTERNATIVE = "alternative"
 """Name of the folder with the ranker of an alternative that the selected ranker is not ahead of."""
+NOT_FOR_RANKERS = (
+    "No ranker is trained or tested on these labels, because labels that used features favor rankers that use the same "
+    "features."
+)
+"""Note on labels with features."""
 TABLE_FILES = {
     "documents": "consensus.parquet",
     "assessors": "assessors.csv",
@@ -161,6 +166,7 @@ class Deployable:
     @classmethod
     def load(cls, fields: Mapping[str, Any], folder: Path) -> Deployable:
         """Load the forest from its folder; `fields` are those of :meth:`to_dict`."""
+        from crowdrank.pipeline.contrasts import Contrast
         from crowdrank.rankers.boosting import BoostedTrees
         from crowdrank.rankers.ranker import Ranker
 
@@ -244,6 +250,7 @@ class RankerResults:
     def load(cls, fields: Mapping[str, Any], folder: Path) -> RankerResults:
         """Load the models from the folder of a run; `fields` are those of :meth:`to_dict`."""
         from crowdrank.label_learning.remapper import Remapper
+        from crowdrank.pipeline.contrasts import Contrast, Verdict
         from crowdrank.rankers.ranker import Ranker
 
         remappers = {name: Remapper.load(folder / "remappers" / name) for name in fields["remappers"]}
@@ -469,6 +476,8 @@ class RunResult:
         model: Aggregator,
         profile: RunProfile,
     ) -> RunResult:
+        from crowdrank.pipeline.feature_labels import FeatureLabels
+
         offset, rankers, with_features = (fields[name] for name in ("expert_offset", "rankers", "feature_labels"))
         calibration = fields.get("calibration")
         return cls(

@@ -9,9 +9,9 @@ import shutil
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from zipfile import BadZipFile
@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 
 from crowdrank._arrow import peak_bytes, resident_bytes
-from crowdrank._disk import source_digest
 from crowdrank._files import write_file
 from crowdrank._folders import Fields
 from crowdrank._typing import Arrays
@@ -56,11 +55,11 @@ class StageProfile:
 
     stage: str
     name: str
-    calls: int
-    reused: int
-    seconds: float
-    cpu_seconds: float
-    peak_bytes: int
+    calls: int = 0
+    reused: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,17 +87,17 @@ class RunProfile:
         {'stage': 'consensus gda', 'calls': '1', 'seconds': '2.0', 'CPU seconds': '3.5', 'CPU': '70%', 'GB': '1.50'}
         """
         total = StageProfile("run", "", 1, 0, self.seconds, self.cpu_seconds, self.peak_bytes)
-        return [self._row(stage) for stage in (*self.stages, total)]
-
-    def _row(self, stage: StageProfile) -> dict[str, str]:
-        return {
-            "stage": f"{stage.stage} {stage.name}".strip(),
-            "calls": f"{stage.calls}" + (f" ({stage.reused} stored)" if stage.reused else ""),
-            "seconds": f"{stage.seconds:.1f}",
-            "CPU seconds": f"{stage.cpu_seconds:.1f}",
-            "CPU": f"{stage.cpu_seconds / max(self.cpu_seconds, 1e-9):.0%}",
-            "GB": f"{stage.peak_bytes / _GIGABYTE:.2f}",
-        }
+        return [
+            {
+                "stage": f"{stage.stage} {stage.name}".strip(),
+                "calls": f"{stage.calls}" + (f" ({stage.reused} stored)" if stage.reused else ""),
+                "seconds": f"{stage.seconds:.1f}",
+                "CPU seconds": f"{stage.cpu_seconds:.1f}",
+                "CPU": f"{stage.cpu_seconds / max(self.cpu_seconds, 1e-9):.0%}",
+                "GB": f"{stage.peak_bytes / _GIGABYTE:.2f}",
+            }
+            for stage in (*self.stages, total)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the profile, ready for JSON."""
@@ -141,15 +140,6 @@ class _Measurement:
     reused: int = 0
 
 
-@dataclass
-class _Total:
-    calls: int = 0
-    reused: int = 0
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    peak_bytes: int = 0
-
-
 @dataclass(eq=False)
 class Profiler:
     """Measures the stages of a run; several threads can be in stages at the same time.
@@ -164,7 +154,7 @@ class Profiler:
     [('consensus', 'gda', 1), ('other', '', 1)]
     """
 
-    _totals: dict[tuple[str, str], _Total] = field(default_factory=dict)
+    _totals: dict[tuple[str, str], StageProfile] = field(default_factory=dict)
     _innermost: dict[int, _Measurement] = field(default_factory=dict)
     _threads: threading.local = field(default_factory=threading.local)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -194,18 +184,16 @@ class Profiler:
     def stage(self, stage: str, name: str = "") -> Iterator[_Measurement]:
         """Measure the block as a stage; calls with the same stage and name are added up."""
         clock = getattr(self._threads, "clock", time.process_time)
-        key, thread, outer = (TITLES.get(stage, stage), name), threading.get_ident(), self._current()
+        key, thread = (TITLES.get(stage, stage), name), threading.get_ident()
+        outer = self._innermost.get(thread)
         inner = _Measurement(key, time.monotonic(), clock(), peak_bytes(), resident_bytes())
         with self._lock:
-            self._totals.setdefault(key, _Total())
+            self._totals.setdefault(key, StageProfile(*key))
             self._innermost[thread] = inner
         try:
             yield inner
         finally:
             self._finish(inner, outer, clock(), thread)
-
-    def _current(self) -> _Measurement | None:
-        return self._innermost.get(threading.get_ident())
 
     def _finish(self, inner: _Measurement, outer: _Measurement | None, cpu_now: float, thread: int) -> None:
         """Add a measurement to the total of its stage, and subtract it from the outer stage."""
@@ -213,10 +201,14 @@ class Profiler:
         peak = max(inner.peak, resident_bytes(), highest if highest > inner.highest else 0)
         with self._lock:
             total = self._totals[inner.key]
-            total.calls, total.reused = total.calls + 1, total.reused + inner.reused
-            total.seconds += wall - inner.inner_wall
-            total.cpu_seconds += cpu - inner.inner_cpu
-            total.peak_bytes = max(total.peak_bytes, peak)
+            self._totals[inner.key] = replace(
+                total,
+                calls=total.calls + 1,
+                reused=total.reused + inner.reused,
+                seconds=total.seconds + (wall - inner.inner_wall),
+                cpu_seconds=total.cpu_seconds + (cpu - inner.inner_cpu),
+                peak_bytes=max(total.peak_bytes, peak),
+            )
             self._peak = max(self._peak, peak)
             if outer is None:
                 del self._innermost[thread]
@@ -238,7 +230,7 @@ class Profiler:
     def profile(self) -> RunProfile:
         """Return the profile of the stages that have finished, and of the time since the profiler was made."""
         with self._lock:
-            stages = [StageProfile(*key, **asdict(total)) for key, total in self._totals.items() if total.calls]
+            stages = [total for total in self._totals.values() if total.calls]
             wall, cpu = time.monotonic() - self._began[0], time.process_time() - self._began[1]
             peak = max(self._peak, resident_bytes())
         rest = (max(0.0, wall - sum(one.seconds for one in stages)), cpu - sum(one.cpu_seconds for one in stages))
@@ -262,17 +254,12 @@ def digest(*parts: Any) -> str:
     (True, False)
     """
     state = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    _update(state, parts)
+    for part in parts:
+        _update(state, part)
     return state.hexdigest()
 
 
-def _update(state: Any, parts: Iterable[Any]) -> None:
-    """Add the content of several objects to a digest."""
-    for part in parts:
-        _update_with(state, part)
-
-
-def _update_with(state: Any, part: Any) -> None:
+def _update(state: Any, part: Any) -> None:
     """Add the content of an object to a digest."""
     state.update(type(part).__name__.encode())
     match part:
@@ -287,9 +274,11 @@ def _update_with(state: Any, part: Any) -> None:
                 stream.write_table(table)
             state.update(sink.getvalue())
         case Features():
-            _update(state, [part.query, part.document, part.matrix, list(part.names)])
+            for content in (part.query, part.document, part.matrix, list(part.names)):
+                _update(state, content)
         case Judgments():
-            _update(state, _judgment_content(part))
+            for content in _judgment_content(part):
+                _update(state, content)
         case _:
             state.update(json.dumps(part, sort_keys=True, default=str).encode())
 
@@ -435,8 +424,3 @@ def _delete(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
-
-
-def source_code_digest() -> str:
-    """Return the digest of the package's source, which is part of every key."""
-    return source_digest()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from crowdrank._disk import source_digest
 from crowdrank._numba import available_threads
 from crowdrank._progress import Report
 from crowdrank._typing import Floats, Integers
@@ -22,7 +23,7 @@ from crowdrank.pipeline.consensus_fits import ConsensusFits
 from crowdrank.pipeline.ensembles import MemberScores, fold_pairs
 from crowdrank.pipeline.run_data import RunData
 from crowdrank.pipeline.run_settings import RunSettings
-from crowdrank.pipeline.stage_cache import StageCache, digest, source_code_digest
+from crowdrank.pipeline.stage_cache import StageCache, digest
 from crowdrank.pipeline.training_view import TrainingView
 from crowdrank.rankers.ranker import Ranker
 
@@ -115,7 +116,7 @@ class CandidateTraining:
         self.data, self.fits, self.settings, self.cache = data, fits, settings, cache
         self.progress = FitProgress()
         fit_settings = {name: getattr(settings, name) for name in FIT_SETTINGS}
-        self._base_key = digest(source_code_digest(), data.digests["features"], fit_settings)
+        self._base_key = digest(source_digest(), data.digests["features"], fit_settings)
 
     # Views and their keys.
 

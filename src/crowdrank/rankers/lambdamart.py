@@ -17,12 +17,12 @@ from crowdrank._progress import Report
 from crowdrank._typing import Floats, Integers
 from crowdrank.constraints import Constraints, Flag, Number, OneOf, Parsed
 from crowdrank.errors import UsageError
-from crowdrank.evaluation.measures import Measure, parse_gains
+from crowdrank.evaluation.measures import MAX_GRADE, Measure, parse_gains
 from crowdrank.rankers.boosting import BoostedTrees, Loss
 from crowdrank.rankers.lambdas import PAIR_TARGETS, WEIGHTINGS, LambdaObjective, check_measure
 from crowdrank.rankers.model_selection import Validation
 from crowdrank.rankers.ranker import require_differences
-from crowdrank.rankers.training_data import MAX_GRADE, RankingData, label_gains
+from crowdrank.rankers.training_data import RankingData, label_gains
 
 if TYPE_CHECKING:
     from crowdrank.engine.passes import Engine

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crowdrank._typing import Floats
 from crowdrank.errors import Fix, InputError, UsageError
 from crowdrank.evaluation.measures import effective_gains, parse_measure
-from crowdrank.rankers.training_data import RankingData
+
+if TYPE_CHECKING:
+    from crowdrank.rankers.training_data import RankingData
 
 NO_CUTOFF = int(np.iinfo(np.int32).max)
 MEASURES = ("nDCG", "DCG", "AP", "ERR")

@@ -20,6 +20,8 @@ from crowdrank.judgments.columns import (
     GRADE_LIKE_COLUMNS,
     ID_COLUMN_NAMES,
     TEXT_LIKE_COLUMNS,
+    feature_position,
+    is_letor_feature,
     parse_column_map,
     quote_names,
 )
@@ -35,7 +37,7 @@ from crowdrank.readers.features import (
 )
 from crowdrank.readers.files import parse_bytes
 from crowdrank.readers.inputs import open_input
-from crowdrank.readers.letor import LetorSource, feature_position, is_letor_feature
+from crowdrank.readers.letor import LetorSource
 from crowdrank.readers.read_options import Format
 from crowdrank.readers.sources import Origin, Source, columns_by_role, no_rows_error
 from crowdrank.readers.write import TABLE_SUFFIXES, check_output, output_stream, table_writer

@@ -17,6 +17,7 @@ from crowdrank._folders import require, require_array, require_floats, require_r
 from crowdrank._text import counted
 from crowdrank._typing import Arrays, Floats, Integers
 from crowdrank.errors import CrowdrankWarning, InputError, UsageError, near, shown
+from crowdrank.evaluation.measures import MAX_GRADE
 
 ARRAY_NAMES = {"minimum": "feature_minimum", "maximum": "feature_maximum", "missing_share": "feature_missing_share"}
 """Name in a saved ranker of each array of the statistics."""
@@ -156,8 +157,6 @@ def _centered(X: Floats, mean: Floats) -> Floats:
 
 ID_COLUMNS = ("query", "document")
 """Columns of a frame that hold ids instead of features."""
-MAX_GRADE = 30
-"""Highest grade that has the exponential gain 2^grade - 1."""
 MAX_MISSING_FEATURES_IN_MESSAGE = 10
 """Maximum number of missing features that an error message names."""
 SHAPE_FIX = "give one row per document and one column per feature"
@@ -399,8 +398,8 @@ def _fill_omitted_zeros(X: Any, names: tuple[str, ...]) -> Any:
     """Return LETOR features with zeros for features that no line has, up to the last one that a line has."""
     if isinstance(X, np.ndarray):
         return X
+    from crowdrank.judgments.columns import feature_position, is_letor_feature
     from crowdrank.readers.features import Features
-    from crowdrank.readers.letor import feature_position, is_letor_feature
 
     if not isinstance(X, Features) or not X.zeros_omitted or not all(map(is_letor_feature, names)):
         return X

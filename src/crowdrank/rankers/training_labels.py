@@ -20,13 +20,14 @@ from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.model import Aggregator
 from crowdrank.consensus.result import Consensus
 from crowdrank.errors import CrowdrankWarning, DataWarning, Fix, InputError, UsageError, shown
+from crowdrank.evaluation.measures import MAX_GRADE
 from crowdrank.judgments import ids
 from crowdrank.judgments.columns import FEATURES_USED, PRIOR_RELEVANCE, Roles, parse_column_map
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.table import Judgments
 from crowdrank.rankers import InstanceKind
-from crowdrank.rankers.training_data import MAX_GRADE, checked_weights
+from crowdrank.rankers.training_data import checked_weights
 from crowdrank.readers.cells import parse_floats
 from crowdrank.readers.features import Features, as_features
 from crowdrank.readers.formats import open_source

@@ -55,6 +55,8 @@ class DelimitedSource(FileSource):
 
     """
 
+    has_user_columns = True
+
     _has_quotes = True  # whether quotes enclose cells; otherwise they are part of the text
 
     def __init__(

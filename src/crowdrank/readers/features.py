@@ -21,6 +21,8 @@ from crowdrank.judgments.columns import (
     GRADE_LIKE_COLUMNS,
     TEXT_LIKE_COLUMNS,
     Roles,
+    feature_position,
+    is_letor_feature,
     parse_column_map,
     quote_names,
 )
@@ -28,7 +30,7 @@ from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.readers.cells import parse_floats, require_floats
 from crowdrank.readers.files import BYTES_PER_FLOAT, parse_bytes, too_large_error
 from crowdrank.readers.inputs import RoleTable, TableLike, open_input
-from crowdrank.readers.letor import LetorSource, feature_position, is_letor_feature
+from crowdrank.readers.letor import LetorSource
 from crowdrank.readers.read_options import Format
 from crowdrank.readers.sources import BadRows, Source, columns_by_role
 

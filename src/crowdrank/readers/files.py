@@ -57,6 +57,8 @@ BYTES_PER_UNIT = {"": 1} | {
 _default_max_bytes: ContextVar[int] = ContextVar("max_bytes", default=MAX_BYTES)
 HEAD_BYTES = 1 << 20
 """Number of bytes at the start of a file that are read to recognize it."""
+SQLITE_SIGNATURE = b"SQLite format 3\0"
+"""First bytes of an SQLite file."""
 COMPRESSIONS = {
     "gzip": re.compile(rb"\x1f\x8b"),
     "bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),

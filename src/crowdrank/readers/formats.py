@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -18,21 +18,13 @@ from crowdrank.errors import Fix, InputError, UsageError, shown
 from crowdrank.judgments import frames
 from crowdrank.judgments.columns import count_known_columns
 from crowdrank.readers.delimited import EXPORT_AS_CSV_ADVICE, SEPARATORS, DelimitedSource, WhitespaceSource
-from crowdrank.readers.excel import ExcelSource
-from crowdrank.readers.files import FileHead, check_size, is_database_url, parse_bytes
-from crowdrank.readers.json_files import JsonLinesSource, JsonSource
-from crowdrank.readers.judging_database import (
-    CANNOT_JUDGE,
-    SQLITE_SIGNATURE,
-    DatabaseAddress,
-    JudgingDatabase,
-    find_database,
-)
-from crowdrank.readers.letor import LetorSource
-from crowdrank.readers.parquet import ParquetSource
+from crowdrank.readers.files import SQLITE_SIGNATURE, FileHead, check_size, is_database_url, parse_bytes
 from crowdrank.readers.platforms import MTURK_COLUMN, SOURCE_BY_PLATFORM, TOLOKA_COLUMN, detect_platform
-from crowdrank.readers.read_options import Format
+from crowdrank.readers.read_options import CANNOT_JUDGE, Format
 from crowdrank.readers.sources import BadRows, FrameSource, Source, no_rows_error
+
+if TYPE_CHECKING:
+    from crowdrank.readers.judging_database import DatabaseAddress
 
 FORMATS: tuple[str, ...] = get_args(Format)
 """Names of all formats."""
@@ -92,6 +84,8 @@ class TrecRF10Source(DelimitedSource):
     The column `gold` is -1 where NIST did not judge. It is -2 for broken links that were planted as honeypots, whose
     correct answer is 'broken link'.
     """
+
+    has_user_columns = False
 
     def __init__(self, file: FileHead) -> None:
         super().__init__(file, "\t")
@@ -223,15 +217,13 @@ def open_source(
     """
     if format is not None:
         require_one_of("format", format, FORMATS)
-    if not isinstance(source, str | Path | FileHead | DatabaseAddress):
-        if not frames.is_frame(source):
-            raise UsageError(f"A path or a DataFrame is required, not {type(source).__name__}.")
+    if frames.is_frame(source):
         if format not in (None, "crowd-kit"):
             raise UsageError("is for files; leave it out for a DataFrame", parameter="format")
         return FrameSource(source), LAYOUT_BY_FORMAT.get(format or "", FormatLayout())
     limit = parse_bytes(max_bytes)
     head = open_path(source) if isinstance(source, str | Path) else source
-    if isinstance(head, DatabaseAddress):
+    if not isinstance(head, FileHead):
         return _open_database(head, format, limit)
     check_size(head, limit)
     _refuse_unsupported(head, format)
@@ -248,14 +240,24 @@ def open_source(
 def open_path(source: str | Path) -> FileHead | DatabaseAddress:
     """Read the head of a file, or return the address of a database; raise InputError if there is neither."""
     if is_database_url(source) or "?project=" in str(source):
+        from crowdrank.readers.judging_database import find_database
+
         address = find_database(source)
         if address is not None:
             return address
     head = FileHead.read(source)
-    return DatabaseAddress(str(head.path)) if head.content.startswith(SQLITE_SIGNATURE) else head
+    if not head.content.startswith(SQLITE_SIGNATURE):
+        return head
+    from crowdrank.readers.judging_database import DatabaseAddress
+
+    return DatabaseAddress(str(head.path))
 
 
-def _open_database(address: DatabaseAddress, format: str | None, max_bytes: int) -> tuple[Source, FormatLayout]:
+def _open_database(address: Any, format: str | None, max_bytes: int) -> tuple[Source, FormatLayout]:
+    from crowdrank.readers.judging_database import DatabaseAddress, JudgingDatabase
+
+    if not isinstance(address, DatabaseAddress):
+        raise UsageError(f"A path or a DataFrame is required, not {type(address).__name__}.")
     if format is not None:
         raise UsageError("is for files; leave it out for a database", parameter="format")
     if address.is_file:
@@ -303,23 +305,27 @@ def _open_delimited(head: FileHead, format: str, separator: str | None, allow_bo
     return SOURCE_BY_PLATFORM[platform](head, table.separator)
 
 
-SOURCE_BY_FORMAT: Mapping[str, Callable[[FileHead], Source]] = {
-    **dict.fromkeys(("json", "label-studio", "opensearch"), JsonSource),
-    "jsonl": JsonLinesSource,
-    "trec-rf10": TrecRF10Source,
-    "letor": LetorSource,
-}
-"""Source class of the formats without parameters."""
-
-
 def _open_file(head: FileHead, format: str, separator: str | None, max_bytes: int, allow_books: bool) -> Source:
-    """Open a file as the source class of its format."""
+    """Open a file as the source class of its format; formats other than text tables are imported when needed."""
     if format in ("csv", "tsv", *SOURCE_BY_PLATFORM):
         return _open_delimited(head, format, separator, allow_books)
-    if format in ("parquet", "xlsx"):
-        return (ParquetSource if format == "parquet" else ExcelSource)(head, max_bytes)
     if format in ("qrels", "run"):
         return WhitespaceSource(head, QRELS_COLUMNS if format == "qrels" else RUN_COLUMNS)
-    if format == "doccano":
-        return JsonSource(head) if _format_by_content(head, None) == "json" else JsonLinesSource(head)
-    return SOURCE_BY_FORMAT[format](head)
+    if format == "trec-rf10":
+        return TrecRF10Source(head)
+    if format == "parquet":
+        from crowdrank.readers.parquet import ParquetSource
+
+        return ParquetSource(head, max_bytes)
+    if format == "xlsx":
+        from crowdrank.readers.excel import ExcelSource
+
+        return ExcelSource(head, max_bytes)
+    if format == "letor":
+        from crowdrank.readers.letor import LetorSource
+
+        return LetorSource(head)
+    from crowdrank.readers.json_files import JsonLinesSource, JsonSource
+
+    has_lines = format == "jsonl" or (format == "doccano" and _format_by_content(head, None) != "json")
+    return JsonLinesSource(head) if has_lines else JsonSource(head)

@@ -33,11 +33,12 @@ from crowdrank.judgments.table import NO_QUERY
 from crowdrank.readers.cells import ColumnsByRole, parse_floats, require_floats
 from crowdrank.readers.files import FileHead, FileSource, local_path, open_decompressed, visible_files
 from crowdrank.readers.formats import FormatLayout, detect_format, open_path, open_source
-from crowdrank.readers.judging_database import DatabaseAddress, find_database
 from crowdrank.readers.sources import BadRows, Origin, Source, no_rows_error
 
 if TYPE_CHECKING:
     from narwhals.typing import IntoFrame
+
+    from crowdrank.readers.judging_database import DatabaseAddress
 
 DOCCANO_LABELS_FILE = "label_config.json"
 """Name of the file with the label names that doccano writes beside its exports; it has no judgments."""
@@ -189,7 +190,7 @@ def _expand_paths(source: Any, format: str | None, notes: list[Message]) -> Iter
     path = local_path(source)
     if _is_folder(path):
         yield from _folder_files(path, format, notes)
-    elif glob.has_magic(str(path)) and not os.path.lexists(path) and find_database(source) is None:
+    elif glob.has_magic(str(path)) and not os.path.lexists(path) and not _is_database(source):
         matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (the pattern may be absolute)
         if not matches:
             raise InputError("no file matches the pattern", source=str(path), kind="no-file", fix="check the pattern")
@@ -197,6 +198,13 @@ def _expand_paths(source: Any, format: str | None, notes: list[Message]) -> Iter
             yield from _folder_files(Path(match), format, notes) if Path(match).is_dir() else [open_path(match)]
     else:
         yield open_path(source)
+
+
+def _is_database(source: str | Path) -> bool:
+    """Return whether a path with characters of glob patterns, such as `judging.db?project=NAME`, is a database."""
+    from crowdrank.readers.judging_database import find_database
+
+    return find_database(source) is not None
 
 
 def _is_folder(path: Path) -> bool:

@@ -35,6 +35,8 @@ SEVERAL_LABELS_REASON = "several labels"
 class JsonLinesSource(FileSource):
     """Text file with one JSON object per line; a list with one label, as doccano exports it, is read as the label."""
 
+    has_user_columns = True
+
     def __init__(self, file: str | Path | FileHead) -> None:
         super().__init__(file)
         self._lines: list[int] = []

@@ -24,13 +24,10 @@ from crowdrank._text import counted
 from crowdrank.errors import Fix, InputError, Location, Message, UsageError, near, shown
 from crowdrank.judgments.columns import quote_names
 from crowdrank.judgments.scale import Scale, add_scale_column
-from crowdrank.readers.files import is_database_url, local_path
+from crowdrank.readers.files import SQLITE_SIGNATURE, is_database_url, local_path
+from crowdrank.readers.read_options import CANNOT_JUDGE
 from crowdrank.readers.sources import BadRows, Source, no_rows_error
 
-SQLITE_SIGNATURE = b"SQLite format 3\0"
-"""First bytes of an SQLite file."""
-CANNOT_JUDGE = "cannot-judge"
-"""Answer of assessors who cannot judge a document."""
 EARLIER_GENERATION_REASON, TRAINING_PAIR_REASON = "answer of an earlier generation", "answer to a training pair"
 """Reasons, shown to the user, for which answers are left out."""
 PROJECTS_SQL = "SELECT name, grades FROM project ORDER BY name"
@@ -325,6 +322,7 @@ class OpenPairs(Source):
     """Pairs of a project that may be judged, with their texts; training pairs are not among them."""
 
     names = PAIR_SCHEMA.names
+    has_user_columns = True
 
     def __init__(self, database: JudgingDatabase) -> None:
         self.database, self.name = database, database.name

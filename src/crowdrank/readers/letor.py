@@ -25,8 +25,6 @@ from crowdrank.readers.sources import BadRows, no_rows_error
 
 DOCID_PATTERN = re.compile(rb"docid\s*=\s*(\S+)")
 """Pattern of the document id in the comment of a line."""
-FEATURE_NAME_PATTERN = re.compile(r"f[1-9]\d*", re.ASCII)
-"""Pattern of feature names such as f46, made from the position 46."""
 MAX_FEATURE_POSITION = 2**31 - 1
 """Maximum position (number before the colon) of a feature."""
 LetorRow = tuple[int, tuple[str, str, str], list[int], list[float]]
@@ -106,24 +104,6 @@ class LetorSource(LineSource):
     def _line_error(self, line_number: int, problem: str) -> InputError:
         fix = "write it as in: 2 qid:10 1:0.5 2:0.1 # docid = name"
         return InputError(problem, source=self.name, place=f"line {line_number}", fix=fix)
-
-
-def is_letor_feature(feature_name: str) -> bool:
-    """Return whether a feature name has the form of LETOR features: f and the position.
-
-    >>> is_letor_feature("f46"), is_letor_feature("bm25")
-    (True, False)
-    """
-    return FEATURE_NAME_PATTERN.fullmatch(feature_name) is not None
-
-
-def feature_position(feature_name: str) -> int:
-    """Return the position of a LETOR feature, given its name.
-
-    >>> feature_position("f46")
-    46
-    """
-    return int(feature_name[1:])
 
 
 def _parse_query(words: list[bytes]) -> str:

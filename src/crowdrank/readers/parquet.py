@@ -28,6 +28,8 @@ MIN_BYTES_PER_CELL = 4
 class ParquetSource(FileSource):
     """A Parquet file; columns with few distinct values are read as dictionary codes."""
 
+    has_user_columns = True
+
     def __init__(self, file: str | Path | FileHead, max_bytes: int = MAX_BYTES) -> None:
         import pyarrow.parquet as pq
 

@@ -56,6 +56,8 @@ UTC_OFFSET_HOURS = {
 class PlatformExport(DelimitedSource):
     """Text file of a platform with its own column names; a column can be read by its role or by its name."""
 
+    has_user_columns = False
+
     status_column: str  # column with the state of the assignment
     grade_columns: Sequence[str] = ()  # columns from which the grade is made, besides its own
 
@@ -184,6 +186,8 @@ def _mturk_time_to_iso(cell: str | None) -> str | None:
 
 class QuepidSource(DelimitedSource):
     """A book of Quepid: a table of documents with one column of ratings per rater."""
+
+    has_user_columns = False
 
     def __init__(self, file: FileHead, separator: str) -> None:
         super().__init__(file, separator)

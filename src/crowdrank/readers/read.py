@@ -44,9 +44,9 @@ from crowdrank.readers.inputs import (
     read_roles,
     scale_from_column,
 )
-from crowdrank.readers.judging_database import CANNOT_JUDGE, JudgingDatabase, SampledAnswers
 from crowdrank.readers.merge import merge_parts
 from crowdrank.readers.read_options import (
+    CANNOT_JUDGE,
     EncodeOptions,
     Format,
     OnBadRows,
@@ -380,8 +380,7 @@ def read_gold(
     require_one_of("unjudgeable_as", unjudgeable_as, ("lowest", "drop"))
     grade_map = None if map is None else GradeMap.parse(map)
     inputs = open_input(source, format, separator, max_bytes)
-    sources = [one.expert_grades() if isinstance(one, JudgingDatabase) else one for one in inputs.sources]
-    inputs = replace(inputs, sources=sources)
+    inputs = replace(inputs, sources=[one.expert_grades() for one in inputs.sources])
     tables = read_roles(inputs, GOLD_ROLES, columns, inputs.layout.gold_columns, on_bad_rows)
     options = _gold_options(inputs, tables, grades, unjudgeable, on_bad_rows, scale)
     judged = _merge_expert_grades(inputs, tables, options)
@@ -459,6 +458,8 @@ def read_sample(
     if any(one is None for one in sources):
         return read_gold(source, grades=grades, unjudgeable=unjudgeable, scale=scale)
     drawn = [one for one in sources if one is not None]
+    from crowdrank.readers.judging_database import SampledAnswers
+
     notes = [note for one in drawn if isinstance(one, SampledAnswers) for note in one.notes]
     inputs = replace(inputs, sources=drawn, notes=[*inputs.notes, *notes])
     tables = read_roles(inputs, GOLD_ROLES, None, inputs.layout.gold_columns)
@@ -475,6 +476,8 @@ def read_sample(
 
 def _sampled_rows(source: Source, gold_columns: Mapping[str, str]) -> Source | None:
     """Return the rows of a source that were drawn with a known probability; None if it has no probabilities."""
+    from crowdrank.readers.judging_database import JudgingDatabase
+
     if isinstance(source, JudgingDatabase):
         return source.sample()
     if SAMPLE_COLUMNS[0] not in source.names:
@@ -491,6 +494,8 @@ def read_draw_columns(
     separator: str | None = None,
 ) -> dict[str, Floats]:
     """Return the columns `SAMPLE_COLUMNS` of the judgments of a sample (n,), NaN for others; none without a sample."""
+    from crowdrank.readers.judging_database import JudgingDatabase
+
     inputs = open_input(source, format, separator)
     names = [name for name in SAMPLE_COLUMNS if all(name in one.names for one in inputs.sources)]
     if names[:2] != list(SAMPLE_COLUMNS[:2]) or isinstance(inputs.sources[0], JudgingDatabase):
@@ -565,6 +570,8 @@ def read_labels(source: TableLike) -> Gold:
         InputError: as in :func:`read_gold`, and if nothing was drawn in a database.
 
     """
+    from crowdrank.readers.judging_database import JudgingDatabase
+
     inputs = open_input(source)
     database = inputs.sources[0]
     if not isinstance(database, JudgingDatabase):

@@ -32,6 +32,8 @@ OnBadRows = Literal["error", "skip"]
 """What to do with rows that cannot be used."""
 UnjudgeableAs = Literal["lowest", "drop"]
 """Whether 'cannot judge' answers become the lowest grade or are dropped."""
+CANNOT_JUDGE = "cannot-judge"
+"""Answer of assessors of the judging service who cannot judge a document."""
 MISSING_GRADE, OFF_SCALE_GRADE = -100, -101
 """Codes for a blank grade and for an answer that is not on the scale."""
 

@@ -165,6 +165,7 @@ class Source(ABC):
     units: Mapping[str, str] = MappingProxyType({})  # units of durations and costs, if the format defines them
     notes: Sequence[Message] = ()  # what the user should know about the file
     has_assessor_column = True  # whether a file of this format can have an assessor column
+    has_user_columns = False  # whether a file of this format can have columns of the user, such as texts and URLs
     _first_row = 0  # number of rows before the table that was read last
 
     @property
@@ -175,6 +176,10 @@ class Source(ABC):
     @abstractmethod
     def read(self, names: Sequence[str], bad_rows: BadRows) -> pa.Table:
         """Return the columns `names`; `bad_rows` raises an error for malformed lines, or counts them."""
+
+    def expert_grades(self) -> Source:
+        """Return the table of expert grades of the source; that of a file or a DataFrame is the source itself."""
+        return self
 
     def read_batches(self, names: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
         """Yield the columns `names` in tables of at most `n_rows` rows; malformed lines raise an error.
@@ -216,6 +221,8 @@ class FrameSource(Source):
     >>> FrameSource(pd.DataFrame({"task": [1], "worker": ["a"]})).names
     ['task', 'worker']
     """
+
+    has_user_columns = True
 
     def __init__(self, frame: Any, name: str = frames.FRAME_SOURCE_NAME) -> None:
         self.frame, self.name = frame, name

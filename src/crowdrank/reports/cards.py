@@ -8,22 +8,24 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote, split
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from crowdrank._assessor_kinds import LLM
-from crowdrank._text import counted, distinct_lines, one_line, percent, signed
+from crowdrank._text import counted, distinct_lines, format_p, one_line, percent, signed
 from crowdrank.assessors.advice import ADVICE
 from crowdrank.assessors.agreement import wilson
 from crowdrank.assessors.assessor_report import UNRELIABLE_FLAGS
 from crowdrank.errors import Message
-from crowdrank.evaluation.comparison import format_p
-from crowdrank.pipeline.contrasts import ALPHA, EXPERT_QUERIES, Contrast, detectable_standard_errors
+from crowdrank.judgments.columns import is_letor_feature
 from crowdrank.pipeline.result_tables import DIFFERS_FROM_EXPERT, describe_next
 from crowdrank.pipeline.run_data import EXPERT_DOUBTS
 from crowdrank.pipeline.run_result import ALTERNATIVE
-from crowdrank.readers.letor import is_letor_feature
 from crowdrank.reports.report_data import N_NEXT_DOCUMENTS_SHOWN, ReportData
+
+if TYPE_CHECKING:
+    from crowdrank.pipeline.contrasts import Contrast
 
 MAX_NAMED_ASSESSORS = 5
 """Maximum number of assessors that a sentence names."""
@@ -155,6 +157,8 @@ def _other_alternatives(data: ReportData, decisive: str) -> list[str]:
 
 def _compared(data: ReportData, one: Contrast) -> str:
     """Return a difference with its significance."""
+    from crowdrank.pipeline.contrasts import ALPHA
+
     significant = f"{'not ' * (one.adjusted_p > ALPHA)}significant (p {format_p(one.adjusted_p)})"
     return f"{_difference_size(one)} {_preposition(one)} {data.short_name(one.other)}: {significant}"
 
@@ -383,6 +387,8 @@ def _more_expert_grades(data: ReportData) -> list[str]:
 
 def _more_test_queries(data: ReportData) -> list[str]:
     """Return how many test queries would make the observed gain significant, if it is not yet."""
+    from crowdrank.pipeline.contrasts import EXPERT_QUERIES, detectable_standard_errors
+
     if not data.tested:
         return [f"Have experts grade {EXPERT_QUERIES} queries, to select and to test a ranker."]
     contrast, verdict = _contrast(data), data.rankers.verdict

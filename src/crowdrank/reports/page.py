@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,16 +24,17 @@ from crowdrank.assessors.advice import ADVICE
 from crowdrank.assessors.assessor_report import FLAGS, describe_few, describe_thin
 from crowdrank.consensus.trace import trace
 from crowdrank.errors import CrowdrankError, CrowdrankWarning, Message, UsageError
-from crowdrank.pipeline.feature_labels import NOT_FOR_RANKERS
 from crowdrank.pipeline.result_tables import describe_next
-from crowdrank.pipeline.run_result import DEPLOYABLE, RUN_FILE, TABLE_FILES, RunResult, reading_run
+from crowdrank.pipeline.run_result import DEPLOYABLE, NOT_FOR_RANKERS, RUN_FILE, TABLE_FILES, RunResult, reading_run
 from crowdrank.pipeline.stage_cache import PROFILE_FILE
 from crowdrank.readers.inputs import TableLike
-from crowdrank.readers.texts import Texts, read_texts
 from crowdrank.reports.cards import make_cards
 from crowdrank.reports.report_data import ReportData
 from crowdrank.reports.report_tables import Table, make_tables
 from crowdrank.reports.svg_images import can_draw, draw_svg, title_of, width_of
+
+if TYPE_CHECKING:
+    from crowdrank.readers.texts import Texts
 
 REPORT = "report.html"
 TABLE_CONTENTS = {
@@ -125,6 +126,8 @@ def add_texts(result: RunResult, texts: Texts | TableLike | None) -> RunResult:
     """Return the result with the texts of the documents that its report shows as the table `texts`."""
     if texts is None:
         return result
+    from crowdrank.readers.texts import Texts, read_texts
+
     if not isinstance(texts, Texts):
         judgments = result.model.judgments_
         texts = read_texts(texts, judgments.queries, judgments.documents)
@@ -321,7 +324,7 @@ def _draw_section(
         return [Figure("", "", is_wide=False, problem=str(charts))]
     figures = []
     for title, make in charts:
-        figure = data.make_or_warn(f"The chart {title!r}", lambda make=make: _draw_if_any(make()))  # type: ignore[misc]
+        figure = data.make_or_warn(f"The chart {title!r}", lambda make=make: draw(make()))  # type: ignore[misc]
         if isinstance(figure, Message):
             figure = Figure(title, "", is_wide=False, problem=str(figure))
         if figure is not None:
@@ -329,12 +332,10 @@ def _draw_section(
     return figures
 
 
-def _draw_if_any(chart: Any) -> Figure | None:
-    return None if chart is None else draw(chart)
-
-
-def draw(chart: Any) -> Figure:
-    """Return a chart as an SVG image; in an image element, nothing in it can run or be fetched."""
+def draw(chart: Any) -> Figure | None:
+    """Return a chart as an SVG image, None for None; in an image element, nothing in it can run or be fetched."""
+    if chart is None:
+        return None
     spec = chart.to_dict()
     svg = draw_svg(spec)
     source = "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

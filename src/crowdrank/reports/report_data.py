@@ -18,7 +18,6 @@ from crowdrank.assessors.agreement import Alpha, krippendorff_alpha, weighted_ka
 from crowdrank.assessors.assessor_report import CAREFUL, CARELESS
 from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.model import Aggregator
-from crowdrank.consensus.votes import Average, FamilyMean, MajorityVote
 from crowdrank.errors import Message, attempt
 from crowdrank.judgments.table import UNJUDGEABLE
 from crowdrank.pipeline.run_result import RankerResults, RunResult, to_pandas
@@ -229,6 +228,8 @@ class ReportData:
 
         It is that of all others for votes and averages, and that of its family for means of families.
         """
+        from crowdrank.consensus.votes import Average, FamilyMean, MajorityVote
+
         model = self.model.assessor_estimator_
         if isinstance(model, FamilyMean) and "families" in self.sizes:
             return "an equal part of the weight of their family"
@@ -337,7 +338,7 @@ class ReportData:
         values, names = np.array(self.grade_values), self.documents.loc[graded, "grade"]
         codes = names.map({name: self.model.consensus_.scale.code(str(name)) for name in names.unique()})
         votes = self.votes[graded] / np.maximum(self.votes[graded].sum(axis=1, keepdims=True), 1)
-        majority = choose_grades(votes, MajorityVote.grade_by)
+        majority = choose_grades(votes, "mode")
         if self.result.same_scale and self.result.expert_grades:  # grades correspond by position
             position = np.searchsorted(self.result.expert_grades, frame["expert"])
             frame = frame.assign(expert=values[position])

@@ -18,7 +18,8 @@ from sqlalchemy.exc import DBAPIError
 
 from crowdrank._files import locked
 from crowdrank.errors import Fix, InputError, Message, OutputError, UsageError
-from crowdrank.service.domain.answers import Answer, record_answers
+from crowdrank.service.domain.answer_fields import Answer
+from crowdrank.service.domain.answers import record_answers
 from crowdrank.service.domain.credentials import MINUTE
 from crowdrank.service.domain.pairs import PairRow, add_pairs
 from crowdrank.service.domain.people import add_member, count_admins, create_assessor, create_invitation

@@ -13,10 +13,10 @@ import pandas as pd
 
 from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.errors import InputError, UsageError, shown
+from crowdrank.judgments.columns import feature_position
 from crowdrank.readers.features import Features, concat_features, read_features
 from crowdrank.readers.files import BYTES_PER_FLOAT, MAX_BYTES, too_large_error
 from crowdrank.readers.formats import FORMAT_BY_SUFFIX
-from crowdrank.readers.letor import feature_position
 from crowdrank.readers.sources import no_rows_error
 
 Texts: TypeAlias = npt.NDArray[np.object_]

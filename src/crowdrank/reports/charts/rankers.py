@@ -9,7 +9,6 @@ import pandas as pd
 
 from crowdrank._text import counted, distinct_lines, one_line
 from crowdrank.errors import InputError, UsageError
-from crowdrank.evaluation.comparison import Comparison
 from crowdrank.reports.charts import theme
 from crowdrank.reports.charts.theme import as_pandas, even_ticks, new_chart, styled
 
@@ -107,6 +106,8 @@ def ranker_comparison(comparison: Any, measure: str | None = None, *, chosen: st
     >>> ranker_comparison(frame, baseline="a").to_dict()["layer"][1]["encoding"]["x"]["title"]
     'difference in AP to a'
     """
+    from crowdrank.evaluation.comparison import Comparison
+
     test = "fisher"
     if isinstance(comparison, Comparison):
         test, baseline, comparison = comparison.test, comparison.baseline, comparison.details

@@ -21,9 +21,8 @@ from crowdrank._text import counted
 from crowdrank.errors import CrowdrankError, CrowdrankWarning, Fix, Message, shown
 from crowdrank.estimation.estimate import estimate
 from crowdrank.evaluation.alignment import align
-from crowdrank.readers.judging_database import CANNOT_JUDGE
 from crowdrank.readers.read import read_sample
-from crowdrank.readers.read_options import Format
+from crowdrank.readers.read_options import CANNOT_JUDGE, Format
 from crowdrank.readers.runs import read_run
 from crowdrank.readers.sources import BadRows, FrameSource
 from crowdrank.service.domain.progress import sampled_answers

@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any
 
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, insert, select, update
 
 from crowdrank.errors import shown
-from crowdrank.judgments.columns import PROBABILITY_SUM_TOLERANCE
-from crowdrank.service.domain.assignment import (
+from crowdrank.service.domain.answer_fields import Answer, check_grade, check_probabilities
+from crowdrank.service.domain.leases import (
     JudgingMember,
     Lease,
     get_leases,
@@ -31,44 +31,8 @@ from crowdrank.service.service_errors import Conflict, Invalid, NotFound, Servic
 from crowdrank.service.store import schema
 from crowdrank.service.store.database import StaleReadError
 
-AnswerKind = Literal["grade", "cannot-judge", "later"]
-"""Kind of an answer; `later` puts the pair off."""
-ANSWER_KINDS: tuple[str, ...] = get_args(AnswerKind)
 MAX_ANSWERS = 1000
 """Maximum number of answers per request."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer of an assessor.
-
-    The pair is given by the token of a lease, by its id, or by the ids of query and document in the user's files.
-
-    Attributes:
-        client_id: made by the client, so that a repeated request is recognized.
-        kind: `grade`, `cannot-judge` or `later`.
-        grade: name or number of the grade on the scale of the project, for the kind `grade`.
-        lease: token of the lease.
-        comment: remark of the assessor.
-        spans: marked passages of the document.
-        active_ms: time on the pair, in milliseconds.
-        away_ms: time with the page in the background, in milliseconds.
-        probabilities: probability of each grade of the scale, for the kind `grade`; None if there are none.
-
-    """
-
-    client_id: str
-    kind: AnswerKind = "grade"
-    grade: str | int | None = None
-    lease: str | None = None
-    pair_id: int | None = None
-    query: str | None = None
-    document: str | None = None
-    comment: str | None = None
-    spans: Sequence[Mapping[str, Any]] | None = None
-    active_ms: int | None = None
-    away_ms: int | None = None
-    probabilities: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -336,49 +300,20 @@ class _AnswerRecorder:
         self, answer: Answer, pair_id: int, known: Mapping[str, Any] | None, location: str
     ) -> Mapping[str, Any]:
         """Return the event of an answer: the stored one of the same client id, or a new one."""
-        grade = self._check_grade(answer, location)
+        grade = check_grade(answer, self.project, location)
         content = {
             "pair_id": pair_id,
             "kind": answer.kind,
             "grade": grade,
             "comment": answer.comment,
             "spans": None if answer.spans is None else [dict(span) for span in answer.spans],
-            "probabilities": self._check_probabilities(answer, location),
+            "probabilities": check_probabilities(answer, self.project, location),
         }
         if known is None:
             return self._make_new_event(answer, content, location)
         if any(known[name] != value for name, value in content.items()):
             raise _client_id_error(answer.client_id, location)
         return known
-
-    def _check_grade(self, answer: Answer, location: str) -> int | None:
-        """Return the position of the grade on the scale, None for other kinds; raise Invalid for an invalid answer."""
-        if not answer.client_id:
-            fix = "use a new client_id for each answer"
-            raise Invalid("client_id must not be empty", place=location, kind="no-client-id", fix=fix)
-        if answer.kind not in ANSWER_KINDS:
-            problem, fix = f"{shown(answer.kind)} is not a kind of answer", f"use {' or '.join(ANSWER_KINDS)}"
-            raise Invalid(problem, place=location, kind="unknown-answer-kind", fix=fix)
-        if answer.kind != "grade":
-            if answer.grade is not None:
-                problem = f"an answer of the kind {answer.kind!r} has no grade"
-                raise Invalid(problem, place=location, kind="unknown-grade", fix="leave the grade out")
-            return None
-        if answer.grade is None:
-            fix = f"send one of {self.project.listed_grades}"
-            raise Invalid("the grade is missing", place=location, kind="unknown-grade", fix=fix)
-        return self.project.grade_code(answer.grade, place=location)
-
-    def _check_probabilities(self, answer: Answer, location: str) -> list[float] | None:
-        """Return the probabilities of the grades; raise Invalid unless there is one per grade and they sum to 1."""
-        if answer.probabilities is None:
-            return None
-        shares, n_grades = list(answer.probabilities), len(self.project.grades)
-        is_valid = len(shares) == n_grades and all(0 <= share <= 1 for share in shares)
-        if answer.kind != "grade" or not is_valid or abs(sum(shares) - 1) > PROBABILITY_SUM_TOLERANCE:
-            problem = f"probabilities must be {n_grades} numbers from 0 to 1 that sum to 1, beside a grade"
-            raise Invalid(problem, place=location, kind="not-a-share", fix="send one per grade, or none")
-        return shares
 
     def _find_pair_ids(self, answers: Sequence[Answer]) -> list[int]:
         """Return the pair id of each answer; raise NotFound for an unknown lease or pair."""

@@ -11,7 +11,6 @@ from sqlalchemy import Connection, Select, and_, bindparam, delete, func, insert
 from sqlalchemy.exc import IntegrityError
 
 from crowdrank.errors import shown
-from crowdrank.service.domain.assignment import return_leases
 from crowdrank.service.domain.credentials import (
     Session,
     SessionLimits,
@@ -20,6 +19,7 @@ from crowdrank.service.domain.credentials import (
     new_secret,
     revoke_project_tokens,
 )
+from crowdrank.service.domain.leases import return_leases
 from crowdrank.service.domain.projects import Project, project_of
 from crowdrank.service.domain.quotas import forget_spending
 from crowdrank.service.service_errors import Conflict, Forbidden, Invalid, NotFound

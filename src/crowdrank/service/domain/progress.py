@@ -18,7 +18,8 @@ from crowdrank._estimator import require_one_of
 from crowdrank._typing import Floats, Grades, Integers
 from crowdrank.judgments import ids
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
-from crowdrank.readers.judging_database import ANSWERS_SQL, CANNOT_JUDGE, answer_table
+from crowdrank.readers.judging_database import ANSWERS_SQL, answer_table
+from crowdrank.readers.read_options import CANNOT_JUDGE
 from crowdrank.readers.sources import BadRows
 from crowdrank.readers.write import write_table
 from crowdrank.service.domain.projects import MAX_CONDITION_VALUES, Project

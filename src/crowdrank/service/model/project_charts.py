@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from crowdrank.consensus import get_aggregator
-from crowdrank.readers.judging_database import CANNOT_JUDGE
 from crowdrank.readers.read import read_judgments
+from crowdrank.readers.read_options import CANNOT_JUDGE
 from crowdrank.reports.svg_images import draw_in_new_process, title_of
 from crowdrank.service.domain.progress import answers_of
 from crowdrank.service.domain.projects import Project

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from crowdrank._files import write_file
 from crowdrank.collection.pool import Pool
 from crowdrank.errors import Fix, InputError, UsageError, near
-from crowdrank.readers.judging_database import CANNOT_JUDGE
+from crowdrank.readers.read_options import CANNOT_JUDGE
 from crowdrank.readers.texts import Texts, read_texts
 from crowdrank.reports.page import csp_hash, script_json
 

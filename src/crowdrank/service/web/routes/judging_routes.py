@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from crowdrank.service.domain import answers, assignment
+from crowdrank.service.domain import answers, assignment, leases
+from crowdrank.service.domain.answer_fields import Answer
 from crowdrank.service.web import bodies
 from crowdrank.service.web.access import AsJudge, ServiceDependency
 from crowdrank.service.web.protection import StrictRoute
@@ -31,7 +32,7 @@ def return_leases(body: bodies.LeaseReturn, access: AsJudge, service: ServiceDep
     """Give pairs back unanswered."""
     now, me = service.database.now(), access.actor.assessor.id
     number = service.database.write(
-        lambda connection: assignment.return_leases(connection, access.project, me, now, body.tokens)
+        lambda connection: leases.return_leases(connection, access.project, me, now, body.tokens)
     )
     return bodies.ReturnedLeases(leases=number)
 
@@ -44,7 +45,7 @@ def record_answers(
 ) -> list[answers.Receipt]:
     """Record one answer or several; a repeated request changes nothing and has the same response."""
     now, me = service.database.now(), access.actor.assessor.id
-    listed = [answers.Answer(**one.model_dump()) for one in (body if isinstance(body, list) else [body])]
+    listed = [Answer(**one.model_dump()) for one in (body if isinstance(body, list) else [body])]
     return service.database.write(
         lambda connection: answers.record_answers(connection, access.project, me, listed, now)
     )
