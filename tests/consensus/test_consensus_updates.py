@@ -40,7 +40,7 @@ def split(judgments: Judgments, n_later: int) -> tuple[Judgments, Judgments]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=3, deadline=None, derandomize=True)
+@settings(max_examples=2, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 1_000))
 def test_updates_end_near_a_full_fit(method: str, seed: int) -> None:
     near = measure_growth(method, crowd(seed), seed)

@@ -31,7 +31,7 @@ def every_ranker() -> list[type[Ranker]]:
     found: list[type[Any]] = [Ranker]
     for cls in found:  # grows while it is read
         found += cls.__subclasses__()
-    own = [cls for cls in found if not inspect.isabstract(cls) and cls.__module__.startswith("crowdrank.")]
+    own = {cls for cls in found if not inspect.isabstract(cls) and cls.__module__.startswith("crowdrank.")}
     return sorted(own, key=lambda cls: cls.__name__)
 
 
