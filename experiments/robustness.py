@@ -18,6 +18,7 @@ from experiments.base import Experiment, Row, Table, Tell, quiet, select_names
 
 PARTS: dict[str, str] = {
     "short-tasks": "short_tasks",
+    "short-task-variants": "short_task_variants",
     "difficulty-prior": "difficulty_prior",
     "families": "family_worlds",
     "calibration": "expert_calibration",

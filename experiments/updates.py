@@ -65,7 +65,8 @@ def expected_grades(model: Aggregator) -> Floats:
     consensus = model.consensus_
     grades = sum(code * consensus.numbers(name) for code, name in enumerate(consensus.true_share_names))
     ids = consensus.document_table.select(["query", "document"]).to_pandas()
-    return np.asarray(grades)[ids.sort_values(["query", "document"]).index]
+    in_order: Floats = np.asarray(grades)[ids.sort_values(["query", "document"]).index]
+    return in_order
 
 
 def measure_update(method: str, judgments: Judgments, batches: list[Booleans], full: Aggregator) -> float:

@@ -439,6 +439,10 @@ def test_honeypots_are_judged_as_answered() -> None:
         model = MajorityVote().set_params(unjudgeable_as=how).fit(read_judgments(frame, unjudgeable=-2))
         report = assess(model).frame.set_index("assessor")
         assert report.loc[["x", "y"], "honeypots_right"].tolist() == [1, 0]
+        assert "1 of 1 honeypot right" in report.loc["x", "evidence"]
+        assert "0 of 1 honeypot right" in report.loc["y", "evidence"]
+    plain = MajorityVote().fit(read_judgments(frame.drop(columns="honeypot"), unjudgeable=-2))
+    assert not assess(plain).frame["evidence"].str.contains("honeypot").any()
 
 
 def slow_expected(frame: pd.DataFrame) -> list[float]:

@@ -30,7 +30,8 @@ from crowdrank.collection.model_policies import MIN_DCG
 from crowdrank.collection.pool import Pool, Roster
 from crowdrank.collection.replay import Crowd, replay
 from crowdrank.collection.requests import MAX_REQUESTS_PER_BLOCK, Budget, PoolState, RankedRequests
-from crowdrank.errors import UsageError
+from crowdrank.collection.status import collection_status
+from crowdrank.errors import DataWarning, Fix, UsageError
 from crowdrank.readers.combine import combine
 from experiments.subsample import equal_count
 
@@ -205,6 +206,27 @@ def test_certainty_follows_the_rule_for_grades(grade_by: str) -> None:
     curves = belief.grade_given_state
     grade = curves.argmax(axis=0) if grade_by == "mode" else np.rint(np.arange(len(curves)) @ curves).astype(int)
     assert belief.grade_of_state.argmax(axis=0).tolist() == grade.tolist()
+
+
+@pytest.mark.parametrize("name", ["entropy", "widest-interval", "ndcg@10"])
+def test_settled_pairs_of_a_model_of_grades_are_a_warning(name: str) -> None:
+    policy, pool = get_policy(name), Pool.of(judged())
+    model = DawidSkene().fit(judged())
+    for request in (
+        lambda: policy.next(pool, judged(), model, 5),
+        lambda: collection_status(pool, judged(), model),
+    ):
+        with pytest.warns(DataWarning) as caught:
+            request()
+        (problem,) = [one.message for one in caught]
+        assert isinstance(problem, DataWarning)
+        assert problem.kind == "overconfident-model"
+        assert [(fix.parameter, fix.value) for fix in problem.fixes if isinstance(fix, Fix)] == [("method", "gda")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        get_policy(name).set_params(settled=None).next(pool, judged(), model, 5)
+        policy.next(pool, judged(), gda(), 5)
+        collection_status(pool, judged(), gda())
 
 
 def test_settled_pairs_keep_their_grade_when_all_labels_are_in() -> None:

@@ -16,6 +16,9 @@ import crowdrank
 from crowdrank._glossary import GLOSSARY
 from crowdrank.assessors.advice import ADVICE
 from crowdrank.collection import POLICIES
+from crowdrank.consensus.result import DOCUMENT_ESTIMATES
+from crowdrank.judgments.columns import SCALE_COLUMN
+from crowdrank.judgments.scale import Scale
 from tools import release, walks
 
 yaml = pytest.importorskip("yaml")
@@ -34,6 +37,15 @@ def test_the_commands_of_the_readme_run_in_an_empty_environment() -> None:
     assert bare == ["make demo", "make test"]
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     assert all(f"`{command}`" in readme for command in bare)
+
+
+def test_the_page_of_files_has_every_column_of_a_consensus() -> None:
+    page = (REPOSITORY / "docs" / "files.md").read_text(encoding="utf-8")
+    section = page.split("## The columns of a consensus")[1].split("\n## ")[0]
+    named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|(.*?)\|", section, re.MULTILINE))))
+    scale = Scale.parse("0-1")
+    columns = {"query", "document", *DOCUMENT_ESTIMATES, "grade", *scale.share_names, *scale.true_share_names}
+    assert named == {*columns, "judgments", SCALE_COLUMN}
 
 
 def test_versions_agree() -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from crowdrank import DawidSkene, MajorityVote, evaluate, read_gold, read_judgments
-from crowdrank.errors import CrowdrankError, Fix, InputError
+from crowdrank.errors import CrowdrankError, Fix, InputError, UsageError
 from crowdrank.judgments.ids import MIN_ROWS_FOR_HASH_TABLE
 from crowdrank.judgments.scale import Scale, parse_integer
 from crowdrank.judgments.table import Judgments
@@ -50,6 +50,20 @@ def test_named_grades_are_in_the_order_given() -> None:
     assert judgments.grade.tolist() == [2, 0, 1]
     assert judgments.frame["grade"].tolist() == ["Good", "Bad", "Fair"]
     assert judgments.scale.values == (0.0, 1.0, 2.0)
+
+
+def test_a_scale_is_taken_as_it_is() -> None:
+    frame = pd.DataFrame({"document": ["a", "b"], "assessor": "x", "grade": ["Good", "Bad"]})
+    scale = Scale.parse("Bad,Fair,Good")
+    assert read_judgments(frame, grades=scale).scale == scale
+    assert read_gold(frame.drop(columns="assessor"), grades=scale).scale == scale
+
+
+def test_a_scale_that_is_a_number_is_refused() -> None:
+    frame = pd.DataFrame({"document": ["a"], "assessor": "x", "grade": [1]})
+    with pytest.raises(UsageError) as caught:
+        read_judgments(frame, grades=3)  # type: ignore[arg-type]
+    assert caught.value.message.parameter == "grades"
 
 
 def test_names_between_bars_may_have_commas() -> None:

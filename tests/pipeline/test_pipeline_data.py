@@ -117,7 +117,7 @@ def test_run_encodes_each_id_column_and_digests_each_input_once(world: World, mo
         crowdrank.read_features(world.features),
         crowdrank.read_gold(world.gold),
     )
-    encode, update, encoded, digested = ids.encode, stage_cache._update_with, [], []
+    encode, update, encoded, digested = ids.encode, stage_cache._update, [], []
 
     def counting_encode(column: Any) -> Any:
         encoded.append(column.combine_chunks())
@@ -128,7 +128,7 @@ def test_run_encodes_each_id_column_and_digests_each_input_once(world: World, mo
         update(state, part)
 
     monkeypatch.setattr(ids, "encode", counting_encode)
-    monkeypatch.setattr(stage_cache, "_update_with", counting_update)
+    monkeypatch.setattr(stage_cache, "_update", counting_update)
     brief = {"n_iter": 2, "ridge": 0.1}
     names = ["majority", "gda", "gls", "linear-remap", "boosted-gls", "crowd-and-expert", "expert-only"]
     run(*inputs, candidates=names, trees=TREES, linear=brief, boosted=brief)

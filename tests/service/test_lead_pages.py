@@ -12,13 +12,14 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import update
 
+from crowdrank.assessors.advice import ADVICE
 from crowdrank.reports import svg_images
 from crowdrank.service.domain import answers, pairs, people, projects
 from crowdrank.service.domain.answer_fields import Answer
 from crowdrank.service.domain.progress import answers_of
 from crowdrank.service.model import project_charts
 from crowdrank.service.model.disputes import filter_pairs, read_fitted_pairs
-from crowdrank.service.model.fits import fit_project
+from crowdrank.service.model.fits import ACTING_FLAGS, fit_project
 from crowdrank.service.model.refits import Refits
 from crowdrank.service.service_errors import NotFound
 from crowdrank.service.store import schema
@@ -260,6 +261,20 @@ def test_leads_see_the_state_of_the_model(world: World, clock: ManualClock) -> N
     for text in ('value="ndcg@10"', 'value="90"', 'value="20"', '<option value="pause" selected>', 'value="55"'):
         assert text in settings
     refits.close()
+
+
+@pytest.mark.parametrize("kind", ["human", "llm"])
+@pytest.mark.parametrize("flag", ACTING_FLAGS)
+def test_notices_of_flags_are_for_the_kind_of_assessor(world: World, kind: str, flag: str) -> None:
+    judge = world.ids["judge"]
+    change = update(schema.membership).where(schema.membership.c.assessor_id == judge).values(flag=flag)
+    of_kind = update(schema.assessor).where(schema.assessor.c.id == judge).values(kind=kind)
+    world.database.write(lambda connection: (connection.execute(change), connection.execute(of_kind)))
+    advice = {"human": ADVICE[flag].people, "llm": ADVICE[flag].llm}
+    for path in ("", "/people"):
+        page = world.request("lead", "GET", f"/projects/alpha{path}").text
+        notice = page.split('id="flag-notices"')[1].split("</div>")[0]
+        assert {one for one, text in advice.items() if text[1:] in notice} == {kind}
 
 
 def test_leads_see_who_is_not_asked(world: World) -> None:

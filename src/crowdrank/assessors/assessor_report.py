@@ -401,6 +401,8 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
     experts = None if expert_grades is None else expert_grades.for_items(table)
     quality = _quality_columns(table, states, experts)
     conclusions = {name: quality.pop(name) for name in ("compared_with", "flag", "evidence")}
+    honeypots = _honeypot_columns(answers, table.assessors)
+    conclusions["evidence"] = add_honeypots(conclusions["evidence"], honeypots)
     columns: Columns = {
         "assessor": table.assessors,
         **_family_columns(table),
@@ -409,7 +411,7 @@ def assess(model: Aggregator, judgments: Any = None, gold: Any = None) -> Assess
         **quality,
         "agreement": _agreement(table, model.consensus_),
         **_repeat_columns(table),
-        **_honeypot_columns(answers, table.assessors),
+        **honeypots,
         **({} if experts is None else _gold_columns(table, experts)),
         **({"duration": _median_durations(table)} if "duration" in table.extras else {}),
         **conclusions,
@@ -557,6 +559,25 @@ def _honeypot_columns(answers: Judgments, assessors: pa.Array) -> Columns:
         "honeypots_right": counts["right"],
         **{f"honeypot_{name}": counts[name] for name in ("share", "lower", "upper")},
     }
+
+
+def add_honeypots(sentences: Sequence[str], honeypots: Columns) -> list[str]:
+    """Return sentences of evidence with the number of right honeypots of each assessor who judged some.
+
+    >>> counts = {"honeypots": np.array([9, 0]), "honeypots_right": np.array([8, 0])}
+    >>> wilson_ends = {"honeypot_lower": np.array([0.565, 0.0]), "honeypot_upper": np.array([0.98, 1.0])}
+    >>> add_honeypots(["slope v. others 0.02.", "slope v. others 1."], counts | wilson_ends)
+    ['slope v. others 0.02; 8 of 9 honeypots right (95% interval 0.56 to 0.98).', 'slope v. others 1.']
+    """
+    columns = ("honeypots", "honeypots_right", "honeypot_lower", "honeypot_upper")
+    rows = zip(sentences, *(honeypots[name] for name in columns), strict=True)
+    return [
+        f"{text.removesuffix('.')}; {right:,} of {counted(n, 'honeypot')} right "
+        f"({INTERVAL_LEVEL:.0%} interval {lower:.2f} to {upper:.2f})."
+        if n
+        else text
+        for text, n, right, lower, upper in rows
+    ]
 
 
 def _gold_counts(table: Judgments, gold: ItemGold) -> Integers:

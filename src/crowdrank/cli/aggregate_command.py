@@ -70,7 +70,9 @@ class Outputs:
 
     output: Path | None = option(
         None,
-        "File for the consensus: .csv, .tsv, .parquet, .jsonl or .qrels; for a folder of judgments, a new folder.",
+        "File for the consensus: .csv, .tsv, .parquet, .jsonl or .qrels; for a folder of judgments, a new folder. Its "
+        "columns p0, p1, ... are the probabilities of one more careful answer, and true0, true1, ... those of the true "
+        "grade, which the scores of Dawid-Skene and similar models rest on.",
         "-o",
     )
     assessors: Path | None = option(None, "File for the table of assessors.")

@@ -24,7 +24,7 @@ from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.consensus.latent import N_NODES, NODES, entropy, expert_curves, first_cuts, standard_nodes
 from crowdrank.consensus.model import Aggregator, EMAggregator
 from crowdrank.consensus.result import Consensus
-from crowdrank.errors import Fix, UsageError
+from crowdrank.errors import DataWarning, Fix, UsageError
 from crowdrank.judgments import ids
 from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.scale import Scale
@@ -197,6 +197,21 @@ class Belief:
     def is_settled(self, pair: Integers, level: float) -> Booleans:
         """Return whether each pair has a label and a certainty of at least `level` (n,)."""
         return np.asarray((self.state.n_labels[pair] > 0) & (self.certainty(pair) >= level))
+
+    def overconfidence_warning(self) -> DataWarning | None:
+        """Return a warning that settled pairs need not keep their grade, or None for relevance on a line.
+
+        P(true grade) of models without a line of relevance takes assessors as independent, and is too high with few
+        labels.
+        """
+        if self.is_latent:
+            return None
+        problem = (
+            "Settled documents may not keep their grade: with few labels the probability of the grade by "
+            f"{type(self.model).__name__} is too high"
+        )
+        fix = Fix(f"use {{}} (or {MODELS[1]})", "method", MODELS[0])
+        return DataWarning(problem, kind="overconfident-model", fix=fix)
 
     def settled_entropy(self, level: float) -> float:
         """Return the entropy of a pair whose grade has the probability `level`, and the other grades equal ones.

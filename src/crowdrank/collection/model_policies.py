@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from typing import ClassVar
 
@@ -11,9 +12,10 @@ from crowdrank._typing import Booleans, Floats, Integers
 from crowdrank.collection import SETTLED_PROBABILITY
 from crowdrank.collection.belief import Belief, gains_if_known
 from crowdrank.collection.policy import NO_LABEL, Policy, shuffled
-from crowdrank.collection.requests import PairStatus, PoolState, RankedRequests
+from crowdrank.collection.requests import Budget, PairStatus, PoolState, RankedRequests, Requests
 from crowdrank.consensus.model import Aggregator
 from crowdrank.constraints import Constraints, Number
+from crowdrank.errors import Message
 
 VARIETY = 0.35
 """Default of `variety`: the middle of the best two of 0, 0.25, 0.5 and 1 on half of RF10's topics."""
@@ -69,7 +71,7 @@ class ModelPolicy(Policy):
     Args:
         settled: pairs with a label and at least this certainty (:meth:`Belief.certainty`) are not requested; None: all
             may be. With GDA and Rasch, of pairs settled at 95% at least 93% kept their grade when all labels were in
-            (experiment `settled`); with Dawid-Skene and the one-coin model, fewer did.
+            (experiment `settled`); with Dawid-Skene and the one-coin model fewer did, of which `next` warns.
         variety: preference for assessors with few labels; 0 for none.
         random_state: random order of equal pairs; by default the order of the pool.
 
@@ -119,6 +121,15 @@ class ModelPolicy(Policy):
         reasons = (NO_LABEL, self.reason.format(**self.get_params()))
         lazy = None if bound is None else exact_priority
         return RankedRequests(pair, priority + bonus, (~is_unknown).astype(np.int8), reasons, lazy)
+
+    def _choose_requests(
+        self, state: PoolState, model: Aggregator | None, budget: Budget, notes: list[Message]
+    ) -> Requests:
+        """Choose requests; warn if pairs that the model takes as settled need not keep their grade."""
+        assert model is not None
+        if self.settled is not None and (problem := Belief.from_model(state, model).overconfidence_warning()):
+            warnings.warn(problem, stacklevel=3)
+        return super()._choose_requests(state, model, budget, notes)
 
     def _is_unsettled(self, belief: Belief, pair: Integers) -> Booleans:
         return np.ones(len(pair), bool) if self.settled is None else ~belief.is_settled(pair, self.settled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,10 @@ def collection_status(
     spent = float(np.where(np.isnan(cost), price, cost).sum())
     n_settled, n_needed = None, None
     if describes_answers(model):
-        n_settled, n_needed = _count_settled(Belief.from_model(state, model), pair, settled)
+        belief = Belief.from_model(state, model)
+        n_settled, n_needed = _count_settled(belief, pair, settled)
+        if n_settled and (problem := belief.overconfidence_warning()):
+            warnings.warn(problem, stacklevel=2)
     return Status(
         documents=len(pair),
         judged=int((state.n_labels[pair] > 0).sum()),

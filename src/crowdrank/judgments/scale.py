@@ -79,12 +79,16 @@ class Scale:
         return [f"true{int(value)}" for value in self.values]
 
     @classmethod
-    def parse(cls, text: str | Iterable[object]) -> Scale:
+    def parse(cls, text: str | Scale | Iterable[object]) -> Scale:
         """Return a scale from `0-3`, `1,2,3`, or names from least to most relevant (`Bad,Fair,Good` or `Bad|Good`).
+
+        A scale is returned unchanged.
 
         >>> Scale.parse("Bad|Fair|Good, useful").names
         ('Bad', 'Fair', 'Good, useful')
         """
+        if isinstance(text, Scale):
+            return text
         if isinstance(text, str):
             bounds = re.fullmatch(r"\s*(\d{1,9})\s*(?:-|\.\.)\s*(\d{1,9})\s*", text, re.ASCII)
             if bounds and int(bounds[1]) > int(bounds[2]):
@@ -92,6 +96,8 @@ class Scale:
             names = text.split("|" if "|" in text else ",")  # names between | may have commas
             # Longer scales are invalid anyway.
             text = range(int(bounds[1]), int(bounds[2]) + 1)[: 2 * MAX_GRADES] if bounds else names
+        if not isinstance(text, Iterable):
+            raise _invalid_scale_error(f"must be 0-3, 1,2,3 or Bad,Fair,Good, not {shown(text)}")
         names = [str(name).strip() for name in text]
         integers = [parse_integer(name) for name in names]
         if all(integer is not None for integer in integers):

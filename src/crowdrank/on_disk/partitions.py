@@ -105,7 +105,7 @@ def read_partitions(
     *,
     work: str | Path | None = None,
     columns: str | Mapping[str, str] | None = None,
-    grades: str | Sequence[object] | None = None,
+    grades: str | Scale | Sequence[object] | None = None,
     scales: str | Path | None = None,
     unjudgeable: str | int | Sequence[object] | None = None,
     repeats: str = "last",

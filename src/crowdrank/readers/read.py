@@ -81,7 +81,7 @@ def read_judgments(
     format: Format | None = None,
     columns: str | Mapping[str, str] | None = None,
     separator: str | None = None,
-    grades: str | Sequence[object] | None = None,
+    grades: str | Scale | Sequence[object] | None = None,
     scales: str | Path | None = None,
     unjudgeable: str | int | Sequence[object] | None = None,
     repeats: Repeats = "last",
@@ -109,8 +109,8 @@ def read_judgments(
             names (qid, docid, worker, label, ...) are recognized. Columns p0, p1, ... have the probabilities of the
             grades of soft labels.
         separator: separator of the cells of a text file; by default it is detected.
-        grades: the scale: `0-4`, or names from least to most relevant (`Bad,Fair,Good`). By default the scale of the
-            project of a database, the scale in the column `scale` (`Bad|Fair|Good`), which files of crowdrank with
+        grades: the scale: `0-4`, names from least to most relevant (`Bad,Fair,Good`), or a `Scale`. By default that of
+            the project of a database, the scale in the column `scale` (`Bad|Fair|Good`), which files of crowdrank with
             named grades have, the order of numbers in the names (`Relevant (1)`), or the whole numbers that occur.
         scales: a CSV file with a scale per assessor, family of assessors or input file.
         unjudgeable: answers that mean 'cannot judge', by default `cannot-judge`, as exports of the judging service have
@@ -170,7 +170,9 @@ def read_judgments(
     return replace(judgments, report=replace(report, notes=(*report.notes, *notes)))
 
 
-def _parse_scale(grades: str | Sequence[object] | None, inputs: OpenInput, tables: Sequence[RoleTable]) -> Scale | None:
+def _parse_scale(
+    grades: str | Scale | Sequence[object] | None, inputs: OpenInput, tables: Sequence[RoleTable]
+) -> Scale | None:
     """Return the scale that the user gave or that the source states, or None if it is to be inferred."""
     grades = grades if grades is not None else inputs.layout.grades or None
     return scale_from_column(tables) if grades is None else Scale.parse(grades)
@@ -340,7 +342,7 @@ def read_gold(
     format: Format | None = None,
     columns: str | Mapping[str, str] | None = None,
     separator: str | None = None,
-    grades: str | Sequence[object] | None = None,
+    grades: str | Scale | Sequence[object] | None = None,
     unjudgeable: str | int | Sequence[object] | None = None,
     unjudgeable_as: UnjudgeableAs = "lowest",
     map: GradeMapLike | None = None,
@@ -426,7 +428,7 @@ def _replace_unjudgeable(judged: Judgments, unjudgeable_as: UnjudgeableAs) -> Ju
 def read_sample(
     source: TableLike,
     *,
-    grades: str | Sequence[object] | None = None,
+    grades: str | Scale | Sequence[object] | None = None,
     unjudgeable: str | int | Sequence[object] | None = None,
     scale: Scale | None = None,
 ) -> Gold:

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, Response
 
 from crowdrank._assessor_kinds import KIND_NAMES, KIND_PLURALS, KINDS
+from crowdrank.assessors.advice import ADVICE
 from crowdrank.errors import shown
 from crowdrank.reports.svg_images import can_draw
 from crowdrank.service.compare import rankings
@@ -43,7 +44,7 @@ def _render(name: str, access: ProjectAccess, **values: Any) -> HTMLResponse:
     """Return a page of leads, with what its navigation needs."""
     base = f"/projects/{quote(access.project.name)}"
     values |= {"project": access.project, "base": base, "is_member": access.member is not None}
-    values |= {"show_time": show_time, "kind_names": KIND_NAMES}
+    values |= {"show_time": show_time, "sentence": sentence, "kind_names": KIND_NAMES, "advice": ADVICE}
     values["settled_percent"] = f"{100 * disputes.settled_level(access.project):g}"
     return render(name, access.actor, **values)
 
@@ -107,7 +108,6 @@ def show_dashboard(access: LeadPage, service: ServiceDependency) -> HTMLResponse
         n_without_text=n_without_text,
         draws=draws,
         estimate=estimate,
-        sentence=sentence,
     )
 
 
