@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import crowdrank
 from crowdrank.errors import UsageError
@@ -407,6 +408,15 @@ def test_scores_do_not_depend_on_the_number_of_parallel_fits(world: World) -> No
         outcomes.append(selected(data, ["majority", "gda", "expert-only"], settings, split))
     for name, score in outcomes[0].scores.items():
         np.testing.assert_array_equal(outcomes[1].scores[name], score)
+
+
+def test_a_fit_in_one_thread_multiplies_matrices_in_one_thread(world: World) -> None:
+    def blas_threads() -> set[int]:
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    training = training_on(data_of(world), RunSettings(trees=TREES, folds=2, n_jobs=1))
+    with threadpool_limits(2, user_api="blas"), training.workers() as workers:
+        assert workers.submit(blas_threads).result() == {1}
 
 
 def test_the_same_rows_share_a_matrix(world: World) -> None:

@@ -255,8 +255,8 @@ class CandidateTraining:
     def workers(self) -> Iterator[ThreadPoolExecutor]:
         """Yield the threads in which models are fitted, each model in one thread; one if a fit uses all threads."""
         n = (self.settings.n_jobs or available_threads()) if self.runs_in_parallel else 1
-        # Matrix products of parallel fits would otherwise use all cores each.
-        with warnings.catch_warnings(), threadpool_limits(1 if n > 1 else None, user_api="blas"):
+        # Matrix products would otherwise use all cores: those of parallel fits, and those of a run in few threads.
+        with warnings.catch_warnings(), threadpool_limits(1 if n > 1 else self.settings.n_jobs, user_api="blas"):
             # The features are checked once for the run, not once per fit.
             warnings.simplefilter("ignore", UserWarning)
             pool = ThreadPoolExecutor(n, initializer=self.cache.profiler.use_thread_clock if n > 1 else None)

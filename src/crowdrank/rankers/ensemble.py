@@ -222,16 +222,14 @@ def shrunk_weights(scores: Floats, validation: Validation, steps: int, random_st
 
     The search divides the range of each weight into `steps`.
     """
-    n = int(validation.defined.sum())
+    defined = np.flatnonzero(validation.defined)
+    n = len(defined)
     rng = np.random.default_rng(random_state)
     total = np.zeros(len(scores))
     for _ in range(N_RANDOM_HALVES):
-        half = rng.permutation(n)[: (n + 1) // 2]
-
-        def mean_of_half(score: Floats, half: Integers = half) -> float:
-            return float(validation.per_query(score)[half].sum() / len(half))
-
-        total += search_weights(scores, mean_of_half, steps)[0]
+        half = np.sort(rng.permutation(defined)[: (n + 1) // 2])
+        rows = validation.data.rows_of(half)
+        total += search_weights(scores[:, rows], validation.take_queries(half), steps)[0]
     return np.asarray(
         (n * total / N_RANDOM_HALVES + EQUAL_WEIGHT_PRIOR_QUERIES / len(scores)) / (n + EQUAL_WEIGHT_PRIOR_QUERIES)
     )

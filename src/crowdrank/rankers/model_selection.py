@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from crowdrank._typing import Floats
+from crowdrank._typing import Floats, Integers
 from crowdrank.errors import Fix, InputError, UsageError
 from crowdrank.evaluation.measures import effective_gains, parse_measure
 
@@ -34,7 +34,7 @@ class Validation:
         from crowdrank.evaluation.evaluate import cumulative_discounts, ideal_dcg
 
         check_validation(measure)
-        self.data, self.measure = data, parse_measure(measure)
+        self.data, self.measure, self.gains = data, parse_measure(measure), gains
         self.cutoff = self.measure.cutoff or NO_CUTOFF
         self.gain = data.gain(effective_gains(self.measure, gains))
         self.rows, self.query = np.arange(len(data.grade)), data.query
@@ -71,6 +71,10 @@ class Validation:
     def __call__(self, score: Floats) -> float:
         """Return the mean over queries."""
         return float(self.per_query(score).mean())
+
+    def take_queries(self, queries: Integers) -> Validation:
+        """Return the measure of the rows of some queries, given by their numbers."""
+        return Validation(self.data.take_queries(queries), str(self.measure), self.gains)
 
 
 def check_validation(measure: str) -> None:
