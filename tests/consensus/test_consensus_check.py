@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crowdrank import GDA, GLAD, DawidSkene, read_judgments, simulate
-from crowdrank.consensus.posterior_check import check, expect_agreement, predict_left_out
-from crowdrank.errors import UsageError
+from crowdrank import GDA, GLAD, Auto, DawidSkene, read_judgments, simulate
+from crowdrank.consensus import get_aggregator
+from crowdrank.consensus.posterior_check import MIN_EXCESS_AGREEMENT, check, expect_agreement, predict_left_out
+from crowdrank.errors import DataWarning, UsageError
 
 
 @given(seed=st.integers(0, 10_000))
@@ -64,3 +68,36 @@ def test_models_without_states_are_refused() -> None:
     with pytest.raises(UsageError) as refused:
         check(GLAD().fit(judgments), judgments)
     assert refused.value.kind == "no-likelihood"
+
+
+def random_errors(n: int, seed: int = 1) -> pd.DataFrame:
+    """Return three labels of each of n documents, of which a quarter is replaced by a random grade from 0 to 3."""
+    rng = np.random.default_rng(seed)
+    document, true = np.repeat(np.arange(n), 3), np.repeat(rng.integers(0, 4, n), 3)
+    grade = np.where(rng.random(3 * n) < 0.75, true, rng.integers(0, 4, 3 * n))
+    assessor = np.concatenate([rng.choice(20, 3, replace=False) for _ in range(n)])
+    return pd.DataFrame({"query": document // 10, "document": document, "assessor": assessor, "grade": grade})
+
+
+def fit_warnings(judgments: pd.DataFrame, method: str = "gda") -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        get_aggregator(method).fit(judgments)
+    return [one.message.kind for one in caught if isinstance(one.message, DataWarning)]
+
+
+def test_a_fit_warns_if_wrong_judgments_are_random_grades() -> None:
+    world = simulate(queries=30, documents=10, labels=3, random_state=1)
+    assert "excess-agreement" not in fit_warnings(world.judgments)
+    assert fit_warnings(random_errors(300)) == ["excess-agreement"]
+    assert fit_warnings(random_errors(6000)) == ["excess-agreement"]  # of which a sample of documents is checked
+    assert fit_warnings(random_errors(300), "dawid-skene") == fit_warnings(random_errors(300), "auto") == []
+    assert not isinstance(Auto().fit(random_errors(300)).grade_estimator_, GDA)
+
+
+def test_agreement_within_declared_families_is_expected() -> None:
+    world = simulate(queries=60, documents=10, families=3, family_error=3.0, spammers=0, adversaries=0, random_state=3)
+    judgments = read_judgments(world.judgments)
+    rows = {row["pairs"]: row for row in check(GDA().fit(judgments), judgments).agreement.to_pylist()}
+    assert rows["within a family"]["observed"] - rows["within a family"]["expected"] > MIN_EXCESS_AGREEMENT
+    assert "excess-agreement" not in fit_warnings(world.judgments)

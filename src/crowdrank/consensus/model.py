@@ -205,7 +205,12 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
             self._check_features()
             features = as_features(features)
         options = FitOptions(engine, progress, checkpoint, features)
-        return self._fit(table, as_gold(gold, table, gold_map), init, options)
+        self._fit(table, as_gold(gold, table, gold_map), init, options)
+        from crowdrank.consensus.posterior_check import excess_agreement  # it imports models
+
+        for warning in excess_agreement(self, self.judgments_):
+            warnings.warn(warning, stacklevel=2)
+        return self
 
     def infer(self, judgments: Any = None) -> Consensus:
         """Return the consensus of other judgments with the fitted parameters; by default that of the fit."""
