@@ -1,8 +1,9 @@
-"""The commands `remap fit` and `remap apply`, from simulated data to a trained ranker."""
+"""The commands `remap fit` and `remap apply`, and the ranker of a remapper from simulated data to a search engine."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crowdrank import Remapper
+from crowdrank import Remapper, read_features
+from rankers.export.engine_evaluators import EVALUATORS
 from terminal import Run, crowdrank
 
 FEW = ("-s", "n_iter=4", "-s", "ridge=0.1", "-s", "learning_rate=0.1")
@@ -108,3 +110,105 @@ def test_bad_input_of_apply_is_one_line_and_writes_nothing(world: Path, run: Run
         assert done.returncode == 2, done.stderr
         assert sentence in done.stderr.splitlines()[-1]
         assert not (tmp_path / "labels.csv").exists()
+
+
+# The ranker of a remapper.
+
+
+@pytest.mark.parametrize("remapper", ["linear", "boosted"])
+def test_the_ranker_of_a_remapper_ranks_and_serves_search_engines(
+    world: Path, run: Run, tmp_path: Path, remapper: str
+) -> None:
+    assert run(*fit_words(world, "-r", remapper, "-s", "tree_features=0")).returncode == 0
+    features = world.parent / "other" / "features.letor"
+    for model, output in (("remapper", "run.csv"), ("remapper/ranker", "same.csv")):
+        done = run("rank", "-m", model, "-f", features, "-o", output, "--check")
+        assert done.returncode == 0, done.stderr
+        assert "no-statistics" not in done.stderr
+    ranking = pd.read_csv(tmp_path / "run.csv")
+    assert ranking.equals(pd.read_csv(tmp_path / "same.csv"))
+    rows, fitted = read_features(features), Remapper.load(tmp_path / "remapper")
+    score = pd.Series(fitted.predict(rows), rows.document.to_pylist())
+    assert np.allclose(ranking["score"], score[ranking["document"]])
+    matrix = rows.matrix.astype(np.float32)
+    for engine, shift in (("onnx", 0.0), ("solr", fitted.ranker_.intercept_)):
+        done = run("export", "remapper", "--to", engine, "-o", engine)
+        assert done.returncode == 0, done.stderr
+        exported = EVALUATORS[engine](tmp_path / engine, matrix, list(rows.names))
+        if not shift:
+            assert np.allclose(exported, score, atol=1e-5)
+        rank = pd.Series(exported, score.index).groupby(rows.query.to_pylist()).rank(ascending=False)
+        assert rank[ranking["document"]].tolist() == ranking["rank"].tolist()
+        assert pd.read_csv(tmp_path / engine / "features.csv")["maximum"].notna().all()
+
+
+def test_a_ranker_with_trees_is_exported_as_one_forest(world: Path, run: Run, tmp_path: Path) -> None:
+    assert run(*fit_words(world, "-r", "linear", "-s", "tree_features=20")).returncode == 0
+    refused = run("export", "remapper", "--to", "solr", "-o", "solr")
+    assert refused.returncode == 2
+    assert "crowdrank distill" in refused.stderr
+    assert "tree_features=0" in refused.stderr
+    assert not (tmp_path / "solr").exists()
+    done = run("distill", "remapper", "-f", world / "features.letor", "--trees", 10, "-o", "forest")
+    assert done.returncode == 0, done.stderr
+    done = run("export", "forest", "--to", "elasticsearch-ltr", "-o", "out")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_remapper_is_evaluated_as_the_ranking_that_it_makes(world: Path, run: Run, tmp_path: Path) -> None:
+    assert run(*fit_words(world, "-r", "linear", "-s", "tree_features=0")).returncode == 0
+    other = world.parent / "other"
+    features, gold = ["-f", other / "features.letor"], ["--expert", other / "gold.qrels"]
+    assert run("rank", "-m", "remapper", *features, "-o", "run.parquet").returncode == 0
+    done = [
+        run("evaluate", name, *more, *gold, "--json") for name, more in (("run.parquet", ()), ("remapper", features))
+    ]
+    assert [one.returncode for one in done] == [0, 0], done[1].stderr
+    by_file, by_ranker = (json.loads(one.stdout) for one in done)
+    assert by_ranker["means"] == by_file["means"]
+    compared = run("compare", "file=run.parquet", "remapper", *features, *gold, "--json")
+    assert compared.returncode == 0, compared.stderr
+    assert "remapper" in compared.stdout
+
+
+def test_evaluation_on_the_expert_queries_of_a_fit_is_a_warning(world: Path, run: Run, tmp_path: Path) -> None:
+    gold = pd.read_csv(world / "gold.qrels", sep=" ", names=["query", "iteration", "document", "grade"])
+    for name, chosen in (("steer", gold["query"] <= 20), ("test", gold["query"] > 20)):
+        gold[chosen].to_csv(tmp_path / f"{name}.csv", index=False)
+    words = [world / "judgments.csv", "-f", world / "features.letor", "--expert", "steer.csv", "-o", "remapper", *FEW]
+    assert run("remap", "fit", *words, "-r", "linear", "-s", "tree_features=0").returncode == 0
+    features = ["-f", world / "features.letor"]
+    for command in (["evaluate"], ["compare", world / "documents.csv"]):
+        warned = run(*command, "remapper", *features, "--expert", "steer.csv")
+        assert warned.returncode == 0, warned.stderr
+        assert "remapper was fitted or validated on 20 of the 20 queries" in warned.stderr
+        silent = run(*command, "remapper", *features, "--expert", "test.csv")
+        assert silent.returncode == 0, silent.stderr
+        assert "Warning" not in silent.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("evaluate", "remapper", "--expert", "gold.qrels"), "with --features, or rank documents with it"),
+        (("gate", "remapper", "--against", "gold.qrels", "--labels", "gold.qrels"), "crowdrank rank -m remapper"),
+        (("evaluate", "gold.qrels", "-f", "features.letor", "--expert", "gold.qrels"), "--features are not used"),
+        (("evaluate", "remapper", "-f", "narrow.csv", "--expert", "gold.qrels"), "narrow.csv"),
+        (("rank", "-m", "damaged", "-f", "features.letor"), "ranker.json was changed after crowdrank wrote it"),
+    ],
+)
+def test_bad_uses_of_a_remapper_are_one_line(
+    world: Path, run: Run, tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    assert run(*fit_words(world, "-r", "linear", "-s", "tree_features=0")).returncode == 0
+    for name in ("gold.qrels", "features.letor"):
+        shutil.copy(world / name, tmp_path)
+    (tmp_path / "narrow.csv").write_text("query,document,f1\n1,1-01,0.5\n")
+    shutil.copytree(tmp_path / "remapper", tmp_path / "damaged")
+    with (tmp_path / "damaged" / "ranker" / "ranker.json").open("a") as file:
+        file.write(" ")
+    done = run(*words)
+    assert done.returncode == 2
+    errors = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
+    assert len(errors) == 1
+    assert sentence in errors[0]

@@ -32,8 +32,7 @@ from crowdrank.errors import CrowdrankWarning, DataWarning, InputError, NotFitte
 from crowdrank.label_learning import gradient_ascent
 from crowdrank.label_learning.gradient_ascent import MODES, GridLimits, coordinate_search
 from crowdrank.label_learning.objectives import ObjectiveSpec
-from crowdrank.label_learning.remapper import REMAPPER
-from crowdrank.rankers.ranker import MissingValueWarning
+from crowdrank.rankers.ranker import REMAPPER, MissingValueWarning
 from crowdrank.rankers.training_data import RankingData
 
 REMAPPERS: list[Any] = [LinearRemapper, BoostedRemapper]
@@ -302,6 +301,10 @@ def test_saved_functions_come_back(
     assert again.history_ == remapper.history_
     rows = remapper.instances().features
     assert np.array_equal(again.predict(rows), remapper.predict(rows))
+    ranker = Ranker.load(tmp_path / "remapper")
+    assert np.array_equal(ranker.predict(rows), remapper.predict(rows))
+    assert set(remapper.validation_queries_) < set(ranker.validation_queries_)
+    assert len(ranker.validation_queries_) == 40
     with pytest.raises(NotFittedError, match="labels are not saved"):
         _ = again.targets_
     assert len(again.dependence("ability", labels=labels)) > 1
@@ -311,8 +314,6 @@ def test_other_folders_are_refused(fitted: dict[str, Remapper], tmp_path: Path) 
     fitted["LinearRemapper T"].save(tmp_path / "linear")
     with pytest.raises(InputError, match="it holds a LinearRemapper, not a BoostedRemapper"):
         BoostedRemapper.load(tmp_path / "linear")
-    with pytest.raises(InputError, match="it is not a saved ranker but a folder of kind 'remapper'"):
-        Ranker.load(tmp_path / "linear")
     with pytest.raises(InputError, match="not a saved"):
         Remapper.load(tmp_path)
     about = json.loads((tmp_path / "linear" / "ranker.json").read_text())

@@ -354,7 +354,7 @@ MAX_CHECKED_FEATURES = 50
 
 
 def rank(
-    model: Annotated[Path, o.path_option("Folder of a ranker that `train` wrote.", "--model", "-m")],
+    model: Annotated[Path, o.path_option("Folder of a ranker that `train` wrote, or of a remapper.", "--model", "-m")],
     features: o.FeatureFiles,
     output: Annotated[
         Path | None, o.output_option("File for the ranking: .trec, .run, .csv, .tsv, .parquet or .jsonl.")
@@ -377,6 +377,7 @@ def rank(
 
     Examples:
         crowdrank rank -m ranker -f features.letor -o run.trec
+        crowdrank rank -m remapper -f features.letor -o run.trec
         crowdrank rank -m ranker -f today.parquet -o run.parquet --check
     """
     from crowdrank.rankers.rank_files import FeatureBatches, check_run, rank_files
@@ -422,7 +423,9 @@ class ForestOptions:
 
 
 def distill(
-    model: Annotated[Path, typer.Argument(help="Folder of a ranker, such as an ensemble.", metavar="<model>")],
+    model: Annotated[
+        Path, typer.Argument(help="Folder of a ranker, such as an ensemble, or of a remapper.", metavar="<model>")
+    ],
     features: o.FeatureFiles,
     output: Annotated[Path, o.output_option("Folder for the forest.")],
     forest_options: Annotated[ForestOptions, FieldsOf(ForestOptions, "Forest")],
@@ -461,7 +464,10 @@ def distill(
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="Folder of a ranker that `train` or `run` wrote.", show_default=False)],
+    model: Annotated[
+        Path,
+        typer.Argument(help="Folder of a ranker that `train` or `run` wrote, or of a remapper.", show_default=False),
+    ],
     to: Annotated[
         str,
         typer.Option(

@@ -15,7 +15,6 @@ from crowdrank.cli.console import print_cells, print_columns, print_json, print_
 from crowdrank.cli.from_settings import FieldsOf, add_command, command_group
 from crowdrank.cli.options import parse_settings
 from crowdrank.errors import parameter_prefix
-from crowdrank.readers.read_options import FeatureReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.label_learning.remapper import Remapper
@@ -54,9 +53,7 @@ def remap_fit(
     *,
     reading: o.Reading,
     gold_reading: o.GoldReading,
-    features_reading: Annotated[
-        FeatureReadOptions, FieldsOf(FeatureReadOptions, "Reading features", prefix="features_")
-    ],
+    features_reading: o.PrefixedFeatureReading,
     json: o.AsJson = False,
 ) -> None:
     """Learn from expert grades which target and weight a label should have in training.
@@ -69,8 +66,8 @@ def remap_fit(
         crowdrank remap fit labels.csv -f features.letor --expert experts.qrels -r linear -s mode=T -o remapper
     """
     from crowdrank._folders import check_output_folder
-    from crowdrank.label_learning.remapper import REMAPPER
     from crowdrank.rankers.rank_files import join_features
+    from crowdrank.rankers.ranker import REMAPPER
 
     model = remapper.build()
     check_output_folder(output, REMAPPER)

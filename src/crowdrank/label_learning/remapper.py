@@ -37,13 +37,12 @@ from crowdrank.label_learning.label_features import KINDS, LabelFeatures, label_
 from crowdrank.label_learning.objectives import RANKING_OBJECTIVES, Loss, ObjectiveSpec
 from crowdrank.label_learning.remapped_labels import RemappedLabels, group_by_value
 from crowdrank.rankers.linear import AUTO_TREES, GLS
-from crowdrank.rankers.ranker import N_JOBS, STATE_FILE, SavedState, warn_missing_values
-from crowdrank.rankers.training_data import NamedMatrix, RankingData
+from crowdrank.rankers.ranker import N_JOBS, REMAPPER, REMAPPER_RANKER, STATE_FILE, SavedState, warn_missing_values
+from crowdrank.rankers.training_data import FeatureStatistics, NamedMatrix, RankingData
 from crowdrank.rankers.training_labels import Instances
 from crowdrank.rankers.tree_features import TreeFeatures
 from crowdrank.readers.features import Features, as_features
 
-REMAPPER = FolderKind("remapper", 1, "saved remapper", "save")
 REMAPPERS = ("linear_remapper.LinearRemapper", "boosted_remapper.BoostedRemapper")
 """Paths of the remapper classes in this package."""
 
@@ -213,6 +212,8 @@ class Remapper(FittedEstimator):
         with reporting(progress, type(self).__name__) as report:
             best = ascent.search(self._grids(), self._grid_limits, report)
         self._set_fitted(data, table, objective, best)
+        self.ranker_.feature_statistics_ = FeatureStatistics.from_matrix(X)
+        self.ranker_.validation_queries_ = (*training.queries, *validation.queries)
         self.history_, self.validation_queries_ = ascent.history, validation.queries
         return self
 
@@ -353,7 +354,7 @@ class Remapper(FittedEstimator):
             "recipe": self.label_feature_arguments_,
         }
         learned = self.learned_.state()
-        state = SavedState(values, learned.arrays, learned.texts, {"ranker": self.ranker_})
+        state = SavedState(values, learned.arrays, learned.texts, {REMAPPER_RANKER: self.ranker_})
         return {
             "features": list(self.feature_names_in_),
             "history": self.history_,
@@ -374,7 +375,7 @@ class Remapper(FittedEstimator):
         self.best_params_, self.grades_ = values.object("best_params"), tuple(values.numbers("grades"))
         require(_is_settings(self.best_params_), "its parameters are not numbers")
         self.learned_ = self._restore(state)
-        ranker = state.parts["ranker"]
+        ranker = state.parts[REMAPPER_RANKER]
         require(isinstance(ranker, GLS), "its ranker is not a GLS")
         assert isinstance(ranker, GLS)
         self.ranker_ = ranker

@@ -210,7 +210,7 @@ class TrainingView:
         }
         remapper = REMAPPER_CLASSES[kind]().set_params(**{**shared, **REMAPPER_PARAMETERS[kind], **own, **parameters})
         experts = (self.data.matrix(rows), grades, self.data.query[rows])
-        return remapper.fit(
+        remapper.fit(
             self.remapper_sample(remapper.kind) if labels is None else labels,
             self.data.features,
             experts,
@@ -218,6 +218,10 @@ class TrainingView:
             progress=self.report,
             engine=self.fits.engine,
         )
+        for fitted in (remapper, remapper.ranker_):
+            codes = pa.array([int(code) for code in fitted.validation_queries_], pa.int64())
+            fitted.validation_queries_ = tuple(map(str, self.data.query_ids.take(codes).to_pylist()))
+        return remapper
 
     def remapper_sample(self, kind: str) -> LabelFeatures:
         """Return the features of the labels that a remapper is fitted to."""
