@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crowdrank import Remapper, read_features
+from crowdrank import BoostedRemapper, LinearRemapper, Remapper, read_features
 from rankers.export.engine_evaluators import EVALUATORS
 from terminal import Run, crowdrank
 
-FEW = ("-s", "n_iter=4", "-s", "ridge=0.1", "-s", "learning_rate=0.1")
+FEW = ("-s", "n_iter=4", "-s", "ridge=0.1", "-s", "learning_rate=0.1", "-s", "tree_features=0")
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +75,19 @@ def test_a_fit_prints_importances_and_validation(world: Path, run: Run) -> None:
     assert lines[-2].startswith("Validation queries: ")
 
 
+def test_a_fit_has_trees_by_default_and_prints_how_many_are_best(world: Path, run: Run) -> None:
+    words = [*fit_words(world, "-r", "linear"), "-s", "tree_features=auto"]
+    done = run(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    measures = {int(count): value for count, value in summary["tree_measures"].items()}
+    assert list(measures) == [0, 100, 200, 300]
+    assert summary["parameters"]["tree_features"] == max(measures, key=measures.__getitem__)
+    (line,) = [line for line in run(*words).stdout.splitlines() if "by number of trees" in line]
+    assert f"{measures[0]:.4f} with 0" in line
+    assert {cls().tree_features for cls in (BoostedRemapper, LinearRemapper)} == {"auto"}
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -119,7 +132,7 @@ def test_bad_input_of_apply_is_one_line_and_writes_nothing(world: Path, run: Run
 def test_the_ranker_of_a_remapper_ranks_and_serves_search_engines(
     world: Path, run: Run, tmp_path: Path, remapper: str
 ) -> None:
-    assert run(*fit_words(world, "-r", remapper, "-s", "tree_features=0")).returncode == 0
+    assert run(*fit_words(world, "-r", remapper)).returncode == 0
     features = world.parent / "other" / "features.letor"
     for model, output in (("remapper", "run.csv"), ("remapper/ranker", "same.csv")):
         done = run("rank", "-m", model, "-f", features, "-o", output, "--check")
@@ -156,7 +169,7 @@ def test_a_ranker_with_trees_is_exported_as_one_forest(world: Path, run: Run, tm
 
 
 def test_a_remapper_is_evaluated_as_the_ranking_that_it_makes(world: Path, run: Run, tmp_path: Path) -> None:
-    assert run(*fit_words(world, "-r", "linear", "-s", "tree_features=0")).returncode == 0
+    assert run(*fit_words(world, "-r", "linear")).returncode == 0
     other = world.parent / "other"
     features, gold = ["-f", other / "features.letor"], ["--expert", other / "gold.qrels"]
     assert run("rank", "-m", "remapper", *features, "-o", "run.parquet").returncode == 0
@@ -176,7 +189,7 @@ def test_evaluation_on_the_expert_queries_of_a_fit_is_a_warning(world: Path, run
     for name, chosen in (("steer", gold["query"] <= 20), ("test", gold["query"] > 20)):
         gold[chosen].to_csv(tmp_path / f"{name}.csv", index=False)
     words = [world / "judgments.csv", "-f", world / "features.letor", "--expert", "steer.csv", "-o", "remapper", *FEW]
-    assert run("remap", "fit", *words, "-r", "linear", "-s", "tree_features=0").returncode == 0
+    assert run("remap", "fit", *words, "-r", "linear").returncode == 0
     features = ["-f", world / "features.letor"]
     for command in (["evaluate"], ["compare", world / "documents.csv"]):
         warned = run(*command, "remapper", *features, "--expert", "steer.csv")
@@ -200,7 +213,7 @@ def test_evaluation_on_the_expert_queries_of_a_fit_is_a_warning(world: Path, run
 def test_bad_uses_of_a_remapper_are_one_line(
     world: Path, run: Run, tmp_path: Path, words: tuple[str, ...], sentence: str
 ) -> None:
-    assert run(*fit_words(world, "-r", "linear", "-s", "tree_features=0")).returncode == 0
+    assert run(*fit_words(world, "-r", "linear")).returncode == 0
     for name in ("gold.qrels", "features.letor"):
         shutil.copy(world / name, tmp_path)
     (tmp_path / "narrow.csv").write_text("query,document,f1\n1,1-01,0.5\n")

@@ -30,7 +30,7 @@ class RemapperOptions:
     remapper: Literal["linear", "boosted"] = option(
         "boosted", "Functions from label features to target and weight: linear (REMAP) or boosted trees (MGBDT).", "-r"
     )
-    setting: list[str] = o.setting_option("remapper", "-s mode=T or -s tree_features=auto")
+    setting: list[str] = o.setting_option("remapper", "-s mode=T or -s tree_features=0")
     random_state: int = option(0, "Random seed of the split for validation and of the trees.")
 
     def build(self) -> Remapper:
@@ -64,6 +64,7 @@ def remap_fit(
     Examples:
         crowdrank remap fit labels.csv -f features.letor --expert experts.qrels -o remapper
         crowdrank remap fit labels.csv -f features.letor --expert experts.qrels -r linear -s mode=T -o remapper
+        crowdrank remap fit labels.csv -f features.letor --expert experts.qrels -s tree_features=0 -o remapper
     """
     from crowdrank._folders import check_output_folder
     from crowdrank.rankers.rank_files import join_features
@@ -95,6 +96,7 @@ def _fit_summary(name: str, model: Remapper, output: Path) -> dict[str, Any]:
         "label_features": len(model.feature_names_in_),
         "step": model.best_iteration_,
         "parameters": model.best_params_,
+        "tree_measures": model.tree_measures_,
         "validation": model.validation_,
         "validation_at_start": max(step["validation"] for step in starts),
         "validation_query_ids": list(model.validation_queries_),
@@ -110,6 +112,11 @@ def _print_fit(summary: dict[str, Any]) -> None:
         rows = summary["importances"][:MAX_PRINTED_FEATURES]
         cells = [[row["feature"], f"{row['target']:.3f}", f"{row['weight']:.3f}"] for row in rows]
         print_cells(["label feature", "target", "weight"], cells)
+    if summary["tree_measures"]:
+        by_trees = ", ".join(f"{value:.4f} with {count}" for count, value in summary["tree_measures"].items())
+        print_line(
+            f"{summary['objective']} by number of trees, before learning and without the own labels: {by_trees}."
+        )
     queries = summary["validation_query_ids"]
     print_line(o.validation_queries_text(queries))
     parameters = ", ".join(f"{name}={value:g}" for name, value in summary["parameters"].items())
