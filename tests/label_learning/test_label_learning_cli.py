@@ -125,6 +125,38 @@ def test_bad_input_of_apply_is_one_line_and_writes_nothing(world: Path, run: Run
         assert not (tmp_path / "labels.csv").exists()
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".jsonl"])
+def test_training_another_ranker_on_learned_targets_is_a_warning(
+    world: Path, run: Run, tmp_path: Path, suffix: str
+) -> None:
+    assert run(*fit_words(world, "-r", "linear")).returncode == 0
+    name = f"documents{suffix}"
+    assert run("remap", "apply", "remapper", world / "judgments.csv", "--documents", name).returncode == 0
+    files = ["-f", world / "features.letor", "-o", "ranker", "--weights", name]
+    others = [["-r", "lambdamart", "-s", "n_estimators=2"], ["-r", "rd"]]
+    for words, warns in (
+        *((other, True) for other in others),
+        (["-r", "gls"], False),
+        (["-r", "tree-features"], False),
+    ):
+        done = run("train", *files, "--labels", name, *words)
+        assert done.returncode == 0, done.stderr
+        assert ("the targets were learned for gls" in done.stderr) == warns
+    assert "--ranker gls" in run("train", *files, "--labels", name, *others[0]).stderr
+    if suffix == ".csv":
+        columns = ["query", "document", "relevance", "weight", "labels", "learned_for"]
+        table = pd.read_csv(tmp_path / name)
+        assert table.columns.tolist() == columns
+        assert table["weight"].mean() == pytest.approx(1)
+        for changed in (
+            table.drop(columns="learned_for"),
+            table.assign(learned_for="a note"),
+            table.assign(learned_for=""),
+        ):
+            changed.to_csv(tmp_path / "plain.csv", index=False)
+            assert "learned for" not in run("train", *files, "--labels", "plain.csv", *others[0]).stderr
+
+
 # The ranker of a remapper.
 
 
