@@ -66,6 +66,18 @@ def test_from_expert_grades_to_a_ranker_on_new_labels(world: Path, run: Run, tmp
     assert done.returncode == 0, done.stderr
 
 
+def test_threads_do_not_change_a_fit(world: Path, run: Run, tmp_path: Path) -> None:
+    found = []
+    for more in ((), ("--threads", 2), ("-s", "n_jobs=2", "-s", "random_state=0")):
+        done = run(*fit_words(world, "-r", "linear", "-s", "tree_features=5", *more))
+        assert done.returncode == 0, done.stderr
+        rows = read_features(world / "features.letor")
+        remapper = Remapper.load(tmp_path / "remapper")
+        found.append((remapper.n_jobs, remapper.predict(rows)))
+    assert [n_jobs for n_jobs, _ in found] == [None, 2, 2]
+    assert all(np.array_equal(scores, found[0][1]) for _, scores in found)
+
+
 def test_a_fit_prints_importances_and_validation(world: Path, run: Run) -> None:
     done = run(*fit_words(world, "-r", "linear", "-s", "mode=W"))
     assert done.returncode == 0, done.stderr
@@ -239,6 +251,7 @@ def test_evaluation_on_the_expert_queries_of_a_fit_is_a_warning(world: Path, run
         (("gate", "remapper", "--against", "gold.qrels", "--labels", "gold.qrels"), "crowdrank rank -m remapper"),
         (("evaluate", "gold.qrels", "-f", "features.letor", "--expert", "gold.qrels"), "--features are not used"),
         (("evaluate", "remapper", "-f", "narrow.csv", "--expert", "gold.qrels"), "narrow.csv"),
+        (("evaluate", "out", "-f", "features.letor", "--expert", "gold.qrels"), "name out/model"),
         (("rank", "-m", "damaged", "-f", "features.letor"), "ranker.json was changed after crowdrank wrote it"),
     ],
 )
@@ -250,6 +263,7 @@ def test_bad_uses_of_a_remapper_are_one_line(
         shutil.copy(world / name, tmp_path)
     (tmp_path / "narrow.csv").write_text("query,document,f1\n1,1-01,0.5\n")
     shutil.copytree(tmp_path / "remapper", tmp_path / "damaged")
+    shutil.copytree(tmp_path / "remapper" / "ranker", tmp_path / "out" / "model")
     with (tmp_path / "damaged" / "ranker" / "ranker.json").open("a") as file:
         file.write(" ")
     done = run(*words)

@@ -281,6 +281,10 @@ def test_the_ranker_of_a_remapper_is_the_baseline(world: World, tmp_path: Path) 
     kinds = [{note.kind for note in result.notes} for result in results]
     assert ["validation-queries" in one for one in kinds] == [True, False]
     assert results[0].estimate is not None
+    with pytest.raises(InputError, match="remapper: the ranker needs 1 feature that is missing"):
+        run(
+            world.judgments, world.features.drop(columns="f1"), world.gold, baseline=str(tmp_path / "remapper"), **QUICK
+        )
 
 
 def test_best_feature_is_chosen_on_other_queries(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

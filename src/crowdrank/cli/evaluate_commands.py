@@ -171,7 +171,7 @@ class Rankings:
         features_reading: FeatureReadOptions | None = None,
         reading: RunReadOptions | None = None,
     ) -> None:
-        from crowdrank.rankers.ranker import is_saved_ranker
+        from crowdrank.rankers.ranker import Ranker, is_saved_ranker
         from crowdrank.readers.inputs import open_input
 
         self.paths, self.features = paths, features or []
@@ -183,6 +183,8 @@ class Rankings:
             problem = f"{rankers[0]} is a saved ranker, not a ranking"
             raise UsageError(problem, kind="ranker-without-features", fix=fixes)
         if features and not rankers:
+            for folder in filter(Path.is_dir, paths.values()):
+                Ranker.load(folder)  # its error names the ranker in the folder of a run
             problem, fix = "are not used: no saved ranker is named", "name the folder of a ranker or remapper"
             raise UsageError(problem, parameter="features", kind="features-without-ranker", fix=fix)
         self.inputs = {

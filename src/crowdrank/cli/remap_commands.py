@@ -32,6 +32,7 @@ class RemapperOptions:
     )
     setting: list[str] = o.setting_option("remapper", "-s mode=T or -s tree_features=0")
     random_state: int = option(0, "Random seed of the split for validation and of the trees.")
+    n_jobs: int | None = option(None, "Number of threads for the trees.", show_default="by data size")
 
     def build(self) -> Remapper:
         """Return the unfitted remapper; raise UsageError if a parameter is invalid."""
@@ -39,7 +40,8 @@ class RemapperOptions:
         from crowdrank.label_learning.linear_remapper import LinearRemapper
 
         remapper = BoostedRemapper() if self.remapper == "boosted" else LinearRemapper()
-        remapper.set_params(random_state=self.random_state, **parse_settings(self.setting, remapper))
+        remapper.set_params(random_state=self.random_state, n_jobs=self.n_jobs)
+        remapper.set_params(**parse_settings(self.setting, remapper))
         remapper._check_parameters()
         return remapper
 

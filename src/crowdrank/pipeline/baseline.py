@@ -18,6 +18,7 @@ from crowdrank.pipeline.run_data import RunData, no_common_documents
 from crowdrank.pipeline.run_settings import RunSettings
 from crowdrank.rankers.rank_files import pad_letor, rank_documents, validation_queries_warning
 from crowdrank.rankers.ranker import Ranker, is_saved_ranker
+from crowdrank.rankers.training_data import require_features
 from crowdrank.readers.runs import read_run
 
 FEATURE_PREFIX = "feature:"
@@ -99,7 +100,9 @@ def baseline_ranking(data: RunData, path: Path) -> pa.Table:
     """Return query, document and score of each row of a ranking in a file, or of the documents by a saved ranker."""
     if is_saved_ranker(path):
         ranker = Ranker.load(path)
-        return rank_documents(ranker, pad_letor(data.features, ranker.features_)).drop_columns("rank")
+        features = pad_letor(data.features, ranker.features_)
+        require_features(features.names, ranker.features_, str(path))
+        return rank_documents(ranker, features).drop_columns("rank")
     ranking = read_run(path)
     return pa.table({name: frames.column_to_arrow(ranking, name) for name in ("query", "document", "score")})
 
