@@ -497,6 +497,22 @@ def test_trees_that_only_remember_labels_are_not_chosen() -> None:
     assert np.ptp(list(remapper.tree_measures_.values())) < 0.1
 
 
+@pytest.mark.parametrize("documents", [39, 40])
+def test_few_documents_have_no_trees(world: Any, labels: LabelFeatures, documents: int) -> None:
+    """Experts graded other queries than the crowd, so that all documents are in one fit."""
+    graded = np.isin(np.array(labels.judgments.queries.to_pylist(), str), world.gold["query"].unique().astype(str))
+    others = labels.where(~graded[labels.judgments.item_query][labels.item])
+    few_documents = others.where(others.item < documents)
+    remapper = LinearRemapper("T", **{**few, "n_iter": 1, "tree_features": "auto"})
+    remapper.fit(few_documents, world.features, world.gold)
+    assert bool(remapper.tree_measures_) == (documents >= 40)
+    assert remapper.best_params_["tree_features"] == 0 or documents >= 40
+    no_split = world.features.copy()
+    names = [name for name in no_split if name.startswith("f")]
+    no_split[names] = np.random.default_rng(0).random((len(no_split), len(names))) < 0.02
+    assert remapper.fit(few_documents, no_split, world.gold).best_params_["tree_features"] == 0
+
+
 def test_one_fit_serves_expert_queries_without_labels(
     world: Any, labels: LabelFeatures, monkeypatch: pytest.MonkeyPatch
 ) -> None:

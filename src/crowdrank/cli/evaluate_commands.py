@@ -228,6 +228,7 @@ class Rankings:
         ranker, reading = Ranker.load(path), self.features_reading
         batches = FeatureBatches(self.features, ranker.features_, format=reading.format, columns=reading.columns)
         ranked = rank_files(ranker, batches, keep=True)
+        assert ranked.ranking is not None
         frame = frames.from_arrow(ranked.ranking.drop_columns("rank"), "pandas")
         leaks = [] if gold is None else validation_queries_warning(ranker, str(path), gold.query)
         return RunTable(frame, batches.columns), (*ranked.messages, *leaks)

@@ -65,7 +65,8 @@ class Remapper(FittedEstimator):
         ranker_: the ranker (`GLS`) on the learned targets and weights.
         history_: a dict for each step: the tuned parameters, run, mu, iteration, training, validation.
         best_params_: the tuned parameters of the best run.
-        tree_measures_: mean measure before learning by the number of trees, if `tree_features` is `auto`.
+        tree_measures_: mean measure before learning by the number of trees, if `tree_features` is `auto`
+            and there are enough documents for trees.
         best_iteration_, mu_, validation_: number of the best step, its ridge, and its validation measure.
         validation_queries_: ids of the validation queries, as text.
         grades_: grades of the scale of the labels.
@@ -239,7 +240,12 @@ class Remapper(FittedEstimator):
             np.atleast_1d(np.asarray(self.ridge, np.float64)).tolist(),
         )
         selection = TreeSelection(labels, X, experts, objective, trees, ridges, self.random_state, engine)
-        self.tree_measures_ = selection.measures(self._start(labels))
+        try:
+            self.tree_measures_ = selection.measures(self._start(labels))
+        except InputError as problem:
+            if problem.kind == "few-rows":
+                return 0
+            raise
         return max(self.tree_measures_, key=self.tree_measures_.__getitem__)
 
     def _unfitted_trees(self, n_trees: int) -> TreeFeatures:

@@ -74,13 +74,16 @@ class TreeSelection:
         Args:
             start: (n_labels,) targets of the labels.
 
+        Raises:
+            InputError: there are too few documents for trees (kind `few-rows`).
+
         """
         ridges = sorted({*self.ridges, min(self.ridges) / RIDGE_STEP, max(self.ridges) * RIDGE_STEP})
         scores = [np.empty((len(AUTO_TREES), len(ridges), len(part.data.grade))) for part in self.experts]
         for held_out in self._folds():
             rows = [np.isin(part.queries, held_out)[part.data.query] for part in self.experts]
             features = np.vstack([part.data.features[own] for part, own in zip(self.experts, rows, strict=True)])
-            ranked = self._scores(start, ~self._is_labeled(held_out), features, ridges)
+            ranked = self._scores(start, self._kept(held_out), features, ridges)
             ends = np.cumsum([own.sum() for own in rows])[:-1]
             for score, own, part in zip(scores, rows, np.split(ranked, ends, axis=2), strict=True):
                 score[:, :, own] = part
@@ -103,9 +106,13 @@ class TreeSelection:
         is_chosen = np.isin(np.array(judgments.queries.cast(pa.string()).to_pylist(), dtype=object), queries)
         return np.asarray(is_chosen[judgments.item_query][self.labels.item])
 
+    def _kept(self, held_out: Texts) -> Booleans:
+        """Return which labels to fit to, (n_labels,): those of other queries, or all if there are no others."""
+        keep = ~self._is_labeled(held_out)
+        return keep if keep.any() else ~keep
+
     def _scores(self, start: Floats, keep: Booleans, features: Floats, ridges: Sequence[float]) -> Floats:
         """Return scores of rows, (n_counts, n_ridges, n_rows), by trees and least squares on the labels to keep."""
-        keep = keep if keep.any() else np.ones(len(keep), bool)
         labels = self.labels.where(keep)
         X = NamedMatrix(self.X.matrix[np.unique(self.labels.item[keep])], self.X.names)
         trees = fit_average_trees(labels, X, self.trees.unfitted())
