@@ -131,7 +131,7 @@ class KnownAssessors(ABC):
         label_features = LabelFeatures.of(table, self.columns(label, own, levels))
         parts = (source.features.take(rows) for rows in (for_gradients, for_stopping))
         expert, held_out = ((part, part.grade, part.query) for part in parts)
-        settings: dict[str, Any] = {"ridge": RIDGES, "random_state": seed, **options}
+        settings: dict[str, Any] = {"ridge": RIDGES, "tree_features": 0, "random_state": seed, **options}
         remapper = cls(self.mode, **settings).fit(label_features, source.features, expert, eval_set=held_out)
         learned = np.array([self.read(remapper, label, own, level) for level in levels])
         values = {f"{self.quality} {level:g}": float(value) for level, value in zip(levels, learned, strict=True)}

@@ -223,7 +223,7 @@ def test_indices_in_trees_are_checked(trees: Path, line: str, value: str) -> Non
 def test_arrays_of_a_remapper_are_checked(tmp_path: Path) -> None:
     world = crowdrank.simulate(queries=16, documents=4, label_grades=2, gold_queries=12, random_state=1)
     folder = tmp_path / "remapper"
-    LinearRemapper(n_iter=2, mode="T").fit(world.judgments, world.features, world.gold).save(folder)
+    LinearRemapper(n_iter=2, mode="T", tree_features=0).fit(world.judgments, world.features, world.gold).save(folder)
     sealed(folder, array_change(folder / "arrays.parquet", "beta", lambda array: np.append(array, 1.0)))
     with pytest.raises(InputError, match="remapper: it is not a saved remapper"):
         Remapper.load(folder)
@@ -232,7 +232,7 @@ def test_arrays_of_a_remapper_are_checked(tmp_path: Path) -> None:
 def test_trees_of_a_remapper_are_checked(tmp_path: Path) -> None:
     world = crowdrank.simulate(queries=16, documents=4, label_grades=2, gold_queries=12, random_state=1)
     folder = tmp_path / "remapper"
-    remapper = BoostedRemapper(n_iter=9, mode="T", start="zero", min_child_samples=2)
+    remapper = BoostedRemapper(n_iter=9, mode="T", start="zero", min_child_samples=2, tree_features=0)
     remapper.fit(world.judgments, world.features, world.gold).save(folder)
 
     def change() -> None:

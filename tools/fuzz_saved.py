@@ -533,7 +533,10 @@ def _remappers(root: Path) -> list[Artifact]:
         remapper.predict(X)
         repr(remapper), remapper._repr_html_()
 
-    remappers: dict[str, Any] = {"linear": LinearRemapper(n_iter=2), "boosted": BoostedRemapper(n_iter=2)}
+    remappers: dict[str, Any] = {
+        "linear": LinearRemapper(n_iter=2, tree_features=0),
+        "boosted": BoostedRemapper(n_iter=2, tree_features=5),
+    }
     for name, remapper in remappers.items():
         remapper.fit(labels, world.features, world.gold).save(root / name)
     return [Artifact(f"remapper {name}", root / name, use) for name in remappers]

@@ -1,8 +1,9 @@
-"""The commands `remap fit` and `remap apply`, from simulated data to a trained ranker."""
+"""The commands `remap fit` and `remap apply`, and the ranker of a remapper from simulated data to a search engine."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from crowdrank import Remapper
+from crowdrank import BoostedRemapper, LinearRemapper, Remapper, read_features
+from rankers.export.engine_evaluators import EVALUATORS
 from terminal import Run, crowdrank
 
-FEW = ("-s", "n_iter=4", "-s", "ridge=0.1", "-s", "learning_rate=0.1")
+FEW = ("-s", "n_iter=4", "-s", "ridge=0.1", "-s", "learning_rate=0.1", "-s", "tree_features=0")
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +66,18 @@ def test_from_expert_grades_to_a_ranker_on_new_labels(world: Path, run: Run, tmp
     assert done.returncode == 0, done.stderr
 
 
+def test_threads_do_not_change_a_fit(world: Path, run: Run, tmp_path: Path) -> None:
+    found = []
+    for more in ((), ("--threads", 2), ("-s", "n_jobs=2", "-s", "random_state=0")):
+        done = run(*fit_words(world, "-r", "linear", "-s", "tree_features=5", *more))
+        assert done.returncode == 0, done.stderr
+        rows = read_features(world / "features.letor")
+        remapper = Remapper.load(tmp_path / "remapper")
+        found.append((remapper.n_jobs, remapper.predict(rows)))
+    assert [n_jobs for n_jobs, _ in found] == [None, 2, 2]
+    assert all(np.array_equal(scores, found[0][1]) for _, scores in found)
+
+
 def test_a_fit_prints_importances_and_validation(world: Path, run: Run) -> None:
     done = run(*fit_words(world, "-r", "linear", "-s", "mode=W"))
     assert done.returncode == 0, done.stderr
@@ -71,6 +85,19 @@ def test_a_fit_prints_importances_and_validation(world: Path, run: Run) -> None:
     assert lines[-1].startswith("linear W on ")
     assert "before learning" in lines[-1]
     assert lines[-2].startswith("Validation queries: ")
+
+
+def test_a_fit_has_trees_by_default_and_prints_how_many_are_best(world: Path, run: Run) -> None:
+    words = [*fit_words(world, "-r", "linear"), "-s", "tree_features=auto"]
+    done = run(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    measures = {int(count): value for count, value in summary["tree_measures"].items()}
+    assert list(measures) == [0, 100, 200, 300]
+    assert summary["parameters"]["tree_features"] == max(measures, key=measures.__getitem__)
+    (line,) = [line for line in run(*words).stdout.splitlines() if "by number of trees" in line]
+    assert f"{measures[0]:.4f} with 0" in line
+    assert {cls().tree_features for cls in (BoostedRemapper, LinearRemapper)} == {"auto"}
 
 
 @pytest.mark.parametrize(
@@ -108,3 +135,139 @@ def test_bad_input_of_apply_is_one_line_and_writes_nothing(world: Path, run: Run
         assert done.returncode == 2, done.stderr
         assert sentence in done.stderr.splitlines()[-1]
         assert not (tmp_path / "labels.csv").exists()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".jsonl"])
+def test_training_another_ranker_on_learned_targets_is_a_warning(
+    world: Path, run: Run, tmp_path: Path, suffix: str
+) -> None:
+    assert run(*fit_words(world, "-r", "linear")).returncode == 0
+    name = f"documents{suffix}"
+    assert run("remap", "apply", "remapper", world / "judgments.csv", "--documents", name).returncode == 0
+    files = ["-f", world / "features.letor", "-o", "ranker", "--weights", name]
+    others = [["-r", "lambdamart", "-s", "n_estimators=2"], ["-r", "rd"]]
+    for words, warns in (
+        *((other, True) for other in others),
+        (["-r", "gls"], False),
+        (["-r", "tree-features"], False),
+    ):
+        done = run("train", *files, "--labels", name, *words)
+        assert done.returncode == 0, done.stderr
+        assert ("the targets were learned for gls" in done.stderr) == warns
+    assert "--ranker gls" in run("train", *files, "--labels", name, *others[0]).stderr
+    if suffix == ".csv":
+        columns = ["query", "document", "relevance", "weight", "labels", "learned_for"]
+        table = pd.read_csv(tmp_path / name)
+        assert table.columns.tolist() == columns
+        assert table["weight"].mean() == pytest.approx(1)
+        for changed in (
+            table.drop(columns="learned_for"),
+            table.assign(learned_for="a note"),
+            table.assign(learned_for=""),
+        ):
+            changed.to_csv(tmp_path / "plain.csv", index=False)
+            assert "learned for" not in run("train", *files, "--labels", "plain.csv", *others[0]).stderr
+
+
+# The ranker of a remapper.
+
+
+@pytest.mark.parametrize("remapper", ["linear", "boosted"])
+def test_the_ranker_of_a_remapper_ranks_and_serves_search_engines(
+    world: Path, run: Run, tmp_path: Path, remapper: str
+) -> None:
+    assert run(*fit_words(world, "-r", remapper)).returncode == 0
+    features = world.parent / "other" / "features.letor"
+    for model, output in (("remapper", "run.csv"), ("remapper/ranker", "same.csv")):
+        done = run("rank", "-m", model, "-f", features, "-o", output, "--check")
+        assert done.returncode == 0, done.stderr
+        assert "no-statistics" not in done.stderr
+    ranking = pd.read_csv(tmp_path / "run.csv")
+    assert ranking.equals(pd.read_csv(tmp_path / "same.csv"))
+    rows, fitted = read_features(features), Remapper.load(tmp_path / "remapper")
+    score = pd.Series(fitted.predict(rows), rows.document.to_pylist())
+    assert np.allclose(ranking["score"], score[ranking["document"]])
+    matrix = rows.matrix.astype(np.float32)
+    for engine, shift in (("onnx", 0.0), ("solr", fitted.ranker_.intercept_)):
+        done = run("export", "remapper", "--to", engine, "-o", engine)
+        assert done.returncode == 0, done.stderr
+        exported = EVALUATORS[engine](tmp_path / engine, matrix, list(rows.names))
+        if not shift:
+            assert np.allclose(exported, score, atol=1e-5)
+        rank = pd.Series(exported, score.index).groupby(rows.query.to_pylist()).rank(ascending=False)
+        assert rank[ranking["document"]].tolist() == ranking["rank"].tolist()
+        assert pd.read_csv(tmp_path / engine / "features.csv")["maximum"].notna().all()
+
+
+def test_a_ranker_with_trees_is_exported_as_one_forest(world: Path, run: Run, tmp_path: Path) -> None:
+    assert run(*fit_words(world, "-r", "linear", "-s", "tree_features=20")).returncode == 0
+    refused = run("export", "remapper", "--to", "solr", "-o", "solr")
+    assert refused.returncode == 2
+    assert "crowdrank distill" in refused.stderr
+    assert "tree_features=0" in refused.stderr
+    assert not (tmp_path / "solr").exists()
+    done = run("distill", "remapper", "-f", world / "features.letor", "--trees", 10, "-o", "forest")
+    assert done.returncode == 0, done.stderr
+    done = run("export", "forest", "--to", "elasticsearch-ltr", "-o", "out")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_remapper_is_evaluated_as_the_ranking_that_it_makes(world: Path, run: Run, tmp_path: Path) -> None:
+    assert run(*fit_words(world, "-r", "linear")).returncode == 0
+    other = world.parent / "other"
+    features, gold = ["-f", other / "features.letor"], ["--expert", other / "gold.qrels"]
+    assert run("rank", "-m", "remapper", *features, "-o", "run.parquet").returncode == 0
+    done = [
+        run("evaluate", name, *more, *gold, "--json") for name, more in (("run.parquet", ()), ("remapper", features))
+    ]
+    assert [one.returncode for one in done] == [0, 0], done[1].stderr
+    by_file, by_ranker = (json.loads(one.stdout) for one in done)
+    assert by_ranker["means"] == by_file["means"]
+    compared = run("compare", "file=run.parquet", "remapper", *features, *gold, "--json")
+    assert compared.returncode == 0, compared.stderr
+    assert "remapper" in compared.stdout
+
+
+def test_evaluation_on_the_expert_queries_of_a_fit_is_a_warning(world: Path, run: Run, tmp_path: Path) -> None:
+    gold = pd.read_csv(world / "gold.qrels", sep=" ", names=["query", "iteration", "document", "grade"])
+    for name, chosen in (("steer", gold["query"] <= 20), ("test", gold["query"] > 20)):
+        gold[chosen].to_csv(tmp_path / f"{name}.csv", index=False)
+    words = [world / "judgments.csv", "-f", world / "features.letor", "--expert", "steer.csv", "-o", "remapper", *FEW]
+    assert run("remap", "fit", *words, "-r", "linear").returncode == 0
+    features = ["-f", world / "features.letor"]
+    for command in (["evaluate"], ["compare", world / "documents.csv"]):
+        warned = run(*command, "remapper", *features, "--expert", "steer.csv")
+        assert warned.returncode == 0, warned.stderr
+        assert "remapper was fitted or validated on 20 of the 20 queries" in warned.stderr
+        silent = run(*command, "remapper", *features, "--expert", "test.csv")
+        assert silent.returncode == 0, silent.stderr
+        assert "Warning" not in silent.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("evaluate", "remapper", "--expert", "gold.qrels"), "with --features, or rank documents with it"),
+        (("gate", "remapper", "--against", "gold.qrels", "--labels", "gold.qrels"), "crowdrank rank -m remapper"),
+        (("evaluate", "gold.qrels", "-f", "features.letor", "--expert", "gold.qrels"), "--features are not used"),
+        (("evaluate", "remapper", "-f", "narrow.csv", "--expert", "gold.qrels"), "narrow.csv"),
+        (("evaluate", "out", "-f", "features.letor", "--expert", "gold.qrels"), "name out/model"),
+        (("rank", "-m", "damaged", "-f", "features.letor"), "ranker.json was changed after crowdrank wrote it"),
+    ],
+)
+def test_bad_uses_of_a_remapper_are_one_line(
+    world: Path, run: Run, tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    assert run(*fit_words(world, "-r", "linear")).returncode == 0
+    for name in ("gold.qrels", "features.letor"):
+        shutil.copy(world / name, tmp_path)
+    (tmp_path / "narrow.csv").write_text("query,document,f1\n1,1-01,0.5\n")
+    shutil.copytree(tmp_path / "remapper", tmp_path / "damaged")
+    shutil.copytree(tmp_path / "remapper" / "ranker", tmp_path / "out" / "model")
+    with (tmp_path / "damaged" / "ranker" / "ranker.json").open("a") as file:
+        file.write(" ")
+    done = run(*words)
+    assert done.returncode == 2
+    errors = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
+    assert len(errors) == 1
+    assert sentence in errors[0]

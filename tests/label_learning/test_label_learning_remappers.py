@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -23,22 +24,24 @@ from crowdrank import (
     LinearRemapper,
     Ranker,
     Remapper,
+    TreeFeatures,
     label_features,
     read_features,
     read_judgments,
 )
 from crowdrank._folders import write_manifest
 from crowdrank.errors import CrowdrankWarning, DataWarning, InputError, NotFittedError, UsageError
-from crowdrank.label_learning import gradient_ascent
+from crowdrank.label_learning import gradient_ascent, tree_selection
+from crowdrank.label_learning import remapper as remapper_module
 from crowdrank.label_learning.gradient_ascent import MODES, GridLimits, coordinate_search
 from crowdrank.label_learning.objectives import ObjectiveSpec
-from crowdrank.label_learning.remapper import REMAPPER
-from crowdrank.rankers.ranker import MissingValueWarning
+from crowdrank.rankers.linear import AUTO_TREES
+from crowdrank.rankers.ranker import REMAPPER, MissingValueWarning
 from crowdrank.rankers.training_data import RankingData
 
 REMAPPERS: list[Any] = [LinearRemapper, BoostedRemapper]
 Few = dict[str, Any]
-few: Few = {"n_iter": 6, "ridge": 0.1, "learning_rate": 0.03, "patience": 6}
+few: Few = {"n_iter": 6, "ridge": 0.1, "learning_rate": 0.03, "patience": 6, "tree_features": 0}
 few_trees: Few = {**few, "depth": 3}
 
 
@@ -302,6 +305,10 @@ def test_saved_functions_come_back(
     assert again.history_ == remapper.history_
     rows = remapper.instances().features
     assert np.array_equal(again.predict(rows), remapper.predict(rows))
+    ranker = Ranker.load(tmp_path / "remapper")
+    assert np.array_equal(ranker.predict(rows), remapper.predict(rows))
+    assert set(remapper.validation_queries_) < set(ranker.validation_queries_)
+    assert len(ranker.validation_queries_) == 40
     with pytest.raises(NotFittedError, match="labels are not saved"):
         _ = again.targets_
     assert len(again.dependence("ability", labels=labels)) > 1
@@ -311,8 +318,6 @@ def test_other_folders_are_refused(fitted: dict[str, Remapper], tmp_path: Path) 
     fitted["LinearRemapper T"].save(tmp_path / "linear")
     with pytest.raises(InputError, match="it holds a LinearRemapper, not a BoostedRemapper"):
         BoostedRemapper.load(tmp_path / "linear")
-    with pytest.raises(InputError, match="it is not a saved ranker but a folder of kind 'remapper'"):
-        Ranker.load(tmp_path / "linear")
     with pytest.raises(InputError, match="not a saved"):
         Remapper.load(tmp_path)
     about = json.loads((tmp_path / "linear" / "ranker.json").read_text())
@@ -356,7 +361,7 @@ def test_parameters_are_tuned_on_the_validation_queries(cls: Any, world: Any, la
 
 @pytest.mark.parametrize("cls", REMAPPERS)
 def test_no_grid_ends_at_the_best_value(cls: Any, world: Any, labels: LabelFeatures) -> None:
-    remapper = cls("W+T", n_iter=3, ridge=(1e-3, 1e-2), learning_rate=(1e-3, 2e-3))
+    remapper = cls("W+T", n_iter=3, ridge=(1e-3, 1e-2), learning_rate=(1e-3, 2e-3), tree_features=0)
     remapper.fit(labels, world.features, world.gold)
     assert remapper.best_params_.keys() >= {"ridge", "learning_rate", "tree_features"}
     for name, limits in remapper._grid_limits.items():
@@ -396,7 +401,7 @@ def test_step_zero_is_least_squares_on_the_labels(cls: Any, mode: str, n_grades:
         queries=20, documents=8, label_grades=n_grades, labels=3, gold_queries=10, honeypots=0, random_state=3
     )
     more = {"start": "label", "depth": 3} if cls is BoostedRemapper else {}
-    remapper = cls(mode, n_iter=0, ridge=0.1, learning_rate=0.1, **more)
+    remapper = cls(mode, n_iter=0, ridge=0.1, learning_rate=0.1, tree_features=0, **more)
     remapper.fit(label_features(world.judgments, kind="mgbdt"), world.features, world.gold)
     assert np.allclose(remapper.targets_, remapper.label_features_.start, atol=1e-12)
     rows = read_features(world.features)
@@ -411,7 +416,7 @@ def test_step_zero_is_least_squares_on_the_labels(cls: Any, mode: str, n_grades:
 @pytest.mark.parametrize("cls", REMAPPERS)
 def test_trees_extend_the_features(cls: Any, world: Any, labels: LabelFeatures, tmp_path: Path) -> None:
     plain, extended = (
-        cls("T", **settings_of(cls), tree_features=n).fit(labels, world.features, world.gold) for n in (0, 5)
+        cls("T", **{**settings_of(cls), "tree_features": n}).fit(labels, world.features, world.gold) for n in (0, 5)
     )
     rows = extended.instances(rescale=False).features
     n = len(rows.names)
@@ -431,20 +436,109 @@ def test_trees_extend_the_features(cls: Any, world: Any, labels: LabelFeatures, 
     assert np.array_equal(Remapper.load(tmp_path / "remapper").predict(rows), extended.predict(rows))
 
 
-def test_the_number_of_trees_is_tuned(world: Any, labels: LabelFeatures) -> None:
-    settings = {**few, "n_iter": 2}
-    remapper = LinearRemapper("T", **settings, tree_features="auto").fit(labels, world.features, world.gold)
-    values = {
-        n: LinearRemapper("T", **settings, tree_features=n).fit(labels, world.features, world.gold).validation_
-        for n in (0, 100, 200, 300)
+def test_the_number_of_trees_is_chosen_before_learning(world: Any, labels: LabelFeatures, tmp_path: Path) -> None:
+    settings = {**few, "n_iter": 2, "tree_features": "auto"}
+    remapper = LinearRemapper("T", **settings).fit(labels, world.features, world.gold)
+    measures = remapper.tree_measures_
+    assert tuple(measures) == AUTO_TREES
+    chosen = remapper.best_params_["tree_features"]
+    assert measures[int(chosen)] == max(measures.values())
+    assert {step["tree_features"] for step in remapper.history_} == {chosen}
+    remapper.save(tmp_path / "remapper")
+    assert Remapper.load(tmp_path / "remapper").tree_measures_ == measures
+    fixed = remapper.set_params(tree_features=5).fit(labels, world.features, world.gold)
+    assert fixed.tree_measures_ == {}
+
+
+def test_the_measures_of_numbers_of_trees_are_those_of_least_squares_without_the_labels_of_a_fold(
+    world: Any, labels: LabelFeatures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_selection, "AUTO_TREES", (0, 5))
+    monkeypatch.setattr(remapper_module, "AUTO_TREES", (0, 5))
+    settings = {**few, "n_iter": 0, "ridge": 1.0, "objective": "nDCG@10", "tree_features": "auto"}
+    gold = world.gold[world.gold.groupby("query")["grade"].transform("max") > 0]
+    remapper = LinearRemapper("T", **settings).fit(labels, world.features, gold)
+    graded = np.array(sorted(gold["query"].astype(str).unique()), dtype=object)
+    order = np.random.default_rng(0).permutation(graded)
+    answers = world.judgments[world.judgments["honeypot"].isna()]
+    table = answers.groupby(["query", "document"])["grade"].agg(["mean", "size"]).reset_index()
+    table = table.merge(world.features, on=["query", "document"])
+    names = [name for name in world.features if name.startswith("f")]
+    scores: dict[tuple[int, float], list[Any]] = {}
+    for held_out in (order[number::5] for number in range(5)):
+        kept = table[~table["query"].astype(str).isin(held_out)]
+        rows = world.features[world.features["query"].astype(str).isin(held_out)]
+        data = kept[names].to_numpy(), kept["mean"].to_numpy(), kept["query"].to_numpy(), kept["size"].to_numpy()
+        trees = TreeFeatures(5).fit(*data)
+        for count, ridge in itertools.product((0, 5), (0.1, 1.0, 10.0)):
+            X, V = (np.hstack([one, trees.transform(one)[:, :count]]) for one in (data[0], rows[names].to_numpy()))
+            ranker = GLS(ridge * data[3].sum()).fit(X, data[1], query=data[2], sample_weight=data[3])
+            scores.setdefault((count, ridge), []).append(rows[["query", "document"]].assign(score=ranker.predict(V)))
+    means = {
+        choice: crowdrank.evaluate(pd.concat(parts), gold, ["nDCG@10"], unjudged="skip").means["nDCG@10"]
+        for choice, parts in scores.items()
     }
-    assert {step["tree_features"] for step in remapper.history_} == set(values)
-    assert remapper.validation_ == pytest.approx(max(values.values()))
-    assert values[int(remapper.best_params_["tree_features"])] == pytest.approx(remapper.validation_)
+    expected = {count: max(mean for (n, _), mean in means.items() if n == count) for count in (0, 5)}
+    assert remapper.tree_measures_ == pytest.approx(expected, abs=1e-6)
+
+
+def test_trees_that_only_remember_labels_are_not_chosen() -> None:
+    """Features are noise, and experts agree with the crowd, so that trees rank the documents that they saw well."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"query": np.repeat(np.arange(40), 10), "document": np.arange(400)})
+    features = rows.assign(**{f"f{number}": rng.normal(size=400) for number in range(8)})
+    grade = rng.integers(0, 2, 400)
+    crowd = pd.concat([rows.assign(assessor=name, grade=grade) for name in "abc"])
+    remapper = LinearRemapper("T", **{**few, "n_iter": 1, "objective": "nDCG@10", "tree_features": "auto"})
+    remapper.fit(crowd, features, rows.assign(grade=grade))
+    seen = LinearRemapper("T", **{**few, "n_iter": 1, "objective": "nDCG@10", "tree_features": 100})
+    seen.fit(crowd, features, rows.assign(grade=grade))
+    assert seen.validation_ > remapper.tree_measures_[100] + 0.2
+    assert np.ptp(list(remapper.tree_measures_.values())) < 0.1
+
+
+@pytest.mark.parametrize("documents", [39, 40])
+def test_few_documents_have_no_trees(world: Any, labels: LabelFeatures, documents: int) -> None:
+    """Experts graded other queries than the crowd, so that all documents are in one fit."""
+    graded = np.isin(np.array(labels.judgments.queries.to_pylist(), str), world.gold["query"].unique().astype(str))
+    others = labels.where(~graded[labels.judgments.item_query][labels.item])
+    few_documents = others.where(others.item < documents)
+    remapper = LinearRemapper("T", **{**few, "n_iter": 1, "tree_features": "auto"})
+    remapper.fit(few_documents, world.features, world.gold)
+    assert bool(remapper.tree_measures_) == (documents >= 40)
+    assert remapper.best_params_["tree_features"] == 0 or documents >= 40
+    no_split = world.features.copy()
+    names = [name for name in no_split if name.startswith("f")]
+    no_split[names] = np.random.default_rng(0).random((len(no_split), len(names))) < 0.02
+    assert remapper.fit(few_documents, no_split, world.gold).best_params_["tree_features"] == 0
+
+
+def test_one_fit_serves_expert_queries_without_labels(
+    world: Any, labels: LabelFeatures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits: list[int] = []
+
+    def counted(labels: LabelFeatures, X: Any, trees: TreeFeatures) -> TreeFeatures:
+        fits.append(len(labels))
+        return gradient_ascent.fit_average_trees(labels, X, trees)
+
+    monkeypatch.setattr(tree_selection, "fit_average_trees", counted)
+    monkeypatch.setattr(tree_selection, "AUTO_TREES", (0, 5))
+    monkeypatch.setattr(remapper_module, "AUTO_TREES", (0, 5))
+    graded = world.gold["query"].unique().astype(str)
+    of_graded = np.isin(np.array(labels.judgments.queries.to_pylist(), dtype=str), graded)
+    others = labels.where(~of_graded[labels.judgments.item_query][labels.item])
+    settings = {**few, "n_iter": 0, "tree_features": "auto"}
+    LinearRemapper("T", **settings).fit(others, world.features, world.gold)
+    assert fits == [len(others)]
+    fits.clear()
+    LinearRemapper("T", **settings).fit(labels, world.features, world.gold)
+    assert len(fits) == 5
+    assert max(fits) < len(labels)
 
 
 def test_it_stops_when_validation_does_not_rise(world: Any, labels: LabelFeatures) -> None:
-    remapper = LinearRemapper("T", ridge=0.1, learning_rate=3.0, patience=3, n_iter=500)
+    remapper = LinearRemapper("T", ridge=0.1, learning_rate=3.0, patience=3, n_iter=500, tree_features=0)
     remapper.fit(labels, world.features, world.gold)
     assert len(remapper.history_) == remapper.best_iteration_ + 4
 

@@ -10,14 +10,17 @@ import pandas as pd
 import pytest
 
 import crowdrank
+from crowdrank import LinearRemapper, read_features
 from crowdrank.errors import InputError, UsageError
 from crowdrank.pipeline.baseline import read_run_scores
 from crowdrank.pipeline.candidates import CANDIDATES, choose_candidates
 from crowdrank.pipeline.run import run
 from crowdrank.pipeline.run_data import EXPERT_DOUBTS, RunData, build_run_data
+from crowdrank.rankers.rank_files import rank_documents
 from crowdrank.rankers.ranker import Ranker
 from crowdrank.rankers.single_feature import SingleFeature
 from crowdrank.readers.leak_check import MIN_LEAK_AGREEMENT, check_leaks
+from crowdrank.readers.write import write_table
 from crowdrank.reports.cards import make_cards
 from crowdrank.reports.report_data import ReportData
 from crowdrank.simulation.world import World
@@ -251,12 +254,37 @@ def test_few_graded_documents_of_test_queries_are_a_warning(world: World) -> Non
     assert "Documents without gold are left out of the ranking." in result.protocol
 
 
-def test_saved_model_as_the_baseline_is_refused_with_the_command_that_ranks(world: World, tmp_path: Path) -> None:
+def test_folder_without_a_ranker_is_no_baseline(world: World, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         run(world.judgments, world.features, world.gold, baseline=str(tmp_path), **QUICK)
     assert caught.value.kind == "baseline-folder"
-    assert caught.value.fix is not None
-    assert "crowdrank rank" in caught.value.fix.text
+
+
+def test_the_ranker_of_a_remapper_is_the_baseline(world: World, tmp_path: Path) -> None:
+    remapper = LinearRemapper(n_iter=2, ridge=0.1, tree_features=0)
+    remapper.fit(world.judgments, world.features, world.gold).save(tmp_path / "remapper")
+    ranking = rank_documents(remapper.ranker_, read_features(world.features))
+    write_table(ranking, tmp_path / "run.csv")
+    results = []
+    for name in ("remapper", "run.csv"):
+        path = str(tmp_path / name)
+        result = run(world.judgments, world.features, world.gold, baseline=path, **QUICK)
+        assert result.rankers is not None
+        assert result.rankers.baseline == path
+        results.append(result)
+    by_ranker, by_file = (result.tables["per_query"].to_pandas() for result in results)
+    is_baseline = [table["candidate"].str.startswith(str(tmp_path)) for table in (by_ranker, by_file)]
+    values = [
+        table[chosen].drop(columns="candidate") for table, chosen in zip((by_ranker, by_file), is_baseline, strict=True)
+    ]
+    pd.testing.assert_frame_equal(*(one.reset_index(drop=True) for one in values))
+    kinds = [{note.kind for note in result.notes} for result in results]
+    assert ["validation-queries" in one for one in kinds] == [True, False]
+    assert results[0].estimate is not None
+    with pytest.raises(InputError, match="remapper: the ranker needs 1 feature that is missing"):
+        run(
+            world.judgments, world.features.drop(columns="f1"), world.gold, baseline=str(tmp_path / "remapper"), **QUICK
+        )
 
 
 def test_best_feature_is_chosen_on_other_queries(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,9 +251,12 @@ def test_early_stopping_has_queries_of_its_own(world: World, monkeypatch: pytest
 def test_remappers_of_a_result_have_names_of_their_own(world: World) -> None:
     data, settings = data_of(world), RunSettings(linear={"n_iter": 2, "ridge": 0.1}, trees=TREES)
     names: list[str | Candidate] = ["majority", "linear-gls", "linear-remap", "remap-trees"]
-    remappers = selected(data, names, settings, split_expert_queries(data.graded_queries, settings)).remappers
+    split = split_expert_queries(data.graded_queries, settings)
+    remappers = selected(data, names, settings, split).remappers
     assert list(remappers) == ["linear", "remap-trees"]
     assert [remapper.tree_features for remapper in remappers.values()] == [0, "auto"]
+    known = {str(data.query_ids[query].as_py()) for query in split.development.tolist()}
+    assert all(set(remapper.ranker_.validation_queries_) == known for remapper in remappers.values())
 
 
 def test_remapper_is_fitted_to_a_sample_of_many_labels(world: World, monkeypatch: Any) -> None:

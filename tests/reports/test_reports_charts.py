@@ -331,7 +331,9 @@ def test_frames_of_other_libraries_are_read(ranker_data: ReportData) -> None:
 
 def test_convergence_of_remappers() -> None:
     world = crowdrank.simulate(queries=24, documents=6, random_state=5)
-    remapper = crowdrank.LinearRemapper(n_iter=3, ridge=0.1).fit(world.judgments, world.features, world.gold)
+    remapper = crowdrank.LinearRemapper(n_iter=3, ridge=0.1, tree_features=0).fit(
+        world.judgments, world.features, world.gold
+    )
     assert {row["on"] for row in rows(charts.convergence(remapper))} == {"training", "validation"}
     charts.learned_by_feature(remapper.dependence("label"), "label").to_dict()
 

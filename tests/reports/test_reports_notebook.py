@@ -57,7 +57,7 @@ def test_models_show_two_tables(method: str) -> None:
 
 def test_remappers_show_a_table() -> None:
     world = crowdrank.simulate(queries=24, documents=6, random_state=5)
-    remapper = crowdrank.LinearRemapper(n_iter=2, ridge=0.1)
+    remapper = crowdrank.LinearRemapper(n_iter=2, ridge=0.1, tree_features=0)
     assert "not fitted yet" in remapper._repr_html_()
     html = remapper.fit(world.judgments, world.features, world.gold)._repr_html_()
     assert "on the validation queries" in html

@@ -14,11 +14,12 @@ from crowdrank._text import counted
 from crowdrank.cli import options as o
 from crowdrank.cli.console import print_cells, print_columns, print_json, print_line, print_message
 from crowdrank.cli.from_settings import FieldsOf
-from crowdrank.errors import UsageError
-from crowdrank.readers.read_options import RunReadOptions
+from crowdrank.errors import Fix, Message, UsageError
+from crowdrank.readers.read_options import FeatureReadOptions, RunReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.evaluation.comparison import Comparison
+    from crowdrank.judgments.gold import Gold
     from crowdrank.judgments.scale import Scale
     from crowdrank.readers.runs import RunTable
 
@@ -27,13 +28,18 @@ def evaluate(
     run: Annotated[
         Path,
         typer.Argument(
-            help="Ranking: a consensus, a table of scores, or a TREC run (.trec, .run).", show_default=False
+            help="Ranking: a consensus, a table of scores, or a TREC run (.trec, .run); or the folder of a ranker or "
+            "remapper, with --features.",
+            show_default=False,
         ),
     ],
     expert: o.GoldFile,
     scoring: o.Scoring,
     reading: Annotated[RunReadOptions, FieldsOf(RunReadOptions, "Reading the ranking")],
     gold_reading: o.GoldReading,
+    features_reading: o.PrefixedFeatureReading,
+    features: o.RankerFeatureFiles = None,
+    *,
     size_limit: o.SizeLimit,
     per_query: o.PerQuery = None,
     csv_safe: o.CsvSafe = False,
@@ -44,21 +50,17 @@ def evaluate(
     Examples:
         crowdrank evaluate run.trec --expert experts.qrels --measures nDCG@10,AP
         crowdrank evaluate consensus.csv --expert sample.qrels --unjudged skip
+        crowdrank evaluate remapper -f new.letor --expert experts.qrels
     """
     from crowdrank.evaluation.evaluate import evaluate as score
     from crowdrank.evaluation.measures import parse_measures
-    from crowdrank.readers.inputs import open_input, read_scale_column
-    from crowdrank.readers.runs import read_run_table
     from crowdrank.readers.write import check_outputs
 
     measures = parse_measures(scoring.measures)
-    check_outputs({"per_query": per_query}, [expert, run])
-    inputs = open_input(run, reading.format, allow_books=False)
-    grades = o.read_gold_file(expert, gold_reading, read_scale_column(inputs))
-    ranking = read_run_table(inputs, reading.columns, grades.scale)
-    print_columns(ranking.columns, [run])
-    for message in ranking.notes:
-        print_message(message)
+    check_outputs({"per_query": per_query}, [expert, run, *(features or ())])
+    rankings = Rankings({run.name: run}, features, features_reading, reading)
+    grades = o.read_gold_file(expert, gold_reading, rankings.scale)
+    (ranking,) = rankings.read(grades).values()
     scores = score(ranking.frame, grades, measures, **scoring.conventions)
     o.write_tables([(per_query, scores.per_query)], csv_safe=csv_safe)
     if json:
@@ -88,10 +90,16 @@ class CompareOptions:
 def compare(
     runs: Annotated[
         list[str],
-        typer.Argument(help="Rankings, as FILE or NAME=FILE; the first is the baseline.", show_default=False),
+        typer.Argument(
+            help="Rankings, as FILE or NAME=FILE; the first is the baseline. With --features, also folders of rankers "
+            "or remappers.",
+            show_default=False,
+        ),
     ],
     expert: o.GoldFile,
     comparing: Annotated[CompareOptions, FieldsOf(CompareOptions)],
+    features_reading: o.PrefixedFeatureReading,
+    features: o.RankerFeatureFiles = None,
     *,
     scoring: o.Scoring,
     gold_reading: o.GoldReading,
@@ -105,22 +113,22 @@ def compare(
     Examples:
         crowdrank compare majority.csv gda.csv --expert experts.qrels
         crowdrank compare old=old.trec new=new.trec --expert experts.qrels --per-query values.csv
+        crowdrank compare ranker remapper -f new.letor --expert experts.qrels
     """
     import pyarrow as pa
 
     from crowdrank.evaluation.comparison import compare as compare_runs
     from crowdrank.evaluation.measures import parse_measures
-    from crowdrank.readers.inputs import open_input, read_scale_column
     from crowdrank.readers.write import check_outputs
 
-    files = parse_run_names(runs)
+    files = {name: Path(path) for name, path in parse_run_names(runs).items()}
     measures = parse_measures(scoring.measures)
-    check_outputs({"per_query": per_query}, [expert, *map(Path, files.values())])
-    scales = (read_scale_column(open_input(path, allow_books=False)) for path in files.values())
-    grades = o.read_gold_file(expert, gold_reading, next(filter(None, scales), None))
-    tables = read_run_tables(files, grades.scale)
-    rankings = {name: table.frame for name, table in tables.items()}
-    comparison = compare_runs(rankings, grades, measures, **asdict(comparing), **scoring.conventions)
+    check_outputs({"per_query": per_query}, [expert, *files.values(), *(features or ())])
+    rankings = Rankings(files, features, features_reading)
+    grades = o.read_gold_file(expert, gold_reading, rankings.scale)
+    tables = rankings.read(grades)
+    frames = {name: table.frame for name, table in tables.items()}
+    comparison = compare_runs(frames, grades, measures, **asdict(comparing), **scoring.conventions)
     values = pa.Table.from_pandas(comparison.per_query, preserve_index=False)
     o.write_tables([(per_query, values)], csv_safe=csv_safe)
     if json:
@@ -137,18 +145,93 @@ def read_rankings(files: Mapping[str, str]) -> dict[str, Any]:
     return {name: table.frame for name, table in read_run_tables(files).items()}
 
 
-def read_run_tables(files: Mapping[str, str], scale: Scale | None = None) -> dict[str, RunTable]:
+def read_run_tables(files: Mapping[str, str]) -> dict[str, RunTable]:
     """Read the ranking of each file by name; print which columns were read, and notes."""
-    from crowdrank.readers.inputs import open_input
-    from crowdrank.readers.runs import read_run_table
+    return Rankings({name: Path(path) for name, path in files.items()}).read()
 
-    tables = {}
-    for name, path in files.items():
-        tables[name] = read_run_table(open_input(path, allow_books=False), scale=scale)
-        print_columns(tables[name].columns, [Path(path)])
-        for message in tables[name].notes:
-            print_message(message)
-    return tables
+
+class Rankings:
+    """Rankings in files, and saved rankers that rank documents.
+
+    Args:
+        paths: file of each ranking, or folder of a ranker or remapper, by name.
+        features: files with the features of the documents that rankers rank.
+        features_reading: options for reading features.
+        reading: options for reading rankings.
+
+    Raises:
+        UsageError: rankers are named without features, or features without a ranker.
+
+    """
+
+    def __init__(
+        self,
+        paths: Mapping[str, Path],
+        features: list[Path] | None = None,
+        features_reading: FeatureReadOptions | None = None,
+        reading: RunReadOptions | None = None,
+    ) -> None:
+        from crowdrank.rankers.ranker import Ranker, is_saved_ranker
+        from crowdrank.readers.inputs import open_input
+
+        self.paths, self.features = paths, features or []
+        self.features_reading, self.reading = features_reading or FeatureReadOptions(), reading or RunReadOptions()
+        rankers = [path for path in paths.values() if is_saved_ranker(path)]
+        if rankers and not features:
+            command = f"rank documents with it: crowdrank rank -m {rankers[0]} -f FEATURES -o run.trec"
+            fixes = (Fix("name features of documents with {}", "features"), command)
+            problem = f"{rankers[0]} is a saved ranker, not a ranking"
+            raise UsageError(problem, kind="ranker-without-features", fix=fixes)
+        if features and not rankers:
+            for folder in filter(Path.is_dir, paths.values()):
+                Ranker.load(folder)  # its error names the ranker in the folder of a run
+            problem, fix = "are not used: no saved ranker is named", "name the folder of a ranker or remapper"
+            raise UsageError(problem, parameter="features", kind="features-without-ranker", fix=fix)
+        self.inputs = {
+            name: open_input(path, self.reading.format, allow_books=False)
+            for name, path in paths.items()
+            if path not in rankers
+        }
+
+    @property
+    def scale(self) -> Scale | None:
+        """The first scale that a ranking states."""
+        from crowdrank.readers.inputs import read_scale_column
+
+        return next(filter(None, map(read_scale_column, self.inputs.values())), None)
+
+    def read(self, gold: Gold | None = None) -> dict[str, RunTable]:
+        """Return the rankings by name; print which columns were read, notes and warnings."""
+        from crowdrank.readers.runs import read_run_table
+
+        tables = {}
+        for name, path in self.paths.items():
+            if name in self.inputs:
+                scale = None if gold is None else gold.scale
+                tables[name] = read_run_table(self.inputs[name], self.reading.columns, scale)
+                print_columns(tables[name].columns, [path])
+                messages = tables[name].notes
+            else:
+                tables[name], messages = self._rank(path, gold)
+                print_columns(tables[name].columns, self.features)
+            for message in messages:
+                print_message(message)
+        return tables
+
+    def _rank(self, path: Path, gold: Gold | None) -> tuple[RunTable, tuple[Message, ...]]:
+        """Return the ranking of the documents by a saved ranker, with notes and warnings."""
+        from crowdrank.judgments import frames
+        from crowdrank.rankers.rank_files import FeatureBatches, rank_files, validation_queries_warning
+        from crowdrank.rankers.ranker import Ranker
+        from crowdrank.readers.runs import RunTable
+
+        ranker, reading = Ranker.load(path), self.features_reading
+        batches = FeatureBatches(self.features, ranker.features_, format=reading.format, columns=reading.columns)
+        ranked = rank_files(ranker, batches, keep=True)
+        assert ranked.ranking is not None
+        frame = frames.from_arrow(ranked.ranking.drop_columns("rank"), "pandas")
+        leaks = [] if gold is None else validation_queries_warning(ranker, str(path), gold.query)
+        return RunTable(frame, batches.columns), (*ranked.messages, *leaks)
 
 
 def parse_run_names(run_arguments: list[str]) -> dict[str, str]:

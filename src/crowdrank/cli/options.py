@@ -130,10 +130,22 @@ FeatureFiles = Annotated[
     list[Path],
     path_option("Features of documents: LETOR, CSV, Parquet, ... Repeatable.", "--features", "-f", metavar="<path>"),
 ]
+RankerFeatureFiles = Annotated[
+    list[Path] | None,
+    path_option(
+        "Features of documents, which saved rankers or remappers in place of rankings rank. Repeatable.",
+        "--features",
+        "-f",
+        metavar="<path>",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
 CsvSafe = Annotated[bool, typer.Option("--csv-safe", help=CSV_SAFE_HELP, rich_help_panel=OUTPUT)]
 PerQuery = Annotated[Path | None, path_option("File for the values of every query.", help_panel=OUTPUT)]
 FeatureReading = Annotated[FeatureReadOptions, FieldsOf(FeatureReadOptions, "Reading features")]
+PrefixedFeatureReading = Annotated[
+    FeatureReadOptions, FieldsOf(FeatureReadOptions, "Reading features", prefix="features_")
+]
 Reading = Annotated[ReadOptions, FieldsOf(ReadOptions, READING)]
 GoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="expert_", without=("map",))]
 MappedGoldReading = Annotated[GoldReadOptions, FieldsOf(GoldReadOptions, GOLD, prefix="expert_")]

@@ -162,7 +162,7 @@ def train(
         limited = replace(judgment_reading, max_bytes=size_limit.max_bytes)
         rows = _join_judgments(table, judgments, limited, labels.missing)
     else:
-        rows = _join_labels(table, consensus if labels.labels is None else labels.labels, labels)
+        rows = _join_labels(table, consensus if labels.labels is None else labels.labels, labels, model)
     rows, held_out = _split_for_validation(rows, table, labels, validation, reading, ranker.random_state)
     _require_gains(model, rows, held_out)
     _fit(model, rows, held_out, computation)
@@ -223,13 +223,20 @@ def _fit(model: Ranker, instances: Instances, held_out: Instances | None, comput
         model.fit(**arguments, engine=engine)
 
 
-def _join_labels(features: Features, label_source: Aggregator | Path | None, options: LabelOptions) -> Instances:
-    """Join features with labels from a model or file; without one, with the grades in the feature files."""
+def _join_labels(
+    features: Features, label_source: Aggregator | Path | None, options: LabelOptions, ranker: Ranker | None = None
+) -> Instances:
+    """Join features with labels from a model or file; without one, with the grades in the feature files.
+
+    Warn if the labels were learned for another ranker than the one that is to be trained.
+    """
     from crowdrank.rankers.training_labels import Instances, Labels, read_labels, read_weights
 
     if label_source is not None:
         with parameter_prefix("labels_"):
             labels = read_labels(label_source, **(options.reading if isinstance(label_source, Path) else {}))
+        if ranker is not None:
+            labels.warn_other_ranker(ranker)
     elif features.grade is not None:
         labels = Labels(features.query, features.document, features.grade, None, "the features")
     else:
@@ -354,7 +361,7 @@ MAX_CHECKED_FEATURES = 50
 
 
 def rank(
-    model: Annotated[Path, o.path_option("Folder of a ranker that `train` wrote.", "--model", "-m")],
+    model: Annotated[Path, o.path_option("Folder of a ranker that `train` wrote, or of a remapper.", "--model", "-m")],
     features: o.FeatureFiles,
     output: Annotated[
         Path | None, o.output_option("File for the ranking: .trec, .run, .csv, .tsv, .parquet or .jsonl.")
@@ -377,6 +384,7 @@ def rank(
 
     Examples:
         crowdrank rank -m ranker -f features.letor -o run.trec
+        crowdrank rank -m remapper -f features.letor -o run.trec
         crowdrank rank -m ranker -f today.parquet -o run.parquet --check
     """
     from crowdrank.rankers.rank_files import FeatureBatches, check_run, rank_files
@@ -422,7 +430,9 @@ class ForestOptions:
 
 
 def distill(
-    model: Annotated[Path, typer.Argument(help="Folder of a ranker, such as an ensemble.", metavar="<model>")],
+    model: Annotated[
+        Path, typer.Argument(help="Folder of a ranker, such as an ensemble, or of a remapper.", metavar="<model>")
+    ],
     features: o.FeatureFiles,
     output: Annotated[Path, o.output_option("Folder for the forest.")],
     forest_options: Annotated[ForestOptions, FieldsOf(ForestOptions, "Forest")],
@@ -461,7 +471,10 @@ def distill(
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="Folder of a ranker that `train` or `run` wrote.", show_default=False)],
+    model: Annotated[
+        Path,
+        typer.Argument(help="Folder of a ranker that `train` or `run` wrote, or of a remapper.", show_default=False),
+    ],
     to: Annotated[
         str,
         typer.Option(

@@ -15,7 +15,6 @@ from crowdrank.cli.console import print_cells, print_columns, print_json, print_
 from crowdrank.cli.from_settings import FieldsOf, add_command, command_group
 from crowdrank.cli.options import parse_settings
 from crowdrank.errors import parameter_prefix
-from crowdrank.readers.read_options import FeatureReadOptions
 
 if TYPE_CHECKING:
     from crowdrank.label_learning.remapper import Remapper
@@ -31,8 +30,9 @@ class RemapperOptions:
     remapper: Literal["linear", "boosted"] = option(
         "boosted", "Functions from label features to target and weight: linear (REMAP) or boosted trees (MGBDT).", "-r"
     )
-    setting: list[str] = o.setting_option("remapper", "-s mode=T or -s tree_features=auto")
+    setting: list[str] = o.setting_option("remapper", "-s mode=T or -s tree_features=0")
     random_state: int = option(0, "Random seed of the split for validation and of the trees.")
+    n_jobs: int | None = option(None, "Number of threads for the trees.", show_default="by data size")
 
     def build(self) -> Remapper:
         """Return the unfitted remapper; raise UsageError if a parameter is invalid."""
@@ -40,7 +40,8 @@ class RemapperOptions:
         from crowdrank.label_learning.linear_remapper import LinearRemapper
 
         remapper = BoostedRemapper() if self.remapper == "boosted" else LinearRemapper()
-        remapper.set_params(random_state=self.random_state, **parse_settings(self.setting, remapper))
+        remapper.set_params(random_state=self.random_state, n_jobs=self.n_jobs)
+        remapper.set_params(**parse_settings(self.setting, remapper))
         remapper._check_parameters()
         return remapper
 
@@ -54,9 +55,7 @@ def remap_fit(
     *,
     reading: o.Reading,
     gold_reading: o.GoldReading,
-    features_reading: Annotated[
-        FeatureReadOptions, FieldsOf(FeatureReadOptions, "Reading features", prefix="features_")
-    ],
+    features_reading: o.PrefixedFeatureReading,
     json: o.AsJson = False,
 ) -> None:
     """Learn from expert grades which target and weight a label should have in training.
@@ -67,10 +66,11 @@ def remap_fit(
     Examples:
         crowdrank remap fit labels.csv -f features.letor --expert experts.qrels -o remapper
         crowdrank remap fit labels.csv -f features.letor --expert experts.qrels -r linear -s mode=T -o remapper
+        crowdrank remap fit labels.csv -f features.letor --expert experts.qrels -s tree_features=0 -o remapper
     """
     from crowdrank._folders import check_output_folder
-    from crowdrank.label_learning.remapper import REMAPPER
     from crowdrank.rankers.rank_files import join_features
+    from crowdrank.rankers.ranker import REMAPPER
 
     model = remapper.build()
     check_output_folder(output, REMAPPER)
@@ -98,6 +98,7 @@ def _fit_summary(name: str, model: Remapper, output: Path) -> dict[str, Any]:
         "label_features": len(model.feature_names_in_),
         "step": model.best_iteration_,
         "parameters": model.best_params_,
+        "tree_measures": model.tree_measures_,
         "validation": model.validation_,
         "validation_at_start": max(step["validation"] for step in starts),
         "validation_query_ids": list(model.validation_queries_),
@@ -113,6 +114,11 @@ def _print_fit(summary: dict[str, Any]) -> None:
         rows = summary["importances"][:MAX_PRINTED_FEATURES]
         cells = [[row["feature"], f"{row['target']:.3f}", f"{row['weight']:.3f}"] for row in rows]
         print_cells(["label feature", "target", "weight"], cells)
+    if summary["tree_measures"]:
+        by_trees = ", ".join(f"{value:.4f} with {count}" for count, value in summary["tree_measures"].items())
+        print_line(
+            f"{summary['objective']} by number of trees, before learning and without the own labels: {by_trees}."
+        )
     queries = summary["validation_query_ids"]
     print_line(o.validation_queries_text(queries))
     parameters = ", ".join(f"{name}={value:g}" for name, value in summary["parameters"].items())

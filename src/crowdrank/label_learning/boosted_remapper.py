@@ -46,7 +46,7 @@ class BoostedRemapper(Remapper):
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=40, documents=10, label_grades=2, gold_queries=20, random_state=1)
-    >>> remapper = BoostedRemapper("W", n_iter=5).fit(world.judgments, world.features, world.gold)
+    >>> remapper = BoostedRemapper("W", n_iter=5, tree_features=0).fit(world.judgments, world.features, world.gold)
     >>> sorted(set(remapper.targets_.tolist()))
     [0.0, 1.0]
     """
@@ -75,7 +75,7 @@ class BoostedRemapper(Remapper):
         learning_rate: float | Sequence[float] = (0.01, 0.02, 0.04),
         patience: int = 30,
         validation: float = 0.3,
-        tree_features: int | str = 0,
+        tree_features: int | str = "auto",
         kind: str = "all",
         start: str | None = None,
         depth: int | Sequence[int] = (2, 3, 4),

@@ -49,14 +49,15 @@ class LinearRemapper(Remapper):
         patience: number of steps without a higher validation measure after which to stop.
         validation: share of the expert queries for validation, if `fit` gets no `eval_set`.
         tree_features: number of trees whose outputs extend the features of documents (REMAP 5.2), or `auto`: 0, 100,
-            200 or 300, tuned with the others. The trees are those of a regression on the average labels.
+            200 or 300, whichever ranks the expert queries best before learning, by trees and least squares without the
+            labels of these queries. The trees are those of a regression on the average labels.
         kind: kind of label features, if `fit` gets judgments.
         n_jobs: number of threads for the trees among the features.
         random_state: seed of the validation split and of the order of tied scores.
 
     >>> import crowdrank
     >>> world = crowdrank.simulate(queries=40, documents=10, label_grades=2, gold_queries=20, random_state=1)
-    >>> remapper = LinearRemapper("T", n_iter=5).fit(world.judgments, world.features, world.gold)
+    >>> remapper = LinearRemapper("T", n_iter=5, tree_features=0).fit(world.judgments, world.features, world.gold)
     >>> remapper.remapped_.frame.columns.tolist()
     ['query', 'document', 'assessor', 'grade', 'target', 'weight']
     >>> bool((remapper.weights_ == 0.5).all())

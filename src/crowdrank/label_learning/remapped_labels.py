@@ -12,8 +12,10 @@ from crowdrank._text import counted
 from crowdrank._typing import Floats, Integers
 from crowdrank.judgments import frames
 from crowdrank.label_learning.label_features import LabelFeatures
-from crowdrank.rankers.training_labels import Instances, Labels
+from crowdrank.rankers.training_labels import LEARNED_FOR, Instances, Labels
 
+RANKER_NAME = "gls"
+"""Name of the ranker for which targets and weights are learned."""
 CLIPPED_SHARE = 0.005
 """Share of the documents at either end of the targets whose targets are clipped when targets are rescaled."""
 
@@ -68,11 +70,16 @@ class RemappedLabels:
 
     @property
     def training_table(self) -> pa.Table:
-        """Query, document, relevance (rescaled target), weight (of mean 1) and number of labels of every document."""
+        """Training rows of documents as `train` reads them.
+
+        The columns are query, document, relevance (rescaled target), weight (of mean 1), number of labels, and the name
+        of the ranker for which targets and weights were learned.
+        """
         target, weight = self.rescaled()
         table = self.document_table
         columns = {"query": table["query"], "document": table["document"], "relevance": target, "weight": weight}
-        return pa.table({**columns, "labels": table["labels"]})
+        learned_for = pa.DictionaryArray.from_arrays(np.zeros(len(target), np.int32), [RANKER_NAME])
+        return pa.table({**columns, "labels": table["labels"], LEARNED_FOR: learned_for})
 
     def by_feature(self, points: int = 10) -> pa.Table:
         """Return mean target and weight by the value of each label feature, in up to `points` groups (REMAP Fig. 2-3).

@@ -36,14 +36,14 @@ from crowdrank.label_learning.gradient_ascent import (
 from crowdrank.label_learning.label_features import KINDS, LabelFeatures, label_features
 from crowdrank.label_learning.objectives import RANKING_OBJECTIVES, Loss, ObjectiveSpec
 from crowdrank.label_learning.remapped_labels import RemappedLabels, group_by_value
+from crowdrank.label_learning.tree_selection import TreeSelection
 from crowdrank.rankers.linear import AUTO_TREES, GLS
-from crowdrank.rankers.ranker import N_JOBS, STATE_FILE, SavedState, warn_missing_values
-from crowdrank.rankers.training_data import NamedMatrix, RankingData
+from crowdrank.rankers.ranker import N_JOBS, REMAPPER, REMAPPER_RANKER, STATE_FILE, SavedState, warn_missing_values
+from crowdrank.rankers.training_data import FeatureStatistics, NamedMatrix, RankingData
 from crowdrank.rankers.training_labels import Instances
 from crowdrank.rankers.tree_features import TreeFeatures
 from crowdrank.readers.features import Features, as_features
 
-REMAPPER = FolderKind("remapper", 1, "saved remapper", "save")
 REMAPPERS = ("linear_remapper.LinearRemapper", "boosted_remapper.BoostedRemapper")
 """Paths of the remapper classes in this package."""
 
@@ -65,6 +65,8 @@ class Remapper(FittedEstimator):
         ranker_: the ranker (`GLS`) on the learned targets and weights.
         history_: a dict for each step: the tuned parameters, run, mu, iteration, training, validation.
         best_params_: the tuned parameters of the best run.
+        tree_measures_: mean measure before learning by the number of trees, if `tree_features` is `auto`
+            and there are enough documents for trees.
         best_iteration_, mu_, validation_: number of the best step, its ridge, and its validation measure.
         validation_queries_: ids of the validation queries, as text.
         grades_: grades of the scale of the labels.
@@ -99,6 +101,7 @@ class Remapper(FittedEstimator):
     ranker_: GLS
     history_: list[dict[str, float]]
     best_params_: Settings
+    tree_measures_: dict[int, float]
     best_iteration_: int
     mu_: float
     validation_: float
@@ -120,7 +123,7 @@ class Remapper(FittedEstimator):
         learning_rate: float | Sequence[float] = (0.01, 0.03, 0.1),
         patience: int = 30,
         validation: float = 0.3,
-        tree_features: int | str = 0,
+        tree_features: int | str = "auto",
         kind: str = "remap",
         n_jobs: int | None = None,
         random_state: int = 0,
@@ -206,22 +209,47 @@ class Remapper(FittedEstimator):
         objective.set_range(training.data.grade)
         X = table.matrix[row]
         warn_missing_values(X, table.names, "GLS")
-        trees = self._fit_trees(labels, NamedMatrix(X, table.names))
+        documents = NamedMatrix(X, table.names)
+        n_trees = self._choose_trees(labels, documents, (training, validation), objective, engine)
+        trees = fit_average_trees(labels, documents, self._unfitted_trees(n_trees)) if n_trees else None
         parts = [training.shuffled(self.random_state).data, validation.data]
         data = LabeledDocuments(labels, X, parts, objective, trees, engine)
         ascent = self._ascent(data)
         with reporting(progress, type(self).__name__) as report:
-            best = ascent.search(self._grids(), self._grid_limits, report)
+            best = ascent.search(self._grids(n_trees), self._grid_limits, report)
         self._set_fitted(data, table, objective, best)
+        self.ranker_.feature_statistics_ = FeatureStatistics.from_matrix(X)
+        self.ranker_.validation_queries_ = (*training.queries, *validation.queries)
         self.history_, self.validation_queries_ = ascent.history, validation.queries
         return self
 
-    def _fit_trees(self, labels: LabelFeatures, X: NamedMatrix) -> TreeFeatures | None:
-        """Fit the trees whose outputs extend the features of documents; return None if there are to be none."""
-        n_trees = int(max(self._grids()["tree_features"]))
-        if n_trees == 0:
-            return None
-        return fit_average_trees(labels, X, TreeFeatures(n_trees, n_jobs=self.n_jobs, random_state=self.random_state))
+    def _choose_trees(
+        self,
+        labels: LabelFeatures,
+        X: NamedMatrix,
+        experts: Sequence[ExpertSet],
+        objective: ObjectiveSpec,
+        engine: Engine | None,
+    ) -> int:
+        """Return the number of trees whose outputs extend the features of documents."""
+        self.tree_measures_ = {}
+        if self.tree_features != "auto":
+            return int(self.tree_features)
+        trees, ridges = (
+            self._unfitted_trees(max(AUTO_TREES)),
+            np.atleast_1d(np.asarray(self.ridge, np.float64)).tolist(),
+        )
+        selection = TreeSelection(labels, X, experts, objective, trees, ridges, self.random_state, engine)
+        try:
+            self.tree_measures_ = selection.measures(self._start(labels))
+        except InputError as problem:
+            if problem.kind == "few-rows":
+                return 0
+            raise
+        return max(self.tree_measures_, key=self.tree_measures_.__getitem__)
+
+    def _unfitted_trees(self, n_trees: int) -> TreeFeatures:
+        return TreeFeatures(n_trees, n_jobs=self.n_jobs, random_state=self.random_state)
 
     def _ascent(self, data: LabeledDocuments) -> GradientAscent:
         """Return the gradient ascent on the label functions; the runs share what does not depend on settings."""
@@ -232,10 +260,9 @@ class Remapper(FittedEstimator):
 
         return GradientAscent(data, start, learns_weights="W" in self.mode, n_iter=self.n_iter, patience=self.patience)
 
-    def _grids(self) -> dict[str, Sequence[float]]:
+    def _grids(self, n_trees: int) -> dict[str, Sequence[float]]:
         """Return the values to try for each tuned parameter."""
-        trees = AUTO_TREES if self.tree_features == "auto" else (self.tree_features,)
-        values = {"tree_features": trees, **{name: getattr(self, name) for name in self._grid_limits}}
+        values = {"tree_features": n_trees, **{name: getattr(self, name) for name in self._grid_limits}}
         return {name: value if np.ndim(value) else (value,) for name, value in values.items()}
 
     def _set_fitted(self, data: LabeledDocuments, features: Features, objective: ObjectiveSpec, best: BestStep) -> None:
@@ -349,11 +376,12 @@ class Remapper(FittedEstimator):
             "mu": self.mu_,
             "validation": self.validation_,
             "best_params": self.best_params_,
+            "tree_measures": {str(count): value for count, value in self.tree_measures_.items()},
             "grades": list(self.grades_),
             "recipe": self.label_feature_arguments_,
         }
         learned = self.learned_.state()
-        state = SavedState(values, learned.arrays, learned.texts, {"ranker": self.ranker_})
+        state = SavedState(values, learned.arrays, learned.texts, {REMAPPER_RANKER: self.ranker_})
         return {
             "features": list(self.feature_names_in_),
             "history": self.history_,
@@ -373,8 +401,11 @@ class Remapper(FittedEstimator):
         self.label_feature_arguments_ = _label_feature_arguments(values.object("recipe"))
         self.best_params_, self.grades_ = values.object("best_params"), tuple(values.numbers("grades"))
         require(_is_settings(self.best_params_), "its parameters are not numbers")
+        measures = values.object("tree_measures") if "tree_measures" in values else {}
+        require(_is_settings(measures), "its measures by the number of trees are not numbers")
+        self.tree_measures_ = {int(count): float(value) for count, value in measures.items()}
         self.learned_ = self._restore(state)
-        ranker = state.parts["ranker"]
+        ranker = state.parts[REMAPPER_RANKER]
         require(isinstance(ranker, GLS), "its ranker is not a GLS")
         assert isinstance(ranker, GLS)
         self.ranker_ = ranker

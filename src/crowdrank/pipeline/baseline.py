@@ -1,4 +1,4 @@
-"""Baseline of a run: a candidate, a feature, or a ranking in a file."""
+"""Baseline of a run: a candidate, a feature, a ranking in a file, or a saved ranker."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from crowdrank.pipeline.candidates import BY_NAME, Candidate, feature_candidate
 from crowdrank.pipeline.ensembles import ENSEMBLES
 from crowdrank.pipeline.run_data import RunData, no_common_documents
 from crowdrank.pipeline.run_settings import RunSettings
+from crowdrank.rankers.rank_files import pad_letor, rank_documents, validation_queries_warning
+from crowdrank.rankers.ranker import Ranker, is_saved_ranker
+from crowdrank.rankers.training_data import require_features
 from crowdrank.readers.runs import read_run
 
 FEATURE_PREFIX = "feature:"
@@ -28,7 +31,8 @@ def add_baseline(
 
     Args:
         data: data of the run.
-        baseline: name of a candidate or ensemble, `feature:NAME`, or the path of a ranking (TREC run).
+        baseline: name of a candidate or ensemble, `feature:NAME`, or the path of a ranking (TREC run) or of a saved
+            ranker or remapper.
         candidates: candidates of the run.
 
     Returns:
@@ -42,11 +46,11 @@ def add_baseline(
         return [*candidates, BY_NAME[baseline]], {}
     if baseline.startswith(FEATURE_PREFIX):
         return [*candidates, _feature_baseline(data, baseline)], {}
-    if Path(baseline).is_file():
+    if Path(baseline).is_file() or is_saved_ranker(baseline):
         return candidates, {baseline: read_run_scores(data, Path(baseline))}
     if Path(baseline).is_dir():
-        fix = f"name a ranking that it made: crowdrank rank -m {baseline} -f FEATURES -o baseline.trec"
-        raise UsageError(f"'{baseline}' is a folder", parameter="baseline", kind="baseline-folder", fix=fix)
+        problem, fix = f"'{baseline}' is a folder without a ranker", "name the folder of a ranker, or a TREC run"
+        raise UsageError(problem, parameter="baseline", kind="baseline-folder", fix=fix)
     problem = (
         f"'{baseline}' is neither a candidate of this run nor a file{near(baseline, names)}; the candidates are "
         f"{', '.join(names)}"
@@ -83,7 +87,7 @@ def _feature_baseline(data: RunData, baseline: str) -> Candidate:
 
 def read_run_scores(data: RunData, path: Path) -> Floats:
     """Return the scores of the rows in a ranking, -inf for documents that it does not rank."""
-    ranking = read_run_table(path)
+    ranking = baseline_ranking(data, path)
     query, document = (ranking[name].combine_chunks() for name in ("query", "document"))
     row = PairIndex.from_unique_ids(query, document, str(path)).positions(data.features.query, data.features.document)
     if (row < 0).all():
@@ -92,18 +96,30 @@ def read_run_scores(data: RunData, path: Path) -> Floats:
     return np.asarray(np.where(row >= 0, scores[row], -np.inf), dtype=np.float64)
 
 
-def read_run_table(path: Path) -> pa.Table:
-    """Read a ranking as an Arrow table with the columns query, document and score."""
+def baseline_ranking(data: RunData, path: Path) -> pa.Table:
+    """Return query, document and score of each row of a ranking in a file, or of the documents by a saved ranker."""
+    if is_saved_ranker(path):
+        ranker = Ranker.load(path)
+        features = pad_letor(data.features, ranker.features_)
+        require_features(features.names, ranker.features_, str(path))
+        return rank_documents(ranker, features).drop_columns("rank")
     ranking = read_run(path)
     return pa.table({name: frames.column_to_arrow(ranking, name) for name in ("query", "document", "score")})
 
 
+def check_validation_queries(baseline: str, test_queries: pa.Array) -> list[Message]:
+    """Return a warning if the baseline is a saved ranker that was fitted or validated on test queries."""
+    if not is_saved_ranker(baseline):
+        return []
+    return validation_queries_warning(Ranker.load(baseline), baseline, test_queries)
+
+
 def describe_baseline(name: str) -> str:
-    """Return the description of a feature or of a ranking in a file.
+    """Return the description of a feature, or of a ranking or saved ranker by its path.
 
     >>> describe_baseline("feature:bm25"), describe_baseline("runs/production.trec")
     ('the feature bm25 alone', 'the ranking in production.trec')
     """
     if name.startswith(FEATURE_PREFIX):
         return f"the feature {name.removeprefix(FEATURE_PREFIX)} alone"
-    return f"the ranking in {Path(name).name}"
+    return f"the {'ranker' if is_saved_ranker(name) else 'ranking'} in {Path(name).name}"

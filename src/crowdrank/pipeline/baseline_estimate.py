@@ -1,4 +1,4 @@
-"""Estimate whether the selected ranker is better than a ranking in a file, on the test queries.
+"""Estimate whether the selected ranker is better than a ranking in a file or a saved ranker, on the test queries.
 
 Experts graded these queries, and no ranker was trained on their labels. Labels of other queries cannot make the
 estimate more precise: these queries trained or selected the ranker, so that their labels would flatter it. The estimate
@@ -24,7 +24,7 @@ from crowdrank.errors import CrowdrankError, DataWarning, Fix, InputError, Messa
 from crowdrank.estimation.estimate import Estimate, estimate
 from crowdrank.evaluation.measures import JUDGED_CUTOFF, parse_measure
 from crowdrank.judgments import ids
-from crowdrank.pipeline.baseline import read_run_table
+from crowdrank.pipeline.baseline import baseline_ranking
 from crowdrank.pipeline.contrasts import ALPHA
 from crowdrank.pipeline.ranker_test import RankerTest
 from crowdrank.pipeline.run_data import RunData
@@ -113,10 +113,10 @@ def describe_estimate(result: Estimate) -> str:
 
 
 def estimate_baseline(test: RankerTest, consensus: Consensus) -> tuple[Estimate | None, list[Message]]:
-    """Estimate the selected ranker and a baseline that is a run file, on the test queries.
+    """Estimate the selected ranker and a baseline that is a run file or a saved ranker, on the test queries.
 
     Args:
-        test: test of the candidates; its baseline is the path of a run.
+        test: test of the candidates; its baseline is the path of a run or of a saved ranker.
         consensus: labels without features.
 
     Returns:
@@ -147,7 +147,7 @@ def estimate_baseline(test: RankerTest, consensus: Consensus) -> tuple[Estimate 
 def _runs(test: RankerTest) -> dict[str, pa.Table]:
     """Return the rankings of the test queries that the file ranks, without honeypots; the baseline is the first."""
     data, path = test.training.data, Path(test.baseline)
-    ranking = read_run_table(path)
+    ranking = baseline_ranking(data, path)
     rows = data.rows_of(test.split.test)
     known = data.features.take(rows)
     scores = test.outcome.scores[test.chosen][rows]

@@ -14,7 +14,7 @@ from crowdrank._typing import Floats
 from crowdrank.consensus.model import Aggregator
 from crowdrank.errors import Fix, Message, attempt
 from crowdrank.estimation.estimate import Estimate
-from crowdrank.pipeline.baseline import add_baseline, check_baseline
+from crowdrank.pipeline.baseline import add_baseline, check_baseline, check_validation_queries
 from crowdrank.pipeline.baseline_estimate import describe_estimate, estimate_baseline
 from crowdrank.pipeline.candidates import Candidate, choose_candidates, consensus_methods, remapper_label_features
 from crowdrank.pipeline.consensus_fits import ConsensusFits
@@ -46,7 +46,7 @@ MIN_QUERIES_TO_HOLD_OUT = 10
 
 @dataclass(frozen=True, eq=False)
 class TrainingPlan:
-    """Candidates to train, reasons why others are left out, and the scores of a baseline that is a run file."""
+    """Candidates to train, reasons why others are left out, and the scores of a baseline that is a file or folder."""
 
     candidates: list[Candidate]
     left_out: dict[str, str]
@@ -140,6 +140,7 @@ class RankerStages:
                 *self.data.notes,
                 *self.fits.notes,
                 *check_baseline(self.settings, test.baseline, outcome.failed),
+                *check_validation_queries(test.baseline, self.data.query_ids.take(pa.array(split.test))),
                 *_fold_notes(split, self.settings),
                 *_few_grades_notes(test),
                 *reasons,
@@ -149,7 +150,7 @@ class RankerStages:
         )
 
     def _estimate(self, test: RankerTest, model: Aggregator) -> tuple[Estimate | None, list[Message]]:
-        """Return the estimate of the selected ranker and of a baseline that is a run file, if it was tested."""
+        """Return the estimate of the selected ranker and of a baseline that is a file or folder, if it was tested."""
         if test.comparison is None or test.baseline not in self.plan.baseline_run or test.chosen == test.baseline:
             return None, []
         return estimate_baseline(test, model.consensus_)

@@ -54,7 +54,9 @@ class RunSettings:
     )
     thorough: bool = option(False, "Train slow candidates too.")
     deployable: bool = option(False, "Select among single forests only, which search engines can evaluate.")
-    baseline: str = option("majority", "Baseline: a candidate, feature:NAME, or a TREC run (file).")
+    baseline: str = option(
+        "majority", "Baseline: a candidate, feature:NAME, a TREC run (file), or a saved ranker or remapper (folder)."
+    )
     rankers: bool = option(True, "Train rankers if there are features.")
     feature_labels: bool = option(
         False, "Report also labels that use the features. No ranker is trained or tested on them."

@@ -34,10 +34,13 @@ VALIDATION_SHARE = 0.15
 RemapperKind = Literal["linear", "boosted"]
 REMAPPER_CLASSES: Mapping[RemapperKind, type[Remapper]] = {"linear": LinearRemapper, "boosted": BoostedRemapper}
 REMAPPER_PARAMETERS: Mapping[RemapperKind, Mapping[str, Any]] = {
-    "linear": {"learning_rate": 0.1, "patience": 15},
-    "boosted": {"learning_rate": 0.04, "depth": 3, "patience": 15},
+    "linear": {"learning_rate": 0.1, "patience": 15, "tree_features": 0},
+    "boosted": {"learning_rate": 0.04, "depth": 3, "patience": 15, "tree_features": 0},
 }
-"""Parameters of remappers: larger steps and less patience than the defaults do as well in half the time."""
+"""Parameters of remappers: larger steps and less patience than the defaults do as well in half the time.
+
+Only `remap-trees` has tree features, so that `run` shows what they add.
+"""
 MAX_LABELS_PER_DOCUMENT = 5
 """Maximum number of labels per document that a remapper is fitted to; it is then applied to all labels."""
 MAX_DOCUMENTS = 20_000
@@ -209,15 +212,20 @@ class TrainingView:
             "random_state": self.settings.random_state,
         }
         remapper = REMAPPER_CLASSES[kind]().set_params(**{**shared, **REMAPPER_PARAMETERS[kind], **own, **parameters})
-        experts = (self.data.matrix(rows), grades, self.data.query[rows])
+        experts = (self.data.matrix(rows), grades, self._query_ids(self.data.query[rows]))
+        held_out = self._validation_set(rows[:0], grades[:0]) if self.validate_on_experts else None
         return remapper.fit(
             self.remapper_sample(remapper.kind) if labels is None else labels,
             self.data.features,
             experts,
-            eval_set=self._validation_set(rows[:0], grades[:0]) if self.validate_on_experts else None,
+            eval_set=None if held_out is None else (*held_out[:2], self._query_ids(held_out[2])),
             progress=self.report,
             engine=self.fits.engine,
         )
+
+    def _query_ids(self, query: Integers) -> pa.Array:
+        """Return the ids of queries as text."""
+        return self.data.query_ids.cast(pa.string()).take(pa.array(query))
 
     def remapper_sample(self, kind: str) -> LabelFeatures:
         """Return the features of the labels that a remapper is fitted to."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from crowdrank._files import check_output_file
 from crowdrank._text import counted
 from crowdrank._typing import Booleans, Floats
-from crowdrank.errors import CrowdrankError, InputError, Location, Message, UsageError, shown
+from crowdrank.errors import CrowdrankError, Fix, InputError, Location, Message, UsageError, shown
 from crowdrank.judgments import ids
 from crowdrank.judgments.columns import (
     GRADE_LIKE_COLUMNS,
@@ -65,7 +65,7 @@ N_FIRST_ROWS = 10
 
 @dataclass(frozen=True, eq=False)
 class RankedFiles:
-    """Summary of a ranking that was written to a file.
+    """Summary of the ranking of the documents of files.
 
     Attributes:
         n_documents: number of documents.
@@ -74,6 +74,7 @@ class RankedFiles:
         messages: notes and warnings about the features.
         check: features that differ from those of the training, as in :meth:`FeatureCheck.table`; None if not asked for
             or not known.
+        ranking: all rows of the ranking; None if not asked for.
 
     """
 
@@ -82,6 +83,7 @@ class RankedFiles:
     first_rows: pa.Table
     messages: tuple[Message, ...] = ()
     check: pa.Table | None = None
+    ranking: pa.Table | None = None
 
 
 def rank_files(
@@ -92,6 +94,7 @@ def rank_files(
     tag: str = "crowdrank",
     csv_safe: bool = False,
     check: bool = False,
+    keep: bool = False,
 ) -> RankedFiles:
     """Score the documents of files, sort those of each query, and write the ranking.
 
@@ -105,6 +108,7 @@ def rank_files(
         tag: name of the ranking in a TREC run.
         csv_safe: protect spreadsheets from formulas.
         check: compare the features with those of the training.
+        keep: return the ranking in memory instead of writing it.
 
     Returns:
         A summary of the ranking.
@@ -114,21 +118,45 @@ def rank_files(
     def rank(parts: Iterable[Features], *messages: Message) -> RankedFiles:
         statistics = ranker.feature_statistics_ if check else None
         feature_check = None if statistics is None else FeatureCheck(ranker.features_, statistics)
+        kept: list[pa.Table] = []
         writer: AbstractContextManager[Callable[[pa.Table], None]] = (
-            nullcontext(lambda run: None) if output is None else run_writer(output, tag, csv_safe=csv_safe)
+            nullcontext(kept.append if keep else lambda run: None)
+            if output is None
+            else run_writer(output, tag, csv_safe=csv_safe)
         )
         with writer as write:
             counts = _rank_parts(ranker, parts, write, feature_check)
+        ranking = pa.concat_tables(kept) if kept else None
         found = [*batches.messages(), *messages]
         if feature_check is not None:
-            return RankedFiles(*counts, (*found, *feature_check.messages()), feature_check.table())
-        return RankedFiles(*counts, (*found, no_statistics()) if check else tuple(found))
+            return RankedFiles(*counts, (*found, *feature_check.messages()), feature_check.table(), ranking)
+        return RankedFiles(*counts, (*found, no_statistics()) if check else tuple(found), ranking=ranking)
 
     try:
         return rank(whole_queries(iter(batches)))
     except UnsortedQueriesError:
         problem = "the rows of a query are not adjacent, so that all rows were read into memory"
     return rank([batches.read_all()], Message(problem, "unsorted-queries", "warning"))
+
+
+def validation_queries_warning(ranker: Ranker, name: str, query: pa.Array) -> list[Message]:
+    """Return a warning if a ranker is evaluated on queries by which it was fitted.
+
+    Args:
+        ranker: the ranker.
+        name: name of the ranker in the message.
+        query: ids of the queries of the evaluation.
+
+    """
+    used = {str(known): known for known in query.unique().to_pylist()}
+    both = [used[str(known)] for known in ranker.validation_queries_ if str(known) in used]
+    if not both:
+        return []
+    problem = (
+        f"{name} was fitted or validated on {len(both)} of the {counted(len(used), 'query')} that evaluate it (the "
+        f"first: {shown(both[0])}), so that its measures are too high"
+    )
+    return [Message(problem, "validation-queries", "warning", fixes=(Fix("give expert grades of other queries"),))]
 
 
 def _rank_parts(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from crowdrank._estimator import Estimator, load_estimator_class, unknown_name_error
 from crowdrank._files import MANIFEST_FILE_NAME
-from crowdrank._folders import Fields, FolderKind, is_scalar, require, require_floats
+from crowdrank._folders import Fields, FolderKind, Manifest, is_scalar, require, require_floats
 from crowdrank._progress import Report, reporting
 from crowdrank._saved_estimators import FittedEstimator, arrays_to_table, read_arrays
 from crowdrank._text import counted, heading, html_table, panel, paragraph
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from crowdrank.engine.passes import Engine
 
 RANKER = FolderKind("ranker", 1, "saved ranker", "save")
+REMAPPER = FolderKind("remapper", 1, "saved remapper", "save")
+REMAPPER_RANKER = "ranker"
+"""Name of the subfolder of a saved remapper with its ranker."""
 STATE_FILE = "ranker"
 """Name of the JSON file of saved rankers and remappers."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
@@ -353,6 +356,17 @@ class Ranker(MetadataRequests, FittedEstimator):
     # Storage.
 
     @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Load a ranker that :meth:`save` wrote, or the ranker of a saved remapper.
+
+        Raises:
+            InputError: the folder has neither, or one of its files was damaged or altered.
+
+        """
+        folder = Path(path)
+        return super().load(folder / REMAPPER_RANKER if folder_kind(folder) == REMAPPER.name else folder)
+
+    @classmethod
     def _registered_classes(cls) -> Iterable[type[Any]]:
         return (load_estimator_class("rankers", location) for location in RANKERS.values())
 
@@ -388,6 +402,19 @@ class Ranker(MetadataRequests, FittedEstimator):
         self.feature_importances_ = state.arrays["importances"]
         self.feature_statistics_ = FeatureStatistics.from_arrays(state.arrays, self.n_features_in_)
         self._restore(state)
+
+
+def is_saved_ranker(folder: str | Path) -> bool:
+    """Return whether a folder has a ranker that `Ranker.load` can load: a saved ranker or remapper."""
+    return folder_kind(Path(folder)) in (RANKER.name, REMAPPER.name)
+
+
+def folder_kind(folder: Path) -> str | None:
+    """Return the kind of a folder that crowdrank wrote, None for other folders."""
+    try:
+        return Manifest.read(folder).kind
+    except (OSError, ValueError):
+        return None
 
 
 def unique_ids(query: Any) -> tuple[Any, ...]:

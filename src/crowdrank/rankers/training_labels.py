@@ -7,10 +7,11 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from crowdrank._estimator import require_integer, require_number, require_one_of
 from crowdrank._text import counted
@@ -26,7 +27,7 @@ from crowdrank.judgments.columns import FEATURES_USED, PRIOR_RELEVANCE, Roles, p
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.pair_index import PairIndex
 from crowdrank.judgments.table import Judgments
-from crowdrank.rankers import InstanceKind
+from crowdrank.rankers import RANKERS, InstanceKind, get_ranker
 from crowdrank.rankers.training_data import checked_weights
 from crowdrank.readers.cells import parse_floats
 from crowdrank.readers.features import Features, as_features
@@ -34,24 +35,45 @@ from crowdrank.readers.formats import open_source
 from crowdrank.readers.read import read_gold
 from crowdrank.readers.sources import BadRows, Source, no_rows_error
 
+if TYPE_CHECKING:
+    from crowdrank.rankers.ranker import Ranker
+
 TARGETS = ("probabilities", "expected-grade", "grade", "relevance")
 PROBABILITY_COLUMN = re.compile(r"(p|true)(\d+)")
 """Name of a column with the probability of a grade."""
 MISSING_FEATURE_ACTIONS = ("warn", "skip", "error")
 """What to do with labeled documents without features."""
+LEARNED_FOR = "learned_for"
+"""Name of the column with the name of the ranker for which targets were learned."""
 MAX_DOCUMENTS_IN_MESSAGE = 3
 """Maximum number of documents without features that a message names."""
 
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """One label per document: a number, and the probabilities of grades if they are known."""
+    """One label per document: a number, and the probabilities of grades if they are known.
+
+    `learned_for` has the names of the rankers for which the labels were learned, if they were.
+    """
 
     query: pa.Array  # (n,) ids
     document: pa.Array  # (n,) ids
     relevance: Floats  # (n,)
     probabilities: Floats | None = None  # (n, n_grades) of the grades 0, 1, ...
     source: str = "the labels"
+    learned_for: tuple[str, ...] = ()
+
+    def warn_other_ranker(self, ranker: Ranker) -> None:
+        """Warn if the labels were learned for a ranker of another class."""
+        names = [name for name in self.learned_for if name in RANKERS]
+        if not names or any(isinstance(ranker, type(get_ranker(name))) for name in names):
+            return
+        problem = (
+            f"{self.source}: the targets were learned for {' and '.join(names)}, and {type(ranker).__name__} may lose "
+            "what was learned"
+        )
+        fixes = (Fix("rank with the remapper itself (`crowdrank rank -m`)"), Fix("train with {}", "ranker", names[0]))
+        warnings.warn(DataWarning(problem, kind=LEARNED_FOR, fix=fixes), stacklevel=2)
 
     def target(self, name: str) -> Floats:
         """Return the values to train on: `probabilities` if there are any, or one number per document.
@@ -123,7 +145,7 @@ def read_labels(
         return _labels_of_gold(gold, name)
     required = ("document",) if probabilities else ("document", "score")
     roles = Roles(required, ("query",)).find_columns(opened.names, opened.name, parse_column_map(columns))
-    values = [name for name in opened.names if name == "relevance" or name in probabilities]
+    values = [name for name in opened.names if name in ("relevance", LEARNED_FOR) or name in probabilities]
     table = opened.read(list(dict.fromkeys([*roles.values(), *values])), BadRows())
     if not len(table):
         raise no_rows_error(opened.name)
@@ -185,7 +207,9 @@ def _labels_of_table(table: pa.Table, source: str, opened: Source | None = None)
     else:
         assert probabilities is not None
         relevance = _expected_grade(probabilities)
-    return Labels(*_id_columns(table, source, opened), relevance, probabilities, source)
+    named = pc.unique(table[LEARNED_FOR].cast(pa.string())).to_pylist() if LEARNED_FOR in table.column_names else []
+    learned_for = tuple(sorted(filter(None, named)))
+    return Labels(*_id_columns(table, source, opened), relevance, probabilities, source, learned_for)
 
 
 def _id_columns(table: pa.Table, source: str, opened: Source | None) -> tuple[pa.Array, pa.Array]:

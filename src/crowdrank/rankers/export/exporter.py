@@ -46,6 +46,8 @@ PLACEHOLDER = "REPLACE_ME"
 UPLOAD_SCRIPTS = Path(__file__).parent / "upload_scripts"
 DEPLOYABLE_FIX = "export the folder `deployable` that `crowdrank run` writes: one forest that imitates the ensemble"
 ONE_FOREST_FIX = "train one forest, such as LambdaMART, or let `crowdrank distill` make one of another ranker"
+DISTILL_FIX = "let `crowdrank distill` make one forest of it"
+NO_TREES_FIX = "fit it without tree features (tree_features=0 of a GLS or a remapper)"
 MAX_NAMES_IN_MESSAGE = 3
 N_PARITY_ROWS = 20
 """Number of rows in `parity.csv`, by which the scores of an engine are compared with those of the ranker."""
@@ -225,9 +227,10 @@ def find_exportable(ranker: Ranker) -> BoostedTrees | LinearModel:
     if isinstance(ranker, GLS) and ranker.tree_features_ is None:
         return fold_standardization(ranker)
     kind = type(ranker).__name__
-    model = f"a {kind} with tree features" if isinstance(ranker, GLS) else f"a ranker of the class {kind}"
-    problem = f"No search engine evaluates {model}"
-    raise UsageError(problem, kind="not-exportable", fix=(DEPLOYABLE_FIX, ONE_FOREST_FIX))
+    model, fixes = f"a ranker of the class {kind}", (DEPLOYABLE_FIX, ONE_FOREST_FIX)
+    if isinstance(ranker, GLS):
+        model, fixes = f"a {kind} with tree features", (DISTILL_FIX, NO_TREES_FIX)
+    raise UsageError(f"No search engine evaluates {model}", kind="not-exportable", fix=fixes)
 
 
 def nested_nodes(tree: Tree, write_node: Callable[[int, int, Any, Any], Any]) -> Any:
