@@ -3,10 +3,10 @@
 P(grade) of a document is the probability that such an assessor, as one more, would give the grade. The weight of an
 assessor is the number of judgments times a power of the informativeness, by default the square.
 
-Where relevance is a latent trait, this power also decides where on the line of relevance a grade begins: the lower it
-is, the more careless answers are in the mean, and most of these are frequent grades. It is therefore learned. The
-median of P(grade | relevance) divides the line into grades, and the best power is the one whose grades predict the
-answers of the assessors best, without any expert grades.
+Where relevance is a latent trait, this power also decides where on the line of relevance a grade begins. With a low
+power there are more careless answers in the mean, with a high one it is that of a few assessors with their own bias. It
+is therefore learned. The median of P(grade | relevance) divides the line into grades, and the best power is the one
+whose grades predict the answers of the assessors best, without any expert grades.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from crowdrank.consensus.latent import information, node_prior
 DEFAULT_POWER = 2
 """Power of the informativeness in the weight of an assessor."""
 OTHER_POWERS = (1, 4, 8)
-"""Powers that can be learned instead; with higher ones, one or two assessors may have all the weight."""
+"""Powers that can be learned instead."""
+MIN_EFFECTIVE_ASSESSORS = 20.0
+"""Minimum effective number of independent assessors in the mean for powers above the default; their biases cancel."""
 MIN_GAIN = 3.0
 """Minimum gain in log probability of the answers for which another power replaces the default: odds of 20 to 1."""
 PRIOR_ANSWERS = 5.0
@@ -75,7 +77,10 @@ def learn_careful_curves(n_judgments: Floats, likelihood: Floats, counts: Floats
     weight = n_judgments / np.maximum(counts.sum(axis=(1, 2)), 1e-300) * counts.any(axis=(1, 2))
     candidates, scores = [], []
     for power in (DEFAULT_POWER, *OTHER_POWERS):
-        candidates.append(_mean_curves(_weights(n_judgments, informativeness, power), likelihood))
+        shares = _weights(n_judgments, informativeness, power)
+        if power > DEFAULT_POWER and _effective_number(shares, weight) < MIN_EFFECTIVE_ASSESSORS:
+            continue
+        candidates.append(_mean_curves(shares, likelihood))
         scores.append(_log_probability(counts, weight, grade_memberships(candidates[-1][:n_grades])))
     best = int(np.argmax(scores))
     return candidates[best if scores[best] > scores[0] + MIN_GAIN else 0]
@@ -107,6 +112,14 @@ def _log_probability(counts: Floats, weight: Floats, memberships: Floats) -> flo
     shrunk = answers + PRIOR_ANSWERS * crowd / crowd.sum(axis=0)
     logs = np.log(shrunk / shrunk.sum(axis=1, keepdims=True))
     return float(np.einsum("a,agc,agc->", weight, answers, logs))
+
+
+def _effective_number(shares: Floats, weight: Floats) -> float:
+    """Return the effective number of independent assessors with these shares of a mean.
+
+    The mean weight of the judgments of an assessor is 1 / m in a family of m copies, which count as one.
+    """
+    return 1.0 / float((shares**2 / np.where(weight > 0, weight, np.inf)).sum())
 
 
 def _informativeness(likelihood: Floats, prior: Floats) -> Floats:
