@@ -25,7 +25,7 @@ from crowdrank.consensus.calibration import (
     log_losses,
     measure_quality,
 )
-from crowdrank.consensus.curves import careful_weights
+from crowdrank.consensus.careful_assessor import careful_weights
 from crowdrank.consensus.grade_rules import choose_grades
 from crowdrank.errors import UsageError
 from crowdrank.judgments.gold import ItemGold

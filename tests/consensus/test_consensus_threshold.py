@@ -195,9 +195,9 @@ def test_a_new_assessor_starts_at_the_prior_mean() -> None:
     assert np.array_equal(model.theta_["coefficients"][-1], model.theta_["mean"])
 
 
-def broken_links() -> Judgments:
+def broken_links(items: int = 50) -> Judgments:
     """Return labels of which the documents 0-9 are broken: assessor 0 does not notice and answers 0."""
-    frame = labels()
+    frame = labels(items=items)
     answer = np.where(frame["assessor"] == 0, 0, -2)
     return read_judgments(frame.assign(grade=np.where(frame["document"] < 10, answer, frame["grade"])), unjudgeable=-2)
 
@@ -214,6 +214,12 @@ def test_documents_that_cannot_be_judged_have_a_state_of_their_own() -> None:
     assert answers[0, -1, -1] < 0.5 < answers[1:, -1, -1].min()
     assert "says_4_if_4" not in model.consensus_.assessors
     assert model.grade_curves().shape == (6 * 4, 2 + 4)
+
+
+def test_a_uniform_prior_of_grades_leaves_the_share_of_unjudgeable_documents_learned() -> None:
+    shares = fit(broken_links(items=20), unjudgeable_as="model", grade_prior="uniform").theta_["shares"]
+    assert np.allclose(shares[:-1], shares[0])
+    assert np.isclose(shares[-1], 0.5, atol=0.1)
 
 
 def test_a_modeled_answer_that_nobody_gave_changes_little() -> None:

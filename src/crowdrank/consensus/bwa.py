@@ -13,7 +13,7 @@ from scipy.special import digamma, gammaln, ndtr, ndtri, polygamma
 from crowdrank._folders import MAX_SAVED_FLOAT, POSITIVE_RANGE, PROBABILITY_RANGE
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays
-from crowdrank.consensus.curves import careful_weights
+from crowdrank.consensus.careful_assessor import careful_weights
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import NODES, PRIOR
 from crowdrank.consensus.model import EMAggregator, ThetaArray

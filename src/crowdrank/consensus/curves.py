@@ -25,7 +25,7 @@ import numpy as np
 
 from crowdrank._numba import njit
 from crowdrank._typing import Booleans, Floats, Integers
-from crowdrank.consensus.latent import information, node_prior, normal_quantiles, softmax
+from crowdrank.consensus.latent import normal_quantiles, softmax
 
 PRIOR_ASSESSORS = 5.0
 """Number of pseudo-assessors with the initial prior when the prior is learned."""
@@ -579,37 +579,3 @@ def learn_prior(
     squares = away.T @ (away if weights is None else weights[:, None] * away)
     learned = (squares + spread + PRIOR_ASSESSORS * np.diag(initial_sd**2)) / n
     return mean, np.where(np.logical_or.outer(fixed, fixed), np.diag(initial_sd**2), learned)
-
-
-def careful_weights(n_judgments: Floats, likelihood: Floats, prior: Floats) -> Floats:
-    """Return the weight of each assessor in a typical careful assessor, (n_assessors,); the sum is 1.
-
-    It is proportional to n_judgments * informativeness**2, so that careless assessors count little even if they are
-    many.
-
-    Args:
-        n_judgments: number of judgments, or the sum of their weights with families, (n_assessors,).
-        likelihood: P(answer | state), (n_assessors, n_answers, n_states).
-        prior: P(state), (n_states,).
-
-    """
-    informativeness = np.concatenate(
-        [information(prior, likelihood[block])[0] for block in assessor_blocks(len(likelihood))]
-    )
-    weights: Floats = n_judgments * (informativeness**2 + 1e-9)
-    weights /= weights.sum()
-    return weights
-
-
-def careful_curves(n_judgments: Floats, likelihood: Floats, prior: Floats | None = None) -> Floats:
-    """Return P(answer | state) of a typical careful assessor, (n_answers, n_states): the mean by `careful_weights`.
-
-    Args:
-        n_judgments: as for :func:`careful_weights`.
-        likelihood: P(answer | state), (n_assessors, n_answers, n_states).
-        prior: P(state), (n_states,); by default that of nodes.
-
-    """
-    prior = node_prior(likelihood.shape[2]) if prior is None else prior
-    curves: Floats = np.einsum("a,agm->gm", careful_weights(n_judgments, likelihood, prior), likelihood)
-    return curves

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from crowdrank._folders import MAX_SAVED_FLOAT, PROBABILITY_RANGE
 from crowdrank._numba import map_in_order, njit
 from crowdrank._typing import Arrays
-from crowdrank.consensus.curves import careful_curves
+from crowdrank.consensus.careful_assessor import careful_curves
 from crowdrank.consensus.e_step import expectation_step, expected_counts
 from crowdrank.consensus.families import FamilyAggregator, assessor_weights, prior_weights
 from crowdrank.consensus.feature_prior import FeatureAggregator, GradePrior, LabelEstimates, count_by_score

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from crowdrank._folders import MAX_SAVED_FLOAT, PROBABILITY_RANGE, require_range
 from crowdrank._typing import Arrays, Booleans, Floats, Grades, Integers
 from crowdrank.consensus import latent
-from crowdrank.consensus.curves import GaussianCurves, careful_curves
+from crowdrank.consensus.careful_assessor import careful_curves, learn_careful_curves
+from crowdrank.consensus.curves import GaussianCurves
 from crowdrank.consensus.e_step import expectation_step, expected_counts, relative_likelihood
 from crowdrank.consensus.families import FamilyAggregator, assessor_weights, prior_weights
 from crowdrank.consensus.feature_prior import (
@@ -43,6 +44,7 @@ from crowdrank.consensus.latent import (
 from crowdrank.consensus.model import EMAggregator, Gaussians, Inputs, States, ThetaArray
 from crowdrank.consensus.result import restrict_to_gold
 from crowdrank.constraints import Constraints, Flag, OneOf
+from crowdrank.engine.passes import Passes
 from crowdrank.engine.shards import Shard
 from crowdrank.errors import Fix, UsageError
 from crowdrank.judgments.columns import PRIOR_RELEVANCE
@@ -342,6 +344,14 @@ class GDA(FamilyAggregator, FeatureAggregator):
             "likelihood": likelihood,
             "typical": careful_curves(judgments * has_main_scale, plain),
         }
+
+    def _after_iterations(self, passes: Passes, theta: Arrays, statistics: Arrays) -> tuple[Arrays, Arrays]:
+        """Return the parameters with learned curves of a typical careful assessor, and the statistics."""
+        counts, missing = statistics["counts"], theta["missing"][theta["scale_of"]]
+        n_grades = missing.shape[1] - self._models_unjudgeable
+        plain = self._curves(theta).probabilities(theta["curves"], missing, plain=True)
+        n_judgments = statistics.get("assessor_weight", counts.sum(axis=(1, 2))) * ~missing.any(axis=1)
+        return {**theta, "typical": learn_careful_curves(n_judgments, plain, counts[:, :n_grades])}, statistics
 
     def _likelihood(self, theta: Arrays, params: Floats, missing: Booleans, unjudgeable_counts: Floats) -> Floats:
         """Return P(answer | state), (n_assessors, n_answers, n_states)."""

@@ -10,7 +10,8 @@ import numpy as np
 from crowdrank._folders import POSITIVE_RANGE, PROBABILITY_RANGE, require_range
 from crowdrank._typing import Arrays, Floats, Grades
 from crowdrank.consensus import gda_pairwise_documents, gda_pairwise_likelihood, latent
-from crowdrank.consensus.curves import GaussianCurves, careful_curves
+from crowdrank.consensus.careful_assessor import careful_curves
+from crowdrank.consensus.curves import GaussianCurves
 from crowdrank.consensus.families import FamilyAggregator
 from crowdrank.consensus.feature_prior import (
     INITIAL_WEIGHT,

@@ -12,7 +12,7 @@ from scipy.special import expit
 from crowdrank._folders import PROBABILITY_RANGE
 from crowdrank._numba import njit
 from crowdrank._typing import Arrays
-from crowdrank.consensus.curves import careful_weights
+from crowdrank.consensus.careful_assessor import careful_weights
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.model import EMAggregator, ThetaArray
 from crowdrank.consensus.result import discrete_rows

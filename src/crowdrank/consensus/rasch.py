@@ -10,7 +10,8 @@ import numpy as np
 from crowdrank._folders import POSITIVE_RANGE, PROBABILITY_RANGE, require_range
 from crowdrank._typing import Arrays, Floats, Integers
 from crowdrank.consensus import latent
-from crowdrank.consensus.curves import assessor_blocks, careful_curves, learn_prior
+from crowdrank.consensus.careful_assessor import careful_curves
+from crowdrank.consensus.curves import assessor_blocks, learn_prior
 from crowdrank.consensus.e_step import expectation_step
 from crowdrank.consensus.grade_rules import DEFAULT_RULE
 from crowdrank.consensus.latent import (
