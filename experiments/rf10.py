@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 
@@ -26,6 +27,7 @@ from experiments.base import (
     ranking,
     testing_protocol,
 )
+from experiments.few_classes import FewClassDawidSkene
 from experiments.halves import split_half_table
 from experiments.injected import injected_tables
 from experiments.subsample import equal_count_table
@@ -33,6 +35,8 @@ from experiments.subsample import equal_count_table
 MEASURES = ("AP", "nDCG", "Tau")
 BASELINE = "dawid-skene"
 VARIANTS: Variants = {
+    "dawid-skene-ml": ("dawid-skene", {"prior": 0}),
+    "dawid-skene-ml-2": ("dawid-skene", partial(FewClassDawidSkene, 2)),
     "gda-unjudgeable": ("gda", {"unjudgeable_as": "model"}),
     "gda-difficulty": ("gda", {"unjudgeable_as": "model", "difficulty": True}),
     "gda-difficulty-alone": ("gda", {"difficulty": True}),
@@ -40,7 +44,9 @@ VARIANTS: Variants = {
     "gda-joint": ("gda", {"estimation": "joint"}),
     "rasch-difficulty": ("rasch", {"difficulty": True}),
     "threshold-unjudgeable": ("threshold-dawid-skene", {"unjudgeable_as": "model"}),
+    "gda-pairwise-joint": ("gda-pairwise", {"estimation": "joint"}),
     "gda-pairwise-difficulty": ("gda-pairwise", {"difficulty": True}),
+    "gda-pairwise-joint-difficulty": ("gda-pairwise", {"estimation": "joint", "difficulty": True}),
     "gda-pairwise-same-assessor": ("gda-pairwise", {"pairs": "same-assessor"}),
 }
 LABELS = 3
@@ -76,9 +82,11 @@ def _protocol(crowd: Judgments, gold: Gold, judged: Gold, table: Table) -> list[
         f"{len(gold) - len(judged):,} are planted broken links, which count as grade 0.",
         "The crowd's 'broken link' answers count as grade 0, but for gda-unjudgeable, gda-difficulty and "
         "threshold-unjudgeable, where they are an answer of their own; in gda-difficulty, gda-difficulty-alone, "
-        "rasch-difficulty and gda-pairwise-difficulty documents differ in difficulty, in gda-widths every grade has "
-        "its own width, gda-joint maximizes the joint likelihood as in the paper, and gda-pairwise-same-assessor uses "
-        "only pairs of judgments of one assessor.",
+        "rasch-difficulty, gda-pairwise-difficulty and gda-pairwise-joint-difficulty documents differ in difficulty, "
+        "in gda-widths every grade has its own width, gda-joint and gda-pairwise-joint* maximize the joint likelihood "
+        "as in the paper, and gda-pairwise-same-assessor uses only pairs of judgments of one assessor.",
+        "The paper's EM has no prior: dawid-skene-ml is Dawid-Skene by maximum likelihood, and dawid-skene-ml-2 the "
+        "same with two true classes for the three grades (the paper took the best number of classes).",
         "random is the expected value over random orders of the documents.",
         "There are no families here, so family-mean is the average.",
         "A document is relevant from grade 1 up; Tau is (concordant - discordant) / pairs of different gold.",

@@ -22,6 +22,7 @@ from experiments.base import Experiment, Table, averaged, choose, compared, fit_
 from experiments.calibration import draw, reliability
 from experiments.command import experiment as run_command
 from experiments.dl20 import drawn_judges
+from experiments.few_classes import FewClassDawidSkene
 from experiments.halves import split_half_table
 from experiments.injected import INJECTED, informativeness, inject_assessor, with_random
 from experiments.subsample import equal_count
@@ -90,6 +91,22 @@ def test_all_methods_run_unless_named() -> None:
     assert [*choose(), "auto"] == list(METHODS)
     with pytest.raises(UsageError, match="no method to run"):
         choose([])
+    assert list(choose(["gda-pairwise-joint", "average"], rf10.VARIANTS)) == ["gda-pairwise-joint", "average"]
+    with pytest.raises(UsageError, match=r"There is no method 'gda-jint' \(did you mean 'gda-joint'\?\)"):
+        choose(["gda-jint"], rf10.VARIANTS)
+
+
+def test_fewer_classes_than_grades_still_rank_documents() -> None:
+    judgments = crowd()
+    model = FewClassDawidSkene(2).fit(judgments)
+    assert model.theta_["likelihood"].shape == (judgments.n_assessors, 3, 2)
+    found = model.consensus_.documents
+    average = choose(["average"])["average"]().fit(judgments).consensus_.documents
+    assert np.corrcoef(found["relevance"], average["relevance"])[0, 1] > 0.8
+    assert found["relevance"].between(0, 2).all()
+    shares = found[["p0", "p1", "p2"]].to_numpy()
+    assert shares.sum(axis=1) == pytest.approx(1)
+    assert (shares @ [0, 1, 2]) == pytest.approx(found["relevance"].to_numpy())  # a class stands for its grades
 
 
 def test_a_method_that_cannot_take_the_judgments_is_left_out_and_told() -> None:
@@ -177,7 +194,7 @@ def close(row: dict[str, Any], expected: list[float], within: float) -> bool:
 
 
 def test_every_variant_on_rf10_can_be_fitted() -> None:
-    chosen = choose(["rasch", "threshold-dawid-skene", "gda", "gda-pairwise"], rf10.VARIANTS)
+    chosen = choose(["dawid-skene", "rasch", "threshold-dawid-skene", "gda", "gda-pairwise"], rf10.VARIANTS)
     fits = fit_all(chosen, read_judgments(crowd().frame, unjudgeable=0), on="a crowd")
     assert set(rf10.VARIANTS) < set(fits.models) == set(chosen)
 
