@@ -1,0 +1,92 @@
+"""Verdicts on claims of papers: the claimed runs against every baseline that the paper names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from crowdrank.evaluation.comparison import Comparison
+from experiments.base import Row, Table, claim_word, count_words, pair_rows
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A paper's claim that each of some runs is better than all of some baselines.
+
+    Attributes:
+        paper: short name of the paper.
+        runs: claimed runs.
+        baselines: every baseline that the paper compares them with.
+        measure: measure of the tests.
+        min_gain: smallest gain that would support the claim.
+        share_of: run of whose mean `min_gain` is a share; by default it is a difference.
+
+    """
+
+    paper: str
+    runs: tuple[str, ...]
+    baselines: tuple[str, ...]
+    measure: str
+    min_gain: float
+    share_of: str = ""
+
+    def tests(self, comparison: Comparison | None, run: str) -> list[Row]:
+        """Return the tests of a claimed run against each baseline, p by Holm's method; [] if a run is missing."""
+        return pair_rows(comparison, run, self.baselines, self.measure)
+
+    def verdict(self, comparison: Comparison | None) -> str | None:
+        """Return whether the claim is confirmed, refuted or undecided; None if a run is missing."""
+        words = []
+        for run in self.runs:
+            tests = self.tests(comparison, run)
+            if comparison is None or not tests:
+                return None
+            unit = comparison.evaluations[self.share_of].means[self.measure] if self.share_of else 1.0
+            words.append(claim_word(tests, self.min_gain * unit))
+        if "refuted" in words:
+            return "refuted"
+        return "confirmed" if set(words) == {"confirmed"} else "undecided"
+
+    def sentence(self, verdicts: Sequence[str]) -> str:
+        """Return a sentence with the verdicts on several data sets."""
+        named = ", ".join(self.baselines)
+        return (
+            f"That {' and '.join(self.runs)} beat every baseline of {self.paper} ({named}) is {count_words(verdicts)}."
+        )
+
+
+def best_run(comparison: Comparison, runs: Sequence[str], measure: str) -> str | None:
+    """Return the run with the highest mean, or None if none of them was trained."""
+    trained = [run for run in runs if run in comparison.evaluations]
+    return max(trained, key=lambda run: comparison.evaluations[run].means[measure]) if trained else None
+
+
+def tests_table(name: str, claim: Claim, compared: Mapping[str, Comparison | None]) -> list[Table]:
+    """Return the tests that decide a claim: a row per baseline, two columns per data set; [] without tests.
+
+    Args:
+        name: name of the table.
+        claim: the claim.
+        compared: comparison of each data set, by its name.
+
+    """
+    sets = {key: one for key, one in compared.items() if claim.verdict(one) is not None}
+    if not sets:
+        return []
+    rows: list[Row] = []
+    for run in claim.runs:
+        by_set = {key: {test["other"]: test for test in claim.tests(one, run)} for key, one in sets.items()}
+        for other in claim.baselines:
+            row: Row = {"run": other if len(claim.runs) == 1 else f"{run} over {other}"}
+            for key, tests in by_set.items():
+                row |= {f"{key} difference": tests[other]["difference"], f"{key} p": tests[other]["p_holm"]}
+            rows.append(row)
+    note = (
+        f"Difference of {' or '.join(claim.runs)} to each baseline in {claim.measure}, and p by Holm's method over the "
+        f"{len(claim.baselines)} baselines of a data set."
+    )
+    verdicts = {key: str(claim.verdict(one)) for key, one in sets.items()}
+    found = ", ".join(f"{key}: {word}" for key, word in verdicts.items())
+    return [
+        Table(name, f"{claim.paper}'s claim against its baselines, {claim.measure}", tuple(rows), (note, f"{found}."))
+    ]
