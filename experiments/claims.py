@@ -61,32 +61,30 @@ def best_run(comparison: Comparison, runs: Sequence[str], measure: str) -> str |
     return max(trained, key=lambda run: comparison.evaluations[run].means[measure]) if trained else None
 
 
-def tests_table(name: str, claim: Claim, compared: Mapping[str, Comparison | None]) -> list[Table]:
-    """Return the tests that decide a claim: a row per baseline, two columns per data set; [] without tests.
+def tests_table(name: str, tested: Mapping[str, tuple[Claim, Comparison | None]]) -> list[Table]:
+    """Return the tests that decide a claim: a row per baseline, two columns per test; [] without tests.
 
     Args:
         name: name of the table.
-        claim: the claim.
-        compared: comparison of each data set, by its name.
+        tested: claims about the same runs and baselines with their comparisons, by the name of a data set or measure.
 
     """
-    sets = {key: one for key, one in compared.items() if claim.verdict(one) is not None}
-    if not sets:
+    tested = {key: (claim, one) for key, (claim, one) in tested.items() if claim.verdict(one) is not None}
+    if not tested:
         return []
+    first = next(iter(tested.values()))[0]
     rows: list[Row] = []
-    for run in claim.runs:
-        by_set = {key: {test["other"]: test for test in claim.tests(one, run)} for key, one in sets.items()}
-        for other in claim.baselines:
-            row: Row = {"run": other if len(claim.runs) == 1 else f"{run} over {other}"}
-            for key, tests in by_set.items():
-                row |= {f"{key} difference": tests[other]["difference"], f"{key} p": tests[other]["p_holm"]}
+    for run in first.runs:
+        tests = {key: {test["other"]: test for test in claim.tests(one, run)} for key, (claim, one) in tested.items()}
+        for other in first.baselines:
+            row: Row = {"run": other if len(first.runs) == 1 else f"{run} over {other}"}
+            for key, by_other in tests.items():
+                row |= {f"{key} difference": by_other[other]["difference"], f"{key} p": by_other[other]["p_holm"]}
             rows.append(row)
+    measures = ", ".join(dict.fromkeys(claim.measure for claim, _ in tested.values()))
     note = (
-        f"Difference of {' or '.join(claim.runs)} to each baseline in {claim.measure}, and p by Holm's method over the "
-        f"{len(claim.baselines)} baselines of a data set."
+        f"Difference of {' or '.join(first.runs)} to each baseline in {measures}, and p by Holm's method over the "
+        f"{len(first.baselines)} baselines."
     )
-    verdicts = {key: str(claim.verdict(one)) for key, one in sets.items()}
-    found = ", ".join(f"{key}: {word}" for key, word in verdicts.items())
-    return [
-        Table(name, f"{claim.paper}'s claim against its baselines, {claim.measure}", tuple(rows), (note, f"{found}."))
-    ]
+    found = ", ".join(f"{key}: {claim.verdict(one)}" for key, (claim, one) in tested.items())
+    return [Table(name, f"{first.paper}'s claim against its baselines, {measures}", tuple(rows), (note, f"{found}."))]

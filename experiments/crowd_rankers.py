@@ -313,4 +313,4 @@ def claim_table(tables: Sequence[Table]) -> list[Table]:
         return []
     note = CLAIM.sentence([str(row["claim"]) for row in rows])
     verdicts = Table("claim", f"The paper's claim for {CLAIMED}, {MAIN}", tuple(rows), (note,))
-    return [verdicts, *tests_table("claim-tests", CLAIM, {table.name: table.comparison for table in tables})]
+    return [verdicts, *tests_table("claim-tests", {table.name: (CLAIM, table.comparison) for table in tables})]

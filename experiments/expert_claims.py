@@ -57,6 +57,5 @@ def claim_tables(tables: Sequence[Table]) -> list[Table]:
     words = count_words([str(row["headline"]) for row in rows])
     note = f"That learned labels beat every baseline of their paper is {words}. The best run of each kind is shown."
     verdicts = Table("claim", f"The papers' claims, gains in {MAIN} over {BASELINE}", tuple(rows), (note,))
-    compared = {table.name: table.comparison for table in tables}
-    tests = [test for claim in CLAIMS for test in tests_table(f"claim-{claim.paper}", claim, compared)]
-    return [verdicts, *tests]
+    tested = {claim.paper: {table.name: (claim, table.comparison) for table in tables} for claim in CLAIMS}
+    return [verdicts, *(test for paper, one in tested.items() for test in tests_table(f"claim-{paper}", one))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import pandas as pd
@@ -17,6 +17,7 @@ from experiments.base import (
     SEEDS,
     Experiment,
     Fits,
+    Row,
     Table,
     Tell,
     Variants,
@@ -27,6 +28,7 @@ from experiments.base import (
     ranking,
     testing_protocol,
 )
+from experiments.claims import Claim, tests_table
 from experiments.few_classes import FewClassDawidSkene
 from experiments.halves import split_half_table
 from experiments.injected import injected_tables
@@ -49,6 +51,17 @@ VARIANTS: Variants = {
     "gda-pairwise-joint-difficulty": ("gda-pairwise", {"estimation": "joint", "difficulty": True}),
     "gda-pairwise-same-assessor": ("gda-pairwise", {"pairs": "same-assessor"}),
 }
+BASELINES = ("random", "majority", "average", "dawid-skene-ml", "dawid-skene-ml-2", "rasch-difficulty")
+"""Baselines of GDA's Table 2: random order, votes, EM by maximum likelihood, and Rasch with difficulty."""
+CLAIMS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "GDA and GDA-PW over the baselines": (("gda", "gda-pairwise"), BASELINES),
+    "the same by joint estimation": (("gda-joint", "gda-pairwise-joint"), BASELINES),
+    "GDA-PW over GDA": (("gda-pairwise",), ("gda",)),
+    "GDA-PW with difficulty over GDA-PW": (("gda-pairwise-difficulty",), ("gda-pairwise",)),
+}
+"""The paper's claims about Table 2: claimed runs, and runs that they should beat."""
+MIN_GAIN = 0.005
+"""Smallest gain that supports a claim."""
 LABELS = 3
 """Number of labels per document in the table with equal counts."""
 
@@ -64,6 +77,7 @@ def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = S
         "rf10",
         (
             *tables,
+            *claim_tables(tables[0]),
             *injected_tables(chosen, fits, crowd, gold, MEASURES, baseline=BASELINE, seeds=seeds, tell=tell),
             agreement_table(fits, crowd, {"all gold": gold, "NIST-judged": judged}),
             split_half_table(chosen, fits, crowd, seeds=seeds, tell=tell),
@@ -117,6 +131,28 @@ def crowd_tables(fits: Fits, gold: Gold, judged: Gold) -> tuple[Table, ...]:
         compared_runs(name, title, runs, part, MEASURES, baseline=BASELINE, notes=fits.notes)
         for name, (title, part) in parts.items()
     )
+
+
+def claim_tables(table: Table) -> list[Table]:
+    """Return the verdicts on the paper's claims by measure, and the tests of the first; [] if a run is missing."""
+    claims = {
+        name: {measure: Claim("GDA", *runs, measure, MIN_GAIN) for measure in MEASURES} for name, runs in CLAIMS.items()
+    }
+    rows: list[Row] = []
+    for name, by_measure in claims.items():
+        words = {measure: claim.verdict(table.comparison) for measure, claim in by_measure.items()}
+        if None not in words.values():
+            rows.append({"run": name, **words})
+    if not rows:
+        return []
+    note = (
+        "A claim is confirmed if each run is significantly better than each baseline (p by Holm's method over the "
+        "baselines of a run), refuted if one is significantly worse than a baseline or the 95% interval of its gain "
+        f"over the best of them lies below {MIN_GAIN:g}, and undecided otherwise."
+    )
+    tested = {measure: (claim, table.comparison) for measure, claim in next(iter(claims.values())).items()}
+    title = "The paper's claims (GDA, Table 2), the crowd alone, all gold documents"
+    return [Table("claim", title, tuple(rows), (note,)), *tests_table("claim-tests", tested)]
 
 
 def in_odd_places(topics: pd.Series[str]) -> pd.Series[bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from experiments.agreement import agreement_table
 from experiments.base import Experiment, Table, averaged, choose, compared, fit_all, quiet
 from experiments.calibration import draw, reliability
 from experiments.command import experiment as run_command
+from experiments.command import source_commit
 from experiments.dl20 import drawn_judges
 from experiments.few_classes import FewClassDawidSkene
 from experiments.halves import split_half_table
@@ -81,6 +83,14 @@ def test_a_wrong_word_is_one_sentence(
     Path("file").touch()
     with pytest.raises(CrowdrankError, match=expected):
         run_command(name, **options)
+
+
+def test_results_name_the_commit_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = source_commit()
+    if found is not None:  # there is a repository
+        assert re.fullmatch(r"[0-9a-f]{8}\+?", found)
+    monkeypatch.setattr("experiments.command.__file__", str(tmp_path / "experiments" / "command.py"))
+    assert source_commit() is None
 
 
 def test_every_study_has_its_file() -> None:
@@ -197,6 +207,22 @@ def test_every_variant_on_rf10_can_be_fitted() -> None:
     chosen = choose(["dawid-skene", "rasch", "threshold-dawid-skene", "gda", "gda-pairwise"], rf10.VARIANTS)
     fits = fit_all(chosen, read_judgments(crowd().frame, unjudgeable=0), on="a crowd")
     assert set(rf10.VARIANTS) < set(fits.models) == set(chosen)
+
+
+def test_the_claims_of_gda_are_tested_against_its_baselines() -> None:
+    judgments = crowd()
+    rng = np.random.default_rng(0)
+    items = np.arange(60)
+    gold = pd.DataFrame({"query": items // 20, "document": items, "grade": rng.integers(0, 3, 60)})
+    names = ["gda", "gda-pairwise", *(name for name in rf10.BASELINES if name != "random")]
+    fits = fit_all(choose(names, rf10.VARIANTS), judgments, on="a crowd")
+    (table, *_) = rf10.crowd_tables(fits, *(read_gold(gold),) * 2)
+    claim, tests = rf10.claim_tables(table)
+    assert [row["run"] for row in claim.rows] == list(rf10.CLAIMS)
+    assert {word for row in claim.rows for word in list(row.values())[1:]} <= {"confirmed", "refuted", "undecided"}
+    assert len(tests.rows) == 2 * len(rf10.BASELINES)
+    few = fit_all(choose(["average"]), judgments, on="a crowd")
+    assert not rf10.claim_tables(rf10.crowd_tables(few, *(read_gold(gold),) * 2)[0])
 
 
 @pytest.mark.data
