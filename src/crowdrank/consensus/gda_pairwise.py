@@ -98,6 +98,9 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
     Groups of up to ten times `partners` judgments have all their pairs (a group is a query, or an assessor's judgments
     in a query). In larger ones partners depend on `random_state`, the number of the query and the order of judgments.
 
+    GDA-PW, the likelihood of document pairs (eq. 8) of Metrikov, Pavlu, Aslam 2015: Aggregation of Crowdsourced Ordinal
+    Assessments and Integration with Learning to Rank: A Latent Trait Model (CIKM).
+
     Args:
         n_iter: maximum number of iterations.
         tol: the loop ends when the mean log posterior per judgment changes by less, and half of the assessors take
