@@ -36,16 +36,19 @@ class Claim:
 
     def verdict(self, comparison: Comparison | None) -> str | None:
         """Return whether the claim is confirmed, refuted or undecided; None if a run is missing."""
-        words = []
+        return None if (decision := self.decision(comparison)) is None else decision[1]
+
+    def decision(self, comparison: Comparison | None) -> tuple[str, str] | None:
+        """Return the run that decides the verdict, and the verdict: the worst one of all runs."""
+        words: dict[str, str] = {}
         for run in self.runs:
             tests = self.tests(comparison, run)
             if comparison is None or not tests:
                 return None
             unit = comparison.evaluations[self.share_of].means[self.measure] if self.share_of else 1.0
-            words.append(claim_word(tests, self.min_gain * unit))
-        if "refuted" in words:
-            return "refuted"
-        return "confirmed" if set(words) == {"confirmed"} else "undecided"
+            words[run] = claim_word(tests, self.min_gain * unit)
+        run = min(words, key=lambda name: ("refuted", "undecided", "confirmed").index(words[name]))
+        return run, words[run]
 
     def sentence(self, verdicts: Sequence[str]) -> str:
         """Return a sentence with the verdicts on several data sets."""

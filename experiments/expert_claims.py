@@ -43,15 +43,15 @@ def claim_tables(tables: Sequence[Table]) -> list[Table]:
     for table in tables:
         assert table.comparison is not None
         for claim in CLAIMS:
-            word = claim.verdict(table.comparison)
-            if word is None:
+            decision = claim.decision(table.comparison)
+            if decision is None:
                 continue
             row: Row = {"run": f"{table.name}, {claim.paper}"}
             for role, runs in (("claimed", claim.runs), ("baseline", claim.baselines), ("control", CONTROLS)):
                 best = best_run(table.comparison, runs, MAIN)
                 row[role] = best or ""
                 row[f"{role} %"] = float("nan") if best is None else table.row(best)[f"{MAIN} %"]
-            rows.append({**row, "headline": word})
+            rows.append({**row, "headline": decision[1], "decided by": decision[0]})
     if not rows:
         return []
     words = count_words([str(row["headline"]) for row in rows])

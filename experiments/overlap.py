@@ -157,8 +157,8 @@ def mslr(seed: int = 0) -> LabelSet:
     data = dataset("mslr-5k")
     train, test = (read_features(data.path(f"{part}.txt.gz"), format="letor") for part in ("train", "test"))
     world = simulate(source=train, labels=JUDGES, random_state=seed, **CROWD)
-    gold = (run_frame(part, part.grade, "grade").astype({"grade": int}) for part in (test, train))
-    return LabelSet("mslr-5k", read_judgments(world.judgments, grades="0-4"), train, test, *gold)
+    gold, train_gold = (run_frame(part, part.grade, "grade").astype({"grade": int}) for part in (test, train))
+    return LabelSet("mslr-5k", read_judgments(world.judgments, grades="0-4"), train, test, gold, train_gold)
 
 
 def experiment(

@@ -21,7 +21,7 @@ MIN_LABELS = 100
 def true_grades(judgments: Judgments, gold: pd.DataFrame) -> Integers:
     """Return the expert grade of the document of each label."""
     pairs = judgments.frame[["query", "document"]].merge(gold, on=["query", "document"], how="left", validate="m:1")
-    return pairs["grade"].to_numpy(np.int64)
+    return np.asarray(pairs["grade"], np.int64)
 
 
 def agreement_table(name: str, judgments: Judgments, gold: pd.DataFrame, seeds: Sequence[int]) -> Table:
