@@ -115,31 +115,39 @@ Chosen = dict[str, "Callable[[], Aggregator]"]
 """Function that returns the unfitted model of each run."""
 
 
-Variants = Mapping[str, tuple[str, Mapping[str, Any]]]
-"""Method and parameters of each variant, by the name of its run."""
+Variants = Mapping[str, tuple[str, "Mapping[str, Any] | Callable[[], Aggregator]"]]
+"""Method of each variant, and its parameters or a function that returns the model, by the name of its run."""
 
 
 def choose(methods: Sequence[str] | None = None, variants: Variants | None = None) -> Chosen:
-    """Return the methods to run, by default all except auto, each followed by its variants.
+    """Return the methods to run, by default all except auto, each followed by its variants; or variants by name.
 
     Auto selects one of the others and has its own experiment.
 
-    >>> [*choose(["gda", "average"], {"mine": ("gda", {"n_iter": 5})})]
-    ['gda', 'mine', 'average']
+    >>> mine = {"mine": ("gda", {"n_iter": 5})}
+    >>> [*choose(["gda", "average"], mine)], [*choose(["mine"], mine)]
+    (['gda', 'mine', 'average'], ['mine'])
     """
+    variants = variants or {}
+    known = (*METHODS, *variants)
     if methods is not None and not methods:
-        raise UsageError(f"There is no method to run; name some of: {', '.join(METHODS)}.")
+        raise UsageError(f"There is no method to run; name some of: {', '.join(known)}.")
+    makers = {name: _maker(*variant) for name, variant in variants.items()}
     chosen: Chosen = {}
     for method in [method for method in METHODS if method != "auto"] if methods is None else methods:
+        if method in makers:
+            chosen[method] = makers[method]
+            continue
+        if method not in METHODS:
+            listed = ", ".join(known)
+            raise UsageError(f"There is no method '{method}'{near(method, known)}; the methods are: {listed}.")
         chosen[method] = type(get_aggregator(method))
-        for name, (of, options) in (variants or {}).items():
-            if of == method:
-                chosen[name] = _maker(method, options)
+        chosen |= {name: makers[name] for name, (of, _) in variants.items() if of == method}
     return chosen
 
 
-def _maker(method: str, options: Mapping[str, Any]) -> Callable[[], Aggregator]:
-    return lambda: get_aggregator(method, **options)
+def _maker(method: str, options: Mapping[str, Any] | Callable[[], Aggregator]) -> Callable[[], Aggregator]:
+    return options if callable(options) else lambda: get_aggregator(method, **options)
 
 
 @dataclass(frozen=True)

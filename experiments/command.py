@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -68,7 +69,7 @@ def experiment(
     json: o.AsJson = False,
 ) -> None:
     """Run an experiment on public data and print its tables, paired tests and protocol."""
-    run = get_experiment(name)
+    run, commit = get_experiment(name), source_commit()
     if output is not None:
         make_folder(output)
     parts: dict[str, Any] = {} if only is None else {"only": words(only)}
@@ -84,7 +85,8 @@ def experiment(
         make_folder(keep)
         parts["keep"] = keep
     done = run(None if methods is None else words(methods), tell=teller(name), **parts)
-    record = {**done.to_dict(), "command": _command(name, methods, only, quick=quick), "version": crowdrank.__version__}
+    origin = {"command": _command(name, methods, only, quick=quick), "version": crowdrank.__version__}
+    record = {**done.to_dict(), **origin, **({} if commit is None else {"commit": commit})}
     if output is not None:
         with write_file(output / f"{name}.json") as draft:
             draft.write_text(json_format.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -99,6 +101,23 @@ def _command(name: str, methods: str | None, only: str | None, *, quick: bool) -
     options = {"--methods": methods, "--only": only}
     chosen = [f"{option} {text}" for option, text in options.items() if text]
     return " ".join(["python -m experiments", name, *chosen, *(["--quick"] if quick else [])])
+
+
+def source_commit() -> str | None:
+    """Return the commit of the code, with a plus sign if files differ from it; None outside of a git repository."""
+    folders = ("src", "experiments")
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments], cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", *folders)
+        return git("rev-parse", "--short=8", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def words(listed: str) -> list[str]:

@@ -30,7 +30,11 @@ LABELS: Mapping[str, tuple[str, str]] = {
 }
 """Labels of the papers' baselines: consensus method and target."""
 MARTS = tuple(LABELS)
-"""LambdaMART on these labels; the papers claim to beat all of them."""
+"""LambdaMART on these labels, baselines of both papers."""
+GBDTS = tuple(f"gbdt-{name}" for name in LABELS)
+"""Pointwise boosted trees on these labels, baselines of REMAP."""
+TREE_RD = "gbdt-rd"
+"""Pointwise trees reweighted by deviations, as both papers train RD."""
 CONTROLS = ("gls-average", "expected-grades", "family-mean", "expert-only", "ensemble")
 REMAPPERS: Mapping[RemapperKind, Mapping[str, Any]] = {
     "linear": {"kind": "remap", "tree_features": "auto", "learning_rate": (0.01, 0.03, 0.1)},
@@ -38,6 +42,8 @@ REMAPPERS: Mapping[RemapperKind, Mapping[str, Any]] = {
 }
 """Parameters of remappers: each paper's label features, and the grids that validation selects from together."""
 LEARNED = tuple(f"{kind}-{mode.lower()}" for kind in REMAPPERS for mode in MODES)
+LINEAR = tuple(name for name in LEARNED if name.startswith("linear"))
+"""REMAP's functions, baselines of MGBDT."""
 
 
 def regression(view: TrainingView, n_rows: int, has_validation: bool) -> GLS:
@@ -63,6 +69,11 @@ def single_labels(view: TrainingView) -> tuple[Integers, Floats]:
 def fit_reweighted(view: TrainingView) -> Ranker:
     """Train RD on single labels; validation selects delta, the ridge and the number of trees."""
     return view.fit(lambda *of: RD(regression(*of), validate_by=view.settings.measure), *single_labels(view))
+
+
+def fit_reweighted_trees(view: TrainingView) -> Ranker:
+    """Train RD on single labels by pointwise trees; validation selects delta."""
+    return view.fit(lambda *of: RD(pointwise_trees(*of), validate_by=view.settings.measure), *single_labels(view))
 
 
 def remapper_parameters(mode: str, kind: RemapperKind) -> dict[str, Any]:
@@ -105,6 +116,7 @@ CANDIDATES = (
         consensus_candidate(f"gls-{name}", f"least squares on {name}", *label, regression)
         for name, label in LABELS.items()
     ),
+    Candidate(TREE_RD, "pointwise trees reweighted by deviations, on single labels", fit_reweighted_trees),
     Candidate("rd", "least squares reweighted by deviations, on single labels", fit_reweighted),
     *(learned_candidate(kind, mode) for kind in REMAPPERS for mode in MODES),
     EXPECTED_GRADES,

@@ -2,73 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from crowdrank.evaluation.comparison import Comparison
-from experiments.base import Row, Table, claim_word, count_words, describe_difference, pair_rows
-from experiments.expert_candidates import CONTROLS, MARTS
+from experiments.base import Row, Table, count_words, describe_difference
+from experiments.claims import Claim, best_run, tests_table
+from experiments.expert_candidates import CONTROLS, GBDTS, LINEAR, MARTS, TREE_RD
 
 MAIN = "DCG@10"
 BASELINE = "majority"
-CLAIMS: Mapping[str, tuple[str, ...]] = {"MGBDT": ("boosted-t", "boosted-w+t"), "REMAP": ("linear-w+t",)}
-"""Runs that beat all LambdaMART baselines, as claimed by each paper."""
-BACKGROUND = "gls-average"
-"""Ranker that remappers are learned through, with the same features and ridges, on labels that are not learned."""
 MIN_GAIN = 0.01
 """Smallest gain that supports a claim, as a share of the baseline; the papers report several percent."""
+CLAIMS = (
+    Claim("MGBDT", ("boosted-t", "boosted-w+t"), (*MARTS, TREE_RD, *LINEAR), MAIN, MIN_GAIN, BASELINE),
+    Claim("REMAP", ("linear-w+t",), (*MARTS, *GBDTS, TREE_RD), MAIN, MIN_GAIN, BASELINE),
+)
+"""Runs of each paper that beat all baselines of its Table 4."""
+BACKGROUND = "gls-average"
+"""Ranker that remappers are learned through, with the same features and ridges, on labels that are not learned."""
 
 
-def headline(comparison: Comparison, paper: str) -> str | None:
-    """Return whether a paper's claim is confirmed, refuted or undecided; None if a run is missing."""
-    words = []
-    for run in CLAIMS[paper]:
-        rows = pair_rows(comparison, run, MARTS, MAIN)
-        if not rows:
-            return None
-        words.append(claim_word(rows, MIN_GAIN * comparison.evaluations[BASELINE].means[MAIN]))
-    if "refuted" in words:
-        return "refuted"
-    return "confirmed" if set(words) == {"confirmed"} else "undecided"
-
-
-def describe_headline(comparison: Comparison, paper: str) -> list[str]:
+def describe_headline(comparison: Comparison, claim: Claim) -> list[str]:
     """Return sentences about a paper's claim, and about its runs compared with the controls."""
-    word, best = headline(comparison, paper), best_of(comparison, MARTS)
+    word, best = claim.verdict(comparison), best_run(comparison, claim.baselines, MAIN)
     if word is None or best is None:
         return []
-    sentences = [f"{paper}'s claim ({' and '.join(CLAIMS[paper])} beat every LambdaMART baseline) is {word} here."]
-    for run in CLAIMS[paper]:
+    sentences = [f"{claim.paper}'s claim ({' and '.join(claim.runs)} beat every baseline of the paper) is {word} here."]
+    for run in claim.runs:
         sentences += describe_difference(comparison, run, best, MAIN)
-    ours, control = best_of(comparison, CLAIMS[paper]), best_of(comparison, CONTROLS)
+    ours, control = best_run(comparison, claim.runs, MAIN), best_run(comparison, CONTROLS, MAIN)
     # What least squares gains over LambdaMART by itself is no merit of the learned labels.
     for other in dict.fromkeys(name for name in (BACKGROUND, control) if name is not None):
         sentences += describe_difference(comparison, str(ours), other, MAIN)
     return sentences
 
 
-def best_of(comparison: Comparison, runs: Sequence[str]) -> str | None:
-    """Return the run with the highest mean, or None if none of them was trained."""
-    trained = [run for run in runs if run in comparison.evaluations]
-    return max(trained, key=lambda run: comparison.evaluations[run].means[MAIN]) if trained else None
-
-
-def claim_table(tables: Sequence[Table]) -> list[Table]:
-    """Return a table of the papers' claims on all data sets, or nothing if they were not tested."""
+def claim_tables(tables: Sequence[Table]) -> list[Table]:
+    """Return the verdicts on the papers' claims on all data sets, and the tests; [] if they were not tested."""
     rows: list[Row] = []
     for table in tables:
         assert table.comparison is not None
-        for paper, claimed in CLAIMS.items():
-            word = headline(table.comparison, paper)
-            if word is None:
+        for claim in CLAIMS:
+            decision = claim.decision(table.comparison)
+            if decision is None:
                 continue
-            row: Row = {"run": f"{table.name}, {paper}"}
-            for role, runs in (("claimed", claimed), ("baseline", MARTS), ("control", CONTROLS)):
-                best = best_of(table.comparison, runs)
+            row: Row = {"run": f"{table.name}, {claim.paper}"}
+            for role, runs in (("claimed", claim.runs), ("baseline", claim.baselines), ("control", CONTROLS)):
+                best = best_run(table.comparison, runs, MAIN)
                 row[role] = best or ""
                 row[f"{role} %"] = float("nan") if best is None else table.row(best)[f"{MAIN} %"]
-            rows.append({**row, "headline": word})
+            rows.append({**row, "headline": decision[1], "decided by": decision[0]})
     if not rows:
         return []
-    words = count_words([row["headline"] for row in rows])
-    note = f"That learned labels beat every LambdaMART baseline is {words}. The best run of each kind is shown."
-    return [Table("claim", f"The papers' claims, gains in {MAIN} over {BASELINE}", tuple(rows), (note,))]
+    words = count_words([str(row["headline"]) for row in rows])
+    note = f"That learned labels beat every baseline of their paper is {words}. The best run of each kind is shown."
+    verdicts = Table("claim", f"The papers' claims, gains in {MAIN} over {BASELINE}", tuple(rows), (note,))
+    tested = {claim.paper: {table.name: (claim, table.comparison) for table in tables} for claim in CLAIMS}
+    return [verdicts, *(test for paper, one in tested.items() for test in tests_table(f"claim-{paper}", one))]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pandas as pd
 
@@ -16,6 +17,7 @@ from experiments.base import (
     SEEDS,
     Experiment,
     Fits,
+    Row,
     Table,
     Tell,
     Variants,
@@ -26,6 +28,8 @@ from experiments.base import (
     ranking,
     testing_protocol,
 )
+from experiments.claims import Claim, tests_table
+from experiments.few_classes import FewClassDawidSkene
 from experiments.halves import split_half_table
 from experiments.injected import injected_tables
 from experiments.subsample import equal_count_table
@@ -33,6 +37,8 @@ from experiments.subsample import equal_count_table
 MEASURES = ("AP", "nDCG", "Tau")
 BASELINE = "dawid-skene"
 VARIANTS: Variants = {
+    "dawid-skene-ml": ("dawid-skene", {"prior": 0}),
+    "dawid-skene-ml-2": ("dawid-skene", partial(FewClassDawidSkene, 2)),
     "gda-unjudgeable": ("gda", {"unjudgeable_as": "model"}),
     "gda-difficulty": ("gda", {"unjudgeable_as": "model", "difficulty": True}),
     "gda-difficulty-alone": ("gda", {"difficulty": True}),
@@ -40,9 +46,22 @@ VARIANTS: Variants = {
     "gda-joint": ("gda", {"estimation": "joint"}),
     "rasch-difficulty": ("rasch", {"difficulty": True}),
     "threshold-unjudgeable": ("threshold-dawid-skene", {"unjudgeable_as": "model"}),
+    "gda-pairwise-joint": ("gda-pairwise", {"estimation": "joint"}),
     "gda-pairwise-difficulty": ("gda-pairwise", {"difficulty": True}),
+    "gda-pairwise-joint-difficulty": ("gda-pairwise", {"estimation": "joint", "difficulty": True}),
     "gda-pairwise-same-assessor": ("gda-pairwise", {"pairs": "same-assessor"}),
 }
+BASELINES = ("random", "majority", "average", "dawid-skene-ml", "dawid-skene-ml-2", "rasch-difficulty")
+"""Baselines of GDA's Table 2: random order, votes, EM by maximum likelihood, and Rasch with difficulty."""
+CLAIMS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "GDA and GDA-PW over the baselines": (("gda", "gda-pairwise"), BASELINES),
+    "the same by joint estimation": (("gda-joint", "gda-pairwise-joint"), BASELINES),
+    "GDA-PW over GDA": (("gda-pairwise",), ("gda",)),
+    "GDA-PW with difficulty over GDA-PW": (("gda-pairwise-difficulty",), ("gda-pairwise",)),
+}
+"""The paper's claims about Table 2: claimed runs, and runs that they should beat."""
+MIN_GAIN = 0.005
+"""Smallest gain that supports a claim."""
 LABELS = 3
 """Number of labels per document in the table with equal counts."""
 
@@ -58,6 +77,7 @@ def experiment(methods: Sequence[str] | None = None, *, seeds: Sequence[int] = S
         "rf10",
         (
             *tables,
+            *claim_tables(tables[0]),
             *injected_tables(chosen, fits, crowd, gold, MEASURES, baseline=BASELINE, seeds=seeds, tell=tell),
             agreement_table(fits, crowd, {"all gold": gold, "NIST-judged": judged}),
             split_half_table(chosen, fits, crowd, seeds=seeds, tell=tell),
@@ -76,9 +96,11 @@ def _protocol(crowd: Judgments, gold: Gold, judged: Gold, table: Table) -> list[
         f"{len(gold) - len(judged):,} are planted broken links, which count as grade 0.",
         "The crowd's 'broken link' answers count as grade 0, but for gda-unjudgeable, gda-difficulty and "
         "threshold-unjudgeable, where they are an answer of their own; in gda-difficulty, gda-difficulty-alone, "
-        "rasch-difficulty and gda-pairwise-difficulty documents differ in difficulty, in gda-widths every grade has "
-        "its own width, gda-joint maximizes the joint likelihood as in the paper, and gda-pairwise-same-assessor uses "
-        "only pairs of judgments of one assessor.",
+        "rasch-difficulty, gda-pairwise-difficulty and gda-pairwise-joint-difficulty documents differ in difficulty, "
+        "in gda-widths every grade has its own width, gda-joint and gda-pairwise-joint* maximize the joint likelihood "
+        "as in the paper, and gda-pairwise-same-assessor uses only pairs of judgments of one assessor.",
+        "The paper's EM has no prior: dawid-skene-ml is Dawid-Skene by maximum likelihood, and dawid-skene-ml-2 the "
+        "same with two true classes for the three grades (the paper took the best number of classes).",
         "random is the expected value over random orders of the documents.",
         "There are no families here, so family-mean is the average.",
         "A document is relevant from grade 1 up; Tau is (concordant - discordant) / pairs of different gold.",
@@ -109,6 +131,28 @@ def crowd_tables(fits: Fits, gold: Gold, judged: Gold) -> tuple[Table, ...]:
         compared_runs(name, title, runs, part, MEASURES, baseline=BASELINE, notes=fits.notes)
         for name, (title, part) in parts.items()
     )
+
+
+def claim_tables(table: Table) -> list[Table]:
+    """Return the verdicts on the paper's claims by measure, and the tests of the first; [] if a run is missing."""
+    claims = {
+        name: {measure: Claim("GDA", *runs, measure, MIN_GAIN) for measure in MEASURES} for name, runs in CLAIMS.items()
+    }
+    rows: list[Row] = []
+    for name, by_measure in claims.items():
+        words = {measure: claim.verdict(table.comparison) for measure, claim in by_measure.items()}
+        if None not in words.values():
+            rows.append({"run": name, **words})
+    if not rows:
+        return []
+    note = (
+        "A claim is confirmed if each run is significantly better than each baseline (p by Holm's method over the "
+        "baselines of a run), refuted if one is significantly worse than a baseline or the 95% interval of its gain "
+        f"over the best of them lies below {MIN_GAIN:g}, and undecided otherwise."
+    )
+    tested = {measure: (claim, table.comparison) for measure, claim in next(iter(claims.values())).items()}
+    title = "The paper's claims (GDA, Table 2), the crowd alone, all gold documents"
+    return [Table("claim", title, tuple(rows), (note,)), *tests_table("claim-tests", tested)]
 
 
 def in_odd_places(topics: pd.Series[str]) -> pd.Series[bool]:

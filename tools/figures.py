@@ -39,9 +39,9 @@ def current_pages() -> dict[Path, str]:
     generated = {"command-line.md": command_line.page(), "glossary.md": glossary(), **results.pages()}
     pages = {DOCS / name: _with_notice(text) for name, text in generated.items()}
     pages |= {DOCS / "assets" / f"walk-{name}.svg": walks.picture(name) for name in walks.WALKS}
-    for path in [*sorted(DOCS.glob("*.md")), DOCS.parent / "CONTRIBUTING.md"]:
+    for path in [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("papers/*.md")), DOCS.parent / "CONTRIBUTING.md"]:
         if path not in pages and MARKER.search(text := path.read_text(encoding="utf-8")):
-            pages[path] = fill(text)
+            pages[path] = fill(text, "../results" if path.parent.name == "papers" else "results")
     return pages
 
 
@@ -51,20 +51,20 @@ def _with_notice(page: str) -> str:
     return f"{title}\n\n{NOTICE}{rest}"
 
 
-def fill(text: str) -> str:
-    r"""Replace the parts of a page between markers.
+def fill(text: str, folder: str = "results") -> str:
+    r"""Replace the parts of a page between markers; links to results lead to `folder`.
 
     >>> print(fill("<!-- results nothing -->\n\nold\n\n<!-- end -->"))
     <!-- results nothing -->
     <BLANKLINE>
     <!-- end -->
     """
-    return MARKER.sub(_fill_marker, text)
+    return MARKER.sub(lambda match: _fill_marker(match, folder), text)
 
 
-def _fill_marker(match: re.Match[str]) -> str:
+def _fill_marker(match: re.Match[str], folder: str) -> str:
     kind, arguments = match["kind"], match["arguments"].strip()
-    content = WRITERS[kind](arguments)
+    content = WRITERS[kind](arguments).replace("](results/", f"]({folder}/")
     return f"<!-- {f'{kind} {arguments}'.strip()} -->\n\n{content}{chr(10) * 2 if content else ''}<!-- end -->"
 
 

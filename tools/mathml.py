@@ -15,7 +15,8 @@ LETTERS = {
 }  # fmt: skip
 SIGNS = {
     "cdot": "·", "times": "×", "le": "≤", "ge": "≥", "ne": "≠", "in": "∈", "sim": "∼", "propto": "∝", "mid": "|",
-    "approx": "≈", "to": "→", "ldots": "…", "lvert": "|", "rvert": "|", "pm": "±", "top": "⊤",
+    "approx": "≈", "to": "→", "leftarrow": "←", "lceil": "⌈", "rceil": "⌉", "ldots": "…", "lvert": "|", "rvert": "|",
+    "pm": "±", "top": "⊤",
 }  # fmt: skip
 WORDS = ("log", "exp", "max", "min", "arg")
 LARGE = {"sum": "∑", "prod": "∏", "int": "∫"}

@@ -53,7 +53,8 @@ def _page(experiment: dict[str, Any]) -> str:
 
 def _origin(experiment: dict[str, Any]) -> str:
     command = experiment.get("command", f"python -m experiments {experiment['experiment']}")
-    version = f" by crowdrank {experiment['version']}" if "version" in experiment else ""
+    commit = f" (commit {experiment['commit']})" if "commit" in experiment else ""
+    version = f" by crowdrank {experiment['version']}{commit}" if "version" in experiment else ""
     file = f"{experiment['experiment']}.json"
     return f"Written{version}: `{command}`. As JSON: [{file}]({file})."
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from crowdrank import read_gold
+from crowdrank.judgments.summary import inspect
+from crowdrank.readers.datasets import dataset
 from terminal import Run, crowdrank
 
 LABELS = "query;document;assessor;grade\nq;a;x;0\nq;b;x;4\nq;a;y;1\nq;b;y;4\n"
@@ -33,6 +35,32 @@ def test_validate_reads_all_inputs(run: Run) -> None:
     report = json.loads(run("validate", "-j", "labels.csv", *words, "--json").stdout)
     assert list(report["inputs"]) == ["judgments", "gold", "features", "run 1", "run 2"]
     assert [message["kind"] for message in report["fit"]] == ["scales-differ"]
+
+
+def test_validate_counts_queries_documents_and_judgments(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "two.csv").write_text("query,document,assessor,grade\nq,a,x,0\nq,b,x,1\nq,a,y,1\np,a,x,1\n")
+    facts = json.loads(run("validate", "two.csv", "--json").stdout)["inputs"]["judgments"]["facts"]
+    assert facts["judgments per document"] == "1 to 2, mean 1.3, median 1"
+    assert facts["judgments per assessor"] == "1 to 3, mean 2.0, median 1"
+    assert facts["documents per query"] == "1 to 2, mean 1.5, median 1"
+    assert facts["queries per assessor"] == "1 to 2, mean 1.5, median 1"
+    assert facts["judgments per assessor and query"] == "1 to 2, mean 1.3, median 1"
+    assert "documents per query" not in run("validate", "labels.csv").stdout  # there is one query
+
+
+@pytest.mark.data
+def test_validate_has_the_statistics_of_the_paper_on_rf10(data_folder: Path) -> None:
+    """Metrikov, Pavlu and Aslam (2015), Table 1, RF10."""
+    facts = inspect(dataset("trec-rf10").read_judgments()).facts
+    means = {name: float(text.split("mean ")[1].split(",")[0]) for name, text in facts.items() if "mean " in text}
+    expected = {
+        "documents per query": 200,
+        "judgments per assessor": 129,
+        "judgments per assessor and query": 16,
+        "judgments per document": 4.9,
+        "queries per assessor": 7.9,
+    }
+    assert means == pytest.approx(expected, rel=0.06)
 
 
 def test_validate_fails_if_something_cannot_be_used(run: Run, tmp_path: Path) -> None:

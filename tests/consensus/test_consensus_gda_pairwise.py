@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crowdrank import GDAPairwise, Judgments, LocalEngine, evaluate
+from crowdrank import GDAPairwise, Judgments, LocalEngine, evaluate, read_judgments
 from crowdrank._typing import Floats
 from crowdrank.consensus import gda_pairwise, gda_pairwise_documents, gda_pairwise_likelihood
 from crowdrank.consensus.gda_pairwise_assessors import (
@@ -96,7 +96,7 @@ def pair_terms(data: dict[str, Any], by_assessor: bool = True) -> tuple[float, F
     doc, params, n, items = data["doc"], data["params"], len(data["doc"]), len(data["relevance"])
     mu, log_alpha, log_width = (np.ascontiguousarray(part) for part in np.split(params, 3, axis=1))
     parameters = gda_pairwise_likelihood.Parameters(
-        mu, log_alpha - 0.25 * log_width, np.exp(-0.5 * log_width), np.zeros((2, 2)), 1.0, 0.0
+        mu, log_alpha - 0.25 * log_width, np.exp(-0.5 * log_width), np.zeros((2, 2)), 1.0, 0.0, True
     )
     query = gda_pairwise_likelihood.Query(
         doc, data["assessor"], data["grade"], np.full(items, -1, np.int8), data["first"], data["partner"], True
@@ -360,6 +360,7 @@ def relevance_of(model: GDAPairwise, items: int = 200) -> Floats:
         {"partners": 3},
         {"ordinal": True},
         {"tied_variance": False},
+        {"estimation": "joint"},
         {"difficulty": True, "tied_variance": False, "ordinal": True, "pairs": "same-assessor"},
     ],
 )
@@ -371,6 +372,28 @@ def test_relevance_is_found(options: dict[str, Any]) -> None:
     assert model.converged_
     assert (model.grade_gaussians()["width"] > 0).all()
     assert ("difficulty" in model.consensus_.documents) == ("difficulty" in options)
+
+
+def test_joint_estimation_is_at_the_maximum_of_equation_8() -> None:
+    frame, _ = crowd(items=30, assessors=6, queries=1)
+    table = read_judgments(frame)
+    model = GDAPairwise(estimation="joint").fit(table)
+    relevance = model.consensus_.documents["relevance"].to_numpy()
+    doc = table.item
+    partners = [np.flatnonzero(doc != one) for one in doc]
+    data = {
+        "doc": doc,
+        "assessor": table.assessor,
+        "grade": table.grade,
+        "first": np.cumsum([0, *map(len, partners)]),
+        "partner": np.concatenate(partners),
+        "weight": np.ones(len(doc)),
+        "params": model.theta_["params"],
+        "relevance": relevance,
+        "log_eps": np.zeros(30),
+    }
+    slope = finite_differences(data, "relevance") - relevance  # of the log posterior
+    assert slope == pytest.approx(0, abs=1e-3)
 
 
 def test_pairs_of_one_assessor_ignore_how_strict_each_is() -> None:
@@ -534,6 +557,7 @@ def test_partners_depend_on_the_seed_and_not_on_shards() -> None:
         ({"pairs": "some"}, "pairs must be one of all, same-assessor"),
         ({"random_state": -1}, "random_state must be a whole number of at least 0"),
         ({"difficulty": "yes"}, "difficulty must be True or False"),
+        ({"estimation": "both"}, "estimation must be one of marginal, joint"),
         ({"unjudgeable_as": "model"}, "unjudgeable_as must be one of lowest, drop"),
     ],
 )

@@ -21,7 +21,8 @@ from crowdrank.pipeline.run_settings import RunSettings
 
 REPOSITORY = Path(__file__).parent.parent.parent
 README = REPOSITORY / "README.md"
-PAGES = [README, *sorted((REPOSITORY / "docs").glob("*.md"))]
+DOCS = REPOSITORY / "docs"
+PAGES = [README, *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("papers/*.md"))]
 BLOCK = re.compile(r"^```(?P<kind>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 SMALLER = (
     (re.compile(r"(--expert-queries )\d+"), r"\g<1>12"),

@@ -36,13 +36,34 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_page_is_there_and_asks_for_nothing(site: Path) -> None:
     pages = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
-    assert {"index.html", "start.html", "methods.html", "command-line.html", "api/consensus.html"} <= set(pages)
+    assert {"index.html", "start.html", "methods.html", "papers/gda.html", "api/consensus.html"} <= set(pages)
     for name, text in pages.items():
         assert not LOADED.findall(text), name
         assert 'class="arithmatex"' not in text, f"{name} has an equation that was not drawn"
     for style in site.rglob("*.css"):
         assert not re.search(r"url\([\"']?(?:https?:)?//", style.read_text(encoding="utf-8")), style.name
     assert pages["methods.html"].count('<math display="block">') >= 9
+    assert pages["papers/gda.html"].count('<math display="block">') >= 13
+
+
+@pytest.mark.parametrize(
+    ("method", "page"),
+    [
+        *((name, "gda") for name in ("GDA", "GDA-PW", "GDA-PW-MART", "informativeness", "Metrikov")),
+        *((name, "overlap") for name in ("OVERLAP", "if-good-k", "good-till-bad", "k-overlap", "Mityagin")),
+        *((name, "remap") for name in ("REMAP", "RD", "Rw", "Rm", "reweights by deviations", "Ustinovskiy")),
+        *((name, "mgbdt") for name in ("MGBDT", "Algorithm 1", "meta-gradient boosted")),
+    ],
+)
+def test_the_search_finds_methods_by_their_names_in_the_papers(site: Path, method: str, page: str) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    words = re.split(r"[\s\-]+", method.lower())
+    found = {
+        entry["location"].split("#")[0]
+        for entry in index["docs"]
+        if set(words) <= set(re.findall(r"\w+", re.sub("<[^>]+>", " ", f"{entry['title']} {entry['text']}").lower()))
+    }
+    assert f"papers/{page}.html" in found
 
 
 def test_a_result_on_a_page_is_the_one_in_the_json(site: Path) -> None:

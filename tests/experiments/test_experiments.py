@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from experiments.agreement import agreement_table
 from experiments.base import Experiment, Table, averaged, choose, compared, fit_all, quiet
 from experiments.calibration import draw, reliability
 from experiments.command import experiment as run_command
+from experiments.command import source_commit
 from experiments.dl20 import drawn_judges
+from experiments.few_classes import FewClassDawidSkene
 from experiments.halves import split_half_table
 from experiments.injected import INJECTED, informativeness, inject_assessor, with_random
 from experiments.subsample import equal_count
@@ -82,6 +85,14 @@ def test_a_wrong_word_is_one_sentence(
         run_command(name, **options)
 
 
+def test_results_name_the_commit_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = source_commit()
+    if found is not None:  # there is a repository
+        assert re.fullmatch(r"[0-9a-f]{8}\+?", found)
+    monkeypatch.setattr("experiments.command.__file__", str(tmp_path / "experiments" / "command.py"))
+    assert source_commit() is None
+
+
 def test_every_study_has_its_file() -> None:
     assert all(callable(get_experiment(name)) for name in EXPERIMENTS)
 
@@ -90,6 +101,22 @@ def test_all_methods_run_unless_named() -> None:
     assert [*choose(), "auto"] == list(METHODS)
     with pytest.raises(UsageError, match="no method to run"):
         choose([])
+    assert list(choose(["gda-pairwise-joint", "average"], rf10.VARIANTS)) == ["gda-pairwise-joint", "average"]
+    with pytest.raises(UsageError, match=r"There is no method 'gda-jint' \(did you mean 'gda-joint'\?\)"):
+        choose(["gda-jint"], rf10.VARIANTS)
+
+
+def test_fewer_classes_than_grades_still_rank_documents() -> None:
+    judgments = crowd()
+    model = FewClassDawidSkene(2).fit(judgments)
+    assert model.theta_["likelihood"].shape == (judgments.n_assessors, 3, 2)
+    found = model.consensus_.documents
+    average = choose(["average"])["average"]().fit(judgments).consensus_.documents
+    assert np.corrcoef(found["relevance"], average["relevance"])[0, 1] > 0.8
+    assert found["relevance"].between(0, 2).all()
+    shares = found[["p0", "p1", "p2"]].to_numpy()
+    assert shares.sum(axis=1) == pytest.approx(1)
+    assert (shares @ [0, 1, 2]) == pytest.approx(found["relevance"].to_numpy())  # a class stands for its grades
 
 
 def test_a_method_that_cannot_take_the_judgments_is_left_out_and_told() -> None:
@@ -177,9 +204,25 @@ def close(row: dict[str, Any], expected: list[float], within: float) -> bool:
 
 
 def test_every_variant_on_rf10_can_be_fitted() -> None:
-    chosen = choose(["rasch", "threshold-dawid-skene", "gda", "gda-pairwise"], rf10.VARIANTS)
+    chosen = choose(["dawid-skene", "rasch", "threshold-dawid-skene", "gda", "gda-pairwise"], rf10.VARIANTS)
     fits = fit_all(chosen, read_judgments(crowd().frame, unjudgeable=0), on="a crowd")
     assert set(rf10.VARIANTS) < set(fits.models) == set(chosen)
+
+
+def test_the_claims_of_gda_are_tested_against_its_baselines() -> None:
+    judgments = crowd()
+    rng = np.random.default_rng(0)
+    items = np.arange(60)
+    gold = pd.DataFrame({"query": items // 20, "document": items, "grade": rng.integers(0, 3, 60)})
+    names = ["gda", "gda-pairwise", *(name for name in rf10.BASELINES if name != "random")]
+    fits = fit_all(choose(names, rf10.VARIANTS), judgments, on="a crowd")
+    (table, *_) = rf10.crowd_tables(fits, *(read_gold(gold),) * 2)
+    claim, tests = rf10.claim_tables(table)
+    assert [row["run"] for row in claim.rows] == list(rf10.CLAIMS)
+    assert {word for row in claim.rows for word in list(row.values())[1:]} <= {"confirmed", "refuted", "undecided"}
+    assert len(tests.rows) == 2 * len(rf10.BASELINES)
+    few = fit_all(choose(["average"]), judgments, on="a crowd")
+    assert not rf10.claim_tables(rf10.crowd_tables(few, *(read_gold(gold),) * 2)[0])
 
 
 @pytest.mark.data

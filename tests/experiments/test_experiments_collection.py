@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from crowdrank.readers.read import read_judgments
 from crowdrank.simulation.world import simulate
 from experiments import next_label, next_label_features, overlap, settled
 from experiments.base import Table
+from experiments.overlap_claims import claim_tables, equal_budget_summary, equal_budget_verdict
+from experiments.overlap_judges import GRADES, agreement_table, habits_table
 from experiments.subsample import equal_count
 from tools.results import load_results
 
@@ -55,16 +58,16 @@ def test_the_layout_of_the_papers_tables(labels: overlap.LabelSet) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_equal_budgets_spend_as_many_labels(labels: overlap.LabelSet) -> None:
-    table = overlap.equal_budget_table(labels, ["if-good-3", "overlap-3", "single"], [0])
+    table = overlap.equal_budget_table("LambdaMART", labels, ["if-good-3", "overlap-3", "single"], overlap.trees, [0])
     assert table.comparison is not None
     assert table.comparison.baseline == "if-good-3"
     assert "Training queries: if-good-3 " in " ".join(table.notes)
     assert "overlap-3 10, single 30" in " ".join(table.notes)
-    assert overlap.verdict(table) in ("confirmed", "refuted", "undecided")
-    assert overlap.claim_table([table]).rows[0]["claim"] == overlap.verdict(table)
+    assert equal_budget_verdict(table) in ("yes", "no", "undecided")
+    assert equal_budget_summary([table]).rows[0]["if-good-3 is best"] == equal_budget_verdict(table)
 
 
-def test_the_verdict_follows_the_tests() -> None:
+def test_the_answer_on_equal_budgets_follows_the_tests() -> None:
     class Rows:
         def __init__(self, rows: list[dict[str, Any]]) -> None:
             self.rows = rows
@@ -83,11 +86,45 @@ def test_the_verdict_follows_the_tests() -> None:
             self.rows = Rows(runs)
 
     def word(*tests: tuple[float, bool]) -> str | None:
-        return overlap.verdict(Table("equal-A", "", (), (), Compared(*tests)))  # type: ignore[arg-type]
+        return equal_budget_verdict(Table("equal-A", "", (), (), Compared(*tests)))  # type: ignore[arg-type]
 
-    assert word((-0.1, True), (-0.1, True)) == "confirmed"
-    assert word((-0.1, True), (0.1, True)) == "refuted"
+    assert word((-0.1, True), (-0.1, True)) == "yes"
+    assert word((-0.1, True), (0.1, True)) == "no"
     assert word((-0.1, True), (0.1, False)) == "undecided"
+
+
+@pytest.mark.usefixtures("small")
+def test_the_papers_claim_is_tested_against_every_setting_on_the_same_queries(labels: overlap.LabelSet) -> None:
+    table = overlap.ranker_table("LambdaMART", labels, overlap.SCHEMES, overlap.trees, [0])
+    few = overlap.ranker_table("LambdaMART", labels, ["if-good-3", "single"], overlap.trees, [0])
+    claim, tests = claim_tables({"LambdaMART A": table, "LambdaMART few": few}, [])
+    (row,) = claim.rows
+    assert row["over single"] == pytest.approx(table.row("if-good-3")["nDCG@3"] - table.row("single")["nDCG@3"])
+    assert {row["better than single"], row["best of all"]} <= {"confirmed", "refuted", "undecided"}
+    assert row["mean of it"] == max(one["nDCG@3"] for one in table.rows if one["run"] not in ("if-good-3", "single"))
+    assert [one["run"] for one in tests.rows] == [name for name in overlap.SCHEMES if name != "if-good-3"]
+    assert not claim_tables({"LambdaMART few": few}, [])
+
+
+def test_more_labels_agree_more_with_experts() -> None:
+    many = overlap.simulated_set("A", train=120, test=5)
+    table = agreement_table("A", many.judgments, many.train_gold, [0, 1])
+    assert [row["run"] for row in table.rows][:2] == ["1 label", "2 labels"]
+    assert table.row("11 labels")["majority"] > table.row("3 labels")["majority"] > table.row("1 label")["majority"]
+    assert table.row("2 labels")["majority"] == table.row("2 labels")["highest"]  # a tie of two is the higher label
+    assert table.row("best judge")["majority"] > table.row("median judge")["majority"]
+    habits = habits_table("A", many.judgments)
+    for grade in GRADES:
+        judge, majority = (habits.row(f"most {grade}: {who}") for who in ("judge", "majority"))
+        assert sum(judge[name] for name in GRADES) == pytest.approx(1)
+        assert judge["labels"] == majority["labels"] >= 100
+        assert judge["p"] < 0.05
+
+
+def test_expert_grades_of_training_documents_train_nothing(labels: overlap.LabelSet) -> None:
+    other = replace(labels, train_gold=labels.train_gold.iloc[:0])
+    one, two = (overlap.train_and_evaluate(each, "single", overlap.network, 0) for each in (labels, other))
+    assert one.means == two.means
 
 
 def test_a_set_labeled_by_the_claim_allows_its_schemes() -> None:

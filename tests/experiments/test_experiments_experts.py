@@ -24,8 +24,8 @@ from experiments.base import Experiment, Table
 from experiments.command import experiment as run_command
 from experiments.command import words
 from experiments.driver import Setting, train_candidates
-from experiments.expert_candidates import CANDIDATES, CONTROLS, LEARNED, MARTS, REMAPPERS, single_labels
-from experiments.expert_claims import CLAIMS, claim_table, describe_headline, headline
+from experiments.expert_candidates import CANDIDATES, CONTROLS, LEARNED, MARTS, REMAPPERS, TREE_RD, single_labels
+from experiments.expert_claims import CLAIMS, claim_tables, describe_headline
 from experiments.experts import FEATURE_SETS, generated_setting, select_groups, setting_tables
 from experiments.known_assessors import Source, count_table, generated, split_table
 from experiments.quality import Quality
@@ -206,7 +206,7 @@ def test_the_table_has_the_papers_layout_and_every_control(tables: list[Table]) 
     runs = [row["run"] for row in table.rows]
     assert runs == [run for run in BY_NAME if run != "family-mean"]
     baselines = {f"{prefix}{label}" for prefix in ("", "gbdt-", "gls-") for label in MARTS}
-    assert {*baselines, "rd", *LEARNED, *CONTROLS} - {"family-mean"} <= set(runs)
+    assert {*baselines, "rd", TREE_RD, *LEARNED, *CONTROLS} - {"family-mean"} <= set(runs)
     assert {f"mart-{name}" for name in LEARNED if name.endswith("t")} <= set(runs)
     assert table.comparison.baseline == "majority"
     assert all(table.row("majority")[f"DCG@{k} %"] == 0 for k in (1, 5, 10))
@@ -217,11 +217,13 @@ def test_the_table_has_the_papers_layout_and_every_control(tables: list[Table]) 
     assert any(" gls-average: " in note for note in table.notes)
     assert {row["run"] for row in importances.rows} == {"boosted-w", "boosted-t"}
     assert all(0 <= row["importance"] <= 1 for row in importances.rows)
-    (claim,) = claim_table([table])
+    claim, mgbdt, remap = claim_tables([table])
     assert [row["run"] for row in claim.rows] == ["generated, MGBDT", "generated, REMAP"]
-    assert claim.rows[0]["baseline"] in MARTS
+    assert claim.rows[0]["baseline"] in CLAIMS[0].baselines
     assert claim.rows[0]["control"] in CONTROLS
-    strict(*tables, claim)
+    assert len(mgbdt.rows) == 2 * 8  # two claimed runs, the eight baselines of MGBDT's Table 4
+    assert len(remap.rows) == 9  # the nine of REMAP's
+    strict(*tables, claim, mgbdt, remap)
 
 
 def test_ablation_and_numbers_of_trees(tiny: Setting) -> None:
@@ -272,12 +274,16 @@ def test_the_headline_is_judged_by_the_figures(
     marts: Sequence[float], claimed: Sequence[float], spread: float, words: Sequence[str]
 ) -> None:
     names = ("boosted-t", "boosted-w+t", "linear-w+t")
+    claims = [replace(claim, baselines=MARTS) for claim in CLAIMS]
     gains = {**dict(zip(MARTS, marts, strict=True)), **dict(zip(names, claimed, strict=True))}
     comparison = drawn(gains, spread)
-    assert [headline(comparison, paper) for paper in ("MGBDT", "REMAP")] == words
+    assert [claim.verdict(comparison) for claim in claims] == words
+    if list(claimed) == [0.1, 0.3, 0.3]:  # the worst run decides, whatever the best one gains
+        assert claims[0].decision(comparison) == ("boosted-t", "refuted")
+    assert not any(claim.verdict(comparison) for claim in CLAIMS)  # baselines of the papers are missing
     few = drawn({"majority": 0.0, "boosted-t": 0.1}, spread)
-    assert headline(few, "MGBDT") is None
-    assert not describe_headline(few, "MGBDT")
+    assert claims[0].verdict(few) is None
+    assert not describe_headline(few, claims[0])
 
 
 # The command.

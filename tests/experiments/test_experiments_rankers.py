@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ from experiments import crowd_rankers, get_experiment, rankers
 from experiments.base import Experiment, Table, average_repeats, select_names
 from experiments.crowd_rankers import (
     BASELINE,
+    CLAIM,
     CLAIMED,
     MEASURES,
-    RIVAL,
     claim_table,
     describe_claim,
     descriptive_table,
@@ -245,42 +245,57 @@ def test_folds_without_validation_do_not_share_queries() -> None:
         assert not len(fold.validation)
 
 
-def shifted(by: float, spread: float) -> Table:
-    """Return a table in which the claimed run differs from LambdaMART on the average by about `by`."""
+def shifted(by: float, spread: float, others: Sequence[float] = (0.0, 0.0, 0.0)) -> Table:
+    """Return a table in which the claimed run differs from the average by about `by`, other baselines by `others`."""
     rng = np.random.default_rng(0)
     gold = pd.DataFrame({"query": np.repeat(np.arange(200), 2), "document": [1, 2] * 200, "grade": [1, 0] * 200})
     base = evaluate(gold.assign(score=0.0), gold, ["nDCG@10"])
-    values = base.values("nDCG@10") + by + spread * rng.standard_normal(200)
-    column = base.per_query.set_column(1, "nDCG@10", [values])
-    other = replace(base, per_query=column, means={"nDCG@10": float(values.mean())})
-    runs = {"average": base, "gda-pairwise-mart": other}
+    gains = dict(zip(CLAIM.baselines, (others[0], 0.0, *others[1:]), strict=True)) | {CLAIMED: by}
+    runs = {}
+    for run, gain in gains.items():
+        values = base.values("nDCG@10") + gain + (spread * rng.standard_normal(200) if run == CLAIMED else 0.0)
+        column = base.per_query.set_column(1, "nDCG@10", [values])
+        runs[run] = replace(base, per_query=column, means={"nDCG@10": float(values.mean())})
     rows = tuple({"run": run, **one.means} for run, one in runs.items())
-    return Table("one", "One", rows, (), compare_evaluations(runs))
+    return Table("one", "One", rows, (), compare_evaluations(runs, baseline=BASELINE))
 
 
 @pytest.mark.parametrize(
-    ("by", "spread", "word"),
-    [(0.05, 0.1, "confirmed"), (-0.05, 0.1, "refuted"), (0.0, 0.01, "refuted"), (0.0, 0.5, "undecided")],
+    ("by", "spread", "others", "word"),
+    [
+        (0.05, 0.1, (0, 0, 0), "confirmed"),
+        (0.05, 0.1, (0, 0, 0.05), "undecided"),  # one of the four baselines is as good
+        (0.05, 0.01, (0, 0, 0.06), "refuted"),
+        (-0.05, 0.1, (0, 0, 0), "refuted"),
+        (0.0, 0.01, (0, 0, 0), "refuted"),
+        (0.0, 0.5, (0, 0, 0), "undecided"),
+    ],
 )
-def test_the_claim_is_judged_by_the_figures(by: float, spread: float, word: str) -> None:
-    table = shifted(by, spread)
-    (sentence,) = describe_claim(table)  # without the rival
+def test_the_claim_is_judged_by_the_figures_of_all_baselines(
+    by: float, spread: float, others: Sequence[float], word: str
+) -> None:
+    table = shifted(by, spread, others)
+    sentence, *differences = describe_claim(table)
     assert f"gda-pairwise-mart is {word} here" in sentence
-    (claim,) = claim_table([table, Table("none", "None", ())])
-    assert claim.notes == (f"That gda-pairwise-mart beats LambdaMART on the average label is {word} in 1 of 1.",)
+    assert [f" {other}: " in one for other, one in zip(CLAIM.baselines, differences, strict=True)] == [True] * 4
+    claim, tests = claim_table([table, Table("none", "None", ())])
+    assert claim.notes[0].endswith(f" is {word} in 1 of 1.")
+    assert [row["run"] for row in tests.rows] == list(CLAIM.baselines)
+    assert tests.row("average")["one difference"] == pytest.approx(by, abs=0.1)
     assert not describe_claim(Table("none", "None", ()))
     assert not claim_table([])
+    strict(claim)
+    strict(tests)
 
 
-def test_the_rival_is_compared_too(tiny: Setting) -> None:
+def test_a_claim_needs_all_baselines(tiny: Setting) -> None:
     once = replace(tiny, crowds=tiny.crowds[:1], splits=tiny.splits[:1])
-    table = setting_table(once, [CROWD[name] for name in (BASELINE, RIVAL, CLAIMED)])
+    assert not claim_table([setting_table(once, [CROWD[name] for name in (BASELINE, CLAIMED)])])
+    table = setting_table(once, [CROWD[name] for name in (*CLAIM.baselines, CLAIMED)])
     assert f"By nDCG@10, {CLAIMED} is " in table.notes[-2]
-    assert f" {RIVAL}: " in table.notes[-2]
     assert table.notes[-1].startswith("Only some of the runs were trained")
-    (claim,) = claim_table([table])
-    assert claim.rows[0][RIVAL] == table.row(RIVAL)["nDCG@10"]
-    assert f"significantly better than {RIVAL} in " in claim.notes[0]
+    claim, _ = claim_table([table])
+    assert claim.rows[0]["its mean"] == max(table.row(name)["nDCG@10"] for name in CLAIM.baselines)
     strict(claim)
 
 

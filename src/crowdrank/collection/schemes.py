@@ -56,6 +56,8 @@ REASONS = {
 class Scheme(Policy):
     """Labeling scheme: a rule for the labels to request and for the training instances that they become.
 
+    OVERLAP: Yang, Mityagin, Svore, Markov 2010: Collecting High Quality Overlapping Labels at Low Cost (SIGIR).
+
     Args:
         rule: name in `RULES`.
         k: number of labels, or weight of a good label.

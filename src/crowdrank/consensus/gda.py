@@ -68,6 +68,9 @@ class GDA(FamilyAggregator, FeatureAggregator):
     assessor. Assessors may use different scales; each scale has its own prior, and grades are shown on the scale with
     the most grades. :meth:`grade_gaussians` returns mu, w and alpha of each assessor.
 
+    GDA, the likelihood of documents (eq. 2) of Metrikov, Pavlu, Aslam 2015: Aggregation of Crowdsourced Ordinal
+    Assessments and Integration with Learning to Rank: A Latent Trait Model (CIKM).
+
     Args:
         n_iter: maximum number of iterations.
         tol: the fit stops if the mean log likelihood per judgment changes by less than this.

@@ -99,12 +99,17 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
     Groups of up to ten times `partners` judgments have all their pairs (a group is a query, or an assessor's judgments
     in a query). In larger ones partners depend on `random_state`, the number of the query and the order of judgments.
 
+    GDA-PW, the likelihood of document pairs (eq. 8) of Metrikov, Pavlu, Aslam 2015: Aggregation of Crowdsourced Ordinal
+    Assessments and Integration with Learning to Rank: A Latent Trait Model (CIKM).
+
     Args:
         n_iter: maximum number of iterations.
         tol: the loop ends when the mean log posterior per judgment changes by less, and half of the assessors take
             short steps.
         partners: number of partners of a judgment in a large group.
         pairs: `all` pairs of judgments on two documents, or only those of the `same-assessor`.
+        estimation: `marginal` as described above, or `joint`: maximize eq. 8 over assessors and documents together, as
+            in the paper. `relevance` is then its mode, and intervals have the curvature there (Laplace).
         ordinal: force mu_0 <= mu_1 <= ...; a reversed assessor then counts as a random one.
         difficulty: estimate a difficulty eps of each document (column `difficulty`, higher is harder).
         tied_variance: one width w for all grades of an assessor (the paper's choice), or one for each grade.
@@ -141,6 +146,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
     _parameter_constraints: ClassVar[Constraints] = {
         "partners": [Number(1, MAX_INTEGER, integer=True)],
         "pairs": [OneOf("all", "same-assessor")],
+        "estimation": [OneOf("marginal", "joint")],
         "ordinal": [Flag()],
         "difficulty": [Flag()],
         "tied_variance": [Flag()],
@@ -154,6 +160,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         *,
         partners: int = 20,
         pairs: str = "all",
+        estimation: str = "marginal",
         ordinal: bool = False,
         difficulty: bool = False,
         tied_variance: bool = True,
@@ -168,6 +175,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         self.tol = tol
         self.partners = partners
         self.pairs = pairs
+        self.estimation = estimation
         self.ordinal = ordinal
         self.difficulty = difficulty
         self.tied_variance = tied_variance
@@ -272,12 +280,19 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
             self.partners,
             self.random_state,
             mode_steps,
-            relevance_steps,
+            0 if self._is_joint else relevance_steps,
             documents,
             slope,
             curve,
         )
+        if self._is_joint:
+            information = 1 / np.maximum(documents.variance, 1e-300) - documents.precision
+            documents = documents._replace(relevance=documents.mode.copy(), information=np.maximum(information, 0.0))
         return local | documents._asdict(), float(value)
+
+    @property
+    def _is_joint(self) -> bool:
+        return self.estimation == "joint"
 
     def _kernel_parameters(self, theta: Arrays) -> gda_pairwise_likelihood.Parameters:
         mu, log_alpha, log_width = np.split(theta["params"], 3, axis=1)
@@ -288,6 +303,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
             expert=latent.expert_lines(theta["expert_cuts"]),
             unit=float(theta["unit"][0]),
             log_eps_precision=LOG_EPS_SD**-2 if self.difficulty else 0.0,
+            uncertain=not self._is_joint,
         )
 
     def _maximize(self, theta: Arrays | None, statistics: Arrays, n_jobs: int = 1) -> Arrays:
@@ -328,7 +344,7 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
             basis, size = self._parametrization(params.shape[1] // 3)[1], len(params)
             params = in_grade_order(params, basis, np.tile(np.eye(basis.shape[1]), (size, 1, 1)), n_grades)
         theta = {"params": params, "n_grades": n_grades, "of_scale": of_scale, "residuals": np.array([0.0, 1.0, 0.0])}
-        theta |= {"unit": np.array([INITIAL_UNIT]), "learn_unit": np.zeros(1)}
+        theta |= {"unit": np.array([1.0 if self._is_joint else INITIAL_UNIT]), "learn_unit": np.zeros(1)}
         theta |= {"recent": empty_step_history(params), "expert_cuts": latent.first_cuts(statistics["expert_grades"])}
         if "score_products" in statistics:
             theta["feature_weight"] = np.array([INITIAL_WEIGHT])
@@ -364,6 +380,8 @@ class GDAPairwise(FamilyAggregator, FeatureAggregator):
         theta = {**theta, "learn_unit": np.ones(1), "recent": empty_step_history(theta["params"])}
         for _ in range(UNIT_PASSES):
             statistics = passes.accumulate(theta)
+            if self._is_joint:
+                break  # the prior of the modes has set the unit
             unit = float(theta["unit"][0])
             n, squares, shrinkage = statistics["spread"] + UNIT_DOCUMENTS * np.array([1.0, unit**2, 1.0])
             change = np.sqrt(squares / shrinkage) / unit

@@ -138,7 +138,7 @@ class DocumentEstimates(NamedTuple):
     variance: Floats  # variance of relevance at the mode
     relevance: Floats  # relevance given a document's own judgments
     information: Floats  # expected curvature of the log likelihood at `relevance`
-    precision: Floats  # curvature of prior and expert grades at `relevance`
+    precision: Floats  # curvature of prior and expert grades at `relevance` (or before at `mode`)
 
 
 @njit(cache=True, nogil=True)
@@ -218,7 +218,7 @@ def write_residuals(query: Query, parameters: Parameters, documents: DocumentEst
         a, g, d = query.assessor[i], query.grade[i], query.doc[i]
         by_judgment[i, RESIDUAL] = documents.mode[d] - parameters.mean[a, g]
         by_judgment[i, FACTOR] = parameters.factor[a, g] * math.exp(-0.5 * documents.log_eps[d])
-        by_judgment[i, VARIANCE] = documents.variance[d]
+        by_judgment[i, VARIANCE] = documents.variance[d] if parameters.uncertain else 0.0
 
 
 @njit(cache=True, nogil=True)
@@ -233,7 +233,7 @@ def update_modes(query: Query, parameters: Parameters, documents: DocumentEstima
 
     """
     mode, log_eps, eps_precision = documents.mode, documents.log_eps, parameters.log_eps_precision
-    by_document, precision = np.zeros((4, len(mode))), np.empty(len(mode))
+    by_document, precision = np.zeros((4, len(mode))), documents.precision
     for i in range(len(query.doc)):
         d, joint = query.doc[i], 1.0 + 1.0 / max(query.first[i + 1] - query.first[i], 1)
         by_document[SLOPE, d] -= sums[EXPLAINED, i, SLOPE] + sums[PARTNER, i, SLOPE]

@@ -69,6 +69,7 @@ class Parameters(NamedTuple):
     expert: Floats  # (2, n_expert_grades) slope and intercept of the score of each expert grade
     unit: float  # prior standard deviation of `relevance`
     log_eps_precision: float  # prior precision of log difficulty; 0: difficulty is fixed
+    uncertain: bool  # whether the uncertainty of relevance is integrated out
 
 
 class Query(NamedTuple):

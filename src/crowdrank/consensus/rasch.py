@@ -50,7 +50,8 @@ class Rasch(EMAggregator):
     assessors differ in how strict they are, not in how reliable. Relevance is normal over documents; its mean and
     variance are learned, and it is reported in standard deviations from the mean document. Relevance is integrated out,
     and thresholds have a normal prior whose mean and covariance are learned (empirical Bayes). Assessors may use
-    different scales; each scale has its own prior, and grades are reported on the scale with the most grades.
+    different scales; each scale has its own prior, and grades are reported on the scale with the most grades. With
+    difficulty it is a baseline of GDA (Metrikov, Pavlu, Aslam 2015, section 3.4).
 
     Args:
         n_iter: maximum number of iterations.

@@ -102,6 +102,8 @@ def _summary_facts(judgments: AnyJudgments, tally: Tally) -> dict[str, str]:
         "judgments per document": _describe_range(tally.items_by_size),
         "judgments per assessor": _describe_range(assessors_by_size),
     }
+    if isinstance(judgments, Judgments) and judgments.n_queries > 1:
+        facts |= _query_facts(judgments)
     if judgments.report.columns:
         facts["columns"] = describe_columns(judgments.report.columns)
     for scale_index, scale in enumerate(judgments.scales):
@@ -140,10 +142,23 @@ def _grade_counts(judgments: AnyJudgments, tally: Tally, scale_index: int) -> ND
 
 
 def _describe_range(counts: NDArray[np.int64]) -> str:
-    """Return a text with the minimum, maximum and median of integers; `counts` has the frequency of 0, 1, 2, ..."""
+    """Return a text with the range, mean and median of integers; `counts` has the frequency of 0, 1, 2, ..."""
     below = np.cumsum(counts)
     low, middle, high = (int(np.searchsorted(below, round(q * (below[-1] - 1)), "right")) for q in (0, 0.5, 1))
-    return f"{low} to {high:,}, median {middle}"
+    mean = float(np.arange(len(counts)) @ counts) / below[-1]
+    return f"{low} to {high:,}, mean {mean:,.1f}, median {middle}"
+
+
+def _query_facts(judgments: Judgments) -> dict[str, str]:
+    """Return texts about the sizes of queries, and about what assessors judge of them."""
+    query = judgments.by_row(judgments.item_query).astype(np.int64)
+    pair, n_judgments = np.unique(judgments.assessor * np.int64(judgments.n_queries) + query, return_counts=True)
+    sizes = {
+        "documents per query": np.bincount(judgments.item_query),
+        "queries per assessor": np.bincount(pair // judgments.n_queries),
+        "judgments per assessor and query": n_judgments,
+    }
+    return {name: _describe_range(np.bincount(size[size > 0])) for name, size in sizes.items()}
 
 
 def _extra_facts(judgments: Judgments) -> dict[str, str]:

@@ -33,6 +33,9 @@ class BoostedRemapper(Remapper):
     their outputs, scaled to a root mean square of `learning_rate`: the units of the gradients have no meaning, and a
     tree explains only a small part of them.
 
+    MGBDT: Ustinovskiy, Fedorova, Gusev, Serdyukov 2016: Meta-Gradient Boosted Decision Tree Model for Weight and Target
+    Learning (ICML).
+
     Args:
         mode, objective, measure, gains, ridge, n_iter, patience, validation, tree_features, kind, n_jobs, random_state:
             as in `LinearRemapper`.

@@ -168,6 +168,10 @@ def label_features(
 
     Answers to honeypots are used for features of assessors; honeypots have no label features themselves.
 
+    REMAP: Ustinovskiy, Fedorova, Gusev, Serdyukov 2016: An Optimization Framework for Remapping and Reweighting Noisy
+    Relevance Labels (SIGIR). MGBDT: Ustinovskiy, Fedorova, Gusev, Serdyukov 2016: Meta-Gradient Boosted Decision Tree
+    Model for Weight and Target Learning (ICML).
+
     Args:
         judgments: `Judgments`, a path or a DataFrame.
         kind: `mgbdt`: the features of MGBDT (13 for labels of two grades); `remap`: the 15 features of REMAP; `all`:

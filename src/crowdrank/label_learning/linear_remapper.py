@@ -34,6 +34,9 @@ class LinearRemapper(Remapper):
     they equal the label (from 0 to 1); for labels of two grades this is REMAP's start. Label features y are
     standardized, with an intercept; a step has length `learning_rate` along the gradient of each coefficient vector.
 
+    REMAP: Ustinovskiy, Fedorova, Gusev, Serdyukov 2016: An Optimization Framework for Remapping and Reweighting Noisy
+    Relevance Labels (SIGIR).
+
     Args:
         mode: what to learn: weights (`W`, for targets that are the labels), targets (`T`), or both (`W+T`).
         objective: what to maximize on the expert queries: a ranking measure (`DCG@10`, `nDCG@5`, `ERR`, `AP`); the

@@ -50,6 +50,9 @@ class GDAPairwiseMART(BoostedTrees):
 
     A saved ranker predicts without the model; to be fitted again, it needs one.
 
+    GDA-PW-MART (eq. 14) of Metrikov, Pavlu, Aslam 2015: Aggregation of Crowdsourced Ordinal Assessments and Integration
+    with Learning to Rank: A Latent Trait Model (CIKM).
+
     Args:
         model: a fitted `GDAPairwise`.
         measure, gains, truncation: as in `LambdaMART`; gains are expected gains.

@@ -380,7 +380,8 @@ class RD(Ranker):
     """Two fits of a regression: in the second, each row has the weight min(1/delta^2, 1/Delta^2).
 
     Delta is the residual of the row in the first fit, so that labels far from the prediction count less.
-    `sample_weight` multiplies these weights.
+    `sample_weight` multiplies these weights. REMAP and MGBDT (Ustinovskiy, Fedorova, Gusev, Serdyukov 2016) compare
+    with this reweighting by deviations, on boosted trees.
 
     Args:
         estimator: the regression: a `GLS` (default) or a `PointwiseGBDT`.

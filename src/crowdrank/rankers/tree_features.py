@@ -21,7 +21,10 @@ from crowdrank.rankers.training_data import RankingData, Standardizer, select_fe
 
 
 class TreeFeatures(FittedEstimator):
-    """Transformer to the standardized outputs of the trees of a pointwise GBDT.
+    """Transformer to the standardized outputs of the trees of a pointwise GBDT (REMAP 5.2).
+
+    Ustinovskiy, Fedorova, Gusev, Serdyukov 2016: An Optimization Framework for Remapping and Reweighting Noisy
+    Relevance Labels (SIGIR).
 
     The trees are fitted to noisy labels, and by default their outputs on the training rows are in-sample, as in the
     paper. With `folds`, `fit_transform` cross-fits them: the trees keep their splits, but for the queries of each fold
