@@ -32,7 +32,9 @@ def test_leaving_out_equals_computing_without(seed: int) -> None:
         rest = prior * np.delete(factors, j, axis=0).prod(axis=0)
         assert np.allclose(found[j], likelihood[assessor[j]] @ rest / rest.sum())
     one, other = np.array([0, 2]), np.array([1, 5])
-    agree = expect_agreement(posterior, np.zeros(2, np.int64), assessor, grade, one, other, weight, likelihood)
+    arguments = (posterior, np.zeros(2, np.int64), assessor, grade, one, other, weight, likelihood)
+    agree = expect_agreement(*arguments)
+    assert np.allclose(expect_agreement.compiled(*arguments), agree)
     for pair in range(2):
         rest = prior * np.delete(factors, [one[pair], other[pair]], axis=0).prod(axis=0)
         both = (likelihood[assessor[one[pair]]] * likelihood[assessor[other[pair]]]).sum(axis=0)

@@ -206,10 +206,11 @@ class Aggregator(CrowdKitMethods, InspectionMethods, FittedEstimator):
             features = as_features(features)
         options = FitOptions(engine, progress, checkpoint, features)
         self._fit(table, as_gold(gold, table, gold_map), init, options)
-        from crowdrank.consensus.posterior_check import excess_agreement  # it imports models
+        if isinstance(self, EMAggregator) and self.on_a_line:
+            from crowdrank.consensus.posterior_check import excess_agreement
 
-        for warning in excess_agreement(self, self.judgments_):
-            warnings.warn(warning, stacklevel=2)
+            for warning in excess_agreement(self, self.judgments_):
+                warnings.warn(warning, stacklevel=2)
         return self
 
     def infer(self, judgments: Any = None) -> Consensus:

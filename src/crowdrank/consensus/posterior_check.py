@@ -85,7 +85,9 @@ def check(model: Aggregator, judgments: Judgments, *, random_state: int = 0) -> 
     predicted = predict_left_out(posterior, item, prepared.assessor, prepared.grade, weight, table)
     own = predicted[np.arange(len(prepared)), prepared.grade]
     shares = np.bincount(prepared.grade, minlength=table.shape[1]) / len(prepared)
-    agreement = _agreement(prepared, posterior, weight, table, np.random.default_rng(random_state))
+    agreement = pa.Table.from_pylist(
+        _agreement(prepared, posterior, weight, table, np.random.default_rng(random_state))
+    )
     assessors = _compare_grade_use(prepared, predicted)
     log_score = float(np.log(np.maximum(own, 1e-300)).mean())
     chance = float((shares * np.log(np.maximum(shares, 1e-300))).sum())
@@ -109,7 +111,7 @@ def excess_agreement(model: Aggregator, judgments: Judgments | ShardedJudgments)
         chosen = np.zeros(judgments.n_items, dtype=bool)
         chosen[rng.choice(judgments.n_items, MAX_CHECKED_DOCUMENTS, replace=False)] = True
         judgments = judgments.keep_rows(chosen[judgments.item])
-    rows = {row["pairs"]: row for row in _agreement(*_posteriors(model, judgments), rng).to_pylist()}
+    rows = {row["pairs"]: row for row in _agreement(*_posteriors(model, judgments), rng)}
     row = rows.get("all pairs" if judgments.families is None else "between families")
     if row is None or row["z"] < MIN_REPORTED_Z or row["observed"] > 1 - MIN_EXCESS_AGREEMENT:
         return []
@@ -132,7 +134,8 @@ def _posteriors(
         problem = f"{type(model).__name__} has no probabilities of single judgments, so that it cannot be checked"
         raise UsageError(problem, kind="no-likelihood", fix="check another model, such as GDA")
     prepared = model._prepare(judgments)
-    theta = model._start_from(model, judgments, model.gold_)
+    is_of_fit = prepared.assessors is model.judgments_.assessors
+    theta = model.theta_ if is_of_fit else model._start_from(model, judgments, model.gold_)
     states = None if theta is None else model._all_states(theta)
     if theta is None or states is None:
         raise InputError("the grades are not those that the model was fitted to", kind="scales-differ")
@@ -154,8 +157,8 @@ def _agreement(
     weight: NDArray[np.float64],
     likelihood: NDArray[np.float64],
     rng: np.random.Generator,
-) -> pa.Table:
-    """Return a table of the expected and the observed share of pairs of judgments of a document that agree."""
+) -> list[dict[str, Any]]:
+    """Return the expected and the observed share of pairs of judgments of a document that agree, by kind of pairs."""
     one, other, item = _sample_pairs(judgments, rng)
     expected = expect_agreement(posterior, item, judgments.assessor, judgments.grade, one, other, weight, likelihood)
     observed = judgments.grade[one] == judgments.grade[other]
@@ -165,7 +168,7 @@ def _agreement(
     if judgments.families is not None:
         groups |= {"within a family": same, "between families": ~same}
     rows = [_agreement_row(name, expected[mask], observed[mask]) for name, mask in groups.items() if mask.any()]
-    return pa.Table.from_pylist(rows or [_agreement_row("all pairs", np.zeros(0), np.zeros(0))])
+    return rows or [_agreement_row("all pairs", np.zeros(0), np.zeros(0))]
 
 
 def _agreement_row(name: str, expected: NDArray[np.float64], observed: NDArray[Any]) -> dict[str, Any]:
@@ -271,7 +274,25 @@ def predict_left_out(
     return out
 
 
-@njit(cache=True, nogil=True)
+def _expect_agreement_in_numpy(
+    posterior: NDArray[np.float64],
+    item: NDArray[np.int64],
+    assessor: NDArray[np.int32],
+    grade: NDArray[np.int8],
+    first_row: NDArray[np.int64],
+    second_row: NDArray[np.int64],
+    weight: NDArray[np.float64],
+    likelihood: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    rest, both = posterior[item], np.ones((1, 1, 1))
+    for rows in (first_row, second_row):
+        own = np.maximum(likelihood[assessor[rows], grade[rows]], 1e-12)
+        rest = rest / own ** weight[rows, None]
+        both = both * likelihood[assessor[rows]]
+    return np.asarray((rest * both.sum(axis=1)).sum(axis=1) / rest.sum(axis=1))
+
+
+@njit(cache=True, nogil=True, numpy=_expect_agreement_in_numpy)
 def expect_agreement(
     posterior: NDArray[np.float64],
     item: NDArray[np.int64],

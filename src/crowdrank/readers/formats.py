@@ -217,7 +217,7 @@ def open_source(
     """
     if format is not None:
         require_one_of("format", format, FORMATS)
-    if frames.is_frame(source):
+    if not isinstance(source, FileHead) and frames.is_frame(source):
         if format not in (None, "crowd-kit"):
             raise UsageError("is for files; leave it out for a DataFrame", parameter="format")
         return FrameSource(source), LAYOUT_BY_FORMAT.get(format or "", FormatLayout())
