@@ -76,6 +76,9 @@ SCALE_COLUMN = "scale"
 PRIOR_RELEVANCE = "prior_relevance"
 """Column with the relevance that features alone predict; only a consensus that used features has it."""
 
+EXPERT_GRADED = "expert_graded"
+"""Column of a consensus: 1 for documents whose expert grade the fit used, 0 for the others."""
+
 FEATURES_USED = "features-used"
 """Kind of the note on labels of a consensus that used features of the documents."""
 
