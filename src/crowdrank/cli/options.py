@@ -309,7 +309,7 @@ def write_tables(tables: Sequence[tuple[Path | None, Any]], *, csv_safe: bool) -
 
 def read_judgment_files(paths: Sequence[Path], read_options: ReadOptions) -> Judgments:
     """Read judgments from files; print which columns were read, notes and skipped rows."""
-    from crowdrank.judgments.summary import uncertain_scale_note
+    from crowdrank.judgments.summary import one_document_warnings, uncertain_scale_note
     from crowdrank.readers.read import read_judgments
 
     source = paths[0] if len(paths) == 1 else list(paths)
@@ -317,6 +317,8 @@ def read_judgment_files(paths: Sequence[Path], read_options: ReadOptions) -> Jud
     print_read_report(table.report, paths)
     if (note := uncertain_scale_note(table)) is not None:
         print_message(note)
+    for warning in one_document_warnings(table):
+        print_message(warning)
     return table
 
 

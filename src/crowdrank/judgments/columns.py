@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from crowdrank.errors import Fix, InputError, UsageError, near, shown
 
 COLUMN_ALIASES: Mapping[str, tuple[str, ...]] = {
-    "query": ("query_id", "queryid", "qid", "topic", "topicid", "topic_id"),
+    "query": (
+        *("query_id", "queryid", "qid", "topic", "topicid", "topic_id"),
+        *(f"search{separator}{noun}" for noun in ("query", "term", "phrase") for separator in ("", " ", "_", "-")),
+    ),
     "document": (
         *("document_id", "documentid", "doc", "docid", "doc_id", "docno", "passage_id", "passageid"),
         *("task", "task_id", "item", "item_id", "url"),

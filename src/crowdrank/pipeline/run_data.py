@@ -20,7 +20,7 @@ from crowdrank.evaluation.measures import MAX_GRADE
 from crowdrank.judgments.columns import FEATURES_USED
 from crowdrank.judgments.gold import Gold
 from crowdrank.judgments.scale import GradeMap, GradeMapLike, Scale
-from crowdrank.judgments.summary import uncertain_scale_note, unused_judgment_notes
+from crowdrank.judgments.summary import one_document_warnings, uncertain_scale_note, unused_judgment_notes
 from crowdrank.judgments.table import NO_HONEYPOT, UNJUDGEABLE, Judgments, ReadReport
 from crowdrank.pipeline.stage_cache import digest
 from crowdrank.readers.features import Features, as_features
@@ -320,7 +320,7 @@ def _read_judgments(judgments: Any, honeypots: Any, unjudgeable_as: str) -> tupl
     table = as_judgments(judgments)
     _refuse_features(table.report, "judgments")
     scale_note = uncertain_scale_note(table)
-    notes = [] if scale_note is None else [scale_note]
+    notes = [*([] if scale_note is None else [scale_note]), *one_document_warnings(table)]
     notes += [note for note in table.report.notes if note.severity == "warning"]
     notes += unused_judgment_notes(table.report)
     for reason, n in table.report.skipped.items():

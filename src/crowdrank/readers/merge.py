@@ -136,12 +136,14 @@ def merge_summaries(summaries: Iterable[PartSummary], options: EncodeOptions, so
     union, bad_rows = _MergedAssessors(), BadRows(options.on_bad_rows)
     parts: list[PartCodes] = []
     report = ReadReport(guessed=options.scale is None and options.scale_rules is None)
+    excluded: set[str] = set()
     for summary in summaries:
         assessor, family = union.add(summary)
         no_grades = np.empty((0, 0), np.int8)
         answers = summary.answers, summary.first_row, summary.answer_counts, no_grades, summary.share_grades
         parts.append(PartCodes(summary.origin, assessor, family, *answers))
         bad_rows.merge([summary.bad_rows])
+        excluded |= summary.excluded_ids
         report = replace(report, rows=report.rows + summary.n_rows, excluded=report.excluded + summary.n_excluded)
     if not report.rows:
         raise no_rows_error(source)
@@ -167,6 +169,11 @@ def merge_summaries(summaries: Iterable[PartSummary], options: EncodeOptions, so
     if report.guessed:
         shifted = shifted_scales_warning(_grade_counts_by_file(parts, header.scales[0]), header.scales[0])
         header = replace(header, report=replace(header.report, notes=() if shifted is None else (shifted,)))
+    answers = (answer for part in parts for answer in part.answers)
+    unmatched = options.unmatched_notes(
+        excluded, map(str, union.assessors.to_pylist() if options.exclude else ()), answers
+    )
+    header = replace(header, report=replace(header.report, notes=(*header.report.notes, *unmatched)))
     return SharedTables(header, parts, bad_rows, report.guessed)
 
 
